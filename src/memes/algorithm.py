@@ -1,0 +1,232 @@
+"""A generation is ask, evaluate, tell: the loop that every algorithm here shares.
+
+The paper's Algorithm 1 evaluates twice in a generation: the samples of each evolution strategy, then
+the means that they lead to. Here each mean is evaluated together with the samples drawn around it, in
+one call of the simulator. For a lane that is not reset this is Algorithm 1, sample for sample:
+
+    ask       lanes that require a reset start from an elite    (lines "if require_reset")
+              every lane emits its mean and the samples around it
+    evaluate  all of them at once
+    tell      means enter the archive and the history            ("update_archives")
+              stale counters, and which lanes require a reset    ("added_to_archive")
+              the samples are ranked and every mean steps        ("ES_step" of the next generation)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from memes import archive as archives
+from memes.archive import Archive
+from memes.cells import Cells, grid
+from memes.context import Context, Kind
+from memes.emitters.base import Emitter, Rows, take
+from memes.history import History, nothing
+from memes.task import Evaluation, Task, check
+from memes.task import evaluate as evaluate_task
+
+
+class Batch(NamedTuple):
+    """What to evaluate: `x[n, d]`, a candidate of each lane first, then the samples.
+
+    `offered[n]` are the rows that may enter the archive and `lane[n]` those they came from.
+    """
+
+    x: Array
+    offered: Array
+    lane: Array
+
+
+class State(NamedTuple):
+    """Everything an algorithm carries from one generation to the next.
+
+    `judge` is the archive that decides whether a mean made progress, where that is not `archive`.
+    """
+
+    generation: Array
+    archive: Archive
+    judge: Archive | None
+    history: Any
+    emitter: Any
+
+
+class Ledger(NamedTuple):
+    """Evaluations spent in one generation, counts of the underlying problem."""
+
+    samples: Array
+    candidates: Array
+
+
+class Info(NamedTuple):
+    """What happened in a generation. Most arrays have an entry for each candidate, [L]:
+
+    `lane`, whose it is; `kind`, its `Kind`; `offered`, whether the archive was asked; `fitness` and
+    `feature[L, k]`, what it evaluated to; `parent_feature[L, k]`, that of what it was made from;
+    `status`, the archive's answer; `age`, `stale` and `reset`, as in `Lanes`. For the whole batch:
+    `additions[kinds]`, rows that the archive took, by kind; `non_finite`, rows that evaluated to
+    something non-finite; and the `ledger`.
+    """
+
+    lane: Array
+    kind: Array
+    offered: Array
+    fitness: Array
+    feature: Array
+    parent_feature: Array
+    status: Array
+    age: Array
+    stale: Array
+    reset: Array
+    additions: Array
+    non_finite: Array
+    ledger: Ledger
+
+
+class Algorithm(NamedTuple):
+    """A quality-diversity algorithm on a task.
+
+    Attributes:
+        task: What it optimises.
+        emitter: Where its genotypes come from.
+        history: What novelty is measured against.
+        init: `(key) -> State`.
+        ask: `(key, state) -> (State, Batch)`.
+        tell: `(state, batch, evaluation) -> (State, Info)`.
+    """
+
+    task: Task
+    emitter: Emitter
+    history: History
+    init: Callable[[Array], State]
+    ask: Callable[[Array, State], tuple[State, Batch]]
+    tell: Callable[[State, Batch, Evaluation], tuple[State, Info]]
+
+    @property
+    def batch_size(self) -> int:
+        """Rows evaluated in a generation, n."""
+        return self.emitter.candidates + self.emitter.samples
+
+    def evaluate(self, key: Array, batch: Batch) -> Evaluation:
+        """Evaluate the batch, with a key of its own for each row."""
+        return evaluate_task(self.task, jax.random.split(key, self.batch_size), batch.x)
+
+    def step(self, key: Array, state: State) -> tuple[State, Info]:
+        """One generation: ask, evaluate, tell."""
+        ask_key, evaluate_key = jax.random.split(key)
+        state, batch = self.ask(ask_key, state)
+        return self.tell(state, batch, self.evaluate(evaluate_key, batch))
+
+
+def algorithm(
+    task: Task,
+    emitter: Emitter,
+    *,
+    cells: Cells | None = None,
+    history: History | None = None,
+    offer_samples: bool = False,
+) -> Algorithm:
+    """Compose an algorithm.
+
+    Args:
+        task: What to optimise.
+        emitter: Where genotypes come from.
+        cells: The archive's cells; None is the task's grid.
+        history: What novelty is measured against; None keeps nothing.
+        offer_samples: Offer the samples to the archive too, not only the candidates. Progress of the
+            lanes is then judged by a second archive that only the candidates enter: a lane's mean can
+            hardly beat the best of all samples.
+    """
+    check(task)
+    tessellation = grid(task) if cells is None else cells
+    memory = history or nothing()
+    n_candidates = emitter.candidates
+
+    def init(key: Array) -> State:
+        return State(
+            generation=jnp.int32(0),
+            archive=archives.empty(tessellation, task.dim),
+            judge=archives.empty(tessellation, 0) if offer_samples else None,
+            history=memory.init(task.feature_dim),
+            emitter=emitter.init(key, task),
+        )
+
+    def context_of(state: State) -> Context:
+        past = memory.past(state.history, state.archive)
+        return Context(task, state.generation, state.archive, past)
+
+    def ask(key: Array, state: State) -> tuple[State, Batch]:
+        emitter_state, proposal = emitter.ask(key, state.emitter, context_of(state))
+        samples_offered = jnp.full(emitter.samples, offer_samples)
+        batch = Batch(
+            x=jnp.concatenate([proposal.candidates, proposal.samples]),
+            offered=jnp.concatenate([proposal.offered, samples_offered]),
+            lane=jnp.concatenate([proposal.lane, proposal.sample_lane]),
+        )
+        return state._replace(emitter=emitter_state), batch
+
+    def tell(state: State, batch: Batch, evaluation: Evaluation) -> tuple[State, Info]:
+        evaluation = Evaluation(*map(jnp.asarray, evaluation))
+        batch = Batch(*map(jnp.asarray, batch))
+        offered = take(batch, 0, n_candidates)
+        outcome = take(evaluation, 0, n_candidates)
+
+        # Without offered samples the batch's first rows are all that can enter: add no more than them.
+        entrants, results = (batch, evaluation) if offer_samples else (offered, outcome)
+        archive, added = archives.add(
+            state.archive,
+            entrants.x,
+            results,
+            entrants.offered,
+            lane=entrants.lane,
+            generation=state.generation,
+        )
+        judge, status = state.judge, added
+        if judge is not None:
+            judge, status = archives.add(
+                judge,
+                offered.x[:, :0],
+                outcome,
+                offered.offered,
+                lane=offered.lane,
+                generation=state.generation,
+            )
+        remembered = offered.offered & archives.finite(outcome)
+        state = state._replace(
+            archive=archive,
+            judge=judge,
+            history=memory.push(state.history, outcome.feature, remembered),
+        )
+
+        rows = Rows(batch.x, evaluation, jnp.pad(added, (0, batch.x.shape[0] - added.shape[0])))
+        emitter_state, lanes = emitter.tell(
+            state.emitter,
+            take(rows, 0, n_candidates)._replace(status=status),
+            take(rows, n_candidates, batch.x.shape[0]),
+            context_of(state),
+        )
+        kind_of_lane = jnp.zeros(emitter.lanes, jnp.int32).at[offered.lane].set(lanes.kind)
+        kind_of_entrant = kind_of_lane[entrants.lane]
+        info = Info(
+            lane=offered.lane,
+            offered=offered.offered,
+            fitness=outcome.fitness,
+            feature=outcome.feature,
+            status=status,
+            **lanes._asdict(),
+            additions=jnp.zeros(len(Kind), jnp.int32).at[kind_of_entrant].add(added > 0),
+            non_finite=jnp.sum(~archives.finite(evaluation), dtype=jnp.int32),
+            ledger=Ledger(
+                samples=jnp.int32(emitter.samples * task.cost),
+                candidates=jnp.int32(n_candidates * task.cost),
+            ),
+        )
+        state = state._replace(generation=state.generation + 1, emitter=emitter_state)
+        return state, info
+
+    return Algorithm(task, emitter, memory, init, ask, tell)
+

@@ -1,0 +1,139 @@
+"""Pictures of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from memes.archive import Archive
+from memes.cells import Grid
+from memes.experiment.folder import SavedRun, load_run
+
+COLOURS = {"exploit": "#D55E00", "explore": "#0072B2", "variation": "#009E73"}
+PIXELS = 300  # along each side of a tessellation drawn as a picture
+
+
+def draw_run(path: str | Path) -> list[Path]:
+    """Draw `figures/archive.png` and `figures/curves.png` of a run folder; returns their paths."""
+    run = load_run(path)
+    title = f"{run.config['task']}, {run.config['algorithm'] or 'algorithm'}, seed {run.config['seed']}"
+    pictures = {"archive.png": archive_figure(run.archive), "curves.png": curves_figure(run)}
+    files = []
+    for name, figure in pictures.items():
+        file = Path(path) / "figures" / name
+        file.parent.mkdir(exist_ok=True)
+        figure.suptitle(title)
+        figure.savefig(file, dpi=150)
+        files.append(file)
+    return files
+
+
+def archive_figure(archive: Archive) -> Figure:
+    """The fitness of every elite over the feature space.
+
+    Two features span a plane. More are drawn as a grid of grids: the first two features span the inner
+    grids, the next two say which grid, and so on.
+    """
+    figure = Figure(figsize=(5.6, 4.8), layout="constrained")
+    axes = figure.subplots()
+    image, extent = _raster(archive)
+    shown = axes.imshow(
+        image.T, origin="lower", extent=extent, aspect="auto", cmap="viridis", interpolation="nearest"
+    )
+    figure.colorbar(shown, ax=axes, label="fitness")
+    k = archive.feature.shape[1]
+    axes.set_xlabel(" in ".join(f"feature {i + 1}" for i in range(0, k, 2)))
+    axes.set_ylabel(" in ".join(f"feature {i + 1}" for i in range(1, k, 2)))
+    if isinstance(archive.cells, Grid):
+        _rule_inner_grids(axes, archive.cells)
+    occupied = int(np.sum(np.asarray(archive.occupied)))
+    axes.set_title(f"{occupied} of {archive.cells.count} cells", fontsize="medium")
+    return figure
+
+
+def curves_figure(run: SavedRun) -> Figure:
+    """How the run went: scores, resets and additions over the evaluations spent."""
+    metrics = run.metrics
+    figure = Figure(figsize=(9, 5.4), layout="constrained")
+    axes = figure.subplots(2, 3, sharex=True)
+    x = metrics["evaluations"]
+    for ax, (column, label) in zip(
+        axes.flat,
+        (("qd_score", "QD-score"), ("coverage", "coverage"), ("max_fitness", "max fitness")),
+        strict=False,
+    ):
+        ax.plot(x, metrics[column], color="black")
+        ax.set_ylabel(label)
+    axes[0, 1].yaxis.set_major_formatter("{x:.0%}")
+    _by_kind(axes[1, 0], metrics, "share", "share of additions")
+    axes[1, 0].set_ylim(0, 1)
+    _by_kind(axes[1, 1], metrics, "lifespan", "mean lifespan of reset lanes")
+    axes[1, 2].plot(x, metrics["parent_distance"], color=COLOURS["exploit"], linewidth=0.8)
+    axes[1, 2].set_ylabel("parent-offspring distance")
+    for ax in axes[1]:
+        ax.set_xlabel("evaluations")
+    return figure
+
+
+def _by_kind(ax: Axes, metrics: dict[str, np.ndarray], prefix: str, label: str) -> None:
+    for kind, colour in COLOURS.items():
+        values = metrics.get(f"{prefix}_{kind}")
+        if values is not None and np.nan_to_num(values).any():
+            ax.plot(metrics["evaluations"], values, color=colour, label=kind)
+    ax.set_ylabel(label)
+    if ax.lines:
+        ax.legend(frameon=False)
+    else:
+        ax.text(0.5, 0.5, "none yet", transform=ax.transAxes, ha="center", va="center", color="grey")
+
+
+def _raster(archive: Archive) -> tuple[np.ndarray, tuple[float, float, float, float]]:
+    """The archive as a picture [x, y] of fitness, NaN where empty, and its extent."""
+    fitness = np.where(np.asarray(archive.occupied), np.asarray(archive.fitness), np.nan)
+    low, high = np.asarray(archive.cells.low), np.asarray(archive.cells.high)
+    if low.size > 2:
+        extent = (0.0, 1.0, 0.0, 1.0)
+    else:
+        extent = (low[0], high[0], low[-1], high[-1]) if low.size == 2 else (low[0], high[0], 0, 1)
+    if isinstance(archive.cells, Grid):
+        return _nest(fitness.reshape(archive.cells.shape)), extent
+    return _rasterise_centroids(archive, fitness), extent
+
+
+def _nest(values: np.ndarray) -> np.ndarray:
+    """An array of any number of dimensions as two: even ones along x, odd ones along y."""
+    if values.ndim % 2:
+        values = values[..., None]
+    shape, k = values.shape, values.ndim
+    # The last pair of features is the outermost.
+    order = [*range(k - 2, -1, -2), *range(k - 1, 0, -2)]
+    x, y = int(np.prod(shape[0::2])), int(np.prod(shape[1::2]))
+    return values.transpose(order).reshape(x, y)
+
+
+def _rule_inner_grids(ax: Axes, cells: Grid) -> None:
+    shape = (*cells.shape, 1) if len(cells.shape) % 2 else cells.shape
+    if len(shape) <= 2:
+        return
+    for along, draw in ((shape[0::2], ax.axvline), (shape[1::2], ax.axhline)):
+        outer = int(np.prod(along[1:]))
+        for i in range(1, outer):
+            draw(i / outer, color="white", linewidth=0.8)
+    ax.set_xticks([])
+    ax.set_yticks([])
+
+
+def _rasterise_centroids(archive: Archive, fitness: np.ndarray) -> np.ndarray:
+    """The first two features as pixels, each with the cell of its place; the others at mid-range."""
+    low, high = np.asarray(archive.cells.low), np.asarray(archive.cells.high)
+    centre: Any = (np.arange(PIXELS) + 0.5) / PIXELS
+    places = np.full((PIXELS, PIXELS, low.size), 0.5)
+    places[..., 0] = centre[:, None]
+    if low.size > 1:
+        places[..., 1] = centre[None, :]
+    feature = (low + places * (high - low)).reshape(-1, low.size).astype(np.float32)
+    return fitness[np.asarray(archive.cells.index(feature))].reshape(PIXELS, PIXELS)

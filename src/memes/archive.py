@@ -1,0 +1,116 @@
+"""The archive of elites: the best solution found so far in each cell of the feature space."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+
+from memes.cells import Cells
+from memes.task import Evaluation
+
+
+class Status(IntEnum):
+    """What became of a row that was offered to the archive."""
+
+    REJECTED = 0
+    IMPROVED = 1
+    NEW = 2
+
+
+class Archive(NamedTuple):
+    """One elite for each of c cells; an empty cell has fitness -inf.
+
+    `genotypes[c, d]`, `fitness[c]`, `feature[c, k]`, and the `generation[c]` and `lane[c]` that filled
+    the cell (-1 where empty).
+    """
+
+    cells: Cells
+    genotypes: Array
+    fitness: Array
+    feature: Array
+    generation: Array
+    lane: Array
+
+    @property
+    def occupied(self) -> Array:
+        """Which cells hold an elite: bool[c]."""
+        return self.fitness > -jnp.inf
+
+
+def empty(cells: Cells, dim: int) -> Archive:
+    """An archive without elites for genotypes of `dim` entries."""
+    c, k = cells.count, cells.low.shape[0]
+    return Archive(
+        cells=cells,
+        genotypes=jnp.zeros((c, dim)),
+        fitness=jnp.full(c, -jnp.inf),
+        feature=jnp.zeros((c, k)),
+        generation=jnp.full(c, -1, jnp.int32),
+        lane=jnp.full(c, -1, jnp.int32),
+    )
+
+
+def finite(evaluation: Evaluation) -> Array:
+    """Which rows have a finite fitness and a finite feature: bool[n]."""
+    return jnp.isfinite(evaluation.fitness) & jnp.isfinite(evaluation.feature).all(axis=-1)
+
+
+def add(
+    archive: Archive,
+    x: Array,
+    evaluation: Evaluation,
+    offered: Array,
+    *,
+    lane: Array,
+    generation: Array | int,
+) -> tuple[Archive, Array]:
+    """Offer rows to the archive; each cell takes the fittest row if it beats the present elite.
+
+    An elite is replaced only by a strictly fitter row. Among equally fit rows of one batch the first
+    wins. The winner is written whole; every other row is rejected, as are rows that are not `offered`
+    and rows with a non-finite fitness or feature. The cost grows with the batch, not with the archive.
+
+    Args:
+        archive: The archive before.
+        x: Genotypes [n, d].
+        evaluation: Their fitness [n] and feature [n, k].
+        offered: bool[n], which rows may enter.
+        lane: int32[n], where each row came from.
+        generation: When; one number, or one for each row.
+
+    Returns:
+        The archive after, and the `Status` of each row, int32[n].
+    """
+    n, c = x.shape[0], archive.fitness.shape[0]
+    row = jnp.arange(n)
+    valid = offered & finite(evaluation)
+    cell = jnp.where(valid, archive.cells.index(evaluation.feature), c)
+
+    fitness = jnp.where(valid, evaluation.fitness, -jnp.inf)
+    best = archive.fitness.at[cell].max(fitness, mode="drop")
+    incumbent = archive.fitness.at[cell].get(mode="fill", fill_value=jnp.inf)
+    contender = (fitness > incumbent) & (fitness == best.at[cell].get(mode="fill", fill_value=0.0))
+    first = jnp.full(c, n).at[cell].min(jnp.where(contender, row, n), mode="drop")
+    won = contender & (row == first.at[cell].get(mode="fill", fill_value=-1))
+
+    # At most min(n, c) rows win: gather those alone before the one scatter that writes them.
+    (winner,) = jnp.nonzero(won, size=min(n, c), fill_value=n)
+    target = cell.at[winner].get(mode="fill", fill_value=c)
+
+    def write(old: Array, new: Array) -> Array:
+        rows = new.at[winner].get(mode="clip").astype(old.dtype)
+        return old.at[target].set(rows, mode="drop")
+
+    status = jnp.where(won, jnp.where(incumbent == -jnp.inf, Status.NEW, Status.IMPROVED), 0)
+    after = Archive(
+        cells=archive.cells,
+        genotypes=write(archive.genotypes, x),
+        fitness=write(archive.fitness, evaluation.fitness),
+        feature=write(archive.feature, evaluation.feature),
+        generation=write(archive.generation, jnp.broadcast_to(jnp.asarray(generation), n)),
+        lane=write(archive.lane, lane),
+    )
+    return after, status.astype(jnp.int32)

@@ -1,0 +1,130 @@
+"""How the feature space is cut into cells: a regular grid, or a centroidal Voronoi tessellation."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from memes.errors import require
+from memes.task import Task
+
+TARGET_CELLS = 2500
+
+
+class Cells(Protocol):
+    """A partition of the feature space: `low[k]`, `high[k]`, `count` cells, and `index`."""
+
+    @property
+    def low(self) -> Array: ...
+    @property
+    def high(self) -> Array: ...
+    @property
+    def count(self) -> int: ...
+
+    def index(self, feature: Array) -> Array:
+        """The cell of each finite `feature[n, k]`, as int32[n] in [0, count)."""
+        ...
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Grid:
+    """Equal boxes: `shape[i]` of them along feature i; the index is arithmetic, in C order."""
+
+    low: Array
+    high: Array
+    shape: tuple[int, ...] = field(metadata={"static": True})
+
+    @property
+    def count(self) -> int:
+        return math.prod(self.shape)
+
+    def index(self, feature: Array) -> Array:
+        shape = jnp.asarray(self.shape, jnp.float32)
+        position = jnp.floor((feature - self.low) / (self.high - self.low) * shape)
+        position = jnp.clip(position, 0, shape - 1).astype(jnp.int32)
+        strides = np.cumprod((1, *self.shape[:0:-1]), dtype=np.int32)[::-1]
+        return jnp.sum(position * strides, axis=-1)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class CVT:
+    """The nearest of `centroids[c, k]`, measured in units of the feature bounds."""
+
+    low: Array
+    high: Array
+    centroids: Array
+
+    @property
+    def count(self) -> int:
+        return int(self.centroids.shape[0])
+
+    def index(self, feature: Array) -> Array:
+        width = self.high - self.low
+        return _nearest((feature - self.low) / width, (self.centroids - self.low) / width)
+
+
+def grid(task: Task, resolution: tuple[int, ...] | None = None) -> Grid:
+    """A regular grid over the task's features.
+
+    Args:
+        task: Whose feature bounds to cover.
+        resolution: Cells along each feature. None takes the task's own, or else the same number along
+            each feature, for about 2 500 cells in all (50 x 50 for two features).
+    """
+    k = task.feature_dim
+    shape = resolution or task.resolution or (round(TARGET_CELLS ** (1 / k)),) * k
+    require(
+        len(shape) == k,
+        f"resolution must have one entry for each of the {k} features of task '{task.name}', "
+        f"got {len(shape)}",
+    )
+    require(min(shape) >= 1, f"resolution must be at least 1 in each feature, got {tuple(shape)}")
+    return Grid(*_bounds(task), tuple(int(s) for s in shape))
+
+
+def cvt(key: Array, task: Task, centroids: int, *, points: int = 50_000, iterations: int = 20) -> CVT:
+    """A centroidal Voronoi tessellation of the task's feature box, by Lloyd's algorithm.
+
+    Args:
+        key: PRNG key of the random points.
+        task: Whose feature bounds to cover.
+        centroids: Number of cells.
+        points: How many uniform points stand for the feature space.
+        iterations: Lloyd iterations.
+    """
+    require(centroids >= 1, f"centroids must be at least 1, got {centroids}")
+    cloud = jax.random.uniform(key, (max(points, 10 * centroids), task.feature_dim))
+
+    def lloyd(_: int, centres: Array) -> Array:
+        owner = _nearest(cloud, centres)
+        size = jnp.zeros(centroids).at[owner].add(1.0)
+        total = jnp.zeros_like(centres).at[owner].add(cloud)
+        return jnp.where(size[:, None] > 0, total / jnp.maximum(size, 1)[:, None], centres)
+
+    unit = jax.lax.fori_loop(0, iterations, lloyd, cloud[:centroids])
+    low, high = _bounds(task)
+    return CVT(low, high, low + unit * (high - low))
+
+
+def _bounds(task: Task) -> tuple[Array, Array]:
+    return jnp.asarray(task.feature_low, jnp.float32), jnp.asarray(task.feature_high, jnp.float32)
+
+
+def _nearest(points: Array, centres: Array) -> Array:
+    """Index of the centre [c, k] nearest to each of the points [n, k]: int32[n]; the first on ties.
+
+    Points go by in blocks, so that memory does not grow with points x centres.
+    """
+
+    def block(rows: Array) -> Array:
+        return jnp.argmin(jnp.sum(jnp.square(rows[None] - centres), axis=-1)).astype(jnp.int32)
+
+    return jax.lax.map(block, points, batch_size=1024)

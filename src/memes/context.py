@@ -1,0 +1,30 @@
+"""What the parts of an algorithm may look at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from jax import Array
+
+from memes.archive import Archive
+from memes.history import Past
+from memes.task import Task
+
+
+class Kind(IntEnum):
+    """What a candidate was made for."""
+
+    EXPLOIT = 0
+    EXPLORE = 1
+    VARIATION = 2
+
+
+@dataclass(frozen=True)
+class Context:
+    """The common ground of one generation: the task, and the archive and history as they now stand."""
+
+    task: Task
+    generation: Array
+    archive: Archive
+    past: Past

@@ -1,0 +1,159 @@
+"""Lanes of evolution strategies: the emitter of MEMES."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from memes.archive import Status
+from memes.context import Context
+from memes.emitters.base import Emitter, Lanes, Proposal, Rows
+from memes.errors import require
+from memes.objectives import Objective
+from memes.resets import Reason, Reset, never
+from memes.selectors import Selector, select, uniform
+from memes.strategies import Strategy, openai_es
+from memes.strategies.base import choose_lanes
+from memes.task import Task, initial
+
+
+class ESState(NamedTuple):
+    """L lanes. `strategy` and `objective` own their states; the rest is [L] or [L, k].
+
+    Of the mean that is offered next: `age`, its steps since the lane's last start; `kind`, what it was
+    made for; `parent_feature`, of the mean it was made from. `stale` counts refused candidates. A lane
+    that is `due` is reset by the next `ask`. `restarted` lanes sample around an elite this generation,
+    whose feature is `start_feature`.
+    """
+
+    strategy: Any
+    objective: Any
+    age: Array
+    kind: Array
+    parent_feature: Array
+    stale: Array
+    due: Array
+    restarted: Array
+    start_feature: Array
+
+
+def es(
+    objective: Objective,
+    *,
+    lanes: int,
+    strategy: Strategy | None = None,
+    reset: Reset | None = None,
+    selector: Selector = uniform,
+) -> Emitter:
+    """`lanes` evolution strategies that climb `objective`; each offers its mean to the archive.
+
+    A generation evaluates every lane's mean together with the samples around it. Once it is known
+    whether the archive took the mean, the lane either takes its step or is reset: then it starts again,
+    with a fresh optimiser, from an elite that `selector` picks. That elite is not offered again, is not
+    counted as stale, and does not enter the history: a lucky second evaluation of an elite would be
+    illusory.
+
+    Args:
+        objective: What the lanes climb.
+        lanes: How many there are.
+        strategy: Their search distribution; None is `openai_es()`.
+        reset: When a lane starts again; None is `never()`.
+        selector: From which elite.
+    """
+    require(lanes >= 1, f"lanes must be at least 1, got {lanes}")
+    search = strategy or openai_es()
+    when = reset or never()
+    lane = jnp.arange(lanes, dtype=jnp.int32)
+
+    def init(key: Array, task: Task) -> ESState:
+        nowhere = jnp.full((lanes, task.feature_dim), jnp.nan)
+        none = jnp.zeros(lanes, bool)
+        return ESState(
+            strategy=search.init(initial(task, key, lanes)),
+            objective=objective.init(lanes),
+            age=jnp.zeros(lanes, jnp.int32),
+            kind=kind_at(jnp.int32(0)),
+            parent_feature=nowhere,
+            stale=jnp.zeros(lanes, jnp.int32),
+            due=none,
+            restarted=none,
+            start_feature=nowhere,
+        )
+
+    def kind_at(generation: Array) -> Array:
+        return jnp.full(lanes, objective.kind(generation), jnp.int32)
+
+    def ask(key: Array, state: ESState, context: Context) -> tuple[ESState, Proposal]:
+        select_key, sample_key = jax.random.split(key)
+        elite = select(selector, select_key, context, lanes)
+        planned = when.planned(state.age) & ~state.due
+        restarted = state.due | planned
+        started = search.restart(state.strategy, restarted, elite.x)
+        # A planned reset still offers the last mean of the old start.
+        candidates = choose_lanes(planned, search.mean(state.strategy), search.mean(started))
+        state = state._replace(
+            strategy=started,
+            age=jnp.where(state.due, 0, state.age),
+            stale=jnp.where(state.due, 0, state.stale),
+            parent_feature=choose_lanes(state.due, elite.feature, state.parent_feature),
+            restarted=restarted,
+            start_feature=elite.feature,
+        )
+        samples = search.ask(sample_key, started)
+        proposal = Proposal(
+            candidates=candidates,
+            offered=~state.due,
+            lane=lane,
+            samples=samples.reshape(-1, samples.shape[-1]),
+            sample_lane=jnp.repeat(lane, search.samples),
+        )
+        return state, proposal
+
+    def tell(
+        state: ESState, candidates: Rows, samples: Rows, context: Context
+    ) -> tuple[ESState, Lanes]:
+        offspring = state.age > 0  # the result of a step, not a start
+        refused = candidates.status == Status.REJECTED
+        stale = jnp.where(offspring & refused, state.stale + 1, 0)
+        due = when.earned(stale) & ~state.restarted
+        planned = state.restarted & offspring
+        lanes_info = Lanes(
+            kind=state.kind,
+            parent_feature=state.parent_feature,
+            age=state.age,
+            stale=stale,
+            reset=jnp.where(due, Reason.STALE, jnp.where(planned, Reason.PLANNED, Reason.NONE)),
+        )
+
+        by_lane = _by_lane(samples, lanes)
+        objective_state, utilities = objective.utilities(
+            state.objective, by_lane.evaluation, context
+        )
+        state = ESState(
+            # A lane that is due steps too: its next `ask` overwrites the result.
+            strategy=search.tell(state.strategy, by_lane.x, utilities),
+            objective=objective_state,
+            age=jnp.where(state.restarted, 0, state.age) + 1,
+            kind=kind_at(context.generation),
+            parent_feature=choose_lanes(
+                state.restarted, state.start_feature, candidates.evaluation.feature
+            ),
+            stale=jnp.where(state.restarted, 0, stale),
+            due=due,
+            restarted=state.restarted,
+            start_feature=state.start_feature,
+        )
+        return state, lanes_info
+
+    return Emitter((True,) * lanes, lanes * search.samples, lanes, init, ask, tell)
+
+
+def _by_lane(samples: Rows, lanes: int) -> Rows:
+    """Rows [L * M, ...] as [L, M, ...]."""
+    split: Rows = jax.tree.map(lambda leaf: leaf.reshape(lanes, -1, *leaf.shape[1:]), samples)
+    return split
+
+

@@ -1,0 +1,1 @@
+"""Running algorithms: the loop, the run folder, the progress bar and the settings."""

@@ -1,0 +1,168 @@
+"""What is measured: pure functions of the archive and of `Info`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from memes.algorithm import Info
+from memes.archive import Archive
+from memes.context import Kind
+from memes.resets import Reason
+
+LANE_KINDS = (Kind.EXPLOIT, Kind.EXPLORE)
+
+
+def qd_score(archive: Archive, min_fitness: float = 0.0) -> Array:
+    """Sum over the elites of how far their fitness exceeds `min_fitness`."""
+    above = jnp.maximum(archive.fitness - min_fitness, 0.0)
+    return jnp.sum(jnp.where(archive.occupied, above, 0.0))
+
+
+def coverage(archive: Archive) -> Array:
+    """Share of the cells that hold an elite."""
+    return jnp.mean(archive.occupied, dtype=jnp.float32)
+
+
+def max_fitness(archive: Archive) -> Array:
+    """Fitness of the best elite; -inf if there is none."""
+    return jnp.max(archive.fitness)
+
+
+def mean_fitness(archive: Archive) -> Array:
+    """Mean fitness of the elites; NaN if there are none."""
+    return jnp.mean(archive.fitness, where=archive.occupied)
+
+
+def score(archive: Archive, min_fitness: float = 0.0) -> dict[str, Array]:
+    """The four measures of an archive, by name."""
+    return {
+        "qd_score": qd_score(archive, min_fitness),
+        "coverage": coverage(archive),
+        "max_fitness": max_fitness(archive),
+        "mean_fitness": mean_fitness(archive),
+    }
+
+
+def archive_loss(illusory: Archive, corrected: Archive, min_fitness: float = 0.0) -> dict[str, float]:
+    """Relative drop of each measure from the archive as found to the corrected one.
+
+    0 is no loss, 1 is everything lost; a measure that is 0 before has no loss to speak of (NaN).
+    """
+    before, after = score(illusory, min_fitness), score(corrected, min_fitness)
+
+    def drop(a: float, b: float) -> float:
+        return (a - b) / abs(a) if np.isfinite(a) and a != 0 else float("nan")
+
+    return {name: drop(float(before[name]), float(after[name])) for name in before}
+
+
+def parent_distance(info: Info) -> Array:
+    """Mean distance in feature space between offspring and their parents; NaN if there are none.
+
+    Explore lanes move away on purpose and are left out, as are candidates that no step produced.
+    """
+    distance = jnp.linalg.norm(info.feature - info.parent_feature, axis=-1)
+    counted = info.offered & (info.kind != Kind.EXPLORE) & jnp.isfinite(distance)
+    return jnp.mean(distance, where=counted)
+
+
+class Generation(NamedTuple):
+    """The measures of one generation, [] or [kinds] or [reasons]; stacked by a scan to [G, ...]."""
+
+    qd_score: Array
+    coverage: Array
+    max_fitness: Array
+    mean_fitness: Array
+    parent_distance: Array
+    age: Array
+    additions: Array
+    resets: Array
+    lifespans: Array
+    ended: Array
+    non_finite: Array
+    samples: Array
+    candidates: Array
+
+
+def measure(archive: Archive, info: Info, min_fitness: float = 0.0) -> Generation:
+    """What one generation did, in a few numbers.
+
+    `age[kinds]` is the mean age of the lanes of each kind, `lifespans[kinds]` the sum of the ages of the
+    lanes that were reset now, and `ended[kinds]` their number.
+    """
+    of_kind = info.kind == jnp.arange(len(Kind))[:, None]
+    ended = of_kind & (info.reset != Reason.NONE)
+    return Generation(
+        **score(archive, min_fitness),
+        parent_distance=parent_distance(info),
+        age=jnp.mean(jnp.broadcast_to(info.age, of_kind.shape), axis=-1, where=of_kind),
+        additions=info.additions,
+        resets=jnp.sum(info.reset == jnp.arange(len(Reason))[:, None], axis=-1),
+        lifespans=jnp.sum(jnp.where(ended, info.age, 0), axis=-1),
+        ended=jnp.sum(ended, axis=-1),
+        non_finite=info.non_finite,
+        samples=info.ledger.samples,
+        candidates=info.ledger.candidates,
+    )
+
+
+class Totals(NamedTuple):
+    """Sums since the start of a run, as int64 arrays: what the cumulative columns are made of."""
+
+    samples: np.ndarray
+    candidates: np.ndarray
+    additions: np.ndarray
+    resets: np.ndarray
+    lifespans: np.ndarray
+    ended: np.ndarray
+    non_finite: np.ndarray
+
+    @classmethod
+    def zero(cls) -> Totals:
+        """The totals before the first generation."""
+        shapes = {"additions": len(Kind), "resets": len(Reason), "lifespans": len(Kind)}
+        shapes["ended"] = len(Kind)
+        return cls(*(np.zeros(shapes.get(name, ()), np.int64) for name in cls._fields))
+
+
+def accumulate(totals: Totals, chunk: Generation) -> tuple[Totals, dict[str, np.ndarray]]:
+    """Turn the stacked measures of G generations into the columns of `metrics.csv`, each [G].
+
+    Returns:
+        The totals after the chunk, and the columns: `samples`, `candidates`, their sum `evaluations`,
+        `resets_*`, `share_*`, `lifespan_*` and `non_finite` count from the start of the run; the others
+        are of the generation alone. A mean over nothing is NaN.
+    """
+    so_far = Totals(
+        *(
+            total + np.cumsum(np.asarray(getattr(chunk, name), np.int64), axis=0)
+            for name, total in zip(Totals._fields, totals, strict=True)
+        )
+    )
+    with np.errstate(invalid="ignore"):
+        share = so_far.additions / so_far.additions.sum(axis=1, keepdims=True)
+        lifespan = so_far.lifespans / so_far.ended
+
+    columns = {
+        "evaluations": so_far.samples + so_far.candidates,
+        "samples": so_far.samples,
+        "candidates": so_far.candidates,
+    }
+    for name in ("qd_score", "coverage", "max_fitness", "mean_fitness"):
+        columns[name] = np.asarray(getattr(chunk, name))
+    for kind in Kind:
+        columns[f"added_{kind.name.lower()}"] = np.asarray(chunk.additions)[:, kind]
+        columns[f"share_{kind.name.lower()}"] = share[:, kind]
+    for kind in LANE_KINDS:
+        columns[f"age_{kind.name.lower()}"] = np.asarray(chunk.age)[:, kind]
+        columns[f"lifespan_{kind.name.lower()}"] = lifespan[:, kind]
+    for reason in Reason:
+        if reason is not Reason.NONE:
+            columns[f"resets_{reason.name.lower()}"] = so_far.resets[:, reason]
+    columns["parent_distance"] = np.asarray(chunk.parent_distance)
+    columns["non_finite"] = so_far.non_finite
+    return Totals(*(total[-1] for total in so_far)), columns

@@ -1,0 +1,55 @@
+"""When a lane gives up its mean and starts again from an elite."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+
+from memes.errors import require
+
+
+class Reason(IntEnum):
+    """Why a lane was reset."""
+
+    NONE = 0
+    STALE = 1
+    PLANNED = 2
+
+
+class Reset(NamedTuple):
+    """Decides on resets, for each of L lanes.
+
+    Attributes:
+        earned: `(stale[L]) -> bool[L]`, judged once the candidate is known to be added or not. The
+            lane's samples of that generation are thrown away.
+        planned: `(age[L]) -> bool[L]`, known before the generation starts: it evaluates the last
+            candidate and already samples around the next start, so that nothing is thrown away.
+    """
+
+    earned: Callable[[Array], Array]
+    planned: Callable[[Array], Array]
+
+
+def _no(count: Array) -> Array:
+    return jnp.zeros_like(count, bool)
+
+
+def never() -> Reset:
+    """A lane goes on for ever."""
+    return Reset(earned=_no, planned=_no)
+
+
+def stagnation(budget: int = 32) -> Reset:
+    """Reset after more than `budget` generations in a row whose candidate the archive refused."""
+    require(budget >= 0, f"budget of stale generations must be at least 0, got {budget}")
+    return Reset(earned=lambda stale: stale > budget, planned=_no)
+
+
+def every(n: int) -> Reset:
+    """Reset every `n` generations, come what may."""
+    require(n >= 1, f"n must be at least 1 generation between resets, got {n}")
+    return Reset(earned=_no, planned=lambda age: age >= n)

@@ -1,0 +1,70 @@
+"""The evolution strategy of Salimans et al. (2017): an isotropic Gaussian whose mean climbs."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array
+
+from memes.errors import require
+from memes.strategies.base import Strategy, choose_lanes
+
+
+class OpenAIESState(NamedTuple):
+    """`mean[L, d]` and the optimiser's state, each leaf with a leading lane axis."""
+
+    mean: Array
+    optimiser: Any
+
+
+def openai_es(
+    *,
+    samples: int = 512,
+    sigma: float = 0.02,
+    optimiser: optax.GradientTransformation | None = None,
+    l2: float = 0.0,
+) -> Strategy:
+    """Mirrored sampling around a mean that follows the estimated gradient of the utilities.
+
+    Args:
+        samples: Samples of each lane: half of them noise vectors, each with both signs. Even.
+        sigma: Standard deviation of the samples.
+        optimiser: Any optax optimiser; None is Adam with learning rate 0.01.
+        l2: Pull of the mean towards zero.
+    """
+    require(
+        samples >= 2 and samples % 2 == 0,
+        f"samples must be even and at least 2, since they are drawn in mirrored pairs, got {samples}",
+    )
+    require(sigma > 0, f"sigma must be positive, got {sigma}")
+    require(l2 >= 0, f"l2 must be at least 0, got {l2}")
+    transform = optax.adam(0.01) if optimiser is None else optimiser
+    pairs = samples // 2
+
+    def init(mean: Array) -> OpenAIESState:
+        return OpenAIESState(mean, jax.vmap(transform.init)(mean))
+
+    def ask(key: Array, state: OpenAIESState) -> Array:
+        lanes, dim = state.mean.shape
+        step = sigma * jax.random.normal(key, (lanes, pairs, dim))
+        centre = state.mean[:, None]
+        return jnp.concatenate([centre + step, centre - step], axis=1)
+
+    def tell(state: OpenAIESState, x: Array, utilities: Array) -> OpenAIESState:
+        # The two of a pair differ by twice their noise: it need not be kept from `ask`.
+        noise = (x[:, :pairs] - x[:, pairs:]) / (2 * sigma)
+        weight = utilities[:, :pairs] - utilities[:, pairs:]
+        ascent = jnp.sum(weight[..., None] * noise, axis=1) / (samples * sigma)
+        updates, optimiser_state = jax.vmap(transform.update)(
+            l2 * state.mean - ascent, state.optimiser, state.mean
+        )
+        return OpenAIESState(optax.apply_updates(state.mean, updates), optimiser_state)
+
+    def restart(state: OpenAIESState, where: Array, mean: Array) -> OpenAIESState:
+        fresh: OpenAIESState = choose_lanes(where, init(mean), state)
+        return fresh
+
+    return Strategy(samples, init, lambda state: state.mean, ask, tell, restart)

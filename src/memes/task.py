@@ -1,0 +1,187 @@
+"""What is optimised: a task maps genotypes to a fitness and a feature.
+
+A task is data, not a class to inherit from: build a `Task` from two functions, `init` and `evaluate`,
+or wrap an existing one with `noisy` and `resampled`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from memes.errors import UsageError, require
+
+
+class Evaluation(NamedTuple):
+    """The outcome of evaluating n genotypes: `fitness[n]` and `feature[n, k]`."""
+
+    fitness: Array
+    feature: Array
+
+
+@dataclass(frozen=True)
+class Task:
+    """A quality-diversity problem.
+
+    Attributes:
+        name: Short name, used in files and figures.
+        dim: Number of genotype entries, d.
+        feature_low: Lower bound of each feature. Features outside the bounds fall into border cells.
+        feature_high: Upper bound of each feature.
+        init: `(key, n) -> x[n, d]`, random genotypes to start from.
+        evaluate: `(keys[n], x[n, d]) -> Evaluation` (or a plain `(fitness[n], feature[n, k])`). There
+            is one PRNG key for each row, so that a row's result depends on neither batch nor chunk.
+        min_fitness: What an elite's fitness is measured from in the QD-score, so that every elite adds
+            a positive amount. Elites below it add nothing.
+        uncertain: Whether equal genotypes can evaluate differently.
+        jit: False for an ordinary Python `evaluate`: it is called outside of JAX's compilation with a
+            NumPy `x`, and may return NumPy arrays.
+        resolution: Grid cells for each feature; None chooses about 2 500 cells in all.
+        cost: Evaluations of the underlying problem behind one row, for the ledger.
+    """
+
+    name: str
+    dim: int
+    feature_low: Sequence[float]
+    feature_high: Sequence[float]
+    init: Callable[[Array, int], Any]
+    evaluate: Callable[[Array, Any], Any]
+    min_fitness: float = 0.0
+    uncertain: bool = False
+    jit: bool = True
+    resolution: tuple[int, ...] | None = None
+    cost: int = 1
+
+    def __post_init__(self) -> None:
+        require(self.dim >= 1, f"dim of task '{self.name}' must be at least 1, got {self.dim}")
+        require(
+            len(self.feature_low) == len(self.feature_high) >= 1,
+            f"feature_low and feature_high of task '{self.name}' must have one entry for each feature, "
+            f"got {len(self.feature_low)} and {len(self.feature_high)}",
+        )
+        for i, (low, high) in enumerate(zip(self.feature_low, self.feature_high, strict=True)):
+            require(
+                bool(np.isfinite(low) and np.isfinite(high) and low < high),
+                f"feature_low must be below feature_high in task '{self.name}', "
+                f"got [{low}, {high}] for feature {i}",
+            )
+
+    @property
+    def feature_dim(self) -> int:
+        """Number of features, k."""
+        return len(self.feature_low)
+
+
+def evaluate(task: Task, keys: Array, x: Array) -> Evaluation:
+    """Evaluate `x[n, d]` with one key a row; float32, traceable if the task is, checked for shape."""
+    rows = x if task.jit else np.asarray(x)
+    result = task.evaluate(keys, rows)
+    try:
+        fitness, feature = result
+    except (TypeError, ValueError):
+        raise UsageError(
+            f"evaluate of task '{task.name}' must return (fitness, feature), "
+            f"got {type(result).__name__}"
+        ) from None
+    n = x.shape[0]
+    _require_shape(task, "evaluate", "fitness", fitness, (n,))
+    _require_shape(task, "evaluate", "feature", feature, (n, task.feature_dim))
+    return Evaluation(jnp.asarray(fitness, jnp.float32), jnp.asarray(feature, jnp.float32))
+
+
+def initial(task: Task, key: Array, n: int) -> Array:
+    """Draw `n` genotypes from `task.init`, checked for shape: x[n, d] in float32."""
+    x = task.init(key, n)
+    _require_shape(task, "init", "genotypes", x, (n, task.dim))
+    return jnp.asarray(x, jnp.float32)
+
+
+def check(task: Task) -> None:
+    """Raise a `UsageError` that names the fault if the task returns arrays of the wrong shape."""
+
+    def probe() -> Evaluation:
+        init_key, *row_keys = jax.random.split(jax.random.key(0), 3)
+        return evaluate(task, jnp.stack(row_keys), initial(task, init_key, 2))
+
+    if task.jit:
+        jax.eval_shape(probe)
+    else:
+        probe()
+
+
+def _require_shape(
+    task: Task, function: str, what: str, value: Any, shape: tuple[int, ...]
+) -> None:
+    found = np.shape(value)
+    require(
+        found == shape,
+        f"{function} of task '{task.name}' must return {what} of shape {shape}, got {found}",
+    )
+
+
+def uniform(dim: int, low: float, high: float) -> Callable[[Array, int], Array]:
+    """An `init` that draws each of the `dim` entries from U[low, high]."""
+    require(low < high, f"low must be below high, got low={low} and high={high}")
+    return lambda key, n: jax.random.uniform(key, (n, dim), minval=low, maxval=high)
+
+
+def rowwise(function: Callable[[Array, Array], Any]) -> Callable[[Array, Array], Any]:
+    """Turn a function of one key and one genotype, `x[d] -> (fitness, feature[k])`, into `evaluate`."""
+    return jax.vmap(function)
+
+
+def noisy(task: Task, *, fitness: float = 0.0, feature: float = 0.0) -> Task:
+    """Make any task uncertain: add Gaussian noise to its fitness and features.
+
+    Args:
+        task: The task to wrap; it may itself be uncertain.
+        fitness: Standard deviation of the noise on the fitness.
+        feature: Standard deviation of the noise on each feature.
+    """
+    require(fitness >= 0, f"fitness must be a standard deviation of at least 0, got {fitness}")
+    require(feature >= 0, f"feature must be a standard deviation of at least 0, got {feature}")
+
+    def evaluate_noisily(keys: Array, x: Array) -> Evaluation:
+        inner, fitness_keys, feature_keys = _split_rows(keys, 3)
+        exact = evaluate(task, inner, x)
+        noise = jax.vmap(jax.random.normal)(fitness_keys)
+        shift = jax.vmap(lambda key: jax.random.normal(key, (task.feature_dim,)))(feature_keys)
+        return Evaluation(exact.fitness + fitness * noise, exact.feature + feature * shift)
+
+    return replace(
+        task,
+        name=f"noisy-{task.name}",
+        evaluate=evaluate_noisily,
+        uncertain=task.uncertain or fitness > 0 or feature > 0,
+    )
+
+
+def resampled(
+    task: Task, n: int, statistic: Callable[..., Array] = jnp.mean
+) -> Task:
+    """Evaluate each row `n` times and return the `statistic` (over axis 0) of fitness and feature."""
+    require(n >= 1, f"n must be at least 1 evaluation for each row, got {n}")
+
+    def evaluate_repeatedly(keys: Array, x: Array) -> Evaluation:
+        rows = x.shape[0]
+        repeated = jnp.tile(jnp.asarray(x), (n, 1))
+        each = evaluate(task, jnp.concatenate(_split_rows(keys, n)), repeated)
+        return Evaluation(
+            statistic(each.fitness.reshape(n, rows), axis=0),
+            statistic(each.feature.reshape(n, rows, -1), axis=0),
+        )
+
+    return replace(
+        task, name=f"{task.name}-x{n}", evaluate=evaluate_repeatedly, cost=task.cost * n
+    )
+
+
+def _split_rows(keys: Array, n: int) -> list[Array]:
+    """Split each of the keys[r] into `n`: a list of n arrays of r keys."""
+    return list(jnp.moveaxis(jax.vmap(lambda key: jax.random.split(key, n))(keys), 1, 0))
