@@ -1,0 +1,86 @@
+"""Quality-diversity search with many evolution strategies at once (MEMES).
+
+    task = memes.tasks.arm()                    what is optimised; your own is memes.Task(...)
+    algorithm = memes.presets.memes(task)       how; memes.PRESETS names them all
+    result = memes.run(algorithm, generations=2000, out="runs/arm")
+    archive = memes.load_archive("runs/arm")
+
+The parts that algorithms are composed of are the modules below. Everything is imported on first use,
+so that `import memes` is quick.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from memes.errors import UsageError as UsageError
+from memes.version import __version__ as __version__
+
+if TYPE_CHECKING:
+    from memes import archive as archive
+    from memes import cells as cells
+    from memes import emitters as emitters
+    from memes import history as history
+    from memes import metrics as metrics
+    from memes import objectives as objectives
+    from memes import presets as presets
+    from memes import resets as resets
+    from memes import selectors as selectors
+    from memes import strategies as strategies
+    from memes import tasks as tasks
+    from memes.algorithm import Algorithm as Algorithm
+    from memes.algorithm import Info as Info
+    from memes.algorithm import State as State
+    from memes.algorithm import compose as compose
+    from memes.archive import Archive as Archive
+    from memes.correction import reevaluate as reevaluate
+    from memes.experiment.folder import load_archive as load_archive
+    from memes.experiment.folder import load_run as load_run
+    from memes.experiment.loop import Result as Result
+    from memes.experiment.loop import run as run
+    from memes.metrics import archive_loss as archive_loss
+    from memes.presets import PRESETS as PRESETS
+    from memes.task import Evaluation as Evaluation
+    from memes.task import Task as Task
+    from memes.task import noisy as noisy
+    from memes.task import resampled as resampled
+    from memes.task import rowwise as rowwise
+    from memes.task import uniform as uniform
+    from memes.tasks import TASKS as TASKS
+
+_MODULES = {
+    "archive", "cells", "emitters", "history", "metrics", "objectives", "presets", "resets",
+    "selectors", "strategies", "tasks",
+}  # fmt: skip
+_NAMES = {
+    "Algorithm": "algorithm",
+    "Info": "algorithm",
+    "State": "algorithm",
+    "compose": "algorithm",
+    "Archive": "archive",
+    "reevaluate": "correction",
+    "load_archive": "experiment.folder",
+    "load_run": "experiment.folder",
+    "Result": "experiment.loop",
+    "run": "experiment.loop",
+    "archive_loss": "metrics",
+    "PRESETS": "presets",
+    "Evaluation": "task",
+    "Task": "task",
+    "noisy": "task",
+    "resampled": "task",
+    "rowwise": "task",
+    "uniform": "task",
+    "TASKS": "tasks",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"memes.{name}")
+    if name in _NAMES:
+        return getattr(import_module(f"memes.{_NAMES[name]}"), name)
+    raise AttributeError(f"module 'memes' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted({*_MODULES, *_NAMES, "UsageError", "__version__"})

@@ -122,7 +122,7 @@ class Algorithm(NamedTuple):
         return self.tell(state, batch, self.evaluate(evaluate_key, batch))
 
 
-def algorithm(
+def compose(
     task: Task,
     emitter: Emitter,
     *,

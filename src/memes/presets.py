@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import optax
 
 from memes import objectives, resets
-from memes.algorithm import Algorithm, algorithm
+from memes.algorithm import Algorithm, compose
 from memes.cells import Cells
 from memes.emitters import es, isoline, parallel
 from memes.errors import require
 from memes.history import History, elites, everything, fifo, nothing
-from memes.strategies import openai_es
+from memes.strategies import Strategy, openai_es
 from memes.task import Task
 
 
@@ -65,7 +65,7 @@ def memes(
     n_exploit = lanes - n_explore
     strategy = _strategy(samples, sigma, learning_rate, l2)
     reset = resets.stagnation(stale_budget) if reset_every is None else resets.every(reset_every)
-    history = {
+    history: dict[str, Callable[[], History]] = {
         "fifo": lambda: fifo(fifo_size),
         "everything": lambda: everything(lanes * generations),
         "elites": elites,
@@ -81,7 +81,7 @@ def memes(
     elif n_explore:
         novelty = objectives.novelty(neighbours)
         parts += [es(novelty, lanes=n_explore, strategy=strategy, reset=reset)]
-    return algorithm(
+    return compose(
         task,
         parallel(*parts),
         cells=cells,
@@ -124,7 +124,7 @@ def memes_sequential(
         strategy=_strategy(samples, sigma, learning_rate, l2),
         reset=resets.every(every),
     )
-    return algorithm(task, emitter, cells=cells, history=fifo(fifo_size))
+    return compose(task, emitter, cells=cells, history=fifo(fifo_size))
 
 
 def me(
@@ -144,9 +144,41 @@ def me(
         iso: Standard deviation of the isotropic part of the variation.
         line: Standard deviation of the part along the line between two parents.
     """
-    return algorithm(task, isoline(batch, iso=iso, line=line), cells=cells)
+    return compose(task, isoline(batch, iso=iso, line=line), cells=cells)
 
 
-def _strategy(samples: int, sigma: float, learning_rate: float, l2: float):  # type: ignore[no-untyped-def]
+def _strategy(samples: int, sigma: float, learning_rate: float, l2: float) -> Strategy:
     require(learning_rate > 0, f"learning_rate must be positive, got {learning_rate}")
     return openai_es(samples=samples, sigma=sigma, optimiser=optax.adam(learning_rate), l2=l2)
+
+
+class Preset(NamedTuple):
+    """A named algorithm: `build(task, cells, **hyper_parameters)`, and what it is in one line."""
+
+    build: Callable[..., Algorithm]
+    summary: str
+
+
+PRESETS: dict[str, Preset] = {
+    "memes": Preset(memes, "parallel evolution strategies for fitness and novelty, reset when stale"),
+    "memes-all": Preset(
+        partial(memes, offer_samples=True), "MEMES that offers its samples to the archive too"
+    ),
+    "memes-sequential": Preset(
+        memes_sequential, "MEMES whose lanes all explore, then all exploit, in turn"
+    ),
+    "memes-fixed-reset": Preset(
+        partial(memes, reset_every=10), "MEMES whose lanes are reset every 10 generations"
+    ),
+    "memes-everything": Preset(
+        partial(memes, explore="everything"), "MEMES that measures novelty against all offspring"
+    ),
+    "memes-elites": Preset(
+        partial(memes, explore="elites"), "MEMES that measures novelty against the elites"
+    ),
+    "memes-ga": Preset(
+        partial(memes, explore="ga"), "MEMES that explores by random variation of elites"
+    ),
+    "me": Preset(me, "MAP-Elites with isoline variation, 16 384 offspring a generation"),
+    "me-128": Preset(partial(me, batch=128), "MAP-Elites, 128 offspring a generation"),
+}

@@ -7,7 +7,7 @@ import numpy as np
 from jax import Array
 
 from memes.errors import require
-from memes.task import Evaluation, Task, uniform
+from memes.task import Evaluation, Task, noisy, uniform
 
 
 def arm(*, joints: int = 1000) -> Task:
@@ -34,3 +34,16 @@ def arm(*, joints: int = 1000) -> Task:
         init=uniform(joints, 0.0, 1.0),
         evaluate=evaluate,
     )
+
+
+def noisy_arm(
+    *, joints: int = 1000, fitness_noise: float = 0.05, feature_noise: float = 0.01
+) -> Task:
+    """The arm with Gaussian noise on fitness and feature: uncertain, and as cheap as the arm.
+
+    Args:
+        joints: Number of joints; a genotype has one entry in [0, 1] for each.
+        fitness_noise: Standard deviation of the noise on the fitness.
+        feature_noise: Standard deviation of the noise on each feature.
+    """
+    return noisy(arm(joints=joints), fitness=fitness_noise, feature=feature_noise)

@@ -1,0 +1,252 @@
+"""From words to a run: names of tasks and algorithms, their options, scales and TOML files.
+
+An option is declared once, as a keyword-only parameter of the task's or the preset's function; the
+command line, the TOML file and the help text are derived from that signature and its docstring.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import importlib
+import importlib.util
+import inspect
+import itertools
+import re
+import sys
+import tomllib
+import typing
+from collections.abc import Callable, Collection
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated, Any, Literal, NamedTuple
+
+import jax
+import tyro
+from docstring_parser import parse as parse_docstring
+
+from memes.algorithm import Algorithm
+from memes.cells import Cells, cvt, grid
+from memes.errors import UsageError, require
+from memes.presets import PRESETS
+from memes.task import Task
+from memes.tasks import TASKS
+
+# What a scale changes, by option; options that a task or an algorithm does not have are ignored.
+SCALES: dict[str, dict[str, Any]] = {
+    "paper": {},
+    "laptop": {
+        "generations": 1500,
+        "joints": 100,
+        "lanes": 16,
+        "samples": 128,
+        "batch": 2048,
+    },
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class RunSettings:
+    """Settings that every run has."""
+
+    task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")]
+    """A task of `memes list`, or your own: package.module:name or path/to/file.py:name."""
+    algorithm: str = "memes"
+    """An algorithm of `memes list`. Name it and --help shows its options."""
+    scale: Literal["paper", "laptop"] = "paper"
+    """Which defaults: those of the paper, for a GPU, or smaller ones for a laptop."""
+    generations: int = 2000
+    """For how many generations to run."""
+    seed: int = 0
+    """Seed of all randomness."""
+    out: Path | None = None
+    """Folder for the results. [default: runs/TASK-ALGORITHM-SEED, numbered if taken]"""
+    resolution: tuple[int, ...] | None = None
+    """Grid cells along each feature. [default: the task's, or about 2 500 in all]"""
+    centroids: int | None = None
+    """Use a centroidal Voronoi tessellation of so many cells instead of a grid."""
+    generations_per_call: int | None = None
+    """Generations in one call of the device. [default: a twentieth of the run, at most 100]"""
+    quiet: bool = False
+    """Show no progress."""
+    config: Path | None = None
+    """TOML file with any of these options, e.g. lanes = 64. Flags win over it."""
+
+
+class Parsed(NamedTuple):
+    """A parsed command: the settings, and the options of its task and of its algorithm."""
+
+    settings: RunSettings
+    task_options: dict[str, Any]
+    algorithm_options: dict[str, Any]
+
+
+def parse(arguments: list[str], program: str) -> Parsed:
+    """Parse `TASK [OPTIONS]`; which options there are depends on the task and on the algorithm."""
+    named = bool(arguments) and not arguments[0].startswith("-")
+    require(
+        named or bool({"-h", "--help"} & set(arguments)),
+        f"TASK is missing: it comes first in '{program} TASK [OPTIONS]'; 'memes list' shows the tasks",
+    )
+    file = _value_of("config", arguments)
+    table = {} if file is None else _read_toml(Path(file))
+    algorithm = _value_of("algorithm", arguments) or table.get("algorithm", "memes")
+    scale = _value_of("scale", arguments) or table.get("scale", "paper")
+    task_name = arguments[0] if named else "arm"
+    preset = PRESETS[_known("algorithm", algorithm, PRESETS)].build
+    groups = {
+        "settings": RunSettings,
+        "task": _options_of(_task_factory(task_name), f"Options of the task '{task_name}'."),
+        "algorithm": _options_of(preset, f"Options of the algorithm '{algorithm}'."),
+    }
+    at_scale = SCALES[_known("scale", scale, SCALES)]
+    defaults = [_defaults(group, at_scale) for group in groups.values()]
+    fields = [field.name for group in groups.values() for field in dataclasses.fields(group)]
+    for key in table:
+        _known(f"key of '{file}'", key.replace("-", "_"), fields)
+    command = dataclasses.make_dataclass("Command", list(groups.items()))
+    parsed = tyro.cli(
+        command,
+        prog=program,
+        description="Run an algorithm on a task and save what it finds.",
+        # The last of equal options wins: flags over the file.
+        args=[word for key in table for word in _words(key, table[key])] + arguments,
+        default=command(*defaults),
+        config=(tyro.conf.OmitArgPrefixes,),
+    )
+    return Parsed(
+        parsed.settings, dataclasses.asdict(parsed.task), dataclasses.asdict(parsed.algorithm)
+    )
+
+
+def build(parsed: Parsed) -> Algorithm:
+    """Build the algorithm, on its task, that a command describes."""
+    settings, options = parsed.settings, dict(parsed.algorithm_options)
+    task = _task_factory(settings.task)(**parsed.task_options)
+    preset = PRESETS[settings.algorithm].build
+    if "generations" in inspect.signature(preset).parameters:
+        options["generations"] = settings.generations
+    return preset(task, _cells(task, settings), **options)
+
+
+def output_folder(settings: RunSettings) -> Path:
+    """The folder that was asked for, or else the first free one under runs/."""
+    if settings.out is not None:
+        return settings.out
+    task = re.sub(r"\W+", "-", Path(settings.task).name)
+    base = Path("runs") / f"{task}-{settings.algorithm}-{settings.seed}"
+    numbered = (base.with_name(f"{base.name}-{i}") for i in itertools.count(2))
+    return next(path for path in itertools.chain([base], numbered) if not path.exists())
+
+
+def _cells(task: Task, settings: RunSettings) -> Cells:
+    if settings.centroids is None:
+        return grid(task, settings.resolution)
+    require(
+        settings.resolution is None,
+        "resolution and centroids exclude each other: one is of a grid, the other of a tessellation",
+    )
+    # The same cells for every seed, so that runs can be compared.
+    return cvt(jax.random.key(0), task, settings.centroids)
+
+
+def _task_factory(name: str) -> Callable[..., Task]:
+    """The function that makes a task of the library, or a user's `module:name` or `file.py:name`."""
+    if ":" not in name:
+        return TASKS[_known("task", name, TASKS, "; your own is module:name or file.py:name")]
+    where, _, attribute = name.rpartition(":")
+    module = _import(where)
+    require(
+        hasattr(module, attribute), f"task '{name}': '{where}' has nothing called '{attribute}'"
+    )
+    found = getattr(module, attribute)
+    if isinstance(found, Task):
+        return lambda: found
+    require(
+        callable(found),
+        f"task '{name}' must be a Task or a function that returns one, got {type(found).__name__}",
+    )
+    return found  # type: ignore[no-any-return]
+
+
+def _import(where: str) -> ModuleType:
+    if where.endswith(".py"):
+        spec = importlib.util.spec_from_file_location(Path(where).stem, where)
+        if spec is None or spec.loader is None or not Path(where).is_file():
+            raise UsageError(f"task: there is no file '{where}'")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+    sys.path.insert(0, "")  # as `python -m` does: modules of the current folder
+    try:
+        return importlib.import_module(where)
+    except ModuleNotFoundError as error:
+        if error.name is None or not where.startswith(error.name):
+            raise
+        raise UsageError(f"task: there is no module '{where}' here or installed") from None
+    finally:
+        sys.path.remove("")
+
+
+def _options_of(function: Callable[..., Any], title: str) -> type:
+    """A dataclass of the keyword-only parameters of a function, with their help from its docstring."""
+    plain = inspect.unwrap(function.func if isinstance(function, partial) else function)
+    hints = typing.get_type_hints(plain)
+    help_of = {p.arg_name: p.description for p in parse_docstring(plain.__doc__ or "").params}
+    own = {field.name for field in dataclasses.fields(RunSettings)}
+    fields: list[Any] = [
+        (
+            name,
+            Annotated[hints.get(name, str), tyro.conf.arg(help=help_of.get(name))],
+            dataclasses.MISSING if parameter.default is parameter.empty else parameter.default,
+        )
+        for name, parameter in inspect.signature(function).parameters.items()
+        if parameter.kind is parameter.KEYWORD_ONLY and name not in own
+    ]
+    return dataclasses.make_dataclass("Options", fields, namespace={"__doc__": title})
+
+
+def _defaults(options: type, values: dict[str, Any]) -> Any:
+    """An instance with those of the values that it has fields for; TASK stays required."""
+    names = {field.name for field in dataclasses.fields(options)}
+    missing = {"task": tyro.MISSING} if "task" in names else {}
+    return options(**missing, **{name: values[name] for name in names & values.keys()})
+
+
+def _known(what: str, name: Any, choices: Collection[str], hint: str = "") -> str:
+    """The name, if it is among the choices; else a `UsageError` that suggests the nearest."""
+    if name in choices:
+        return str(name)
+    near = difflib.get_close_matches(str(name), choices, n=1)
+    suggestion = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(choices)}"
+    raise UsageError(f"unknown {what} '{name}': {suggestion}{hint}")
+
+
+def _value_of(option: str, arguments: list[str]) -> str | None:
+    """The value of `--option value` or `--option=value`; the last one."""
+    value = None
+    for word, following in itertools.zip_longest(arguments, arguments[1:]):
+        if word == f"--{option}":
+            value = following
+        elif word.startswith(f"--{option}="):
+            value = word.partition("=")[2]
+    return value
+
+
+def _read_toml(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text())
+    except OSError as error:
+        raise UsageError(f"config: cannot read '{file}': {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"config: '{file}' is not TOML: {error}") from None
+
+
+def _words(key: str, value: Any) -> list[str]:
+    """A TOML entry as words of the command line."""
+    flag = key.replace("_", "-")
+    if isinstance(value, bool):
+        return [f"--{flag}" if value else f"--no-{flag}"]
+    values = value if isinstance(value, list) else [value]
+    return [f"--{flag}", *map(str, values)]
