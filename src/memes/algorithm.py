@@ -63,13 +63,13 @@ class Ledger(NamedTuple):
 
 
 class Info(NamedTuple):
-    """What happened in a generation. Most arrays have an entry for each candidate, [L]:
+    """What happened in a generation.
 
-    `lane`, whose it is; `kind`, its `Kind`; `offered`, whether the archive was asked; `fitness` and
-    `feature[L, k]`, what it evaluated to; `parent_feature[L, k]`, that of what it was made from;
-    `status`, the archive's answer; `age`, `stale` and `reset`, as in `Lanes`. For the whole batch:
-    `additions[kinds]`, rows that the archive took, by kind; `non_finite`, rows that evaluated to
-    something non-finite; and the `ledger`.
+    With an entry for each candidate, [L]: `lane`, whose it is; `kind`, its `Kind`; `offered`, whether
+    the archive was asked; `fitness` and `feature[L, k]`, what it evaluated to; `parent_feature[L, k]`,
+    that of what it was made from; `status`, the archive's answer; `age`, `stale` and `reset`, as in
+    `Lanes`. For the whole batch: `additions[kinds]`, rows that the archive took, by kind of lane;
+    `non_finite`, rows that evaluated to something non-finite; and the `ledger`.
     """
 
     lane: Array
@@ -229,4 +229,3 @@ def compose(
         return state, info
 
     return Algorithm(task, emitter, memory, init, ask, tell)
-

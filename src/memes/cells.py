@@ -21,15 +21,19 @@ class Cells(Protocol):
     """A partition of the feature space: `low[k]`, `high[k]`, `count` cells, and `index`."""
 
     @property
-    def low(self) -> Array: ...
+    def low(self) -> Array:
+        """Lower bounds of the features, [k]."""
+
     @property
-    def high(self) -> Array: ...
+    def high(self) -> Array:
+        """Upper bounds of the features, [k]."""
+
     @property
-    def count(self) -> int: ...
+    def count(self) -> int:
+        """Number of cells, c."""
 
     def index(self, feature: Array) -> Array:
         """The cell of each finite `feature[n, k]`, as int32[n] in [0, count)."""
-        ...
 
 
 @jax.tree_util.register_dataclass
@@ -43,9 +47,11 @@ class Grid:
 
     @property
     def count(self) -> int:
+        """Number of cells, c."""
         return math.prod(self.shape)
 
     def index(self, feature: Array) -> Array:
+        """The cell of each finite `feature[n, k]`: int32[n]."""
         shape = jnp.asarray(self.shape, jnp.float32)
         position = jnp.floor((feature - self.low) / (self.high - self.low) * shape)
         position = jnp.clip(position, 0, shape - 1).astype(jnp.int32)
@@ -64,9 +70,11 @@ class CVT:
 
     @property
     def count(self) -> int:
+        """Number of cells, c."""
         return int(self.centroids.shape[0])
 
     def index(self, feature: Array) -> Array:
+        """The cell of each finite `feature[n, k]`: int32[n]."""
         width = self.high - self.low
         return _nearest((feature - self.low) / width, (self.centroids - self.low) / width)
 
@@ -127,4 +135,5 @@ def _nearest(points: Array, centres: Array) -> Array:
     def block(rows: Array) -> Array:
         return jnp.argmin(jnp.sum(jnp.square(rows[None] - centres), axis=-1)).astype(jnp.int32)
 
-    return jax.lax.map(block, points, batch_size=1024)
+    nearest: Array = jax.lax.map(block, points, batch_size=1024)
+    return nearest

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import sys
 from collections.abc import Callable
+from typing import NamedTuple
 
 from memes.errors import UsageError, require
 from memes.version import __version__
@@ -23,7 +24,7 @@ Quality-diversity search with many evolution strategies at once.
 
 
 def run(arguments: list[str]) -> None:
-    """memes run TASK [OPTIONS]"""
+    """Run an algorithm on a task."""
     from memes.experiment import settings as s
 
     parsed = s.parse(arguments, "memes run")
@@ -36,11 +37,11 @@ def run(arguments: list[str]) -> None:
         algorithm,
         generations=settings.generations,
         seed=settings.seed,
-        out=s.output_folder(settings),
+        out=s.output_folder(parsed),
         generations_per_call=settings.generations_per_call,
         progress=not settings.quiet,
         settings={
-            "task": settings.task,
+            "task": parsed.task,
             "algorithm": settings.algorithm,
             "scale": settings.scale,
             "options": options,
@@ -56,9 +57,7 @@ def run(arguments: list[str]) -> None:
 
 
 def list_names(arguments: list[str]) -> None:
-    """memes list: the tasks and the algorithms, a line each."""
-    if _wants_help(arguments, list_names):
-        return
+    """Show the tasks and the algorithms, a line each."""
     from rich.console import Console
     from rich.table import Table
 
@@ -75,9 +74,7 @@ def list_names(arguments: list[str]) -> None:
 
 
 def plot(arguments: list[str]) -> None:
-    """memes plot RUN...: draw figures/archive.png and figures/curves.png of each run folder again."""
-    if _wants_help(arguments, plot):
-        return
+    """Draw figures/archive.png and figures/curves.png of each run folder again."""
     require(bool(arguments), "RUN is missing: 'memes plot RUN...' needs at least one run folder")
     from memes.analysis.figures import draw_run
 
@@ -86,7 +83,18 @@ def plot(arguments: list[str]) -> None:
             print(file)
 
 
-COMMANDS: dict[str, Callable[[list[str]], None]] = {"run": run, "list": list_names, "plot": plot}
+class Command(NamedTuple):
+    """A command: what runs it, and how it is used; None where its own `--help` knows better."""
+
+    function: Callable[[list[str]], None]
+    usage: str | None
+
+
+COMMANDS = {
+    "run": Command(run, None),
+    "list": Command(list_names, "memes list"),
+    "plot": Command(plot, "memes plot RUN..."),
+}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -102,18 +110,15 @@ def main(arguments: list[str] | None = None) -> int:
         if words[0] not in COMMANDS:
             near = difflib.get_close_matches(words[0], COMMANDS, n=1) or COMMANDS
             raise UsageError(f"unknown command '{words[0]}': did you mean {' or '.join(near)}?")
-        COMMANDS[words[0]](words[1:])
+        command = COMMANDS[words[0]]
+        if command.usage and {"-h", "--help"} & set(words[1:]):
+            print(f"usage: {command.usage}\n\n{command.function.__doc__}")
+        else:
+            command.function(words[1:])
     except UsageError as error:
         print(f"memes: {error}", file=sys.stderr)
         return 2
     return 0
-
-
-def _wants_help(arguments: list[str], command: Callable[[list[str]], None]) -> bool:
-    if not {"-h", "--help"} & set(arguments):
-        return False
-    print(f"usage: {command.__doc__}")
-    return True
 
 
 def _first_line(documented: object) -> str:

@@ -80,9 +80,7 @@ def blend(a: Objective, b: Objective, weight: float = 0.5) -> Objective:
         state_b, of_b = b.utilities(state[1], evaluation, context)
         return (state_a, state_b), weight * of_a + (1 - weight) * of_b
 
-    return Objective(
-        init=lambda lanes: (a.init(lanes), b.init(lanes)), utilities=utilities, kind=a.kind
-    )
+    return Objective(init=lambda lanes: (a.init(lanes), b.init(lanes)), utilities=utilities, kind=a.kind)
 
 
 def alternate(a: Objective, b: Objective, every: int) -> Objective:
@@ -106,7 +104,5 @@ def alternate(a: Objective, b: Objective, every: int) -> Objective:
     return Objective(
         init=lambda lanes: (a.init(lanes), b.init(lanes)),
         utilities=utilities,
-        kind=lambda generation: jnp.where(
-            turn_of_a(generation), a.kind(generation), b.kind(generation)
-        ),
+        kind=lambda generation: jnp.where(turn_of_a(generation), a.kind(generation), b.kind(generation)),
     )

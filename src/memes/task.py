@@ -86,8 +86,7 @@ def evaluate(task: Task, keys: Array, x: Array) -> Evaluation:
         fitness, feature = result
     except (TypeError, ValueError):
         raise UsageError(
-            f"evaluate of task '{task.name}' must return (fitness, feature), "
-            f"got {type(result).__name__}"
+            f"evaluate of task '{task.name}' must return (fitness, feature), got {type(result).__name__}"
         ) from None
     n = x.shape[0]
     _require_shape(task, "evaluate", "fitness", fitness, (n,))
@@ -115,9 +114,7 @@ def check(task: Task) -> None:
         probe()
 
 
-def _require_shape(
-    task: Task, function: str, what: str, value: Any, shape: tuple[int, ...]
-) -> None:
+def _require_shape(task: Task, function: str, what: str, value: Any, shape: tuple[int, ...]) -> None:
     found = np.shape(value)
     require(
         found == shape,
@@ -162,9 +159,7 @@ def noisy(task: Task, *, fitness: float = 0.0, feature: float = 0.0) -> Task:
     )
 
 
-def resampled(
-    task: Task, n: int, statistic: Callable[..., Array] = jnp.mean
-) -> Task:
+def resampled(task: Task, n: int, statistic: Callable[..., Array] = jnp.mean) -> Task:
     """Evaluate each row `n` times and return the `statistic` (over axis 0) of fitness and feature."""
     require(n >= 1, f"n must be at least 1 evaluation for each row, got {n}")
 
@@ -177,9 +172,7 @@ def resampled(
             statistic(each.feature.reshape(n, rows, -1), axis=0),
         )
 
-    return replace(
-        task, name=f"{task.name}-x{n}", evaluate=evaluate_repeatedly, cost=task.cost * n
-    )
+    return replace(task, name=f"{task.name}-x{n}", evaluate=evaluate_repeatedly, cost=task.cost * n)
 
 
 def _split_rows(keys: Array, n: int) -> list[Array]:

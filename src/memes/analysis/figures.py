@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -86,7 +87,7 @@ def _by_kind(ax: Axes, metrics: dict[str, np.ndarray], prefix: str, label: str) 
             ax.plot(metrics["evaluations"], values, color=colour, label=kind)
     ax.set_ylabel(label)
     if ax.lines:
-        ax.legend(frameon=False)
+        ax.legend(frameon=False, loc="lower right")
     else:
         ax.text(0.5, 0.5, "none yet", transform=ax.transAxes, ha="center", va="center", color="grey")
 
@@ -136,4 +137,5 @@ def _rasterise_centroids(archive: Archive, fitness: np.ndarray) -> np.ndarray:
     if low.size > 1:
         places[..., 1] = centre[None, :]
     feature = (low + places * (high - low)).reshape(-1, low.size).astype(np.float32)
-    return fitness[np.asarray(archive.cells.index(feature))].reshape(PIXELS, PIXELS)
+    cell = np.asarray(archive.cells.index(jnp.asarray(feature)))
+    return fitness[cell].reshape(PIXELS, PIXELS)

@@ -27,13 +27,9 @@ def parallel(*emitters: Emitter) -> Emitter:
         keys = jax.random.split(key, len(emitters))
         return tuple(e.init(k, task) for e, k in zip(emitters, keys, strict=True))
 
-    def ask(
-        key: Array, state: tuple[Any, ...], context: Context
-    ) -> tuple[tuple[Any, ...], Proposal]:
+    def ask(key: Array, state: tuple[Any, ...], context: Context) -> tuple[tuple[Any, ...], Proposal]:
         keys = jax.random.split(key, len(emitters))
-        asked = [
-            e.ask(k, s, context) for e, k, s in zip(emitters, keys, state, strict=True)
-        ]
+        asked = [e.ask(k, s, context) for e, k, s in zip(emitters, keys, state, strict=True)]
         proposals = [
             p._replace(lane=p.lane + first, sample_lane=p.sample_lane + first)
             for (_, p), first in zip(asked, lane_at, strict=False)
@@ -100,9 +96,7 @@ def one_of(emitter: Emitter, count: int, play: Play = in_turn) -> Emitter:
         played, lanes = emitter.tell(_get(states, playing), candidates, samples, context)
         return (playing, _set(states, playing, played)), lanes
 
-    return Emitter(
-        emitter.persistent, emitter.samples, count * emitter.lanes, init, ask, tell
-    )
+    return Emitter(emitter.persistent, emitter.samples, count * emitter.lanes, init, ask, tell)
 
 
 def _get(tree: Any, i: Array) -> Any:

@@ -112,9 +112,7 @@ def es(
         )
         return state, proposal
 
-    def tell(
-        state: ESState, candidates: Rows, samples: Rows, context: Context
-    ) -> tuple[ESState, Lanes]:
+    def tell(state: ESState, candidates: Rows, samples: Rows, context: Context) -> tuple[ESState, Lanes]:
         offspring = state.age > 0  # the result of a step, not a start
         refused = candidates.status == Status.REJECTED
         stale = jnp.where(offspring & refused, state.stale + 1, 0)
@@ -129,9 +127,7 @@ def es(
         )
 
         by_lane = _by_lane(samples, lanes)
-        objective_state, utilities = objective.utilities(
-            state.objective, by_lane.evaluation, context
-        )
+        objective_state, utilities = objective.utilities(state.objective, by_lane.evaluation, context)
         state = ESState(
             # A lane that is due steps too: its next `ask` overwrites the result.
             strategy=search.tell(state.strategy, by_lane.x, utilities),
@@ -155,5 +151,3 @@ def _by_lane(samples: Rows, lanes: int) -> Rows:
     """Rows [L * M, ...] as [L, M, ...]."""
     split: Rows = jax.tree.map(lambda leaf: leaf.reshape(lanes, -1, *leaf.shape[1:]), samples)
     return split
-
-

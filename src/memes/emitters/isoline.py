@@ -54,9 +54,7 @@ def isoline(
         )
         return a.feature, proposal
 
-    def tell(
-        state: Array, candidates: Rows, samples: Rows, context: Context
-    ) -> tuple[Array, Lanes]:
+    def tell(state: Array, candidates: Rows, samples: Rows, context: Context) -> tuple[Array, Lanes]:
         del candidates, samples, context
         zero = jnp.zeros(batch, jnp.int32)
         info = Lanes(

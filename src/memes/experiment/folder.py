@@ -1,10 +1,10 @@
 """The run folder: everything a reader needs, in plain files. Nothing is pickled.
 
-    config.json     settings, seed, package versions, device, times
-    metrics.csv     a row for each generation
-    lanes.npz       what each lane did in each generation
-    archive.npz     the elites
-    figures/        pictures of the above
+config.json     settings, seed, package versions, device, times
+metrics.csv     a row for each generation
+lanes.npz       what each lane did in each generation
+archive.npz     the elites
+figures/        pictures of the above
 """
 
 from __future__ import annotations
@@ -103,11 +103,13 @@ def save_archive(path: Path, archive: Archive, **about: Any) -> None:
     )
 
 
-def save_lanes(path: Path, lanes: dict[str, np.ndarray]) -> None:
+def save_lanes(path: Path, lanes: dict[str, Any]) -> None:
     """Write what each lane did, arrays [G, L, ...], with the names of its codes."""
     names = {"kinds": Kind, "reasons": Reason, "statuses": Status}
-    codes = {key: np.asarray([code.name.lower() for code in enum]) for key, enum in names.items()}
-    np.savez_compressed(path, format_version=FORMAT_VERSION, **lanes, **codes)
+    codes: dict[str, Any] = {
+        key: np.asarray([code.name.lower() for code in enum]) for key, enum in names.items()
+    }
+    np.savez_compressed(path, format_version=FORMAT_VERSION, **codes, **lanes)
 
 
 def load_archive(path: str | Path) -> Archive:

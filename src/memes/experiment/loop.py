@@ -6,7 +6,7 @@ import platform
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -16,7 +16,6 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
@@ -108,7 +107,7 @@ def run(
         state = jax.jit(algorithm.init)(init_key)
         report.say(f"compiling {algorithm.task.name} for {jax.devices()[0].device_kind} ...")
         started = time.perf_counter()
-        advance = {n: _compile(algorithm, n, run_key, state) for n in sorted(set(lengths))}
+        advance = _compile(algorithm, set(lengths), run_key, state)
         compile_seconds = time.perf_counter() - started
         report.say(f"compiled in {compile_seconds:.1f} s")
 
@@ -151,8 +150,8 @@ class _Log:
 
     def write(self, record: Record) -> None:
         """Take the records of the next chunk; waits for the device to have computed them."""
-        record = jax.device_get(record)
-        self._totals, columns = accumulate(self._totals, record.measures)
+        measures, lanes = jax.device_get(record)
+        self._totals, columns = accumulate(self._totals, measures)
         n = len(columns["evaluations"])
         before, self._seconds = self._seconds, time.perf_counter() - self._start
         generation = self._generation + np.arange(1, n + 1)
@@ -160,7 +159,7 @@ class _Log:
         columns = {"generation": generation, **columns}
         columns["seconds"] = before + (self._seconds - before) * np.arange(1, n + 1) / n
         self._columns.append(columns)
-        self._lanes.append(record.lanes)
+        self._lanes.append(lanes)
         if self._path is not None:
             self._metrics.write(columns)
         self._report.update(
@@ -191,36 +190,33 @@ class _Log:
         return Result(state.archive, metrics, lanes, state, self._path)
 
 
-def _compile(algorithm: Algorithm, n: int, key: Array, state: State) -> Advance:
-    """`n` generations as one function: a compiled scan, or a loop around a host simulator."""
+def _compile(
+    algorithm: Algorithm, lengths: Iterable[int], key: Array, state: State
+) -> dict[int, Advance]:
+    """For each length n, a function that advances the run by n generations."""
     persistent = np.flatnonzero(algorithm.emitter.persistent)
 
     def record(state: State, info: Info) -> Record:
         lanes = {name: getattr(info, name)[persistent] for name in LANE_FIELDS}
         return Record(measure(state.archive, info, algorithm.task.min_fitness), lanes)
 
-    def generation(key: Array, state: State) -> tuple[State, Record]:
-        key = jax.random.fold_in(key, state.generation)
-        state, info = algorithm.step(key, state)
+    if not algorithm.task.jit:
+        step = _host_step(algorithm, record)
+        return {n: partial(_loop, step, n) for n in lengths}
+
+    def step_on_device(key: Array, state: State) -> tuple[State, Record]:
+        state, info = algorithm.step(jax.random.fold_in(key, state.generation), state)
         return state, record(state, info)
 
-    def scan(key: Array, state: State) -> tuple[State, Record]:
-        return jax.lax.scan(lambda state, _: generation(key, state), state, length=n)
+    def scan(n: int, key: Array, state: State) -> tuple[State, Record]:
+        return jax.lax.scan(lambda state, _: step_on_device(key, state), state, length=n)
 
-    if algorithm.task.jit:
-        compiled: Advance = jax.jit(scan, donate_argnums=1).lower(key, state).compile()
-        return compiled
-    return partial(_advance_on_host, algorithm, n, record)
+    compiled = jax.jit(scan, static_argnums=0, donate_argnums=2)
+    return {n: compiled.lower(n, key, state).compile() for n in lengths}
 
 
-def _advance_on_host(
-    algorithm: Algorithm,
-    n: int,
-    record: Callable[[State, Info], Record],
-    key: Array,
-    state: State,
-) -> tuple[State, Record]:
-    """What the compiled scan does, with the evaluation on the host."""
+def _host_step(algorithm: Algorithm, record: Callable[[State, Info], Record]) -> Advance:
+    """One generation, with the evaluation on the host between a compiled ask and a compiled tell."""
 
     @jax.jit
     def ask(key: Array, state: State) -> tuple[State, Batch, Array]:
@@ -232,12 +228,20 @@ def _advance_on_host(
         state, info = algorithm.tell(state, batch, evaluation)
         return state, record(state, info)
 
+    def step(key: Array, state: State) -> tuple[State, Record]:
+        state, batch, evaluate_key = ask(key, state)
+        return tell(state, batch, algorithm.evaluate(evaluate_key, batch))
+
+    return step
+
+
+def _loop(step: Advance, n: int, key: Array, state: State) -> tuple[State, Record]:
+    """What `lax.scan` does, on the host."""
     records = []
     for _ in range(n):
-        state, batch, evaluate_key = ask(key, state)
-        state, last = tell(state, batch, algorithm.evaluate(evaluate_key, batch))
+        state, last = step(key, state)
         records.append(last)
-    return state, jax.tree.map(lambda *leaves: jnp.stack(leaves), *records)
+    return state, jax.tree.map(lambda *leaves: np.stack(leaves), *records)
 
 
 def _chunks(generations: int, per_call: int | None) -> list[int]:

@@ -43,7 +43,7 @@ class Reporter:
     def say(self, sentence: str) -> None:
         """Print one line."""
         if self._show:
-            self._console.print(sentence, highlight=False)
+            self._console.print(sentence, highlight=False, soft_wrap=True)
 
     def begin(self) -> None:
         """The first generation starts now."""

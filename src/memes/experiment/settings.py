@@ -46,37 +46,51 @@ SCALES: dict[str, dict[str, Any]] = {
 }
 
 
+DESCRIPTION = """Run an algorithm on a task and save what it finds.
+
+TASK is one of 'memes list', or your own as package.module:name or path/to/file.py:name, where name is \
+a Task or a function that returns one; its keyword-only parameters become options too."""
+
+
+def _option(metavar: str, default: str) -> Any:
+    """How the help shows an option whose default is worked out later."""
+    return tyro.conf.arg(metavar=metavar, help_behavior_hint=f"(default: {default})")
+
+
 @dataclasses.dataclass(frozen=True)
 class RunSettings:
     """Settings that every run has."""
 
-    task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")]
-    """A task of `memes list`, or your own: package.module:name or path/to/file.py:name."""
-    algorithm: str = "memes"
-    """An algorithm of `memes list`. Name it and --help shows its options."""
+    algorithm: Annotated[str, tyro.conf.arg(metavar="NAME")] = "memes"
+    """An algorithm of `memes list`. Together with --help, shows its options."""
     scale: Literal["paper", "laptop"] = "paper"
     """Which defaults: those of the paper, for a GPU, or smaller ones for a laptop."""
     generations: int = 2000
     """For how many generations to run."""
     seed: int = 0
     """Seed of all randomness."""
-    out: Path | None = None
-    """Folder for the results. [default: runs/TASK-ALGORITHM-SEED, numbered if taken]"""
-    resolution: tuple[int, ...] | None = None
-    """Grid cells along each feature. [default: the task's, or about 2 500 in all]"""
-    centroids: int | None = None
+    out: Annotated[Path | None, _option("PATH", "a new folder runs/TASK-ALGORITHM-SEED")] = None
+    """Folder for the results."""
+    resolution: Annotated[
+        tuple[int, ...] | None, _option("INT [INT ...]", "the task's, or about 2500 cells in all")
+    ] = None
+    """Grid cells along each feature."""
+    centroids: Annotated[int | None, _option("INT", "a grid")] = None
     """Use a centroidal Voronoi tessellation of so many cells instead of a grid."""
-    generations_per_call: int | None = None
-    """Generations in one call of the device. [default: a twentieth of the run, at most 100]"""
+    generations_per_call: Annotated[
+        int | None, _option("INT", "a twentieth of the run, at most 100")
+    ] = None
+    """Generations in one call of the device; progress shows and metrics are written once a call."""
     quiet: bool = False
     """Show no progress."""
-    config: Path | None = None
-    """TOML file with any of these options, e.g. lanes = 64. Flags win over it."""
+    config: Annotated[Path | None, _option("FILE", "none")] = None
+    """TOML file with any of these options, such as lanes = 64. Flags win over it."""
 
 
 class Parsed(NamedTuple):
-    """A parsed command: the settings, and the options of its task and of its algorithm."""
+    """A parsed command: the task's name, the settings, and the options of task and algorithm."""
 
+    task: str
     settings: RunSettings
     task_options: dict[str, Any]
     algorithm_options: dict[str, Any]
@@ -84,57 +98,57 @@ class Parsed(NamedTuple):
 
 def parse(arguments: list[str], program: str) -> Parsed:
     """Parse `TASK [OPTIONS]`; which options there are depends on the task and on the algorithm."""
-    named = bool(arguments) and not arguments[0].startswith("-")
+    helpless = arguments if not {"-h", "--help"} & set(arguments) else ["arm", *arguments]
+    task, *words = arguments if arguments and not arguments[0].startswith("-") else helpless or [""]
     require(
-        named or bool({"-h", "--help"} & set(arguments)),
+        bool(task) and not task.startswith("-"),
         f"TASK is missing: it comes first in '{program} TASK [OPTIONS]'; 'memes list' shows the tasks",
     )
-    file = _value_of("config", arguments)
+    file = _value_of("config", words)
     table = {} if file is None else _read_toml(Path(file))
-    algorithm = _value_of("algorithm", arguments) or table.get("algorithm", "memes")
-    scale = _value_of("scale", arguments) or table.get("scale", "paper")
-    task_name = arguments[0] if named else "arm"
+    algorithm = _value_of("algorithm", words) or table.get("algorithm", "memes")
+    scale = _value_of("scale", words) or table.get("scale", "paper")
     preset = PRESETS[_known("algorithm", algorithm, PRESETS)].build
     groups = {
-        "settings": RunSettings,
-        "task": _options_of(_task_factory(task_name), f"Options of the task '{task_name}'."),
+        "run": RunSettings,
+        "task": _options_of(_task_factory(task), f"Options of the task '{task}'."),
         "algorithm": _options_of(preset, f"Options of the algorithm '{algorithm}'."),
     }
-    at_scale = SCALES[_known("scale", scale, SCALES)]
-    defaults = [_defaults(group, at_scale) for group in groups.values()]
     fields = [field.name for group in groups.values() for field in dataclasses.fields(group)]
     for key in table:
         _known(f"key of '{file}'", key.replace("-", "_"), fields)
+    at_scale = SCALES[_known("scale", scale, SCALES)]
     command = dataclasses.make_dataclass("Command", list(groups.items()))
     parsed = tyro.cli(
         command,
-        prog=program,
-        description="Run an algorithm on a task and save what it finds.",
+        prog=f"{program} TASK",
+        description=DESCRIPTION,
         # The last of equal options wins: flags over the file.
-        args=[word for key in table for word in _words(key, table[key])] + arguments,
-        default=command(*defaults),
+        args=[word for key in table for word in _words(key, table[key])] + words,
+        default=command(*(_defaults(group, at_scale) for group in groups.values())),
         config=(tyro.conf.OmitArgPrefixes,),
     )
     return Parsed(
-        parsed.settings, dataclasses.asdict(parsed.task), dataclasses.asdict(parsed.algorithm)
+        task, parsed.run, dataclasses.asdict(parsed.task), dataclasses.asdict(parsed.algorithm)
     )
 
 
 def build(parsed: Parsed) -> Algorithm:
     """Build the algorithm, on its task, that a command describes."""
     settings, options = parsed.settings, dict(parsed.algorithm_options)
-    task = _task_factory(settings.task)(**parsed.task_options)
+    task = _task_factory(parsed.task)(**parsed.task_options)
     preset = PRESETS[settings.algorithm].build
     if "generations" in inspect.signature(preset).parameters:
         options["generations"] = settings.generations
     return preset(task, _cells(task, settings), **options)
 
 
-def output_folder(settings: RunSettings) -> Path:
+def output_folder(parsed: Parsed) -> Path:
     """The folder that was asked for, or else the first free one under runs/."""
+    settings = parsed.settings
     if settings.out is not None:
         return settings.out
-    task = re.sub(r"\W+", "-", Path(settings.task).name)
+    task = re.sub(r"\W+", "-", Path(parsed.task).name)
     base = Path("runs") / f"{task}-{settings.algorithm}-{settings.seed}"
     numbered = (base.with_name(f"{base.name}-{i}") for i in itertools.count(2))
     return next(path for path in itertools.chain([base], numbered) if not path.exists())
@@ -154,12 +168,10 @@ def _cells(task: Task, settings: RunSettings) -> Cells:
 def _task_factory(name: str) -> Callable[..., Task]:
     """The function that makes a task of the library, or a user's `module:name` or `file.py:name`."""
     if ":" not in name:
-        return TASKS[_known("task", name, TASKS, "; your own is module:name or file.py:name")]
+        return TASKS[_known("task", name, TASKS, ", or your own as module:name or file.py:name")]
     where, _, attribute = name.rpartition(":")
     module = _import(where)
-    require(
-        hasattr(module, attribute), f"task '{name}': '{where}' has nothing called '{attribute}'"
-    )
+    require(hasattr(module, attribute), f"task '{name}': '{where}' has nothing called '{attribute}'")
     found = getattr(module, attribute)
     if isinstance(found, Task):
         return lambda: found
@@ -208,10 +220,11 @@ def _options_of(function: Callable[..., Any], title: str) -> type:
 
 
 def _defaults(options: type, values: dict[str, Any]) -> Any:
-    """An instance with those of the values that it has fields for; TASK stays required."""
-    names = {field.name for field in dataclasses.fields(options)}
-    missing = {"task": tyro.MISSING} if "task" in names else {}
-    return options(**missing, **{name: values[name] for name in names & values.keys()})
+    """An instance with those of the values that it has fields for; what has no default is required."""
+    fields = dataclasses.fields(options)
+    required = {f.name: tyro.MISSING for f in fields if f.default is dataclasses.MISSING}
+    known = {f.name: values[f.name] for f in fields if f.name in values}
+    return options(**required | known)
 
 
 def _known(what: str, name: Any, choices: Collection[str], hint: str = "") -> str:
@@ -219,8 +232,8 @@ def _known(what: str, name: Any, choices: Collection[str], hint: str = "") -> st
     if name in choices:
         return str(name)
     near = difflib.get_close_matches(str(name), choices, n=1)
-    suggestion = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(choices)}"
-    raise UsageError(f"unknown {what} '{name}': {suggestion}{hint}")
+    suggestion = f"did you mean '{near[0]}'" if near else f"choose from {', '.join(choices)}"
+    raise UsageError(f"unknown {what} '{name}': {suggestion}{hint}{'?' if near else ''}")
 
 
 def _value_of(option: str, arguments: list[str]) -> str | None:

@@ -32,6 +32,7 @@ class Strategy(NamedTuple):
 
 def choose_lanes(where: Array, new: Any, old: Any) -> Any:
     """For each lane, all leaves of `new` where `where[L]`, those of `old` elsewhere."""
+
     def choose(a: Array, b: Array) -> Array:
         return jnp.where(where.reshape(-1, *(1,) * (a.ndim - 1)), a, b)
 
