@@ -101,7 +101,7 @@ def add(
     target = cell.at[winner].get(mode="fill", fill_value=c)
 
     def write(old: Array, new: Array) -> Array:
-        rows = new.at[winner].get(mode="clip").astype(old.dtype)
+        rows = jnp.take(new, winner, axis=0, mode="clip").astype(old.dtype)
         return old.at[target].set(rows, mode="drop")
 
     status = jnp.where(won, jnp.where(incumbent == -jnp.inf, Status.NEW, Status.IMPROVED), 0)

@@ -105,8 +105,8 @@ def check(task: Task) -> None:
     """Raise a `UsageError` that names the fault if the task returns arrays of the wrong shape."""
 
     def probe() -> Evaluation:
-        init_key, *row_keys = jax.random.split(jax.random.key(0), 3)
-        return evaluate(task, jnp.stack(row_keys), initial(task, init_key, 2))
+        init_key, rows_key = jax.random.split(jax.random.key(0))
+        return evaluate(task, jax.random.split(rows_key, 2), initial(task, init_key, 2))
 
     if task.jit:
         jax.eval_shape(probe)
@@ -145,7 +145,7 @@ def noisy(task: Task, *, fitness: float = 0.0, feature: float = 0.0) -> Task:
     require(feature >= 0, f"feature must be a standard deviation of at least 0, got {feature}")
 
     def evaluate_noisily(keys: Array, x: Array) -> Evaluation:
-        inner, fitness_keys, feature_keys = _split_rows(keys, 3)
+        inner, fitness_keys, feature_keys = jax.vmap(lambda key: tuple(jax.random.split(key, 3)))(keys)
         exact = evaluate(task, inner, x)
         noise = jax.vmap(jax.random.normal)(fitness_keys)
         shift = jax.vmap(lambda key: jax.random.normal(key, (task.feature_dim,)))(feature_keys)
@@ -160,21 +160,16 @@ def noisy(task: Task, *, fitness: float = 0.0, feature: float = 0.0) -> Task:
 
 
 def resampled(task: Task, n: int, statistic: Callable[..., Array] = jnp.mean) -> Task:
-    """Evaluate each row `n` times and return the `statistic` (over axis 0) of fitness and feature."""
+    """Evaluate each row `n` times and return the `statistic` of its fitness and feature."""
     require(n >= 1, f"n must be at least 1 evaluation for each row, got {n}")
 
     def evaluate_repeatedly(keys: Array, x: Array) -> Evaluation:
         rows = x.shape[0]
-        repeated = jnp.tile(jnp.asarray(x), (n, 1))
-        each = evaluate(task, jnp.concatenate(_split_rows(keys, n)), repeated)
+        row_keys = jax.vmap(lambda key: jax.random.split(key, n))(keys).reshape(rows * n)
+        each = evaluate(task, row_keys, jnp.repeat(jnp.asarray(x), n, axis=0))
         return Evaluation(
-            statistic(each.fitness.reshape(n, rows), axis=0),
-            statistic(each.feature.reshape(n, rows, -1), axis=0),
+            statistic(each.fitness.reshape(rows, n), axis=1),
+            statistic(each.feature.reshape(rows, n, -1), axis=1),
         )
 
     return replace(task, name=f"{task.name}-x{n}", evaluate=evaluate_repeatedly, cost=task.cost * n)
-
-
-def _split_rows(keys: Array, n: int) -> list[Array]:
-    """Split each of the keys[r] into `n`: a list of n arrays of r keys."""
-    return list(jnp.moveaxis(jax.vmap(lambda key: jax.random.split(key, n))(keys), 1, 0))

@@ -138,4 +138,5 @@ def _rasterise_centroids(archive: Archive, fitness: np.ndarray) -> np.ndarray:
         places[..., 1] = centre[None, :]
     feature = (low + places * (high - low)).reshape(-1, low.size).astype(np.float32)
     cell = np.asarray(archive.cells.index(jnp.asarray(feature)))
-    return fitness[cell].reshape(PIXELS, PIXELS)
+    picture: np.ndarray = fitness[cell].reshape(PIXELS, PIXELS)
+    return picture

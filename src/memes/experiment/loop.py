@@ -201,7 +201,7 @@ def _compile(
         return Record(measure(state.archive, info, algorithm.task.min_fitness), lanes)
 
     if not algorithm.task.jit:
-        step = _host_step(algorithm, record)
+        step = _host_step(algorithm, record, key, state)
         return {n: partial(_loop, step, n) for n in lengths}
 
     def step_on_device(key: Array, state: State) -> tuple[State, Record]:
@@ -215,22 +215,31 @@ def _compile(
     return {n: compiled.lower(n, key, state).compile() for n in lengths}
 
 
-def _host_step(algorithm: Algorithm, record: Callable[[State, Info], Record]) -> Advance:
+def _host_step(
+    algorithm: Algorithm, record: Callable[[State, Info], Record], key: Array, state: State
+) -> Advance:
     """One generation, with the evaluation on the host between a compiled ask and a compiled tell."""
 
-    @jax.jit
     def ask(key: Array, state: State) -> tuple[State, Batch, Array]:
         ask_key, evaluate_key = jax.random.split(jax.random.fold_in(key, state.generation))
         return *algorithm.ask(ask_key, state), evaluate_key
 
-    @partial(jax.jit, donate_argnums=0)
     def tell(state: State, batch: Batch, evaluation: Evaluation) -> tuple[State, Record]:
         state, info = algorithm.tell(state, batch, evaluation)
         return state, record(state, info)
 
+    n, k = algorithm.batch_size, algorithm.task.feature_dim
+    evaluation = Evaluation(
+        jax.ShapeDtypeStruct((n,), np.float32), jax.ShapeDtypeStruct((n, k), np.float32)
+    )
+    asked, batch, _ = jax.eval_shape(ask, key, state)
+    compiled_ask = jax.jit(ask).lower(key, state).compile()
+    compiled_tell = jax.jit(tell, donate_argnums=0).lower(asked, batch, evaluation).compile()
+
     def step(key: Array, state: State) -> tuple[State, Record]:
-        state, batch, evaluate_key = ask(key, state)
-        return tell(state, batch, algorithm.evaluate(evaluate_key, batch))
+        state, batch, evaluate_key = compiled_ask(key, state)
+        told: tuple[State, Record] = compiled_tell(state, batch, algorithm.evaluate(evaluate_key, batch))
+        return told
 
     return step
 

@@ -1,0 +1,69 @@
+import jax
+import numpy as np
+import pytest
+
+import memes
+from memes.analysis import figures
+from memes.archive import add, empty
+
+
+def task_with(k):
+    return memes.Task(
+        name="box",
+        dim=k,
+        feature_low=(0.0,) * k,
+        feature_high=(1.0,) * k,
+        init=memes.uniform(k, 0.0, 1.0),
+        evaluate=lambda keys, x: (x[:, 0], x),
+    )
+
+
+def filled(task, cells, x):
+    n = len(x)
+    archive, _ = add(
+        empty(cells, task.dim),
+        x,
+        memes.Evaluation(*task.evaluate(None, x)),
+        np.ones(n, bool),
+        lane=np.zeros(n, int),
+        generation=0,
+    )
+    return archive
+
+
+@pytest.mark.parametrize("shape", [(5,), (4, 3), (2, 3, 4), (3, 2, 2, 4), (2, 2, 2, 2, 2)])
+def test_every_cell_has_one_place_in_the_picture(shape):
+    values = np.arange(np.prod(shape), dtype=float).reshape(shape)
+    picture = figures._nest(values)
+    assert sorted(picture.ravel()) == sorted(values.ravel())
+    width, height = np.prod(shape[0::2]), np.prod(shape[1::2])
+    assert picture.shape == (width, height)
+
+
+def test_the_first_two_features_span_the_inner_grids():
+    values = np.arange(2 * 3 * 4 * 5).reshape(2, 3, 4, 5)
+    picture = figures._nest(values)
+    for i, j, m, n in np.ndindex(values.shape):
+        assert picture[m * 2 + i, n * 3 + j] == values[i, j, m, n]
+
+
+def test_a_tessellation_is_drawn_cell_by_cell():
+    task = task_with(2)
+    cells = memes.cells.cvt(jax.random.key(0), task, 7, points=300)
+    archive = filled(task, cells, cells.centroids)
+    image, extent = figures._raster(archive)
+    assert extent == (0.0, 1.0, 0.0, 1.0)
+    for centroid in np.asarray(cells.centroids):
+        x, y = (centroid * figures.PIXELS).astype(int)
+        assert image[x, y] == pytest.approx(centroid[0])
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 4])
+def test_archives_of_any_dimension_can_be_drawn(k, tmp_path):
+    task = task_with(k)
+    x = jax.random.uniform(jax.random.key(0), (20, k))
+    archive = filled(task, memes.cells.grid(task, (3,) * k), x)
+    figure = figures.archive_figure(archive)
+    figure.savefig(tmp_path / "archive.png")
+    shown = figure.axes[0].images[0].get_array()
+    assert np.ma.count(shown) == int(archive.occupied.sum())

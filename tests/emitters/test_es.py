@@ -1,0 +1,182 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import memes
+from memes.context import Kind
+from memes.emitters import es
+from memes.resets import Reason
+
+LANES, SAMPLES = 3, 4
+strategy = memes.strategies.openai_es(samples=SAMPLES)
+
+
+def barren(dim=2):
+    """A task on which nothing can improve: one feature, one fitness."""
+    return memes.Task(
+        name="barren",
+        dim=dim,
+        feature_low=(0.0,),
+        feature_high=(1.0,),
+        init=memes.uniform(dim, 0.0, 1.0),
+        evaluate=lambda keys, x: (jnp.zeros(len(x)), jnp.full((len(x), 1), 0.5)),
+    )
+
+
+def follow(algorithm, generations, seed=0):
+    """The Info of every generation, stacked, and the batches, [G, ...]."""
+
+    def body(state, key):
+        ask_key, evaluate_key = jax.random.split(key)
+        state, batch = algorithm.ask(ask_key, state)
+        state, info = algorithm.tell(state, batch, algorithm.evaluate(evaluate_key, batch))
+        return state, (info, batch)
+
+    init_key, run_key = jax.random.split(jax.random.key(seed))
+    keys = jax.random.split(run_key, generations)
+    state, trace = jax.jit(lambda k, ks: jax.lax.scan(body, algorithm.init(k), ks))(init_key, keys)
+    return state, *jax.tree.map(np.asarray, trace)
+
+
+@pytest.mark.parametrize("budget", [0, 5, 32])
+def test_a_lane_that_never_progresses_is_reset_after_exactly_budget_plus_one_offspring(budget):
+    emitter = es(
+        memes.objectives.fitness(),
+        lanes=LANES,
+        strategy=strategy,
+        reset=memes.resets.stagnation(budget),
+    )
+    _, info, _ = follow(memes.compose(barren(), emitter), 3 * (budget + 2) + 1)
+    # Generation 0 offers the start; then come budget + 1 offspring; then a start that is not offered.
+    period = budget + 2
+    generation = np.arange(len(info.reset))
+    expected_age = generation % period
+    np.testing.assert_array_equal(info.age, np.repeat(expected_age[:, None], LANES, axis=1))
+    np.testing.assert_array_equal(info.stale, info.age)
+    due = expected_age == budget + 1
+    np.testing.assert_array_equal(info.reset == Reason.STALE, np.repeat(due[:, None], LANES, axis=1))
+    assert set(info.age[info.reset > 0]) == {budget + 1}  # the lifespan
+    fresh = (expected_age == 0) & (generation > 0)
+    np.testing.assert_array_equal(~info.offered, np.repeat(fresh[:, None], LANES, axis=1))
+
+
+def test_progress_clears_the_stale_counter():
+    # Fitness is the generation, told from outside: progress whenever we say so.
+    emitter = es(
+        memes.objectives.fitness(), lanes=1, strategy=strategy, reset=memes.resets.stagnation(3)
+    )
+    algorithm = memes.compose(barren(), emitter)
+    ask, tell = jax.jit(algorithm.ask), jax.jit(algorithm.tell)
+    state = jax.jit(algorithm.init)(jax.random.key(0))
+    progress = [1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0]
+    stale, reset = [], []
+    for generation, better in enumerate(progress):
+        state, batch = ask(jax.random.fold_in(jax.random.key(1), generation), state)
+        fitness = jnp.full(1 + SAMPLES, generation if better else -1.0)
+        state, info = tell(state, batch, (fitness, jnp.full((1 + SAMPLES, 1), 0.5)))
+        stale.append(int(info.stale[0]))
+        reset.append(int(info.reset[0]))
+    assert stale == [0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 4]
+    assert reset == [0] * 12 + [Reason.STALE]
+
+
+def test_a_lucky_second_evaluation_of_an_elite_does_not_enter_archive_or_history():
+    """After a reset, the elite evaluates better than before; it must not be offered again."""
+    emitter = es(
+        memes.objectives.fitness(), lanes=1, strategy=strategy, reset=memes.resets.stagnation(0)
+    )
+    algorithm = memes.compose(barren(), emitter, history=memes.history.fifo(100))
+    ask, tell = jax.jit(algorithm.ask), jax.jit(algorithm.tell)
+    state = jax.jit(algorithm.init)(jax.random.key(0))
+    remembered = []
+    for generation, lucky in enumerate([1.0, 0.0, 99.0]):  # start, a refused offspring, the elite again
+        state, batch = ask(jax.random.fold_in(jax.random.key(1), generation), state)
+        evaluation = (jnp.full(1 + SAMPLES, lucky), jnp.full((1 + SAMPLES, 1), 0.5))
+        state, info = tell(state, batch, evaluation)
+        remembered.append(int(state.history.size))
+    assert not info.offered[0]
+    np.testing.assert_array_equal(batch.x[0], state.archive.genotypes[state.archive.occupied][0])
+    assert float(state.archive.fitness.max()) == 1.0
+    assert remembered == [1, 2, 2]
+    assert int(info.stale[0]) == 0
+
+
+def test_the_first_offspring_after_a_reset_has_the_elites_stored_feature_as_parent():
+    task = memes.noisy(memes.tasks.arm(joints=3), feature=0.05)
+    emitter = es(
+        memes.objectives.fitness(), lanes=4, strategy=strategy, reset=memes.resets.stagnation(1)
+    )
+    algorithm = memes.compose(task, emitter, cells=memes.cells.grid(task, (5, 5)))
+    _, info, _ = follow(algorithm, 60)
+    restarted, lane = np.nonzero(~info.offered[:-1])
+    assert len(restarted) > 10
+    stored = info.parent_feature[restarted, lane]
+    assert np.isfinite(stored).all()
+    # The same elite evaluated again has another feature; the parent's is the one in the archive.
+    np.testing.assert_array_equal(info.parent_feature[restarted + 1, lane], stored)
+    assert (np.abs(info.feature[restarted, lane] - stored).max(axis=1) > 0).all()
+    going_on = info.offered[:-1] & (info.reset[:-1] == Reason.NONE) & info.offered[1:]
+    np.testing.assert_array_equal(info.parent_feature[1:][going_on], info.feature[:-1][going_on])
+
+
+def test_a_planned_reset_throws_nothing_away():
+    task, n = memes.tasks.arm(joints=3), 4
+    emitter = es(memes.objectives.fitness(), lanes=LANES, strategy=strategy, reset=memes.resets.every(n))
+    _, info, batch = follow(memes.compose(task, emitter), 3 * n + 1)
+    assert info.offered.all()
+    generation = np.arange(3 * n + 1)
+    # The start, then n offspring of each start: ages 0, 1..n, 1..n, ...
+    age = np.where(generation == 0, 0, (generation - 1) % n + 1)
+    np.testing.assert_array_equal(info.age, np.repeat(age[:, None], LANES, axis=1))
+    np.testing.assert_array_equal(info.reset == Reason.PLANNED, info.age == n)
+    # Samples lie in mirrored pairs around the lane's mean, or around the new start in a reset.
+    samples = batch.x[:, LANES:].reshape(len(generation), LANES, 2, SAMPLES // 2, -1)
+    centre = samples.mean(axis=2)[:, :, 0]
+    around_mean = np.isclose(centre, batch.x[:, :LANES], atol=1e-5).all(axis=-1)
+    np.testing.assert_array_equal(around_mean, info.age != n)
+
+
+def test_alternate_objectives_and_planned_resets_change_together():
+    task = memes.tasks.arm(joints=3)
+    algorithm = memes.presets.memes_sequential(task, lanes=2, every=3, samples=4)
+    _, info, _ = follow(algorithm, 13)
+    # A candidate is of the kind of the generation that made it, the one before.
+    made_in = np.maximum(np.arange(13) - 1, 0)
+    kind = np.where(made_in // 3 % 2 == 0, Kind.EXPLORE, Kind.EXPLOIT)
+    np.testing.assert_array_equal(info.kind, np.repeat(kind[:, None], 2, axis=1))
+    np.testing.assert_array_equal(np.flatnonzero((info.reset > 0).all(axis=1)), [3, 6, 9, 12])
+
+
+@pytest.fixture(scope="module")
+def one_generation():
+    """An algorithm with a compiled tell, asked and evaluated once."""
+    emitter = es(memes.objectives.fitness(), lanes=LANES, strategy=strategy)
+    algorithm = memes.compose(memes.tasks.arm(joints=3), emitter)
+    state, batch = jax.jit(algorithm.ask)(jax.random.key(1), jax.jit(algorithm.init)(jax.random.key(0)))
+    evaluation = jax.jit(algorithm.evaluate)(jax.random.key(2), batch)
+    return algorithm._replace(tell=jax.jit(algorithm.tell)), state, batch, evaluation
+
+
+def test_lanes_are_independent(one_generation):
+    """What happens to the samples of one lane changes no other lane."""
+    algorithm, state, batch, evaluation = one_generation
+    first_lane = slice(LANES, LANES + SAMPLES)
+    changed = evaluation._replace(fitness=evaluation.fitness.at[first_lane].multiply(-1))
+    means = [algorithm.tell(state, batch, e)[0].emitter.strategy.mean for e in (evaluation, changed)]
+    differs = np.any(np.asarray(means[0] != means[1]), axis=1)
+    np.testing.assert_array_equal(differs, [True, False, False])
+
+
+def test_non_finite_samples_do_not_touch_the_mean(one_generation):
+    """A sample that could not be evaluated counts for nothing: with none left, the mean stays."""
+    algorithm, state, batch, evaluation = one_generation
+    for bad in (jnp.nan, jnp.inf, -jnp.inf):
+        broken = evaluation._replace(fitness=evaluation.fitness.at[LANES:].set(bad))
+        after, info = algorithm.tell(state, batch, broken)
+        np.testing.assert_array_equal(after.emitter.strategy.mean, state.emitter.strategy.mean)
+        assert int(info.non_finite) == LANES * SAMPLES
+    half = evaluation._replace(feature=evaluation.feature.at[LANES::2].set(jnp.nan))
+    after, info = algorithm.tell(state, batch, half)
+    assert jnp.isfinite(after.emitter.strategy.mean).all()
+    assert int(info.non_finite) == LANES * SAMPLES // 2

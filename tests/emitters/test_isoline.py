@@ -1,0 +1,140 @@
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from memes.archive import empty
+from memes.cells import Grid
+from memes.context import Context, Kind
+from memes.emitters import isoline
+from memes.emitters.base import Rows
+from memes.errors import UsageError
+from memes.history import Past
+from memes.resets import Reason
+from memes.selectors import fittest
+from memes.task import Evaluation, Task, uniform
+
+BATCH = 2000
+# The init draws from [5, 6]: no elite does.
+TASK = Task("toy", 3, (0.0,), (1.0,), uniform(3, 5.0, 6.0), lambda keys, x: None)
+EMPTY = empty(Grid(jnp.zeros(1), jnp.ones(1), (5,)), 3)
+ELITES = np.float32([[1.0, 0.0, 0.0], [0.0, 2.0, 0.0], [0.0, 0.5, -1.0]])
+FEATURES = np.float32([[0.1], [0.5], [0.9]])
+CELLS = np.array([0, 2, 4])
+ARCHIVE = EMPTY._replace(
+    genotypes=EMPTY.genotypes.at[CELLS].set(ELITES),
+    fitness=EMPTY.fitness.at[CELLS].set(jnp.array([1.0, 3.0, 2.0])),
+    feature=EMPTY.feature.at[CELLS].set(FEATURES),
+)
+
+
+@partial(jax.jit, static_argnums=0)
+def generation(emitter, key, archive):
+    """What the emitter proposes, and what it says of it afterwards."""
+    init_key, ask_key = jax.random.split(key)
+    context = Context(TASK, jnp.int32(0), archive, Past(jnp.zeros((0, 1)), jnp.zeros(0, bool)))
+    state, proposal = emitter.ask(ask_key, emitter.init(init_key, TASK), context)
+
+    def rows(x):
+        n = x.shape[0]
+        return Rows(x, Evaluation(jnp.zeros(n), jnp.zeros((n, 1))), jnp.zeros(n, jnp.int32))
+
+    _, lanes = emitter.tell(state, rows(proposal.candidates), rows(proposal.samples), context)
+    return proposal, lanes
+
+
+def first_parents(lanes):
+    """Which elite is the first parent of each candidate, told by its feature."""
+    match = np.asarray(lanes.parent_feature) == FEATURES.T
+    np.testing.assert_array_equal(match.sum(axis=1), np.ones(BATCH))
+    return match.argmax(axis=1)
+
+
+def test_without_isotropic_noise_offspring_lie_on_the_line_of_two_elites():
+    proposal, lanes = generation(isoline(BATCH, iso=0.0, line=0.5), jax.random.key(0), ARCHIVE)
+    first = first_parents(lanes)
+    step = np.asarray(proposal.candidates, np.float64) - ELITES[first]
+
+    # For each elite b: the z that brings a to the foot of the step, and how far off the line that is.
+    towards = ELITES[None].astype(np.float64) - ELITES[first][:, None]
+    length = np.sum(towards**2, axis=-1)
+    z = np.sum(step[:, None] * towards, axis=-1) / np.maximum(length, 1e-9)
+    off = np.linalg.norm(step[:, None] - z[..., None] * towards, axis=-1)
+    second = np.where(np.abs(step).max(axis=1) < 1e-6, first, off.argmin(axis=1))
+    rows = np.arange(BATCH)
+    assert off[rows, second].max() < 1e-5
+
+    # The second parent is drawn as the first is, and apart from it.
+    pairs = np.bincount(3 * first + second, minlength=9)
+    assert (np.abs(pairs - BATCH / 9) < 5 * np.sqrt(BATCH / 9)).all()
+
+    # The step is normal, as likely away from the second parent as towards it.
+    along = z[rows, second][first != second] / 0.5
+    assert abs(along.mean()) < 5 / np.sqrt(along.size)
+    np.testing.assert_allclose(along.std(), 1.0, rtol=0.08)
+    assert 0.45 < np.mean(along < 0) < 0.55
+
+
+def test_without_line_noise_offspring_scatter_evenly_around_the_first_parent():
+    proposal, lanes = generation(isoline(BATCH, iso=0.2, line=0.0), jax.random.key(1), ARCHIVE)
+    noise = (np.asarray(proposal.candidates) - ELITES[first_parents(lanes)]) / 0.2
+    assert np.abs(noise.mean(axis=0)).max() < 5 / np.sqrt(BATCH)
+    np.testing.assert_allclose(noise.std(axis=0), np.ones(3), rtol=0.08)
+    assert np.abs(np.corrcoef(noise.T) - np.eye(3)).max() < 5 / np.sqrt(BATCH)
+
+
+def test_both_noises_add_up():
+    proposal, lanes = generation(isoline(BATCH, iso=0.1, line=0.5), jax.random.key(2), ARCHIVE)
+    first = first_parents(lanes)
+    for a in range(3):
+        step = np.asarray(proposal.candidates)[first == a] - ELITES[a]
+        towards = ELITES - ELITES[a]
+        expected = 0.01 * np.eye(3) + 0.25 * np.einsum("bi,bj->ij", towards, towards) / 3
+        found = step.T @ step / len(step)
+        np.testing.assert_allclose(found, expected, atol=0.25 * np.trace(expected))
+
+
+def test_without_noise_offspring_are_elites_and_their_parent_feature_is_the_stored_one():
+    proposal, lanes = generation(isoline(BATCH, iso=0.0, line=0.0), jax.random.key(3), ARCHIVE)
+    first = first_parents(lanes)
+    np.testing.assert_array_equal(proposal.candidates, ELITES[first])
+    assert set(first) == {0, 1, 2}
+
+
+def test_an_empty_archive_makes_the_offspring_draws_of_init_untouched():
+    proposal, lanes = generation(isoline(BATCH, iso=9.0, line=9.0), jax.random.key(4), EMPTY)
+    x = np.asarray(proposal.candidates)
+    assert ((x >= 5) & (x <= 6)).all()
+    assert len(np.unique(x, axis=0)) == BATCH
+    assert np.isnan(lanes.parent_feature).all()
+
+
+def test_parents_come_from_the_selector():
+    emitter = isoline(BATCH, iso=0.0, line=1.0, selector=fittest(1))
+    proposal, lanes = generation(emitter, jax.random.key(5), ARCHIVE)
+    np.testing.assert_array_equal(proposal.candidates, np.tile(ELITES[1], (BATCH, 1)))
+    np.testing.assert_array_equal(first_parents(lanes), np.ones(BATCH))
+
+
+def test_every_offspring_is_a_candidate_of_a_lane_that_does_not_last():
+    emitter = isoline(BATCH, iso=0.0, line=0.0)
+    assert emitter.persistent == (False,) * BATCH
+    assert (emitter.candidates, emitter.samples, emitter.lanes) == (BATCH, 0, BATCH)
+    proposal, lanes = generation(emitter, jax.random.key(6), ARCHIVE)
+    assert np.asarray(proposal.offered).all()
+    np.testing.assert_array_equal(proposal.lane, np.arange(BATCH))
+    assert proposal.samples.shape == (0, 3)
+    assert proposal.sample_lane.shape == (0,)
+    np.testing.assert_array_equal(lanes.kind, np.full(BATCH, Kind.VARIATION))
+    np.testing.assert_array_equal(lanes.reset, np.full(BATCH, Reason.NONE))
+    np.testing.assert_array_equal(lanes.age, np.zeros(BATCH))
+    np.testing.assert_array_equal(lanes.stale, np.zeros(BATCH))
+
+
+@pytest.mark.parametrize("setting", [{"batch": 0}, {"iso": -0.1}, {"line": -0.1}], ids=str)
+def test_a_wrong_setting_is_refused_by_name(setting):
+    (name,) = setting
+    with pytest.raises(UsageError, match=f"^{name} must"):
+        isoline(**{"batch": 4} | setting)

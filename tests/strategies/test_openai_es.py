@@ -1,0 +1,181 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from memes.errors import UsageError
+from memes.objectives import centred_ranks
+from memes.strategies import openai_es
+
+LANES, DIM, SAMPLES, SIGMA = 3, 4, 64, 0.1
+ADAM = openai_es(samples=SAMPLES, sigma=SIGMA, l2=0.05)
+PLAIN = openai_es(samples=SAMPLES, sigma=SIGMA, optimiser=optax.sgd(1.0))
+ask = jax.jit(ADAM.ask)
+tell = jax.jit(ADAM.tell)
+plain_tell = jax.jit(PLAIN.tell)
+
+
+def means(seed, lanes=LANES):
+    return np.float32(np.random.default_rng(seed).normal(size=(lanes, DIM)))
+
+
+def random_utilities(seed):
+    return np.float32(np.random.default_rng(seed).uniform(-0.5, 0.5, (LANES, SAMPLES)))
+
+
+def after(steps, state, seed=0):
+    for step in range(steps):
+        x = ask(jax.random.fold_in(jax.random.key(seed), step), state)
+        state = tell(state, x, random_utilities((seed, step)))
+    return state
+
+
+def assert_same(a, b):
+    jax.tree.map(np.testing.assert_array_equal, a, b)
+
+
+def lanes_of(state, where):
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[where], state)
+
+
+def test_samples_are_mirrored_about_the_mean():
+    mean = means(0)
+    step = np.asarray(ask(jax.random.key(0), ADAM.init(mean))) - mean[:, None]
+    assert step.shape == (LANES, SAMPLES, DIM)
+    for lane in step:
+        distance = np.abs(lane[:, None] + lane).max(axis=-1)
+        np.testing.assert_array_equal((distance < 1e-6).sum(axis=1), np.ones(SAMPLES))
+
+
+def test_samples_are_gaussian_with_deviation_sigma():
+    strategy = openai_es(samples=8192, sigma=SIGMA)
+    mean = means(1, lanes=1)
+    noise = (np.asarray(strategy.ask(jax.random.key(1), strategy.init(mean)))[0] - mean) / SIGMA
+    np.testing.assert_allclose(noise.std(axis=0), np.ones(DIM), rtol=0.05)
+    np.testing.assert_allclose((noise**4).mean(axis=0), np.full(DIM, 3.0), rtol=0.2)
+    half = noise[: len(noise) // 2]
+    assert np.abs(np.corrcoef(half.T) - np.eye(DIM)).max() < 5 / np.sqrt(4096)
+
+
+def test_no_two_rows_or_entries_share_their_noise():
+    mean = np.zeros((LANES, DIM), np.float32)
+    noise = np.abs(np.asarray(ask(jax.random.key(2), ADAM.init(mean))))
+    assert len(np.unique(noise)) == LANES * SAMPLES * DIM // 2
+    other = np.abs(np.asarray(ask(jax.random.key(3), ADAM.init(mean))))
+    assert np.intersect1d(noise, other).size == 0
+
+
+def test_the_gradient_of_a_linear_function_points_along_it():
+    slope = means(2)
+    strategy = openai_es(samples=512, sigma=SIGMA, optimiser=optax.sgd(1.0))
+    state = strategy.init(means(3))
+    x = strategy.ask(jax.random.key(4), state)
+    utilities = centred_ranks(jnp.einsum("lsd,ld->ls", x, slope), jnp.ones((LANES, 512), bool))
+    step = np.asarray(strategy.mean(strategy.tell(state, x, utilities)) - state.mean)
+    cosine = np.sum(step * slope, 1) / np.linalg.norm(step, axis=1) / np.linalg.norm(slope, axis=1)
+    assert (cosine > 0.9).all()
+
+
+def test_raw_values_as_utilities_estimate_the_slope_itself():
+    slope = means(4)
+    strategy = openai_es(samples=8192, sigma=SIGMA, optimiser=optax.sgd(1.0))
+    state = strategy.init(means(5))
+    x = strategy.ask(jax.random.key(5), state)
+    told = strategy.tell(state, x, jnp.einsum("lsd,ld->ls", x, slope))
+    np.testing.assert_allclose(told.mean - state.mean, slope, atol=0.15)
+
+
+def test_equal_utilities_do_not_move_the_mean():
+    state = PLAIN.init(means(6))
+    told = plain_tell(state, ask(jax.random.key(6), state), np.full((LANES, SAMPLES), 0.5, np.float32))
+    np.testing.assert_array_equal(told.mean, state.mean)
+
+
+def test_steps_equal_those_of_a_numpy_adam():
+    mean = means(7).astype(np.float64)
+    state = ADAM.init(means(7))
+    first, second = np.zeros_like(mean), np.zeros_like(mean)
+    for t in range(1, 5):
+        x, utilities = ask(jax.random.key(t), state), random_utilities(t)
+        noise = (np.float64(x) - mean[:, None]) / SIGMA
+        gradient = np.einsum("ls,lsd->ld", utilities, noise) / (SAMPLES * SIGMA) - 0.05 * mean
+        first = 0.9 * first + 0.1 * gradient
+        second = 0.999 * second + 0.001 * gradient**2
+        mean = mean + 0.01 * (first / (1 - 0.9**t)) / (np.sqrt(second / (1 - 0.999**t)) + 1e-8)
+        state = tell(state, x, utilities)
+        np.testing.assert_allclose(ADAM.mean(state), mean, rtol=1e-4, atol=2e-5)
+
+
+def test_l2_pulls_the_mean_towards_zero():
+    strategy = openai_es(samples=SAMPLES, sigma=SIGMA, optimiser=optax.sgd(1.0), l2=0.25)
+    state = strategy.init(means(8))
+    x = ask(jax.random.key(7), state)
+    told = strategy.tell(state, x, jnp.zeros((LANES, SAMPLES)))
+    np.testing.assert_allclose(told.mean, 0.75 * means(8), rtol=1e-6)
+
+
+def test_permuting_lanes_permutes_the_result():
+    state = after(3, ADAM.init(means(9)))
+    x, utilities = ask(jax.random.key(8), state), random_utilities(9)
+    order = np.array([2, 0, 1])
+    told = tell(state, x, utilities)
+    permuted = tell(lanes_of(state, order), np.asarray(x)[order], utilities[order])
+    assert_same(permuted, lanes_of(told, order))
+
+
+def test_a_lane_does_not_see_the_utilities_of_another():
+    state = after(2, ADAM.init(means(10)))
+    x, utilities = ask(jax.random.key(9), state), random_utilities(10)
+    changed = utilities.copy()
+    changed[1] *= -1
+    before, told = tell(state, x, utilities), tell(state, x, changed)
+    assert_same(lanes_of(told, [0, 2]), lanes_of(before, [0, 2]))
+    assert (np.asarray(told.mean[1]) != np.asarray(before.mean[1])).all()
+
+
+def test_restart_resets_mean_and_optimiser_of_the_chosen_lanes_alone():
+    state, fresh = after(3, ADAM.init(means(11))), ADAM.init(means(12))
+    restarted = ADAM.restart(state, jnp.array([True, False, True]), means(12))
+    assert_same(lanes_of(restarted, [0, 2]), lanes_of(fresh, [0, 2]))
+    assert_same(lanes_of(restarted, [1]), lanes_of(state, [1]))
+
+
+def test_a_restarted_lane_steps_as_one_that_was_never_anything_else():
+    state = ADAM.restart(after(5, ADAM.init(means(13))), jnp.array([True, False, True]), means(14))
+    fresh = ADAM.init(means(14))
+    x, utilities = ask(jax.random.key(10), fresh), random_utilities(15)
+    stepped, expected = tell(state, x, utilities), tell(fresh, x, utilities)
+    assert_same(lanes_of(stepped, [0, 2]), lanes_of(expected, [0, 2]))
+    # Adam's first step has the length of the learning rate in every entry.
+    step = np.abs(np.asarray(stepped.mean) - means(14))
+    np.testing.assert_allclose(step[[0, 2]], np.full((2, DIM), 0.01), rtol=1e-3)
+
+
+def test_each_lane_climbs_a_quadratic_of_its_own():
+    strategy = openai_es(samples=SAMPLES, sigma=0.02, optimiser=optax.adam(0.05))
+    start, optimum = means(16), means(17)
+
+    def step(state, key):
+        x = strategy.ask(key, state)
+        value = -jnp.sum(jnp.square(x - optimum[:, None]), axis=-1)
+        return strategy.tell(state, x, centred_ranks(value, jnp.ones(value.shape, bool))), None
+
+    keys = jax.random.split(jax.random.key(11), 150)
+    state, _ = jax.jit(lambda state: jax.lax.scan(step, state, keys))(strategy.init(start))
+    left = np.linalg.norm(np.asarray(state.mean) - optimum, axis=1)
+    assert (left < 0.1 * np.linalg.norm(start - optimum, axis=1)).all()
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"samples": 7}, "^samples must be even"),
+        ({"samples": 0}, "^samples must be even"),
+        ({"sigma": 0.0}, "^sigma must"),
+        ({"l2": -0.1}, "^l2 must"),
+    ],
+)
+def test_a_wrong_setting_is_refused_by_name(settings, sentence):
+    with pytest.raises(UsageError, match=sentence):
+        openai_es(**settings)

@@ -1,0 +1,108 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from memes.errors import UsageError
+from memes.task import evaluate, initial
+from memes.tasks.arm import arm, noisy_arm
+
+
+def keys(n, seed=0):
+    return jax.random.split(jax.random.key(seed), n)
+
+
+def forward_kinematics(x):
+    """Fitness and feature of one posture, link by link in float64."""
+    x = [min(max(float(v), 0.0), 1.0) for v in x]
+    heading, end = 0.0, np.zeros(2)
+    for v in x:
+        heading += 2 * np.pi * v - np.pi
+        end += [np.cos(heading), np.sin(heading)]
+    mean = sum(x) / len(x)
+    deviation = (sum((v - mean) ** 2 for v in x) / len(x)) ** 0.5
+    return 1 - deviation, end / (2 * len(x)) + 0.5
+
+
+@pytest.mark.parametrize("joints", [1, 7, 100])
+@pytest.mark.parametrize("reach", [0.0, 0.6])
+def test_the_arm_equals_forward_kinematics_link_by_link(joints, reach):
+    rng = np.random.default_rng(joints)
+    x = np.float32(rng.uniform(-reach, 1 + reach, (8, joints)))
+    found = evaluate(arm(joints=joints), keys(8), x)
+    fitness, feature = zip(*map(forward_kinematics, x), strict=True)
+    np.testing.assert_allclose(found.fitness, fitness, atol=1e-5)
+    np.testing.assert_allclose(found.feature, feature, atol=1e-5)
+
+
+def test_a_straight_arm_reaches_furthest():
+    found = evaluate(arm(joints=100), keys(1), jnp.full((1, 100), 0.5))
+    np.testing.assert_allclose(found.feature, [[1.0, 0.5]], atol=1e-6)
+    np.testing.assert_allclose(found.fitness, [1.0], atol=1e-6)
+
+
+def test_equal_joint_angles_are_perfectly_smooth():
+    x = jnp.tile(jnp.array([[0.0], [0.25], [0.37], [1.0], [1.8]]), (1, 100))
+    np.testing.assert_allclose(evaluate(arm(joints=100), keys(5), x).fitness, np.ones(5), atol=1e-5)
+
+
+def test_an_arm_bent_into_a_regular_polygon_ends_where_it_began():
+    x = jnp.full((1, 100), 0.5 + 1 / 100)
+    np.testing.assert_allclose(evaluate(arm(joints=100), keys(1), x).feature, [[0.5, 0.5]], atol=1e-5)
+
+
+def test_the_mirrored_posture_reaches_the_mirrored_point_as_smoothly():
+    x = np.float32(np.random.default_rng(0).random((8, 7)))
+    task = arm(joints=7)
+    found, mirrored = evaluate(task, keys(8), x), evaluate(task, keys(8, seed=1), 1 - x)
+    np.testing.assert_allclose(mirrored.feature[:, 0], found.feature[:, 0], atol=1e-6)
+    np.testing.assert_allclose(mirrored.feature[:, 1], 1 - found.feature[:, 1], atol=1e-6)
+    np.testing.assert_allclose(mirrored.fitness, found.fitness, atol=1e-6)
+
+
+def test_genotypes_are_clipped_for_both_fitness_and_feature():
+    x = np.float32(np.random.default_rng(1).uniform(-1, 2, (8, 7)))
+    task = arm(joints=7)
+    found, clipped = evaluate(task, keys(8), x), evaluate(task, keys(8), np.clip(x, 0, 1))
+    np.testing.assert_array_equal(found.fitness, clipped.fitness)
+    np.testing.assert_array_equal(found.feature, clipped.feature)
+
+
+def test_random_postures_fill_the_unit_interval_and_reach_points_within_the_bounds():
+    task = arm(joints=7)
+    x = np.asarray(initial(task, jax.random.key(2), 512))
+    assert x.shape == (512, 7)
+    assert x.min() >= 0
+    assert x.max() <= 1
+    np.testing.assert_allclose(x.mean(), 0.5, atol=5 / np.sqrt(12 * x.size))
+    np.testing.assert_allclose(x.std(), 1 / np.sqrt(12), rtol=0.05)
+    found = evaluate(task, keys(512), x)
+    assert ((found.feature >= task.feature_low[0]) & (found.feature <= task.feature_high[0])).all()
+    # Within a circle around the base, which lies in the middle.
+    assert np.linalg.norm(found.feature - 0.5, axis=1).max() <= 0.5 + 1e-6
+    assert ((found.fitness >= 0.5) & (found.fitness <= 1)).all()
+
+
+def test_the_paper_has_a_thousand_joints():
+    task = arm()
+    assert task.dim == 1000
+    assert (task.feature_low, task.feature_high) == ((0.0, 0.0), (1.0, 1.0))
+    assert task.min_fitness == 0
+    assert not task.uncertain
+
+
+def test_the_noisy_arm_is_the_arm_with_noise_of_the_given_size():
+    task = noisy_arm(joints=7, fitness_noise=0.3, feature_noise=0.1)
+    assert task.uncertain
+    x = np.tile(np.float32(np.random.default_rng(3).random(7)), (2048, 1))
+    found = evaluate(task, keys(2048), x)
+    fitness, feature = forward_kinematics(x[0])
+    np.testing.assert_allclose(np.std(found.fitness), 0.3, rtol=0.08)
+    np.testing.assert_allclose(np.std(found.feature, axis=0), [0.1, 0.1], rtol=0.08)
+    np.testing.assert_allclose(np.mean(found.fitness), fitness, atol=5 * 0.3 / 45)
+    np.testing.assert_allclose(np.mean(found.feature, axis=0), feature, atol=5 * 0.1 / 45)
+
+
+def test_an_arm_needs_a_joint():
+    with pytest.raises(UsageError, match="^joints must"):
+        arm(joints=0)

@@ -1,0 +1,138 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import memes
+from memes.archive import Status
+from memes.context import Kind
+from memes.emitters import es, isoline, parallel
+
+LANES, SAMPLES = 4, 8
+task = memes.tasks.arm(joints=3)
+cells = memes.cells.grid(task, (8, 8))
+
+
+@pytest.fixture(scope="module")
+def memes_all():
+    return memes.presets.memes(task, cells, lanes=LANES, samples=SAMPLES, offer_samples=True)
+
+
+def advance(algorithm, generations, seed=0):
+    init_key, run_key = jax.random.split(jax.random.key(seed))
+    state, step = jax.jit(algorithm.init)(init_key), jax.jit(algorithm.step)
+    infos = []
+    for generation in range(generations):
+        state, info = step(jax.random.fold_in(run_key, generation), state)
+        infos.append(info)
+    return state, infos
+
+
+def test_scan_equals_a_python_loop():
+    algorithm = memes.presets.memes(task, cells, lanes=LANES, samples=SAMPLES, stale_budget=1)
+    looped, infos = advance(algorithm, 15)
+    init_key, run_key = jax.random.split(jax.random.key(0))
+
+    def body(state, generation):
+        return algorithm.step(jax.random.fold_in(run_key, generation), state)
+
+    scanned, info = jax.jit(lambda state: jax.lax.scan(body, state, jnp.arange(15)))(
+        jax.jit(algorithm.init)(init_key)
+    )
+    assert sum(int(jnp.sum(i.reset > 0)) for i in infos) > 0
+    jax.tree.map(np.testing.assert_array_equal, scanned, looped)
+    jax.tree.map(np.testing.assert_array_equal, info, jax.tree.map(lambda *x: np.stack(x), *infos))
+
+
+def test_samples_enter_the_archive_only_if_offered(memes_all):
+    means_only = memes.presets.memes(task, cells, lanes=LANES, samples=SAMPLES)
+    for algorithm, may in ((means_only, False), (memes_all, True)):
+        state, infos = advance(algorithm, 1)
+        additions = int(infos[0].additions.sum())
+        assert additions == int(state.archive.occupied.sum())
+        assert (additions > LANES) == may
+
+
+def test_memes_all_judges_its_lanes_by_an_archive_of_means(memes_all):
+    """However good the samples are, a mean that beats all means before it has made progress."""
+    state = jax.jit(memes_all.init)(jax.random.key(0))
+    ask, tell = jax.jit(memes_all.ask), jax.jit(memes_all.tell)
+    n = memes_all.batch_size
+    for generation in range(3):
+        state, batch = ask(jax.random.fold_in(jax.random.key(1), generation), state)
+        fitness = jnp.full(n, 100.0).at[:LANES].set(generation)  # samples beat every mean
+        feature = jnp.full((n, 2), 0.5).at[:LANES, 0].set(jnp.arange(LANES) / LANES)
+        feature = feature.at[LANES:, 0].set(jnp.tile(jnp.arange(LANES) / LANES, SAMPLES))
+        state, info = tell(state, batch, (fitness, feature))
+        assert (info.status == (Status.NEW if generation == 0 else Status.IMPROVED)).all()
+        np.testing.assert_array_equal(info.stale, 0)
+    assert state.archive.fitness.max() == 100.0
+    assert state.judge.fitness.max() == 2.0
+    assert state.judge.genotypes.size == 0
+
+
+def test_additions_are_counted_by_the_kind_of_lane():
+    emitter = parallel(
+        es(
+            memes.objectives.fitness(),
+            lanes=2,
+            strategy=memes.strategies.openai_es(samples=4),
+        ),
+        isoline(5),
+    )
+    algorithm = memes.compose(task, emitter, cells=cells)
+    _, infos = advance(algorithm, 10)
+    for info in infos:
+        for kind in Kind:
+            expected = jnp.sum((info.kind == kind) & (info.status != Status.REJECTED))
+            assert int(info.additions[kind]) == int(expected)
+    assert sum(int(info.additions[Kind.VARIATION]) for info in infos) > 0
+
+
+def test_non_finite_evaluations_never_enter_and_are_counted():
+    def poisoned(keys, x):
+        """Every third row is broken, each in a way of its own."""
+        fitness, feature = task.evaluate(keys, x)
+        row = jnp.arange(len(x))
+        fitness = jnp.where(row % 9 == 0, jnp.nan, jnp.where(row % 9 == 3, jnp.inf, fitness))
+        return fitness, jnp.where((row % 9 == 6)[:, None], -jnp.inf, feature)
+
+    broken = memes.Task(**{**vars(task), "evaluate": poisoned})
+    for preset in (memes.PRESETS["memes"], memes.PRESETS["memes-all"]):
+        algorithm = preset.build(broken, cells, lanes=LANES, samples=SAMPLES)
+        state, infos = advance(algorithm, 20)
+        expected = sum(1 for row in range(algorithm.batch_size) if row % 3 == 0)
+        assert all(int(info.non_finite) == expected for info in infos)
+        elites = state.archive.occupied
+        assert jnp.isfinite(state.archive.fitness[elites]).all()
+        assert jnp.isfinite(state.archive.feature).all()
+        assert jnp.isfinite(state.history.feature).all()
+        for part in state.emitter:
+            assert jnp.isfinite(part.strategy.mean).all()
+
+
+def test_the_ledger_counts_every_row_and_what_lies_behind_it():
+    algorithm = memes.presets.memes(memes.resampled(task, 3), cells, lanes=LANES, samples=SAMPLES)
+    _, infos = advance(algorithm, 2)
+    for info in infos:
+        assert int(info.ledger.candidates) == 3 * LANES
+        assert int(info.ledger.samples) == 3 * LANES * SAMPLES
+
+
+def test_each_row_is_evaluated_with_a_key_of_its_own():
+    seen = []
+
+    def spy(keys, x):
+        seen.append(np.asarray(jax.random.key_data(keys)))
+        return np.zeros(len(x)), np.zeros((len(x), 2))
+
+    host = memes.Task(**{**vars(task), "evaluate": spy, "jit": False})
+    algorithm = memes.presets.memes(host, cells, lanes=LANES, samples=SAMPLES)
+    seen.clear()  # the check of shapes
+    state = jax.jit(algorithm.init)(jax.random.key(0))
+    for generation in range(2):
+        ask_key, evaluate_key = jax.random.split(jax.random.fold_in(jax.random.key(1), generation))
+        state, batch = algorithm.ask(ask_key, state)
+        algorithm.evaluate(evaluate_key, batch)
+    keys = np.concatenate(seen)
+    assert len(np.unique(keys, axis=0)) == len(keys) == 2 * algorithm.batch_size

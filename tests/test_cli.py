@@ -1,0 +1,182 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import memes
+from memes.cli import main
+from memes.experiment import settings
+
+QUICK = ["--scale", "laptop", "--joints", "4", "--lanes", "4", "--samples", "8", "--generations", "3"]
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+@pytest.fixture(autouse=True)
+def in_an_empty_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def test_run_saves_to_a_new_folder_each_time(capsys):
+    assert main(["run", "arm", *QUICK]) == 0
+    printed = capsys.readouterr()
+    assert "saved to runs/arm-memes-0" in printed.out
+    assert "compiling arm" in printed.err
+    assert "generation 3/3" in printed.err
+    assert main(["run", "arm", *QUICK, "--quiet"]) == 0
+    assert capsys.readouterr().err == ""
+    runs = sorted(path.name for path in Path("runs").iterdir())
+    assert runs == ["arm-memes-0", "arm-memes-0-2"]
+    config = json.loads(Path("runs/arm-memes-0/config.json").read_text())
+    assert config["options"]["samples"] == 8
+    assert config["options"]["joints"] == 4
+    assert config["algorithm"] == "memes"
+
+    Path("runs/arm-memes-0/figures/archive.png").unlink()
+    assert main(["plot", "runs/arm-memes-0"]) == 0
+    assert capsys.readouterr().out.split() == [
+        "runs/arm-memes-0/figures/archive.png",
+        "runs/arm-memes-0/figures/curves.png",
+    ]
+    assert Path("runs/arm-memes-0/figures/archive.png").exists()
+
+
+def test_list_shows_every_task_and_algorithm(capsys):
+    assert main(["list"]) == 0
+    printed = capsys.readouterr().out
+    for name in [*memes.PRESETS, *memes.TASKS]:
+        assert f" {name} " in printed
+
+
+@pytest.mark.parametrize("preset", memes.PRESETS)
+def test_help_explains_every_option(preset, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["run", "arm", "--algorithm", preset, "--help"])
+    assert stopped.value.code == 0
+    text = capsys.readouterr().out
+    options = settings._options_of(memes.PRESETS[preset].build, "")
+    for field in options.__dataclass_fields__.values():
+        assert f"--{field.name.replace('_', '-')}" in text
+        assert field.type.__metadata__[0].help, field.name
+
+
+def test_scale_then_file_then_flags():
+    Path("my.toml").write_text('lanes = 6\nsamples = 10\nresolution = [7, 9]\nscale = "laptop"\n')
+    parsed = settings.parse(["arm", "--config", "my.toml", "--samples", "12"], "memes run")
+    assert parsed.task_options == {"joints": 100}  # of the scale, which the file chose
+    assert parsed.algorithm_options["lanes"] == 6  # of the file
+    assert parsed.algorithm_options["samples"] == 12  # of the flag
+    assert parsed.settings.resolution == (7, 9)
+    algorithm = settings.build(parsed)
+    assert algorithm.emitter.lanes == 6
+    assert algorithm.task.dim == 100
+
+
+def test_paper_is_the_default_scale():
+    parsed = settings.parse(["arm"], "memes run")
+    assert parsed.settings.generations == 2000
+    assert parsed.task_options == {"joints": 1000}
+    algorithm = settings.build(parsed)
+    assert algorithm.batch_size == 32 * 513
+
+
+def test_the_history_that_keeps_everything_fits_the_run():
+    arguments = ["arm", "--algorithm", "memes-everything", "--joints", "2", "--generations", "3000"]
+    algorithm = settings.build(settings.parse(arguments, "memes run"))
+    assert algorithm.history.keeps_all == 3000 * 32
+
+
+def test_centroids_make_a_tessellation():
+    parsed = settings.parse(["arm", "--joints", "2", "--centroids", "30"], "memes run")
+    assert settings._cells(memes.tasks.arm(joints=2), parsed.settings).count == 30
+
+
+def test_a_task_of_your_own():
+    Path("mine.py").write_text(
+        "import memes\n"
+        "def make(*, size: int = 3):\n"
+        "    return memes.tasks.arm(joints=size)\n"
+        "task = make(size=2)\n"
+    )
+    for name, joints in [("mine:task", 2), ("mine.py:task", 2), ("mine:make", 3)]:
+        assert settings.build(settings.parse([name], "memes run")).task.dim == joints
+    assert settings.build(settings.parse(["mine:make", "--size", "5"], "memes run")).task.dim == 5
+
+
+WRONG = {
+    "unknown command 'rnu': did you mean run?": ["rnu"],
+    "TASK is missing": ["run"],
+    "TASK is missing: it": ["run", "--lanes", "3"],
+    "unknown task 'amr': did you mean 'arm'": ["run", "amr"],
+    "unknown task 'zzz': choose from arm": ["run", "zzz"],
+    "unknown algorithm 'mems': did you mean 'memes'": ["run", "arm", "--algorithm", "mems"],
+    "unknown scale 'huge'": ["run", "arm", "--scale", "huge"],
+    "samples must be even": ["run", "arm", "--samples", "7"],
+    "lanes must be at least 1, got 0": ["run", "arm", "--lanes", "0"],
+    "generations must be at least 1": ["run", "arm", "--generations", "0", "--joints", "2"],
+    "joints must be at least 1": ["run", "arm", "--joints", "0"],
+    "resolution must have one entry for each of the 2": ["run", "arm", "--resolution", "5"],
+    "resolution must be at least 1": ["run", "arm", "--resolution", "5", "0"],
+    "resolution and centroids exclude": ["run", "arm", "--resolution", "5", "5", "--centroids", "9"],
+    "centroids must be at least 1": ["run", "arm", "--centroids", "0"],
+    "config: cannot read 'no.toml'": ["run", "arm", "--config", "no.toml"],
+    "config: 'broken.toml' is not TOML": ["run", "arm", "--config", "broken.toml"],
+    "unknown key of 'typo.toml' 'lanse': did you mean 'lanes'": ["run", "arm", "--config", "typo.toml"],
+    "task: there is no module 'nowhere'": ["run", "nowhere:task"],
+    "task: there is no file 'nowhere.py'": ["run", "nowhere.py:task"],
+    "'mine' has nothing called 'tsak'": ["run", "mine:tsak"],
+    "must be a Task or a function that returns one, got int": ["run", "mine:number"],
+    "must return fitness of shape (2,), got (2, 3)": ["run", "mine:misshapen"],
+    "feature_low must be below feature_high": ["run", "mine:reversed_bounds"],
+    "out must not hold a run yet": ["run", "arm", *QUICK, "--out", "taken"],
+    "out must be a folder": ["run", "arm", *QUICK, "--out", "typo.toml"],
+    "RUN is missing": ["plot"],
+    "'nothing' does not hold a run": ["plot", "nothing"],
+    "Unrecognized options: --lanse": ["run", "arm", "--lanse", "3"],
+    "Error parsing --lanes": ["run", "arm", "--lanes", "many"],
+}
+
+
+@pytest.mark.parametrize(("sentence", "arguments"), WRONG.items(), ids=WRONG)
+def test_wrong_use_is_one_sentence_and_exit_code_2_and_writes_nothing(sentence, arguments, capsys):
+    Path("broken.toml").write_text("lanes =")
+    Path("typo.toml").write_text("lanse = 3")
+    Path("taken").mkdir()
+    Path("taken/config.json").write_text("{}")
+    Path("mine.py").write_text(
+        "import memes\n"
+        "number = 3\n"
+        "arm = memes.tasks.arm(joints=3)\n"
+        "misshapen = memes.Task(**{**vars(arm), 'evaluate': lambda keys, x: (x, x[:, :2])})\n"
+        "def reversed_bounds():\n"
+        "    return memes.Task(**{**vars(arm), 'feature_low': (2.0, 0.0)})\n"
+    )
+    sys.modules.pop("mine", None)
+    before = {path for path in Path().rglob("*") if "__pycache__" not in path.parts}
+    try:
+        code = main(arguments)
+    except SystemExit as stopped:
+        code = stopped.code
+    printed = capsys.readouterr()
+    assert code == 2
+    assert sentence in printed.err
+    assert "Traceback" not in printed.err
+    assert printed.out == ""
+    assert {path for path in Path().rglob("*") if "__pycache__" not in path.parts} == before
+
+
+def test_help_does_not_load_jax():
+    code = "import sys, memes.cli; memes.cli.main(['--help']); sys.exit('jax' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("example", sorted(path.name for path in EXAMPLES.glob("*.py")))
+def test_examples_run(example):
+    done = subprocess.run(
+        [sys.executable, "-W", "error", EXAMPLES / example], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    coverage = float(done.stdout.split("coverage ")[-1].rstrip("%\n"))
+    assert coverage > 3

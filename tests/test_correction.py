@@ -1,0 +1,177 @@
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from memes.archive import add, empty
+from memes.cells import Grid
+from memes.correction import reevaluate
+from memes.errors import UsageError
+from memes.task import Evaluation, Task, noisy, uniform
+
+CELLS = Grid(jnp.zeros(2), jnp.ones(2), (4, 3))
+
+
+def exact(keys, x):
+    """The genotype says it all: fitness first, then the feature."""
+    return x[:, 0], x[:, 1:]
+
+
+TASK = Task("toy", 3, (0.0, 0.0), (1.0, 1.0), uniform(3, 0.0, 1.0), exact)
+HOST = replace(TASK, name="host", jit=False)
+
+
+def archive_of(x, fitness=None):
+    """Elites at the given genotypes, found in generations 10, 11, ... by lanes 20, 21, ..."""
+    x = jnp.asarray(x, jnp.float32)
+    n = x.shape[0]
+    found = Evaluation(x[:, 0] if fitness is None else jnp.asarray(fitness, jnp.float32), x[:, 1:])
+    rows = jnp.ones(n, bool)
+    archive, status = add(
+        empty(CELLS, 3), x, found, rows, lane=20 + jnp.arange(n), generation=10 + jnp.arange(n)
+    )
+    assert (np.asarray(status) > 0).all()
+    return archive
+
+
+def elites(seed, n=7):
+    """Genotypes whose features are near the centres of n different cells."""
+    rng = np.random.default_rng(seed)
+    cell = rng.permutation(12)[:n]
+    centre = np.stack([(cell // 3 + 0.5) / 4, (cell % 3 + 0.5) / 3], axis=1)
+    return np.float32(np.column_stack([rng.normal(size=n), centre + rng.uniform(-0.05, 0.05, (n, 2))]))
+
+
+def recorder(calls, seed):
+    """A host task with skewed noise; only `calls` knows what it returned."""
+    rng = np.random.default_rng(seed)
+
+    def evaluate(keys, x):
+        assert isinstance(x, np.ndarray)
+        fitness = x[:, 0] + rng.exponential(size=len(x))
+        feature = x[:, 1:] + 0.02 * rng.exponential(size=(len(x), 2))
+        calls.append((np.asarray(jax.random.key_data(keys)), x, fitness, feature))
+        return fitness, feature
+
+    return replace(HOST, evaluate=evaluate)
+
+
+def assert_same(a, b):
+    jax.tree.map(np.testing.assert_array_equal, a, b)
+
+
+@pytest.mark.parametrize("task", [TASK, HOST], ids=lambda task: task.name)
+def test_a_deterministic_task_leaves_the_archive_as_it_was(task):
+    archive = archive_of(elites(0))
+    assert_same(reevaluate(archive, task, 3), archive)
+
+
+def test_chunks_do_not_change_the_result():
+    archive, task = archive_of(elites(1)), noisy(TASK, fitness=0.5, feature=0.1)
+    whole = reevaluate(archive, task, 3, key=jax.random.key(1))
+    for rows in (1, 3, 7, 12):
+        chunked = reevaluate(archive, task, 3, key=jax.random.key(1), rows=rows)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), chunked, whole)
+
+
+@pytest.mark.parametrize("samples", [3, 9])
+def test_no_more_rows_are_evaluated_at_once_than_asked_for(samples):
+    calls = []
+    reevaluate(archive_of(elites(2)), recorder(calls, 0), samples, rows=20)
+    assert max(len(x) for _, x, _, _ in calls) <= 20
+    evaluated = np.concatenate([x for _, x, _, _ in calls])
+    for row in elites(2):
+        assert (evaluated == row).all(axis=1).sum() >= samples
+
+
+@pytest.mark.parametrize(
+    ("statistic", "reduce"), [(None, np.median), (jnp.nanmedian, np.median), (jnp.nanmean, np.mean)]
+)
+def test_elites_get_the_statistic_of_their_own_evaluations_coordinate_by_coordinate(statistic, reduce):
+    calls, x = [], elites(3)
+    settings = {} if statistic is None else {"statistic": statistic}
+    corrected = reevaluate(archive_of(x), recorder(calls, 1), 15, **settings)
+
+    keys, seen, fitness, feature = (np.concatenate(part) for part in zip(*calls, strict=True))
+    assert len(np.unique(keys, axis=0)) == len(seen) == 7 * 15
+    of = [(seen == row).all(axis=1) for row in x]
+    truth = Evaluation(
+        jnp.array([reduce(fitness[own]) for own in of], jnp.float32),
+        jnp.array([reduce(feature[own], axis=0) for own in of], jnp.float32),
+    )
+    expected, _ = add(
+        empty(CELLS, 3), jnp.asarray(x), truth, jnp.ones(7, bool), lane=20 + jnp.arange(7), generation=10 + jnp.arange(7)
+    )  # fmt: skip
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), corrected, expected)
+
+
+def test_lucky_elites_fall_back_to_about_their_true_fitness():
+    x = elites(4)
+    lucky = archive_of(x, fitness=x[:, 0] + 3)
+    task = noisy(TASK, fitness=0.5, feature=0.01)
+    corrected = reevaluate(lucky, task, 512, key=jax.random.key(2))
+    np.testing.assert_array_equal(corrected.occupied, lucky.occupied)
+    cell = np.asarray(corrected.occupied)
+    truth = np.asarray(corrected.genotypes)[cell]
+    # The median of n normal values has standard deviation 1.25 sigma / sqrt(n).
+    np.testing.assert_allclose(corrected.fitness[cell], truth[:, 0], atol=5 * 1.25 * 0.5 / np.sqrt(512))
+    np.testing.assert_allclose(
+        corrected.feature[cell], truth[:, 1:], atol=5 * 1.25 * 0.01 / np.sqrt(512)
+    )
+
+
+def test_elites_that_move_into_one_cell_compete_and_the_winner_keeps_its_origin():
+    x = elites(5)
+    best = x[:, 0].argmax()
+    gathered = replace(TASK, evaluate=lambda keys, x: (x[:, 0], jnp.full((x.shape[0], 2), 0.9)))
+    corrected = reevaluate(archive_of(x), gathered, 2)
+    np.testing.assert_array_equal(np.flatnonzero(corrected.occupied), [11])
+    np.testing.assert_array_equal(corrected.genotypes[11], x[best])
+    np.testing.assert_array_equal(corrected.fitness[11], x[best, 0])
+    np.testing.assert_allclose(corrected.feature[11], [0.9, 0.9])
+    assert corrected.generation[11] == 10 + best
+    assert corrected.lane[11] == 20 + best
+
+
+def test_the_fitness_an_elite_was_found_with_has_no_say():
+    x = elites(6)
+    assert_same(reevaluate(archive_of(x, fitness=x[::-1, 0] + 50), TASK, 2), archive_of(x))
+
+
+@pytest.mark.parametrize("fault", [np.nan, np.inf, -np.inf])
+def test_failed_evaluations_are_left_out_and_an_elite_that_always_fails_is_dropped(fault):
+    def evaluate(keys, x):
+        failed = rng.random(len(x)) < np.where(x[:, 0] == dead, 1.0, 0.3)
+        return np.where(failed, fault, x[:, 0]), x[:, 1:]
+
+    x, rng = elites(7), np.random.default_rng(2)
+    dead = x[2, 0]
+    corrected = reevaluate(archive_of(x), replace(HOST, evaluate=evaluate), 40)
+    survivors = np.asarray(corrected.genotypes)[np.asarray(corrected.occupied)]
+    np.testing.assert_array_equal(np.sort(survivors[:, 0]), np.sort(np.delete(x[:, 0], 2)))
+    cell = np.asarray(corrected.occupied)
+    np.testing.assert_array_equal(corrected.fitness[cell], survivors[:, 0])
+
+
+def test_an_empty_archive_stays_empty_and_costs_nothing():
+    calls = []
+    assert_same(reevaluate(empty(CELLS, 3), recorder(calls, 3), 5), empty(CELLS, 3))
+    assert calls == []
+
+
+def test_without_a_key_the_result_is_always_the_same_and_with_another_it_differs():
+    archive, task = archive_of(elites(8)), noisy(TASK, fitness=0.5)
+    once = reevaluate(archive, task, 3)
+    assert_same(reevaluate(archive, task, 3), once)
+    other = reevaluate(archive, task, 3, key=jax.random.key(3))
+    cell = np.asarray(archive.occupied)
+    assert (np.asarray(other.fitness)[cell] != np.asarray(once.fitness)[cell]).all()
+
+
+@pytest.mark.parametrize("setting", [{"samples": 0}, {"rows": 0}], ids=str)
+def test_a_wrong_setting_is_refused_by_name(setting):
+    (name,) = setting
+    with pytest.raises(UsageError, match=f"^{name} must"):
+        reevaluate(empty(CELLS, 3), TASK, **setting)

@@ -1,0 +1,89 @@
+from collections import deque
+from itertools import count
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from memes.archive import add, empty
+from memes.cells import Grid
+from memes.errors import UsageError
+from memes.history import elites, everything, fifo, nothing
+from memes.task import Evaluation
+
+ARCHIVE = empty(Grid(jnp.zeros(2), jnp.ones(2), (2, 2)), 1)
+
+
+def remembered(history, state, archive=ARCHIVE):
+    feature, valid = history.past(state, archive)
+    return sorted(map(tuple, np.asarray(feature)[np.asarray(valid)].tolist()))
+
+
+def random_pushes(sizes, seed):
+    """Batches of features of which no two are equal, with masks of every density."""
+    rng, number = np.random.default_rng(seed), count(1)
+    for size in sizes:
+        feature = np.array([[i, -i] for i, _ in zip(number, range(size), strict=False)], np.float32)
+        yield feature, rng.random(size) < rng.choice([0.0, 0.3, 0.8, 1.0])
+
+
+@pytest.mark.parametrize("capacity", [1, 7, 16])
+def test_fifo_keeps_the_last_features_as_a_deque_does(capacity):
+    history, oracle = fifo(capacity), deque(maxlen=capacity)
+    state, push = history.init(2), jax.jit(history.push)
+    sizes = [5, 20] * 10
+    for feature, mask in random_pushes(sizes, seed=capacity):
+        state = push(state, feature, mask)
+        oracle.extend(map(tuple, feature[mask].tolist()))
+        assert remembered(history, state) == sorted(oracle)
+    assert len(oracle) == capacity
+
+
+def test_everything_forgets_nothing_up_to_its_capacity():
+    pushes = list(random_pushes([5] * 8, seed=0))
+    total = sum(int(mask.sum()) for _, mask in pushes)
+    history = everything(total)
+    assert history.keeps_all == total
+    state, push, given = history.init(2), jax.jit(history.push), []
+    for feature, mask in pushes:
+        state = push(state, feature, mask)
+        given += map(tuple, feature[mask].tolist())
+        assert remembered(history, state) == sorted(given)
+    assert len(given) == total
+
+
+def test_only_everything_promises_to_forget_nothing():
+    assert fifo(5).keeps_all is elites().keeps_all is nothing().keeps_all is None
+
+
+def test_elites_are_those_of_the_archive_as_it_stands():
+    history = elites()
+    state = history.init(2)
+    assert remembered(history, state) == []
+
+    def offer(archive, fitness, feature):
+        evaluation = Evaluation(jnp.array(fitness), jnp.array(feature))
+        rows = jnp.ones(2, bool)
+        return add(archive, jnp.ones((2, 1)), evaluation, rows, lane=jnp.arange(2), generation=0)[0]
+
+    archive = offer(ARCHIVE, [1.0, 2.0], [[0.25, 0.25], [0.75, 0.25]])
+    assert remembered(history, state, archive) == [(0.25, 0.25), (0.75, 0.25)]
+    # The first improves on an elite, whose feature is forgotten; the second does not.
+    archive = offer(archive, [3.0, 0.0], [[0.125, 0.375], [0.625, 0.375]])
+    assert remembered(history, state, archive) == [(0.125, 0.375), (0.75, 0.25)]
+    pushed = history.push(state, jnp.ones((3, 2)), jnp.ones(3, bool))
+    assert remembered(history, pushed, archive) == [(0.125, 0.375), (0.75, 0.25)]
+
+
+def test_nothing_remembers_nothing():
+    history = nothing()
+    state = history.push(history.init(2), jnp.ones((3, 2)), jnp.ones(3, bool))
+    assert history.past(state, ARCHIVE).feature.shape == (0, 2)
+    assert remembered(history, state) == []
+
+
+@pytest.mark.parametrize("history", [fifo, everything])
+def test_a_history_needs_room(history):
+    with pytest.raises(UsageError, match="^capacity of the history"):
+        history(0)

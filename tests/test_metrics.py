@@ -1,0 +1,209 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from memes import metrics
+from memes.algorithm import Info, Ledger
+from memes.archive import empty
+from memes.cells import Grid
+from memes.context import Kind
+from memes.metrics import Totals, accumulate, archive_loss, measure, parent_distance, score
+from memes.resets import Reason
+
+CELLS = Grid(jnp.zeros(2), jnp.ones(2), (4, 3))
+LANES = 5
+jitted_measure = jax.jit(measure)
+
+
+def archive_of(elites):
+    """An archive whose first cells hold elites of the given fitness."""
+    fitness = np.full(12, -np.inf, np.float32)
+    fitness[: len(elites)] = elites
+    return empty(CELLS, 1)._replace(fitness=jnp.asarray(fitness))
+
+
+def info_of(**fields):
+    """A generation in which nothing happened, but for the given fields."""
+    quiet = {
+        "lane": np.arange(LANES),
+        "kind": np.full(LANES, Kind.EXPLOIT),
+        "offered": np.ones(LANES, bool),
+        "fitness": np.zeros(LANES),
+        "feature": np.zeros((LANES, 2)),
+        "parent_feature": np.zeros((LANES, 2)),
+        "status": np.zeros(LANES, int),
+        "age": np.zeros(LANES, int),
+        "stale": np.zeros(LANES, int),
+        "reset": np.full(LANES, Reason.NONE),
+        "additions": np.zeros(len(Kind), int),
+        "non_finite": np.int32(0),
+        "ledger": Ledger(np.int32(40), np.int32(LANES)),
+    }
+    return jax.tree.map(jnp.asarray, Info(**quiet | fields))
+
+
+def random_infos(seed, generations):
+    rng = np.random.default_rng(seed)
+    return [
+        info_of(
+            kind=rng.choice(Kind, LANES),
+            age=rng.integers(0, 50, LANES),
+            reset=rng.choice(Reason, LANES, p=[0.5, 0.3, 0.2]),
+            feature=rng.normal(size=(LANES, 2)),
+            parent_feature=rng.normal(size=(LANES, 2)),
+            additions=rng.integers(0, 4, len(Kind)),
+            non_finite=rng.integers(0, 3),
+            ledger=Ledger(rng.integers(0, 100), rng.integers(0, 9)),
+        )
+        for _ in range(generations)
+    ]
+
+
+def chunk_of(infos, archive=None):
+    archive = archive_of([1.0, 2.0]) if archive is None else archive
+    each = [jitted_measure(archive, info) for info in infos]
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *each)
+
+
+def columns_of(infos):
+    return accumulate(Totals.zero(), chunk_of(infos))[1]
+
+
+@pytest.mark.parametrize("min_fitness", [0.0, -10.0, 1.0])
+def test_scores_equal_numpy_and_elites_below_the_offset_count_nothing(min_fitness):
+    elites = np.array([-2.0, 0.5, 3.0, 1.5, -0.5])
+    found = score(archive_of(elites), min_fitness)
+    np.testing.assert_allclose(
+        found["qd_score"], np.clip(elites - min_fitness, 0, None).sum(), rtol=1e-6
+    )
+    np.testing.assert_allclose(found["coverage"], 5 / 12, rtol=1e-6)
+    np.testing.assert_allclose(found["max_fitness"], 3.0)
+    np.testing.assert_allclose(found["mean_fitness"], elites.mean(), rtol=1e-6)
+
+
+def test_a_better_elite_elsewhere_never_lowers_the_qd_score():
+    one = metrics.qd_score(archive_of([2.0]), -5.0)
+    assert metrics.qd_score(archive_of([2.0, -4.0]), -5.0) == one + 1
+    assert metrics.qd_score(archive_of([2.0, -6.0]), -5.0) == one
+
+
+def test_an_empty_archive_scores_zero_and_has_no_fitness_to_speak_of():
+    found = score(archive_of([]), -5.0)
+    assert found["qd_score"] == found["coverage"] == 0
+    assert found["max_fitness"] == -np.inf
+    assert np.isnan(found["mean_fitness"])
+
+
+def test_archive_loss_is_the_relative_drop_of_each_measure():
+    loss = archive_loss(archive_of([4.0, 2.0, 2.0, 8.0]), archive_of([4.0, 2.0]))
+    assert loss == pytest.approx(
+        {"qd_score": 10 / 16, "coverage": 0.5, "max_fitness": 0.5, "mean_fitness": 0.25}
+    )
+
+
+def test_archive_loss_takes_the_offset_into_account():
+    before, after = archive_of([-1.0, -2.0]), archive_of([-3.0, -4.0])
+    loss = archive_loss(before, after, min_fitness=-5.0)
+    assert loss["qd_score"] == pytest.approx((7 - 3) / 7)
+    assert loss["max_fitness"] == pytest.approx(2.0)
+    assert loss["mean_fitness"] == pytest.approx(2 / 1.5)
+
+
+def test_an_archive_loses_nothing_against_itself_and_an_empty_one_has_nothing_to_lose():
+    same = archive_of([-4.0, 2.0])
+    assert archive_loss(same, same, -5.0) == dict.fromkeys(score(same), 0.0)
+    assert all(np.isnan(loss) for loss in archive_loss(archive_of([]), archive_of([])).values())
+
+
+def test_parent_distance_is_over_offered_candidates_that_do_not_explore():
+    info = info_of(
+        kind=np.array([Kind.EXPLOIT, Kind.EXPLORE, Kind.VARIATION, Kind.EXPLOIT, Kind.EXPLOIT]),
+        offered=np.array([True, True, True, False, True]),
+        feature=np.array([[3.0, 4.0], [50.0, 0.0], [0.0, 1.0], [70.0, 0.0], [90.0, 0.0]]),
+        parent_feature=np.array([[0.0, 0.0]] * 4 + [[np.nan, np.nan]]),
+    )
+    np.testing.assert_allclose(parent_distance(info), (5 + 1) / 2)
+    assert np.isnan(parent_distance(info_of(offered=np.zeros(LANES, bool))))
+
+
+def test_age_is_the_mean_over_the_lanes_of_each_kind():
+    info = info_of(kind=np.array([0, 0, 1, 1, 1]), age=np.array([1, 4, 10, 20, 60]))
+    np.testing.assert_allclose(jitted_measure(archive_of([]), info).age, [2.5, 30.0, np.nan])
+
+
+def test_lifespan_is_the_mean_age_at_reset():
+    stale = np.array([Reason.STALE] + [Reason.NONE] * 4)
+    ages = [np.array([age, 99, 99, 99, 99]) for age in (1, 2, 3, 0, 1, 5)]
+    infos = [info_of(age=age) for age in ages]
+    for i in (2, 5):
+        infos[i] = infos[i]._replace(reset=jnp.asarray(stale))
+    columns = columns_of(infos)
+    np.testing.assert_array_equal(columns["lifespan_exploit"], [np.nan, np.nan, 3, 3, 3, 4])
+    np.testing.assert_array_equal(columns["lifespan_explore"], np.full(6, np.nan))
+
+
+def test_lifespans_and_resets_equal_those_counted_by_hand():
+    infos = random_infos(0, 8)
+    columns = columns_of(infos)
+    for g in range(8):
+        seen = infos[: g + 1]
+        kind, age, reset = (
+            np.concatenate([np.asarray(getattr(i, f)) for i in seen]) for f in ("kind", "age", "reset")
+        )
+        for name, k in (("exploit", Kind.EXPLOIT), ("explore", Kind.EXPLORE)):
+            ended = age[(kind == k) & (reset != Reason.NONE)]
+            expected = ended.mean() if ended.size else np.nan
+            np.testing.assert_allclose(columns[f"lifespan_{name}"][g], expected)
+        assert columns["resets_stale"][g] == np.sum(reset == Reason.STALE)
+        assert columns["resets_planned"][g] == np.sum(reset == Reason.PLANNED)
+
+
+@pytest.mark.parametrize("cut", [1, 3, 7])
+def test_two_chunks_equal_one(cut):
+    infos = random_infos(1, 8)
+    whole_totals, whole = accumulate(Totals.zero(), chunk_of(infos))
+    totals, first = accumulate(Totals.zero(), chunk_of(infos[:cut]))
+    totals, second = accumulate(totals, chunk_of(infos[cut:]))
+    assert list(first) == list(second) == list(whole)
+    for name, column in whole.items():
+        np.testing.assert_array_equal(np.concatenate([first[name], second[name]]), column, err_msg=name)
+    jax.tree.map(np.testing.assert_array_equal, totals, whole_totals)
+
+
+def test_evaluations_count_each_generation_once():
+    infos = random_infos(2, 6)
+    columns = columns_of(infos)
+    samples = np.cumsum([int(i.ledger.samples) for i in infos])
+    candidates = np.cumsum([int(i.ledger.candidates) for i in infos])
+    np.testing.assert_array_equal(columns["samples"], samples)
+    np.testing.assert_array_equal(columns["candidates"], candidates)
+    np.testing.assert_array_equal(columns["evaluations"], samples + candidates)
+    np.testing.assert_array_equal(columns["non_finite"], np.cumsum([int(i.non_finite) for i in infos]))
+
+
+def test_totals_do_not_overflow_32_bits():
+    infos = [info_of(ledger=Ledger(np.int32(2**30), np.int32(2**30)))] * 6
+    np.testing.assert_array_equal(columns_of(infos)["evaluations"], 2**31 * np.arange(1, 7))
+
+
+def test_shares_are_of_all_additions_so_far_and_sum_to_one():
+    infos = [info_of(), *random_infos(3, 6)]
+    columns = columns_of(infos)
+    names = [kind.name.lower() for kind in Kind]
+    added = np.array([np.asarray(i.additions) for i in infos])
+    np.testing.assert_array_equal(np.stack([columns[f"added_{n}"] for n in names], 1), added)
+    shares = np.stack([columns[f"share_{n}"] for n in names], axis=1)
+    assert np.isnan(shares[0]).all()
+    np.testing.assert_allclose(shares[1:].sum(axis=1), np.ones(6))
+    so_far = np.cumsum(added, axis=0)[1:]
+    np.testing.assert_allclose(shares[1:], so_far / so_far.sum(axis=1, keepdims=True))
+
+
+def test_a_row_holds_the_scores_of_the_archive_of_its_generation():
+    archives = [archive_of([]), archive_of([2.0]), archive_of([2.0, -1.0])]
+    each = [jitted_measure(a, info_of(), -3.0) for a in archives]
+    _, columns = accumulate(Totals.zero(), jax.tree.map(lambda *leaves: np.stack(leaves), *each))
+    for name in score(archives[0]):
+        expected = [score(a, -3.0)[name] for a in archives]
+        np.testing.assert_allclose(columns[name], expected, rtol=1e-6)

@@ -1,0 +1,244 @@
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from memes.archive import empty
+from memes.cells import Grid
+from memes.context import Context, Kind
+from memes.errors import UsageError
+from memes.history import Past
+from memes.objectives import Objective, alternate, blend, centred_ranks, fitness, novelty, stateless
+from memes.task import Evaluation
+
+LANES, SAMPLES = 3, 8
+ranks = jax.jit(centred_ranks)
+
+
+def average_ranks(values):
+    """Ranks from 1; ties share the mean of theirs."""
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    return (last - (counts - 1) / 2)[inverse]
+
+
+def oracle(values, valid=None):
+    """Centred ranks of the valid entries of each row, 0 elsewhere."""
+    valid = np.ones(np.shape(values), bool) if valid is None else valid
+    result = np.zeros(np.shape(values))
+    for row, keep in enumerate(valid):
+        if keep.sum() > 1:
+            result[row, keep] = (average_ranks(values[row, keep]) - 1) / (keep.sum() - 1) - 0.5
+    return result
+
+
+@pytest.fixture
+def evaluation():
+    rng = np.random.default_rng(0)
+    feature = rng.normal(size=(LANES, SAMPLES, 2))
+    return Evaluation(np.float32(rng.normal(size=(LANES, SAMPLES))), np.float32(feature))
+
+
+PAST = Past(np.random.default_rng(1).normal(size=(20, 2)).astype(np.float32), np.arange(20) < 11)
+
+
+def novelty_of(evaluation, neighbours):
+    points = np.float64(PAST.feature[PAST.valid])
+    distance = np.linalg.norm(np.float64(evaluation.feature)[..., None, :] - points, axis=-1)
+    return np.sort(distance, axis=-1)[..., :neighbours].mean(axis=-1)
+
+
+def context_at(generation):
+    archive = empty(Grid(jnp.zeros(2), jnp.ones(2), (2, 2)), 1)
+    return Context(SimpleNamespace(), generation, archive, PAST)
+
+
+@jax.jit(static_argnums=0)
+def advance(objective, state, evaluation, generation):
+    return objective.utilities(state, evaluation, context_at(generation))
+
+
+def utilities(objective, evaluation, generation=0):
+    return np.asarray(advance(objective, objective.init(LANES), evaluation, generation)[1])
+
+
+FITNESS, NOVELTY = fitness(), novelty(3)
+
+
+def test_centred_ranks_equal_average_ranks_ties_included():
+    rng = np.random.default_rng(2)
+    for levels in (2, 4, 1000):
+        values = rng.integers(-levels, levels, (LANES, SAMPLES)).astype(np.float32)
+        found = ranks(values, np.ones(values.shape, bool))
+        np.testing.assert_allclose(found, oracle(values), atol=1e-6)
+
+
+def test_invalid_samples_rank_zero_and_do_not_count_for_the_others():
+    rng = np.random.default_rng(3)
+    for fraction in (0.9, 0.5, 0.2, 0.0):
+        values = rng.integers(-4, 4, (LANES, SAMPLES)).astype(np.float32)
+        valid = rng.random(values.shape) < fraction
+        values[~valid] = rng.choice([np.nan, np.inf, -np.inf, 100.0], (~valid).sum())
+        np.testing.assert_allclose(ranks(values, valid), oracle(values, valid), atol=1e-6)
+
+
+def test_ranks_of_each_lane_sum_to_zero_and_reach_both_ends():
+    rng = np.random.default_rng(4)
+    values = np.float32(rng.normal(size=(LANES, SAMPLES)))
+    valid = np.ones(values.shape, bool)
+    valid[1, :3] = False
+    found = np.asarray(ranks(values, valid))
+    np.testing.assert_allclose(found.sum(axis=1), np.zeros(LANES), atol=1e-6)
+    np.testing.assert_allclose(found.max(axis=1), np.full(LANES, 0.5))
+    np.testing.assert_allclose(found.min(axis=1), np.full(LANES, -0.5))
+
+
+@pytest.mark.parametrize(
+    "transform", [np.exp, lambda v: v**3, lambda v: 1e6 * v - 5, lambda v: v * 1e-30]
+)
+def test_ranks_are_invariant_to_monotone_transforms(transform):
+    values = np.random.default_rng(5).integers(-5, 5, (LANES, SAMPLES)).astype(np.float32)
+    valid = np.ones(values.shape, bool)
+    np.testing.assert_array_equal(ranks(np.float32(transform(values)), valid), ranks(values, valid))
+
+
+def test_equal_values_rank_zero():
+    values, valid = np.full((LANES, SAMPLES), 7.0, np.float32), np.ones((LANES, SAMPLES), bool)
+    np.testing.assert_array_equal(ranks(values, valid), np.zeros((LANES, SAMPLES)))
+
+
+def test_a_single_valid_sample_ranks_zero():
+    values, valid = np.full((LANES, SAMPLES), 7.0, np.float32), np.arange(SAMPLES) == [[0], [3], [7]]
+    np.testing.assert_array_equal(ranks(values, valid), np.zeros((LANES, SAMPLES)))
+
+
+def test_fitness_ranks_the_fitness_of_each_lane(evaluation):
+    np.testing.assert_allclose(utilities(FITNESS, evaluation), oracle(evaluation.fitness), atol=1e-6)
+
+
+def test_novelty_ranks_the_mean_distance_to_the_nearest_of_the_past(evaluation):
+    expected = oracle(novelty_of(evaluation, 3))
+    np.testing.assert_allclose(utilities(NOVELTY, evaluation), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("objective", [FITNESS, NOVELTY, blend(FITNESS, NOVELTY)])
+def test_lanes_are_ranked_apart(objective, evaluation):
+    before = utilities(objective, evaluation)
+    changed = Evaluation(evaluation.fitness.copy(), evaluation.feature.copy())
+    changed.fitness[1] = 100 + changed.fitness[1, ::-1]
+    changed.feature[1] = 100 * changed.feature[1, ::-1]
+    after = utilities(objective, changed)
+    np.testing.assert_array_equal(after[[0, 2]], before[[0, 2]])
+    assert (after[1] != before[1]).any()
+    np.testing.assert_allclose(after.sum(axis=1), np.zeros(LANES), atol=1e-5)
+
+
+@pytest.mark.parametrize("objective", [FITNESS, NOVELTY, blend(FITNESS, NOVELTY)])
+def test_a_sample_that_could_not_be_evaluated_gets_no_weight(objective, evaluation):
+    broken = Evaluation(evaluation.fitness.copy(), evaluation.feature.copy())
+    broken.fitness[0, 2], broken.fitness[1, 5], broken.feature[2, 7, 1] = np.nan, np.inf, -np.inf
+    found = utilities(objective, broken)
+    at = (np.array([0, 1, 2]), np.array([2, 5, 7]))
+    np.testing.assert_array_equal(found[at], np.zeros(3))
+    valid = np.ones((LANES, SAMPLES), bool)
+    valid[at] = False
+    if objective is FITNESS:
+        np.testing.assert_allclose(found, oracle(broken.fitness, valid), atol=1e-6)
+    if objective is NOVELTY:
+        np.testing.assert_allclose(found, oracle(novelty_of(evaluation, 3), valid), atol=1e-6)
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.3, 1.0])
+def test_blend_is_the_weighted_mean_of_ranks_not_ranked_again(weight, evaluation):
+    expected = weight * oracle(evaluation.fitness) + (1 - weight) * oracle(novelty_of(evaluation, 3))
+    found = utilities(blend(FITNESS, NOVELTY, weight), evaluation)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_blend_does_not_depend_on_the_scale_of_its_parts(evaluation):
+    objective = blend(FITNESS, NOVELTY)
+    scaled = evaluation._replace(fitness=1000 * evaluation.fitness)
+    np.testing.assert_array_equal(utilities(objective, scaled), utilities(objective, evaluation))
+
+
+@pytest.mark.parametrize("every", [1, 3])
+def test_alternate_switches_after_exactly_so_many_generations(every, evaluation):
+    objective = alternate(NOVELTY, FITNESS, every)
+    turns = {Kind.EXPLORE: utilities(NOVELTY, evaluation), Kind.EXPLOIT: utilities(FITNESS, evaluation)}
+    order = ([Kind.EXPLORE] * every + [Kind.EXPLOIT] * every) * 2
+    for generation, kind in enumerate(order):
+        assert objective.kind(jnp.int32(generation)) == kind
+        np.testing.assert_array_equal(utilities(objective, evaluation, generation), turns[kind])
+
+
+def test_alternate_advances_only_the_state_of_the_one_in_turn(evaluation):
+    def counter(value):
+        return Objective(
+            init=lambda lanes: jnp.zeros(lanes, jnp.int32),
+            utilities=lambda state, evaluation, context: (state + 1, jnp.full((LANES, SAMPLES), value)),
+            kind=lambda generation: Kind.EXPLOIT,
+        )
+
+    objective = alternate(counter(1.0), counter(2.0), 3)
+    state, plays = objective.init(LANES), []
+    for generation in range(8):
+        state, found = advance(objective, state, evaluation, generation)
+        plays.append((int(state[0][0]), int(state[1][0]), float(found[0, 0])))
+    a, b = 1.0, 2.0
+    assert plays == [
+        (1, 0, a),
+        (2, 0, a),
+        (3, 0, a),
+        (3, 1, b),
+        (3, 2, b),
+        (3, 3, b),
+        (4, 3, a),
+        (5, 3, a),
+    ]
+
+
+def test_blend_advances_the_states_of_both():
+    def counter(start):
+        return Objective(
+            init=lambda lanes: jnp.full(lanes, start),
+            utilities=lambda state, evaluation, context: (state + 1, jnp.zeros((LANES, SAMPLES))),
+            kind=lambda generation: Kind.EXPLORE,
+        )
+
+    objective = blend(counter(0), counter(10))
+    (of_a, of_b), _ = objective.utilities(objective.init(LANES), None, None)
+    np.testing.assert_array_equal(of_a, np.full(LANES, 1))
+    np.testing.assert_array_equal(of_b, np.full(LANES, 11))
+
+
+def test_a_score_of_ones_own_is_ranked_where_it_is_finite(evaluation):
+    objective = stateless(lambda evaluation, context: jnp.log(evaluation.feature[..., 0]), Kind.EXPLORE)
+    valid = evaluation.feature[..., 0] > 0
+    assert 0 < valid.sum() < valid.size
+    expected = oracle(evaluation.feature[..., 0], valid)
+    np.testing.assert_allclose(utilities(objective, evaluation), expected, atol=1e-6)
+    assert objective.kind(jnp.int32(0)) == Kind.EXPLORE
+
+
+def test_candidates_are_of_the_kind_of_their_objective():
+    generation = jnp.int32(0)
+    assert FITNESS.kind(generation) == Kind.EXPLOIT
+    assert NOVELTY.kind(generation) == Kind.EXPLORE
+    assert blend(FITNESS, NOVELTY).kind(generation) == Kind.EXPLOIT
+    assert blend(NOVELTY, FITNESS).kind(generation) == Kind.EXPLORE
+
+
+@pytest.mark.parametrize(
+    ("mistake", "sentence"),
+    [
+        (lambda: novelty(0), "^neighbours must"),
+        (lambda: blend(FITNESS, NOVELTY, 1.1), "^weight must"),
+        (lambda: blend(FITNESS, NOVELTY, -0.1), "^weight must"),
+        (lambda: alternate(FITNESS, NOVELTY, 0), "^every must"),
+    ],
+)
+def test_a_wrong_argument_is_refused_by_name(mistake, sentence):
+    with pytest.raises(UsageError, match=sentence):
+        mistake()

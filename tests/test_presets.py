@@ -1,0 +1,153 @@
+"""One protocol that every preset keeps, on a deterministic and on an uncertain task."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import memes
+from memes.archive import Status
+from memes.context import Kind
+from memes.resets import Reason
+
+SMALL = {"lanes": 4, "samples": 8, "batch": 12, "stale_budget": 2, "reset_every": 3, "every": 3}
+TASKS = {
+    "arm": memes.tasks.arm(joints=4),
+    "noisy-arm": memes.tasks.noisy_arm(joints=4, fitness_noise=0.1, feature_noise=0.05),
+}
+GENERATIONS = 12
+
+
+def build(preset, task):
+    """The preset, small; its own choices (a fixed reset, say) are left alone but for their size."""
+    function = memes.PRESETS[preset].build
+    keywords = getattr(function, "keywords", {})
+    accepted = getattr(function, "func", function).__kwdefaults__
+    options = {
+        name: value
+        for name, value in SMALL.items()
+        if name in accepted and (name != "reset_every" or name in keywords)
+    }
+    return function(task, memes.cells.grid(task, (10, 10)), **options)
+
+
+@pytest.fixture(scope="module", params=[(p, t) for p in memes.PRESETS for t in TASKS], ids="-".join)
+def followed(request):
+    """A run of each preset on each task: the algorithm, and every state and Info."""
+    preset, task = request.param
+    algorithm = build(preset, TASKS[task])
+    init_key, run_key = jax.random.split(jax.random.key(7))
+
+    def body(state, generation):
+        state, info = algorithm.step(jax.random.fold_in(run_key, generation), state)
+        return state, (state.archive, info)
+
+    @jax.jit
+    def follow(key):
+        return jax.lax.scan(body, algorithm.init(key), jnp.arange(GENERATIONS))
+
+    state, (archives, infos) = follow(init_key)
+    return algorithm, state, archives, infos
+
+
+def test_every_preset_keeps_the_protocol(followed):
+    algorithm, state, archives, info = followed
+    task, lanes = algorithm.task, algorithm.emitter.candidates
+    assert int(state.generation) == GENERATIONS
+
+    # The archive only gets better, cell by cell, and changes as often as rows were added.
+    fitness = np.asarray(archives.fitness)
+    assert (fitness[1:] >= fitness[:-1]).all()
+    written = np.asarray(archives.generation) == np.arange(GENERATIONS)[:, None]
+    np.testing.assert_array_equal(written.sum(axis=1), info.additions.sum(axis=1))
+    assert written[0].any()
+
+    # Every elite lies in its own cell, and says who found it and when.
+    archive = state.archive
+    elites = np.flatnonzero(archive.occupied)
+    np.testing.assert_array_equal(archive.cells.index(archive.feature)[elites], elites)
+    assert set(np.asarray(archive.lane)[elites]) <= set(range(algorithm.emitter.lanes))
+    if not task.uncertain:
+        again = jax.jit(task.evaluate)(jax.random.split(jax.random.key(0), 100), archive.genotypes)
+        np.testing.assert_allclose(again.fitness[elites], archive.fitness[elites], atol=1e-5)
+        np.testing.assert_allclose(again.feature[elites], archive.feature[elites], atol=1e-5)
+
+    # The ledger counts each row once, and Info describes each candidate.
+    assert (info.ledger.samples + info.ledger.candidates == algorithm.batch_size).all()
+    assert info.fitness.shape == (GENERATIONS, lanes)
+    assert info.feature.shape == info.parent_feature.shape == (GENERATIONS, lanes, 2)
+    assert set(np.unique(info.status)) <= set(Status)
+    assert set(np.unique(info.kind)) <= set(Kind)
+    assert set(np.unique(info.reset)) <= set(Reason)
+    assert not np.asarray(info.status)[~np.asarray(info.offered)].any()
+    assert np.asarray(info.offered)[0].all()
+    assert (np.asarray(info.age) >= np.asarray(info.stale)).all()
+    np.testing.assert_array_equal(info.non_finite, 0)
+
+    # Whoever persists grows a step older each generation, or starts anew.
+    age = np.asarray(info.age)[:, np.asarray(algorithm.emitter.persistent)]
+    assert ((age[1:] == age[:-1] + 1) | (age[1:] <= 1)).all()
+
+
+@pytest.mark.parametrize("preset", ["memes", "me"])
+def test_seeds_decide_everything(preset):
+    algorithm = build(preset, TASKS["noisy-arm"])
+    results = [memes.run(algorithm, generations=4, seed=s, progress=False) for s in (1, 1, 2)]
+    jax.tree.map(np.testing.assert_array_equal, results[0].archive, results[1].archive)
+    assert not np.array_equal(results[0].archive.fitness, results[2].archive.fitness)
+
+
+def kinds_of(algorithm):
+    state = jax.jit(algorithm.init)(jax.random.key(0))
+    _, info = jax.jit(algorithm.step)(jax.random.key(1), state)
+    return np.asarray(info.kind).tolist()
+
+
+def test_any_number_of_lanes_and_any_proportion_explore():
+    task = TASKS["arm"]
+    for lanes, proportion, exploit, explore in [(5, 0.4, 3, 2), (3, 0.0, 3, 0), (3, 1.0, 0, 3)]:
+        algorithm = memes.presets.memes(
+            task, lanes=lanes, proportion_explore=proportion, samples=4, fifo_size=64
+        )
+        assert kinds_of(algorithm) == [Kind.EXPLOIT] * exploit + [Kind.EXPLORE] * explore
+
+
+def test_the_ga_variant_has_as_many_offspring_as_explore_lanes():
+    algorithm = memes.presets.memes(TASKS["arm"], lanes=6, samples=4, explore="ga")
+    assert kinds_of(algorithm) == [Kind.EXPLOIT] * 3 + [Kind.VARIATION] * 3
+    assert algorithm.batch_size == 6 + 3 * 4
+
+
+def test_the_papers_hyper_parameters_are_the_defaults():
+    """Counts that follow from the paper's table."""
+    task = memes.tasks.arm(joints=2)
+    algorithm = memes.presets.memes(task)
+    assert algorithm.emitter.lanes == 32
+    assert algorithm.emitter.samples == 16_384
+    state = jax.eval_shape(algorithm.init, jax.random.key(0))
+    assert state.archive.fitness.shape == (2500,)
+    assert state.history.feature.shape == (50_000, 2)
+    assert memes.presets.me(task).batch_size == 16_384
+    assert memes.PRESETS["me-128"].build(task).batch_size == 128
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"lanes": 0}, "lanes must be at least 1, got 0"),
+        ({"samples": 7}, "samples must be even"),
+        ({"samples": 0}, "samples must be even and at least 2"),
+        ({"sigma": 0.0}, "sigma must be positive"),
+        ({"learning_rate": -1.0}, "learning_rate must be positive"),
+        ({"proportion_explore": 1.5}, r"proportion_explore must lie in \[0, 1\]"),
+        ({"stale_budget": -1}, "budget of stale generations must be at least 0"),
+        ({"reset_every": 0}, "n must be at least 1"),
+        ({"neighbours": 0}, "neighbours must be at least 1"),
+        ({"fifo_size": 0}, "capacity of the history must be at least 1"),
+        ({"explore": "nonsense"}, "explore must be one of fifo, everything, elites, ga"),
+        ({"l2": -0.1}, "l2 must be at least 0"),
+    ],
+)
+def test_wrong_hyper_parameters_are_named(options, sentence):
+    with pytest.raises(memes.UsageError, match=sentence):
+        memes.presets.memes(TASKS["arm"], **options)

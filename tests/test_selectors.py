@@ -1,0 +1,124 @@
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from memes.archive import empty
+from memes.cells import Grid
+from memes.context import Context
+from memes.errors import UsageError
+from memes.history import Past
+from memes.selectors import fittest, most_novel, select, uniform
+from memes.task import Task
+from memes.task import uniform as uniform_init
+
+# The init draws from [5, 6]: no elite does.
+TASK = Task("toy", 3, (0.0, 0.0), (1.0, 1.0), uniform_init(3, 5.0, 6.0), lambda keys, x: None)
+CELLS = Grid(jnp.zeros(2), jnp.ones(2), (4, 4))
+ELITES = np.array([0, 3, 4, 11, 15])
+FITNESS = np.array([-3.0, -1.0, -5.0, -2.0, -4.0], np.float32)
+DRAWS = 2000
+
+
+def archive_of(cells, fitness):
+    """Elites that can be told by each of their parts, in the given cells."""
+    cells = np.asarray(cells)
+    feature = np.stack([cells // 4, cells % 4], axis=1) / 4 + 0.125
+    return empty(CELLS, 3)._replace(
+        genotypes=jnp.zeros((16, 3)).at[cells].set(np.float32(cells[:, None] + [0.25, 0.5, 0.75])),
+        fitness=jnp.full(16, -jnp.inf).at[cells].set(fitness),
+        feature=jnp.zeros((16, 2)).at[cells].set(np.float32(feature)),
+    )
+
+
+ARCHIVE = archive_of(ELITES, FITNESS)
+# Far from the origin, where the features of empty cells lie.
+PAST = Past(jnp.array([[0.9, 0.9], [0.9, 0.8], [0.0, 0.0]]), jnp.array([True, True, False]))
+
+
+@partial(jax.jit, static_argnums=0)
+def draw(selector, key, archive, past=PAST):
+    return select(selector, key, Context(TASK, jnp.int32(0), archive, past), DRAWS)
+
+
+def drawn_cells(individuals, archive=ARCHIVE):
+    """The cell of each draw, once it is clear that all its parts come from that cell."""
+    cell = np.floor(np.asarray(individuals.x[:, 0])).astype(int)
+    assert np.asarray(archive.occupied)[cell].all()
+    np.testing.assert_array_equal(individuals.x, archive.genotypes[cell])
+    np.testing.assert_array_equal(individuals.fitness, archive.fitness[cell])
+    np.testing.assert_array_equal(individuals.feature, archive.feature[cell])
+    return cell
+
+
+def assert_uniform_over(cell, elites):
+    assert set(cell) == set(elites)
+    expected = DRAWS / len(elites)
+    chi_square = sum((np.sum(cell == e) - expected) ** 2 / expected for e in elites)
+    # Mean df, variance 2 df: five standard deviations above.
+    df = len(elites) - 1
+    assert chi_square < df + 5 * np.sqrt(2 * df) + 1e-9
+
+
+def test_uniform_draws_whole_elites_with_equal_probability():
+    assert_uniform_over(drawn_cells(draw(uniform, jax.random.key(0), ARCHIVE)), ELITES)
+
+
+def test_uniform_draws_are_independent_of_each_other():
+    cell = drawn_cells(draw(uniform, jax.random.key(1), ARCHIVE))
+    again = drawn_cells(draw(uniform, jax.random.key(2), ARCHIVE))
+    # Neither a draw and the next, nor draws under two keys, agree more often than one in five times.
+    for a, b in ((cell[1:], cell[:-1]), (cell, again)):
+        assert abs(np.mean(a == b) - 0.2) < 5 * np.sqrt(0.16 / DRAWS)
+
+
+@pytest.mark.parametrize("cell", [0, 7, 15])
+def test_a_lone_elite_is_always_drawn(cell):
+    archive = archive_of([cell], np.float32([-1.0]))
+    for seed, selector in enumerate([uniform, fittest(3), most_novel(3)]):
+        individuals = draw(selector, jax.random.key(seed), archive)
+        assert set(drawn_cells(individuals, archive)) == {cell}
+
+
+FITTEST = {count: fittest(count) for count in (1, 3, 5, 12, 100)}
+
+
+@pytest.mark.parametrize("count", FITTEST)
+def test_fittest_draws_evenly_from_the_fittest_elites_alone(count):
+    cell = drawn_cells(draw(FITTEST[count], jax.random.key(count), ARCHIVE))
+    assert_uniform_over(cell, ELITES[np.argsort(-FITNESS)][:count])
+
+
+@pytest.mark.parametrize("neighbours", [1, 2])
+def test_most_novel_draws_evenly_from_the_most_novel_elites_alone(neighbours):
+    feature = np.asarray(ARCHIVE.feature)[ELITES]
+    points = np.asarray(PAST.feature)[np.asarray(PAST.valid)]
+    distance = np.linalg.norm(feature[:, None] - points, axis=-1)
+    novelty = np.sort(distance, axis=1)[:, :neighbours].mean(axis=1)
+    cell = drawn_cells(draw(most_novel(2, neighbours), jax.random.key(neighbours), ARCHIVE))
+    assert_uniform_over(cell, ELITES[np.argsort(-novelty)][:2])
+
+
+def test_most_novel_never_draws_an_empty_cell():
+    # An empty cell has its feature at the origin, further from this past than any elite.
+    archive = archive_of([10, 11, 15], np.float32([1.0, 2.0, 3.0]))
+    cell = drawn_cells(draw(most_novel(12), jax.random.key(3), archive), archive)
+    assert_uniform_over(cell, [10, 11, 15])
+
+
+@pytest.mark.parametrize("selector", [uniform, FITTEST[3]])
+def test_an_empty_archive_gives_draws_of_init_that_were_never_evaluated(selector):
+    x, fitness, feature = draw(selector, jax.random.key(4), empty(CELLS, 3))
+    assert ((x >= 5) & (x <= 6)).all()
+    assert len(np.unique(x, axis=0)) == DRAWS
+    assert np.isnan(fitness).all()
+    assert feature.shape == (DRAWS, 2)
+    assert np.isnan(feature).all()
+
+
+@pytest.mark.parametrize("selector", [fittest, most_novel])
+def test_there_must_be_someone_to_choose_from(selector):
+    with pytest.raises(UsageError, match="^count must"):
+        selector(0)

@@ -1,0 +1,227 @@
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from memes.errors import UsageError
+from memes.task import Task, check, evaluate, initial, noisy, resampled, rowwise, uniform
+
+
+def exact(keys, x):
+    return x.sum(axis=1), x[:, :2]
+
+
+PLAIN = Task("plain", 3, (0.0, -1.0), (1.0, 1.0), uniform(3, 0.0, 1.0), exact)
+NOISY = noisy(PLAIN, fitness=0.5, feature=0.1)
+POINTS = np.linspace(0, 1, 18, dtype=np.float32).reshape(6, 3)
+
+
+def keys(seed, n):
+    return jax.random.split(jax.random.key(seed), n)
+
+
+def recorder(calls, noise):
+    """A host task whose outcomes do not follow from its keys, so that only `calls` knows them."""
+
+    def outcome(row_keys, x):
+        assert isinstance(x, np.ndarray)
+        fitness = noise.normal(size=len(x))
+        feature = noise.normal(size=(len(x), 2))
+        calls.append((np.asarray(jax.random.key_data(row_keys)), x, fitness, feature))
+        return fitness, feature
+
+    return replace(PLAIN, name="recorder", evaluate=outcome, jit=False)
+
+
+@pytest.fixture(scope="module")
+def many():
+    """The noise of 4096 evaluations of one genotype: [4096, 3], the fitness first."""
+    x = jnp.full((4096, 3), 0.25)
+    fitness, feature = jax.jit(lambda k: evaluate(NOISY, k, x))(keys(0, 4096))
+    return np.column_stack([fitness - 0.75, feature - 0.25])
+
+
+def test_noise_has_the_given_standard_deviation_and_no_bias(many):
+    std = np.array([0.5, 0.1, 0.1])
+    np.testing.assert_allclose(many.std(axis=0), std, rtol=0.05)
+    assert (np.abs(many.mean(axis=0)) < 5 * std / 64).all()
+
+
+def test_noise_on_fitness_and_on_each_feature_is_independent(many):
+    correlation = np.corrcoef(many.T)
+    assert np.abs(correlation - np.eye(3)).max() < 0.08
+
+
+@pytest.mark.parametrize("exact_part", ["fitness", "feature"])
+def test_noise_on_one_output_leaves_the_other_exact(exact_part):
+    task = noisy(PLAIN, **{"fitness": 0.5, "feature": 0.5, exact_part: 0.0})
+    truth = evaluate(PLAIN, keys(1, 6), POINTS)
+    found = evaluate(task, keys(1, 6), POINTS)
+    for part in ("fitness", "feature"):
+        same = np.array_equal(getattr(found, part), getattr(truth, part))
+        assert same == (part == exact_part)
+
+
+@pytest.mark.parametrize(
+    "task", [NOISY, resampled(NOISY, 4), noisy(resampled(NOISY, 3), fitness=1.0)], ids=lambda t: t.name
+)
+def test_a_row_depends_on_its_key_and_genotype_but_not_on_the_batch(task):
+    whole = evaluate(task, keys(2, 6), POINTS)
+    for rows in (np.array([3, 0, 5, 1, 4, 2]), np.array([4])):
+        part = evaluate(task, keys(2, 6)[rows], POINTS[rows])
+        np.testing.assert_allclose(part.fitness, whole.fitness[rows], rtol=1e-6)
+        np.testing.assert_allclose(part.feature, whole.feature[rows], rtol=1e-6)
+    other = evaluate(task, keys(3, 6), POINTS)
+    assert (np.asarray(other.fitness) != np.asarray(whole.fitness)).all()
+
+
+@pytest.mark.parametrize("statistic", [jnp.mean, jnp.median])
+def test_resampled_is_the_statistic_of_n_evaluations_of_each_row_each_with_a_key_of_its_own(statistic):
+    calls = []
+    task = resampled(recorder(calls, np.random.default_rng(0)), 5, statistic)
+    found = evaluate(task, keys(4, 6), jnp.asarray(POINTS))
+
+    seen_keys, x, fitness, feature = (np.concatenate(part) for part in zip(*calls, strict=True))
+    assert len(np.unique(seen_keys, axis=0)) == len(x) == 30
+    reduce = getattr(np, statistic.__name__)
+    for i, point in enumerate(POINTS):
+        own = (x == point).all(axis=1)
+        assert own.sum() == 5
+        np.testing.assert_allclose(found.fitness[i], reduce(fitness[own]), rtol=1e-5)
+        np.testing.assert_allclose(found.feature[i], reduce(feature[own], axis=0), rtol=1e-5)
+
+
+def test_resampling_n_times_divides_the_variance_by_n_and_keeps_the_mean():
+    x = jnp.full((2048, 3), 0.25)
+    fitness, feature = jax.jit(lambda k: evaluate(resampled(NOISY, 16), k, x))(keys(5, 2048))
+    np.testing.assert_allclose(np.std(fitness), 0.5 / 4, rtol=0.08)
+    np.testing.assert_allclose(np.std(feature, axis=0), [0.1 / 4] * 2, rtol=0.08)
+    np.testing.assert_allclose(np.mean(fitness), 0.75, atol=5 * 0.125 / 45)
+
+
+def test_cost_counts_evaluations_of_the_underlying_problem():
+    assert PLAIN.cost == NOISY.cost == 1
+    assert resampled(NOISY, 4).cost == 4
+    assert noisy(resampled(resampled(PLAIN, 2), 3), fitness=1.0).cost == 6
+
+
+def test_a_task_is_uncertain_if_it_or_its_wrapper_is():
+    assert not noisy(PLAIN).uncertain
+    assert noisy(PLAIN, fitness=0.1).uncertain
+    assert noisy(PLAIN, feature=0.1).uncertain
+    assert noisy(NOISY).uncertain
+    assert resampled(NOISY, 8).uncertain
+    assert not resampled(PLAIN, 8).uncertain
+
+
+def test_a_host_task_sees_numpy_and_its_results_become_float32():
+    calls = []
+    task = recorder(calls, np.random.default_rng(1))
+    found = evaluate(task, keys(6, 6), jnp.asarray(POINTS))
+    assert found.fitness.dtype == found.feature.dtype == jnp.float32
+    np.testing.assert_array_equal(calls[0][1], POINTS)
+    np.testing.assert_allclose(found.fitness, calls[0][2], rtol=1e-6)
+    np.testing.assert_allclose(found.feature, calls[0][3], rtol=1e-6)
+
+
+def test_noise_can_be_put_on_a_host_task():
+    calls = []
+    task = noisy(recorder(calls, np.random.default_rng(2)), feature=0.5)
+    found = evaluate(task, keys(7, 6), jnp.asarray(POINTS))
+    np.testing.assert_allclose(found.fitness, calls[0][2], rtol=1e-6)
+    assert (np.asarray(found.feature) != calls[0][3].astype(np.float32)).all()
+
+
+WRONG_EVALUATE = {
+    "fitness of shape \\(2,\\), got \\(2, 1\\)": lambda keys, x: (x[:, :1], x[:, :2]),
+    "fitness of shape \\(2,\\), got \\(\\)": lambda keys, x: (x.sum(), x[:, :2]),
+    "feature of shape \\(2, 2\\), got \\(2,\\)": lambda keys, x: (x[:, 0], x[:, 0]),
+    "feature of shape \\(2, 2\\), got \\(2, 3\\)": lambda keys, x: (x[:, 0], x),
+    "must return \\(fitness, feature\\), got float": lambda keys, x: 1.0,
+    "must return \\(fitness, feature\\), got tuple": lambda keys, x: (x[:, 0], x[:, :2], x),
+}
+
+
+@pytest.mark.parametrize("jit", [True, False])
+@pytest.mark.parametrize("fault", WRONG_EVALUATE)
+def test_a_wrong_shape_is_refused_with_the_name_of_the_task(fault, jit):
+    task = replace(PLAIN, name="bent", evaluate=WRONG_EVALUATE[fault], jit=jit)
+    with pytest.raises(UsageError, match=f"evaluate of task 'bent'.*{fault}"):
+        check(task)
+
+
+@pytest.mark.parametrize("init", [uniform(4, 0.0, 1.0), lambda key, n: jax.random.uniform(key, (3, n))])
+def test_a_wrong_shape_from_init_is_refused_with_the_name_of_the_task(init):
+    with pytest.raises(
+        UsageError, match="init of task 'bent' must return genotypes of shape \\(2, 3\\)"
+    ):
+        check(replace(PLAIN, name="bent", init=init))
+
+
+def test_check_traces_a_jittable_task_without_running_it():
+    seen = []
+
+    def spy(keys, x):
+        seen.append(isinstance(x, jax.core.Tracer))
+        return exact(keys, x)
+
+    check(replace(PLAIN, evaluate=spy))
+    assert seen == [True]
+
+
+@pytest.mark.parametrize(
+    ("low", "high"),
+    [
+        ((0.0, 1.0), (1.0, 0.0)),
+        ((0.0, 2.0), (1.0, 2.0)),
+        ((0.0, np.nan), (1.0, 1.0)),
+        ((0, 0), (1, np.inf)),
+    ],
+)
+def test_feature_bounds_that_enclose_nothing_are_refused(low, high):
+    with pytest.raises(UsageError, match="task 'plain'.*for feature 1"):
+        replace(PLAIN, feature_low=low, feature_high=high)
+
+
+@pytest.mark.parametrize(("low", "high"), [((0.0,), (1.0, 1.0)), ((), ())])
+def test_feature_bounds_need_one_entry_for_each_feature(low, high):
+    with pytest.raises(UsageError, match="one entry for each feature"):
+        replace(PLAIN, feature_low=low, feature_high=high)
+
+
+@pytest.mark.parametrize(
+    ("mistake", "sentence"),
+    [
+        (lambda: replace(PLAIN, dim=0), "dim of task 'plain'"),
+        (lambda: noisy(PLAIN, fitness=-1.0), "^fitness must"),
+        (lambda: noisy(PLAIN, feature=-1.0), "^feature must"),
+        (lambda: resampled(PLAIN, 0), "^n must"),
+        (lambda: uniform(3, 1.0, 1.0), "^low must"),
+    ],
+)
+def test_a_wrong_argument_is_refused_by_name(mistake, sentence):
+    with pytest.raises(UsageError, match=sentence):
+        mistake()
+
+
+def test_uniform_fills_the_interval_evenly():
+    x = np.sort(
+        np.asarray(initial(replace(PLAIN, init=uniform(3, -2.0, 4.0)), jax.random.key(8), 1000)), 0
+    )
+    assert x.shape == (1000, 3)
+    # Kolmogorov-Smirnov: the distance to the uniform distribution is below 2 / sqrt(n).
+    distance = np.abs((x + 2) / 6 - (np.arange(1000)[:, None] + 0.5) / 1000)
+    assert distance.max() < 2 / np.sqrt(1000)
+
+
+def test_rowwise_equals_a_loop_over_rows():
+    def one(key, x):
+        return jnp.sum(x) + jax.random.normal(key), x[:2] * x[2]
+
+    found = evaluate(replace(PLAIN, evaluate=rowwise(one)), keys(9, 6), POINTS)
+    for i, key in enumerate(keys(9, 6)):
+        fitness, feature = one(key, jnp.asarray(POINTS[i]))
+        np.testing.assert_allclose(found.fitness[i], fitness, rtol=1e-5)
+        np.testing.assert_allclose(found.feature[i], feature, rtol=1e-6)
