@@ -35,12 +35,13 @@ def cell_of(cells, feature):
     return np.ravel_multi_index(position, cells.shape)
 
 
+CENTROIDS = jnp.array([[-1.0, -1.0], [-0.6, 0.8], [0.1, 0.0], [0.7, -0.5], [1.0, 1.0]])
 CELLS = {
     "line": grid(5),
     "plane": grid(4, 3),
     "space": grid(2, 3, 2),
-    "voronoi": CVT(-jnp.ones(2), jnp.ones(2), jnp.array([[-1, -1], [-0.6, 0.8], [0.1, 0], [0.7, -0.5], [1, 1]])),
-}  # fmt: skip
+    "voronoi": CVT(-jnp.ones(2), jnp.ones(2), CENTROIDS),
+}
 
 
 class Oracle:
@@ -110,7 +111,7 @@ def assert_same(a, b):
 
 @pytest.mark.parametrize(
     ("cells", "n"),
-    [("line", 40), ("plane", 3), ("plane", 12), ("plane", 40), ("space", 40), ("voronoi", 40)],
+    [("line", 40), ("plane", 4), ("plane", 12), ("plane", 40), ("space", 40), ("voronoi", 40)],
 )
 def test_add_agrees_with_an_oracle_that_takes_one_row_after_the_other(cells, n):
     rng = np.random.default_rng(n)
@@ -179,21 +180,14 @@ def test_a_batch_cut_in_parts_leaves_the_same_archive():
     batch = random_batch(rng, CELLS["plane"], 40)
     whole, _ = jitted_add(start, **batch, generation=1)
     parts = start
-    for first, last in pairwise(range(0, 41, 10)):
+    for first, last in pairwise([0, 12, 24, 36, 40]):
         parts, _ = jitted_add(parts, **take(batch, slice(first, last)), generation=1)
     assert_same(parts, whole)
 
 
-def test_eager_and_compiled_agree():
-    rng = np.random.default_rng(3)
-    batch, compiled = filled(rng, CELLS["voronoi"])
-    eager, _ = add(empty(CELLS["voronoi"], DIM), **jax.tree.map(jnp.asarray, batch), generation=0)
-    assert_same(eager, compiled)
-
-
 def test_an_equally_fit_row_does_not_replace_an_elite():
     rng = np.random.default_rng(4)
-    batch, start = filled(rng, CELLS["plane"], faults=False)
+    _, start = filled(rng, CELLS["plane"], faults=False)
     elites = np.asarray(start.occupied)
     feature = np.where(elites[:, None], start.feature, centres(CELLS["plane"]))
     rival = Evaluation(np.where(elites, start.fitness, 0.0).astype(np.float32), np.float32(feature))
@@ -207,17 +201,17 @@ def test_an_equally_fit_row_does_not_replace_an_elite():
 
 def test_status_new_counts_the_cells_that_were_filled():
     rng = np.random.default_rng(5)
-    archive = empty(CELLS["space"], DIM)
+    archive = empty(CELLS["plane"], DIM)
     for generation in range(4):
         before = int(archive.occupied.sum())
-        batch = random_batch(rng, CELLS["space"], 3)
+        batch = random_batch(rng, CELLS["plane"], 4)
         archive, status = jitted_add(archive, **batch, generation=generation)
         assert (np.asarray(status) == Status.NEW).sum() == archive.occupied.sum() - before
 
 
 def test_features_out_of_bounds_land_in_border_cells_and_are_kept_as_they_are():
     feature = np.float32([[-9.0, 0.0], [9.0, 0.0], [0.1, -9.0], [0.1, 9.0], [9.0, 9.0]])
-    archive, status = add(
+    archive, status = jitted_add(
         empty(grid(3, 3), DIM),
         jnp.ones((5, DIM)),
         Evaluation(jnp.zeros(5), jnp.asarray(feature)),
@@ -233,9 +227,7 @@ def test_features_out_of_bounds_land_in_border_cells_and_are_kept_as_they_are():
 def test_generation_may_differ_from_row_to_row():
     rng = np.random.default_rng(6)
     batch, _ = filled(rng, CELLS["plane"], faults=False)
-    archive, _ = add(
-        empty(CELLS["plane"], DIM), **jax.tree.map(jnp.asarray, batch), generation=batch["lane"] + 100
-    )
+    archive, _ = jitted_add(empty(CELLS["plane"], DIM), **batch, generation=batch["lane"] + 100)
     elites = np.asarray(archive.occupied)
     np.testing.assert_array_equal(archive.generation[elites], archive.lane[elites] + 100)
 

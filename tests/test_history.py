@@ -12,6 +12,7 @@ from memes.errors import UsageError
 from memes.history import elites, everything, fifo, nothing
 from memes.task import Evaluation
 
+jitted_add = jax.jit(add)
 ARCHIVE = empty(Grid(jnp.zeros(2), jnp.ones(2), (2, 2)), 1)
 
 
@@ -65,7 +66,9 @@ def test_elites_are_those_of_the_archive_as_it_stands():
     def offer(archive, fitness, feature):
         evaluation = Evaluation(jnp.array(fitness), jnp.array(feature))
         rows = jnp.ones(2, bool)
-        return add(archive, jnp.ones((2, 1)), evaluation, rows, lane=jnp.arange(2), generation=0)[0]
+        return jitted_add(archive, jnp.ones((2, 1)), evaluation, rows, lane=jnp.arange(2), generation=0)[
+            0
+        ]
 
     archive = offer(ARCHIVE, [1.0, 2.0], [[0.25, 0.25], [0.75, 0.25]])
     assert remembered(history, state, archive) == [(0.25, 0.25), (0.75, 0.25)]
@@ -85,5 +88,5 @@ def test_nothing_remembers_nothing():
 
 @pytest.mark.parametrize("history", [fifo, everything])
 def test_a_history_needs_room(history):
-    with pytest.raises(UsageError, match="^capacity of the history"):
+    with pytest.raises(UsageError, match=r"^capacity of the history"):
         history(0)

@@ -32,10 +32,11 @@ if TYPE_CHECKING:
     from memes.algorithm import State as State
     from memes.algorithm import compose as compose
     from memes.archive import Archive as Archive
+    from memes.context import Kind as Kind
     from memes.correction import reevaluate as reevaluate
     from memes.experiment.folder import load_archive as load_archive
     from memes.experiment.folder import load_run as load_run
-    from memes.experiment.loop import Result as Result
+    from memes.experiment.log import Result as Result
     from memes.experiment.loop import run as run
     from memes.metrics import archive_loss as archive_loss
     from memes.presets import PRESETS as PRESETS
@@ -57,10 +58,11 @@ _NAMES = {
     "State": "algorithm",
     "compose": "algorithm",
     "Archive": "archive",
+    "Kind": "context",
     "reevaluate": "correction",
     "load_archive": "experiment.folder",
     "load_run": "experiment.folder",
-    "Result": "experiment.loop",
+    "Result": "experiment.log",
     "run": "experiment.loop",
     "archive_loss": "metrics",
     "PRESETS": "presets",

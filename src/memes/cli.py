@@ -25,6 +25,8 @@ Quality-diversity search with many evolution strategies at once.
 
 def run(arguments: list[str]) -> None:
     """Run an algorithm on a task."""
+    from jax import default_backend
+
     from memes.experiment import settings as s
 
     parsed = s.parse(arguments, "memes run")
@@ -32,6 +34,8 @@ def run(arguments: list[str]) -> None:
     from memes.experiment.loop import run as run_algorithm
 
     settings = parsed.settings
+    if settings.scale == "paper" and not settings.quiet and default_backend() == "cpu":
+        print("no GPU found: '--scale laptop' is the quicker choice on a CPU", file=sys.stderr)
     options = parsed.task_options | parsed.algorithm_options
     result = run_algorithm(
         algorithm,

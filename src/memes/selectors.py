@@ -23,7 +23,7 @@ class Individuals(NamedTuple):
     feature: Array
 
 
-# (key, context) with n draws -> n individuals. The archive holds at least one elite when it is called.
+# (key, context, n) -> n individuals. What it returns for an empty archive does not matter.
 Selector = Callable[[Array, Context, int], Individuals]
 
 
@@ -32,20 +32,21 @@ def select(selector: Selector, key: Array, context: Context, n: int) -> Individu
 
     Such draws have never been evaluated: their fitness and feature are NaN.
     """
-
-    def from_init() -> Individuals:
-        unknown = jnp.full((n, context.task.feature_dim), jnp.nan)
-        return Individuals(initial(context.task, key, n), jnp.full(n, jnp.nan), unknown)
-
-    return jax.lax.cond(  # type: ignore[no-any-return]
-        context.archive.occupied.any(), lambda: selector(key, context, n), from_init
+    select_key, init_key = jax.random.split(key)
+    elites = selector(select_key, context, n)
+    # Both are computed: on a GPU, a branch would make the host wait for the device.
+    some = context.archive.occupied.any()
+    return Individuals(
+        jnp.where(some, elites.x, initial(context.task, init_key, n)),
+        jnp.where(some, elites.fitness, jnp.nan),
+        jnp.where(some, elites.feature, jnp.nan),
     )
 
 
 def uniform(key: Array, context: Context, n: int) -> Individuals:
     """Each elite with equal probability, with replacement."""
     filled = jnp.cumsum(context.archive.occupied)
-    nth = jax.random.randint(key, (n,), 0, filled[-1])
+    nth = jax.random.randint(key, (n,), 0, jnp.maximum(filled[-1], 1))
     return _take(context, jnp.searchsorted(filled, nth, side="right"))
 
 
@@ -68,7 +69,8 @@ def _one_of_best(count: int, score: Callable[[Context], Array]) -> Selector:
         occupied = context.archive.occupied
         ranked = jnp.where(occupied, score(context), -jnp.inf)
         _, best = jax.lax.top_k(ranked, min(count, ranked.shape[0]))
-        nth = jax.random.randint(key, (n,), 0, jnp.minimum(jnp.sum(occupied), best.shape[0]))
+        choices = jnp.clip(jnp.sum(occupied), 1, best.shape[0])
+        nth = jax.random.randint(key, (n,), 0, choices)
         return _take(context, best[nth])
 
     return selector

@@ -17,6 +17,8 @@ from memes.selectors import fittest
 from memes.task import Evaluation, Task, uniform
 
 BATCH = 2000
+BOTH = isoline(BATCH, iso=0.5, line=0.5)
+NOISELESS = isoline(BATCH, iso=0.0, line=0.0)
 # The init draws from [5, 6]: no elite does.
 TASK = Task("toy", 3, (0.0,), (1.0,), uniform(3, 5.0, 6.0), lambda keys, x: None)
 EMPTY = empty(Grid(jnp.zeros(1), jnp.ones(1), (5,)), 3)
@@ -86,25 +88,25 @@ def test_without_line_noise_offspring_scatter_evenly_around_the_first_parent():
 
 
 def test_both_noises_add_up():
-    proposal, lanes = generation(isoline(BATCH, iso=0.1, line=0.5), jax.random.key(2), ARCHIVE)
+    proposal, lanes = generation(BOTH, jax.random.key(2), ARCHIVE)
     first = first_parents(lanes)
     for a in range(3):
         step = np.asarray(proposal.candidates)[first == a] - ELITES[a]
         towards = ELITES - ELITES[a]
-        expected = 0.01 * np.eye(3) + 0.25 * np.einsum("bi,bj->ij", towards, towards) / 3
+        expected = 0.25 * np.eye(3) + 0.25 * np.einsum("bi,bj->ij", towards, towards) / 3
         found = step.T @ step / len(step)
         np.testing.assert_allclose(found, expected, atol=0.25 * np.trace(expected))
 
 
 def test_without_noise_offspring_are_elites_and_their_parent_feature_is_the_stored_one():
-    proposal, lanes = generation(isoline(BATCH, iso=0.0, line=0.0), jax.random.key(3), ARCHIVE)
+    proposal, lanes = generation(NOISELESS, jax.random.key(3), ARCHIVE)
     first = first_parents(lanes)
     np.testing.assert_array_equal(proposal.candidates, ELITES[first])
     assert set(first) == {0, 1, 2}
 
 
 def test_an_empty_archive_makes_the_offspring_draws_of_init_untouched():
-    proposal, lanes = generation(isoline(BATCH, iso=9.0, line=9.0), jax.random.key(4), EMPTY)
+    proposal, lanes = generation(BOTH, jax.random.key(4), EMPTY)
     x = np.asarray(proposal.candidates)
     assert ((x >= 5) & (x <= 6)).all()
     assert len(np.unique(x, axis=0)) == BATCH
@@ -119,10 +121,9 @@ def test_parents_come_from_the_selector():
 
 
 def test_every_offspring_is_a_candidate_of_a_lane_that_does_not_last():
-    emitter = isoline(BATCH, iso=0.0, line=0.0)
-    assert emitter.persistent == (False,) * BATCH
-    assert (emitter.candidates, emitter.samples, emitter.lanes) == (BATCH, 0, BATCH)
-    proposal, lanes = generation(emitter, jax.random.key(6), ARCHIVE)
+    assert NOISELESS.persistent == (False,) * BATCH
+    assert (NOISELESS.candidates, NOISELESS.samples, NOISELESS.lanes) == (BATCH, 0, BATCH)
+    proposal, lanes = generation(NOISELESS, jax.random.key(6), ARCHIVE)
     assert np.asarray(proposal.offered).all()
     np.testing.assert_array_equal(proposal.lane, np.arange(BATCH))
     assert proposal.samples.shape == (0, 3)

@@ -40,7 +40,7 @@ def isoline(
         del state
         key_a, key_b, key_iso, key_line = jax.random.split(key, 4)
         a = select(selector, key_a, context, batch)
-        b = select(selector, key_b, context, batch)
+        b = selector(key_b, context, batch)
         noise = jax.random.normal(key_iso, a.x.shape)
         along = jax.random.normal(key_line, (batch, 1))
         varied = a.x + iso * noise + line * along * (b.x - a.x)

@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-import platform
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from functools import partial
-from importlib import metadata
 from pathlib import Path
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
 from memes.algorithm import Algorithm, Batch, Info, State
-from memes.archive import Archive
 from memes.errors import require
-from memes.experiment import folder as folders
+from memes.experiment.folder import check_free
+from memes.experiment.log import Log, Record, Result
 from memes.experiment.progress import Reporter
-from memes.metrics import Generation, Totals, accumulate, measure
+from memes.experiment.provenance import describe
+from memes.metrics import measure
 from memes.task import Evaluation
-from memes.version import __version__
 
 # Matrix products and distances in full float32: no TF32, no bfloat16 passes.
 PRECISION = "highest"
@@ -42,23 +39,6 @@ LANE_FIELDS = (
     "stale",
     "reset",
 )
-
-
-class Result(NamedTuple):
-    """What a run returns. `metrics` and `lanes` are arrays by name, with a leading generation axis."""
-
-    archive: Archive
-    metrics: dict[str, np.ndarray]
-    lanes: dict[str, np.ndarray]
-    state: State
-    folder: Path | None
-
-
-class Record(NamedTuple):
-    """What is kept of a generation: its measures, and `Info` of the lanes that persist."""
-
-    measures: Generation
-    lanes: dict[str, Array]
 
 
 # (key, state) -> (state, Record with a leading generation axis)
@@ -99,7 +79,7 @@ def run(
     _check_history(algorithm, generations)
     path = None if out is None else Path(out)
     if path is not None:
-        folders.check_free(path)
+        check_free(path)
 
     init_key, run_key = jax.random.split(jax.random.key(seed))
     lengths = _chunks(generations, generations_per_call)
@@ -111,8 +91,16 @@ def run(
         compile_seconds = time.perf_counter() - started
         report.say(f"compiled in {compile_seconds:.1f} s")
 
-        config = _config(algorithm, generations, seed, lengths[0], settings or {})
-        log = _Log(path, report, config | {"compile_seconds": compile_seconds})
+        config = {
+            **describe(algorithm),
+            "seed": seed,
+            "generations": generations,
+            "generations_per_call": lengths[0],
+            "precision": PRECISION,
+            "compile_seconds": compile_seconds,
+            **(settings or {}),
+        }
+        log = Log(path, report, config)
         report.begin()
         unread: list[Record] = []
         with _interruptible() as interrupted:
@@ -128,66 +116,6 @@ def run(
             for record in unread:
                 log.write(record)
         return log.finish(state, algorithm)
-
-
-class _Log:
-    """Collects the records of a run, on disk if there is a folder, and reports them."""
-
-    def __init__(self, path: Path | None, report: Reporter, config: dict[str, Any]) -> None:
-        self._path = path
-        self._report = report
-        self._config = config
-        self._totals = Totals.zero()
-        self._columns: list[dict[str, np.ndarray]] = []
-        self._lanes: list[dict[str, np.ndarray]] = []
-        self._seconds = 0.0
-        self._generation = 0
-        self._start = time.perf_counter()
-        if path is not None:
-            (path / "figures").mkdir(parents=True, exist_ok=True)
-            folders.save_config(path, config)
-            self._metrics = folders.MetricsWriter(path)
-
-    def write(self, record: Record) -> None:
-        """Take the records of the next chunk; waits for the device to have computed them."""
-        measures, lanes = jax.device_get(record)
-        self._totals, columns = accumulate(self._totals, measures)
-        n = len(columns["evaluations"])
-        before, self._seconds = self._seconds, time.perf_counter() - self._start
-        generation = self._generation + np.arange(1, n + 1)
-        self._generation += n
-        columns = {"generation": generation, **columns}
-        columns["seconds"] = before + (self._seconds - before) * np.arange(1, n + 1) / n
-        self._columns.append(columns)
-        self._lanes.append(lanes)
-        if self._path is not None:
-            self._metrics.write(columns)
-        self._report.update(
-            self._generation,
-            float(columns["qd_score"][-1]),
-            float(columns["coverage"][-1]),
-            int(columns["evaluations"][-1]),
-        )
-
-    def finish(self, state: State, algorithm: Algorithm) -> Result:
-        """Write what is written at the end, and hand everything over."""
-        metrics = _join(self._columns)
-        lanes = {"generation": metrics["generation"], **_join(self._lanes)}
-        if self._path is not None:
-            self._metrics.close()
-            folders.save_lanes(self._path / "lanes.npz", lanes)
-            folders.save_archive(
-                self._path / "archive.npz",
-                state.archive,
-                task=algorithm.task.name,
-                min_fitness=algorithm.task.min_fitness,
-            )
-            finished = {"finished": _now(), "seconds": self._seconds}
-            folders.save_config(self._path, self._config | finished)
-            from memes.analysis.figures import draw_run  # matplotlib is slow to import
-
-            draw_run(self._path)
-        return Result(state.archive, metrics, lanes, state, self._path)
 
 
 def _compile(
@@ -229,9 +157,7 @@ def _host_step(
         return state, record(state, info)
 
     n, k = algorithm.batch_size, algorithm.task.feature_dim
-    evaluation = Evaluation(
-        jax.ShapeDtypeStruct((n,), np.float32), jax.ShapeDtypeStruct((n, k), np.float32)
-    )
+    evaluation = Evaluation(jnp.zeros(n), jnp.zeros((n, k)))
     asked, batch, _ = jax.eval_shape(ask, key, state)
     compiled_ask = jax.jit(ask).lower(key, state).compile()
     compiled_tell = jax.jit(tell, donate_argnums=0).lower(asked, batch, evaluation).compile()
@@ -293,57 +219,3 @@ def _interruptible() -> Iterator[Callable[[], bool]]:
         yield lambda: seen
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def _join(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-
-
-def _config(
-    algorithm: Algorithm,
-    generations: int,
-    seed: int,
-    per_call: int,
-    settings: dict[str, Any],
-) -> dict[str, Any]:
-    task = algorithm.task
-    device = jax.devices()[0]
-    return {
-        "task": task.name,
-        "algorithm": None,
-        "seed": seed,
-        "generations": generations,
-        "generations_per_call": per_call,
-        **settings,
-        "dim": task.dim,
-        "feature_low": list(map(float, task.feature_low)),
-        "feature_high": list(map(float, task.feature_high)),
-        "min_fitness": task.min_fitness,
-        "uncertain": task.uncertain,
-        "batch_size": algorithm.batch_size,
-        "precision": PRECISION,
-        "device": f"{device.platform}: {device.device_kind}",
-        "versions": _versions(),
-        "git_commit": _git_commit(),
-        "started": _now(),
-    }
-
-
-def _versions() -> dict[str, str]:
-    packages = {name: metadata.version(name) for name in ("jax", "jaxlib", "numpy", "optax")}
-    return {"memes": __version__, "python": platform.python_version(), **packages}
-
-
-def _git_commit() -> str | None:
-    """The commit of the working directory, if it is a git checkout."""
-    try:
-        found = subprocess.run(
-            ["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=True
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return found.stdout.strip()
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -98,12 +98,13 @@ class Parsed(NamedTuple):
 
 def parse(arguments: list[str], program: str) -> Parsed:
     """Parse `TASK [OPTIONS]`; which options there are depends on the task and on the algorithm."""
-    helpless = arguments if not {"-h", "--help"} & set(arguments) else ["arm", *arguments]
-    task, *words = arguments if arguments and not arguments[0].startswith("-") else helpless or [""]
-    require(
-        bool(task) and not task.startswith("-"),
-        f"TASK is missing: it comes first in '{program} TASK [OPTIONS]'; 'memes list' shows the tasks",
-    )
+    if not arguments or arguments[0].startswith("-"):
+        require(
+            bool({"-h", "--help"} & set(arguments)),
+            f"TASK is missing: it comes first in '{program} TASK [OPTIONS]'; 'memes list' shows tasks",
+        )
+        arguments = ["arm", *arguments]  # help alone shows the options of a task that everyone has
+    task, *words = arguments
     file = _value_of("config", words)
     table = {} if file is None else _read_toml(Path(file))
     algorithm = _value_of("algorithm", words) or table.get("algorithm", "memes")

@@ -36,7 +36,7 @@ def arm(*, joints: int = 1000) -> Task:
     )
 
 
-def noisy_arm(*, joints: int = 1000, fitness_noise: float = 0.05, feature_noise: float = 0.01) -> Task:
+def noisy_arm(*, joints: int = 1000, fitness_noise: float = 0.01, feature_noise: float = 0.01) -> Task:
     """The arm with Gaussian noise on fitness and feature: uncertain, and as cheap as the arm.
 
     Args:

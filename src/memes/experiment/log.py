@@ -1,0 +1,99 @@
+"""What a run leaves behind: records of its generations, collected in memory and in its folder."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax import Array
+
+from memes.algorithm import Algorithm, State
+from memes.archive import Archive
+from memes.experiment import folder as folders
+from memes.experiment.progress import Reporter
+from memes.experiment.provenance import now
+from memes.metrics import Generation, Totals, accumulate
+
+
+class Result(NamedTuple):
+    """What a run returns. `metrics` and `lanes` are arrays by name, with a leading generation axis."""
+
+    archive: Archive
+    metrics: dict[str, np.ndarray]
+    lanes: dict[str, np.ndarray]
+    state: State
+    folder: Path | None
+
+
+class Record(NamedTuple):
+    """What is kept of a generation: its measures, and `Info` of the lanes that persist."""
+
+    measures: Generation
+    lanes: dict[str, Array]
+
+
+class Log:
+    """Collects the records of a run, on disk if there is a folder, and reports them."""
+
+    def __init__(self, path: Path | None, report: Reporter, config: dict[str, Any]) -> None:
+        self._path = path
+        self._report = report
+        self._config = config
+        self._totals = Totals.zero()
+        self._columns: list[dict[str, np.ndarray]] = []
+        self._lanes: list[dict[str, np.ndarray]] = []
+        self._seconds = 0.0
+        self._generation = 0
+        self._start = time.perf_counter()
+        if path is not None:
+            (path / "figures").mkdir(parents=True, exist_ok=True)
+            folders.save_config(path, config)
+            self._metrics = folders.MetricsWriter(path)
+
+    def write(self, record: Record) -> None:
+        """Take the records of the next chunk; waits for the device to have computed them."""
+        measures, lanes = jax.device_get(record)
+        self._totals, columns = accumulate(self._totals, measures)
+        n = len(columns["evaluations"])
+        before, self._seconds = self._seconds, time.perf_counter() - self._start
+        generation = self._generation + np.arange(1, n + 1)
+        self._generation += n
+        columns = {"generation": generation, **columns}
+        columns["seconds"] = before + (self._seconds - before) * np.arange(1, n + 1) / n
+        self._columns.append(columns)
+        self._lanes.append(lanes)
+        if self._path is not None:
+            self._metrics.write(columns)
+        self._report.update(
+            self._generation,
+            float(columns["qd_score"][-1]),
+            float(columns["coverage"][-1]),
+            int(columns["evaluations"][-1]),
+        )
+
+    def finish(self, state: State, algorithm: Algorithm) -> Result:
+        """Write what is written at the end, and hand everything over."""
+        metrics = _join(self._columns)
+        lanes = {"generation": metrics["generation"], **_join(self._lanes)}
+        if self._path is not None:
+            self._metrics.close()
+            folders.save_lanes(self._path / "lanes.npz", lanes)
+            folders.save_archive(
+                self._path / "archive.npz",
+                state.archive,
+                task=algorithm.task.name,
+                min_fitness=algorithm.task.min_fitness,
+            )
+            finished = {"finished": now(), "seconds": self._seconds}
+            folders.save_config(self._path, self._config | finished)
+            from memes.analysis.figures import draw_run  # matplotlib is slow to import
+
+            draw_run(self._path)
+        return Result(state.archive, metrics, lanes, state, self._path)
+
+
+def _join(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

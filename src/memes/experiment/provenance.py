@@ -1,0 +1,54 @@
+"""Where a result comes from: the task, the device, the versions and the commit."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from datetime import UTC, datetime
+from importlib import metadata
+from typing import Any
+
+import jax
+
+from memes.algorithm import Algorithm
+from memes.version import __version__
+
+
+def describe(algorithm: Algorithm) -> dict[str, Any]:
+    """What `config.json` says of every run, whatever its settings."""
+    task, device = algorithm.task, jax.devices()[0]
+    return {
+        "task": task.name,
+        "algorithm": None,
+        "dim": task.dim,
+        "feature_low": list(map(float, task.feature_low)),
+        "feature_high": list(map(float, task.feature_high)),
+        "min_fitness": task.min_fitness,
+        "uncertain": task.uncertain,
+        "batch_size": algorithm.batch_size,
+        "device": f"{device.platform}: {device.device_kind}",
+        "versions": _versions(),
+        "git_commit": _git_commit(),
+        "started": now(),
+    }
+
+
+def now() -> str:
+    """The time, in UTC, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _versions() -> dict[str, str]:
+    packages = {name: metadata.version(name) for name in ("jax", "jaxlib", "numpy", "optax")}
+    return {"memes": __version__, "python": platform.python_version(), **packages}
+
+
+def _git_commit() -> str | None:
+    """The commit of the working directory, if it is a git checkout."""
+    try:
+        found = subprocess.run(
+            ["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return found.stdout.strip()
