@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from memes.cells import cvt, grid
+from memes.cells import CVT, cvt, grid
 from memes.errors import UsageError
 from memes.task import Task, uniform
 
@@ -89,15 +89,21 @@ def squared_distances(feature, cells):
 
 def test_a_cvt_cell_holds_what_is_nearest_to_its_centroid_in_units_of_the_bounds(tessellation):
     rng = np.random.default_rng(0)
-    width = (HIGH - LOW)[:2]
-    # More points than one block of the search, some of them outside the bounds.
-    feature = np.float32(LOW[:2] - 0.3 * width + rng.uniform(0, 1.6, (1500, 2)) * width)
+    # More points than one block of the search.
+    feature = np.float32(rng.uniform(LOW[:2], HIGH[:2], (1500, 2)))
     distance = squared_distances(feature, tessellation)
     nearest, second = np.sort(distance, axis=1)[:, :2].T
     clear = second - nearest > 1e-5
     assert clear.mean() > 0.99
     found = np.asarray(index(tessellation, feature))
     np.testing.assert_array_equal(found[clear], distance.argmin(axis=1)[clear])
+
+
+@pytest.mark.parametrize("distance", [1e3, 1e10, 1e30])
+def test_a_cvt_takes_what_lies_far_outside_to_the_nearest_border(distance):
+    cells = CVT(jnp.zeros(2), jnp.ones(2), jnp.array([[0.1, 0.1], [0.9, 0.9], [0.5, 0.5]]))
+    feature = distance * jnp.array([[1.0, 1.0], [-1.0, -1.0]])
+    np.testing.assert_array_equal(index(cells, feature), [1, 0])
 
 
 def test_a_centroid_lies_in_its_own_cell(tessellation):

@@ -142,7 +142,7 @@ def test_the_fitness_an_elite_was_found_with_has_no_say():
 @pytest.mark.parametrize("fault", [np.nan, np.inf, -np.inf])
 def test_failed_evaluations_are_left_out_and_an_elite_that_always_fails_is_dropped(fault):
     def evaluate(keys, x):
-        failed = rng.random(len(x)) < np.where(x[:, 0] == dead, 1.0, 0.3)
+        failed = rng.random(len(x)) < np.where(x[:, 0] == dead, 1.0, 0.6)
         return np.where(failed, fault, x[:, 0]), x[:, 1:]
 
     x, rng = elites(7), np.random.default_rng(2)

@@ -116,6 +116,11 @@ def test_an_archive_loses_nothing_against_itself_and_an_empty_one_has_nothing_to
     assert all(np.isnan(loss) for loss in archive_loss(archive_of([]), archive_of([])).values())
 
 
+def test_an_archive_of_which_no_elite_is_left_has_lost_everything():
+    loss = archive_loss(archive_of([4.0, -2.0]), archive_of([]))
+    assert loss == dict.fromkeys(loss, 1.0)
+
+
 def test_parent_distance_is_over_offered_candidates_that_do_not_explore():
     info = info_of(
         kind=np.array([Kind.EXPLOIT, Kind.EXPLORE, Kind.VARIATION, Kind.EXPLOIT, Kind.EXPLOIT]),

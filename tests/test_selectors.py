@@ -36,8 +36,8 @@ def archive_of(cells, fitness):
 
 
 ARCHIVE = archive_of(ELITES, FITNESS)
-# Far from the origin, where the features of empty cells lie.
-PAST = Past(jnp.array([[0.9, 0.9], [0.9, 0.8], [0.0, 0.0]]), jnp.array([True, True, False]))
+# Far from the origin, where the features of empty cells lie. One neighbour and two rank elites apart.
+PAST = Past(jnp.array([[0.4, 0.3], [1.0, 0.5], [1.0, 0.6], [0.0, 0.0]]), jnp.arange(4) < 3)
 
 
 @partial(jax.jit, static_argnums=0)

@@ -76,7 +76,9 @@ class CVT:
     def index(self, feature: Array) -> Array:
         """The cell of each finite `feature[n, k]`: int32[n]."""
         width = self.high - self.low
-        return _nearest((feature - self.low) / width, (self.centroids - self.low) / width)
+        # Clipped: far outside the bounds, rounding would swallow the differences between centroids.
+        position = jnp.clip((feature - self.low) / width, 0, 1)
+        return _nearest(position, (self.centroids - self.low) / width)
 
 
 def grid(task: Task, resolution: tuple[int, ...] | None = None) -> Grid:

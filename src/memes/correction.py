@@ -32,7 +32,7 @@ def reevaluate(
         key: PRNG key of the evaluations; None is `jax.random.key(0)`.
         statistic: Summary over an axis of an elite's fitness and of each of its features. It sees NaN
             where an evaluation was not finite, so use `nanmedian` (the default) or `nanmean`.
-        rows: Evaluations at once; elites are taken in chunks so that no more rows are needed.
+        rows: Evaluations at once; as many elites are taken together as this allows, but at least one.
 
     Returns:
         A new archive, of those elites that hold a cell by the statistic of their evaluations. Each keeps

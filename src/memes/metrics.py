@@ -50,12 +50,16 @@ def score(archive: Archive, min_fitness: float = 0.0) -> dict[str, Array]:
 def archive_loss(illusory: Archive, corrected: Archive, min_fitness: float = 0.0) -> dict[str, float]:
     """Relative drop of each measure from the archive as found to the corrected one.
 
-    0 is no loss, 1 is everything lost; a measure that is 0 before has no loss to speak of (NaN).
+    0 is no loss, 1 is everything lost, as when no elite is left; a measure that is 0 before has no loss
+    to speak of (NaN).
     """
     before, after = score(illusory, min_fitness), score(corrected, min_fitness)
+    nothing_left = not corrected.occupied.any()
 
     def drop(a: float, b: float) -> float:
-        return (a - b) / abs(a) if np.isfinite(a) and a != 0 else float("nan")
+        if not np.isfinite(a) or a == 0:
+            return float("nan")
+        return 1.0 if nothing_left else (a - b) / abs(a)
 
     return {name: drop(float(before[name]), float(after[name])) for name in before}
 
