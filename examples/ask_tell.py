@@ -18,10 +18,10 @@ def my_simulator(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 if __name__ == "__main__":
-    key = jax.random.key(0)
-    state = algorithm.init(key)
+    init_key, run_key = jax.random.split(jax.random.key(0))
+    state = algorithm.init(init_key)
     for generation in range(100):
-        state, batch = ask(jax.random.fold_in(key, 1 + generation), state)
+        state, batch = ask(jax.random.fold_in(run_key, generation), state)
         fitness, feature = my_simulator(np.asarray(batch.x))
         state, info = tell(state, batch, (fitness, feature))
         if generation % 20 == 0:

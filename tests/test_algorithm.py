@@ -119,6 +119,24 @@ def test_the_ledger_counts_every_row_and_what_lies_behind_it():
         assert int(info.ledger.samples) == 3 * LANES * SAMPLES
 
 
+@pytest.mark.parametrize(
+    ("fitness", "feature"), [((36, 1), (36, 2)), ((36,), (36, 1)), ((35,), (35, 2))]
+)
+def test_what_is_told_must_have_the_right_shape(fitness, feature):
+    algorithm = memes.presets.memes(task, cells, lanes=LANES, samples=SAMPLES)
+    state = jax.eval_shape(algorithm.init, jax.random.key(0))
+    state, batch = jax.eval_shape(algorithm.ask, jax.random.key(1), state)
+    told = jnp.zeros(fitness), jnp.zeros(feature)
+    with pytest.raises(memes.UsageError, match="of task 'arm' must return"):
+        jax.eval_shape(algorithm.tell, state, batch, told)
+
+
+def test_cells_must_fit_the_task():
+    other = memes.Task(**{**vars(task), "feature_low": (0.0,), "feature_high": (1.0,)})
+    with pytest.raises(memes.UsageError, match="cells must be of 2 features"):
+        memes.presets.memes(task, memes.cells.grid(other))
+
+
 def test_each_row_is_evaluated_with_a_key_of_its_own():
     seen = []
 

@@ -47,6 +47,7 @@ def test_list_shows_every_task_and_algorithm(capsys):
     printed = capsys.readouterr().out
     for name in [*memes.PRESETS, *memes.TASKS]:
         assert f" {name} " in printed
+    assert max(map(len, printed.splitlines())) < 80
 
 
 @pytest.mark.parametrize("preset", memes.PRESETS)
@@ -85,6 +86,21 @@ def test_the_history_that_keeps_everything_fits_the_run():
     arguments = ["arm", "--algorithm", "memes-everything", "--joints", "2", "--generations", "3000"]
     algorithm = settings.build(settings.parse(arguments, "memes run"))
     assert algorithm.history.keeps_all == 3000 * 32
+
+
+def test_a_scale_does_not_change_what_a_preset_is_named_for():
+    arguments = ["arm", "--algorithm", "me-128", "--scale", "laptop"]
+    assert settings.parse(arguments, "memes run").algorithm_options["batch"] == 128
+    arguments[2] = "me"
+    assert settings.parse(arguments, "memes run").algorithm_options["batch"] == 2048
+
+
+def test_every_setting_is_written_down(capsys):
+    assert main(["run", "arm", *QUICK, "--resolution", "7", "8", "--out", "run", "--quiet"]) == 0
+    config = json.loads(Path("run/config.json").read_text())
+    assert config["resolution"] == config["cells"] == [7, 8]
+    assert config["options"]["stale_budget"] == 32
+    assert config["generations_done"] == config["generations"] == 3
 
 
 def test_centroids_make_a_tessellation():
@@ -127,7 +143,22 @@ WRONG = {
     "task: there is no file 'nowhere.py'": ["run", "nowhere.py:task"],
     "'mine' has nothing called 'tsak'": ["run", "mine:tsak"],
     "must be a Task or a function that returns one, got int": ["run", "mine:number"],
-    "must return fitness of shape (2,), got (2, 3)": ["run", "mine:misshapen"],
+    "must return fitness of shape (4,), got (4, 3)": ["run", "mine:misshapen"],
+    "must return feature of shape (4, 2), got (2, 4)": ["run", "mine:transposed"],
+    "must return feature as one array, got a list": ["run", "mine:listed"],
+    "must return (fitness, feature), got dict": ["run", "mine:dictionary"],
+    "uses NumPy where JAX must trace it": ["run", "mine:with_numpy"],
+    "must be a function that returns a Task, got int": ["run", "mine:no_task"],
+    "its option 'sigma' has the name of another option": ["run", "mine:clash"],
+    "must take keyword-only parameters, got 'size'": ["run", "mine:positional"],
+    "must be module:name or file.py:name": ["run", ":task"],
+    "memes list takes no arguments, got 'all'": ["list", "all"],
+    "seed must lie in [0, 2^32), got -1": ["run", "arm", *QUICK, "--seed", "-1"],
+    "seed must lie in [0, 2^32), got 4294967296": ["run", "arm", *QUICK, "--seed", "4294967296"],
+    "resolution must give at most": ["run", "arm", "--resolution", "100000", "100000"],
+    "lanes in 'types.toml' must be int, got True": ["run", "arm", "--config", "types.toml"],
+    "unknown algorithm '['memes']'": ["run", "arm", "--config", "list.toml"],
+    "out must be a folder, but": ["run", "arm", *QUICK, "--out", "typo.toml/below"],
     "feature_low must be below feature_high": ["run", "mine:reversed_bounds"],
     "out must not hold a run yet": ["run", "arm", *QUICK, "--out", "taken"],
     "out must be a folder": ["run", "arm", *QUICK, "--out", "typo.toml"],
@@ -142,6 +173,8 @@ WRONG = {
 def test_wrong_use_is_one_sentence_and_exit_code_2_and_writes_nothing(sentence, arguments, capsys):
     Path("broken.toml").write_text("lanes =")
     Path("typo.toml").write_text("lanse = 3")
+    Path("types.toml").write_text("lanes = true")
+    Path("list.toml").write_text('algorithm = ["memes"]')
     Path("taken").mkdir()
     Path("taken/config.json").write_text("{}")
     Path("mine.py").write_text(
@@ -149,6 +182,15 @@ def test_wrong_use_is_one_sentence_and_exit_code_2_and_writes_nothing(sentence, 
         "number = 3\n"
         "arm = memes.tasks.arm(joints=3)\n"
         "misshapen = memes.Task(**{**vars(arm), 'evaluate': lambda keys, x: (x, x[:, :2])})\n"
+        "import numpy as np\n"
+        "def task(evaluate, **more): return memes.Task(**{**vars(arm), 'evaluate': evaluate, **more})\n"
+        "transposed = task(lambda k, x: (x[:, 0], x[:, :2].T), jit=False)\n"
+        "listed = task(memes.rowwise(lambda k, x: (x[0], [x[0], x[1]])))\n"
+        "dictionary = task(lambda k, x: {'fitness': x[:, 0], 'feature': x[:, :2]})\n"
+        "with_numpy = task(lambda k, x: (np.sum(np.asarray(x), axis=1), x[:, :2]))\n"
+        "def no_task(): return 3\n"
+        "def clash(*, sigma=1.0): return arm\n"
+        "def positional(size): return arm\n"
         "def reversed_bounds():\n"
         "    return memes.Task(**{**vars(arm), 'feature_low': (2.0, 0.0)})\n"
     )
@@ -164,6 +206,23 @@ def test_wrong_use_is_one_sentence_and_exit_code_2_and_writes_nothing(sentence, 
     assert "Traceback" not in printed.err
     assert printed.out == ""
     assert {path for path in Path().rglob("*") if "__pycache__" not in path.parts} == before
+
+
+def test_a_task_file_may_use_its_neighbours_and_runs_once(capsys):
+    Path("sub").mkdir()
+    Path("sub/neighbour_of_mine.py").write_text("joints = 3")
+    Path("sub/own.py").write_text(
+        "from __future__ import annotations\n"
+        "from dataclasses import dataclass\n"
+        "import memes, neighbour_of_mine\n"
+        "@dataclass\n"
+        "class Box:\n"
+        "    size: int\n"
+        "print('executed')\n"
+        "task = memes.tasks.arm(joints=neighbour_of_mine.joints)\n"
+    )
+    assert settings.build(settings.parse(["sub/own.py:task"], "memes run")).task.dim == 3
+    assert capsys.readouterr().out.count("executed") == 1
 
 
 def test_help_does_not_load_jax():

@@ -121,15 +121,15 @@ def test_an_archive_of_which_no_elite_is_left_has_lost_everything():
     assert loss == dict.fromkeys(loss, 1.0)
 
 
-def test_parent_distance_is_over_offered_candidates_that_do_not_explore():
+def test_parent_distance_is_over_offered_candidates_with_a_parent_by_kind():
     info = info_of(
         kind=np.array([Kind.EXPLOIT, Kind.EXPLORE, Kind.VARIATION, Kind.EXPLOIT, Kind.EXPLOIT]),
         offered=np.array([True, True, True, False, True]),
         feature=np.array([[3.0, 4.0], [50.0, 0.0], [0.0, 1.0], [70.0, 0.0], [90.0, 0.0]]),
         parent_feature=np.array([[0.0, 0.0]] * 4 + [[np.nan, np.nan]]),
     )
-    np.testing.assert_allclose(parent_distance(info), (5 + 1) / 2)
-    assert np.isnan(parent_distance(info_of(offered=np.zeros(LANES, bool))))
+    np.testing.assert_allclose(parent_distance(info), [5.0, 50.0, 1.0])
+    assert np.isnan(parent_distance(info_of(offered=np.zeros(LANES, bool)))).all()
 
 
 def test_age_is_the_mean_over_the_lanes_of_each_kind():

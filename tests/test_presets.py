@@ -1,5 +1,7 @@
 """One protocol that every preset keeps, on a deterministic and on an uncertain task."""
 
+import inspect
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -22,7 +24,7 @@ def build(preset, task):
     """The preset, small; its own choices (a fixed reset, say) are left alone but for their size."""
     function = memes.PRESETS[preset].build
     keywords = getattr(function, "keywords", {})
-    accepted = getattr(function, "func", function).__kwdefaults__
+    accepted = inspect.signature(function).parameters
     options = {
         name: value
         for name, value in SMALL.items()
@@ -131,6 +133,13 @@ def test_the_papers_hyper_parameters_are_the_defaults():
     assert memes.PRESETS["me-128"].build(task).batch_size == 128
 
 
+def test_an_algorithm_knows_its_name_and_its_hyper_parameters():
+    algorithm = memes.presets.memes_sequential(TASKS["arm"], lanes=3, samples=4)
+    assert algorithm.name == "memes-sequential"
+    assert algorithm.options["lanes"] == 3
+    assert algorithm.options["every"] == 10
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
@@ -138,12 +147,15 @@ def test_the_papers_hyper_parameters_are_the_defaults():
         ({"samples": 7}, "samples must be even"),
         ({"samples": 0}, "samples must be even and at least 2"),
         ({"sigma": 0.0}, "sigma must be positive"),
+        ({"sigma": float("inf")}, "sigma must be positive and finite"),
+        ({"sigma": float("nan")}, "sigma must be positive and finite"),
         ({"learning_rate": -1.0}, "learning_rate must be positive"),
+        ({"learning_rate": float("inf")}, "learning_rate must be positive and finite"),
         ({"proportion_explore": 1.5}, r"proportion_explore must lie in \[0, 1\]"),
-        ({"stale_budget": -1}, "budget of stale generations must be at least 0"),
-        ({"reset_every": 0}, "n must be at least 1"),
+        ({"stale_budget": -1}, "stale_budget must be at least 0"),
+        ({"reset_every": 0}, "reset_every must be at least 1"),
         ({"neighbours": 0}, "neighbours must be at least 1"),
-        ({"fifo_size": 0}, "capacity of the history must be at least 1"),
+        ({"fifo_size": 0}, "fifo_size must be at least 1"),
         ({"explore": "nonsense"}, "explore must be one of fifo, everything, elites, ga"),
         ({"l2": -0.1}, "l2 must be at least 0"),
     ],

@@ -134,10 +134,10 @@ def test_noise_can_be_put_on_a_host_task():
 
 
 WRONG_EVALUATE = {
-    "fitness of shape \\(2,\\), got \\(2, 1\\)": lambda keys, x: (x[:, :1], x[:, :2]),
-    "fitness of shape \\(2,\\), got \\(\\)": lambda keys, x: (x.sum(), x[:, :2]),
-    "feature of shape \\(2, 2\\), got \\(2,\\)": lambda keys, x: (x[:, 0], x[:, 0]),
-    "feature of shape \\(2, 2\\), got \\(2, 3\\)": lambda keys, x: (x[:, 0], x),
+    "fitness of shape \\(4,\\), got \\(4, 1\\)": lambda keys, x: (x[:, :1], x[:, :2]),
+    "fitness of shape \\(4,\\), got \\(\\)": lambda keys, x: (x.sum(), x[:, :2]),
+    "feature of shape \\(4, 2\\), got \\(4,\\)": lambda keys, x: (x[:, 0], x[:, 0]),
+    "feature of shape \\(4, 2\\), got \\(4, 3\\)": lambda keys, x: (x[:, 0], x),
     "must return \\(fitness, feature\\), got float": lambda keys, x: 1.0,
     "must return \\(fitness, feature\\), got tuple": lambda keys, x: (x[:, 0], x[:, :2], x),
 }
@@ -154,7 +154,7 @@ def test_a_wrong_shape_is_refused_with_the_name_of_the_task(fault, jit):
 @pytest.mark.parametrize("init", [uniform(4, 0.0, 1.0), lambda key, n: jax.random.uniform(key, (3, n))])
 def test_a_wrong_shape_from_init_is_refused_with_the_name_of_the_task(init):
     with pytest.raises(
-        UsageError, match="init of task 'bent' must return genotypes of shape \\(2, 3\\)"
+        UsageError, match="init of task 'bent' must return genotypes of shape \\(4, 3\\)"
     ):
         check(replace(PLAIN, name="bent", init=init))
 

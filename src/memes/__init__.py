@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from memes.correction import reevaluate as reevaluate
     from memes.experiment.folder import load_archive as load_archive
     from memes.experiment.folder import load_run as load_run
+    from memes.experiment.folder import save_archive as save_archive
     from memes.experiment.log import Result as Result
     from memes.experiment.loop import run as run
     from memes.metrics import archive_loss as archive_loss
@@ -62,6 +63,7 @@ _NAMES = {
     "reevaluate": "correction",
     "load_archive": "experiment.folder",
     "load_run": "experiment.folder",
+    "save_archive": "experiment.folder",
     "Result": "experiment.log",
     "run": "experiment.loop",
     "archive_loss": "metrics",

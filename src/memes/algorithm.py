@@ -26,8 +26,9 @@ from memes.archive import Archive
 from memes.cells import Cells, grid
 from memes.context import Context, Kind
 from memes.emitters.base import Emitter, Rows, take
+from memes.errors import require
 from memes.history import History, nothing
-from memes.task import Evaluation, Task, check
+from memes.task import Evaluation, Task, as_evaluation, check
 from memes.task import evaluate as evaluate_task
 
 
@@ -67,9 +68,10 @@ class Info(NamedTuple):
 
     With an entry for each candidate, [L]: `lane`, whose it is; `kind`, its `Kind`; `offered`, whether
     the archive was asked; `fitness` and `feature[L, k]`, what it evaluated to; `parent_feature[L, k]`,
-    that of what it was made from; `status`, the archive's answer; `age`, `stale` and `reset`, as in
-    `Lanes`. For the whole batch: `additions[kinds]`, rows that the archive took, by kind of lane;
-    `non_finite`, rows that evaluated to something non-finite; and the `ledger`.
+    that of what it was made from; `status`, the answer of the archive (or of the judge, where samples
+    are offered too); `age`, `stale` and `reset`, as in `Lanes`. For the whole batch: `additions[kinds]`,
+    rows that the archive took, by kind of lane; `non_finite`, rows that evaluated to something
+    non-finite; and the `ledger`.
     """
 
     lane: Array
@@ -91,7 +93,10 @@ class Algorithm(NamedTuple):
     """A quality-diversity algorithm on a task.
 
     Attributes:
+        name: What it is called in files and figures.
+        options: Its hyper-parameters, for the record.
         task: What it optimises.
+        cells: The archive's cells.
         emitter: Where its genotypes come from.
         history: What novelty is measured against.
         init: `(key) -> State`.
@@ -99,7 +104,10 @@ class Algorithm(NamedTuple):
         tell: `(state, batch, evaluation) -> (State, Info)`.
     """
 
+    name: str
+    options: dict[str, Any]
     task: Task
+    cells: Cells
     emitter: Emitter
     history: History
     init: Callable[[Array], State]
@@ -143,6 +151,11 @@ def compose(
     """
     check(task)
     tessellation = grid(task) if cells is None else cells
+    require(
+        tessellation.low.shape == (task.feature_dim,),
+        f"cells must be of {task.feature_dim} features, as task '{task.name}' has, "
+        f"got {tessellation.low.shape[0]}",
+    )
     memory = history or nothing()
     n_candidates = emitter.candidates
 
@@ -170,8 +183,8 @@ def compose(
         return state._replace(emitter=emitter_state), batch
 
     def tell(state: State, batch: Batch, evaluation: Evaluation) -> tuple[State, Info]:
-        evaluation = Evaluation(*map(jnp.asarray, evaluation))
         batch = Batch(*map(jnp.asarray, batch))
+        evaluation = as_evaluation(task, batch.x.shape[0], evaluation)
         offered = take(batch, 0, n_candidates)
         outcome = take(evaluation, 0, n_candidates)
 
@@ -228,4 +241,4 @@ def compose(
         state = state._replace(generation=state.generation + 1, emitter=emitter_state)
         return state, info
 
-    return Algorithm(task, emitter, memory, init, ask, tell)
+    return Algorithm("composed", {}, task, tessellation, emitter, memory, init, ask, tell)

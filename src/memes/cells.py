@@ -15,6 +15,7 @@ from memes.errors import require
 from memes.task import Task
 
 TARGET_CELLS = 2500
+MAX_CELLS = 10_000_000
 
 
 class Cells(Protocol):
@@ -90,13 +91,20 @@ def grid(task: Task, resolution: tuple[int, ...] | None = None) -> Grid:
             each feature, for about 2 500 cells in all (50 x 50 for two features).
     """
     k = task.feature_dim
-    shape = resolution or task.resolution or (round(TARGET_CELLS ** (1 / k)),) * k
+    shape = task.resolution if resolution is None else resolution
+    if shape is None:
+        shape = (max(2, round(TARGET_CELLS ** (1 / k))),) * k
     require(
         len(shape) == k,
         f"resolution must have one entry for each of the {k} features of task '{task.name}', "
         f"got {len(shape)}",
     )
     require(min(shape) >= 1, f"resolution must be at least 1 in each feature, got {tuple(shape)}")
+    require(
+        math.prod(shape) <= MAX_CELLS,
+        f"resolution must give at most {MAX_CELLS:,} cells, got {math.prod(shape):,}; use fewer, or a "
+        "tessellation (cvt)",
+    )
     return Grid(*_bounds(task), tuple(int(s) for s in shape))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import sys
 from collections.abc import Callable
@@ -45,13 +46,14 @@ def run(arguments: list[str]) -> None:
         generations_per_call=settings.generations_per_call,
         progress=not settings.quiet,
         settings={
+            **dataclasses.asdict(settings),
             "task": parsed.task,
-            "algorithm": settings.algorithm,
-            "scale": settings.scale,
             "options": options,
         },
     )
     last = {name: column[-1] for name, column in result.metrics.items()}
+    if last["generation"] < settings.generations:
+        print(f"interrupted after {int(last['generation'])} of {settings.generations} generations")
     print(
         f"QD-score {last['qd_score']:.1f}, coverage {last['coverage']:.1%}, "
         f"max fitness {last['max_fitness']:.4g} after {int(last['generation'])} generations, "
@@ -62,26 +64,26 @@ def run(arguments: list[str]) -> None:
 
 def list_names(arguments: list[str]) -> None:
     """Show the tasks and the algorithms, a line each."""
-    from rich.console import Console
-    from rich.table import Table
-
+    require(not arguments, f"memes list takes no arguments, got '{' '.join(arguments)}'")
     from memes.presets import PRESETS
     from memes.tasks import TASKS
 
     tasks = {name: _first_line(make) for name, make in TASKS.items()}
     algorithms = {name: preset.summary for name, preset in PRESETS.items()}
-    for title, entries in (("task", tasks), ("algorithm", algorithms)):
-        table = Table(title, "what it is", box=None, title_justify="left")
+    for title, entries in (("tasks", tasks), ("algorithms", algorithms)):
+        print(f"{title}:")
         for name, summary in entries.items():
-            table.add_row(name, summary)
-        Console().print(table)
+            print(f"  {name:18} {summary}")
 
 
 def plot(arguments: list[str]) -> None:
     """Draw figures/archive.png and figures/curves.png of each run folder again."""
     require(bool(arguments), "RUN is missing: 'memes plot RUN...' needs at least one run folder")
     from memes.analysis.figures import draw_run
+    from memes.experiment.folder import load_run
 
+    for folder in arguments:
+        load_run(folder)  # all are looked at before the first is drawn
     for folder in arguments:
         for file in draw_run(folder):
             print(file)
@@ -122,6 +124,9 @@ def main(arguments: list[str] | None = None) -> int:
     except UsageError as error:
         print(f"memes: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("memes: interrupted", file=sys.stderr)
+        return 130
     return 0
 
 

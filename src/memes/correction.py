@@ -40,6 +40,11 @@ def reevaluate(
     """
     require(samples >= 1, f"samples must be at least 1, got {samples}")
     require(rows >= 1, f"rows must be at least 1, got {rows}")
+    require(
+        archive.genotypes.shape[1] == task.dim,
+        f"archive must hold genotypes of {task.dim} entries, as task '{task.name}' has, "
+        f"got {archive.genotypes.shape[1]}",
+    )
     elites = np.flatnonzero(np.asarray(archive.occupied))
     corrected = empty(archive.cells, archive.genotypes.shape[1])
     if elites.size == 0:

@@ -65,13 +65,19 @@ def archive_loss(illusory: Archive, corrected: Archive, min_fitness: float = 0.0
 
 
 def parent_distance(info: Info) -> Array:
-    """Mean distance in feature space between offspring and their parents; NaN if there are none.
+    """Mean distance in feature space between offspring and their parents, by kind: [kinds].
 
-    Explore lanes move away on purpose and are left out, as are candidates that no step produced.
+    Candidates that no step produced are left out. NaN where a kind has no offspring.
     """
     distance = jnp.linalg.norm(info.feature - info.parent_feature, axis=-1)
-    counted = info.offered & (info.kind != Kind.EXPLORE) & jnp.isfinite(distance)
-    return jnp.mean(distance, where=counted)
+    counted = info.offered & jnp.isfinite(distance)
+    return _mean_by_kind(distance, info.kind, counted)
+
+
+def _mean_by_kind(values: Array, kind: Array, counted: Array) -> Array:
+    """The mean of the counted values [L] of each kind: [kinds]."""
+    where = (kind == jnp.arange(len(Kind))[:, None]) & counted
+    return jnp.mean(jnp.broadcast_to(values, where.shape), axis=-1, where=where)
 
 
 class Generation(NamedTuple):
@@ -103,7 +109,7 @@ def measure(archive: Archive, info: Info, min_fitness: float = 0.0) -> Generatio
     return Generation(
         **score(archive, min_fitness),
         parent_distance=parent_distance(info),
-        age=jnp.mean(jnp.broadcast_to(info.age, of_kind.shape), axis=-1, where=of_kind),
+        age=_mean_by_kind(info.age, info.kind, jnp.ones_like(info.offered)),
         additions=info.additions,
         resets=jnp.sum(info.reset == jnp.arange(len(Reason))[:, None], axis=-1),
         lifespans=jnp.sum(jnp.where(ended, info.age, 0), axis=-1),
@@ -167,6 +173,7 @@ def accumulate(totals: Totals, chunk: Generation) -> tuple[Totals, dict[str, np.
     for reason in Reason:
         if reason is not Reason.NONE:
             columns[f"resets_{reason.name.lower()}"] = so_far.resets[:, reason]
-    columns["parent_distance"] = np.asarray(chunk.parent_distance)
+    for kind in Kind:
+        columns[f"parent_distance_{kind.name.lower()}"] = np.asarray(chunk.parent_distance)[:, kind]
     columns["non_finite"] = so_far.non_finite
     return Totals(*(total[-1] for total in so_far)), columns

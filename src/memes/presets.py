@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
+import math
 from collections.abc import Callable
-from functools import partial
-from typing import Literal, NamedTuple
+from functools import partial, wraps
+from typing import Any, Literal, NamedTuple
 
 import optax
 
@@ -18,6 +20,22 @@ from memes.strategies import Strategy, openai_es
 from memes.task import Task
 
 
+def _recorded(build: Callable[..., Algorithm]) -> Callable[..., Algorithm]:
+    """Let the algorithm that a preset builds carry its name and its hyper-parameters."""
+    signature = inspect.signature(build)
+
+    @wraps(build)
+    def build_and_record(*arguments: Any, **keywords: Any) -> Algorithm:
+        bound = signature.bind(*arguments, **keywords)
+        bound.apply_defaults()
+        options = {k: v for k, v in bound.arguments.items() if k not in ("task", "cells")}
+        name = build.__name__.replace("_", "-")
+        return build(*arguments, **keywords)._replace(name=name, options=options)
+
+    return build_and_record
+
+
+@_recorded
 def memes(
     task: Task,
     cells: Cells | None = None,
@@ -61,6 +79,11 @@ def memes(
         0 <= proportion_explore <= 1,
         f"proportion_explore must lie in [0, 1], got {proportion_explore}",
     )
+    require(stale_budget >= 0, f"stale_budget must be at least 0, got {stale_budget}")
+    require(
+        reset_every is None or reset_every >= 1, f"reset_every must be at least 1, got {reset_every}"
+    )
+    require(fifo_size >= 1, f"fifo_size must be at least 1, got {fifo_size}")
     n_explore = round(lanes * proportion_explore)
     n_exploit = lanes - n_explore
     strategy = _strategy(samples, sigma, learning_rate, l2)
@@ -90,6 +113,7 @@ def memes(
     )
 
 
+@_recorded
 def memes_sequential(
     task: Task,
     cells: Cells | None = None,
@@ -117,6 +141,7 @@ def memes_sequential(
         neighbours: Nearest features that make up the novelty score.
         fifo_size: Features that the fifo history remembers.
     """
+    require(fifo_size >= 1, f"fifo_size must be at least 1, got {fifo_size}")
     objective = objectives.alternate(objectives.novelty(neighbours), objectives.fitness(), every)
     emitter = es(
         objective,
@@ -127,6 +152,7 @@ def memes_sequential(
     return compose(task, emitter, cells=cells, history=fifo(fifo_size))
 
 
+@_recorded
 def me(
     task: Task,
     cells: Cells | None = None,
@@ -148,7 +174,10 @@ def me(
 
 
 def _strategy(samples: int, sigma: float, learning_rate: float, l2: float) -> Strategy:
-    require(learning_rate > 0, f"learning_rate must be positive, got {learning_rate}")
+    require(
+        0 < learning_rate < math.inf,
+        f"learning_rate must be positive and finite, got {learning_rate}",
+    )
     return openai_es(samples=samples, sigma=sigma, optimiser=optax.adam(learning_rate), l2=l2)
 
 
@@ -160,7 +189,7 @@ class Preset(NamedTuple):
 
 
 PRESETS: dict[str, Preset] = {
-    "memes": Preset(memes, "parallel evolution strategies for fitness and novelty, reset when stale"),
+    "memes": Preset(memes, "evolution strategies for fitness and for novelty"),
     "memes-all": Preset(
         partial(memes, offer_samples=True), "MEMES that offers its samples to the archive too"
     ),
@@ -179,6 +208,6 @@ PRESETS: dict[str, Preset] = {
     "memes-ga": Preset(
         partial(memes, explore="ga"), "MEMES that explores by random variation of elites"
     ),
-    "me": Preset(me, "MAP-Elites with isoline variation, 16 384 offspring a generation"),
+    "me": Preset(me, "MAP-Elites, 16 384 offspring a generation"),
     "me-128": Preset(partial(me, batch=128), "MAP-Elites, 128 offspring a generation"),
 }

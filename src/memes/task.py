@@ -17,6 +17,9 @@ from jax import Array
 
 from memes.errors import UsageError, require
 
+# Matrix products of tasks run in full float32: no TF32, no bfloat16 passes.
+PRECISION = "highest"
+
 
 class Evaluation(NamedTuple):
     """The outcome of evaluating n genotypes: `fitness[n]` and `feature[n, k]`."""
@@ -60,14 +63,15 @@ class Task:
 
     def __post_init__(self) -> None:
         require(self.dim >= 1, f"dim of task '{self.name}' must be at least 1, got {self.dim}")
+        shapes = np.shape(self.feature_low), np.shape(self.feature_high)
         require(
-            len(self.feature_low) == len(self.feature_high) >= 1,
+            shapes[0] == shapes[1] and len(shapes[0]) == 1 and shapes[0][0] >= 1,
             f"feature_low and feature_high of task '{self.name}' must have one entry for each feature, "
-            f"got {len(self.feature_low)} and {len(self.feature_high)}",
+            f"got shapes {shapes[0]} and {shapes[1]}",
         )
         for i, (low, high) in enumerate(zip(self.feature_low, self.feature_high, strict=True)):
             require(
-                bool(np.isfinite(low) and np.isfinite(high) and low < high),
+                bool(np.isfinite(low) and np.isfinite(high) and np.float32(low) < np.float32(high)),
                 f"feature_low must be below feature_high in task '{self.name}', "
                 f"got [{low}, {high}] for feature {i}",
             )
@@ -80,17 +84,25 @@ class Task:
 
 def evaluate(task: Task, keys: Array, x: Array) -> Evaluation:
     """Evaluate `x[n, d]` with one key a row; float32, traceable if the task is, checked for shape."""
-    rows = x if task.jit else np.asarray(x)
-    result = task.evaluate(keys, rows)
-    try:
-        fitness, feature = result
-    except (TypeError, ValueError):
-        raise UsageError(
-            f"evaluate of task '{task.name}' must return (fitness, feature), got {type(result).__name__}"
-        ) from None
-    n = x.shape[0]
-    _require_shape(task, "evaluate", "fitness", fitness, (n,))
-    _require_shape(task, "evaluate", "feature", feature, (n, task.feature_dim))
+    with jax.default_matmul_precision(PRECISION):
+        result = task.evaluate(keys, x if task.jit else np.asarray(x))
+    return as_evaluation(task, x.shape[0], result)
+
+
+def as_evaluation(task: Task, n: int, result: Any) -> Evaluation:
+    """What an `evaluate` returned for n rows, or a user told, as float32 arrays of checked shape."""
+    require(
+        isinstance(result, tuple) and len(result) == 2,
+        f"evaluate of task '{task.name}' must return (fitness, feature), got {type(result).__name__}",
+    )
+    for what, part, shape in zip(Evaluation._fields, result, ((n,), (n, task.feature_dim)), strict=True):
+        require(
+            not isinstance(part, (list, tuple, dict)),
+            f"evaluate of task '{task.name}' must return {what} as one array, "
+            f"got a {type(part).__name__}; use jnp.stack",
+        )
+        _require_shape(task, "evaluate", what, part, shape)
+    fitness, feature = result
     return Evaluation(jnp.asarray(fitness, jnp.float32), jnp.asarray(feature, jnp.float32))
 
 
@@ -103,15 +115,23 @@ def initial(task: Task, key: Array, n: int) -> Array:
 
 def check(task: Task) -> None:
     """Raise a `UsageError` that names the fault if the task returns arrays of the wrong shape."""
+    # Unlike every other length, so that a transposed result is noticed.
+    n = next(i for i in (2, 3, 4) if i not in (task.feature_dim, task.dim))
 
     def probe() -> Evaluation:
         init_key, rows_key = jax.random.split(jax.random.key(0))
-        return evaluate(task, jax.random.split(rows_key, 2), initial(task, init_key, 2))
+        return evaluate(task, jax.random.split(rows_key, n), initial(task, init_key, n))
 
-    if task.jit:
-        jax.eval_shape(probe)
-    else:
+    if not task.jit:
         probe()
+        return
+    try:
+        jax.eval_shape(probe)
+    except jax.errors.TracerArrayConversionError as error:
+        raise UsageError(
+            f"evaluate of task '{task.name}' uses NumPy where JAX must trace it; use jax.numpy, or make "
+            "it a task with jit=False"
+        ) from error
 
 
 def _require_shape(task: Task, function: str, what: str, value: Any, shape: tuple[int, ...]) -> None:

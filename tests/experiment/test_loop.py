@@ -80,10 +80,11 @@ def test_metrics_follow_from_the_lanes(saved):
     np.testing.assert_array_equal(metrics["resets_stale"], np.cumsum((lanes["reset"] == 1).sum(axis=1)))
     shares = [metrics[f"share_{kind}"] for kind in ("exploit", "explore", "variation")]
     np.testing.assert_allclose(np.sum(shares, axis=0), 1)
-    exploit = (lanes["kind"] == 0) & lanes["offered"] & np.isfinite(lanes["parent_feature"][..., 0])
     distance = np.linalg.norm(lanes["feature"] - lanes["parent_feature"], axis=-1)
-    expected = [distance[g][exploit[g]].mean() if exploit[g].any() else np.nan for g in range(21)]
-    np.testing.assert_allclose(metrics["parent_distance"], expected, rtol=1e-5)
+    for code, kind in enumerate(("exploit", "explore")):
+        seen = (lanes["kind"] == code) & lanes["offered"] & np.isfinite(distance)
+        expected = [distance[g][seen[g]].mean() if seen[g].any() else np.nan for g in range(21)]
+        np.testing.assert_allclose(metrics[f"parent_distance_{kind}"], expected, rtol=1e-5)
 
 
 def test_an_archive_is_loaded_in_one_line(saved):
@@ -169,13 +170,22 @@ def test_an_interrupt_saves_what_was_computed(tmp_path):
     result = memes.run(
         memes.presets.me(host, cells, batch=4),
         generations=100,
-        generations_per_call=1,
         out=tmp_path / "run",
         progress=False,
     )
     assert result.metrics["generation"][-1] == 3
     assert load_metrics(tmp_path / "run/metrics.csv")["generation"].tolist() == [1, 2, 3]
+    assert json.loads((tmp_path / "run/config.json").read_text())["generations_done"] == 3
     assert (tmp_path / "run/archive.npz").exists()
+
+
+def test_what_json_does_not_know_is_written_all_the_same(tmp_path):
+    odd = memes.Task(**{**vars(task), "min_fitness": np.float32(-1)})
+    chosen = memes.presets.me(odd, cells, batch=4)
+    out = tmp_path / "run"
+    memes.run(chosen, generations=1, out=out, progress=False, settings={"path": out})
+    config = json.loads((out / "config.json").read_text())
+    assert (config["min_fitness"], config["path"]) == (-1.0, str(out))
 
 
 def test_a_run_works_outside_the_main_thread():

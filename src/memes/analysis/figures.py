@@ -21,7 +21,7 @@ PIXELS = 300  # along each side of a tessellation drawn as a picture
 def draw_run(path: str | Path) -> list[Path]:
     """Draw `figures/archive.png` and `figures/curves.png` of a run folder; returns their paths."""
     run = load_run(path)
-    title = f"{run.config['task']}, {run.config['algorithm'] or 'algorithm'}, seed {run.config['seed']}"
+    title = f"{run.config['task']}, {run.config['algorithm']}, seed {run.config['seed']}"
     pictures = {"archive.png": archive_figure(run.archive), "curves.png": curves_figure(run)}
     files = []
     for name, figure in pictures.items():
@@ -73,8 +73,7 @@ def curves_figure(run: SavedRun) -> Figure:
     _by_kind(axes[1, 0], metrics, "share", "share of additions")
     axes[1, 0].set_ylim(0, 1)
     _by_kind(axes[1, 1], metrics, "lifespan", "mean lifespan of reset lanes")
-    axes[1, 2].plot(x, metrics["parent_distance"], color=COLOURS["exploit"], linewidth=0.8)
-    axes[1, 2].set_ylabel("parent-offspring distance")
+    _by_kind(axes[1, 2], metrics, "parent_distance", "parent-offspring distance")
     for ax in axes[1]:
         ax.set_xlabel("evaluations")
     return figure
@@ -84,7 +83,7 @@ def _by_kind(ax: Axes, metrics: dict[str, np.ndarray], prefix: str, label: str) 
     for kind, colour in COLOURS.items():
         values = metrics.get(f"{prefix}_{kind}")
         if values is not None and np.nan_to_num(values).any():
-            ax.plot(metrics["evaluations"], values, color=colour, label=kind)
+            ax.plot(metrics["evaluations"], values, color=colour, label=kind, linewidth=1)
     ax.set_ylabel(label)
     if ax.lines:
         ax.legend(frameon=False, loc="lower right")

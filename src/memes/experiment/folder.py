@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,12 +39,14 @@ class SavedRun(NamedTuple):
 
 def holds_run(path: Path) -> bool:
     """Whether the folder already holds a run."""
-    return (path / "config.json").exists() or (path / "metrics.csv").exists()
+    return (path / "config.json").exists()
 
 
 def check_free(path: Path) -> None:
     """Raise a `UsageError` unless a new run can be written to `path`."""
-    require(not path.exists() or path.is_dir(), f"out must be a folder, but '{path}' is a file")
+    there = next(p for p in (path, *path.absolute().parents) if p.exists())
+    require(there.is_dir(), f"out must be a folder, but '{there}' is a file")
+    require(os.access(there, os.W_OK), f"out cannot be written: there is no permission for '{there}'")
     require(
         not holds_run(path),
         f"out must not hold a run yet, but '{path}' does; choose another folder or remove it",
@@ -51,9 +54,13 @@ def check_free(path: Path) -> None:
 
 
 def save_config(path: Path, config: dict[str, Any]) -> None:
-    """Write `config.json`."""
-    text = json.dumps({"format_version": FORMAT_VERSION, **config}, indent=2)
+    """Write `config.json`. What JSON does not know is written as it prints."""
+    text = json.dumps({"format_version": FORMAT_VERSION, **config}, indent=2, default=_plain)
     (path / "config.json").write_text(text + "\n")
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if isinstance(value, (np.generic, np.ndarray)) else str(value)
 
 
 class MetricsWriter:
@@ -137,6 +144,9 @@ def load_run(path: str | Path) -> SavedRun:
     folder = Path(path)
     require(holds_run(folder), f"'{folder}' does not hold a run: it has no config.json")
     config = json.loads((folder / "config.json").read_text())
+    require(
+        (folder / "archive.npz").exists(), f"the run in '{folder}' did not finish: it has no archive.npz"
+    )
     _check_version(config["format_version"], folder / "config.json")
     return SavedRun(
         folder,

@@ -87,7 +87,11 @@ class Log:
                 task=algorithm.task.name,
                 min_fitness=algorithm.task.min_fitness,
             )
-            finished = {"finished": now(), "seconds": self._seconds}
+            finished = {
+                "finished": now(),
+                "generations_done": self._generation,
+                "seconds": self._seconds,
+            }
             folders.save_config(self._path, self._config | finished)
             from memes.analysis.figures import draw_run  # matplotlib is slow to import
 

@@ -25,8 +25,6 @@ from memes.experiment.provenance import describe
 from memes.metrics import measure
 from memes.task import Evaluation
 
-# Matrix products and distances in full float32: no TF32, no bfloat16 passes.
-PRECISION = "highest"
 LANE_FIELDS = (
     "lane",
     "kind",
@@ -67,10 +65,12 @@ def run(
         seed: Seed of all randomness.
         out: Folder for the results; None keeps them in memory only.
         generations_per_call: Generations in one call of the device; the progress bar moves, and
-            metrics are written, once a call. None is a twentieth of the run, at most 100.
+            metrics are written, once a call. None is a twentieth of the run, at most 100, or one
+            generation for a task with `jit=False`.
         progress: Whether to show progress.
         settings: Anything JSON that should be written into `config.json`.
     """
+    require(0 <= seed < 2**32, f"seed must lie in [0, 2^32), got {seed}")
     require(generations >= 1, f"generations must be at least 1, got {generations}")
     require(
         generations_per_call is None or generations_per_call >= 1,
@@ -82,8 +82,10 @@ def run(
         check_free(path)
 
     init_key, run_key = jax.random.split(jax.random.key(seed))
+    if generations_per_call is None and not algorithm.task.jit:
+        generations_per_call = 1  # the simulator decides the pace; show every generation
     lengths = _chunks(generations, generations_per_call)
-    with Reporter(generations, show=progress) as report, jax.default_matmul_precision(PRECISION):
+    with Reporter(generations, show=progress) as report:
         state = jax.jit(algorithm.init)(init_key)
         report.say(f"compiling {algorithm.task.name} for {jax.devices()[0].device_kind} ...")
         started = time.perf_counter()
@@ -96,14 +98,13 @@ def run(
             "seed": seed,
             "generations": generations,
             "generations_per_call": lengths[0],
-            "precision": PRECISION,
             "compile_seconds": compile_seconds,
             **(settings or {}),
         }
         log = Log(path, report, config)
         report.begin()
         unread: list[Record] = []
-        with _interruptible() as interrupted:
+        with _interruptible(report.say) as interrupted:
             for n in lengths:
                 state, record = advance[n](run_key, state)
                 unread.append(record)
@@ -111,7 +112,6 @@ def run(
                 if len(unread) > 1:
                     log.write(unread.pop(0))
                 if interrupted():
-                    report.say("interrupted: saving what was computed")
                     break
             for record in unread:
                 log.write(record)
@@ -201,13 +201,14 @@ def _check_history(algorithm: Algorithm, generations: int) -> None:
 
 
 @contextmanager
-def _interruptible() -> Iterator[Callable[[], bool]]:
+def _interruptible(say: Callable[[str], None]) -> Iterator[Callable[[], bool]]:
     """The first Ctrl-C only makes the yielded function return True; the second one interrupts."""
     seen = False
 
     def note(signum: int, frame: FrameType | None) -> None:
         nonlocal seen
         seen = True
+        say("stopping after this call of the device; Ctrl-C again stops at once, without saving")
         signal.signal(signal.SIGINT, before)
 
     try:

@@ -11,20 +11,25 @@ from typing import Any
 import jax
 
 from memes.algorithm import Algorithm
+from memes.cells import Grid
+from memes.task import PRECISION
 from memes.version import __version__
 
 
 def describe(algorithm: Algorithm) -> dict[str, Any]:
     """What `config.json` says of every run, whatever its settings."""
-    task, device = algorithm.task, jax.devices()[0]
+    task, cells, device = algorithm.task, algorithm.cells, jax.devices()[0]
     return {
         "task": task.name,
-        "algorithm": None,
+        "algorithm": algorithm.name,
+        "options": algorithm.options,
+        "cells": list(cells.shape) if isinstance(cells, Grid) else cells.count,
         "dim": task.dim,
         "feature_low": list(map(float, task.feature_low)),
         "feature_high": list(map(float, task.feature_high)),
         "min_fitness": task.min_fitness,
         "uncertain": task.uncertain,
+        "precision": PRECISION,
         "batch_size": algorithm.batch_size,
         "device": f"{device.platform}: {device.device_kind}",
         "versions": _versions(),

@@ -19,7 +19,7 @@ import typing
 from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple
 
 import jax
@@ -91,6 +91,7 @@ class Parsed(NamedTuple):
     """A parsed command: the task's name, the settings, and the options of task and algorithm."""
 
     task: str
+    make_task: Callable[..., Task]
     settings: RunSettings
     task_options: dict[str, Any]
     algorithm_options: dict[str, Any]
@@ -110,15 +111,22 @@ def parse(arguments: list[str], program: str) -> Parsed:
     algorithm = _value_of("algorithm", words) or table.get("algorithm", "memes")
     scale = _value_of("scale", words) or table.get("scale", "paper")
     preset = PRESETS[_known("algorithm", algorithm, PRESETS)].build
+    make_task = _task_factory(task)
     groups = {
         "run": RunSettings,
-        "task": _options_of(_task_factory(task), f"Options of the task '{task}'."),
+        "task": _options_of(make_task, f"Options of the task '{task}'."),
         "algorithm": _options_of(preset, f"Options of the algorithm '{algorithm}'."),
     }
-    fields = [field.name for group in groups.values() for field in dataclasses.fields(group)]
-    for key in table:
-        _known(f"key of '{file}'", key.replace("-", "_"), fields)
-    at_scale = SCALES[_known("scale", scale, SCALES)]
+    hints = _unique_hints(groups)
+    for key, value in table.items():
+        name = _known(f"key of '{file}'", key.replace("-", "_"), [n for n in hints if n != "config"])
+        require(
+            _fits(value, hints[name]),
+            f"{name} in '{file}' must be {_described(hints[name])}, got {value!r}",
+        )
+    # What a preset is named for is not changed by a scale.
+    bound = preset.keywords if isinstance(preset, partial) else {}
+    at_scale = {k: v for k, v in SCALES[_known("scale", scale, SCALES)].items() if k not in bound}
     command = dataclasses.make_dataclass("Command", list(groups.items()))
     parsed = tyro.cli(
         command,
@@ -130,14 +138,22 @@ def parse(arguments: list[str], program: str) -> Parsed:
         config=(tyro.conf.OmitArgPrefixes,),
     )
     return Parsed(
-        task, parsed.run, dataclasses.asdict(parsed.task), dataclasses.asdict(parsed.algorithm)
+        task,
+        make_task,
+        parsed.run,
+        dataclasses.asdict(parsed.task),
+        dataclasses.asdict(parsed.algorithm),
     )
 
 
 def build(parsed: Parsed) -> Algorithm:
     """Build the algorithm, on its task, that a command describes."""
     settings, options = parsed.settings, dict(parsed.algorithm_options)
-    task = _task_factory(parsed.task)(**parsed.task_options)
+    task = parsed.make_task(**parsed.task_options)
+    require(
+        isinstance(task, Task),
+        f"task '{parsed.task}' must be a function that returns a Task, got {type(task).__name__}",
+    )
     preset = PRESETS[settings.algorithm].build
     if "generations" in inspect.signature(preset).parameters:
         options["generations"] = settings.generations
@@ -171,6 +187,7 @@ def _task_factory(name: str) -> Callable[..., Task]:
     if ":" not in name:
         return TASKS[_known("task", name, TASKS, ", or your own as module:name or file.py:name")]
     where, _, attribute = name.rpartition(":")
+    require(bool(where and attribute), f"task '{name}' must be module:name or file.py:name")
     module = _import(where)
     require(hasattr(module, attribute), f"task '{name}': '{where}' has nothing called '{attribute}'")
     found = getattr(module, attribute)
@@ -189,6 +206,8 @@ def _import(where: str) -> ModuleType:
         if spec is None or spec.loader is None or not Path(where).is_file():
             raise UsageError(f"task: there is no file '{where}'")
         module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = module  # dataclasses look their module up
+        sys.path.insert(0, str(Path(where).parent))  # as `python file.py` does
         spec.loader.exec_module(module)
         return module
     sys.path.insert(0, "")  # as `python -m` does: modules of the current folder
@@ -207,15 +226,23 @@ def _options_of(function: Callable[..., Any], title: str) -> type:
     plain = inspect.unwrap(function.func if isinstance(function, partial) else function)
     hints = typing.get_type_hints(plain)
     help_of = {p.arg_name: p.description for p in parse_docstring(plain.__doc__ or "").params}
-    own = {field.name for field in dataclasses.fields(RunSettings)}
+    parameters = inspect.signature(function).parameters.values()
+    for parameter in parameters:
+        given = parameter.name in ("task", "cells", "generations")  # by the command itself
+        require(
+            given
+            or parameter.kind is parameter.KEYWORD_ONLY
+            or parameter.default is not parameter.empty,
+            f"task: '{plain.__name__}' must take keyword-only parameters, got '{parameter.name}'",
+        )
     fields: list[Any] = [
         (
             name,
-            Annotated[hints.get(name, str), tyro.conf.arg(help=help_of.get(name))],
+            Annotated[hints.get(name, type(parameter.default)), tyro.conf.arg(help=help_of.get(name))],
             dataclasses.MISSING if parameter.default is parameter.empty else parameter.default,
         )
         for name, parameter in inspect.signature(function).parameters.items()
-        if parameter.kind is parameter.KEYWORD_ONLY and name not in own
+        if parameter.kind is parameter.KEYWORD_ONLY and name != "generations"
     ]
     return dataclasses.make_dataclass("Options", fields, namespace={"__doc__": title})
 
@@ -228,10 +255,45 @@ def _defaults(options: type, values: dict[str, Any]) -> Any:
     return options(**required | known)
 
 
+def _unique_hints(groups: dict[str, type]) -> dict[str, Any]:
+    """The type of every option; a name may occur only once."""
+    hints: dict[str, Any] = {}
+    for group in groups.values():
+        for name, hint in typing.get_type_hints(group).items():
+            require(
+                name not in hints,
+                f"task: its option '{name}' has the name of another option of the run; rename it",
+            )
+            hints[name] = hint
+    return hints
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a TOML value can be given to an option of a type."""
+    if typing.get_origin(hint) in (typing.Union, UnionType):
+        return any(_fits(value, part) for part in typing.get_args(hint))
+    if typing.get_origin(hint) is tuple:
+        return (
+            isinstance(value, list)
+            and bool(value)
+            and all(_fits(x, typing.get_args(hint)[0]) for x in value)
+        )
+    if typing.get_origin(hint) is Literal:
+        return value in typing.get_args(hint)
+    if isinstance(value, bool) or hint is bool:
+        return isinstance(value, bool) and hint is bool
+    accepted: Any = {float: (int, float), Path: str}.get(hint, hint)
+    return isinstance(value, accepted)
+
+
+def _described(hint: Any) -> str:
+    return hint.__name__ if isinstance(hint, type) and hint is not tuple else str(hint)
+
+
 def _known(what: str, name: Any, choices: Collection[str], hint: str = "") -> str:
     """The name, if it is among the choices; else a `UsageError` that suggests the nearest."""
-    if name in choices:
-        return str(name)
+    if isinstance(name, str) and name in choices:
+        return name
     near = difflib.get_close_matches(str(name), choices, n=1)
     suggestion = f"did you mean '{near[0]}'" if near else f"choose from {', '.join(choices)}"
     raise UsageError(f"unknown {what} '{name}': {suggestion}{hint}{'?' if near else ''}")

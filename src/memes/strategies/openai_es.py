@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -39,8 +40,8 @@ def openai_es(
         samples >= 2 and samples % 2 == 0,
         f"samples must be even and at least 2, since they are drawn in mirrored pairs, got {samples}",
     )
-    require(sigma > 0, f"sigma must be positive, got {sigma}")
-    require(l2 >= 0, f"l2 must be at least 0, got {l2}")
+    require(0 < sigma < math.inf, f"sigma must be positive and finite, got {sigma}")
+    require(0 <= l2 < math.inf, f"l2 must be at least 0 and finite, got {l2}")
     transform = optax.adam(0.01) if optimiser is None else optimiser
     pairs = samples // 2
 

@@ -11,7 +11,7 @@ from memes.task import Evaluation, Task, noisy, uniform
 
 
 def arm(*, joints: int = 1000) -> Task:
-    """Planar arm of many joints; smooth postures (fitness) that reach every point (feature).
+    """Planar arm that reaches every point smoothly.
 
     Args:
         joints: Number of joints; a genotype has one entry in [0, 1] for each.
@@ -37,7 +37,7 @@ def arm(*, joints: int = 1000) -> Task:
 
 
 def noisy_arm(*, joints: int = 1000, fitness_noise: float = 0.01, feature_noise: float = 0.01) -> Task:
-    """The arm with Gaussian noise on fitness and feature: uncertain, and as cheap as the arm.
+    """The arm with Gaussian noise on fitness and feature.
 
     Args:
         joints: Number of joints; a genotype has one entry in [0, 1] for each.
