@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from memes import history as history
     from memes import metrics as metrics
     from memes import objectives as objectives
+    from memes import physics as physics
     from memes import presets as presets
     from memes import resets as resets
     from memes import selectors as selectors
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
     from memes.tasks import TASKS as TASKS
 
 _MODULES = {
-    "archive", "cells", "emitters", "history", "metrics", "objectives", "presets", "resets",
+    "archive", "cells", "emitters", "history", "metrics", "objectives", "physics", "presets", "resets",
     "selectors", "strategies", "tasks",
 }  # fmt: skip
 _NAMES = {

@@ -1,0 +1,161 @@
+"""How many control steps a second: each backend, beside MuJoCo's C engine and MJX where installed.
+
+A control step is five timesteps of the ant at equal solver settings (4 Newton iterations of 2
+line-search steps, `fast`). "With policy" adds a network 27-64-64-8 of its own for every ant.
+
+    python benchmarks/physics.py                                 everything that this machine can run
+    python benchmarks/physics.py --sizes 256 2048 --json out.json
+"""
+
+import dataclasses
+import importlib.metadata
+import json
+import time
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import mujoco
+import numpy as np
+import tyro
+
+from memes import physics
+
+SUBSTEPS = 5
+
+
+@dataclasses.dataclass
+class Settings:
+    """What to measure."""
+
+    sizes: tuple[int, ...] = (256, 2048, 16384, 65536)
+    backends: tuple[str, ...] = ()
+    """Backends to measure. None given: all that work here, and the peers."""
+    steps: int = 50
+    """Control steps in a measured call."""
+    fidelity: str = "fast"
+    model: str = "ant"
+    json: Path | None = None
+
+
+def timed(function: Callable[[], object]) -> tuple[float, float]:
+    """Seconds of the first call, and the median of three more; each waits for the device."""
+    seconds = []
+    for _ in range(4):
+        start = time.perf_counter()
+        jax.block_until_ready(function())
+        seconds.append(time.perf_counter() - start)
+    return seconds[0], float(np.median(seconds[1:]))
+
+
+def start(model: mujoco.MjModel, n: int) -> jax.Array:
+    noise = jax.random.uniform(jax.random.key(0), (n, model.nv), minval=-0.1, maxval=0.1)
+    qpos = jnp.tile(jnp.asarray(model.qpos0, jnp.float32), (n, 1))
+    return qpos.at[:, 7:].add(noise[:, 6:])
+
+
+def ours(backend: str, model: mujoco.MjModel, n: int, s: Settings, policy: bool) -> tuple[float, float]:
+    engine = physics.compile(model, substeps=SUBSTEPS, fidelity=s.fidelity, backend=backend)  # type: ignore[arg-type]
+    state = engine.init(start(model, n))
+    sizes = [model.nq - 2 + model.nv, 64, 64, model.nu]
+    keys = jax.random.split(jax.random.key(1), 3)
+    weights = [
+        jax.random.normal(k, (n, a, b)) / np.sqrt(a)
+        for k, a, b in zip(keys, sizes[:-1], sizes[1:], strict=True)
+    ]
+    noise = jax.random.uniform(jax.random.key(2), (s.steps, n, model.nu), minval=-1, maxval=1)
+
+    def act(state, random):
+        if not policy:
+            return random
+        x = jnp.concatenate([engine.qpos(state)[:, 2:], engine.qvel(state)], axis=1)
+        for w in weights[:-1]:
+            x = jax.nn.relu(jnp.einsum("ni,nio->no", x, w))
+        return jnp.tanh(jnp.einsum("ni,nio->no", x, weights[-1]))
+
+    def rollout(state):
+        state, _ = jax.lax.scan(lambda s, u: (engine.step(s, act(s, u)), None), state, noise)
+        return state
+
+    compiled = jax.jit(rollout, compiler_options=engine.compiler_options)
+    return timed(lambda: compiled(state))
+
+
+def mujoco_c(model: mujoco.MjModel, n: int, s: Settings) -> tuple[float, float]:
+    from mujoco import rollout
+
+    model.opt.iterations, model.opt.ls_iterations = physics.engine.FIDELITY[s.fidelity]
+    control = np.random.default_rng(0).uniform(-1, 1, (n, s.steps * SUBSTEPS, model.nu))
+    first = np.zeros((n, mujoco.mj_stateSize(model, mujoco.mjtState.mjSTATE_FULLPHYSICS)))
+    first[:, 1 : 1 + model.nq] = start(model, n)
+    threads = [mujoco.MjData(model) for _ in range(len(__import__("os").sched_getaffinity(0)))]
+    return timed(lambda: rollout.rollout(model, threads, first, control))
+
+
+def mjx(model: mujoco.MjModel, n: int, s: Settings) -> tuple[float, float]:
+    from mujoco import mjx
+
+    model.opt.iterations, model.opt.ls_iterations = physics.engine.FIDELITY[s.fidelity]
+    device = mjx.put_model(model)
+    data = mjx.make_data(model)
+    batch = jax.vmap(lambda q: data.replace(qpos=q))(start(model, n))
+    noise = jax.random.uniform(jax.random.key(2), (s.steps, n, model.nu), minval=-1, maxval=1)
+
+    def control(data, ctrl):
+        data = data.replace(ctrl=ctrl)
+        return jax.lax.fori_loop(0, SUBSTEPS, lambda _, d: mjx.step(device, d), data)
+
+    @jax.jit
+    def rollout(batch):
+        return jax.lax.scan(lambda d, u: (jax.vmap(control)(d, u), None), batch, noise)[0].qpos
+
+    return timed(lambda: rollout(batch))
+
+
+def main(s: Settings) -> None:
+    gpu = jax.default_backend() == "gpu"
+    path = resources.files("memes.tasks") / "models" / f"{s.model}.xml"
+    cases = s.backends or (*(("pallas",) if gpu else ("native",)), "xla", "mujoco-c", "mjx")
+    versions = {name: importlib.metadata.version(name) for name in ("jax", "mujoco", "numpy")}
+    rows = []
+    print(f"{jax.devices()[0].device_kind}, {versions}, {s.model}, {s.fidelity}")
+    print(f"{'backend':12}{'robots':>8}{'steps/s':>14}{'with policy':>14}{'compile':>10}")
+    for case in cases:
+        for n in s.sizes:
+            model = mujoco.MjModel.from_xml_path(str(path))
+            if case == "mjx" and not gpu and n > 256:
+                continue  # it does not finish
+            try:
+                if case in ("mujoco-c", "mjx"):
+                    first, seconds = {"mujoco-c": mujoco_c, "mjx": mjx}[case](model, n, s)
+                    with_policy = float("nan")
+                else:
+                    first, seconds = ours(case, model, n, s, policy=False)
+                    _, policy_seconds = ours(case, model, n, s, policy=True)
+                    with_policy = n * s.steps / policy_seconds
+            except ImportError as error:
+                print(f"{case:12} not installed: {error}")
+                break
+            row = {
+                "backend": case,
+                "robots": n,
+                "steps_per_second": n * s.steps / seconds,
+                "with_policy": with_policy,
+                "compile_seconds": first - seconds,
+            }
+            rows.append(row)
+            print(
+                f"{case:12}{n:8}{row['steps_per_second']:14,.0f}{with_policy:14,.0f}"
+                f"{row['compile_seconds']:9.1f}s",
+                flush=True,
+            )
+    if s.json:
+        device = jax.devices()[0].device_kind
+        settings = {"model": s.model, "fidelity": s.fidelity, "steps": s.steps}
+        s.json.write_text(json.dumps({"device": device, "versions": versions, **settings, "rows": rows}))
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Settings))

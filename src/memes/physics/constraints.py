@@ -1,0 +1,196 @@
+"""Contacts and joint limits as rows of MuJoCo's soft-constraint problem."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from memes.physics import algebra as la
+from memes.physics.algebra import Matrix, Scalar, Vector
+from memes.physics.dynamics import Frames
+from memes.physics.model import Contact, Impedance, Joint, Model
+from memes.physics.tree import Tree
+
+SMALL = 1e-12
+
+
+class Row(NamedTuple):
+    """A contact (1 or 3 components) or a limit (1).
+
+    Attributes:
+        jacobian: For each dof that moves it, what its unit velocity does to each component.
+        stiffness: D of the problem; 0 where the constraint is not active.
+        friction: Coefficient of a contact with 3 components.
+        reference: Minus the reference acceleration of each component.
+        stacked: Whether the row stands for K.
+    """
+
+    jacobian: dict[int, list[Scalar]]
+    stiffness: Scalar
+    friction: Scalar
+    reference: list[Scalar]
+    stacked: bool
+
+
+class Touch(NamedTuple):
+    """The geometry of a contact: distance, place (relative to the origin) and frame of three rows."""
+
+    distance: Scalar
+    place: Vector
+    frame: Matrix
+
+
+def constraint_rows(
+    model: Model, tree: Tree, frames: Frames, qpos: Sequence[Scalar], qvel: Sequence[Scalar]
+) -> list[Row]:
+    """Every constraint of the model, active or not."""
+    rows = [contact_row(tree, frames, contact, qvel) for contact in model.contacts]
+    for link, stacked in zip(model.links, tree.stacked_link, strict=True):
+        rows += [
+            limit_row(joint, qpos, qvel, stacked) for joint in link.joints if joint.limit is not None
+        ]
+    return rows
+
+
+def contact_row(tree: Tree, frames: Frames, contact: Contact, qvel: Sequence[Scalar]) -> Row:
+    """The row of a contact."""
+    seen = touch(tree, frames, contact)
+    last = tree.last_dof[contact.link]
+    jacobian: dict[int, list[Scalar]] = {}
+    for d in (last, *tree.ancestors[last]):
+        angular, linear = frames.motion[d]
+        motion = la.add(linear, la.cross(angular, seen.place))
+        jacobian[d] = [la.dot(axis, motion) for axis in seen.frame[: contact.dimensions]]
+    velocity = rates(jacobian, qvel, contact.dimensions)
+    violation = seen.distance - contact.margin
+    stiffness, reference = _soft(contact.impedance, violation, velocity, contact.weight)
+    return Row(jacobian, stiffness, contact.friction, reference, tree.stacked_link[contact.link])
+
+
+def limit_row(joint: Joint, qpos: Sequence[Scalar], qvel: Sequence[Scalar], stacked: bool) -> Row:
+    """The row of the end of a joint's range that is nearer."""
+    assert joint.limit is not None
+    limit = joint.limit
+    above, below = qpos[joint.qpos] - limit.low, limit.high - qpos[joint.qpos]
+    side = la.where(la.less(above, below), 1.0, -1.0)
+    violation = la.minimum(above, below) - limit.margin
+    velocity = [side * qvel[joint.dof]]
+    stiffness, reference = _soft(limit.impedance, violation, velocity, joint.inverse_weight)
+    return Row({joint.dof: [side]}, stiffness, 0.0, reference, stacked)
+
+
+def rates(jacobian: dict[int, list[Scalar]], x: Sequence[Scalar], components: int) -> list[Scalar]:
+    """The Jacobian times a vector over the dofs."""
+    result: list[Scalar] = [0.0] * components
+    for d, entries in jacobian.items():
+        result = [r + entry * x[d] for r, entry in zip(result, entries, strict=True)]
+    return result
+
+
+def _soft(
+    impedance: Impedance, violation: Scalar, velocity: list[Scalar], weight: Scalar
+) -> tuple[Scalar, list[Scalar]]:
+    """D and minus the reference acceleration; the first component is the one that is violated."""
+    r = _impedance(impedance, violation)
+    stiffness = la.where(la.less(violation, 0.0), r / ((1.0 - r) * weight), 0.0)
+    reference = [impedance.damping * v for v in velocity]
+    reference[0] = reference[0] + impedance.stiffness * r * violation
+    return stiffness, reference
+
+
+def _impedance(impedance: Impedance, violation: Scalar) -> Scalar:
+    """MuJoCo's impedance d(r), from `low` at the surface to `high` at a depth of `width`."""
+    if impedance.low is impedance.high or _equal(impedance.low, impedance.high):
+        return impedance.low
+    x = la.minimum(la.absolute(violation) / impedance.width, 1.0)
+    if impedance.power == 1:
+        y = x
+    else:
+        p, mid = impedance.power, impedance.middle
+        rising = _power(x, p) * (1 / mid ** (p - 1))
+        falling = 1.0 - _power(1.0 - x, p) * (1 / (1 - mid) ** (p - 1))
+        y = la.where(la.less(x, mid), rising, falling)
+    return impedance.low + y * (impedance.high - impedance.low)
+
+
+def _equal(a: Scalar, b: Scalar) -> bool:
+    return isinstance(a, float) and isinstance(b, float) and a == b
+
+
+def _power(x: Scalar, p: int) -> Scalar:
+    result = x
+    for _ in range(p - 1):
+        result = result * x
+    return result
+
+
+# ---------------------------------------------------------------------------------------- geometry
+
+
+def touch(tree: Tree, frames: Frames, contact: Contact) -> Touch:
+    """Where a ball meets its static shape."""
+    origin = frames.origin[tree.root_of[contact.link]]
+    rotation = frames.rotation[contact.link]
+    centre = la.add(frames.position[contact.link], la.apply(rotation, contact.position))
+    offset = la.add(centre, la.subtract(origin, contact.place))  # from the shape to the ball
+    if contact.shape == "plane":
+        normal = la.column(contact.frame, 2)
+        distance = la.dot(normal, offset) - contact.radius
+        inward = contact.radius + 0.5 * distance
+        place = la.subtract(centre, la.scale(inward, normal))
+        along = None if contact.axis is None else la.apply(rotation, contact.axis)
+        return Touch(distance, place, _frame(normal, along))
+    if contact.shape == "box":
+        return _touch_box(contact, centre, offset)
+    return _touch_round(contact, centre, offset)
+
+
+def _touch_round(contact: Contact, centre: Vector, offset: Vector) -> Touch:
+    """Against a static sphere or capsule: the nearest point of its core."""
+    radius = contact.size[0]
+    if contact.shape == "capsule":
+        axis, half = la.column(contact.frame, 2), contact.size[1]
+        along = la.clip(la.dot(axis, offset), -half, half)
+        offset = la.subtract(offset, la.scale(along, axis))
+    length = la.sqrt(la.maximum(la.dot(offset, offset), SMALL))
+    normal = la.scale(1.0 / length, offset)
+    distance = length - radius - contact.radius
+    place = la.subtract(centre, la.scale(contact.radius + 0.5 * distance, normal))
+    return Touch(distance, place, _frame(normal, None))
+
+
+def _touch_box(contact: Contact, centre: Vector, offset: Vector) -> Touch:
+    """Against a static box: the nearest point of its surface, also from inside."""
+    local = la.apply_transposed(contact.frame, offset)
+    nearest = [la.clip(x, -s, s) for x, s in zip(local, contact.size, strict=True)]
+    away = la.subtract(local, nearest)
+    square = la.dot(away, away)
+    length = la.sqrt(la.maximum(square, SMALL))
+
+    # Inside, the nearest face pushes out.
+    depth = [s - la.absolute(x) for x, s in zip(local, contact.size, strict=True)]
+    least = la.minimum(la.minimum(depth[0], depth[1]), depth[2])
+    face: list[Scalar] = []
+    taken: Scalar = 0.0
+    for x, d in zip(local, depth, strict=True):
+        first = la.where(la.less(least, d), 0.0, 1.0) * (1.0 - taken)  # the first of equally near faces
+        taken = taken + first
+        face.append(first * la.where(la.less(x, 0.0), -1.0, 1.0))
+    inside = la.less(square, SMALL)
+    normal: Vector = [la.where(inside, f, x / length) for f, x in zip(face, away, strict=True)]
+    gap = la.where(inside, -least, length)
+    normal = la.apply(contact.frame, normal)
+    distance = gap - contact.radius
+    place = la.subtract(centre, la.scale(contact.radius + 0.5 * distance, normal))
+    return Touch(distance, place, _frame(normal, None))
+
+
+def _frame(normal: Vector, along: Vector | None) -> Matrix:
+    """Normal and two tangents as in MuJoCo: `along`, or else y, or else z, made orthogonal."""
+    if along is None:
+        flat = la.less(la.absolute(normal[1]), 0.5)
+        along = [0.0, la.where(flat, 1.0, 0.0), la.where(flat, 0.0, 1.0)]
+    tangent = la.subtract(along, la.scale(la.dot(normal, along), normal))
+    length = la.sqrt(la.maximum(la.dot(tangent, tangent), SMALL))
+    tangent = la.scale(1.0 / length, tangent)
+    return [normal, tangent, la.cross(normal, tangent)]

@@ -1,0 +1,276 @@
+"""Rigid-body dynamics of one tree-structured model, unrolled: kinematics, mass matrix, bias force.
+
+Spatial vectors are pairs (angular, linear) in world axes, taken at the origin of their tree: a point
+that moves with the tree's root, so that float32 stays accurate far from the world's origin. Uniform
+motion of that point drops out of the dynamics (Galilean invariance).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from memes.physics import algebra as la
+from memes.physics.algebra import IDENTITY, ZERO, Matrix, Scalar, Vector
+from memes.physics.model import DOF_SIZE, Joint, Link, Model
+from memes.physics.tree import Flow, Sparse, Tree
+
+Spatial = tuple[Vector, Vector]
+SYMMETRIC = ((0, 0), (1, 1), (2, 2), (0, 1), (0, 2), (1, 2))
+
+
+class Frames(NamedTuple):
+    """Where everything is.
+
+    Attributes:
+        rotation, position: Of each link; the position is relative to the origin of its tree.
+        origin: Of each tree, by its root link, in the world.
+        motion: Of each dof, the spatial velocity that its unit velocity causes.
+    """
+
+    rotation: list[Matrix]
+    position: list[Vector]
+    origin: dict[int, Vector]
+    motion: dict[int, Spatial]
+
+
+def kinematics(model: Model, qpos: Sequence[Scalar]) -> Frames:
+    """Place every link."""
+    frames = Frames([], [], {}, {})
+    for i, link in enumerate(model.links):
+        if link.parent < 0:
+            rotation, position = link.rotation, ZERO
+            frames.origin[i] = link.translation
+        else:
+            carrier = frames.rotation[link.parent]
+            rotation = la.multiply(carrier, link.rotation)
+            position = la.add(frames.position[link.parent], la.apply(carrier, link.translation))
+        for joint, leads in _with_leading_slides(link):
+            q, d = joint.qpos, joint.dof
+            if joint.kind == "free":
+                frames.origin[i] = qpos[q : q + 3]
+                rotation = la.rotation_of_quaternion(qpos[q + 3 : q + 7])
+                for k in range(3):
+                    frames.motion[d + k] = (ZERO, IDENTITY[k])
+                    frames.motion[d + 3 + k] = (IDENTITY[k], ZERO)
+            elif joint.kind == "slide":
+                axis = la.apply(rotation, joint.axis)
+                shift = la.scale(qpos[q] - joint.reference, axis)
+                if leads:
+                    frames.origin[i] = la.add(frames.origin[i], shift)
+                else:
+                    position = la.add(position, shift)
+                frames.motion[d] = (ZERO, axis)
+            else:
+                anchor = la.add(position, la.apply(rotation, joint.position))
+                if joint.kind == "hinge":
+                    axes = [la.apply(rotation, joint.axis)]
+                    turn = la.rotation_about(joint.axis, qpos[q] - joint.reference)
+                    rotation = la.multiply(rotation, turn)
+                else:
+                    turn = la.rotation_of_quaternion(qpos[q : q + 4])
+                    rotation = la.multiply(rotation, turn)
+                    axes = [la.column(rotation, k) for k in range(3)]
+                position = la.subtract(anchor, la.apply(rotation, joint.position))
+                for k, axis in enumerate(axes):
+                    frames.motion[d + k] = (axis, la.cross(anchor, axis))
+        frames.rotation.append(rotation)
+        frames.position.append(position)
+    return frames
+
+
+def _with_leading_slides(link: Link) -> list[tuple[Joint, bool]]:
+    """The joints, each with whether it and all before it only translate a root."""
+    leads = link.parent < 0
+    joints = []
+    for joint in link.joints:
+        leads = leads and joint.kind == "slide"
+        joints.append((joint, leads))
+    return joints
+
+
+class Inertia(NamedTuple):
+    """Spatial inertia at the origin: mass, mass times centre, and xx, yy, zz, xy, xz, yz."""
+
+    mass: Scalar
+    moment: Vector
+    rotational: Vector
+
+
+def inertias(model: Model, frames: Frames) -> list[Inertia]:
+    """The spatial inertia of every link."""
+    found = []
+    for link, rotation, position in zip(model.links, frames.rotation, frames.position, strict=True):
+        centre = la.add(position, la.apply(rotation, link.centre))
+        axes = la.multiply(rotation, link.axes)
+        base, others = _base_moment(link.principal)
+        rotational: list[Scalar] = [base, base, base, 0.0, 0.0, 0.0]
+        for k in others:
+            u = la.column(axes, k)
+            excess = la.scale(link.principal[k] - base, u)
+            rotational = [x + excess[a] * u[b] for x, (a, b) in zip(rotational, SYMMETRIC, strict=True)]
+        moment = la.scale(link.mass, centre)
+        square = [moment[k] * centre[k] for k in range(3)]
+        for k in range(3):
+            rotational[k] = rotational[k] + (square[(k + 1) % 3] + square[(k + 2) % 3])
+        for n, (a, b) in enumerate(SYMMETRIC[3:]):
+            rotational[3 + n] = rotational[3 + n] - moment[a] * centre[b]
+        found.append(Inertia(link.mass, moment, rotational))
+    return found
+
+
+def _base_moment(principal: Vector) -> tuple[Scalar, list[int]]:
+    """A principal moment that occurs most often, and the axes whose moment differs from it.
+
+    An inertia is the base moment times the identity plus a rank-one term for each other axis: a capsule
+    needs one term, a sphere none.
+    """
+
+    def equal(a: Scalar, b: Scalar) -> bool:
+        difference = a - b
+        largest = max(abs(x) for x in principal if isinstance(x, float)) if _plain(principal) else 0.0
+        return isinstance(difference, float) and abs(difference) <= 1e-7 * largest
+
+    twins = [sum(equal(a, b) for b in principal) for a in principal]
+    base = twins.index(max(twins))
+    return principal[base], [
+        k for k in range(3) if k != base and not equal(principal[k], principal[base])
+    ]
+
+
+def _plain(vector: Vector) -> bool:
+    return all(isinstance(x, float) for x in vector)
+
+
+def _times(inertia: Inertia, motion: Spatial) -> Spatial:
+    """Spatial momentum (moment, force) of a spatial velocity."""
+    angular, linear = motion
+    xx, yy, zz, xy, xz, yz = inertia.rotational
+    moment = la.apply([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]], angular)
+    return (
+        la.add(moment, la.cross(inertia.moment, linear)),
+        la.subtract(la.scale(inertia.mass, linear), la.cross(inertia.moment, angular)),
+    )
+
+
+def _pair(a: Spatial, b: Spatial) -> Scalar:
+    return la.dot(a[0], b[0]) + la.dot(a[1], b[1])
+
+
+def mass_matrix(model: Model, tree: Tree, frames: Frames, own: list[Inertia]) -> Sparse:
+    """The joint-space inertia, by composite rigid bodies."""
+    composite = [{"m": i.mass, **_indexed("h", i.moment), **_indexed("i", i.rotational)} for i in own]
+    for k, parent, flow in _inwards(model, tree):
+        crosses = tree.stacked_link[k] and not tree.stacked_link[parent]
+        for name, x in composite[k].items():
+            flow.add(composite[parent], name, x, crosses=crosses)
+        flow.settle(composite[parent])
+    matrix: Sparse = {}
+    armature = {
+        d: joint.armature
+        for link in model.links
+        for joint in link.joints
+        for d in range(joint.dof, joint.dof + DOF_SIZE[joint.kind])
+    }
+    for d, ancestors in enumerate(tree.ancestors):
+        c = composite[tree.link_of[d]]
+        whole = Inertia(c["m"], [c[f"h{k}"] for k in range(3)], [c[f"i{k}"] for k in range(6)])
+        momentum = _times(whole, frames.motion[d])
+        for k in (d, *ancestors):
+            matrix[d, k] = _pair(frames.motion[k], momentum)
+        matrix[d, d] = matrix[d, d] + armature[d]
+    return matrix
+
+
+def bias_force(
+    model: Model, tree: Tree, frames: Frames, own: list[Inertia], qvel: Sequence[Scalar]
+) -> list[Scalar]:
+    """Coriolis, centrifugal and gravity forces, by the recursive Newton-Euler algorithm."""
+    velocity: list[Spatial] = []
+    acceleration: list[Spatial] = []
+    force: list[dict[str, Scalar]] = []
+    for i, link in enumerate(model.links):
+        if link.parent < 0:
+            v: Spatial = (ZERO, ZERO)
+            a: Spatial = (ZERO, [-g for g in model.gravity])
+        else:
+            v, a = velocity[link.parent], acceleration[link.parent]
+        for joint, leads in _with_leading_slides(link):
+            if leads:
+                continue  # uniform motion of the origin
+            first = joint.dof
+            if joint.kind == "free":
+                v = (qvel[first + 3 : first + 6], ZERO)
+                continue
+            moves = [
+                (la.scale(qvel[d], frames.motion[d][0]), la.scale(qvel[d], frames.motion[d][1]))
+                for d in range(first, first + DOF_SIZE[joint.kind])
+            ]
+            own_motion = moves[0]
+            for move in moves[1:]:
+                own_motion = (la.add(own_motion[0], move[0]), la.add(own_motion[1], move[1]))
+            change = _cross_motion(v, own_motion)
+            a = (la.add(a[0], change[0]), la.add(a[1], change[1]))
+            v = (la.add(v[0], own_motion[0]), la.add(v[1], own_motion[1]))
+        velocity.append(v)
+        acceleration.append(a)
+        moment, push = _times(own[i], a)
+        momentum = _times(own[i], v)
+        moment = la.add(moment, la.add(la.cross(v[0], momentum[0]), la.cross(v[1], momentum[1])))
+        push = la.add(push, la.cross(v[0], momentum[1]))
+        force.append({**_indexed("n", moment), **_indexed("f", push)})
+    for k, parent, flow in _inwards(model, tree):
+        crosses = tree.stacked_link[k] and not tree.stacked_link[parent]
+        for name, x in force[k].items():
+            flow.add(force[parent], name, x, crosses=crosses)
+        flow.settle(force[parent])
+    bias = []
+    for d, i in enumerate(tree.link_of):
+        f = force[i]
+        bias.append(
+            _pair(frames.motion[d], ([f[f"n{k}"] for k in range(3)], [f[f"f{k}"] for k in range(3)]))
+        )
+    return bias
+
+
+def _cross_motion(v: Spatial, s: Spatial) -> Spatial:
+    return la.cross(v[0], s[0]), la.add(la.cross(v[0], s[1]), la.cross(v[1], s[0]))
+
+
+def _inwards(model: Model, tree: Tree) -> list[tuple[int, int, Flow]]:
+    """Links from the leaves to the roots, with their parents."""
+    return [
+        (k, model.links[k].parent, Flow(tree))
+        for k in range(len(model.links) - 1, -1, -1)
+        if model.links[k].parent >= 0
+    ]
+
+
+def _indexed(name: str, values: Sequence[Scalar]) -> dict[str, Scalar]:
+    return {f"{name}{k}": x for k, x in enumerate(values)}
+
+
+def applied_force(
+    model: Model, qpos: Sequence[Scalar], qvel: Sequence[Scalar], ctrl: Sequence[Scalar]
+) -> list[Scalar]:
+    """Actuators, springs and dampers."""
+    force: list[Scalar] = [0.0] * len(qvel)
+    for link in model.links:
+        for joint in link.joints:
+            for d in range(joint.dof, joint.dof + DOF_SIZE[joint.kind]):
+                force[d] = force[d] - joint.damping * qvel[d]
+            if not la.is_zero(joint.stiffness):
+                stretch = qpos[joint.qpos] - joint.spring
+                force[joint.dof] = force[joint.dof] - joint.stiffness * stretch
+    for actuator in model.actuators:
+        control = ctrl[actuator.control]
+        if actuator.control_range:
+            control = la.clip(control, *actuator.control_range)
+        length = actuator.gear * qpos[actuator.qpos]
+        speed = actuator.gear * qvel[actuator.dof]
+        constant, per_length, per_speed = actuator.bias
+        pull = actuator.gain * control + constant + per_length * length + per_speed * speed
+        if actuator.force_range:
+            pull = la.clip(pull, *actuator.force_range)
+        force[actuator.dof] = force[actuator.dof] + actuator.gear * pull
+    return force

@@ -1,0 +1,243 @@
+"""Stepping many copies of one MuJoCo model at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import mujoco
+import numpy as np
+from jax import Array
+
+from memes.errors import require
+from memes.physics import algebra as la
+from memes.physics import dynamics
+from memes.physics.algebra import Scalar, Value
+from memes.physics.backends import (
+    Advance,
+    array_operations,
+    numpy_backend,
+    padded,
+    pallas_backend,
+    xla_backend,
+)
+from memes.physics.constraints import touch
+from memes.physics.model import Model, Point, load, read
+from memes.physics.native import compiler, native_backend
+from memes.physics.solver import Fidelity
+from memes.physics.stacking import StackedModel, stacked, unstacked
+from memes.physics.tree import Tree
+
+FIDELITY = {"default": Fidelity(6, 2), "fast": Fidelity(4, 2)}
+MIN_ITERATIONS = 4
+BACKENDS = {
+    "numpy": numpy_backend,
+    "xla": xla_backend,
+    "pallas": pallas_backend,
+    "native": native_backend,
+}
+
+
+class State(NamedTuple):
+    """N robots: `rows[R, N]`, in the engine's own order, and `failed[N]`.
+
+    Read it with the engine's `qpos`, `qvel`, ... A robot whose state became non-finite is frozen as it
+    was before that step, and flagged.
+    """
+
+    rows: Array
+    failed: Array
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A simulator for one model. All functions are pure and can be jitted, scanned and vmapped.
+
+    Attributes:
+        model: The compiled MuJoCo model.
+        backend: `numpy`, `xla`, `pallas` or `native`.
+        substeps: Timesteps in a `step`.
+        copies: How many isomorphic subtrees are simulated as one, K.
+    """
+
+    model: mujoco.MjModel
+    backend: str
+    substeps: int
+    copies: int
+    _own: Model
+    _tree: Tree
+    _order: tuple[np.ndarray, np.ndarray, np.ndarray]
+    _advance: Advance
+
+    @property
+    def compiler_options(self) -> dict[str, str]:
+        """Options for the `jax.jit` around a rollout that make the backend fast; mostly none.
+
+        XLA's fusion on CPUs recomputes values without end in programs like this one: without it, `xla`
+        is several times faster there.
+        """
+        slow_fusion = self.backend == "xla" and jax.default_backend() == "cpu"
+        return {"xla_disable_hlo_passes": "fusion"} if slow_fusion else {}
+
+    @property
+    def _xp(self) -> Any:
+        return np if self.backend == "numpy" else jnp
+
+    def init(self, qpos: Array, qvel: Array | None = None) -> State:
+        """A state from `qpos[N, nq]` and `qvel[N, nv]` (at rest, if None)."""
+        xp = self._xp
+        position = xp.asarray(qpos, self._dtype)
+        require(
+            position.ndim == 2 and position.shape[1] == self.model.nq,
+            f"qpos must have shape (N, {self.model.nq}), got {tuple(position.shape)}",
+        )
+        n = position.shape[0]
+        velocity = xp.zeros((n, self.model.nv)) if qvel is None else xp.asarray(qvel)
+        require(
+            velocity.shape == (n, self.model.nv),
+            f"qvel must have shape ({n}, {self.model.nv}), got {tuple(velocity.shape)}",
+        )
+        order_q, order_v, _ = self._order
+        rows = [position.T[order_q], velocity.astype(self._dtype).T[order_v]]
+        rows.append(xp.zeros((len(order_v), n), self._dtype))
+        return State(xp.concatenate(rows), xp.zeros(n, bool))
+
+    def step(self, state: State, ctrl: Array) -> State:
+        """Hold `ctrl[N, nu]` for `substeps` timesteps."""
+        xp = self._xp
+        require(
+            ctrl.shape == (state.rows.shape[1], self.model.nu),
+            f"ctrl must have shape ({state.rows.shape[1]}, {self.model.nu}), got {tuple(ctrl.shape)}",
+        )
+        controls = xp.asarray(ctrl, self._dtype).T[self._order[2]]
+        return State(*self._advance(state.rows, state.failed, controls))
+
+    def qpos(self, state: State) -> Array:
+        """Positions in MuJoCo's order, [N, nq]."""
+        return self._unpack(state.rows, self._order[0], 0)
+
+    def qvel(self, state: State) -> Array:
+        """Velocities in MuJoCo's order, [N, nv]."""
+        return self._unpack(state.rows, self._order[1], len(self._order[0]))
+
+    def body_positions(self, state: State) -> Array:
+        """Positions of the bodies' frames in the world, [N, nbody, 3]."""
+        return self._places(state, self._own.bodies)
+
+    def geom_positions(self, state: State) -> Array:
+        """Positions of the geoms in the world, [N, ngeom, 3]."""
+        return self._places(state, self._own.geoms)
+
+    def site_positions(self, state: State) -> Array:
+        """Positions of the sites in the world, [N, nsite, 3]."""
+        return self._places(state, self._own.sites)
+
+    @property
+    def contact_names(self) -> tuple[str, ...]:
+        """What each entry of `contacts` is: 'moving geom on static geom'."""
+        return tuple(dict.fromkeys(contact.name for contact in self._own.contacts))
+
+    def contacts(self, state: State) -> Array:
+        """Whether each pair of geoms touches, bool[N, pairs], in the order of `contact_names`."""
+        xp = self._xp
+        frames = self._frames(state)
+        touching: dict[str, Any] = {}
+        for contact in self._own.contacts:
+            distance = touch(self._tree, frames, contact).distance
+            near = la.less(distance, contact.margin)
+            flag = near.data if isinstance(near, Value) else xp.full(state.rows.shape[1], near)
+            touching[contact.name] = touching.get(contact.name, False) | flag
+        flags = list(touching.values())
+        found: Array = xp.stack(flags, axis=-1) if flags else xp.zeros((state.rows.shape[1], 0), bool)
+        return found
+
+    @property
+    def _dtype(self) -> Any:
+        return np.float64 if self.backend == "numpy" else np.float32
+
+    def _unpack(self, rows: Array, order: np.ndarray, start: int) -> Array:
+        # The first row that holds each native index; padding repeats some.
+        _, first = np.unique(order, return_index=True)
+        return rows[start + first].T
+
+    def _frames(self, state: State) -> dynamics.Frames:
+        of = array_operations(self._xp, 1, state.rows.shape[1])
+        qpos: list[Scalar] = [Value(x, of) for x in self.qpos(state).T]
+        return dynamics.kinematics(self._own, qpos)
+
+    def _places(self, state: State, points: tuple[Point, ...]) -> Array:
+        xp, n = self._xp, state.rows.shape[1]
+        frames = self._frames(state)
+        placed = []
+        for point in points:
+            place = point.position
+            if point.link >= 0:
+                origin = frames.origin[self._tree.root_of[point.link]]
+                turned = la.apply(frames.rotation[point.link], point.position)
+                place = la.add(origin, la.add(frames.position[point.link], turned))
+            data = [x.data if isinstance(x, Value) else x for x in place]
+            placed.append(xp.stack([xp.broadcast_to(xp.asarray(x), (n,)) for x in data], axis=-1))
+        found: Array = xp.stack(placed, axis=1) if placed else xp.zeros((n, 0, 3))
+        return found
+
+
+def compile(
+    model: mujoco.MjModel | str | Path,
+    *,
+    substeps: int = 1,
+    fidelity: Literal["default", "fast"] | Fidelity = "default",
+    backend: Literal["auto", "numpy", "xla", "pallas", "native"] = "auto",
+) -> Engine:
+    """Specialise the simulator to a model.
+
+    Args:
+        model: A compiled model, a path to an MJCF file, or an XML string. What it uses beyond the
+            supported elements is refused with a sentence that names it.
+        substeps: Timesteps of the model in one `step`.
+        fidelity: How exactly contacts are solved: `default` (6 Newton iterations of 2 line-search steps
+            each), `fast` (4 of 2), or numbers of your own, with at least 4 iterations.
+        backend: `numpy` (float64, for reference), `xla` (any device), `pallas` (NVIDIA GPUs), `native`
+            (CPUs with a C++ compiler), or `auto`, which chooses.
+    """
+    require(substeps >= 1, f"substeps must be at least 1, got {substeps}")
+    chosen = FIDELITY.get(fidelity) if isinstance(fidelity, str) else fidelity
+    require(
+        chosen is not None, f"fidelity must be {' or '.join(FIDELITY)} or a Fidelity, got '{fidelity}'"
+    )
+    assert chosen is not None
+    require(
+        chosen.iterations >= MIN_ITERATIONS,
+        f"fidelity must have at least {MIN_ITERATIONS} iterations: with fewer, contacts are wrong; "
+        f"got {chosen.iterations}",
+    )
+    require(
+        backend == "auto" or backend in BACKENDS,
+        f"backend must be auto or one of {', '.join(BACKENDS)}, got '{backend}'",
+    )
+    if backend == "auto":
+        on_cpu = "native" if compiler() else "xla"
+        backend = {"gpu": "pallas", "cpu": on_cpu}.get(jax.default_backend(), "xla")  # type: ignore[assignment]
+    native = load(model)
+    own = read(native)
+    plain = unstacked(own)
+    folded: StackedModel = plain if backend == "native" else stacked(own)
+    if backend == "pallas":
+        folded = padded(folded)
+    layout = folded.layout
+    order = tuple(
+        np.array([i for slot in slots for i in slot], int)
+        for slots in (layout.qpos, layout.dofs, layout.controls)
+    )
+    return Engine(
+        model=native,
+        backend=backend,
+        substeps=substeps,
+        copies=folded.tree.copies,
+        _own=plain.model,
+        _tree=plain.tree,
+        _order=order,  # type: ignore[arg-type]
+        _advance=BACKENDS[backend](folded, chosen, substeps),
+    )

@@ -1,0 +1,260 @@
+"""MuJoCo's constrained acceleration, by Newton's method on its primal problem.
+
+    minimise over a:  1/2 (a - a_free)' M (a - a_free) + sum over edges 1/2 D min(0, edge(J a - a_ref))^2
+
+A contact with friction has four edges, those of its pyramid; a limit or a frictionless contact has one.
+M + J'DJ has the sparsity of the tree, so that an iteration is one more sparse factorisation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from memes.physics import algebra as la
+from memes.physics import tree as sparse
+from memes.physics.algebra import Scalar, Value
+from memes.physics.constraints import Row, rates
+from memes.physics.tree import Flow, Sparse, Tree
+
+
+class Fidelity(NamedTuple):
+    """How exactly the problem is solved: Newton iterations, and line-search steps in each."""
+
+    iterations: int
+    line_search: int
+
+
+class Iterate(NamedTuple):
+    """Acceleration a, residual M a - force, and the components J a - a_ref of every row."""
+
+    acceleration: list[Scalar]
+    residual: list[Scalar]
+    components: list[list[Scalar]]
+
+
+def flatten(at: Iterate) -> list[Scalar]:
+    """All scalars of an iterate, one after the other."""
+    return [*at.acceleration, *at.residual, *(x for u in at.components for x in u)]
+
+
+def restore(scalars: Sequence[Scalar], like: Iterate) -> Iterate:
+    """The iterate that was flattened, of the same shape as another."""
+    each = iter(scalars)
+    return Iterate(
+        [next(each) for _ in like.acceleration],
+        [next(each) for _ in like.residual],
+        [[next(each) for _ in u] for u in like.components],
+    )
+
+
+# (count, body, start) -> the result of applying the body so many times.
+Repeat = Callable[[int, Callable[[Iterate], Iterate], Iterate], Iterate]
+
+
+def constrained(
+    tree: Tree,
+    mass: Sparse,
+    force: Sequence[Scalar],
+    rows: list[Row],
+    warm: Sequence[Scalar],
+    fidelity: Fidelity,
+    repeat: Repeat,
+) -> tuple[list[Scalar], list[Scalar]]:
+    """The acceleration under constraints, and the force that the constraints exert on the dofs."""
+    if not rows:
+        return sparse.solve(tree, sparse.factor(tree, mass), force), [0.0] * len(force)
+    start = _better_start(tree, mass, force, rows, warm)
+    found = repeat(
+        fidelity.iterations,
+        lambda at: _newton_step(tree, mass, rows, at, fidelity.line_search),
+        start,
+    )
+    return found.acceleration, _constraint_force(tree, rows, found.components)
+
+
+def edges(row: Row, u: Sequence[Scalar]) -> list[Scalar]:
+    """The edges of a row from its components."""
+    if len(u) == 1:
+        return list(u)
+    first, second = row.friction * u[1], row.friction * u[2]
+    return [u[0] + first, u[0] - first, u[0] + second, u[0] - second]
+
+
+def _from_edges(row: Row, x: Sequence[Scalar]) -> list[Scalar]:
+    """The transpose of `edges`."""
+    if len(x) == 1:
+        return list(x)
+    return [
+        (x[0] + x[1]) + (x[2] + x[3]),
+        row.friction * (x[0] - x[1]),
+        row.friction * (x[2] - x[3]),
+    ]
+
+
+def _components(rows: list[Row], x: Sequence[Scalar]) -> list[list[Scalar]]:
+    return [rates(row.jacobian, x, len(row.reference)) for row in rows]
+
+
+def _better_start(
+    tree: Tree, mass: Sparse, force: Sequence[Scalar], rows: list[Row], warm: Sequence[Scalar]
+) -> Iterate:
+    """The cheaper of the warm start and the unconstrained acceleration, as MuJoCo starts."""
+
+    def components(x: Sequence[Scalar]) -> list[list[Scalar]]:
+        moved = _components(rows, x)
+        return [list(la.add(u, row.reference)) for u, row in zip(moved, rows, strict=True)]
+
+    free = sparse.solve(tree, sparse.factor(tree, mass), force)
+    residual = la.subtract(sparse.product(tree, mass, warm), force)
+    at_warm, at_free = components(warm), components(free)
+    gauss = 0.5 * sparse.inner(tree, la.subtract(warm, free), residual)
+    costs = gauss + _cost(tree, rows, at_warm), _cost(tree, rows, at_free)
+    better = la.less(costs[0], costs[1])
+
+    def pick(a: Scalar, b: Scalar) -> Scalar:
+        return la.where(better, a, b)
+
+    return Iterate(
+        [pick(a, b) for a, b in zip(warm, free, strict=True)],
+        [pick(r, 0.0) for r in residual],
+        [
+            [pick(a, b) for a, b in zip(*pair, strict=True)]
+            for pair in zip(at_warm, at_free, strict=True)
+        ],
+    )
+
+
+def _sum_rows(tree: Tree, rows: list[Row], terms: list[Scalar]) -> Scalar:
+    """The sum of a term of each row; stacked rows count K times."""
+    trunk: Scalar = 0.0
+    copies: Scalar = 0.0
+    for row, term in zip(rows, terms, strict=True):
+        if row.stacked:
+            copies = copies + term
+        else:
+            trunk = trunk + term
+    return trunk + sparse.total(tree, copies)
+
+
+def _cost(tree: Tree, rows: list[Row], components: list[list[Scalar]]) -> Scalar:
+    terms = []
+    for row, u in zip(rows, components, strict=True):
+        negative = [la.minimum(e, 0.0) for e in edges(row, u)]
+        terms.append(0.5 * row.stiffness * la.dot(negative, negative))
+    return _sum_rows(tree, rows, terms)
+
+
+def _constraint_force(tree: Tree, rows: list[Row], components: list[list[Scalar]]) -> list[Scalar]:
+    force: dict[int, Scalar] = dict.fromkeys(range(len(tree.ancestors)), 0.0)
+    flow = Flow(tree)
+    for row, u in zip(rows, components, strict=True):
+        push = [-(row.stiffness * la.minimum(e, 0.0)) for e in edges(row, u)]
+        _spread(tree, row, _from_edges(row, push), force, flow)
+    flow.settle(force)
+    return [force[d] for d in range(len(force))]
+
+
+def _spread(tree: Tree, row: Row, push: list[Scalar], force: dict[int, Scalar], flow: Flow) -> None:
+    """Add J' push to the forces on the dofs."""
+    for d, entries in row.jacobian.items():
+        crosses = row.stacked and not tree.stacked[d]
+        flow.add(force, d, la.dot(entries, push), crosses=crosses)
+
+
+def _newton_step(tree: Tree, mass: Sparse, rows: list[Row], at: Iterate, line_search: int) -> Iterate:
+    hessian: Sparse = dict(mass)
+    force: dict[int, Scalar] = dict.fromkeys(range(len(tree.ancestors)), 0.0)
+    into_hessian, into_force = Flow(tree), Flow(tree)
+    for row, u in zip(rows, at.components, strict=True):
+        sides = edges(row, u)
+        active = [la.where(la.less(e, 0.0), row.stiffness, 0.0) for e in sides]
+        push = [-(d * e) for d, e in zip(active, sides, strict=True)]
+        _spread(tree, row, _from_edges(row, push), force, into_force)
+        curved = _curvature(row, active)
+        dofs = list(row.jacobian)  # the deepest first
+        for n, d in enumerate(dofs):
+            for k in dofs[n:]:
+                crosses = row.stacked and not tree.stacked[d]
+                entry = la.dot(row.jacobian[d], curved[k])
+                into_hessian.add(hessian, (d, k), entry, crosses=crosses)
+    into_hessian.settle(hessian)
+    into_force.settle(force)
+    downhill = [force[d] - r for d, r in enumerate(at.residual)]
+    direction = sparse.solve(tree, sparse.factor(tree, hessian), downhill)
+    mass_times = sparse.product(tree, mass, direction)
+    moved = _components(rows, direction)
+    length = _line_search(tree, rows, at, direction, mass_times, moved, line_search)
+
+    def along(x: Sequence[Scalar], dx: Sequence[Scalar]) -> list[Scalar]:
+        return [a + length * b for a, b in zip(x, dx, strict=True)]
+
+    return Iterate(
+        along(at.acceleration, direction),
+        along(at.residual, mass_times),
+        [along(u, du) for u, du in zip(at.components, moved, strict=True)],
+    )
+
+
+def _curvature(row: Row, active: list[Scalar]) -> dict[int, list[Scalar]]:
+    """For each dof, E' diag(active) E times its Jacobian column, where E takes components to edges."""
+    if len(active) == 1:
+        return {d: [active[0] * entries[0]] for d, entries in row.jacobian.items()}
+    mu = row.friction
+    one, two = active[0] + active[1], active[2] + active[3]
+    n_n, n_1, n_2 = one + two, mu * (active[0] - active[1]), mu * (active[2] - active[3])
+    one_one, two_two = (mu * mu) * one, (mu * mu) * two
+    return {
+        d: [
+            n_n * c[0] + (n_1 * c[1] + n_2 * c[2]),
+            n_1 * c[0] + one_one * c[1],
+            n_2 * c[0] + two_two * c[2],
+        ]
+        for d, c in row.jacobian.items()
+    }
+
+
+def _line_search(
+    tree: Tree,
+    rows: list[Row],
+    at: Iterate,
+    direction: Sequence[Scalar],
+    mass_times: Sequence[Scalar],
+    moved: list[list[Scalar]],
+    steps: int,
+) -> Scalar:
+    """Newton steps on the cost along the direction, kept inside a bracket that shrinks."""
+    if steps == 0:
+        return 1.0
+    slope = sparse.inner(tree, direction, at.residual)
+    curve = sparse.inner(tree, direction, mass_times)
+    lines = [
+        [(e, de, row.stiffness * de) for e, de in zip(edges(row, u), edges(row, du), strict=True)]
+        for row, u, du in zip(rows, at.components, moved, strict=True)
+    ]
+    assert isinstance(slope, Value)
+    one = Value(slope.data * 0.0 + 1.0, slope.of)
+    length: Scalar = one
+    low: Scalar = Value(slope.data * 0.0, slope.of)
+    high: Scalar = 4.0 * one
+    for _ in range(steps):
+        first, second = [], []
+        for line in lines:
+            gradient: Scalar = 0.0
+            curvature: Scalar = 0.0
+            for e, de, weighted in line:
+                here = e + length * de
+                active = la.where(la.less(here, 0.0), weighted, 0.0)
+                gradient = gradient + active * here
+                curvature = curvature + active * de
+            first.append(gradient)
+            second.append(curvature)
+        gradient = slope + length * curve + _sum_rows(tree, rows, first)
+        curvature = curve + _sum_rows(tree, rows, second)
+        downhill = la.less(gradient, 0.0)
+        low, high = la.where(downhill, length, low), la.where(downhill, high, length)
+        newton = length - gradient / la.maximum(curvature, 1e-12)
+        # At the minimum, rounding may put the step a little outside of the bracket that it ends.
+        outside = la.maximum(low - newton, newton - high)
+        length = la.where(la.less(outside, 1e-5), newton, 0.5 * (low + high))
+    return length

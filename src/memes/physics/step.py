@@ -1,0 +1,178 @@
+"""One time step of a model, as a function of scalars that any backend can trace."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from memes.physics import algebra as la
+from memes.physics import dynamics, solver
+from memes.physics import tree as sparse
+from memes.physics.algebra import Scalar
+from memes.physics.constraints import constraint_rows
+from memes.physics.model import DOF_SIZE, Joint, Model
+from memes.physics.solver import Fidelity, Repeat
+from memes.physics.tree import Sparse, Tree
+
+
+class Phase(NamedTuple):
+    """Position, velocity, and the acceleration that the next solution starts from."""
+
+    qpos: list[Scalar]
+    qvel: list[Scalar]
+    warm: list[Scalar]
+
+
+class Forward(NamedTuple):
+    """What acts at a phase, with angular parts of free joints in world axes."""
+
+    mass: Sparse
+    force: list[Scalar]
+    constraint: list[Scalar]
+    acceleration: list[Scalar]
+
+
+def step(
+    model: Model, tree: Tree, phase: Phase, ctrl: Sequence[Scalar], fidelity: Fidelity, repeat: Repeat
+) -> Phase:
+    """Advance by one timestep, with the model's integrator."""
+    advance = {"euler": _euler, "rk4": _rk4}[model.integrator]
+    return advance(model, tree, phase, ctrl, fidelity, repeat)
+
+
+def forward(
+    model: Model, tree: Tree, phase: Phase, ctrl: Sequence[Scalar], fidelity: Fidelity, repeat: Repeat
+) -> Forward:
+    """Forces and the constrained acceleration."""
+    frames = dynamics.kinematics(model, phase.qpos)
+    qvel = rotate_free(model, phase, phase.qvel, la.apply)
+    own = dynamics.inertias(model, frames)
+    mass = dynamics.mass_matrix(model, tree, frames, own)
+    bias = dynamics.bias_force(model, tree, frames, own, qvel)
+    applied = dynamics.applied_force(model, phase.qpos, qvel, ctrl)
+    force = list(la.subtract(applied, bias))
+    rows = constraint_rows(model, tree, frames, phase.qpos, qvel)
+    found, push = solver.constrained(tree, mass, force, rows, phase.warm, fidelity, repeat)
+    return Forward(mass, force, push, found)
+
+
+def _euler(
+    model: Model, tree: Tree, phase: Phase, ctrl: Sequence[Scalar], fidelity: Fidelity, repeat: Repeat
+) -> Phase:
+    """Semi-implicit Euler; joint damping is implicit, as in MuJoCo."""
+    now = forward(model, tree, phase, ctrl, fidelity, repeat)
+    acceleration = now.acceleration
+    damping = {
+        d: joint.damping
+        for joint in _joints(model)
+        for d in range(joint.dof, joint.dof + DOF_SIZE[joint.kind])
+        if not la.is_zero(joint.damping)
+    }
+    if damping:
+        mass = dict(now.mass)
+        for d, amount in damping.items():
+            mass[d, d] = mass[d, d] + model.timestep * amount
+        total = la.add(now.force, now.constraint)
+        acceleration = sparse.solve(tree, sparse.factor(tree, mass), total)
+    local = rotate_free(model, phase, acceleration, la.apply_transposed)
+    qvel = [v + model.timestep * a for v, a in zip(phase.qvel, local, strict=True)]
+    qpos = integrate_position(model, phase.qpos, qvel, model.timestep)
+    return Phase(qpos, qvel, now.acceleration)
+
+
+def _rk4(
+    model: Model, tree: Tree, phase: Phase, ctrl: Sequence[Scalar], fidelity: Fidelity, repeat: Repeat
+) -> Phase:
+    """Runge-Kutta-Munthe-Kaas of fourth order: rotations are integrated in their tangent space."""
+    now = forward(model, tree, phase, ctrl, fidelity, repeat)
+    first = now.acceleration
+    velocities = [list(phase.qvel)]
+    accelerations = [rotate_free(model, phase, first, la.apply_transposed)]
+    for fraction in (0.5, 0.5, 1.0):
+        h = fraction * model.timestep
+        qpos = integrate_position(model, phase.qpos, velocities[-1], h)
+        qvel = [v + h * a for v, a in zip(phase.qvel, accelerations[-1], strict=True)]
+        stage = Phase(qpos, qvel, now.acceleration)
+        now = forward(model, tree, stage, ctrl, fidelity, repeat)
+        accelerations.append(rotate_free(model, stage, now.acceleration, la.apply_transposed))
+        velocities.append(_pull_back(model, qvel, la.scale(h, velocities[-1])))
+
+    def mean(stages: list[list[Scalar]]) -> list[Scalar]:
+        return [(a + 2.0 * (b + c) + d) * (1 / 6) for a, b, c, d in zip(*stages, strict=True)]
+
+    change = mean(accelerations)
+    qvel = [v + model.timestep * a for v, a in zip(phase.qvel, change, strict=True)]
+    return Phase(integrate_position(model, phase.qpos, mean(velocities), model.timestep), qvel, first)
+
+
+def _pull_back(model: Model, qvel: Sequence[Scalar], turned: Sequence[Scalar]) -> list[Scalar]:
+    """Angular velocities after a turn, as rates of change of the turn (the inverse of dexp)."""
+    pulled = list(qvel)
+    for joint in _joints(model):
+        if joint.kind not in ("free", "ball"):
+            continue
+        d = joint.dof + (3 if joint.kind == "free" else 0)
+        turn, velocity = turned[d : d + 3], qvel[d : d + 3]
+        square = la.dot(turn, turn)
+        once = la.cross(turn, velocity)
+        twice = la.scale(_series(INVERSE_DEXP, square), la.cross(turn, once))
+        pulled[d : d + 3] = la.add(velocity, la.add(la.scale(0.5, once), twice))
+    return pulled
+
+
+def _joints(model: Model) -> list[Joint]:
+    return [joint for link in model.links for joint in link.joints]
+
+
+def rotate_free(model: Model, phase: Phase, x: Sequence[Scalar], turn) -> list[Scalar]:  # type: ignore[no-untyped-def]
+    """Turn the angular part of free joints between body axes (outside) and world axes (inside)."""
+    turned = list(x)
+    for joint in _joints(model):
+        if joint.kind == "free":
+            rotation = la.rotation_of_quaternion(phase.qpos[joint.qpos + 3 : joint.qpos + 7])
+            turned[joint.dof + 3 : joint.dof + 6] = turn(rotation, turned[joint.dof + 3 : joint.dof + 6])
+    return turned
+
+
+def integrate_position(
+    model: Model, qpos: Sequence[Scalar], qvel: Sequence[Scalar], dt: float
+) -> list[Scalar]:
+    """Move along a constant velocity for a time dt."""
+    moved = list(qpos)
+    for joint in _joints(model):
+        q, d = joint.qpos, joint.dof
+        if joint.kind in ("slide", "hinge"):
+            moved[q] = qpos[q] + dt * qvel[d]
+            continue
+        if joint.kind == "free":
+            for k in range(3):
+                moved[q + k] = qpos[q + k] + dt * qvel[d + k]
+            q, d = q + 3, d + 3
+        moved[q : q + 4] = _turn(qpos[q : q + 4], qvel[d : d + 3], dt)
+    return moved
+
+
+def _turn(quaternion: Sequence[Scalar], velocity: Sequence[Scalar], dt: float) -> list[Scalar]:
+    """A unit quaternion turned by a velocity in its own axes, and normalised."""
+    half = la.scale(0.5 * dt, velocity)
+    square = la.dot(half, half)
+    turn = [_series(COS, square), *la.scale(_series(SINC, square), half)]
+    product = la.quaternion_product(quaternion, turn)
+    inverse = 1.0 / la.sqrt(la.dot(product, product))
+    return [x * inverse for x in product]
+
+
+# (1 - x/2 cot(x/2)) / x^2 as a series in x^2.
+INVERSE_DEXP = [1 / 12, 1 / 720, 1 / 30240, 1 / 1209600, 1 / 47900160, 691 / 1307674368000]
+# cos(x) and sin(x) / x as series in x^2: exact to rounding up to half a turn in a timestep.
+COS = [(-1) ** k / math.factorial(2 * k) for k in range(10)]
+SINC = [(-1) ** k / math.factorial(2 * k + 1) for k in range(10)]
+
+
+def _series(coefficients: Sequence[float], x: Scalar) -> Scalar:
+    """The polynomial with the coefficients, by Horner's rule."""
+    total: Scalar = coefficients[-1]
+    for coefficient in reversed(coefficients[:-1]):
+        total = coefficient + x * total
+    return total

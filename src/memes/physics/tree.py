@@ -1,0 +1,177 @@
+"""The tree of degrees of freedom, and linear algebra that keeps its sparsity.
+
+Row d of a matrix of the tree has entries only at d and its ancestors: the mass matrix, and also the
+Newton matrix M + J'DJ as long as contacts are with the static world. Matrices are dictionaries
+`{(dof, ancestor or itself): scalar}`. Factorisation and solution follow Featherstone's L'DL, unrolled.
+
+Dofs of isomorphic subtrees are stacked: one dof stands for K. What flows from a stacked dof to one below
+the fork is summed over the K.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from memes.physics.algebra import Scalar, Stacked, Value, is_zero
+from memes.physics.model import DOF_SIZE, Model
+
+Sparse = dict[tuple[int, int], Scalar]
+
+
+class Tree(NamedTuple):
+    """Who moves whom.
+
+    Attributes:
+        ancestors: For each dof, the dofs that move it, nearest first.
+        link_of: For each dof, its link.
+        last_dof: For each link, the last dof that moves it.
+        root_of: For each link, the first link of its tree.
+        stacked_link: Which links stand for K isomorphic ones.
+        stacked: The same for dofs.
+        copies: K.
+    """
+
+    ancestors: tuple[tuple[int, ...], ...]
+    link_of: tuple[int, ...]
+    last_dof: tuple[int, ...]
+    root_of: tuple[int, ...]
+    stacked_link: tuple[bool, ...]
+    stacked: tuple[bool, ...]
+    copies: int
+
+
+def tree_of(model: Model, stacked_link: Sequence[bool], copies: int) -> Tree:
+    """The tree of a model whose links may be stacked."""
+    ancestors: list[tuple[int, ...]] = []
+    link_of: list[int] = []
+    last_dof: list[int] = []
+    root_of: list[int] = []
+    for i, link in enumerate(model.links):
+        chain: tuple[int, ...] = ()
+        if link.parent >= 0:
+            last = last_dof[link.parent]
+            chain = (last, *ancestors[last])
+        root_of.append(i if link.parent < 0 else root_of[link.parent])
+        for joint in link.joints:
+            for dof in range(joint.dof, joint.dof + DOF_SIZE[joint.kind]):
+                ancestors.append(chain)
+                link_of.append(i)
+                chain = (dof, *chain)
+        last_dof.append(chain[0])
+    return Tree(
+        tuple(ancestors),
+        tuple(link_of),
+        tuple(last_dof),
+        tuple(root_of),
+        tuple(stacked_link),
+        tuple(stacked_link[i] for i in link_of),
+        copies,
+    )
+
+
+def total(tree: Tree, x: Scalar) -> Scalar:
+    """The sum of x over the K copies of a stacked part."""
+    if isinstance(x, Value):
+        return Value(x.of.total(x.data), x.of)
+    return float(np.sum(x.values)) if isinstance(x, Stacked) else tree.copies * x
+
+
+class Flow:
+    """Sums that go up the tree: what leaves a stacked part is collected, and totalled once."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+        self._crossing: dict[Any, Scalar] = {}
+
+    def add(self, into: dict[Any, Scalar], key: Any, x: Scalar, *, crosses: bool) -> None:
+        """Add x to `into[key]`, later if it crosses from a stacked part to the trunk."""
+        target = self._crossing if crosses else into
+        target[key] = target.get(key, 0.0) + x
+
+    def subtract(self, into: dict[Any, Scalar], key: Any, x: Scalar, *, crosses: bool) -> None:
+        """The same with minus x."""
+        target = self._crossing if crosses else into
+        target[key] = target.get(key, 0.0) - x
+
+    def settle(self, into: dict[Any, Scalar]) -> None:
+        """Add what crossed, summed over the copies."""
+        for key, x in self._crossing.items():
+            into[key] = into.get(key, 0.0) + total(self._tree, x)
+        self._crossing = {}
+
+
+def _trunk_first(tree: Tree) -> list[int]:
+    """Dofs such that, read backwards, every stacked dof comes before any dof of the trunk."""
+    dofs = range(len(tree.ancestors))
+    return [d for d in dofs if not tree.stacked[d]] + [d for d in dofs if tree.stacked[d]]
+
+
+def factor(tree: Tree, matrix: Sparse) -> tuple[Sparse, dict[int, Scalar]]:
+    """L and 1/D such that the matrix is L'DL."""
+    lower: Sparse = dict(matrix)
+    inverse: dict[int, Scalar] = {}
+    flow, settled = Flow(tree), False
+    for k in reversed(_trunk_first(tree)):
+        if not tree.stacked[k] and not settled:
+            flow.settle(lower)
+            settled = True
+        inverse[k] = 1.0 / lower[k, k]
+        row = {i: lower[k, i] for i in tree.ancestors[k]}
+        for i in tree.ancestors[k]:
+            if is_zero(row[i]):
+                continue
+            ratio = row[i] * inverse[k]
+            lower[k, i] = ratio
+            for j in (i, *tree.ancestors[i]):
+                if not is_zero(row[j]):
+                    crosses = tree.stacked[k] and not tree.stacked[i]
+                    flow.subtract(lower, (i, j), ratio * row[j], crosses=crosses)
+    return lower, inverse
+
+
+def solve(tree: Tree, factors: tuple[Sparse, dict[int, Scalar]], b: Sequence[Scalar]) -> list[Scalar]:
+    """X such that L'DL x = b."""
+    lower, inverse = factors
+    x: dict[int, Scalar] = dict(enumerate(b))
+    flow, settled = Flow(tree), False
+    order = _trunk_first(tree)
+    for k in reversed(order):
+        if not tree.stacked[k] and not settled:
+            flow.settle(x)
+            settled = True
+        for i in tree.ancestors[k]:
+            crosses = tree.stacked[k] and not tree.stacked[i]
+            flow.subtract(x, i, lower[k, i] * x[k], crosses=crosses)
+    x = {k: x[k] * inverse[k] for k in x}
+    for k in order:
+        for i in tree.ancestors[k]:
+            x[k] = x[k] - lower[k, i] * x[i]
+    return [x[k] for k in range(len(b))]
+
+
+def product(tree: Tree, matrix: Sparse, x: Sequence[Scalar]) -> list[Scalar]:
+    """The symmetric matrix times x."""
+    y: dict[int, Scalar] = dict.fromkeys(range(len(x)), 0.0)
+    flow = Flow(tree)
+    for (i, j), entry in matrix.items():
+        y[i] = y[i] + entry * x[j]
+        if i != j:
+            crosses = tree.stacked[i] and not tree.stacked[j]
+            flow.add(y, j, entry * x[i], crosses=crosses)
+    flow.settle(y)
+    return [y[k] for k in range(len(x))]
+
+
+def inner(tree: Tree, a: Sequence[Scalar], b: Sequence[Scalar]) -> Scalar:
+    """The inner product of two vectors over all dofs."""
+    trunk: Scalar = 0.0
+    copies: Scalar = 0.0
+    for d, (x, y) in enumerate(zip(a, b, strict=True)):
+        if tree.stacked[d]:
+            copies = copies + x * y
+        else:
+            trunk = trunk + x * y
+    return trunk + total(tree, copies)

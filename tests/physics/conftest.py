@@ -1,0 +1,168 @@
+"""Models, random states of them, and what MuJoCo makes of those states."""
+
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import NamedTuple
+
+import jax
+import mujoco
+import numpy as np
+import pytest
+
+from memes import physics
+from memes.physics import algebra as la
+from memes.physics import step as stepping
+from memes.physics.algebra import Value
+from memes.physics.backends import array_operations, pallas_backend
+from memes.physics.engine import BACKENDS
+from memes.physics.model import read
+from memes.physics.stacking import unstacked
+from memes.physics.step import Phase
+
+ROOT = Path(__file__).parents[2]
+OURS = Path(__file__).parent / "models"
+TASKS = ROOT / "src" / "memes" / "tasks" / "models"
+EXACT = physics.Fidelity(30, 8)
+
+# The range that qpos[where] is drawn from, so that some states are in contact and some are not.
+HEIGHTS = {
+    "ant": (slice(2, 3), [0.2], [0.8]),
+    "hexapod": (slice(2, 3), [0.05], [0.3]),
+    "hopper": (slice(1, 2), [0.3], [1.5]),
+    "walls": (slice(0, 3), [-0.9, -0.7, 0.1], [1.6, 1.1, 0.9]),
+    "unlike_legs": (slice(2, 3), [0.2], [0.8]),
+}
+
+
+class States(NamedTuple):
+    """Of N robots: qpos[N, nq], qvel[N, nv] and ctrl[N, nu]."""
+
+    qpos: np.ndarray
+    qvel: np.ndarray
+    ctrl: np.ndarray
+
+
+class Reference(NamedTuple):
+    """What MuJoCo says of N states.
+
+    Before the step: the acceleration, the places, the touching pairs of geoms, and whether there are
+    contacts and limits in force. After it: qpos and qvel.
+    """
+
+    qpos: np.ndarray
+    qvel: np.ndarray
+    acceleration: np.ndarray
+    bodies: np.ndarray
+    geoms: np.ndarray
+    sites: np.ndarray
+    touching: list[set[frozenset[str]]]
+    contacts: np.ndarray
+    limits: np.ndarray
+
+
+def load(name, integrator="euler"):
+    directory = TASKS if name in ("ant", "hexapod") else OURS
+    return exact(mujoco.MjModel.from_xml_path(str(directory / f"{name}.xml")), integrator)
+
+
+def exact(model, integrator="euler"):
+    """The model, with MuJoCo's solver run until it has converged."""
+    model.opt.integrator = getattr(mujoco.mjtIntegrator, f"mjINT_{integrator.upper()}")
+    model.opt.iterations, model.opt.tolerance = 200, 0
+    model.opt.ls_iterations, model.opt.ls_tolerance = 100, 1e-10
+    return model
+
+
+def random_states(model, n, seed=0, heights=None, speed=1.0, spread=0.4):
+    """Around the model's own position, with speeds and controls beyond their ranges."""
+    rng = np.random.default_rng(seed)
+    qpos = np.tile(model.qpos0, (n, 1))
+    if heights is not None:
+        where, low, high = heights
+        qpos[:, where] = rng.uniform(low, high, (n, len(low)))
+    for row in qpos:
+        mujoco.mj_integratePos(model, row, spread * rng.normal(size=model.nv), 1.0)
+    return States(qpos, speed * rng.normal(size=(n, model.nv)), rng.uniform(-1.5, 1.5, (n, model.nu)))
+
+
+def by_mujoco(model, states, steps=1):
+    data = mujoco.MjData(model)
+    limit = int(mujoco.mjtConstraint.mjCNSTR_LIMIT_JOINT)
+    found = []
+    for qpos, qvel, ctrl in zip(*states, strict=True):
+        mujoco.mj_resetData(model, data)
+        data.qpos[:], data.qvel[:], data.ctrl[:] = qpos, qvel, ctrl
+        mujoco.mj_forward(model, data)
+        pairs = {
+            frozenset(model.geom(g).name or f"#{g}" for g in contact.geom) for contact in data.contact
+        }
+        limits = bool((data.efc_type == limit).any())
+        before = [data.qacc, data.xpos, data.geom_xpos, data.site_xpos]
+        before = [x.copy() for x in before] + [pairs, data.ncon > 0, limits]
+        for _ in range(steps):
+            mujoco.mj_step(model, data)
+        found.append([data.qpos.copy(), data.qvel.copy(), *before])
+    columns = [list(column) for column in zip(*found, strict=True)]
+    return Reference(*(c if isinstance(c[0], set) else np.array(c) for c in columns))
+
+
+def acceleration(model, states, fidelity=EXACT):
+    """The simulator's acceleration, in MuJoCo's axes, by the float64 trace without stacking."""
+    plain = unstacked(read(model))
+    n = len(states.qpos)
+    of = array_operations(np, 1, n)
+
+    def values(columns):
+        return [Value(x, of) for x in columns.T]
+
+    def repeat(count, body, start):
+        for _ in range(count):
+            start = body(start)
+        return start
+
+    phase = Phase(values(states.qpos), values(states.qvel), values(np.zeros((n, model.nv))))
+    controls = [slot[0] for slot in plain.layout.controls]  # in the order of the joints
+    ctrl = values(states.ctrl[:, controls])
+    now = stepping.forward(plain.model, plain.tree, phase, ctrl, fidelity, repeat)
+    turned = stepping.rotate_free(plain.model, phase, now.acceleration, la.apply_transposed)
+    return np.stack([np.broadcast_to(getattr(x, "data", x), (n,)) for x in turned], axis=-1)
+
+
+def after_step(engine, states):
+    """The engine's qpos and qvel after a step, side by side, [N, nq + nv]."""
+    state = engine.step(engine.init(states.qpos, states.qvel), states.ctrl)
+    assert not np.asarray(state.failed).any()
+    return np.concatenate([engine.qpos(state), engine.qvel(state)], axis=1)
+
+
+@pytest.fixture(scope="session")
+def kit():
+    """The helpers of this file; `kit.states(name, n)` and `kit.load(name)` know our models by name."""
+
+    def states(name, n, seed=0, **options):
+        return random_states(load(name), n, seed, HEIGHTS.get(name), **options)
+
+    return SimpleNamespace(
+        load=load,
+        exact=exact,
+        states=states,
+        random_states=random_states,
+        by_mujoco=by_mujoco,
+        acceleration=acceleration,
+        after_step=after_step,
+        fidelity=EXACT,
+    )
+
+
+@pytest.fixture(scope="session")
+def fast_ants():
+    """The engine for ants on XLA, five substeps and 'fast', with its step compiled once for each N."""
+    engine = physics.compile(load("ant"), substeps=5, fidelity="fast", backend="xla")
+    return SimpleNamespace(engine=engine, step=jax.jit(engine.step))
+
+
+@pytest.fixture
+def interpreted_pallas(monkeypatch):
+    """Makes the backend 'pallas' run on the CPU."""
+    monkeypatch.setitem(BACKENDS, "pallas", partial(pallas_backend, interpret=True))

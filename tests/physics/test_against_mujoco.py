@@ -1,0 +1,279 @@
+"""The float64 trace computes what MuJoCo computes."""
+
+import mujoco
+import numpy as np
+import pytest
+
+from memes import physics
+
+MODELS = ("ant", "hexapod", "hopper", "ball_arm", "walls", "capsules", "unlike_legs")
+LIMITED = ("ant", "hexapod", "hopper", "capsules", "unlike_legs")
+INTEGRATORS = ("euler", "rk4")
+N = 300
+
+
+def worst(a, b):
+    """The greatest error of each row, relative to its greatest entry (but at least 1)."""
+    return np.abs(a - b).max(axis=1) / np.maximum(np.abs(b).max(axis=1), 1.0)
+
+
+def side_by_side(reference):
+    return np.concatenate([reference.qpos, reference.qvel], axis=1)
+
+
+def without_constraints(model):
+    model.geom_contype[:] = 0
+    model.geom_conaffinity[:] = 0
+    model.jnt_limited[:] = 0
+    return model
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_unconstrained_acceleration_is_mujocos(kit, name):
+    model, states = without_constraints(kit.load(name)), kit.states(name, N)
+    reference = kit.by_mujoco(model, states)
+    assert not reference.contacts.any()
+    assert not reference.limits.any()
+    assert worst(kit.acceleration(model, states), reference.acceleration).max() < 1e-12
+
+
+@pytest.mark.parametrize("integrator", INTEGRATORS)
+@pytest.mark.parametrize("name", MODELS)
+def test_unconstrained_step_is_mujocos(kit, name, integrator):
+    model, states = without_constraints(kit.load(name, integrator)), kit.states(name, N)
+    engine = physics.compile(model, fidelity=kit.fidelity, backend="numpy")
+    reference = side_by_side(kit.by_mujoco(model, states))
+    assert worst(kit.after_step(engine, states), reference).max() < 1e-12
+
+
+@pytest.mark.parametrize("name", sorted({*MODELS} - {"ball_arm"}))  # whose base is fixed
+def test_states_out_of_reach_of_contacts_are_unconstrained(kit, name):
+    model = kit.load(name)
+    states = kit.states(name, N, spread=0.0)
+    if name == "ant":
+        states.qpos[:, 8::2] = np.radians([50, -50, -50, 50])  # within the range of the ankles
+    if name == "hopper":
+        states.qpos[:, 3:5] = -1.0
+    states.qpos[:, 1 if name == "hopper" else 2] += 10
+    if name == "capsules":
+        states.qpos[:, 9] += 10
+    reference = kit.by_mujoco(model, states)
+    assert not reference.contacts.any()
+    assert not reference.limits.any()
+    assert worst(kit.acceleration(model, states), reference.acceleration).max() < 1e-12
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_constrained_acceleration_is_mujocos(kit, name):
+    model, states = kit.load(name), kit.states(name, N)
+    reference = kit.by_mujoco(model, states)
+    assert reference.contacts.sum() > N // 5
+    assert reference.limits.sum() > N // 5 or name not in LIMITED
+    assert worst(kit.acceleration(model, states), reference.acceleration).max() < 1e-10
+
+
+@pytest.mark.parametrize("integrator", INTEGRATORS)
+@pytest.mark.parametrize("name", MODELS)
+def test_converged_step_is_mujocos(kit, name, integrator):
+    n = N if integrator == "euler" else N // 2
+    model, states = kit.load(name, integrator), kit.states(name, n, seed=1)
+    engine = physics.compile(model, fidelity=kit.fidelity, backend="numpy")
+    reference = kit.by_mujoco(model, states)
+    assert reference.contacts.sum() > n // 5
+    assert worst(kit.after_step(engine, states), side_by_side(reference)).max() < 1e-10
+
+
+@pytest.mark.parametrize("name", ["ant", "hopper"])
+def test_several_warm_started_steps_are_mujocos(kit, name):
+    model, states = kit.load(name), kit.states(name, 100, seed=2, speed=0.5)
+    engine = physics.compile(model, substeps=5, fidelity=kit.fidelity, backend="numpy")
+    reference = side_by_side(kit.by_mujoco(model, states, steps=5))
+    assert worst(kit.after_step(engine, states), reference).max() < 1e-9
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_places_and_contacts_are_mujocos(kit, name):
+    model, states = kit.load(name), kit.states(name, N, seed=3)
+    engine = physics.compile(model, backend="numpy")
+    state = engine.init(states.qpos, states.qvel)
+    reference = kit.by_mujoco(model, states)
+    for ours, theirs in (
+        (engine.body_positions(state), reference.bodies),
+        (engine.geom_positions(state), reference.geoms),
+        (engine.site_positions(state), reference.sites),
+    ):
+        assert ours.shape == theirs.shape
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-12)
+    pairs = [frozenset(name.split(" on ")) for name in engine.contact_names]
+    theirs = [[pair in touching for pair in pairs] for touching in reference.touching]
+    np.testing.assert_array_equal(engine.contacts(state), theirs)
+    assert set().union(*reference.touching) <= set(pairs)
+    assert np.any(theirs, axis=1).sum() > N // 5
+    assert not np.all(theirs)
+
+
+def test_state_reads_back_in_mujocos_order(kit):
+    states = kit.states("unlike_legs", 5)
+    engine = physics.compile(kit.load("unlike_legs"), backend="numpy")
+    state = engine.init(states.qpos, states.qvel)
+    np.testing.assert_array_equal(engine.qpos(state), states.qpos)
+    np.testing.assert_array_equal(engine.qvel(state), states.qvel)
+    assert not engine.qvel(engine.init(states.qpos)).any()
+
+
+# ------------------------------------------------------------------- one parameter at a time
+
+# A sliding body with a foot on a hinge, on a floor. Every element takes attributes of its own.
+SMALL = """
+<mujoco>
+  <option {option}/>
+  <worldbody>
+    <geom name="floor" type="plane" size="4 4 1" {floor}/>
+    <body pos="0 0 0.3">
+      <joint type="slide" axis="1 0 0"/>
+      <joint type="slide" axis="0 0 1"/>
+      <geom type="box" size="0.1 0.1 0.05" contype="0" conaffinity="0"/>
+      <body>
+        <joint name="hip" axis="0.3 1 0" limited="true" range="-20 30" {joint}/>
+        <geom type="capsule" fromto="0 0 0 0.1 0 -0.2" size="0.03" contype="0" conaffinity="0"/>
+        <geom name="foot" type="sphere" pos="0.1 0 -0.2" size="0.05" {foot}/>
+      </body>
+    </body>
+  </worldbody>
+  <actuator>{actuator}</actuator>
+</mujoco>
+"""
+MOTOR = '<motor joint="hip" {}/>'
+PARAMETERS = {
+    "solref, slow": {"foot": 'solref="0.1 0.7"'},
+    "solref, faster than two timesteps": {"foot": 'solref="0.001 1" solmix="1e6"'},
+    "solref, negative": {"foot": 'solref="-300 -10"'},
+    "solref, negative on both": {"foot": 'solref="-300 -10"', "floor": 'solref="-200 -30"'},
+    "solref, no damping": {"foot": 'solref="-300 0"'},
+    "solref of a limit": {"joint": 'solreflimit="0.05 0.8"'},
+    "solref of a limit, negative": {"joint": 'solreflimit="-400 -20"'},
+    "solimp": {"foot": 'solimp="0.3 0.7 0.05"'},
+    "solimp, width": {"foot": 'solimp="0.3 0.95 0.2"'},
+    "solimp, no width": {"foot": 'solimp="0.3 0.7 0" solmix="1e12"'},
+    "solimp, constant": {"foot": 'solimp="0.6 0.6 0.02"', "floor": 'solimp="0.6 0.6 0.02"'},
+    "solimp, falling": {"foot": 'solimp="0.95 0.3 0.05"'},
+    "solimp, beyond its bounds": {"foot": 'solimp="0 1 0.05"', "floor": 'solimp="0 1 0.05"'},
+    "solimp, midpoint": {"foot": 'solimp="0.3 0.95 0.2 0.2"'},
+    "solimp, power": {
+        "foot": 'solimp="0.3 0.95 0.2 0.3 4"',
+        "floor": 'solimp="0.3 0.95 0.2 0.3 4"',
+    },
+    "solimp, power one": {
+        "foot": 'solimp="0.3 0.95 0.2 0.3 1"',
+        "floor": 'solimp="0.3 0.95 0.2 0.3 1"',
+    },
+    "solimp of a limit": {"joint": 'solimplimit="0.2 0.8 0.3 0.4 3"'},
+    "margin": {"foot": 'margin="0.05"'},
+    "margin on both": {"foot": 'margin="0.05"', "floor": 'margin="0.03"'},
+    "margin of a limit": {"joint": 'margin="0.1"'},
+    "friction": {"foot": 'friction="0.2"', "floor": 'friction="0.1"'},
+    "friction, the greater of two": {"foot": 'friction="0.2"', "floor": 'friction="3"'},
+    "priority of the foot": {"foot": 'priority="1" friction="0.3" solref="0.05 1" condim="1"'},
+    "priority of the floor": {
+        "floor": 'priority="1" friction="0.3" solref="0.05 1" solimp="0.5 0.6 0.1"'
+    },
+    "solmix": {"foot": 'solmix="3" solref="0.1 1" solimp="0.3 0.7 0.1"'},
+    "solmix, none": {"foot": 'solmix="0" solref="0.1 1"', "floor": 'solmix="0"'},
+    "impratio": {"option": 'impratio="5"'},
+    "condim 1": {"foot": 'condim="1"', "floor": 'condim="1"'},
+    "gear": {"actuator": MOTOR.format('gear="-7"')},
+    "ctrlrange": {"actuator": MOTOR.format('gear="5" ctrllimited="true" ctrlrange="-0.5 0.2"')},
+    "forcerange": {"actuator": MOTOR.format('gear="5" forcelimited="true" forcerange="-0.3 0.6"')},
+    "position servo": {"actuator": '<position joint="hip" kp="20" kv="0.5" gear="2"/>'},
+    "velocity servo": {"actuator": '<velocity joint="hip" kv="2" gear="3"/>'},
+    "general actuator": {
+        "actuator": '<general joint="hip" gainprm="3" biastype="affine" biasprm="0.5 -4 -0.2"/>'
+    },
+    "two actuators on a joint": {"actuator": MOTOR.format('gear="4"') + MOTOR.format('gear="2"')},
+    "damping": {"joint": 'damping="2"'},
+    "armature": {"joint": 'armature="0.3"'},
+    "stiffness": {"joint": 'stiffness="8"'},
+    "springref": {"joint": 'stiffness="8" springref="25"'},
+    "ref": {"joint": 'ref="15"'},
+    "gravity": {"option": 'gravity="3 2 -5"'},
+    "no gravity": {"option": 'gravity="0 0 0"'},
+    "timestep": {"option": 'timestep="0.011"'},
+    "floor that leans": {"floor": 'zaxis="0.3 -0.2 1"'},
+    "floor that is a wall": {"floor": 'zaxis="-0.2 -1 0.1"'},
+}
+
+
+def small(kit, changes):
+    parts = dict.fromkeys(("option", "floor", "joint", "foot"), "") | {"actuator": MOTOR.format("")}
+    return kit.exact(mujoco.MjModel.from_xml_string(SMALL.format(**(parts | changes))))
+
+
+@pytest.mark.parametrize("parameter", PARAMETERS)
+def test_parameter_has_the_effect_it_has_in_mujoco(kit, parameter):
+    model = small(kit, PARAMETERS[parameter])
+    states = kit.random_states(model, 100, heights=(slice(1, 2), [-0.3], [0.2]), spread=0.5)
+    reference = kit.by_mujoco(model, states)
+    assert reference.contacts.sum() > 20
+    assert reference.limits.sum() > 20
+    engine = physics.compile(model, fidelity=kit.fidelity, backend="numpy")
+    assert worst(kit.after_step(engine, states), side_by_side(reference)).max() < 1e-10
+
+    plain = small(kit, {})
+    if plain.nu == model.nu:  # the parameter matters: without it, the step is another one
+        default = kit.by_mujoco(plain, states)
+        assert np.abs(default.qvel - reference.qvel).max() > 1e-6
+
+
+# ------------------------------------------------------------------------------- special cases
+
+TOE = '<geom pos="0 0 -0.1" size="0.05" conaffinity="0"/>'
+SPECIAL = {
+    "a distance that never changes": """
+      <geom type="plane" size="4 4 1"/>
+      <body pos="0 0 0.09"><joint axis="0 0 1"/><geom type="sphere" size="0.1"/>
+        <geom type="box" size="0.1 0.2 0.1" contype="0" conaffinity="0"/></body>""",
+    "a body that slides along the floor": """
+      <geom type="plane" size="4 4 1"/>
+      <body pos="0 0 0.09"><joint type="slide" axis="1 0 0"/><geom type="sphere" size="0.1"/></body>""",
+    "no friction": """
+      <geom type="plane" size="4 4 1" friction="0"/>
+      <body pos="0 0 0.1"><freejoint/><geom type="sphere" size="0.2" friction="0"/>
+        <geom type="box" size="0.1 0.2 0.1" contype="0" conaffinity="0"/></body>""",
+    "no friction under one of two feet": """
+      <geom type="plane" size="4 4 1" friction="0"/>
+      <body pos="0 0 0.3"><freejoint/><geom size="0.1" contype="0" conaffinity="0"/>
+        <body pos="0.1 0 0"><joint axis="0 1 0"/>
+          <geom pos="0 0 -0.2" size="0.1" conaffinity="0" friction="0"/></body>
+        <body pos="-0.1 0 0"><joint axis="0 1 0"/>
+          <geom pos="0 0 -0.2" size="0.1" conaffinity="0"/></body>
+      </body>""",
+    "a damped free joint": """
+      <geom type="plane" size="4 4 1"/>
+      <body pos="0 0 0.1"><joint type="free" damping="2" armature="0.3"/><geom type="sphere" size="0.2"/>
+        <geom type="box" size="0.1 0.2 0.1" contype="0" conaffinity="0"/></body>""",
+    "copies within copies": f"""
+      <geom type="plane" size="4 4 1"/>
+      <body pos="0 0 0.2"><freejoint/><geom size="0.1" conaffinity="0"/>
+        <body pos="0.1 0 0"><joint axis="0 1 0"/><geom size="0.05" conaffinity="0"/>
+          <body pos="0 0.1 0"><joint axis="1 0 0"/>{TOE}</body>
+          <body pos="0 -0.1 0"><joint axis="1 0 0"/>{TOE}</body>
+        </body>
+        <body pos="-0.1 0 0"><joint axis="0 1 0"/><geom size="0.05" conaffinity="0"/>
+          <body pos="0 0.1 0"><joint axis="1 0 0"/>{TOE}</body>
+          <body pos="0 -0.1 0"><joint axis="1 0 0"/>{TOE}</body>
+        </body>
+      </body>""",
+}
+
+
+@pytest.mark.parametrize("case", SPECIAL)
+def test_special_case_is_mujocos(kit, case):
+    text = f"<mujoco><worldbody>{SPECIAL[case]}</worldbody></mujoco>"
+    model = kit.exact(mujoco.MjModel.from_xml_string(text))
+    states = kit.random_states(model, 100, spread=0.2)
+    reference = kit.by_mujoco(model, states)
+    assert reference.contacts.sum() > 20
+    engine = physics.compile(model, fidelity=kit.fidelity, backend="numpy")
+    state = engine.init(states.qpos, states.qvel)
+    np.testing.assert_array_equal(engine.contacts(state).any(axis=1), reference.contacts)
+    assert worst(kit.after_step(engine, states), side_by_side(reference)).max() < 1e-10

@@ -1,0 +1,170 @@
+"""Every backend runs the same trace: they agree to float32 rounding, and rows are independent."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from memes import physics
+from memes.physics.native import compiler
+
+SUBSTEPS, FAST = 5, physics.Fidelity(4, 2)
+ANTS = 256  # as many as in the rollouts, so that a step is compiled once
+SIZES = {"ant": ANTS, "hexapod": 13, "hopper": 64, "walls": 64}
+needs_compiler = pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
+native = pytest.param("native", marks=needs_compiler)
+
+
+@pytest.fixture(scope="module")
+def states(kit):
+    """The states that every backend steps from, by the name of the model; many are in contact."""
+    return {name: kit.states(name, n, seed=5, speed=0.5, spread=0.2) for name, n in SIZES.items()}
+
+
+@pytest.fixture(scope="module")
+def engines(kit, fast_ants):
+    """An engine and its compiled step, made once for each model and backend."""
+    made = {("ant", "xla"): (fast_ants.engine, fast_ants.step)}
+
+    def find(name, backend):
+        if (name, backend) not in made:
+            engine = physics.compile(kit.load(name), substeps=SUBSTEPS, fidelity=FAST, backend=backend)
+            made[name, backend] = engine, engine.step if backend == "numpy" else jax.jit(engine.step)
+        return made[name, backend]
+
+    return find
+
+
+@pytest.fixture
+def after(engines, states, interpreted_pallas):
+    """qpos and qvel after one control step of a model on a backend, [N, nq + nv]."""
+
+    def find(name, backend):
+        engine, step = engines(name, backend)
+        given = states[name]
+        state = step(engine.init(given.qpos, given.qvel), given.ctrl)
+        assert not np.asarray(state.failed).any()
+        return np.concatenate([engine.qpos(state), engine.qvel(state)], axis=1)
+
+    return find
+
+
+def assert_equal_to_rounding(a, b):
+    """In float32; a row in a hundred may differ by more, where rounding makes or breaks a contact."""
+    error = np.abs(a - b).max(axis=1) / np.maximum(1.0, np.abs(b).max(axis=1))
+    assert np.median(error) < 2e-6
+    assert np.quantile(error, 0.99, method="lower") < 1e-5
+    assert error.max() < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("name", "backend"),
+    [
+        ("ant", "xla"),
+        ("walls", "xla"),
+        ("ant", "pallas"),
+        ("hexapod", "pallas"),  # 6 copies, padded to 8; 13 robots, in blocks of 4
+        pytest.param("ant", "native", marks=needs_compiler),
+        pytest.param("hopper", "native", marks=needs_compiler),
+        pytest.param("hopper", "xla", marks=pytest.mark.slow),
+        pytest.param("hexapod", "xla", marks=pytest.mark.slow),
+        pytest.param("walls", "pallas", marks=pytest.mark.slow),
+    ],
+)
+def test_float32_is_float64_to_rounding(kit, states, after, name, backend):
+    assert kit.by_mujoco(kit.load(name), states[name]).contacts.sum() > len(states[name].qpos) // 4
+    assert_equal_to_rounding(after(name, backend), after(name, "numpy"))
+
+
+@pytest.mark.parametrize("backend", ["pallas", native])
+def test_backends_agree_on_ants(after, backend):
+    assert_equal_to_rounding(after("ant", backend), after("ant", "xla"))
+
+
+def test_auto_picks_a_backend_that_runs_here(kit):
+    engine = physics.compile(kit.load("hopper"), substeps=SUBSTEPS, fidelity=FAST)
+    assert engine.backend in ("xla", "pallas", "native")
+
+
+@pytest.mark.parametrize("backend", ["numpy", "xla", "pallas", native])
+def test_a_robot_that_fails_is_frozen_and_flagged_alone(engines, states, interpreted_pallas, backend):
+    engine, step = engines("ant", backend)
+    given = states["ant"]
+    start = engine.init(given.qpos, given.qvel)
+    clean = step(start, given.ctrl)
+    broken = given.ctrl.copy()
+    broken[3], broken[100, 2] = np.nan, np.nan
+    victims = np.zeros(ANTS, bool)
+    victims[[3, 100]] = True
+
+    hurt = step(start, broken)
+    np.testing.assert_array_equal(hurt.failed, victims)
+    np.testing.assert_array_equal(hurt.rows[:, victims], start.rows[:, victims])
+    np.testing.assert_array_equal(hurt.rows[:, ~victims], clean.rows[:, ~victims])
+
+    later = step(hurt, given.ctrl)  # sound controls do not wake it up
+    np.testing.assert_array_equal(later.failed, victims)
+    np.testing.assert_array_equal(later.rows[:, victims], start.rows[:, victims])
+    expected = step(clean, given.ctrl)
+    np.testing.assert_array_equal(later.rows[:, ~victims], expected.rows[:, ~victims])
+
+
+@pytest.mark.parametrize("backend", ["xla", "pallas", native])
+def test_a_robot_that_overflows_is_flagged(engines, states, interpreted_pallas, backend):
+    engine, step = engines("ant", backend)
+    qvel = states["ant"].qvel.copy()
+    qvel[7] = 1e30
+    state = step(engine.init(states["ant"].qpos, qvel), states["ant"].ctrl)
+    np.testing.assert_array_equal(np.flatnonzero(state.failed), [7])
+    assert np.isfinite(state.rows).all()
+
+
+@pytest.mark.parametrize("backend", ["numpy", "xla", native])
+def test_permuted_robots_give_permuted_results(engines, states, backend):
+    engine, step = engines("ant", backend)
+    order = np.random.default_rng(0).permutation(ANTS)
+    qpos, qvel, ctrl = states["ant"]
+    result = step(engine.init(qpos, qvel), ctrl)
+    permuted = step(engine.init(qpos[order], qvel[order]), ctrl[order])
+    np.testing.assert_array_equal(permuted.rows, result.rows[:, order])
+
+
+def test_the_number_of_robots_does_not_change_a_row(engines, states):
+    engine, step = engines("walls", "xla")
+    qpos, qvel, ctrl = states["walls"]
+    many = step(engine.init(qpos, qvel), ctrl)
+    few = step(engine.init(qpos[:5], qvel[:5]), ctrl[:5])
+    np.testing.assert_allclose(few.rows[:7], many.rows[:7, :5], rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(few.failed, many.failed[:5])
+
+
+def test_a_scan_is_a_loop(engines, states):
+    engine, step = engines("walls", "xla")
+    start = engine.init(states["walls"].qpos, states["walls"].qvel)
+    ctrl = jnp.asarray(states["walls"].ctrl)
+
+    @jax.jit
+    def scanned(state):
+        return jax.lax.scan(lambda s, _: (engine.step(s, ctrl), engine.qpos(s)), state, length=3)
+
+    end, visited = scanned(start)
+    looped, expected = start, []
+    for _ in range(3):
+        expected.append(engine.qpos(looped))
+        looped = step(looped, ctrl)
+    np.testing.assert_array_equal(visited[0], expected[0])
+    # Rounding grows along a trajectory, and fastest at contacts.
+    assert np.median(np.abs(visited - np.array(expected))) < 1e-6
+    assert np.median(np.abs(end.rows - looped.rows)) < 1e-5
+
+
+def test_measurements_are_those_of_the_reference(engines, states, fast_ants):
+    engine, reference = fast_ants.engine, engines("ant", "numpy")[0]
+    given = states["ant"]
+    ours, theirs = engine.init(given.qpos, given.qvel), reference.init(given.qpos, given.qvel)
+    for measure in ("qpos", "qvel", "body_positions", "geom_positions", "site_positions"):
+        a, b = getattr(engine, measure)(ours), getattr(reference, measure)(theirs)
+        assert a.shape == b.shape
+        np.testing.assert_allclose(a, b, atol=1e-5)
+    np.testing.assert_array_equal(engine.contacts(ours), reference.contacts(theirs))
+    assert engine.contact_names == reference.contact_names

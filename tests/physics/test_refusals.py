@@ -1,0 +1,239 @@
+"""Whatever the simulator cannot do is refused with a sentence that names it."""
+
+import numpy as np
+import pytest
+
+from memes import physics
+from memes.errors import UsageError
+from memes.physics.model import read
+
+MODEL = """
+<mujoco>
+  <option {option}>{flag}</option>
+  <worldbody>
+    <geom name="floor" type="plane" size="4 4 1" {floor}/>
+    <body name="arm" pos="0 0 1" {body}>
+      <joint name="elbow" axis="0 1 0" {joint}/>
+      <geom name="bone" type="capsule" fromto="0 0 0 0 0 -0.3" size="0.05" contype="0" conaffinity="0"/>
+      <geom name="tip" {tip}/>
+      <site name="end" pos="0 0 -0.3"/>
+      <site name="start"/>
+      {inside}
+    </body>
+    {world}
+  </worldbody>
+  {rest}
+</mujoco>
+"""
+DEFAULTS = dict.fromkeys(("option", "flag", "floor", "body", "joint", "inside", "world", "rest"), "")
+BALL = 'type="sphere" size="0.05" pos="0 0 -0.3" '
+DEFAULTS["tip"] = BALL
+
+TENDON = '<tendon><spatial name="t"><site site="end"/><site site="start"/></spatial></tendon>'
+
+
+def child(joint, geom=""):
+    return f"<body pos='0 0 -0.5'>{joint}<geom name='child' size='0.1' {geom}/></body>"
+
+
+SILENT = 'contype="0" conaffinity="0"'
+
+# What is changed, and words of the sentence that refuses it.
+UNSUPPORTED = {
+    "equality": (
+        {"rest": '<equality><joint joint1="elbow" polycoef="0.1 0 0 0 0"/></equality>'},
+        "<equality>",
+    ),
+    "tendon": ({"rest": TENDON}, "<tendon>"),
+    "tendon actuator": (
+        {"rest": TENDON + '<actuator><motor tendon="t"/></actuator>'},
+        "<tendon>",
+    ),
+    "pair": (
+        {"rest": '<contact><pair geom1="floor" geom2="tip"/></contact>'},
+        "<pair>",
+    ),
+    "mocap": ({"world": '<body mocap="true"><geom size="0.1"/></body>'}, "mocap"),
+    "frictionloss": ({"joint": 'frictionloss="0.1"'}, "'frictionloss'"),
+    "actuatorfrcrange": (
+        {"joint": 'actuatorfrclimited="true" actuatorfrcrange="-1 1"'},
+        "'actuatorfrcrange'",
+    ),
+    "gravcomp": ({"body": 'gravcomp="1"'}, "'gravcomp'"),
+    "density": ({"option": 'density="1.2"'}, "'density'"),
+    "viscosity": ({"option": 'viscosity="0.1"'}, "'viscosity'"),
+    "wind": ({"option": 'wind="1 0 0"'}, "'wind'"),
+    "noslip": ({"option": 'noslip_iterations="3"'}, "'noslip_iterations'"),
+    "elliptic cone": ({"option": 'cone="elliptic"'}, "elliptic"),
+    "implicit integrator": ({"option": 'integrator="implicit"'}, "integrator"),
+    "implicitfast integrator": ({"option": 'integrator="implicitfast"'}, "integrator"),
+    "disabled flag": ({"flag": '<flag gravity="disable"/>'}, "disabled features"),
+    "enabled flag": ({"flag": '<flag energy="enable"/>'}, "enabled features"),
+    "condim 4": ({"tip": BALL + 'condim="4"'}, "condim 4"),
+    "condim 6": ({"floor": 'condim="6"'}, "condim 6"),
+    "gap": ({"tip": BALL + 'gap="0.01" margin="0.02"'}, "'gap'"),
+    "solref of two formats": ({"tip": BALL + 'solref="0.02 -1" priority="1"'}, "'solref'"),
+    "power of solimp": ({"tip": BALL + 'solimp="0.9 0.95 0.01 0.5 2.5"'}, "'solimp'"),
+    "power of a limit's solimp": (
+        {"joint": 'limited="true" range="-1 1" solimplimit="0.9 0.95 0.01 0.5 1.5"'},
+        "'elbow'",
+    ),
+    "wide margin of a limit": ({"joint": 'limited="true" range="-10 10" margin="0.2"'}, "'margin'"),
+    "moving geoms that collide": (
+        {"world": '<body name="other" pos="1 0 1"><freejoint/><geom name="rock" size="0.1"/></body>'},
+        "'tip' and 'rock'",
+    ),
+    "box on plane": ({"tip": 'type="box" size="0.1 0.1 0.1"'}, "box against plane"),
+    "cylinder on plane": ({"tip": 'type="cylinder" size="0.1 0.1"'}, "cylinder against plane"),
+    "ellipsoid on plane": ({"tip": 'type="ellipsoid" size="0.1 0.1 0.2"'}, "ellipsoid against plane"),
+    "capsule on box": (
+        {
+            "tip": 'type="capsule" size="0.1 0.1"',
+            "world": '<geom name="step" type="box" size="1 1 1" pos="5 0 0"/>',
+        },
+        "capsule against box",
+    ),
+    "sphere on ellipsoid": (
+        {"world": '<geom name="egg" type="ellipsoid" size="1 1 2" pos="5 0 0"/>'},
+        "sphere against ellipsoid",
+    ),
+    "sphere on height field": (
+        {
+            "world": '<geom name="hills" type="hfield" hfield="hills"/>',
+            "rest": '<asset><hfield name="hills" nrow="3" ncol="3" size="1 1 1 1"/></asset>',
+        },
+        "sphere against hfield",
+    ),
+    "limited ball joint": (
+        {"inside": child('<joint name="neck" type="ball" limited="true" range="0 40"/>', SILENT)},
+        "'range' on the ball joint 'neck'",
+    ),
+    "sprung ball joint": (
+        {"inside": child('<joint name="neck" type="ball" stiffness="2"/>', SILENT)},
+        "'stiffness' on the ball joint 'neck'",
+    ),
+    "motor on a ball joint": (
+        {
+            "inside": child('<joint name="neck" type="ball"/>', SILENT),
+            "rest": '<actuator><motor name="nod" joint="neck" gear="1 0 0"/></actuator>',
+        },
+        "'nod'",
+    ),
+    "motor on a site": ({"rest": '<actuator><motor name="jet" site="end"/></actuator>'}, "'jet'"),
+    "motor in the parent's frame": (
+        {"rest": '<actuator><motor name="turn" jointinparent="elbow"/></actuator>'},
+        "'turn'",
+    ),
+    "muscle": ({"rest": '<actuator><muscle joint="elbow" lengthrange="0 1"/></actuator>'}, "activation"),
+    "integrated velocity": (
+        {"rest": '<actuator><intvelocity joint="elbow" actrange="-1 1"/></actuator>'},
+        "activation",
+    ),
+    "filtered motor": (
+        {"rest": '<actuator><general joint="elbow" dyntype="filter" dynprm="1"/></actuator>'},
+        "activation",
+    ),
+    "damper": (
+        {"rest": '<actuator><damper name="drag" joint="elbow" kv="1" ctrlrange="0 1"/></actuator>'},
+        "'drag'",
+    ),
+    "no joints": (
+        {"joint": "", "remove": '<joint name="elbow" axis="0 1 0" />'},
+        "no joints",
+    ),
+}
+
+
+def written(changes):
+    text = MODEL.format(**(DEFAULTS | {k: v for k, v in changes.items() if k != "remove"}))
+    return text.replace(changes.get("remove", "<none/>"), "")
+
+
+def test_the_model_without_changes_is_accepted():
+    engine = physics.compile(written({}), backend="numpy")
+    assert engine.contact_names == ("tip on floor",)
+
+
+@pytest.mark.parametrize("element", UNSUPPORTED)
+def test_what_is_not_supported_is_named(element):
+    changes, words = UNSUPPORTED[element]
+    with pytest.raises(UsageError, match=r"^model") as refused:
+        physics.compile(written(changes), backend="numpy")
+    assert words in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"tip": 'type="cylinder" size="0.1 0.1" contype="0" conaffinity="0"'},
+        {"inside": child('<joint axis="1 0 0"/>')},  # a child does not collide with its parent
+        {"inside": child("")},  # welded
+        {
+            "world": '<body name="other" pos="1 0 1"><freejoint/><geom name="rock" size="0.1"/></body>',
+            "rest": '<contact><exclude body1="arm" body2="other"/></contact>',
+        },
+        {"rest": '<actuator><motor joint="elbow" ctrllimited="false"/></actuator>'},
+        {"rest": "<sensor><jointpos joint='elbow'/></sensor>"},
+    ],
+)
+def test_what_has_no_effect_on_the_unsupported_is_accepted(changes):
+    read(physics.compile(written(changes), backend="numpy").model)
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("<mujoco><worldbody></mujoco>", "cannot compile"),
+        ("<mujoco><worldbody><body/></worldbody></mujoco>", "no joints"),
+        ("<nonsense/>", "cannot compile"),
+        ("there/is/no/such/robot.xml", "cannot compile"),
+    ],
+)
+def test_a_model_that_mujoco_cannot_read_is_refused(source, words):
+    with pytest.raises(UsageError, match=words):
+        physics.compile(source, backend="numpy")
+
+
+def test_a_path_and_its_text_are_the_same_model(tmp_path):
+    path = tmp_path / "arm.xml"
+    path.write_text(written({}))
+    for source in (path, str(path), path.read_text()):
+        assert physics.compile(source, backend="numpy").model.nv == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"backend": "cuda"}, "backend must be .* got 'cuda'"),
+        ({"fidelity": "high"}, "fidelity must be .* got 'high'"),
+        ({"fidelity": physics.Fidelity(3, 2)}, "at least 4 iterations.* got 3"),
+        ({"substeps": 0}, "substeps must be at least 1, got 0"),
+    ],
+)
+def test_a_wrong_option_is_refused(options, words):
+    with pytest.raises(UsageError, match=words):
+        physics.compile(written({}), **({"backend": "numpy"} | options))
+
+
+@pytest.fixture(scope="module")
+def engine(kit):
+    return physics.compile(kit.load("hopper"), backend="numpy")
+
+
+@pytest.mark.parametrize("shape", [(5,), (5, 7), (6,), (1, 5, 6), (0,)])
+def test_qpos_of_a_wrong_shape_is_refused(engine, shape):
+    with pytest.raises(UsageError, match=r"qpos must have shape \(N, 6\), got"):
+        engine.init(np.zeros(shape))
+
+
+@pytest.mark.parametrize("shape", [(6,), (5, 7), (4, 6), (1, 5, 6)])
+def test_qvel_of_a_wrong_shape_is_refused(engine, shape):
+    with pytest.raises(UsageError, match=r"qvel must have shape \(5, 6\), got"):
+        engine.init(np.zeros((5, 6)), np.zeros(shape))
+
+
+@pytest.mark.parametrize("shape", [(3,), (5, 2), (4, 3), (1, 5, 3)])
+def test_ctrl_of_a_wrong_shape_is_refused(engine, shape):
+    with pytest.raises(UsageError, match=r"ctrl must have shape \(5, 3\), got"):
+        engine.step(engine.init(np.zeros((5, 6))), np.zeros(shape))
