@@ -5,6 +5,7 @@ line-search steps, `fast`). "With policy" adds a network 27-64-64-8 of its own f
 
     python benchmarks/physics.py                                 everything that this machine can run
     python benchmarks/physics.py --sizes 256 2048 --json out.json
+    python benchmarks/physics.py --draw out.json other.json --figure physics.png  only a figure
 """
 
 import dataclasses
@@ -38,6 +39,9 @@ class Settings:
     fidelity: str = "fast"
     model: str = "ant"
     json: Path | None = None
+    draw: tuple[Path, ...] = ()
+    """Files written by --json, to draw instead of measuring."""
+    figure: Path = Path("physics.png")
 
 
 def timed(function: Callable[[], object]) -> tuple[float, float]:
@@ -114,7 +118,30 @@ def mjx(model: mujoco.MjModel, n: int, s: Settings) -> tuple[float, float]:
     return timed(lambda: rollout(batch))
 
 
+def draw(files: tuple[Path, ...], figure: Path) -> None:
+    """The best figure of each backend on each device, on a logarithmic axis."""
+    from matplotlib.figure import Figure
+
+    best: dict[str, float] = {}
+    for file in files:
+        measured = json.loads(file.read_text())
+        for row in measured["rows"]:
+            name = f"{row['backend']}, {measured['device']}"
+            best[name] = max(best.get(name, 0), row["steps_per_second"])
+    names = sorted(best, key=best.__getitem__)
+    picture = Figure(figsize=(7, 0.45 * len(names) + 1), layout="constrained")
+    axes = picture.subplots()
+    bars = axes.barh(names, [best[name] for name in names], color="#0072B2", log=True)
+    axes.bar_label(bars, [f"{best[name]:,.0f}" for name in names], padding=3)
+    axes.set_xlabel("control steps of the ant per second (physics alone)")
+    axes.margins(x=0.4)
+    picture.savefig(figure, dpi=150)
+
+
 def main(s: Settings) -> None:
+    if s.draw:
+        draw(s.draw, s.figure)
+        return
     gpu = jax.default_backend() == "gpu"
     path = resources.files("memes.tasks") / "models" / f"{s.model}.xml"
     cases = s.backends or (*(("pallas",) if gpu else ("native",)), "xla", "mujoco-c", "mjx")
