@@ -14,9 +14,10 @@ from memes import physics
 from memes.physics import algebra as la
 from memes.physics import step as stepping
 from memes.physics.algebra import Value
-from memes.physics.backends import array_operations, pallas_backend
+from memes.physics.backends import array_operations
 from memes.physics.engine import BACKENDS
-from memes.physics.model import read
+from memes.physics.pallas import pallas_backend
+from memes.physics.reading import read
 from memes.physics.stacking import unstacked
 from memes.physics.step import Phase
 

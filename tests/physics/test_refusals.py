@@ -5,7 +5,7 @@ import pytest
 
 from memes import physics
 from memes.errors import UsageError
-from memes.physics.model import read
+from memes.physics.reading import read
 
 MODEL = """
 <mujoco>

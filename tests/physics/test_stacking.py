@@ -6,7 +6,7 @@ import pytest
 
 from memes import physics
 from memes.physics.backends import numpy_backend
-from memes.physics.model import read
+from memes.physics.reading import read
 from memes.physics.stacking import stacked, unstacked
 
 # Two or more legs below a free body; a leg is a hinge with a foot.

@@ -16,17 +16,12 @@ from memes.errors import require
 from memes.physics import algebra as la
 from memes.physics import dynamics
 from memes.physics.algebra import Scalar, Value
-from memes.physics.backends import (
-    Advance,
-    array_operations,
-    numpy_backend,
-    padded,
-    pallas_backend,
-    xla_backend,
-)
+from memes.physics.backends import Advance, array_operations, numpy_backend, xla_backend
 from memes.physics.constraints import touch
-from memes.physics.model import Model, Point, load, read
+from memes.physics.model import Model, Point
 from memes.physics.native import compiler, native_backend
+from memes.physics.pallas import padded, pallas_backend
+from memes.physics.reading import load, read
 from memes.physics.solver import Fidelity
 from memes.physics.stacking import StackedModel, stacked, unstacked
 from memes.physics.tree import Tree

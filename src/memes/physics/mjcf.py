@@ -1,0 +1,55 @@
+"""Small things that reading a compiled MuJoCo model takes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import mujoco
+import numpy as np
+
+EULER, RK4 = int(mujoco.mjtIntegrator.mjINT_EULER), int(mujoco.mjtIntegrator.mjINT_RK4)
+MIN_WEIGHT = 1e-15  # MuJoCo's mjMINVAL
+ON_JOINT = int(mujoco.mjtTrn.mjTRN_JOINT)
+FIXED_GAIN, NO_DYNAMICS = int(mujoco.mjtGain.mjGAIN_FIXED), int(mujoco.mjtDyn.mjDYN_NONE)
+NO_BIAS, AFFINE_BIAS = int(mujoco.mjtBias.mjBIAS_NONE), int(mujoco.mjtBias.mjBIAS_AFFINE)
+
+
+class Placed(NamedTuple):
+    """Where a body sits in the frame of the link (or the world) that carries it."""
+
+    rotation: np.ndarray
+    translation: np.ndarray
+
+
+def rotation_of(quaternion: np.ndarray) -> np.ndarray:
+    """Rotation matrix [3, 3] of a quaternion."""
+    matrix = np.zeros(9)
+    mujoco.mju_quat2Mat(matrix, np.asarray(quaternion, float))
+    return matrix.reshape(3, 3)
+
+
+def floats(values: np.ndarray) -> tuple[float, ...]:
+    """Python floats, with rounding dust as exact zeros."""
+    return tuple(0.0 if abs(x) < 1e-12 else float(x) for x in values)
+
+
+def matrix(values: np.ndarray) -> tuple[tuple[float, ...], ...]:
+    """Rows of Python floats."""
+    return tuple(floats(row) for row in values)
+
+
+def shape_name(kind: int) -> str:
+    """What MuJoCo calls a type of geom."""
+    return str(mujoco.mjtGeom(kind).name).removeprefix("mjGEOM_").lower()
+
+
+def name_of(m: mujoco.MjModel, kind: str, i: int) -> str:
+    """The name of an element, or its number."""
+    objects = {
+        "body": mujoco.mjtObj.mjOBJ_BODY,
+        "site": mujoco.mjtObj.mjOBJ_SITE,
+        "joint": mujoco.mjtObj.mjOBJ_JOINT,
+        "geom": mujoco.mjtObj.mjOBJ_GEOM,
+        "actuator": mujoco.mjtObj.mjOBJ_ACTUATOR,
+    }
+    return mujoco.mj_id2name(m, objects[kind], i) or f"#{i}"

@@ -1,0 +1,172 @@
+"""Reading a compiled MuJoCo model into what the simulator unrolls."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import mujoco
+import numpy as np
+
+from memes.errors import UsageError
+from memes.physics.mjcf import AFFINE_BIAS, MIN_WEIGHT, RK4, Placed, floats, matrix, name_of, rotation_of
+from memes.physics.model import KINDS, Actuator, Joint, Limit, Link, Model, Point
+from memes.physics.pairs import contacts_of, impedance_of
+from memes.physics.refusals import refuse_unsupported
+
+
+def load(source: mujoco.MjModel | str | Path) -> mujoco.MjModel:
+    """A compiled model from a model, a path or an XML string."""
+    if isinstance(source, mujoco.MjModel):
+        return source
+    text = str(source)
+    try:
+        if text.lstrip().startswith("<"):
+            return mujoco.MjModel.from_xml_string(text)
+        return mujoco.MjModel.from_xml_path(text)
+    except ValueError as error:
+        raise UsageError(f"model: MuJoCo cannot compile it: {error}") from None
+
+
+def read(m: mujoco.MjModel) -> Model:
+    """Translate a compiled model; whatever it uses that is not supported is named and refused."""
+    refuse_unsupported(m)
+    links, link_of, placed = _links(m)
+    return Model(
+        nq=m.nq,
+        nv=m.nv,
+        nu=m.nu,
+        timestep=float(m.opt.timestep),
+        gravity=floats(m.opt.gravity),
+        integrator="rk4" if m.opt.integrator == RK4 else "euler",
+        links=links,
+        contacts=contacts_of(m, link_of, placed),
+        actuators=tuple(_actuator(m, i) for i in range(m.nu)),
+        bodies=tuple(
+            Point(name_of(m, "body", b), link_of[b], floats(placed[b].translation))
+            for b in range(m.nbody)
+        ),
+        geoms=_points(m, "geom", m.geom_bodyid, m.geom_pos, link_of, placed),
+        sites=_points(m, "site", m.site_bodyid, m.site_pos, link_of, placed),
+    )
+
+
+def _points(
+    m: mujoco.MjModel,
+    kind: str,
+    body: np.ndarray,
+    position: np.ndarray,
+    link_of: list[int],
+    placed: list[Placed],
+) -> tuple[Point, ...]:
+    return tuple(
+        Point(
+            name_of(m, kind, i),
+            link_of[b],
+            floats(placed[b].translation + placed[b].rotation @ position[i]),
+        )
+        for i, b in enumerate(body)
+    )
+
+
+def _links(m: mujoco.MjModel) -> tuple[tuple[Link, ...], list[int], list[Placed]]:
+    """The links; which one carries each body (-1: the world); and where the body sits in it."""
+    links: list[dict[str, Any]] = []
+    link_of = [-1] * m.nbody
+    placed = [Placed(np.eye(3), np.zeros(3))] * m.nbody
+    for body in range(1, m.nbody):
+        carrier = placed[m.body_parentid[body]]
+        rotation = carrier.rotation @ rotation_of(m.body_quat[body])
+        translation = carrier.translation + carrier.rotation @ m.body_pos[body]
+        if m.body_jntnum[body] == 0:
+            link_of[body] = link_of[m.body_parentid[body]]
+            placed[body] = Placed(rotation, translation)
+        else:
+            first = m.body_jntadr[body]
+            joints = tuple(_joint(m, j) for j in range(first, first + m.body_jntnum[body]))
+            links.append(
+                {
+                    "parent": link_of[m.body_parentid[body]],
+                    "rotation": matrix(rotation),
+                    "translation": floats(translation),
+                    "joints": joints,
+                }
+            )
+            link_of[body] = len(links) - 1
+    bodies = [[b for b in range(m.nbody) if link_of[b] == i] for i in range(len(links))]
+    with_inertia = (
+        Link(**link, **_inertia(m, own, placed)) for link, own in zip(links, bodies, strict=True)
+    )
+    return tuple(with_inertia), link_of, placed
+
+
+def _joint(m: mujoco.MjModel, j: int) -> Joint:
+    dof, qpos = int(m.jnt_dofadr[j]), int(m.jnt_qposadr[j])
+    limit = None
+    if m.jnt_limited[j]:
+        low, high = map(float, m.jnt_range[j])
+        impedance = impedance_of(
+            m, m.jnt_solref[j], m.jnt_solimp[j], f"joint '{name_of(m, 'joint', j)}'"
+        )
+        limit = Limit(low, high, float(m.jnt_margin[j]), impedance)
+    return Joint(
+        kind=KINDS[m.jnt_type[j]],
+        qpos=qpos,
+        dof=dof,
+        position=floats(m.jnt_pos[j]),
+        axis=floats(m.jnt_axis[j]),
+        reference=float(m.qpos0[qpos]),
+        stiffness=float(m.jnt_stiffness[j]),
+        spring=float(m.qpos_spring[qpos]),
+        damping=float(m.dof_damping[dof]),
+        armature=float(m.dof_armature[dof]),
+        inverse_weight=max(float(m.dof_invweight0[dof]), MIN_WEIGHT),
+        limit=limit,
+    )
+
+
+def _inertia(m: mujoco.MjModel, bodies: list[int], placed: list[Placed]) -> dict[str, Any]:
+    """Mass, centre and principal inertia of bodies that move as one."""
+    mass = m.body_mass[bodies]
+    rotations = [placed[b].rotation for b in bodies]
+    centres = np.array(
+        [p.translation + p.rotation @ m.body_ipos[b] for b, p in ((b, placed[b]) for b in bodies)]
+    )
+    total = float(mass.sum())
+    centre = mass @ centres / total if total > 0 else centres[0]
+    inertia = np.zeros((3, 3))
+    for b, rotation, own_mass, own_centre in zip(bodies, rotations, mass, centres, strict=True):
+        axes = rotation @ rotation_of(m.body_iquat[b])
+        r = own_centre - centre
+        inertia += axes @ np.diag(m.body_inertia[b]) @ axes.T
+        inertia += own_mass * (r @ r * np.eye(3) - np.outer(r, r))
+    inertia[np.abs(inertia) < 1e-9 * np.abs(inertia).max()] = 0.0
+    if np.count_nonzero(inertia - np.diag(np.diag(inertia))) == 0:
+        principal, axes = np.diag(inertia), np.eye(3)
+    else:
+        principal, axes = np.linalg.eigh(inertia)
+    return {
+        "mass": total,
+        "centre": floats(centre),
+        "principal": floats(principal),
+        "axes": matrix(axes),
+    }
+
+
+def _actuator(m: mujoco.MjModel, i: int) -> Actuator:
+    joint = m.actuator_trnid[i, 0]
+    affine = m.actuator_biastype[i] == AFFINE_BIAS
+
+    def interval(limited: Any, bounds: np.ndarray) -> tuple[float, float] | None:
+        return (float(bounds[0]), float(bounds[1])) if limited else None
+
+    return Actuator(
+        control=i,
+        qpos=int(m.jnt_qposadr[joint]),
+        dof=int(m.jnt_dofadr[joint]),
+        gear=float(m.actuator_gear[i, 0]),
+        gain=float(m.actuator_gainprm[i, 0]),
+        bias=floats(m.actuator_biasprm[i, :3] if affine else np.zeros(3)),
+        control_range=interval(m.actuator_ctrllimited[i], m.actuator_ctrlrange[i]),
+        force_range=interval(m.actuator_forcelimited[i], m.actuator_forcerange[i]),
+    )
