@@ -72,6 +72,7 @@ def curves_figure(run: SavedRun) -> Figure:
     axes[0, 1].yaxis.set_major_formatter("{x:.0%}")
     _by_kind(axes[1, 0], metrics, "share", "share of additions")
     axes[1, 0].set_ylim(0, 1)
+    axes[1, 0].legend(frameon=False, loc="lower right")  # the colours are the same in all three
     _by_kind(axes[1, 1], metrics, "lifespan", "mean lifespan of reset lanes")
     _by_kind(axes[1, 2], metrics, "parent_distance", "parent-offspring distance")
     for ax in axes[1]:
@@ -85,9 +86,7 @@ def _by_kind(ax: Axes, metrics: dict[str, np.ndarray], prefix: str, label: str) 
         if values is not None and np.nan_to_num(values).any():
             ax.plot(metrics["evaluations"], values, color=colour, label=kind, linewidth=1)
     ax.set_ylabel(label)
-    if ax.lines:
-        ax.legend(frameon=False, loc="lower right")
-    else:
+    if not ax.lines:
         ax.text(0.5, 0.5, "none yet", transform=ax.transAxes, ha="center", va="center", color="grey")
 
 
