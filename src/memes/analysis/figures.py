@@ -72,7 +72,8 @@ def curves_figure(run: SavedRun) -> Figure:
     axes[0, 1].yaxis.set_major_formatter("{x:.0%}")
     _by_kind(axes[1, 0], metrics, "share", "share of additions")
     axes[1, 0].set_ylim(0, 1)
-    axes[1, 0].legend(frameon=False, loc="lower right")  # the colours are the same in all three
+    if axes[1, 0].lines:
+        axes[1, 0].legend(frameon=False, loc="lower right")  # the colours are the same in all three
     _by_kind(axes[1, 1], metrics, "lifespan", "mean lifespan of reset lanes")
     _by_kind(axes[1, 2], metrics, "parent_distance", "parent-offspring distance")
     for ax in axes[1]:
