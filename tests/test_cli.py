@@ -100,6 +100,7 @@ def test_every_setting_is_written_down(capsys):
     config = json.loads(Path("run/config.json").read_text())
     assert config["resolution"] == config["cells"] == [7, 8]
     assert config["options"]["stale_budget"] == 32
+    assert config["generations_per_call"] == 1  # as it was worked out, not as it was left open
     assert config["generations_done"] == config["generations"] == 3
 
 

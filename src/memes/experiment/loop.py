@@ -95,11 +95,11 @@ def run(
 
         config = {
             **describe(algorithm),
+            **(settings or {}),
             "seed": seed,
             "generations": generations,
             "generations_per_call": lengths[0],
             "compile_seconds": compile_seconds,
-            **(settings or {}),
         }
         log = Log(path, report, config)
         report.begin()

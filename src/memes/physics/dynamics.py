@@ -128,7 +128,7 @@ def _base_moment(principal: Vector) -> tuple[Scalar, list[int]]:
 
     def equal(a: Scalar, b: Scalar) -> bool:
         difference = a - b
-        largest = max(abs(x) for x in principal if isinstance(x, float)) if _plain(principal) else 0.0
+        largest = max((abs(x) for x in principal if isinstance(x, float)), default=0.0)
         return isinstance(difference, float) and abs(difference) <= 1e-7 * largest
 
     twins = [sum(equal(a, b) for b in principal) for a in principal]
@@ -136,10 +136,6 @@ def _base_moment(principal: Vector) -> tuple[Scalar, list[int]]:
     return principal[base], [
         k for k in range(3) if k != base and not equal(principal[k], principal[base])
     ]
-
-
-def _plain(vector: Vector) -> bool:
-    return all(isinstance(x, float) for x in vector)
 
 
 def _times(inertia: Inertia, motion: Spatial) -> Spatial:
