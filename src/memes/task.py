@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,9 @@ import numpy as np
 from jax import Array
 
 from memes.errors import UsageError, require
+
+if TYPE_CHECKING:
+    from memes.tasks.control import Control
 
 # Matrix products of tasks run in full float32: no TF32, no bfloat16 passes.
 PRECISION = "highest"
@@ -47,6 +50,7 @@ class Task:
             NumPy `x`, and may return NumPy arrays.
         resolution: Grid cells for each feature; None chooses about 2 500 cells in all.
         cost: Evaluations of the underlying problem behind one row, for the ledger.
+        control: Environment and controller of a control task, from which transitions and replays come.
     """
 
     name: str
@@ -60,6 +64,7 @@ class Task:
     jit: bool = True
     resolution: tuple[int, ...] | None = None
     cost: int = 1
+    control: Control | None = None
 
     def __post_init__(self) -> None:
         require(self.dim >= 1, f"dim of task '{self.name}' must be at least 1, got {self.dim}")

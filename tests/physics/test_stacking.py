@@ -55,8 +55,8 @@ def advanced(folded, states, fidelity, substeps=2):
     )
     controls = rows(layout.controls, states.ctrl)
     advance = numpy_backend(folded, fidelity, substeps)
-    after, failed = advance(before, np.zeros(n, bool), controls)
-    assert not failed.any()
+    after, flags = advance(before, np.zeros(n), controls)
+    assert not flags.any()
     found = np.empty((n, states.qpos.shape[1] + states.qvel.shape[1]))
     nq = states.qpos.shape[1]
     order = [i for slot in layout.qpos for i in slot] + [nq + i for slot in layout.dofs for i in slot]

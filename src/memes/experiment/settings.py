@@ -44,6 +44,15 @@ SCALES: dict[str, dict[str, Any]] = {
         "batch": 2048,
     },
 }
+# What it changes further on a task.
+TASK_SCALES: dict[str, dict[str, dict[str, Any]]] = {
+    "paper": {"ant-trap": {"generations": 10_000}},
+    "laptop": {
+        "hexapod": {"generations": 400, "samples": 32, "batch": 512},
+        "ant": {"generations": 200, "samples": 64, "batch": 1024},
+        "ant-trap": {"generations": 150, "samples": 64, "batch": 1024},
+    },
+}
 
 
 DESCRIPTION = """Run an algorithm on a task and save what it finds.
@@ -126,7 +135,8 @@ def parse(arguments: list[str], program: str) -> Parsed:
         )
     # What a preset is named for is not changed by a scale.
     bound = preset.keywords if isinstance(preset, partial) else {}
-    at_scale = {k: v for k, v in SCALES[_known("scale", scale, SCALES)].items() if k not in bound}
+    changes = SCALES[_known("scale", scale, SCALES)] | TASK_SCALES[scale].get(task, {})
+    at_scale = {k: v for k, v in changes.items() if k not in bound}
     command = dataclasses.make_dataclass("Command", list(groups.items()))
     parsed = tyro.cli(
         command,

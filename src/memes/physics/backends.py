@@ -27,7 +27,7 @@ from memes.physics.solver import Fidelity, Iterate, flatten, restore
 from memes.physics.stacking import Layout, Slots, StackedModel
 from memes.physics.step import Phase
 
-# (rows[R, N], failed[N], controls[C, N]) -> (rows, failed). Robots that fail keep their last rows.
+# (rows[R, N], flags[N], controls[C, N]) -> (rows, flags). Robots that fail keep their last rows.
 Advance = Callable[[Any, Any, Any], tuple[Any, Any]]
 
 
@@ -152,7 +152,7 @@ def numpy_backend(stacked: StackedModel, fidelity: Fidelity, substeps: int) -> A
     """The reference: float64, one array operation after the other."""
     layout = packing(stacked.layout)
 
-    def advance(before: np.ndarray, failed: np.ndarray, controls: np.ndarray) -> Any:
+    def advance(before: np.ndarray, flags: np.ndarray, controls: np.ndarray) -> Any:
         rows = before
         of = array_operations(np, stacked.tree.copies, rows.shape[1])
         ctrl = _read(controls, layout.controls)
@@ -160,7 +160,7 @@ def numpy_backend(stacked: StackedModel, fidelity: Fidelity, substeps: int) -> A
             state = _read(rows, layout.qpos + layout.qvel + layout.warm)
             after = one_step(stacked, fidelity, of, unrolled, state, ctrl)
             rows = np.concatenate([np.atleast_2d(x) for x in after])
-        return _freeze(np, before, rows, failed)
+        return _freeze(np, before, rows, flags)
 
     return advance
 
@@ -169,7 +169,7 @@ def xla_backend(stacked: StackedModel, fidelity: Fidelity, substeps: int) -> Adv
     """Plain JAX."""
     layout = packing(stacked.layout)
 
-    def advance(rows: Array, failed: Array, controls: Array) -> Any:
+    def advance(rows: Array, flags: Array, controls: Array) -> Any:
         of = array_operations(jnp, stacked.tree.copies, rows.shape[1])
         ctrl = _read(controls, layout.controls)
 
@@ -178,15 +178,15 @@ def xla_backend(stacked: StackedModel, fidelity: Fidelity, substeps: int) -> Adv
             after = one_step(stacked, fidelity, of, rolled, state, ctrl)
             return jnp.concatenate([x if x.ndim == 2 else x[None] for x in after])
 
-        return _freeze(jnp, rows, jax.lax.fori_loop(0, substeps, once, rows), failed)
+        return _freeze(jnp, rows, jax.lax.fori_loop(0, substeps, once, rows), flags)
 
     return advance
 
 
-def _freeze(xp: Any, before: Any, after: Any, failed: Any) -> tuple[Any, Any]:
+def _freeze(xp: Any, before: Any, after: Any, flags: Any) -> tuple[Any, Any]:
     """Keep the rows of robots that have failed, now or earlier."""
-    failed = failed | ~xp.all(xp.isfinite(after), axis=0)
-    return xp.where(failed, before, after), failed
+    failed = (flags > 0) | ~xp.all(xp.isfinite(after), axis=0)
+    return xp.where(failed, before, after), failed.astype(flags.dtype)
 
 
 def _read(rows: Any, spans: Sequence[tuple[int, int]]) -> list[Any]:

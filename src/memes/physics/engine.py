@@ -37,14 +37,19 @@ BACKENDS = {
 
 
 class State(NamedTuple):
-    """N robots: `rows[R, N]`, in the engine's own order, and `failed[N]`.
+    """N robots: `rows[R, N]`, in the engine's own order, and `flags[N]`, 1 for those that failed, else 0.
 
     Read it with the engine's `qpos`, `qvel`, ... A robot whose state became non-finite is frozen as it
     was before that step, and flagged.
     """
 
     rows: Array
-    failed: Array
+    flags: Array
+
+    @property
+    def failed(self) -> Array:
+        """Which robots became non-finite, bool[N]."""
+        return self.flags > 0
 
 
 @dataclass(frozen=True)
@@ -98,7 +103,7 @@ class Engine:
         order_q, order_v, _ = self._order
         rows = [position.T[order_q], velocity.astype(self._dtype).T[order_v]]
         rows.append(xp.zeros((len(order_v), n), self._dtype))
-        return State(xp.concatenate(rows), xp.zeros(n, bool))
+        return State(xp.concatenate(rows), xp.zeros(n, self._dtype))
 
     def step(self, state: State, ctrl: Array) -> State:
         """Hold `ctrl[N, nu]` for `substeps` timesteps."""
@@ -108,7 +113,7 @@ class Engine:
             f"ctrl must have shape ({state.rows.shape[1]}, {self.model.nu}), got {tuple(ctrl.shape)}",
         )
         controls = xp.asarray(ctrl, self._dtype).T[self._order[2]]
-        return State(*self._advance(state.rows, state.failed, controls))
+        return State(*self._advance(state.rows, state.flags, controls))
 
     def qpos(self, state: State) -> Array:
         """Positions in MuJoCo's order, [N, nq]."""

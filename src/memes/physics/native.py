@@ -45,7 +45,7 @@ def native_backend(folded: StackedModel, fidelity: Fidelity, substeps: int) -> A
     name = _register(source)
     layout = packing(folded.layout)
 
-    def advance(rows: Any, failed: Any, controls: Any) -> Any:
+    def advance(rows: Any, flags: Any, controls: Any) -> Any:
         n = rows.shape[1]
         if not layout.controls:
             controls = jnp.zeros((1, n))
@@ -54,8 +54,7 @@ def native_backend(folded: StackedModel, fidelity: Fidelity, substeps: int) -> A
             jax.ShapeDtypeStruct((n,), jnp.float32),  # type: ignore[no-untyped-call]
         ]
         call = jax.ffi.ffi_call(name, result, vmap_method="sequential")
-        after, flags = call(rows, failed.astype(jnp.float32), controls)
-        return after, flags > 0
+        return tuple(call(rows, flags, controls))
 
     return advance
 

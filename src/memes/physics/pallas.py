@@ -86,11 +86,10 @@ def pallas_backend(
             else:
                 out_ref[first : first + size, :] = kept
 
-    def advance(rows: Array, failed: Array, controls: Array) -> Any:
+    def advance(rows: Array, flags: Array, controls: Array) -> Any:
         n = rows.shape[1]
         if not layout.controls:  # a block cannot be empty
             controls = jnp.zeros((1, n))
-        flags = failed.astype(jnp.float32)
         extra = -n % block
         if extra:  # the last block is filled up with copies of the first robot
             rows, controls, flags = (
@@ -115,7 +114,7 @@ def pallas_backend(
             compiler_params=triton.CompilerParams(num_warps=1, num_stages=1),
             interpret=interpret,
         )(rows, flags, controls)
-        return rows[:, :n], flags[:n] > 0
+        return rows[:, :n], flags[:n]
 
     return advance
 

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from memes.task import Task
+from memes.tasks.ant import ant as ant
+from memes.tasks.ant import ant_trap as ant_trap
 from memes.tasks.arm import arm as arm
 from memes.tasks.arm import noisy_arm as noisy_arm
+from memes.tasks.hexapod import hexapod as hexapod
 
-TASKS: dict[str, Callable[..., Task]] = {"arm": arm, "noisy-arm": noisy_arm}
+TASKS: dict[str, Callable[..., Task]] = {
+    "arm": arm,
+    "noisy-arm": noisy_arm,
+    "hexapod": hexapod,
+    "ant": ant,
+    "ant-trap": ant_trap,
+}

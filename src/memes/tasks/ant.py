@@ -1,0 +1,139 @@
+"""The ant: gaits that run forward, told apart by how long each foot touches the ground."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import jax.numpy as jnp
+from jax import Array
+
+from memes.errors import require
+from memes.task import Task
+from memes.tasks.control import control_task, mlp
+from memes.tasks.robot import Backend, Fidelity, engine_of, robot
+
+if TYPE_CHECKING:
+    from memes.physics import Engine, State
+
+SUBSTEPS = 5  # of 0.01 s
+HEIGHT = (0.2, 1.0)  # of the torso; outside of it an episode ends
+NOISE = 0.1
+
+
+def ant(
+    *,
+    uncertain: bool = True,
+    steps: int = 250,
+    hidden: tuple[int, ...] = (64, 64),
+    weights: Literal["float32", "bfloat16"] = "float32",
+    fidelity: Fidelity = "fast",
+    backend: Backend = "auto",
+) -> Task:
+    """Four-legged robot that runs forward in many gaits.
+
+    Args:
+        uncertain: Whether the joints start from random positions and velocities.
+        steps: Control steps of 0.05 s in an episode.
+        hidden: Sizes of the policy's hidden layers.
+        weights: How policy weights are kept during a rollout.
+        fidelity: How exactly contacts are solved.
+        backend: What runs the simulator; auto is the fastest here.
+    """
+    require(steps >= 1, f"steps must be at least 1, got {steps}")
+    engine = engine_of("ant", substeps=SUBSTEPS, fidelity=fidelity, backend=backend)
+    feet = [engine.contact_names.index(f"{foot} on floor") for foot in FEET]
+    environment = robot(
+        engine,
+        steps=steps,
+        reward=forward_reward(engine),
+        ended=fallen(engine),
+        measure=lambda state: engine.contacts(state)[:, feet].astype(jnp.float32),
+        joint_noise=NOISE * uncertain,
+    )
+    return control_task(
+        "ant",
+        environment,
+        mlp([environment.observation_size, *hidden, environment.action_size], weights=weights),
+        fitness=lambda outcome: outcome.total,
+        feature=lambda outcome: outcome.mean,
+        feature_low=(0.0,) * 4,
+        feature_high=(1.0,) * 4,
+        min_fitness=-3.24 * steps,
+        uncertain=uncertain,
+        resolution=(6,) * 4,
+    )
+
+
+FEET = ("front_left_foot", "front_right_foot", "back_left_foot", "back_right_foot")
+
+
+def ant_trap(
+    *,
+    uncertain: bool = True,
+    steps: int = 250,
+    hidden: tuple[int, ...] = (64, 64),
+    weights: Literal["float32", "bfloat16"] = "float32",
+    fidelity: Fidelity = "fast",
+    backend: Backend = "auto",
+) -> Task:
+    """Four-legged robot with a trap in its way forward.
+
+    Args:
+        uncertain: Whether the joints start from random positions and velocities.
+        steps: Control steps of 0.05 s in an episode.
+        hidden: Sizes of the policy's hidden layers.
+        weights: How policy weights are kept during a rollout.
+        fidelity: How exactly contacts are solved.
+        backend: What runs the simulator; auto is the fastest here.
+    """
+    require(steps >= 1, f"steps must be at least 1, got {steps}")
+    engine = engine_of("ant_trap", substeps=SUBSTEPS, fidelity=fidelity, backend=backend)
+
+    def observe(state: State) -> Array:
+        qpos = engine.qpos(state)
+        place = (qpos[:, :2] - jnp.array([15.0, 0.0])) / jnp.array([15.0, 8.0])
+        return jnp.concatenate([qpos[:, 2:], engine.qvel(state), place], axis=1)
+
+    environment = robot(
+        engine,
+        steps=steps,
+        observe=observe,
+        reward=forward_reward(engine),
+        ended=fallen(engine),
+        measure=lambda state: engine.qpos(state)[:, :2],
+        joint_noise=NOISE * uncertain,
+    )
+    return control_task(
+        "ant-trap",
+        environment,
+        mlp([environment.observation_size, *hidden, environment.action_size], weights=weights),
+        fitness=lambda outcome: outcome.total,
+        feature=lambda outcome: outcome.last,
+        feature_low=(0.0, -8.0),
+        feature_high=(30.0, 8.0),
+        min_fitness=-3.38 * steps,
+        uncertain=uncertain,
+    )
+
+
+def forward_reward(engine: Engine):  # type: ignore[no-untyped-def]
+    """Velocity along x, 1 for every step survived, and half of the squared action as a cost."""
+    seconds = float(engine.substeps * engine.model.opt.timestep)
+
+    def reward(before: State, action: Array, after: State) -> Array:
+        velocity = (engine.qpos(after)[:, 0] - engine.qpos(before)[:, 0]) / seconds
+        # Column by column: the order of a reduction may depend on the batch, a row's result must not.
+        effort: Array = sum(action[:, i] ** 2 for i in range(action.shape[1]))  # type: ignore[assignment]
+        return velocity + 1.0 - 0.5 * effort
+
+    return reward
+
+
+def fallen(engine: Engine):  # type: ignore[no-untyped-def]
+    """Whether the torso is too low or too high."""
+
+    def ended(state: State) -> Array:
+        height = engine.qpos(state)[:, 2]
+        return (height < HEIGHT[0]) | (height > HEIGHT[1])
+
+    return ended

@@ -1,0 +1,90 @@
+"""The hexapod: walk to every place around, and end up facing along an arc of a circle."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import jax.numpy as jnp
+from jax import Array
+
+from memes.errors import require
+from memes.task import Task, uniform
+from memes.tasks.control import Controller, Outcome, control_task
+from memes.tasks.robot import Backend, Fidelity, engine_of, robot
+
+if TYPE_CHECKING:
+    from memes.physics import State
+
+SUBSTEPS = 5  # of 0.01 s
+PERIOD = 25  # control steps
+LEGS = 6
+
+
+def hexapod(*, steps: int = 250, fidelity: Fidelity = "fast", backend: Backend = "auto") -> Task:
+    """Six-legged robot that walks to every place around it.
+
+    Args:
+        steps: Control steps of 0.05 s in an episode.
+        fidelity: How exactly contacts are solved.
+        backend: What runs the simulator; auto is the fastest here.
+    """
+    require(steps >= 1, f"steps must be at least 1, got {steps}")
+    engine = engine_of("hexapod", substeps=SUBSTEPS, fidelity=fidelity, backend=backend)
+
+    def pose(state: State) -> Array:
+        qpos = engine.qpos(state)
+        return jnp.stack([qpos[:, 0], qpos[:, 1], yaw(qpos[:, 3:7])], axis=1)
+
+    environment = robot(
+        engine,
+        steps=steps,
+        reward=lambda before, action, after: jnp.zeros(action.shape[0]),
+        measure=pose,
+    )
+    return control_task(
+        "hexapod",
+        environment,
+        sinusoids(),
+        fitness=lambda outcome: -arc_error(outcome),
+        feature=lambda outcome: outcome.last[:, :2],
+        feature_low=(-2.0, -2.0),
+        feature_high=(2.0, 2.0),
+        min_fitness=-math.pi,
+    )
+
+
+def sinusoids() -> Controller:
+    """Open-loop gaits: an amplitude and a phase in [-1, 1] for the hip of each leg, then for each knee.
+
+    The third joint of a leg is turned by minus the knee's angle, so that the foot stays upright.
+    """
+
+    def parameters(x: Array) -> Array:
+        return jnp.clip(x, -1.0, 1.0).reshape(-1, 2, LEGS, 2)
+
+    def act(x: Array, observation: Array, t: Array) -> Array:
+        del observation
+        wave = x[..., 0] * jnp.sin(2 * math.pi * t / PERIOD + math.pi * x[..., 1])  # [n, 2, legs]
+        hip, knee = math.pi / 8 * wave[:, 0], math.pi / 4 * wave[:, 1]
+        return jnp.stack([hip, knee, -knee], axis=-1).reshape(-1, 3 * LEGS)
+
+    dim = 2 * LEGS * 2
+    return Controller(dim, uniform(dim, -1.0, 1.0), parameters, act)
+
+
+def yaw(quaternion: Array) -> Array:
+    """Heading of `quaternion[n, 4]` about the vertical, [n]."""
+    w, x, y, z = (quaternion[:, i] for i in range(4))
+    return jnp.arctan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z))
+
+
+def arc_error(outcome: Outcome) -> Array:
+    """Angle in [0, pi] between the final heading and the arc through start and end, [n].
+
+    The arc starts along the initial heading, x; its tangent at the end point has twice the angle of the
+    chord.
+    """
+    x, y, heading = (outcome.last[:, i] for i in range(3))
+    difference = heading - 2 * jnp.arctan2(y, x)
+    return jnp.abs(jnp.arctan2(jnp.sin(difference), jnp.cos(difference)))
