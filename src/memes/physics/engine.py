@@ -37,7 +37,7 @@ BACKENDS = {
 
 
 class State(NamedTuple):
-    """N robots: `rows[R, N]`, in the engine's own order, and `flags[N]`, 1 for those that failed, else 0.
+    """N robots: `rows[R, N]`, in the engine's own order, and `flags[N]`, 1 for those that failed.
 
     Read it with the engine's `qpos`, `qvel`, ... A robot whose state became non-finite is frozen as it
     was before that step, and flagged.
@@ -112,7 +112,9 @@ class Engine:
             ctrl.shape == (state.rows.shape[1], self.model.nu),
             f"ctrl must have shape ({state.rows.shape[1]}, {self.model.nu}), got {tuple(ctrl.shape)}",
         )
-        controls = xp.asarray(ctrl, self._dtype).T[self._order[2]]
+        ctrl = xp.asarray(ctrl, self._dtype)
+        columns = [ctrl[:, int(i)] for i in self._order[2]]
+        controls = xp.stack(columns) if columns else ctrl.T
         return State(*self._advance(state.rows, state.flags, controls))
 
     def qpos(self, state: State) -> Array:
@@ -161,7 +163,9 @@ class Engine:
     def _unpack(self, rows: Array, order: np.ndarray, start: int) -> Array:
         # The first row that holds each native index; padding repeats some.
         _, first = np.unique(order, return_index=True)
-        return rows[start + first].T
+        # Row by row, which XLA fuses into what reads them; one gather would be a kernel of its own.
+        found: Array = self._xp.stack([rows[start + int(i)] for i in first]).T
+        return found
 
     def _frames(self, state: State) -> dynamics.Frames:
         of = array_operations(self._xp, 1, state.rows.shape[1])

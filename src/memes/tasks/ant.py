@@ -41,13 +41,12 @@ def ant(
     """
     require(steps >= 1, f"steps must be at least 1, got {steps}")
     engine = engine_of("ant", substeps=SUBSTEPS, fidelity=fidelity, backend=backend)
-    feet = [engine.contact_names.index(f"{foot} on floor") for foot in FEET]
     environment = robot(
         engine,
         steps=steps,
         reward=forward_reward(engine),
         ended=fallen(engine),
-        measure=lambda state: engine.contacts(state)[:, feet].astype(jnp.float32),
+        measure=lambda state: engine.contacts(state).astype(jnp.float32),  # of each foot with the floor
         joint_noise=NOISE * uncertain,
     )
     return control_task(
@@ -62,9 +61,6 @@ def ant(
         uncertain=uncertain,
         resolution=(6,) * 4,
     )
-
-
-FEET = ("front_left_foot", "front_right_foot", "back_left_foot", "back_right_foot")
 
 
 def ant_trap(

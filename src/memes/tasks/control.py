@@ -228,14 +228,25 @@ def chunk_rows() -> int | None:
 
 
 def in_chunks(function: Callable[..., Any], rows: int | None, *arrays: Array) -> Any:
-    """`function(*arrays)` for arrays [n, ...], computed for so many rows at a time."""
-    n = arrays[0].shape[0]
-    if rows is None or n <= rows:
+    """`function(*arrays)` for arrays [n, ...], computed for so many rows at a time; None is all at once.
+
+    Every chunk has just as many rows, the last one is filled up: compilers round differently for
+    different sizes, and a row's result must not depend on how many others there are.
+    """
+    if rows is None:
         return function(*arrays)
+    n = arrays[0].shape[0]
     count = -(-n // rows)
-    # The last chunk is filled up with copies of the first row.
-    index = jnp.where(jnp.arange(count * rows) < n, jnp.arange(count * rows), 0).reshape(count, rows)
-    results = jax.lax.map(lambda i: function(*(array[i] for array in arrays)), index)
+
+    def cut(array: Array) -> Array:
+        missing = count * rows - n
+        if jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
+            filler = jax.random.split(jax.random.key(0, impl=jax.random.key_impl(array)), missing)
+        else:
+            filler = jnp.zeros((missing, *array.shape[1:]), array.dtype)
+        return jnp.concatenate([array, filler]).reshape(count, rows, *array.shape[1:])
+
+    results = jax.lax.map(lambda chunk: function(*chunk), tuple(map(cut, arrays)))
     return jax.tree.map(lambda leaf: leaf.reshape(count * rows, *leaf.shape[2:])[:n], results)
 
 

@@ -1,0 +1,274 @@
+"""The robots' rewards, features and ends, computed again slowly from the recorded states and actions.
+
+The dynamics are chaotic, so two simulators part ways within tens of steps; what is compared here is what
+is made of one and the same rollout.
+"""
+
+from functools import cache
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import mujoco
+import numpy as np
+import pytest
+
+from memes import UsageError
+from memes.task import evaluate
+from memes.tasks import TASKS
+from memes.tasks.control import rollout
+
+N, STEPS = 24, 60
+
+
+@cache
+def task_of(name, **options):
+    return TASKS[name](steps=STEPS, **options)
+
+
+@cache
+def episodes(name, start=None):
+    """A recorded rollout, with large actions so that some ants fall: arrays [T, N, ...]."""
+    task = task_of(name)
+    environment, controller = task.control
+    engine = environment.engine
+    reset = environment.reset
+    if start is not None:
+        environment = environment._replace(reset=lambda keys: moved(engine, reset(keys), start))
+    key, row_key = jax.random.split(jax.random.key(1))
+    x = 2 * controller.init(key, N)
+    keys = jax.random.split(row_key, N)
+
+    @jax.jit
+    def run(keys, x):
+        return rollout(
+            task.control._replace(environment=environment),
+            keys,
+            x,
+            lambda step: (
+                SimpleNamespace(
+                    before=engine.qpos(step.before),
+                    after=engine.qpos(step.after),
+                    observation=step.observation,
+                    velocity=engine.qvel(step.before),
+                    contacts=engine.contacts(step.after),
+                    action=step.action,
+                ).__dict__
+            ),
+        )
+
+    outcome, recorded = run(keys, x)
+    found = {name: np.asarray(value, float) for name, value in recorded.items()}
+    return task, outcome, SimpleNamespace(**found)
+
+
+def moved(engine, state, start):
+    qpos = engine.qpos(state) + jnp.zeros(engine.model.nq).at[:3].set(jnp.array(start))
+    return engine.init(qpos, engine.qvel(state))
+
+
+def lengths(recorded):
+    """Steps until the torso's height leaves [0.2, 1.0], by a loop."""
+    found = []
+    for i in range(N):
+        heights = recorded.after[:, i, 2]
+        outside = [t for t, z in enumerate(heights) if not 0.2 <= z <= 1.0]
+        found.append(outside[0] + 1 if outside else STEPS)
+    return np.array(found)
+
+
+@pytest.mark.parametrize("name", ["ant", "ant-trap"])
+def test_ants_are_rewarded_for_velocity_survival_and_little_effort(name):
+    _, outcome, recorded = episodes(name)
+    expected = lengths(recorded)
+    assert (expected < STEPS).any()
+    assert (expected > 10).any()
+    np.testing.assert_array_equal(outcome.length, expected)
+    for i, length in enumerate(expected):
+        total = 0.0
+        for t in range(length):
+            velocity = (recorded.after[t, i, 0] - recorded.before[t, i, 0]) / 0.05
+            total += velocity + 1 - 0.5 * np.sum(recorded.action[t, i] ** 2)
+        np.testing.assert_allclose(outcome.total[i], total, rtol=1e-4, atol=1e-3)
+
+
+def touching(model, data, qpos):
+    """The names of the pairs of geoms that MuJoCo says are in contact."""
+    data.qpos[:] = qpos
+    mujoco.mj_fwdPosition(model, data)
+    return {
+        frozenset(mujoco.mj_id2name(model, mujoco.mjtObj.mjOBJ_GEOM, g) for g in contact.geom)
+        for contact in data.contact
+        if contact.dist < contact.includemargin
+    }
+
+
+def contacts_of_mujoco(task, recorded, i, steps):
+    """What MuJoCo's collision detection says of an episode's states, bool[T, pairs]."""
+    engine = task.control.environment.engine
+    data = mujoco.MjData(engine.model)
+    pairs = [frozenset(name.split(" on ")) for name in engine.contact_names]
+    found = [touching(engine.model, data, recorded.after[t, i]) for t in range(steps)]
+    return np.array([[pair in there for pair in pairs] for there in found])
+
+
+def test_the_ant_is_told_apart_by_the_time_each_foot_touches_the_ground():
+    task, outcome, recorded = episodes("ant")
+    names = task.control.environment.engine.contact_names
+    assert names == tuple(
+        f"{end}_{side}_foot on floor" for end in ("front", "back") for side in ("left", "right")
+    )
+    feature = np.asarray(outcome.mean)
+    for i in range(N):
+        length = int(outcome.length[i])
+        expected = contacts_of_mujoco(task, recorded, i, length).mean(axis=0)
+        # A distance within rounding of zero may fall on either side, in a step or so.
+        np.testing.assert_allclose(feature[i], expected, atol=1.01 / length)
+    assert np.ptp(feature) > 0.3
+
+
+def test_the_trapped_ant_is_told_apart_by_where_it_ends():
+    task, outcome, recorded = episodes("ant-trap")
+    for i, length in enumerate(lengths(recorded)):
+        np.testing.assert_allclose(outcome.last[i], recorded.after[length - 1, i, :2], rtol=1e-6)
+    place = (recorded.before[..., :2] - [15, 0]) / [15, 8]
+    np.testing.assert_allclose(recorded.observation[..., -2:], place, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(recorded.observation[..., :13], recorded.before[..., 2:], rtol=1e-6)
+    np.testing.assert_allclose(recorded.observation[..., 13:27], recorded.velocity, rtol=1e-6)
+    assert task.control.environment.observation_size == 29
+
+
+# Close to each wall, so that thrashing ants run into it.
+@pytest.mark.parametrize("start", [(10.75, 0.0, 0.0), (9.0, 1.75, 0.0), (9.0, -1.75, 0.0)])
+def test_walls_stop_the_ant_where_mujoco_says_they_touch(start):
+    task, outcome, recorded = episodes("ant-trap", start)
+    names = task.control.environment.engine.contact_names
+    walls = [i for i, name in enumerate(names) if "wall" in name]
+    mismatches, checked = 0, 0
+    for i in range(N):
+        length = int(outcome.length[i])
+        expected = contacts_of_mujoco(task, recorded, i, length)
+        mismatches += np.sum(recorded.contacts[:length, i] != expected)
+        checked += np.sum(expected[:, walls])
+    assert checked >= 10, "no ant met the wall"
+    assert mismatches <= 0.02 * checked
+    alive = np.arange(STEPS)[:, None] < np.asarray(outcome.length)
+    x, y = recorded.after[..., 0][alive], recorded.after[..., 1][alive]
+    # The torso, a ball of 0.25, may dent a wall by a little, never cross it.
+    assert (x < 11.5 - 0.15).all()
+    assert (np.abs(y) < 2.5 - 0.15).all()
+
+
+def test_the_hexapod_should_end_along_the_tangent_of_its_circle():
+    task = task_of("hexapod")
+    environment, controller = task.control
+    x = controller.init(jax.random.key(3), N)
+    engine = environment.engine
+    keys = [jax.random.split(jax.random.key(4), N) for _ in range(2)]
+    _, path = rollout(task.control, keys[0], x, lambda step: (engine.qpos(step.after), step.action))
+    result = evaluate(task, keys[1], x)
+    qpos = np.asarray(path[0][-1], float)
+    np.testing.assert_allclose(result.feature, qpos[:, :2], rtol=1e-4, atol=1e-5)
+    for i in range(N):
+        rotation = np.zeros(9)
+        mujoco.mju_quat2Mat(rotation, qpos[i, 3:7])
+        forward = rotation.reshape(3, 3)[:2, 0]
+        # The circle through the origin with tangent x there has its centre on the y axis.
+        end = qpos[i, :2]
+        centre = np.array([0, end @ end / (2 * end[1])])
+        spoke = end - centre
+        tangent = np.array([-spoke[1], spoke[0]]) * np.sign(centre[1])
+        cosine = forward @ tangent / np.linalg.norm(forward) / np.linalg.norm(tangent)
+        np.testing.assert_allclose(result.fitness[i], -np.arccos(np.clip(cosine, -1, 1)), atol=2e-3)
+
+
+def test_the_hexapod_moves_its_joints_as_its_genotype_says():
+    _, controller = task_of("hexapod").control
+    x = 1.5 * controller.init(jax.random.key(0), 5)  # beyond the bounds too
+    for t in (0, 7, 31):
+        action = controller.act(controller.parameters(x), jnp.zeros((5, 1)), t)
+        for i in range(5):
+            clipped = np.clip(np.asarray(x[i]), -1, 1)
+            for leg in range(6):
+                (a, p), (b, q) = clipped[2 * leg : 2 * leg + 2], clipped[12 + 2 * leg : 14 + 2 * leg]
+                hip = a * np.pi / 8 * np.sin(2 * np.pi * t / 25 + p * np.pi)
+                knee = b * np.pi / 4 * np.sin(2 * np.pi * t / 25 + q * np.pi)
+                expected = [hip, knee, -knee]
+                np.testing.assert_allclose(action[i, 3 * leg : 3 * leg + 3], expected, atol=1e-5)
+
+
+def test_the_hexapods_servos_are_in_the_order_of_the_gait():
+    model = task_of("hexapod").control.environment.engine.model
+    names = [model.joint(int(model.actuator_trnid[u, 0])).name for u in range(model.nu)]
+    assert [name.rpartition("_")[2] for name in names] == ["hip", "knee", "ankle"] * 6
+
+
+@pytest.mark.parametrize("name", ["ant", "ant-trap"])
+def test_only_the_joints_start_noisily_and_only_if_uncertain(name):
+    keys = jax.random.split(jax.random.key(0), 200)
+    for uncertain in (True, False):
+        task = task_of(name, uncertain=uncertain)
+        environment = task.control.environment
+        engine, state = environment.engine, environment.reset(keys)
+        qpos = np.asarray(engine.qpos(state)) - engine.model.key_qpos[0]
+        qvel = np.asarray(engine.qvel(state))
+        assert task.uncertain == uncertain
+        assert np.abs(qpos[:, :7]).max() < 1e-6
+        assert not qvel[:, :6].any()
+        for joints in (qpos[:, 7:], qvel[:, 6:]):
+            assert np.abs(joints).max() <= 0.1 + 1e-6
+            assert np.abs(joints).max() > (0.095 if uncertain else -1)
+            assert np.ptp(joints, axis=0).min() > (0.15 if uncertain else -1)
+
+
+@cache
+def compiled(name, **options):
+    task = task_of(name, **options)
+    return task, jax.jit(lambda keys, x: evaluate(task, keys, x))
+
+
+@pytest.mark.parametrize("name", ["ant", "hexapod"])
+def test_neither_order_nor_size_of_the_batch_changes_a_row(name):
+    task, run = compiled(name)
+    x = task.init(jax.random.key(0), N)
+
+    def keys():  # made anew for each use: one key serves one purpose
+        return jax.random.split(jax.random.key(1), N)
+
+    whole = run(keys(), x)
+    order = np.random.default_rng(0).permutation(N)
+    shuffled = run(keys()[order], x[order])
+    few = run(keys()[:5], x[:5])
+    for all_rows, permuted, part in zip(whole, shuffled, few, strict=True):
+        np.testing.assert_array_equal(permuted, np.asarray(all_rows)[order])
+        np.testing.assert_array_equal(part, all_rows[:5])
+    again = run(keys(), x)
+    np.testing.assert_array_equal(again.fitness, whole.fitness)
+
+
+def test_equal_genotypes_are_equal_in_the_deterministic_version_only():
+    for uncertain in (False, True):
+        task, run = compiled("ant", uncertain=uncertain)
+        x = jnp.repeat(task.init(jax.random.key(0), 2), 6, axis=0)
+        fitness = np.asarray(run(jax.random.split(jax.random.key(1), 12), x).fitness)
+        distinct = [np.unique(fitness[:6]).size, np.unique(fitness[6:]).size]
+        assert distinct == ([6, 6] if uncertain else [1, 1])
+
+
+def test_what_the_tasks_say_of_themselves():
+    ant, trap, hexapod = (task_of(name) for name in ("ant", "ant-trap", "hexapod"))
+    assert (ant.dim, trap.dim, hexapod.dim) == (6472, 6600, 24)
+    assert (ant.feature_dim, trap.feature_dim, hexapod.feature_dim) == (4, 2, 2)
+    assert ant.resolution == (6, 6, 6, 6)
+    np.testing.assert_allclose([ant.min_fitness, trap.min_fitness], [-3.24 * STEPS, -3.38 * STEPS])
+    assert not hexapod.uncertain
+    assert ant.uncertain
+    assert trap.uncertain
+
+
+@pytest.mark.parametrize("name", ["ant", "ant-trap", "hexapod"])
+def test_wrong_options_are_named(name):
+    with pytest.raises(UsageError, match="steps"):
+        TASKS[name](steps=0)
+    with pytest.raises(UsageError, match="fidelity"):
+        TASKS[name](fidelity="best")
