@@ -10,10 +10,12 @@ from memes.tasks.ant import ant_trap as ant_trap
 from memes.tasks.arm import arm as arm
 from memes.tasks.arm import noisy_arm as noisy_arm
 from memes.tasks.hexapod import hexapod as hexapod
+from memes.tasks.point_maze import point_maze as point_maze
 
 TASKS: dict[str, Callable[..., Task]] = {
     "arm": arm,
     "noisy-arm": noisy_arm,
+    "point-maze": point_maze,
     "hexapod": hexapod,
     "ant": ant,
     "ant-trap": ant_trap,

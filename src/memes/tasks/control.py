@@ -60,12 +60,15 @@ class Controller(NamedTuple):
         init: `(key, n) -> x[n, d]`.
         parameters: `(x[n, d]) -> pytree`, what `act` needs; computed once in a rollout.
         act: `(parameters, observation[n, o], t) -> action[n, a]` at control step t.
+        policy: `(x[d], observation[b, o]) -> action[b, a]`, one genotype at many observations, for those
+            that learn by its gradient; None where actions do not follow from observations alone.
     """
 
     dim: int
     init: Callable[[Array, int], Array]
     parameters: Callable[[Array], Any]
     act: Callable[[Any, Array, Array], Array]
+    policy: Callable[[Array, Array], Array] | None = None
 
 
 class Outcome(NamedTuple):
@@ -293,12 +296,18 @@ def mlp(
             layers.append((matrix.astype(weights), x[:, middle:end]))
         return layers
 
-    def act(layers: list[tuple[Array, Array]], observation: Array, t: Array) -> Array:
-        del t
-        signal = observation
+    def forward(layers: Any, signal: Array, product: str) -> Array:
         for i, (matrix, bias) in enumerate(layers):
-            total = jnp.einsum("ni,nio->no", signal, matrix, preferred_element_type=jnp.float32) + bias
+            total = jnp.einsum(product, signal, matrix, preferred_element_type=jnp.float32) + bias
             signal = output(total) if i == len(layers) - 1 else hidden(total)
         return signal
 
-    return Controller(ends[-1], init, parameters, act)
+    def act(layers: Any, observation: Array, t: Array) -> Array:
+        del t
+        return forward(layers, observation, "ni,nio->no")
+
+    def policy(x: Array, observation: Array) -> Array:
+        layers = jax.tree.map(lambda leaf: leaf[0], parameters(x[None]))
+        return forward(layers, observation, "bi,io->bo")
+
+    return Controller(ends[-1], init, parameters, act, policy)

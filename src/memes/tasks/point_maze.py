@@ -1,0 +1,82 @@
+"""A point in a maze with a cup in its way forward: a control task that trains in seconds on a CPU."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from memes.errors import require
+from memes.task import Task
+from memes.tasks.control import Environment, control_task, mlp
+
+START = (0.1, 0.0)
+LOW, HIGH = (0.0, -0.5), (1.0, 0.5)  # the room
+STRIDE = 0.02  # longest move along each axis in a step
+NOISE = 0.02
+# A cup that opens towards the start: walls across x, (x, y from, y to), and across y, (y, x from, x to).
+BACK = ((0.6, -0.25, 0.25),)
+SIDES = ((-0.25, 0.4, 0.6), (0.25, 0.4, 0.6))
+
+
+def point_maze(
+    *, uncertain: bool = False, steps: int = 100, hidden: tuple[int, ...] = (16, 16)
+) -> Task:
+    """Point that moves forward in a room, with a cup in its way.
+
+    Args:
+        uncertain: Whether the point starts from a random place.
+        steps: Moves in an episode.
+        hidden: Sizes of the policy's hidden layers.
+    """
+    require(steps >= 1, f"steps must be at least 1, got {steps}")
+
+    def reset(keys: Array) -> Array:
+        start = jnp.broadcast_to(jnp.array(START), (keys.shape[0], 2))
+        if not uncertain:
+            return start
+        draw = jax.vmap(lambda key: jax.random.uniform(key, (2,), minval=-NOISE, maxval=NOISE))
+        return start + draw(keys)
+
+    environment = Environment(
+        observation_size=2,
+        action_size=2,
+        steps=steps,
+        reset=reset,
+        observe=lambda place: 2 * (place - jnp.array(LOW)) - 1,
+        step=move,
+        reward=lambda before, action, after: after[:, 0] - before[:, 0],
+        ended=lambda place: jnp.zeros(place.shape[0], bool),
+        failed=lambda place: ~jnp.isfinite(place).all(axis=1),
+        measure=lambda place: place,
+    )
+    return control_task(
+        "point-maze",
+        environment,
+        mlp([2, *hidden, 2]),
+        fitness=lambda outcome: outcome.total,
+        feature=lambda outcome: outcome.last,
+        feature_low=LOW,
+        feature_high=HIGH,
+        min_fitness=LOW[0] - START[0] - NOISE,
+        uncertain=uncertain,
+    )
+
+
+def move(place: Array, action: Array) -> Array:
+    """Move `place[n, 2]` by `action[n, 2]`, first along x, then along y; walls and the room stop it."""
+    x, y = place[:, 0], place[:, 1]
+    target = jnp.clip(place + STRIDE * jnp.clip(action, -1, 1), jnp.array(LOW), jnp.array(HIGH))
+    x = _slide(x, target[:, 0], y, BACK)
+    y = _slide(y, target[:, 1], x, SIDES)
+    return jnp.stack([x, y], axis=1)
+
+
+def _slide(
+    here: Array, there: Array, across: Array, walls: tuple[tuple[float, float, float], ...]
+) -> Array:
+    """Where a move along one axis gets to, [n], if it stays where it is rather than cross a wall."""
+    for wall, low, high in walls:
+        crosses = (here - wall) * (there - wall) <= 0
+        there = jnp.where(crosses & (across >= low) & (across <= high), here, there)
+    return there
