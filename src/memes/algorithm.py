@@ -15,6 +15,7 @@ one call of the simulator. For a lane that is not reset this is Algorithm 1, sam
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -209,6 +210,7 @@ def compose(
                 generation=state.generation,
             )
         remembered = offered.offered & archives.finite(outcome)
+        before = state.archive
         state = state._replace(
             archive=archive,
             judge=judge,
@@ -220,7 +222,7 @@ def compose(
             state.emitter,
             take(rows, 0, n_candidates)._replace(status=status),
             take(rows, n_candidates, batch.x.shape[0]),
-            context_of(state),
+            replace(context_of(state), before=before),
         )
         kind_of_lane = jnp.zeros(emitter.lanes, jnp.int32).at[offered.lane].set(lanes.kind)
         kind_of_entrant = kind_of_lane[entrants.lane]

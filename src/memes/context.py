@@ -22,9 +22,13 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True)
 class Context:
-    """The common ground of one generation: the task, and the archive and history as they now stand."""
+    """The common ground of one generation: the task, and the archive and history as they now stand.
+
+    In a `tell` both hold this generation's rows already; `before` is the archive without them.
+    """
 
     task: Task
     generation: Array
     archive: Archive
     past: Past
+    before: Archive | None = None
