@@ -49,7 +49,7 @@ def random_infos(seed, generations):
         info_of(
             kind=rng.choice(Kind, LANES),
             age=rng.integers(0, 50, LANES),
-            reset=rng.choice(Reason, LANES, p=[0.5, 0.3, 0.2]),
+            reset=rng.choice(Reason, LANES, p=[0.5, 0.2, 0.2, 0.1]),
             feature=rng.normal(size=(LANES, 2)),
             parent_feature=rng.normal(size=(LANES, 2)),
             additions=rng.integers(0, 4, len(Kind)),
@@ -162,6 +162,7 @@ def test_lifespans_and_resets_equal_those_counted_by_hand():
             np.testing.assert_allclose(columns[f"lifespan_{name}"][g], expected)
         assert columns["resets_stale"][g] == np.sum(reset == Reason.STALE)
         assert columns["resets_planned"][g] == np.sum(reset == Reason.PLANNED)
+        assert columns["resets_degenerate"][g] == np.sum(reset == Reason.DEGENERATE)
 
 
 @pytest.mark.parametrize("cut", [1, 3, 7])

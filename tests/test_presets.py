@@ -12,7 +12,10 @@ from memes.archive import Status
 from memes.context import Kind
 from memes.resets import Reason
 
-SMALL = {"lanes": 4, "samples": 8, "batch": 12, "stale_budget": 2, "reset_every": 3, "every": 3}
+SMALL = {
+    "lanes": 4, "samples": 8, "batch": 12, "stale_budget": 2, "reset_every": 3, "every": 3,
+    "population_size": 3, "resamples": 2, "pool": 3,
+}  # fmt: skip
 TASKS = {
     "arm": memes.tasks.arm(joints=4),
     "noisy-arm": memes.tasks.noisy_arm(joints=4, fitness_noise=0.1, feature_noise=0.05),
@@ -74,8 +77,9 @@ def test_every_preset_keeps_the_protocol(followed):
         np.testing.assert_allclose(again.fitness[elites], archive.fitness[elites], atol=1e-5)
         np.testing.assert_allclose(again.feature[elites], archive.feature[elites], atol=1e-5)
 
-    # The ledger counts each row once, and Info describes each candidate.
-    assert (info.ledger.samples + info.ledger.candidates == algorithm.batch_size).all()
+    # The ledger counts each evaluation of each row, and Info describes each candidate.
+    evaluations = algorithm.batch_size * task.cost
+    assert (info.ledger.samples + info.ledger.candidates == evaluations).all()
     assert info.fitness.shape == (GENERATIONS, lanes)
     assert info.feature.shape == info.parent_feature.shape == (GENERATIONS, lanes, 2)
     assert set(np.unique(info.status)) <= set(Status)
@@ -86,9 +90,11 @@ def test_every_preset_keeps_the_protocol(followed):
     assert (np.asarray(info.age) >= np.asarray(info.stale)).all()
     np.testing.assert_array_equal(info.non_finite, 0)
 
-    # Whoever persists grows a step older each generation, or starts anew.
-    age = np.asarray(info.age)[:, np.asarray(algorithm.emitter.persistent)]
-    assert ((age[1:] == age[:-1] + 1) | (age[1:] <= 1)).all()
+    # Whoever persists grows a step older each time it is played, or starts anew.
+    persistent = np.asarray(algorithm.emitter.persistent)
+    for lane in np.unique(np.asarray(info.lane)[:, persistent]):
+        age = np.asarray(info.age)[:, persistent][np.asarray(info.lane)[:, persistent] == lane]
+        assert ((age[1:] == age[:-1] + 1) | (age[1:] <= 1)).all()
 
 
 @pytest.mark.parametrize("preset", ["memes", "me"])

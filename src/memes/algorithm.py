@@ -15,6 +15,7 @@ one call of the simulator. For a lane that is not reset this is Algorithm 1, sam
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -121,7 +122,8 @@ class Algorithm(NamedTuple):
 
     def evaluate(self, key: Array, batch: Batch) -> Evaluation:
         """Evaluate the batch, with a key of its own for each row."""
-        return evaluate_task(self.task, jax.random.split(key, self.batch_size), batch.x)
+        keys = jax.random.split(key, self.batch_size)
+        return evaluate_task(self.task, keys, batch.x, transitions=self.emitter.transitions)
 
     def step(self, key: Array, state: State) -> tuple[State, Info]:
         """One generation: ask, evaluate, tell."""
@@ -150,6 +152,11 @@ def compose(
             hardly beat the best of all samples.
     """
     check(task)
+    require(
+        not emitter.transitions or task.evaluate_transitions is not None,
+        f"task '{task.name}' yields no transitions, which policy gradients learn from; use a control "
+        "task, such as point-maze or ant, or another algorithm",
+    )
     tessellation = grid(task) if cells is None else cells
     require(
         tessellation.low.shape == (task.feature_dim,),
@@ -185,6 +192,7 @@ def compose(
     def tell(state: State, batch: Batch, evaluation: Evaluation) -> tuple[State, Info]:
         batch = Batch(*map(jnp.asarray, batch))
         evaluation = as_evaluation(task, batch.x.shape[0], evaluation)
+        transitions, evaluation = evaluation.transitions, evaluation._replace(transitions=None)
         offered = take(batch, 0, n_candidates)
         outcome = take(evaluation, 0, n_candidates)
 
@@ -209,6 +217,7 @@ def compose(
                 generation=state.generation,
             )
         remembered = offered.offered & archives.finite(outcome)
+        before = state.archive
         state = state._replace(
             archive=archive,
             judge=judge,
@@ -220,7 +229,7 @@ def compose(
             state.emitter,
             take(rows, 0, n_candidates)._replace(status=status),
             take(rows, n_candidates, batch.x.shape[0]),
-            context_of(state),
+            replace(context_of(state), before=before, transitions=transitions),
         )
         kind_of_lane = jnp.zeros(emitter.lanes, jnp.int32).at[offered.lane].set(lanes.kind)
         kind_of_entrant = kind_of_lane[entrants.lane]

@@ -25,11 +25,18 @@ class Objective(NamedTuple):
             of L lanes, `evaluation.fitness[L, M]` and `evaluation.feature[L, M, k]`. A sample that could
             not be evaluated (non-finite) gets utility 0, which keeps it out of the gradient.
         kind: `(generation) -> Kind` of the candidates it makes.
+        restart: `(key, state, where[L]) -> state`, for lanes that start, at first or again: what an
+            objective holds for one life of a lane is drawn here.
     """
 
     init: Callable[[int], Any]
     utilities: Callable[[Any, Evaluation, Context], tuple[Any, Array]]
     kind: Callable[[Array], Array | Kind]
+    restart: Callable[[Array, Any, Array], Any] = lambda key, state, where: state
+
+
+# Up to so many samples, comparing all pairs is one fused kernel on a GPU, where a sort is several.
+PAIRS = 1024
 
 
 def centred_ranks(values: Array, valid: Array) -> Array:
@@ -37,10 +44,32 @@ def centred_ranks(values: Array, valid: Array) -> Array:
 
     Samples that are not `valid` rank 0 and do not count for the others.
     """
+    beaten = _beaten_by_pairs if values.shape[-1] <= PAIRS else _beaten_by_sorting
+    others = jnp.maximum(jnp.sum(valid, axis=-1, keepdims=True) - 1, 1)
+    return jnp.where(valid, beaten(values, valid) / (2 * others), 0.0)
+
+
+def _beaten_by_pairs(values: Array, valid: Array) -> Array:
+    """How many valid entries lie below each valid one, less how many lie above it."""
     values = jnp.where(valid, values, 0.0)
     above = jnp.sign(values[..., :, None] - values[..., None, :]) * valid[..., None, :]
-    others = jnp.maximum(jnp.sum(valid, axis=-1, keepdims=True) - 1, 1)
-    return jnp.where(valid, jnp.sum(above, axis=-1) / (2 * others), 0.0)
+    return jnp.sum(above, axis=-1)
+
+
+def _beaten_by_sorting(values: Array, valid: Array) -> Array:
+    """The same in M log M steps."""
+    values = jnp.where(valid, values, jnp.inf)  # behind all that count
+    axis, n = values.ndim - 1, values.shape[-1]
+    place = jax.lax.broadcasted_iota(jnp.int32, values.shape, axis)
+    ordered, row = jax.lax.sort_key_val(values, place)
+    changes = ordered[..., 1:] != ordered[..., :-1]
+    edge = jnp.ones((*values.shape[:-1], 1), bool)
+    # Of the run of equal values that a place belongs to: where it begins, and where the next begins.
+    begin = jax.lax.cummax(jnp.where(jnp.concatenate([edge, changes], axis), place, 0), axis)
+    last = jnp.where(jnp.concatenate([changes, edge], axis), place + 1, n)
+    end = jax.lax.cummin(last, axis, reverse=True)
+    beaten = begin - (jnp.sum(valid, axis=-1, keepdims=True) - end)
+    return jax.lax.sort_key_val(row, beaten)[1]  # back to the order of the samples
 
 
 def stateless(score: Callable[[Evaluation, Context], Array], kind: Kind) -> Objective:
@@ -80,7 +109,120 @@ def blend(a: Objective, b: Objective, weight: float = 0.5) -> Objective:
         state_b, of_b = b.utilities(state[1], evaluation, context)
         return (state_a, state_b), weight * of_a + (1 - weight) * of_b
 
-    return Objective(init=lambda lanes: (a.init(lanes), b.init(lanes)), utilities=utilities, kind=a.kind)
+    return _of_two(a, b, utilities, a.kind)
+
+
+class Adaptation(NamedTuple):
+    """The `weight` of the first objective, the `best` fitness so far, and for how long it has stood."""
+
+    weight: Array
+    best: Array
+    waited: Array
+
+
+def adaptive_blend(
+    a: Objective, b: Objective, *, weight: float = 1.0, step: float = 0.05, patience: int = 50
+) -> Objective:
+    """A `blend` whose weight of `a` rises while the best fitness improves and falls while it does not.
+
+    The best fitness is that of the archive, so of all candidates so far; samples do not count. This is
+    the rule of NSRA-ES, where `a` is fitness and `b` novelty.
+
+    Args:
+        a: What to climb while it pays.
+        b: What to climb when it does not.
+        weight: Of `a`, at first.
+        step: By how much the weight rises with each improvement, up to 1, and falls, down to 0.
+        patience: Generations without improvement after which it falls; then as many again.
+    """
+    require(0 <= weight <= 1, f"weight must lie in [0, 1], got {weight}")
+    require(0 <= step <= 1, f"step of the weight must lie in [0, 1], got {step}")
+    require(patience >= 1, f"patience must be at least 1 generation, got {patience}")
+
+    def init(lanes: int) -> tuple[Any, Any, Adaptation]:
+        adaptation = Adaptation(jnp.float32(weight), jnp.float32(-jnp.inf), jnp.int32(0))
+        return a.init(lanes), b.init(lanes), adaptation
+
+    def utilities(state: Any, evaluation: Evaluation, context: Context) -> tuple[Any, Array]:
+        state_a, of_a = a.utilities(state[0], evaluation, context)
+        state_b, of_b = b.utilities(state[1], evaluation, context)
+        now = adapt(state[2], jnp.max(context.archive.fitness))
+        return (state_a, state_b, now), now.weight * of_a + (1 - now.weight) * of_b
+
+    def adapt(before: Adaptation, best: Array) -> Adaptation:
+        improved = best > before.best
+        waited = jnp.where(improved, 0, before.waited + 1)
+        fall = waited >= patience
+        change = jnp.where(improved, step, jnp.where(fall, -step, 0.0))
+        return Adaptation(
+            weight=jnp.clip(before.weight + change, 0.0, 1.0),
+            best=jnp.maximum(before.best, best),
+            waited=jnp.where(fall, 0, waited),
+        )
+
+    def restart(key: Array, state: Any, where: Array) -> tuple[Any, Any, Adaptation]:
+        return *_restart_both(a, b, key, state[:2], where), state[2]
+
+    return Objective(init, utilities, a.kind, restart)
+
+
+def improvement() -> Objective:
+    """Climb what a sample adds to the archive as it was before this generation (explore).
+
+    Samples in empty cells come first, ordered by fitness; then all others, ordered by how far they
+    exceed the elite of their cell, or fall short of it. The `imp` ranking of CMA-ME.
+    """
+
+    def score(evaluation: Evaluation, context: Context) -> Array:
+        incumbent = _incumbent(evaluation, context)
+        new = incumbent == -jnp.inf
+        gain = evaluation.fitness - jnp.where(new, 0.0, incumbent)
+        return _in_two_tiers(new, gain, evaluation)
+
+    return stateless(score, Kind.EXPLORE)
+
+
+def random_direction(features: int) -> Objective:
+    """Climb along a random direction in the space of `features` features (explore).
+
+    A lane draws its direction when it starts, uniformly over all of them, in units of the feature
+    bounds. Samples that would enter the archive as it was before this generation come first. The `rnd`
+    ranking of CMA-ME.
+    """
+    require(features >= 1, f"features must be at least 1, got {features}")
+
+    def utilities(state: Array, evaluation: Evaluation, context: Context) -> tuple[Array, Array]:
+        task = context.task
+        width = jnp.asarray(task.feature_high) - jnp.asarray(task.feature_low)
+        along = jnp.sum(state[:, None] * evaluation.feature / width, axis=-1)
+        adds = evaluation.fitness > _incumbent(evaluation, context)
+        score = _in_two_tiers(adds, along, evaluation)
+        return state, centred_ranks(score, finite(evaluation))
+
+    def restart(key: Array, state: Array, where: Array) -> Array:
+        drawn = jax.random.normal(key, state.shape)
+        drawn = drawn / jnp.linalg.norm(drawn, axis=-1, keepdims=True)
+        return jnp.where(where[:, None], drawn, state)
+
+    return Objective(
+        init=lambda lanes: jnp.zeros((lanes, features)),
+        utilities=utilities,
+        kind=lambda generation: Kind.EXPLORE,
+        restart=restart,
+    )
+
+
+def _incumbent(evaluation: Evaluation, context: Context) -> Array:
+    """Fitness of the elite whose cell each sample falls into, before this generation; -inf if none."""
+    archive = context.archive if context.before is None else context.before
+    shape = evaluation.fitness.shape
+    cell = archive.cells.index(evaluation.feature.reshape(-1, evaluation.feature.shape[-1]))
+    return archive.fitness[cell].reshape(shape)
+
+
+def _in_two_tiers(first: Array, score: Array, evaluation: Evaluation) -> Array:
+    """Scores [L, M] in the order of `score`, but all samples in `first` ahead of all others."""
+    return centred_ranks(score, finite(evaluation)) + 2.0 * first
 
 
 def alternate(a: Objective, b: Objective, every: int) -> Objective:
@@ -101,8 +243,27 @@ def alternate(a: Objective, b: Objective, every: int) -> Objective:
 
         return jax.lax.cond(turn_of_a(context.generation), play_a, play_b)  # type: ignore[no-any-return]
 
+    def kind(generation: Array) -> Array:
+        return jnp.where(turn_of_a(generation), a.kind(generation), b.kind(generation))
+
+    return _of_two(a, b, utilities, kind)
+
+
+def _of_two(
+    a: Objective,
+    b: Objective,
+    utilities: Callable[[Any, Evaluation, Context], tuple[Any, Array]],
+    kind: Callable[[Array], Array | Kind],
+) -> Objective:
+    """An objective whose state is the pair of those of `a` and `b`."""
     return Objective(
         init=lambda lanes: (a.init(lanes), b.init(lanes)),
         utilities=utilities,
-        kind=lambda generation: jnp.where(turn_of_a(generation), a.kind(generation), b.kind(generation)),
+        kind=kind,
+        restart=lambda key, state, where: _restart_both(a, b, key, state, where),
     )
+
+
+def _restart_both(a: Objective, b: Objective, key: Array, state: Any, where: Array) -> tuple[Any, Any]:
+    key_a, key_b = jax.random.split(key)
+    return a.restart(key_a, state[0], where), b.restart(key_b, state[1], where)

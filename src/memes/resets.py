@@ -18,6 +18,7 @@ class Reason(IntEnum):
     NONE = 0
     STALE = 1
     PLANNED = 2
+    DEGENERATE = 3
 
 
 class Reset(NamedTuple):

@@ -7,11 +7,13 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from memes.context import Context
 from memes.errors import require
 from memes.novelty import novelty
+from memes.strategies.base import choose_lanes
 from memes.task import initial
 
 
@@ -60,6 +62,47 @@ def most_novel(count: int, neighbours: int = 10) -> Selector:
     return _one_of_best(
         count, lambda context: novelty(context.archive.feature, context.past, neighbours)
     )
+
+
+def fittest_of_latest(count: int, latest: int) -> Selector:
+    """One of the `count` fittest among the `latest` cells to have changed, with equal probability."""
+    require(latest >= 1, f"latest must be at least 1 cell, got {latest}")
+
+    def score(context: Context) -> Array:
+        archive = context.archive
+        _, recent = jax.lax.top_k(archive.generation, min(latest, archive.generation.shape[0]))
+        # As far below all others as fitness can be; empty cells remain lower still.
+        lowest = jnp.full_like(archive.fitness, np.finfo(np.float32).min)
+        return lowest.at[recent].set(archive.fitness[recent])
+
+    return _one_of_best(min(count, latest), score)
+
+
+def either(a: Selector, b: Selector, probability: float = 0.5) -> Selector:
+    """Each time by `a` with the given probability, by `b` otherwise."""
+    require(0 <= probability <= 1, f"probability must lie in [0, 1], got {probability}")
+
+    def selector(key: Array, context: Context, n: int) -> Individuals:
+        key_a, key_b, key_choice = jax.random.split(key, 3)
+        by_a = jax.random.bernoulli(key_choice, probability, (n,))
+        picked: Individuals = choose_lanes(by_a, a(key_a, context, n), b(key_b, context, n))
+        return picked
+
+    return selector
+
+
+def alternate(a: Selector, b: Selector, every: int) -> Selector:
+    """By `a` for `every` generations, then by `b` for as many, as `objectives.alternate` does."""
+    require(every >= 1, f"every must be at least 1 generation, got {every}")
+
+    def selector(key: Array, context: Context, n: int) -> Individuals:
+        turn_of_a = (context.generation // every) % 2 == 0
+        picked: Individuals = jax.lax.cond(
+            turn_of_a, lambda: a(key, context, n), lambda: b(key, context, n)
+        )
+        return picked
+
+    return selector
 
 
 def _one_of_best(count: int, score: Callable[[Context], Array]) -> Selector:

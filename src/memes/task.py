@@ -18,17 +18,21 @@ from jax import Array
 from memes.errors import UsageError, require
 
 if TYPE_CHECKING:
-    from memes.tasks.control import Control
+    from memes.tasks.control import Control, Transition
 
 # Matrix products of tasks run in full float32: no TF32, no bfloat16 passes.
 PRECISION = "highest"
 
 
 class Evaluation(NamedTuple):
-    """The outcome of evaluating n genotypes: `fitness[n]` and `feature[n, k]`."""
+    """The outcome of evaluating n genotypes: `fitness[n]` and `feature[n, k]`.
+
+    `transitions` are those of a control task, leaves [n, T, ...], where an algorithm asks for them.
+    """
 
     fitness: Array
     feature: Array
+    transitions: Transition | None = None
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,9 @@ class Task:
             NumPy `x`, and may return NumPy arrays.
         resolution: Grid cells for each feature; None chooses about 2 500 cells in all.
         cost: Evaluations of the underlying problem behind one row, for the ledger.
-        control: Environment and controller of a control task, from which transitions and replays come.
+        evaluate_transitions: As `evaluate`, with the `transitions` of every row, for algorithms that
+            learn from them; None where there are none.
+        control: Environment and controller of a control task, for replays and policy gradients.
     """
 
     name: str
@@ -64,6 +70,7 @@ class Task:
     jit: bool = True
     resolution: tuple[int, ...] | None = None
     cost: int = 1
+    evaluate_transitions: Callable[[Array, Any], Evaluation] | None = None
     control: Control | None = None
 
     def __post_init__(self) -> None:
@@ -87,28 +94,36 @@ class Task:
         return len(self.feature_low)
 
 
-def evaluate(task: Task, keys: Array, x: Array) -> Evaluation:
-    """Evaluate `x[n, d]` with one key a row; float32, traceable if the task is, checked for shape."""
+def evaluate(task: Task, keys: Array, x: Array, *, transitions: bool = False) -> Evaluation:
+    """Evaluate `x[n, d]` with one key a row; float32, traceable if the task is, checked for shape.
+
+    With `transitions` the evaluation of a control task holds them; they take memory.
+    """
     with jax.default_matmul_precision(PRECISION):
-        result = task.evaluate(keys, x if task.jit else np.asarray(x))
+        if transitions:
+            assert task.evaluate_transitions is not None, "the algorithm checks this"
+            result = task.evaluate_transitions(keys, x)
+        else:
+            result = task.evaluate(keys, x if task.jit else np.asarray(x))
     return as_evaluation(task, x.shape[0], result)
 
 
 def as_evaluation(task: Task, n: int, result: Any) -> Evaluation:
     """What an `evaluate` returned for n rows, or a user told, as float32 arrays of checked shape."""
     require(
-        isinstance(result, tuple) and len(result) == 2,
+        isinstance(result, Evaluation) or (isinstance(result, tuple) and len(result) == 2),
         f"evaluate of task '{task.name}' must return (fitness, feature), got {type(result).__name__}",
     )
-    for what, part, shape in zip(Evaluation._fields, result, ((n,), (n, task.feature_dim)), strict=True):
+    fitness, feature, *rest = result
+    shapes = {"fitness": (fitness, (n,)), "feature": (feature, (n, task.feature_dim))}
+    for what, (part, shape) in shapes.items():
         require(
             not isinstance(part, (list, tuple, dict)),
             f"evaluate of task '{task.name}' must return {what} as one array, "
             f"got a {type(part).__name__}; use jnp.stack",
         )
         _require_shape(task, "evaluate", what, part, shape)
-    fitness, feature = result
-    return Evaluation(jnp.asarray(fitness, jnp.float32), jnp.asarray(feature, jnp.float32))
+    return Evaluation(jnp.asarray(fitness, jnp.float32), jnp.asarray(feature, jnp.float32), *rest)
 
 
 def initial(task: Task, key: Array, n: int) -> Array:
@@ -180,6 +195,7 @@ def noisy(task: Task, *, fitness: float = 0.0, feature: float = 0.0) -> Task:
         task,
         name=f"noisy-{task.name}",
         evaluate=evaluate_noisily,
+        evaluate_transitions=None,
         uncertain=task.uncertain or fitness > 0 or feature > 0,
     )
 
@@ -197,4 +213,10 @@ def resampled(task: Task, n: int, statistic: Callable[..., Array] = jnp.mean) ->
             statistic(each.feature.reshape(rows, n, -1), axis=1),
         )
 
-    return replace(task, name=f"{task.name}-x{n}", evaluate=evaluate_repeatedly, cost=task.cost * n)
+    return replace(
+        task,
+        name=f"{task.name}-x{n}",
+        evaluate=evaluate_repeatedly,
+        evaluate_transitions=None,
+        cost=task.cost * n,
+    )

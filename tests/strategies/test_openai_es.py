@@ -13,9 +13,9 @@ ADAM = openai_es(samples=SAMPLES, sigma=SIGMA, l2=0.05)
 PLAIN = openai_es(samples=SAMPLES, sigma=SIGMA, optimiser=optax.sgd(1.0))
 # Of many samples, to measure a distribution with.
 WIDE = openai_es(samples=8192, sigma=SIGMA, optimiser=optax.sgd(1.0))
-ask = jax.jit(ADAM.ask)
+ask = jax.jit(lambda key, state: ADAM.ask(key, state)[1])
 tell = jax.jit(ADAM.tell)
-wide_ask = jax.jit(WIDE.ask)
+wide_ask = jax.jit(lambda key, state: WIDE.ask(key, state)[1])
 wide_tell = jax.jit(WIDE.tell)
 plain_tell = jax.jit(PLAIN.tell)
 
@@ -158,7 +158,7 @@ def test_each_lane_climbs_a_quadratic_of_its_own():
     start, optimum = means(16), means(17)
 
     def step(state, key):
-        x = strategy.ask(key, state)
+        state, x = strategy.ask(key, state)
         value = -jnp.sum(jnp.square(x - optimum[:, None]), axis=-1)
         return strategy.tell(state, x, centred_ranks(value, jnp.ones(value.shape, bool))), None
 

@@ -60,6 +60,7 @@ class Emitter(NamedTuple):
         ask: `(key, state, context) -> (state, Proposal)`.
         tell: `(state, candidates, samples, context) -> (state, Lanes)`, with both as `Rows`, and with
             the archive and the history of the context already updated by them.
+        transitions: Whether it learns from transitions, which the task then has to yield.
     """
 
     persistent: tuple[bool, ...]
@@ -68,6 +69,7 @@ class Emitter(NamedTuple):
     init: Callable[[Array, Task], Any]
     ask: Callable[[Array, Any, Context], tuple[Any, Proposal]]
     tell: Callable[[Any, Rows, Rows, Context], tuple[Any, Lanes]]
+    transitions: bool = False
 
     @property
     def candidates(self) -> int:

@@ -57,6 +57,7 @@ def parallel(*emitters: Emitter) -> Emitter:
         init=init,
         ask=ask,
         tell=tell,
+        transitions=any(emitter.transitions for emitter in emitters),
     )
 
 
@@ -96,7 +97,7 @@ def one_of(emitter: Emitter, count: int, play: Play = in_turn) -> Emitter:
         played, lanes = emitter.tell(_get(states, playing), candidates, samples, context)
         return (playing, _set(states, playing, played)), lanes
 
-    return Emitter(emitter.persistent, emitter.samples, count * emitter.lanes, init, ask, tell)
+    return emitter._replace(lanes=count * emitter.lanes, init=init, ask=ask, tell=tell)
 
 
 def _get(tree: Any, i: Array) -> Any:

@@ -87,22 +87,23 @@ def es(
         return jnp.full(lanes, objective.kind(generation), jnp.int32)
 
     def ask(key: Array, state: ESState, context: Context) -> tuple[ESState, Proposal]:
-        select_key, sample_key = jax.random.split(key)
+        select_key, sample_key, objective_key = jax.random.split(key, 3)
         elite = select(selector, select_key, context, lanes)
         planned = when.planned(state.age) & ~state.due
         restarted = state.due | planned
         started = search.restart(state.strategy, restarted, elite.x)
         # A planned reset still offers the last mean of the old start.
         candidates = choose_lanes(planned, search.mean(state.strategy), search.mean(started))
+        searching, samples = search.ask(sample_key, started)
         state = state._replace(
-            strategy=started,
+            strategy=searching,
+            objective=objective.restart(objective_key, state.objective, restarted | (state.age == 0)),
             age=jnp.where(state.due, 0, state.age),
             stale=jnp.where(state.due, 0, state.stale),
             parent_feature=choose_lanes(state.due, elite.feature, state.parent_feature),
             restarted=restarted,
             start_feature=elite.feature,
         )
-        samples = search.ask(sample_key, started)
         proposal = Proposal(
             candidates=candidates,
             offered=~state.due,

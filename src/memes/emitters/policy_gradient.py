@@ -164,7 +164,9 @@ def policy_gradient(
             target = seen.reward + s.discount * jnp.where(seen.ended, 0.0, future)
 
             def loss(critics: Array) -> Array:
-                return jnp.sum((value(critics, seen.observation, seen.action) - target) ** 2) / len(target)
+                return jnp.sum((value(critics, seen.observation, seen.action) - target) ** 2) / len(
+                    target
+                )
 
             slope = jax.grad(loss)(learner.critics)
             change, optimiser = critic_adam.update(slope, learner.critic_optimiser)
@@ -250,9 +252,7 @@ def remember(replay: Replay, seen: Transition) -> Replay:
     place = jnp.where(taken, (replay.position + order) % capacity, capacity)
     kept = jax.tree.map(lambda old, new: old.at[place].set(new, mode="drop"), replay.kept, flat)
     added = jnp.sum(taken, dtype=jnp.int32)
-    return Replay(
-        kept, jnp.minimum(replay.size + added, capacity), (replay.position + added) % capacity
-    )
+    return Replay(kept, jnp.minimum(replay.size + added, capacity), (replay.position + added) % capacity)
 
 
 def sample(key: Array, replay: Replay, n: int) -> Transition:
@@ -265,8 +265,7 @@ def sample(key: Array, replay: Replay, n: int) -> Transition:
 def _control(task: Task) -> Any:
     require(
         task.control is not None and task.control.controller.policy is not None,
-        f"task '{task.name}' must yield transitions of differentiable policies for policy gradients; "
-        "control tasks with an mlp do",
+        f"task '{task.name}' has no policies to follow a gradient with; control tasks with an mlp do",
     )
     return task.control
 

@@ -33,7 +33,8 @@ from memes.presets import PRESETS
 from memes.task import Task
 from memes.tasks import TASKS
 
-# What a scale changes, by option; options that a task or an algorithm does not have are ignored.
+# What a scale changes, by option; options that a task or an algorithm does not have are ignored, and
+# none of theirs is made larger than its default.
 SCALES: dict[str, dict[str, Any]] = {
     "paper": {},
     "laptop": {
@@ -42,6 +43,7 @@ SCALES: dict[str, dict[str, Any]] = {
         "lanes": 16,
         "samples": 128,
         "batch": 2048,
+        "resamples": 8,
     },
 }
 # What it changes further on a task.
@@ -258,11 +260,22 @@ def _options_of(function: Callable[..., Any], title: str) -> type:
 
 
 def _defaults(options: type, values: dict[str, Any]) -> Any:
-    """An instance with those of the values that it has fields for; what has no default is required."""
+    """An instance with those of the values that it has fields for, where smaller than the default.
+
+    What has no default is required.
+    """
     fields = dataclasses.fields(options)
     required = {f.name: tyro.MISSING for f in fields if f.default is dataclasses.MISSING}
-    known = {f.name: values[f.name] for f in fields if f.name in values}
-    return options(**required | known)
+    scaled = {
+        f.name: values[f.name] if f.name == "generations" else _at_most(f.default, values[f.name])
+        for f in fields
+        if f.name in values
+    }
+    return options(**required | scaled)
+
+
+def _at_most(default: Any, value: Any) -> Any:
+    return min(default, value) if isinstance(default, (int, float)) else value
 
 
 def _unique_hints(groups: dict[str, type]) -> dict[str, Any]:

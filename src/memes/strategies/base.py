@@ -17,17 +17,20 @@ class Strategy(NamedTuple):
         samples: M, the samples that each lane draws in a generation.
         init: `(mean[L, d]) -> state`.
         mean: `(state) -> mean[L, d]`.
-        ask: `(key, state) -> x[L, M, d]`.
+        ask: `(key, state) -> (state, x[L, M, d])`.
         tell: `(state, x[L, M, d], utilities[L, M]) -> state`.
         restart: `(state, where[L], mean[L, d]) -> state`; the lanes in `where` start afresh at `mean`.
+        degenerate: `(state) -> bool[L]`, the lanes whose distribution is of no more use: collapsed, or
+            no longer finite.
     """
 
     samples: int
     init: Callable[[Array], Any]
     mean: Callable[[Any], Array]
-    ask: Callable[[Array, Any], Array]
+    ask: Callable[[Array, Any], tuple[Any, Array]]
     tell: Callable[[Any, Array, Array], Any]
     restart: Callable[[Any, Array, Array], Any]
+    degenerate: Callable[[Any], Array]
 
 
 def choose_lanes(where: Array, new: Any, old: Any) -> Any:

@@ -48,11 +48,11 @@ def openai_es(
     def init(mean: Array) -> OpenAIESState:
         return OpenAIESState(mean, jax.vmap(transform.init)(mean))
 
-    def ask(key: Array, state: OpenAIESState) -> Array:
+    def ask(key: Array, state: OpenAIESState) -> tuple[OpenAIESState, Array]:
         lanes, dim = state.mean.shape
         step = sigma * jax.random.normal(key, (lanes, pairs, dim))
         centre = state.mean[:, None]
-        return jnp.concatenate([centre + step, centre - step], axis=1)
+        return state, jnp.concatenate([centre + step, centre - step], axis=1)
 
     def tell(state: OpenAIESState, x: Array, utilities: Array) -> OpenAIESState:
         # The two of a pair differ by twice their noise: it need not be kept from `ask`.
@@ -68,4 +68,7 @@ def openai_es(
         fresh: OpenAIESState = choose_lanes(where, init(mean), state)
         return fresh
 
-    return Strategy(samples, init, lambda state: state.mean, ask, tell, restart)
+    def degenerate(state: OpenAIESState) -> Array:
+        return ~jnp.isfinite(state.mean).all(axis=-1)  # its spread is fixed
+
+    return Strategy(samples, init, lambda state: state.mean, ask, tell, restart, degenerate)

@@ -205,9 +205,17 @@ def control_task(
     """
     control = Control(environment, controller)
 
+    def summary(outcome: Outcome) -> Evaluation:
+        return Evaluation(jnp.where(outcome.failed, jnp.nan, fitness(outcome)), feature(outcome))
+
     def evaluate(keys: Array, x: Array) -> Evaluation:
         outcome = in_chunks(lambda keys, x: rollout(control, keys, x)[0], chunk_rows(), keys, x)
-        return Evaluation(jnp.where(outcome.failed, jnp.nan, fitness(outcome)), feature(outcome))
+        return summary(outcome)
+
+    def evaluate_transitions(keys: Array, x: Array) -> Evaluation:
+        outcome, taken = transitions(control, keys, x)
+        rows_first = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), taken)
+        return summary(outcome)._replace(transitions=rows_first)
 
     return Task(
         name=name,
@@ -216,6 +224,7 @@ def control_task(
         feature_high=feature_high,
         init=controller.init,
         evaluate=evaluate,
+        evaluate_transitions=evaluate_transitions,
         control=control,
         **about,
     )

@@ -19,9 +19,7 @@ BACK = ((0.6, -0.25, 0.25),)
 SIDES = ((-0.25, 0.4, 0.6), (0.25, 0.4, 0.6))
 
 
-def point_maze(
-    *, uncertain: bool = False, steps: int = 100, hidden: tuple[int, ...] = (16, 16)
-) -> Task:
+def point_maze(*, uncertain: bool = False, steps: int = 100, hidden: tuple[int, ...] = (16, 16)) -> Task:
     """Point that moves forward in a room, with a cup in its way.
 
     Args:
