@@ -460,6 +460,7 @@ def pga_me(
     num_critic_training_steps: int = 5_000,
     replay_size: int = 1_000_000,
     transitions_batch: int = 256,
+    critic_hidden: tuple[int, ...] = (256, 256),
 ) -> Algorithm:
     """PGA-ME: random variation of elites, and elites moved by policy gradients of a learned critic.
 
@@ -475,6 +476,7 @@ def pga_me(
         num_critic_training_steps: Training steps of the critics in a generation.
         replay_size: Transitions that the critics learn from, at most.
         transitions_batch: Transitions in a training step.
+        critic_hidden: Sizes of the critics' hidden layers.
     """
     require(
         0 < proportion_gradient <= 1,
@@ -485,6 +487,7 @@ def pga_me(
         critic_steps=num_critic_training_steps,
         replay_size=replay_size,
         transitions_batch=transitions_batch,
+        critic_hidden=critic_hidden,
     )
     gradient = policy_gradient(
         n_gradient, steps=gradient_steps, learning_rate=gradient_learning_rate, td3=learner

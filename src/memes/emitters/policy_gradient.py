@@ -51,7 +51,7 @@ class Replay(NamedTuple):
 
 
 class Learner(NamedTuple):
-    """Two critics [2, c] and the greedy actor [d], the slow copies they learn from, and their optimisers."""
+    """Two critics [2, c] and the greedy actor [d], slow copies of both, and their optimisers."""
 
     critics: Array
     actor: Array
@@ -196,7 +196,9 @@ def policy_gradient(
                 learner = critic_step(critic_key, learner)
             return actor_step(actor_key, learner)
 
-        return jax.lax.fori_loop(0, s.critic_steps // s.policy_delay, round_of_steps, learner)
+        rounds = s.critic_steps // s.policy_delay
+        learned: Learner = jax.lax.fori_loop(0, rounds, round_of_steps, learner)
+        return learned
 
     def _move(key: Array, learner: Learner, replay: Replay, x: Array, task: Task) -> Array:
         """Each policy `x[m, d]` after `steps` steps uphill on the first critic, with its own batches."""
@@ -213,8 +215,8 @@ def policy_gradient(
             change, optimiser = adam.update(slope, optimiser)
             return x + change, optimiser
 
-        moved, _ = jax.lax.fori_loop(0, steps, once, (x, adam.init(x)))
-        return moved
+        moved: tuple[Array, Any] = jax.lax.fori_loop(0, steps, once, (x, adam.init(x)))
+        return moved[0]
 
     def tell(
         state: PolicyGradientState, candidates: Rows, samples: Rows, context: Context
@@ -236,7 +238,7 @@ def policy_gradient(
 
 
 def remember(replay: Replay, seen: Transition) -> Replay:
-    """Put transitions [n, T, ...] into the buffer, over the oldest; those that do not count are left out."""
+    """Put transitions [n, T, ...] that count into the buffer, over the oldest."""
     capacity = replay.kept.reward.shape[0]
     count = seen.reward.size
     require(
@@ -256,7 +258,7 @@ def remember(replay: Replay, seen: Transition) -> Replay:
 
 
 def sample(key: Array, replay: Replay, n: int) -> Transition:
-    """n of the remembered transitions, drawn with replacement."""
+    """Draw n of the remembered transitions, with replacement."""
     index = jax.random.randint(key, (n,), 0, replay.size)
     drawn: Transition = jax.tree.map(lambda leaf: leaf[index], replay.kept)
     return drawn

@@ -33,8 +33,8 @@ def point_maze(*, uncertain: bool = False, steps: int = 100, hidden: tuple[int, 
         start = jnp.broadcast_to(jnp.array(START), (keys.shape[0], 2))
         if not uncertain:
             return start
-        draw = jax.vmap(lambda key: jax.random.uniform(key, (2,), minval=-NOISE, maxval=NOISE))
-        return start + draw(keys)
+        noise = jax.vmap(lambda key: jax.random.uniform(key, (2,), minval=-NOISE, maxval=NOISE))(keys)
+        return start + noise
 
     environment = Environment(
         observation_size=2,
