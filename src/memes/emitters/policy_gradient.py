@@ -164,9 +164,8 @@ def policy_gradient(
             target = seen.reward + s.discount * jnp.where(seen.ended, 0.0, future)
 
             def loss(critics: Array) -> Array:
-                return jnp.sum((value(critics, seen.observation, seen.action) - target) ** 2) / len(
-                    target
-                )
+                error = value(critics, seen.observation, seen.action) - target
+                return jnp.sum(error**2) / len(target)
 
             slope = jax.grad(loss)(learner.critics)
             change, optimiser = critic_adam.update(slope, learner.critic_optimiser)

@@ -44,12 +44,16 @@ SCALES: dict[str, dict[str, Any]] = {
         "samples": 128,
         "batch": 2048,
         "resamples": 8,
+        "num_critic_training_steps": 300,
+        "gradient_steps": 30,
+        "replay_size": 200_000,
     },
 }
 # What it changes further on a task.
 TASK_SCALES: dict[str, dict[str, dict[str, Any]]] = {
     "paper": {"ant-trap": {"generations": 10_000}},
     "laptop": {
+        "point-maze": {"generations": 500, "samples": 32, "batch": 512},
         "hexapod": {"generations": 400, "samples": 32, "batch": 512},
         "ant": {"generations": 200, "samples": 64, "batch": 1024},
         "ant-trap": {"generations": 150, "samples": 64, "batch": 1024},
