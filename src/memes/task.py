@@ -31,6 +31,20 @@ class Evaluation(NamedTuple):
     feature: Array
 
 
+class Map(NamedTuple):
+    """What stands where, for a task whose two features are a place; figures draw it under the elites.
+
+    Attributes:
+        walls: Their outlines seen from above, polygons of corners (x, y).
+        start: Where episodes start.
+        goal: The x beyond which an episode has got past the walls, if there is such a line.
+    """
+
+    walls: tuple[tuple[tuple[float, float], ...], ...] = ()
+    start: tuple[float, float] = (0.0, 0.0)
+    goal: float | None = None
+
+
 @dataclass(frozen=True)
 class Task:
     """A quality-diversity problem.
@@ -51,6 +65,7 @@ class Task:
         resolution: Grid cells for each feature; None chooses about 2 500 cells in all.
         cost: Evaluations of the underlying problem behind one row, for the ledger.
         control: Environment and controller of a control task, from which transitions and replays come.
+        map: What stands where, if the features are a place.
     """
 
     name: str
@@ -65,6 +80,7 @@ class Task:
     resolution: tuple[int, ...] | None = None
     cost: int = 1
     control: Control | None = None
+    map: Map | None = None
 
     def __post_init__(self) -> None:
         require(self.dim >= 1, f"dim of task '{self.name}' must be at least 1, got {self.dim}")

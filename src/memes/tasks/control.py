@@ -99,10 +99,11 @@ class Step(NamedTuple):
 
 
 class Control(NamedTuple):
-    """What a control task is made of."""
+    """What a control task is made of; `score` makes fitness and feature of episodes."""
 
     environment: Environment
     controller: Controller
+    score: Callable[[Outcome], Evaluation]
 
 
 def rollout(
@@ -119,7 +120,7 @@ def rollout(
     Returns:
         The outcome, and what was recorded with a leading axis of T steps.
     """
-    environment, controller = control
+    environment, controller = control.environment, control.controller
     parameters = controller.parameters(x)
     n = x.shape[0]
 
@@ -200,11 +201,14 @@ def control_task(
         feature_high: Upper bound of each feature.
         **about: Further fields of the `Task`, such as `min_fitness` and `uncertain`.
     """
-    control = Control(environment, controller)
+
+    def score(outcome: Outcome) -> Evaluation:
+        return Evaluation(jnp.where(outcome.failed, jnp.nan, fitness(outcome)), feature(outcome))
+
+    control = Control(environment, controller, score)
 
     def evaluate(keys: Array, x: Array) -> Evaluation:
-        outcome = in_chunks(lambda keys, x: rollout(control, keys, x)[0], chunk_rows(), keys, x)
-        return Evaluation(jnp.where(outcome.failed, jnp.nan, fitness(outcome)), feature(outcome))
+        return score(in_chunks(lambda keys, x: rollout(control, keys, x)[0], chunk_rows(), keys, x))
 
     return Task(
         name=name,
