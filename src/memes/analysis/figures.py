@@ -102,7 +102,7 @@ def paths_figure(paths: Mapping[str, Sequence[np.ndarray]], place: Map | None = 
         for path in episodes:
             axes.plot(*path.T, color=colour, linewidth=0.8, alpha=0.6)
         ends = np.array([path[-1] for path in episodes])
-        axes.scatter(*ends.T, color=colour, s=10, zorder=3, label=label)
+        axes.scatter(ends[:, 0], ends[:, 1], color=colour, s=10, zorder=3, label=label)
     axes.legend(frameon=False, fontsize="small", loc="upper left")
     return figure
 
