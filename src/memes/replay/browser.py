@@ -21,7 +21,7 @@ def check_browser() -> None:
     """Raise a `UsageError` unless the player is installed."""
     require(
         importlib.util.find_spec("mjviser") is not None,
-        "a replay in the browser needs the package mjviser: 'pip install memes-qd[replay]' brings it; "
+        "a replay in the browser needs the package mjviser: 'pip install mjviser'; "
         "--video FILE.gif and --sheet FILE.png do without",
     )
 
@@ -52,7 +52,7 @@ def play(model: Any, states: np.ndarray, *, seconds: float, title: str, port: in
         speed = server.gui.add_dropdown("speed", SPEEDS, initial_value="1")
         last = (len(states) - 1) * seconds
         clock = server.gui.add_slider("time (s)", min=0.0, max=last, step=seconds, initial_value=0.0)
-        scene.create_scene_gui(camera_distance=4 * model.stat.meansize, camera_azimuth=60)
+        scene.create_scene_gui(camera_distance=1.5 * model.stat.extent, camera_azimuth=90)
         print(f"playing at http://{HOST}:{server.get_port()} until Ctrl-C", flush=True)
         now, shown, before = 0.0, -1, time.perf_counter()
         while True:

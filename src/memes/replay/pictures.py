@@ -27,8 +27,8 @@ def check_video(file: Path) -> None:
     found = shutil.which("ffmpeg") is not None or importlib.util.find_spec("imageio_ffmpeg") is not None
     require(
         file.suffix.lower() != ".mp4" or found,
-        "video: .mp4 needs the program ffmpeg, or the package imageio-ffmpeg ('pip install "
-        "memes-qd[replay]' brings it); .gif needs neither",
+        "video: .mp4 needs the program ffmpeg, or the package that brings it: 'pip install "
+        "imageio-ffmpeg'; .gif needs neither",
     )
 
 
