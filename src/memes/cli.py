@@ -19,6 +19,7 @@ Quality-diversity search with many evolution strategies at once.
   memes run TASK [OPTIONS]   run an algorithm on a task (memes run arm --scale laptop)
   memes list                 the tasks and the algorithms
   memes plot RUN...          draw the figures of saved runs again
+  memes replay RUN           play an elite of a saved run: in the browser, or as a video or a picture
   memes --version            the version
 
 'memes COMMAND --help' explains a command and its options."""
@@ -77,7 +78,7 @@ def list_names(arguments: list[str]) -> None:
 
 
 def plot(arguments: list[str]) -> None:
-    """Draw figures/archive.png and figures/curves.png of each run folder again."""
+    """Draw the figures of each run folder again: archive.png, curves.png, and positions.png on a map."""
     require(bool(arguments), "RUN is missing: 'memes plot RUN...' needs at least one run folder")
     from memes.analysis.figures import draw_run
     from memes.experiment.folder import load_run
@@ -87,6 +88,13 @@ def plot(arguments: list[str]) -> None:
     for folder in arguments:
         for file in draw_run(folder):
             print(file)
+
+
+def replay(arguments: list[str]) -> None:
+    """Play an elite of a saved run."""
+    from memes.replay.command import replay as replay_elite
+
+    replay_elite(arguments)
 
 
 class Command(NamedTuple):
@@ -100,6 +108,7 @@ COMMANDS = {
     "run": Command(run, None),
     "list": Command(list_names, "memes list"),
     "plot": Command(plot, "memes plot RUN..."),
+    "replay": Command(replay, None),
 }
 
 

@@ -35,6 +35,20 @@ class Evaluation(NamedTuple):
     transitions: Transition | None = None
 
 
+class Map(NamedTuple):
+    """What stands where, for a task whose two features are a place; figures draw it under the elites.
+
+    Attributes:
+        walls: Their outlines seen from above, polygons of corners (x, y).
+        start: Where episodes start.
+        goal: The x beyond which an episode has got past the walls, if there is such a line.
+    """
+
+    walls: tuple[tuple[tuple[float, float], ...], ...] = ()
+    start: tuple[float, float] = (0.0, 0.0)
+    goal: float | None = None
+
+
 @dataclass(frozen=True)
 class Task:
     """A quality-diversity problem.
@@ -57,6 +71,7 @@ class Task:
         evaluate_transitions: As `evaluate`, with the `transitions` of every row, for algorithms that
             learn from them; None where there are none.
         control: Environment and controller of a control task, for replays and policy gradients.
+        map: What stands where, if the features are a place.
     """
 
     name: str
@@ -72,6 +87,7 @@ class Task:
     cost: int = 1
     evaluate_transitions: Callable[[Array, Any], Evaluation] | None = None
     control: Control | None = None
+    map: Map | None = None
 
     def __post_init__(self) -> None:
         require(self.dim >= 1, f"dim of task '{self.name}' must be at least 1, got {self.dim}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,20 +10,29 @@ import jax.numpy as jnp
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Polygon
 
 from memes.archive import Archive
 from memes.cells import Grid
 from memes.experiment.folder import SavedRun, load_run
+from memes.task import Map
 
 COLOURS = {"exploit": "#D55E00", "explore": "#0072B2", "variation": "#009E73"}
 PIXELS = 300  # along each side of a tessellation drawn as a picture
 
 
 def draw_run(path: str | Path) -> list[Path]:
-    """Draw `figures/archive.png` and `figures/curves.png` of a run folder; returns their paths."""
+    """Draw `figures/archive.png` and `figures/curves.png` of a run folder; returns their paths.
+
+    Where the task has a map, `figures/positions.png` as well.
+    """
     run = load_run(path)
     title = f"{run.config['task']}, {run.config['algorithm']}, seed {run.config['seed']}"
-    pictures = {"archive.png": archive_figure(run.archive), "curves.png": curves_figure(run)}
+    about = run.config.get("map")
+    place = None if about is None else Map(**about)
+    pictures = {"archive.png": archive_figure(run.archive, place), "curves.png": curves_figure(run)}
+    if place is not None:
+        pictures["positions.png"] = positions_figure(run.archive, place)
     files = []
     for name, figure in pictures.items():
         file = Path(path) / "figures" / name
@@ -33,8 +43,8 @@ def draw_run(path: str | Path) -> list[Path]:
     return files
 
 
-def archive_figure(archive: Archive) -> Figure:
-    """The fitness of every elite over the feature space.
+def archive_figure(archive: Archive, place: Map | None = None) -> Figure:
+    """The fitness of every elite over the feature space, and the walls of the map, if there is one.
 
     Two features span a plane. More are drawn as a grid of grids: the first two features span the inner
     grids, the next two say which grid, and so on.
@@ -51,9 +61,65 @@ def archive_figure(archive: Archive) -> Figure:
     axes.set_ylabel(" in ".join(f"feature {i + 1}" for i in range(1, k, 2)))
     if isinstance(archive.cells, Grid):
         _rule_inner_grids(axes, archive.cells)
+    if place is not None:
+        _draw_walls(axes, place, facecolor="none", edgecolor="black")
     occupied = int(np.sum(np.asarray(archive.occupied)))
     axes.set_title(f"{occupied} of {archive.cells.count} cells", fontsize="medium")
     return figure
+
+
+def positions_figure(archive: Archive, place: Map) -> Figure:
+    """Where the elites end up on the map: features of their stored evaluations, coloured by fitness."""
+    figure = Figure(figsize=(8, 4.6), layout="constrained")
+    axes = figure.subplots()
+    occupied = np.asarray(archive.occupied)
+    x, y = np.asarray(archive.feature)[occupied].T
+    fitness = np.asarray(archive.fitness)[occupied]
+    order = np.argsort(fitness)  # the fittest on top
+    _draw_map(axes, place)
+    shown = axes.scatter(x[order], y[order], c=fitness[order], s=8, cmap="viridis", zorder=3)
+    axes.update_datalim(np.stack([archive.cells.low, archive.cells.high]))  # the same for every run
+    figure.colorbar(shown, ax=axes, label="fitness")
+    said = f"{x.size} elites"
+    if place.goal is not None:
+        said += f", {np.sum(x > place.goal)} of them beyond x = {place.goal:g}"
+    axes.set_title(said, fontsize="medium")
+    return figure
+
+
+def paths_figure(paths: Mapping[str, Sequence[np.ndarray]], place: Map | None = None) -> Figure:
+    """Paths over the ground seen from above, with a colour for each label.
+
+    Args:
+        paths: For each label, such as a cell, the paths [T, 2] of its episodes.
+        place: What stands where.
+    """
+    figure = Figure(figsize=(8, 4.6), layout="constrained")
+    axes = figure.subplots()
+    _draw_map(axes, Map() if place is None else place)
+    for i, (label, episodes) in enumerate(paths.items()):
+        colour = f"C{i}"
+        for path in episodes:
+            axes.plot(*path.T, color=colour, linewidth=0.8, alpha=0.6)
+        ends = np.array([path[-1] for path in episodes])
+        axes.scatter(ends[:, 0], ends[:, 1], color=colour, s=10, zorder=3, label=label)
+    axes.legend(frameon=False, fontsize="small", loc="upper left")
+    return figure
+
+
+def _draw_map(axes: Axes, place: Map) -> None:
+    _draw_walls(axes, place, facecolor="#C8B4AC", edgecolor="none")
+    axes.plot(*place.start, marker="P", markersize=9, color="black", markeredgecolor="white", zorder=4)
+    if place.goal is not None:
+        axes.axvline(place.goal, color="grey", linestyle="--", linewidth=1)
+    axes.set_aspect("equal", adjustable="datalim")
+    axes.set_xlabel("x (m)")
+    axes.set_ylabel("y (m)")
+
+
+def _draw_walls(axes: Axes, place: Map, **look: Any) -> None:
+    for wall in place.walls:
+        axes.add_patch(Polygon(np.asarray(wall), **look))
 
 
 def curves_figure(run: SavedRun) -> Figure:

@@ -29,6 +29,7 @@ def describe(algorithm: Algorithm) -> dict[str, Any]:
         "feature_high": list(map(float, task.feature_high)),
         "min_fitness": task.min_fitness,
         "uncertain": task.uncertain,
+        "map": None if task.map is None else task.map._asdict(),
         "precision": PRECISION,
         "batch_size": algorithm.batch_size,
         "device": f"{device.platform}: {device.device_kind}",

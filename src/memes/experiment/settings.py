@@ -29,6 +29,7 @@ from docstring_parser import parse as parse_docstring
 from memes.algorithm import Algorithm
 from memes.cells import Cells, cvt, grid
 from memes.errors import UsageError, require
+from memes.experiment.folder import SavedRun
 from memes.presets import PRESETS
 from memes.task import Task
 from memes.tasks import TASKS
@@ -174,6 +175,60 @@ def build(parsed: Parsed) -> Algorithm:
     if "generations" in inspect.signature(preset).parameters:
         options["generations"] = settings.generations
     return preset(task, _cells(task, settings), **options)
+
+
+def task_of(run: SavedRun, name: str | None = None) -> Task:
+    """The task of a saved run, rebuilt from its name and options, for whatever runs simulators here.
+
+    Reading a run folder executes no code that the folder names: a task of the user's own has to be
+    named again.
+
+    Args:
+        run: The run.
+        name: The task as in `memes run`, where it is not one of the library's, or where the run does
+            not say which it was.
+    """
+    recorded, options = str(run.config.get("task")), run.config.get("options") or {}
+    if name is None:
+        require(
+            ":" not in recorded,
+            f"the run in '{run.path}' is of a task of its own, '{recorded}': if you trust that code, "
+            f"name it with --task {recorded}",
+        )
+        require(
+            recorded in TASKS,
+            f"the run in '{run.path}' is of a task '{recorded}' that was made in Python: name the task "
+            "with --task module:name or --task file.py:name",
+        )
+    make = _task_factory(name or recorded)
+    hints = typing.get_type_hints(_options_of(make, ""))
+    missing = [option for option in hints if option not in options]
+    # A run made in Python records the algorithm's options alone; the task's may have been anything.
+    require(
+        name is not None or not missing,
+        f"the run in '{run.path}' does not say which {' and '.join(missing)} its task '{recorded}' had: "
+        "name a task that has them with --task module:name or --task file.py:name",
+    )
+    values = {option: options[option] for option in hints if option in options}
+    for option, value in values.items():
+        require(
+            _fits(value, hints[option]) or value == [],
+            f"{option} of the run in '{run.path}' must be {_described(hints[option])}, got {value!r}",
+        )
+    if "backend" in values:
+        values["backend"] = "auto"  # the run's may need a device that is not here
+    task = make(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
+    require(
+        isinstance(task, Task),
+        f"task '{name}' must be a function that returns a Task, got {type(task).__name__}",
+    )
+    size, k = run.archive.genotypes.shape[1], run.archive.feature.shape[1]
+    require(
+        (task.dim, task.feature_dim) == (size, k),
+        f"the run in '{run.path}' has genotypes of {size} entries and {k} features, but task "
+        f"'{name or recorded}' has {task.dim} and {task.feature_dim}",
+    )
+    return task
 
 
 def output_folder(parsed: Parsed) -> Path:

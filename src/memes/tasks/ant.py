@@ -8,9 +8,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from memes.errors import require
-from memes.task import Task
+from memes.task import Map, Task
 from memes.tasks.control import control_task, mlp
-from memes.tasks.robot import Backend, Fidelity, engine_of, robot
+from memes.tasks.robot import Backend, Fidelity, engine_of, footprints, robot
 
 if TYPE_CHECKING:
     from memes.physics import Engine, State
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 SUBSTEPS = 5  # of 0.01 s
 HEIGHT = (0.2, 1.0)  # of the torso; outside of it an episode ends
 NOISE = 0.1
+PASSED = 13.0  # x of a torso that has left the trap behind; its back wall ends at 12.5
 
 
 def ant(
@@ -109,6 +110,7 @@ def ant_trap(
         feature_high=(30.0, 8.0),
         min_fitness=-3.38 * steps,
         uncertain=uncertain,
+        map=Map(walls=footprints(engine.model), goal=PASSED),
     )
 
 

@@ -102,10 +102,11 @@ class Step(NamedTuple):
 
 
 class Control(NamedTuple):
-    """What a control task is made of."""
+    """What a control task is made of; `score` makes fitness and feature of episodes."""
 
     environment: Environment
     controller: Controller
+    score: Callable[[Outcome], Evaluation]
 
 
 def rollout(
@@ -122,7 +123,7 @@ def rollout(
     Returns:
         The outcome, and what was recorded with a leading axis of T steps.
     """
-    environment, controller = control
+    environment, controller = control.environment, control.controller
     parameters = controller.parameters(x)
     n = x.shape[0]
 
@@ -203,19 +204,19 @@ def control_task(
         feature_high: Upper bound of each feature.
         **about: Further fields of the `Task`, such as `min_fitness` and `uncertain`.
     """
-    control = Control(environment, controller)
 
-    def summary(outcome: Outcome) -> Evaluation:
+    def score(outcome: Outcome) -> Evaluation:
         return Evaluation(jnp.where(outcome.failed, jnp.nan, fitness(outcome)), feature(outcome))
 
+    control = Control(environment, controller, score)
+
     def evaluate(keys: Array, x: Array) -> Evaluation:
-        outcome = in_chunks(lambda keys, x: rollout(control, keys, x)[0], chunk_rows(), keys, x)
-        return summary(outcome)
+        return score(in_chunks(lambda keys, x: rollout(control, keys, x)[0], chunk_rows(), keys, x))
 
     def evaluate_transitions(keys: Array, x: Array) -> Evaluation:
         outcome, taken = transitions(control, keys, x)
         rows_first = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), taken)
-        return summary(outcome)._replace(transitions=rows_first)
+        return score(outcome)._replace(transitions=rows_first)
 
     return Task(
         name=name,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import resources
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from memes.tasks.control import Environment
@@ -86,3 +87,21 @@ def robot(
         measure=measure,
         engine=engine,
     )
+
+
+def footprints(model: Any) -> tuple[tuple[tuple[float, float], ...], ...]:
+    """The outlines, seen from above, of the upright boxes of an `MjModel` that do not move."""
+    import mujoco
+
+    data = mujoco.MjData(model)
+    mujoco.mj_kinematics(model, data)
+    square = np.array([(-1, -1), (1, -1), (1, 1), (-1, 1)])
+    outlines = []
+    for geom in range(model.ngeom):
+        axes = data.geom_xmat[geom].reshape(3, 3)
+        box = model.geom_type[geom] == mujoco.mjtGeom.mjGEOM_BOX
+        static = model.body_weldid[model.geom_bodyid[geom]] == 0
+        if box and static and np.isclose(abs(axes[2, 2]), 1):
+            corners = data.geom_xpos[geom, :2] + square * model.geom_size[geom, :2] @ axes[:2, :2].T
+            outlines.append(tuple((float(x), float(y)) for x, y in corners))
+    return tuple(outlines)

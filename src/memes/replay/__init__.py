@@ -1,0 +1,9 @@
+"""Playing elites of a saved run: in the browser, as a video, as a sheet of frames, as paths.
+
+elites      which elite
+episodes    what the run's own simulator makes of it
+offscreen   MuJoCo's renderer without a window
+pictures    videos and contact sheets
+browser     a player on this machine
+command     `memes replay`
+"""

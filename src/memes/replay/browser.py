@@ -1,0 +1,76 @@
+"""A player in the browser, for this machine only."""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import io
+import time
+from contextlib import redirect_stdout
+from typing import Any
+
+import numpy as np
+
+from memes.errors import require
+
+HOST = "127.0.0.1"
+SPEEDS = ("0.1", "0.25", "0.5", "1", "2", "4")
+
+
+def check_browser() -> None:
+    """Raise a `UsageError` unless the player is installed."""
+    require(
+        importlib.util.find_spec("mjviser") is not None,
+        "a replay in the browser needs the package mjviser: 'pip install mjviser'; "
+        "--video FILE.gif and --sheet FILE.png do without",
+    )
+
+
+def play(model: Any, states: np.ndarray, *, seconds: float, title: str, port: int) -> None:
+    """Serve `states[n, nq]` of an `MjModel`, over and over, until Ctrl-C.
+
+    Args:
+        model: The `MjModel`.
+        states: Positions, `seconds` apart.
+        seconds: Time between two of them.
+        title: What the page says above its controls.
+        port: Where to serve, or the next free one.
+    """
+    check_browser()
+    import mujoco
+    import viser
+    from mjviser import ViserMujocoScene
+
+    model = copy.copy(model)  # the scene changes how things look
+    data = mujoco.MjData(model)
+    with redirect_stdout(io.StringIO()):  # a box of its own, which says no more than our line
+        server = viser.ViserServer(host=HOST, port=port, label=title, verbose=False)
+    try:
+        server.gui.configure_theme(show_share_button=False)  # it would show the page to the world
+        scene = ViserMujocoScene(server, model, num_envs=1)
+        playing = server.gui.add_checkbox("play", initial_value=True)
+        speed = server.gui.add_dropdown("speed", SPEEDS, initial_value="1")
+        last = (len(states) - 1) * seconds
+        clock = server.gui.add_slider("time (s)", min=0.0, max=last, step=seconds, initial_value=0.0)
+        scene.create_scene_gui(camera_distance=1.5 * model.stat.extent, camera_azimuth=90)
+        print(f"playing at http://{HOST}:{server.get_port()} until Ctrl-C", flush=True)
+        now, shown, before = 0.0, -1, time.perf_counter()
+        while True:
+            passed, before = time.perf_counter() - before, time.perf_counter()
+            # A second's rest at the end; while it does not play, whoever moves the slider decides.
+            played = (now + passed * float(speed.value)) % (last + 1.0)
+            now = played if playing.value else clock.value
+            step = min(round(now / seconds), len(states) - 1)
+            if step != shown:
+                shown = step
+                data.qpos[:] = states[step]
+                mujoco.mj_forward(model, data)
+                scene.update_from_mjdata(data)
+                if playing.value:
+                    clock.value = step * seconds
+            time.sleep(1 / 60)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        with redirect_stdout(io.StringIO()):
+            server.stop()
