@@ -95,6 +95,19 @@ def test_a_scale_does_not_change_what_a_preset_is_named_for():
     assert settings.parse(arguments, "memes run").algorithm_options["batch"] == 2048
 
 
+def test_a_scale_makes_nothing_larger():
+    arguments = ["arm", "--algorithm", "cma-me", "--scale", "laptop"]
+    assert settings.parse(arguments, "memes run").algorithm_options["batch"] == 128
+    arguments[2] = "me-es"
+    assert settings.parse(arguments, "memes run").algorithm_options["samples"] == 128
+
+
+def test_a_strategy_of_evosax_by_name(capsys):
+    assert main(["run", "arm", *QUICK, "--strategy", "sep-cma-es", "--out", "run", "--quiet"]) == 0
+    config = json.loads(Path("run/config.json").read_text())
+    assert config["options"]["strategy"] == "sep-cma-es"
+
+
 def test_every_setting_is_written_down(capsys):
     assert main(["run", "arm", *QUICK, "--resolution", "7", "8", "--out", "run", "--quiet"]) == 0
     config = json.loads(Path("run/config.json").read_text())
@@ -133,6 +146,7 @@ WRONG = {
     "lanes must be at least 1, got 0": ["run", "arm", "--lanes", "0"],
     "generations must be at least 1": ["run", "arm", "--generations", "0", "--joints", "2"],
     "joints must be at least 1": ["run", "arm", "--joints", "0"],
+    "unknown strategy 'cma': did you mean 'cma-es'?": ["run", "arm", "--strategy", "cma"],
     "resolution must have one entry for each of the 2": ["run", "arm", "--resolution", "5"],
     "resolution must be at least 1": ["run", "arm", "--resolution", "5", "0"],
     "resolution and centroids exclude": ["run", "arm", "--resolution", "5", "5", "--centroids", "9"],

@@ -1,3 +1,4 @@
+import dataclasses
 from types import SimpleNamespace
 
 import jax
@@ -10,7 +11,19 @@ from memes.cells import Grid
 from memes.context import Context, Kind
 from memes.errors import UsageError
 from memes.history import Past
-from memes.objectives import Objective, alternate, blend, centred_ranks, fitness, novelty, stateless
+from memes.objectives import (
+    PAIRS,
+    Objective,
+    adaptive_blend,
+    alternate,
+    blend,
+    centred_ranks,
+    fitness,
+    improvement,
+    novelty,
+    random_direction,
+    stateless,
+)
 from memes.task import Evaluation
 
 LANES, SAMPLES = 3, 8
@@ -79,6 +92,16 @@ def test_invalid_samples_rank_zero_and_do_not_count_for_the_others():
     rng = np.random.default_rng(3)
     for fraction in (0.9, 0.5, 0.2, 0.0):
         values = rng.integers(-4, 4, (LANES, SAMPLES)).astype(np.float32)
+        valid = rng.random(values.shape) < fraction
+        values[~valid] = rng.choice([np.nan, np.inf, -np.inf, 100.0], (~valid).sum())
+        np.testing.assert_allclose(ranks(values, valid), oracle(values, valid), atol=1e-6)
+
+
+def test_ranks_of_many_samples_are_the_same_ties_and_invalid_ones_included():
+    """Beyond so many samples ranks come from a sort."""
+    rng = np.random.default_rng(6)
+    for levels, fraction in [(3, 1.0), (3, 0.5), (10**6, 0.9), (1, 0.5), (50, 0.0)]:
+        values = rng.integers(-levels, levels, (LANES, PAIRS + 7)).astype(np.float32)
         valid = rng.random(values.shape) < fraction
         values[~valid] = rng.choice([np.nan, np.inf, -np.inf, 100.0], (~valid).sum())
         np.testing.assert_allclose(ranks(values, valid), oracle(values, valid), atol=1e-6)
@@ -163,6 +186,87 @@ def test_blend_does_not_depend_on_the_scale_of_its_parts(evaluation):
     np.testing.assert_array_equal(utilities(objective, scaled), utilities(objective, evaluation))
 
 
+def test_the_weight_falls_while_the_best_fitness_stands_and_rises_when_it_improves(evaluation):
+    """NSRA-ES, with the best fitness of the archive told from outside."""
+    objective = adaptive_blend(FITNESS, NOVELTY, weight=0.9, step=0.2, patience=3)
+    of_fitness, of_novelty = utilities(FITNESS, evaluation), utilities(NOVELTY, evaluation)
+    best = [1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 3, 4, 4, 4, 4] + [4] * 24
+    weight, expected, waited = 0.9, [], 0
+    for now, last in zip(best, [-np.inf, *best], strict=False):
+        waited = 0 if now > last else waited + 1
+        weight += 0.2 if now > last else -0.2 * (waited % 3 == 0)
+        weight = min(max(weight, 0.0), 1.0)
+        expected.append(weight)
+    assert min(expected) == 0
+    assert max(expected) == 1
+
+    @jax.jit
+    def generation(state, best):
+        context = context_at(0)
+        elites = context.archive._replace(fitness=jnp.full(4, -jnp.inf).at[2].set(best))
+        return objective.utilities(state, evaluation, dataclasses.replace(context, archive=elites))
+
+    state = objective.init(LANES)
+    for now, weight in zip(best, expected, strict=True):
+        state, found = generation(state, float(now))
+        blended = weight * of_fitness + (1 - weight) * of_novelty
+        np.testing.assert_allclose(found, blended, atol=1e-5)
+
+
+CELLS = Grid(jnp.zeros(2), jnp.ones(2), (2, 2))
+BEFORE = empty(CELLS, 1)._replace(fitness=jnp.array([1.0, -jnp.inf, 5.0, -jnp.inf]))
+AFTER = BEFORE._replace(fitness=jnp.array([9.0, 9.0, 9.0, 9.0]))  # as if this batch had filled it
+# Cells 0, 1, 2, 3 by corner; one sample of cell 3 is worse than all others, and one lies out of bounds.
+CORNERS = np.float32([[0, 0], [0, 0], [0, 0], [0, 1], [0, 1], [1, 0], [1, 0], [1.5, 1]])
+VALUES = np.float32([3, 1.5, 0, 2, 4, 5.25, 3, -50])
+TOY = SimpleNamespace(feature_low=(0.0, -1.0), feature_high=(1.0, 3.0))
+
+
+def ranked(objective, state, batch):
+    context = Context(TOY, jnp.int32(0), AFTER, PAST, before=BEFORE)
+    return np.asarray(objective.utilities(state, batch, context)[1])
+
+
+def test_improvement_ranks_new_cells_then_gains_over_the_archive_before_this_generation():
+    batch = Evaluation(np.stack([VALUES, VALUES[::-1]]), np.stack([CORNERS, CORNERS[::-1]]))
+    order = np.argsort(-ranked(improvement(), (), batch), axis=1)
+    # New by fitness: 4, 3, 7. Gains: 0 by 2, 1 by 0.5, 5 by 0.25. The rest: 2 by -1, 6 by -2.
+    np.testing.assert_array_equal(order, [[4, 3, 7, 0, 1, 5, 2, 6], [3, 4, 0, 7, 6, 2, 5, 1]])
+
+
+def test_improvement_ranks_what_could_not_be_evaluated_in_the_middle():
+    broken = VALUES.copy()
+    broken[[0, 4]] = np.nan, np.inf
+    found = ranked(improvement(), (), Evaluation(broken[None], CORNERS[None]))[0]
+    np.testing.assert_array_equal(found[[0, 4]], 0.0)
+    np.testing.assert_array_equal(np.argsort(-np.delete(found, [0, 4])), [2, 5, 0, 3, 1, 4])
+
+
+def test_a_random_direction_ranks_along_it_those_that_enter_the_archive_first():
+    objective = random_direction(2)
+    direction = np.float32([[0.6, -0.8], [-1.0, 0.1]])
+    feature = np.random.default_rng(7).uniform(0, 1, (2, 50, 2)).astype(np.float32)
+    value = np.random.default_rng(8).uniform(0, 6, (2, 50)).astype(np.float32)
+    cell = 2 * (feature[..., 0] > 0.5) + (feature[..., 1] > 0.5)
+    adds = value > np.asarray(BEFORE.fitness)[cell]
+    along = np.einsum("lk,lsk->ls", direction, feature / [1.0, 4.0])  # in units of the bounds
+    expected = np.stack([np.lexsort((along[lane], adds[lane])) for lane in range(2)])
+    found = ranked(objective, direction, Evaluation(value, feature))
+    np.testing.assert_array_equal(np.argsort(found, axis=1), expected)
+
+
+def test_random_directions_are_drawn_at_a_start_evenly_over_all_of_them():
+    objective = random_direction(2)
+    drawn = objective.restart(jax.random.key(0), objective.init(1000), jnp.arange(1000) < 900)
+    np.testing.assert_array_equal(drawn[900:], 0.0)
+    np.testing.assert_allclose(np.linalg.norm(drawn[:900], axis=1), 1.0, rtol=1e-5)
+    quadrant = np.bincount(2 * (drawn[:900, 0] < 0) + (drawn[:900, 1] < 0), minlength=4)
+    assert (np.abs(quadrant - 225) < 5 * np.sqrt(225)).all()
+    both = blend(FITNESS, random_direction(2))
+    _, passed_on = both.restart(jax.random.key(1), both.init(3), jnp.ones(3, bool))
+    np.testing.assert_allclose(np.linalg.norm(passed_on, axis=1), 1.0, rtol=1e-5)
+
+
 @pytest.mark.parametrize("every", [1, 3])
 def test_alternate_switches_after_exactly_so_many_generations(every, evaluation):
     objective = alternate(NOVELTY, FITNESS, every)
@@ -237,6 +341,10 @@ def test_candidates_are_of_the_kind_of_their_objective():
         (lambda: blend(FITNESS, NOVELTY, 1.1), "^weight must"),
         (lambda: blend(FITNESS, NOVELTY, -0.1), "^weight must"),
         (lambda: alternate(FITNESS, NOVELTY, 0), "^every must"),
+        (lambda: adaptive_blend(FITNESS, NOVELTY, weight=1.1), "^weight must"),
+        (lambda: adaptive_blend(FITNESS, NOVELTY, step=-0.1), "^step of the weight must"),
+        (lambda: adaptive_blend(FITNESS, NOVELTY, patience=0), "^patience must"),
+        (lambda: random_direction(0), "^features must"),
     ],
 )
 def test_a_wrong_argument_is_refused_by_name(mistake, sentence):

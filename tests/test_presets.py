@@ -139,6 +139,95 @@ def test_the_papers_hyper_parameters_are_the_defaults():
     assert memes.PRESETS["me-128"].build(task).batch_size == 128
 
 
+def test_the_papers_hyper_parameters_of_the_baselines_are_the_defaults():
+    task = memes.tasks.arm(joints=2)
+    sizes = {
+        "es": (1, 512, 1), "ns-es": (1, 512, 5), "nsr-es": (1, 512, 5), "nsra-es": (1, 512, 5),
+        "me-es": (1, 10_000, 1), "cma-me": (128, 0, 15), "me-sampling": (512, 0, 512),
+    }  # fmt: skip
+    for name, (candidates, samples, lanes) in sizes.items():
+        algorithm = memes.PRESETS[name].build(task)
+        emitter = algorithm.emitter
+        assert (emitter.candidates, emitter.samples, emitter.lanes) == (candidates, samples, lanes)
+        assert algorithm.name == name
+        cost = 32 if name == "me-sampling" else 1
+        assert algorithm.task.cost == cost
+        remembers = name.startswith("ns") or name == "me-es"
+        assert algorithm.history.keeps_all == (2000 if remembers else None)
+    options = {name: memes.PRESETS[name].build(task).options for name in sizes}
+    es_like = ["es", "ns-es", "nsr-es", "nsra-es", "me-es"]
+    assert all(options[name]["sigma"] == 0.02 for name in es_like)
+    assert all(options[name]["learning_rate"] == 0.01 for name in es_like)
+    assert [options[name]["l2"] for name in es_like] == [0, 0, 0, 0, 0.01]
+    assert options["nsr-es"]["fitness_weight"] == 0.5
+    assert [options["nsra-es"][o] for o in ("fitness_weight", "weight_step", "patience")] == [
+        1,
+        0.05,
+        50,
+    ]
+    assert (options["cma-me"]["sigma"], options["cma-me"]["ranking"]) == (0.5, "imp")
+    assert options["me-es"]["every"] == 10
+
+
+@pytest.mark.parametrize("preset", ["nsra-es", "me-es", "cma-me"])
+def test_results_do_not_depend_on_how_a_run_is_cut(preset):
+    algorithm = build(preset, TASKS["noisy-arm"])
+    whole, cut = (
+        memes.run(algorithm, generations=8, generations_per_call=n, seed=3, progress=False)
+        for n in (8, 1)
+    )
+    jax.tree.map(np.testing.assert_array_equal, whole.archive, cut.archive)
+
+
+def test_me_es_starts_each_turn_from_the_elites_it_is_biased_to():
+    """Explore starts from one of the most novel, exploit from one of the fittest or latest."""
+    algorithm = build("me-es", TASKS["arm"])
+    init, step, ask = map(jax.jit, (algorithm.init, algorithm.step, algorithm.ask))
+    state = init(jax.random.key(0))
+    kinds = []
+    for generation in range(14):
+        key = jax.random.fold_in(jax.random.key(1), generation)
+        if generation and generation % 3 == 0:
+            asked, _ = ask(jax.random.split(key)[0], state)
+            start = np.asarray(asked.emitter.strategy.mean[0])
+            archive = state.archive
+            (cell,) = np.flatnonzero((np.asarray(archive.genotypes) == start).all(axis=1))
+            if generation // 3 % 2 == 1:
+                fittest = np.argsort(-np.asarray(archive.fitness))[:2]
+                latest = np.argsort(-np.asarray(archive.generation))[:5]
+                latest = latest[np.argsort(-np.asarray(archive.fitness)[latest])][:2]
+                assert cell in {*fittest, *latest}
+        state, info = step(key, state)
+        kinds.append(int(info.kind[0]))
+    turns = [Kind.EXPLORE] * 3 + [Kind.EXPLOIT] * 3
+    # A candidate is of the kind of the step that made it, in the generation before.
+    assert kinds == [Kind.EXPLORE, *(turns * 3)[:13]]
+
+
+@pytest.mark.parametrize("preset", ["es", "nsra-es", "me-es", "cma-me"])
+def test_broken_evaluations_do_no_harm(preset):
+    task = TASKS["arm"]
+
+    def poisoned(keys, x):
+        fitness, feature = task.evaluate(keys, x)
+        kind = jax.vmap(lambda key: jax.random.randint(key, (), 0, 6))(keys)
+        fitness = jnp.where(kind == 0, jnp.nan, jnp.where(kind == 1, jnp.inf, fitness))
+        return fitness, jnp.where((kind == 2)[:, None], -jnp.inf, feature)
+
+    algorithm = build(preset, memes.Task(**{**vars(task), "evaluate": poisoned}))
+    init_key, run_key = jax.random.split(jax.random.key(7))
+
+    def body(state, generation):
+        return algorithm.step(jax.random.fold_in(run_key, generation), state)
+
+    state, info = jax.jit(lambda key: jax.lax.scan(body, algorithm.init(key), jnp.arange(30)))(init_key)
+    assert (info.non_finite.sum() > 30) & state.archive.occupied.any()
+    emitter = state.emitter[1] if preset == "cma-me" else state.emitter
+    assert jnp.isfinite(emitter.strategy.mean).all()
+    assert jnp.isfinite(state.archive.fitness[state.archive.occupied]).all()
+    assert jnp.isfinite(jax.tree.leaves(state.history)[0]).all()
+
+
 def test_an_algorithm_knows_its_name_and_its_hyper_parameters():
     algorithm = memes.presets.memes_sequential(TASKS["arm"], lanes=3, samples=4)
     assert algorithm.name == "memes-sequential"
@@ -169,3 +258,23 @@ def test_an_algorithm_knows_its_name_and_its_hyper_parameters():
 def test_wrong_hyper_parameters_are_named(options, sentence):
     with pytest.raises(memes.UsageError, match=sentence):
         memes.presets.memes(TASKS["arm"], **options)
+
+
+@pytest.mark.parametrize(
+    ("preset", "options", "sentence"),
+    [
+        ("memes", {"strategy": "sens"}, "unknown strategy 'sens': did you mean 'snes'"),
+        ("ns-es", {"population_size": 0}, "population_size must be at least 1"),
+        ("nsr-es", {"fitness_weight": 2.0}, r"fitness_weight must lie in \[0, 1\]"),
+        ("nsra-es", {"weight_step": -1.0}, r"weight_step must lie in \[0, 1\]"),
+        ("nsra-es", {"patience": 0}, "patience must be at least 1"),
+        ("me-es", {"every": 0}, "every must be at least 1"),
+        ("me-sampling", {"resamples": 0}, "resamples must be at least 1"),
+        ("cma-me", {"pool": 0}, "pool must be at least 1"),
+        ("cma-me", {"batch": 1}, "batch must be at least 2"),
+        ("cma-me", {"ranking": "nonsense"}, "ranking must be one of imp, opt, rnd"),
+    ],
+)
+def test_wrong_hyper_parameters_of_the_baselines_are_named(preset, options, sentence):
+    with pytest.raises(memes.UsageError, match=sentence):
+        memes.PRESETS[preset].build(TASKS["arm"], **options)

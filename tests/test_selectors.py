@@ -10,7 +10,15 @@ from memes.cells import Grid
 from memes.context import Context
 from memes.errors import UsageError
 from memes.history import Past
-from memes.selectors import fittest, most_novel, select, uniform
+from memes.selectors import (
+    alternate,
+    either,
+    fittest,
+    fittest_of_latest,
+    most_novel,
+    select,
+    uniform,
+)
 from memes.task import Task
 from memes.task import uniform as uniform_init
 
@@ -41,8 +49,8 @@ PAST = Past(jnp.array([[0.4, 0.3], [1.0, 0.5], [1.0, 0.6], [0.0, 0.0]]), jnp.ara
 
 
 @partial(jax.jit, static_argnums=0)
-def draw(selector, key, archive, past=PAST):
-    return select(selector, key, Context(TASK, jnp.int32(0), archive, past), DRAWS)
+def draw(selector, key, archive, past=PAST, generation=0):
+    return select(selector, key, Context(TASK, jnp.int32(generation), archive, past), DRAWS)
 
 
 def drawn_cells(individuals, archive=ARCHIVE):
@@ -100,6 +108,34 @@ def test_most_novel_draws_evenly_from_the_most_novel_elites_alone(neighbours):
     assert_uniform_over(cell, ELITES[np.argsort(-novelty)][:2])
 
 
+@pytest.mark.parametrize(("count", "latest"), [(2, 3), (1, 1), (4, 2), (2, 100)])
+def test_fittest_of_latest_draws_evenly_from_the_fittest_of_the_cells_that_changed_last(count, latest):
+    changed = np.array([7, 2, 9, 4, 5])  # when each elite was found
+    archive = ARCHIVE._replace(generation=jnp.full(16, -1).at[ELITES].set(changed))
+    recent = np.argsort(-changed)[:latest]
+    expected = recent[np.argsort(-FITNESS[recent])][:count]
+    cell = drawn_cells(draw(fittest_of_latest(count, latest), jax.random.key(5), archive))
+    assert_uniform_over(cell, ELITES[expected])
+
+
+@pytest.mark.parametrize("probability", [0.0, 0.3, 1.0])
+def test_either_draws_by_one_or_the_other(probability):
+    best, last = ELITES[FITNESS.argmax()], ELITES[-1]
+    archive = ARCHIVE._replace(generation=jnp.full(16, -1).at[last].set(1))
+    selector = either(fittest(1), fittest_of_latest(1, 1), probability)
+    cell = drawn_cells(draw(selector, jax.random.key(6), archive))
+    assert set(cell) <= {best, last}
+    error = 5 * np.sqrt(probability * (1 - probability) / DRAWS)
+    assert abs(np.mean(cell == best) - probability) <= error
+
+
+def test_alternate_takes_turns_as_objectives_do():
+    selector = alternate(FITTEST[1], MOST_NOVEL[1], 3)
+    for generation in range(8):
+        cell = drawn_cells(draw(selector, jax.random.key(7), ARCHIVE, PAST, generation))
+        assert len(set(cell)) == (1 if generation // 3 % 2 == 0 else 2)
+
+
 def test_most_novel_never_draws_an_empty_cell():
     # An empty cell has its feature at the origin, further from this past than any elite.
     archive = archive_of([10, 15], np.float32([1.0, 2.0]))
@@ -121,3 +157,16 @@ def test_an_empty_archive_gives_draws_of_init_that_were_never_evaluated(selector
 def test_there_must_be_someone_to_choose_from(selector):
     with pytest.raises(UsageError, match=r"^count must"):
         selector(0)
+
+
+@pytest.mark.parametrize(
+    ("mistake", "sentence"),
+    [
+        (lambda: fittest_of_latest(1, 0), "^latest must"),
+        (lambda: either(uniform, uniform, 1.5), "^probability must"),
+        (lambda: alternate(uniform, uniform, 0), "^every must"),
+    ],
+)
+def test_a_wrong_argument_is_refused_by_name(mistake, sentence):
+    with pytest.raises(UsageError, match=sentence):
+        mistake()

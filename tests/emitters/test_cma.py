@@ -1,0 +1,105 @@
+"""The emitter of CMA-ME, told from outside what its samples are worth."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import memes
+from memes.archive import Status
+from memes.emitters import cma, one_of
+from memes.resets import Reason
+
+BATCH, DIM = 8, 3
+STRATEGY = memes.strategies.evosax("cma-es", samples=BATCH, sigma=0.5)
+task = memes.Task(
+    "toy", DIM, (0.0,), (1.0,), memes.uniform(DIM, 5.0, 6.0), lambda keys, x: (x[:, 0], x[:, :1])
+)
+ALGORITHM = memes.compose(
+    task, cma(memes.objectives.improvement(), strategy=STRATEGY), cells=memes.cells.grid(task, (4,))
+)
+init, ask, tell = jax.jit(ALGORITHM.init), jax.jit(ALGORITHM.ask), jax.jit(ALGORITHM.tell)
+MIDDLE = jnp.full((BATCH, 1), 0.5)
+
+
+def follow(fitness_of, generations, seed=0):
+    """States after each ask and each tell, batches and Infos, with `fitness_of(generation) -> [B]`."""
+    state, trace = init(jax.random.key(seed)), []
+    for generation in range(generations):
+        asked, batch = ask(jax.random.fold_in(jax.random.key(seed + 1), generation), state)
+        state, info = tell(asked, batch, (fitness_of(generation), MIDDLE))
+        trace.append((asked, batch, state, info))
+    return trace
+
+
+def test_every_sample_is_offered_and_the_mean_is_not():
+    asked, batch, _, info = follow(lambda g: jnp.arange(BATCH) * 1.0, 1)[0]
+    assert ALGORITHM.batch_size == BATCH
+    assert ALGORITHM.emitter.samples == 0
+    assert np.asarray(info.offered).all()
+    np.testing.assert_array_equal(info.lane, 0)
+    assert int(info.ledger.candidates) == BATCH
+    assert (np.asarray(batch.x) != np.asarray(asked.emitter.strategy.mean)).all()
+    assert ((np.asarray(asked.emitter.strategy.mean) >= 5) & (asked.emitter.strategy.mean <= 6)).all()
+
+
+def test_it_starts_again_from_an_elite_when_no_sample_enters_the_archive():
+    # Generations 2 and 5 add nothing; one sample in eight is enough to go on.
+    best = [1.0, 2.0, 0.0, 3.0, 4.0, 0.0, 5.0]
+    trace = follow(lambda g: jnp.full(BATCH, -1.0).at[3].set(best[g]), len(best))
+    assert [int(info.reset[0]) for *_, info in trace] == [0, 0, 1, 0, 0, 1, 0]
+    assert [int(info.age[0]) for *_, info in trace] == [1, 2, 3, 1, 2, 3, 1]
+    assert [int(info.stale[0]) for *_, info in trace] == [0, 0, 1, 0, 0, 1, 0]
+    for generation in (3, 6):
+        asked, _, _, _ = trace[generation]
+        elite = np.asarray(trace[generation - 1][2].archive.genotypes)[2]
+        np.testing.assert_allclose(asked.emitter.strategy.mean[0], elite, rtol=1e-6)
+        np.testing.assert_array_equal(asked.emitter.strategy.std, 0.5)
+        np.testing.assert_array_equal(asked.emitter.strategy.p_c, 0.0)
+    assert (np.asarray(trace[1][0].emitter.strategy.p_c) != 0).all()
+    # One lane, one reset, however many samples it has.
+    assert sum(int(np.sum(info.reset == Reason.STALE)) for *_, info in trace) == 2
+
+
+def test_it_starts_again_when_its_distribution_degenerates():
+    state = init(jax.random.key(0))
+    thin = state.emitter.strategy.replace(std=jnp.full(1, 1e-9))
+    state = state._replace(emitter=state.emitter._replace(strategy=thin))
+    state, batch = ask(jax.random.key(1), state)
+    state, info = tell(state, batch, (jnp.arange(BATCH) * 1.0, MIDDLE))
+    assert int(info.status.max()) == Status.NEW
+    assert int(info.reset[0]) == Reason.DEGENERATE
+    state, _ = ask(jax.random.key(2), state)
+    np.testing.assert_array_equal(state.emitter.strategy.std, 0.5)
+
+
+@pytest.mark.parametrize("bad", [jnp.nan, jnp.inf, -jnp.inf])
+def test_samples_that_cannot_be_evaluated_do_no_harm(bad):
+    trace = follow(lambda g: jnp.full(BATCH, bad).at[0].set(g), 4)
+    for *_, state, _ in trace:
+        assert all(
+            jnp.isfinite(leaf).all() for leaf in (state.emitter.strategy.mean, state.emitter.strategy.C)
+        )
+    # Only one could be ranked: the distribution stays where it is.
+    np.testing.assert_array_equal(trace[3][2].emitter.strategy.mean, trace[0][0].emitter.strategy.mean)
+    assert all(int(info.non_finite) == BATCH - 1 for *_, info in trace)
+    nothing = follow(lambda g: jnp.full(BATCH, bad), 3)
+    assert not nothing[-1][2].archive.occupied.any()
+    x = np.asarray(nothing[-1][1].x)  # with no elite to start from, a draw of init
+    assert np.isfinite(x).all()
+
+
+def test_a_pool_takes_turns_and_each_keeps_a_distribution_of_its_own():
+    pool = one_of(cma(memes.objectives.random_direction(1), strategy=STRATEGY), 3)
+    algorithm = memes.compose(task, pool)
+    step, state = jax.jit(algorithm.step), jax.jit(algorithm.init)(jax.random.key(0))
+    for generation in range(6):
+        after, info = step(jax.random.fold_in(jax.random.key(1), generation), state)
+        np.testing.assert_array_equal(info.lane, generation % 3)
+        moved = np.any(
+            np.asarray(after.emitter[1].strategy.mean != state.emitter[1].strategy.mean), (1, 2)
+        )
+        np.testing.assert_array_equal(np.flatnonzero(moved), [generation % 3])
+        state = after
+    directions = np.asarray(state.emitter[1].objective)
+    np.testing.assert_allclose(np.abs(directions), 1.0, rtol=1e-6)  # drawn when each started
