@@ -59,7 +59,7 @@ def keys_of(seed, n=4):
 
 
 def rolled_out(environment, record=None):
-    return rollout(Control(environment, constant_controller()), keys_of(0), X, record)
+    return rollout(Control(environment, constant_controller(), None), keys_of(0), X, record)
 
 
 def by_hand(end_at):
@@ -102,7 +102,7 @@ def test_what_is_recorded_has_a_row_for_each_step_and_only_when_asked():
 
 
 def test_transitions_are_chained_and_end_once():
-    control = Control(toy_environment(4.0), constant_controller())
+    control = Control(toy_environment(4.0), constant_controller(), None)
     outcome, taken = transitions(control, keys_of(0), X)
     np.testing.assert_array_equal(taken.observation[1:], taken.next_observation[:-1])
     ends = np.asarray(taken.ended & taken.alive)

@@ -30,7 +30,7 @@ def task_of(name, **options):
 def episodes(name, start=None):
     """A recorded rollout, with large actions so that some ants fall: arrays [T, N, ...]."""
     task = task_of(name)
-    environment, controller = task.control
+    environment, controller, _ = task.control
     engine = environment.engine
     reset = environment.reset
     if start is not None:
@@ -161,7 +161,7 @@ def test_walls_stop_the_ant_where_mujoco_says_they_touch(start):
 
 def test_the_hexapod_should_end_along_the_tangent_of_its_circle():
     task = task_of("hexapod")
-    environment, controller = task.control
+    environment, controller, _ = task.control
     x = controller.init(jax.random.key(3), N)
     engine = environment.engine
     keys = [jax.random.split(jax.random.key(4), N) for _ in range(2)]
@@ -183,7 +183,7 @@ def test_the_hexapod_should_end_along_the_tangent_of_its_circle():
 
 
 def test_the_hexapod_moves_its_joints_as_its_genotype_says():
-    _, controller = task_of("hexapod").control
+    controller = task_of("hexapod").control.controller
     x = 1.5 * controller.init(jax.random.key(0), 5)  # beyond the bounds too
     for t in (0, 7, 31):
         action = controller.act(controller.parameters(x), jnp.zeros((5, 1)), t)

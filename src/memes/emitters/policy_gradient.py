@@ -20,7 +20,7 @@ from memes.errors import UsageError, require
 from memes.resets import Reason
 from memes.selectors import Selector, select, uniform
 from memes.task import PRECISION, Task, initial
-from memes.tasks.control import Controller, Transition, mlp
+from memes.tasks.control import Control, Controller, Transition, mlp
 
 
 class TD3(NamedTuple):
@@ -99,7 +99,7 @@ def policy_gradient(
 
     def init(key: Array, task: Task) -> PolicyGradientState:
         actor_key, critic_key = jax.random.split(key)
-        environment, _ = _control(task)
+        environment = _control(task).environment
         actor, critics = initial(task, actor_key, 1)[0], _critic(task, s).init(critic_key, 2)
         o, a = environment.observation_size, environment.action_size
 
@@ -263,22 +263,23 @@ def sample(key: Array, replay: Replay, n: int) -> Transition:
     return drawn
 
 
-def _control(task: Task) -> Any:
+def _control(task: Task) -> Control:
     require(
         task.control is not None and task.control.controller.policy is not None,
         f"task '{task.name}' has no policies to follow a gradient with; control tasks with an mlp do",
     )
+    assert task.control is not None
     return task.control
 
 
 def _policy(task: Task) -> Callable[[Array, Array], Array]:
-    controller: Controller = _control(task).controller
-    assert controller.policy is not None
-    return controller.policy
+    policy = _control(task).controller.policy
+    assert policy is not None
+    return policy
 
 
 def _critic(task: Task, td3: TD3) -> Controller:
-    environment, _ = _control(task)
+    environment = _control(task).environment
     inputs = environment.observation_size + environment.action_size
     return mlp([inputs, *td3.critic_hidden, 1], output=lambda value: value)
 
