@@ -25,13 +25,18 @@ from memes.physics.solver import Fidelity
 from memes.physics.stacking import Layout, Slots, StackedModel
 
 
+def _power_of_two(number: int) -> int:
+    """The smallest that is not less than a number."""
+    return 1 << max(0, number - 1).bit_length()
+
+
 def padded(stacked: StackedModel) -> StackedModel:
     """The model with its copies filled up to a power of two, which Triton's blocks must have.
 
     The added copies repeat the first one; `pallas_backend` leaves them out of every sum.
     """
     copies = stacked.tree.copies
-    size = 1 << (copies - 1).bit_length()
+    size = _power_of_two(copies)
 
     def fill(slots: Slots) -> Slots:
         return tuple(slot if len(slot) == 1 else slot + slot[:1] * (size - len(slot)) for slot in slots)
@@ -53,38 +58,26 @@ def pallas_backend(
     layout = packing(stacked.layout)
     copies = stacked.tree.copies
     constants = _stacked_constants(stacked, fidelity)
-    height = max((size for _, size in layout.qpos + layout.qvel), default=1)
+    spans = layout.qpos + layout.qvel + layout.warm
+    height = max((size for _, size in spans), default=1)
     block = max(1, 32 // height)
 
     def kernel(x_ref: Any, failed_ref: Any, c_ref: Any, out_ref: Any, out_failed_ref: Any) -> None:
         of = _kernel_operations(constants, copies, height, block)
-
-        def load(ref: Any, spans: Sequence[tuple[int, int]]) -> list[Any]:
-            return [
-                jnp.broadcast_to(ref[first, :][None], (height, block))
-                if size == 1
-                else ref[first : first + size, :]
-                for first, size in spans
-            ]
-
-        spans = layout.qpos + layout.qvel + layout.warm
-        ctrl = load(c_ref, layout.controls)
+        places = _places(spans, height, block)
+        ctrl = _split(c_ref[_places(layout.controls or ((0, 1),), height, block)], len(layout.controls))
 
         def once(_: Any, state: list[Any]) -> list[Any]:
             return one_step(stacked, fidelity, of, rolled, state, ctrl)
 
-        after = jax.lax.fori_loop(0, substeps, once, load(x_ref, spans))
+        after = jax.lax.fori_loop(0, substeps, once, _split(x_ref[places], len(spans)))
         # Zero times something non-finite is NaN, and so is its sum over everything.
         sound = of.total(sum(x * 0.0 for x in after)) == 0.0
-        alive = sound & (jnp.broadcast_to(failed_ref[...][None], (height, block)) == 0.0)
-        out_failed_ref[...] = jnp.max(jnp.where(alive, 0.0, 1.0), axis=0)
+        column = _column(block)
+        alive = sound & (jnp.broadcast_to(failed_ref[column], (height, block)) == 0.0)
+        out_failed_ref[column[0]] = jnp.max(jnp.where(alive, 0.0, 1.0), axis=0)
         # The old rows are read again: keeping them would cost registers all the way through.
-        for (first, size), old, new in zip(spans, load(x_ref, spans), after, strict=True):
-            kept = jnp.where(alive, new, old)
-            if size == 1:
-                out_ref[first, :] = jnp.max(kept, axis=0)
-            else:
-                out_ref[first : first + size, :] = kept
+        out_ref[places] = jnp.where(alive, _join(after), x_ref[places])
 
     def advance(rows: Array, flags: Array, controls: Array) -> Any:
         n = rows.shape[1]
@@ -117,6 +110,45 @@ def pallas_backend(
         return rows[:, :n], flags[:n]
 
     return advance
+
+
+# Triton's time to compile grows with the number of loads and stores times the square of what depends on
+# them, here the whole kernel. So all scalars are read as one array [S, K, B] of S slots, and written as
+# one. S is a power of two; the slots that fill it up repeat the first one.
+
+
+def _iota(shape: tuple[int, ...], axis: int) -> Array:
+    return jax.lax.broadcasted_iota(jnp.int32, shape, axis)
+
+
+def _column(block: int) -> Array:
+    """Which robot each thread has, [1, B]: in falling order, so that Triton does not see neighbours.
+
+    It would have each thread read four of them, and then keep every scalar of all four in each thread.
+    """
+    return block - 1 - _iota((1, block), 1)
+
+
+def _places(spans: Sequence[tuple[int, int]], height: int, block: int) -> tuple[Array, Array]:
+    """Rows [S, K, 1] and columns [1, 1, B] of every slot; a scalar of the trunk is read K times."""
+    copy = _iota((height, 1), 0)
+    rows = [first + (copy if size > 1 else jnp.zeros_like(copy)) for first, size in spans]
+    return _join(rows), _column(block)[None]
+
+
+def _split(data: Array, count: int) -> list[Array]:
+    """The first slots of an array [S, K, B], each [K, B]."""
+    slot = _iota(data.shape, 0)
+    return [jnp.sum(jnp.where(slot == i, data, 0.0), axis=0) for i in range(count)]
+
+
+def _join(slots: list[Array]) -> Array:
+    """The inverse."""
+    shape = (_power_of_two(len(slots)), *slots[0].shape)
+    slot, data = _iota(shape, 0), jnp.broadcast_to(slots[0], shape)
+    for i, x in enumerate(slots[1:], 1):
+        data = jnp.where(slot == i, x, data)
+    return data
 
 
 def _stacked_constants(stacked: StackedModel, fidelity: Fidelity) -> list[tuple[float, ...]]:
