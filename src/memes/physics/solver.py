@@ -178,10 +178,9 @@ def _newton_step(tree: Tree, mass: Sparse, rows: list[Row], at: Iterate, line_se
                 crosses = row.stacked and not tree.stacked[d]
                 entry = la.dot(row.jacobian[d], curved[k])
                 into_hessian.add(hessian, (d, k), entry, crosses=crosses)
-    into_hessian.settle(hessian)
-    into_force.settle(force)
     downhill = [force[d] - r for d, r in enumerate(at.residual)]
-    direction = sparse.solve(tree, sparse.factor(tree, hessian), downhill)
+    factors = sparse.factor(tree, hessian, into_hessian)
+    direction = sparse.solve(tree, factors, downhill, into_force)
     mass_times = sparse.product(tree, mass, direction)
     moved = _components(rows, direction)
     length = _line_search(tree, rows, at, direction, mass_times, moved, line_search)

@@ -109,11 +109,11 @@ def _trunk_first(tree: Tree) -> list[int]:
     return [d for d in dofs if not tree.stacked[d]] + [d for d in dofs if tree.stacked[d]]
 
 
-def factor(tree: Tree, matrix: Sparse) -> tuple[Sparse, dict[int, Scalar]]:
-    """L and 1/D such that the matrix is L'DL."""
+def factor(tree: Tree, matrix: Sparse, flow: Flow | None = None) -> tuple[Sparse, dict[int, Scalar]]:
+    """L and 1/D such that the matrix is L'DL; `flow` may hold what has yet to be added to the matrix."""
     lower: Sparse = dict(matrix)
     inverse: dict[int, Scalar] = {}
-    flow, settled = Flow(tree), False
+    flow, settled = flow or Flow(tree), False
     for k in reversed(_trunk_first(tree)):
         if not tree.stacked[k] and not settled:
             flow.settle(lower)
@@ -132,11 +132,16 @@ def factor(tree: Tree, matrix: Sparse) -> tuple[Sparse, dict[int, Scalar]]:
     return lower, inverse
 
 
-def solve(tree: Tree, factors: tuple[Sparse, dict[int, Scalar]], b: Sequence[Scalar]) -> list[Scalar]:
-    """X such that L'DL x = b."""
+def solve(
+    tree: Tree,
+    factors: tuple[Sparse, dict[int, Scalar]],
+    b: Sequence[Scalar],
+    flow: Flow | None = None,
+) -> list[Scalar]:
+    """X such that L'DL x = b; `flow` may hold what has yet to be added to b."""
     lower, inverse = factors
     x: dict[int, Scalar] = dict(enumerate(b))
-    flow, settled = Flow(tree), False
+    flow, settled = flow or Flow(tree), False
     order = _trunk_first(tree)
     for k in reversed(order):
         if not tree.stacked[k] and not settled:
