@@ -19,15 +19,17 @@ TINY = 1e-13
 
 
 class Operations(NamedTuple):
-    """What a backend does with the data of `Value`s beyond `+ - * /` and comparisons.
+    """What a backend does with the data of `Value`s beyond `+ - *` and comparisons.
 
     Attributes:
+        divide: `(a, b) -> a / b`, of which one may be a float.
         sin, cos, sqrt, abs, minimum, maximum, where: Elementwise, as in NumPy.
         lift: `(constants[K]) -> data` of shape (K, 1) or (K, N).
         total: `(data[K, N]) -> data[N]`, the sum over isomorphic subtrees.
         fill: `(float, stacked: bool) -> data`, a constant as data of full shape.
     """
 
+    divide: Callable[[Any, Any], Any]
     sin: Callable[[Any], Any]
     cos: Callable[[Any], Any]
     sqrt: Callable[[Any], Any]
@@ -117,11 +119,11 @@ class Value:
 
     def __truediv__(self, other: Scalar) -> Scalar:
         if isinstance(other, Value):
-            return Value(self.data / other.data, self.of)
+            return Value(self.of.divide(self.data, other.data), self.of)
         return self * (1.0 / other)  # a division less at run time
 
     def __rtruediv__(self, other: Scalar) -> Scalar:
-        return 0.0 if _is(other, 0) else Value(self._raw(other) / self.data, self.of)
+        return 0.0 if _is(other, 0) else Value(self.of.divide(self._raw(other), self.data), self.of)
 
     def __neg__(self) -> Value:
         return Value(-self.data, self.of)

@@ -13,6 +13,7 @@ one row for each of its copies. The batch is the last axis.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -71,7 +72,17 @@ def array_operations(xp: Any, copies: int, n: int) -> Operations:
         return np.asarray(values, np.float64 if xp is np else np.float32)[:, None]
 
     return Operations(
-        xp.sin, xp.cos, xp.sqrt, xp.abs, xp.minimum, xp.maximum, xp.where, lift, total, fill
+        divide=operator.truediv,
+        sin=xp.sin,
+        cos=xp.cos,
+        sqrt=xp.sqrt,
+        abs=xp.abs,
+        minimum=xp.minimum,
+        maximum=xp.maximum,
+        where=xp.where,
+        lift=lift,
+        total=total,
+        fill=fill,
     )
 
 

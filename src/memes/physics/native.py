@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import operator
 import os
 import platform
 import shutil
@@ -126,6 +127,7 @@ class _Program:
             return lambda *operands: self.declare("V", f"{name}({', '.join(map(_literal, operands))})")
 
         return Operations(
+            divide=operator.truediv,
             sin=call("sine"),
             cos=call("cosine"),
             sqrt=call("root"),

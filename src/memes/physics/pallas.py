@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -63,7 +64,7 @@ def pallas_backend(
     block = max(1, 32 // height)
 
     def kernel(x_ref: Any, failed_ref: Any, c_ref: Any, out_ref: Any, out_failed_ref: Any) -> None:
-        of = _kernel_operations(constants, copies, height, block)
+        of = _kernel_operations(constants, copies, height, block, interpret)
         places = _places(spans, height, block)
         ctrl = _split(c_ref[_places(layout.controls or ((0, 1),), height, block)], len(layout.controls))
 
@@ -175,7 +176,7 @@ def _stacked_constants(stacked: StackedModel, fidelity: Fidelity) -> list[tuple[
 
 
 def _kernel_operations(
-    constants: list[tuple[float, ...]], copies: int, height: int, block: int
+    constants: list[tuple[float, ...]], copies: int, height: int, block: int, interpret: bool
 ) -> Operations:
     """Operations inside the kernel, on arrays [K, B] throughout.
 
@@ -201,8 +202,32 @@ def _kernel_operations(
         return jnp.broadcast_to(jnp.asarray(data, jnp.float32), shape)
 
     return Operations(
-        _sin, _cos, jnp.sqrt, jnp.abs, jnp.minimum, jnp.maximum, jnp.where, lift, total, fill
+        divide=operator.truediv if interpret else _divide,
+        sin=_sin,
+        cos=_cos,
+        sqrt=jnp.sqrt,
+        abs=jnp.abs,
+        minimum=jnp.minimum,
+        maximum=jnp.maximum,
+        where=jnp.where,
+        lift=lift,
+        total=total,
+        fill=fill,
     )
+
+
+def _divide(a: Any, b: Any) -> Any:
+    """A / b by one instruction for 1 / b, to 1 ulp, instead of seven that also take b near 2^128."""
+    from jax.experimental.pallas import triton
+
+    (inverse,) = triton.elementwise_inline_asm(
+        "rcp.approx.ftz.f32 $0, $1;",
+        args=[b],
+        constraints="=r,r",
+        pack=1,
+        result_shape_dtypes=[jax.ShapeDtypeStruct(b.shape, b.dtype)],  # type: ignore[no-untyped-call]
+    )
+    return a * inverse
 
 
 # Sine and cosine by one reduction to half the angle and two polynomials: a third of the instructions of
