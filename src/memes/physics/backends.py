@@ -134,7 +134,8 @@ def rolled(stacked: StackedModel, of: Operations) -> Any:
     def repeat(count: int, body: Callable[[Iterate], Iterate], start: Iterate) -> Iterate:
         dofs = stacked.tree.stacked
         sizes = zip(_row_flags(stacked), start.components, strict=True)
-        flags = [*dofs, *dofs, *(flag for flag, u in sizes for _ in u)]
+        shares = [stacked.tree.copies > 1] * len(dofs)
+        flags = [*dofs, *shares, *(flag for flag, u in sizes for _ in u)]
 
         def once(_: Any, data: list[Any]) -> list[Any]:
             at = restore([Value(x, of) for x in data], start)

@@ -26,7 +26,7 @@ class Fidelity(NamedTuple):
 
 
 class Iterate(NamedTuple):
-    """Acceleration a, residual M a - force, and the components J a - a_ref of every row."""
+    """Acceleration a, residual M a - force in shares, and the components J a - a_ref of every row."""
 
     acceleration: list[Scalar]
     residual: list[Scalar]
@@ -106,7 +106,7 @@ def _better_start(
         return [list(la.add(u, row.reference)) for u, row in zip(moved, rows, strict=True)]
 
     free = sparse.solve(tree, sparse.factor(tree, mass), force)
-    residual = la.subtract(sparse.product(tree, mass, warm), force)
+    residual = la.subtract(sparse.product(tree, mass, warm), sparse.shares(tree, force))
     at_warm, at_free = components(warm), components(free)
     gauss = 0.5 * sparse.inner(tree, la.subtract(warm, free), residual)
     costs = gauss + _cost(tree, rows, at_warm), _cost(tree, rows, at_free)
@@ -178,9 +178,10 @@ def _newton_step(tree: Tree, mass: Sparse, rows: list[Row], at: Iterate, line_se
                 crosses = row.stacked and not tree.stacked[d]
                 entry = la.dot(row.jacobian[d], curved[k])
                 into_hessian.add(hessian, (d, k), entry, crosses=crosses)
-    downhill = [force[d] - r for d, r in enumerate(at.residual)]
+    for d, r in enumerate(at.residual):
+        into_force.subtract(force, d, r, crosses=not tree.stacked[d])
     factors = sparse.factor(tree, hessian, into_hessian)
-    direction = sparse.solve(tree, factors, downhill, into_force)
+    direction = sparse.solve(tree, factors, list(force.values()), into_force)
     mass_times = sparse.product(tree, mass, direction)
     moved = _components(rows, direction)
     length = _line_search(tree, rows, at, direction, mass_times, moved, line_search)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from memes.physics.algebra import Scalar, Stacked, Value, is_zero
+from memes.physics.algebra import Scalar, Stacked, Value, dot, is_zero
 from memes.physics.model import DOF_SIZE, Model
 
 Sparse = dict[tuple[int, int], Scalar]
@@ -74,6 +74,8 @@ def tree_of(model: Model, stacked_link: Sequence[bool], copies: int) -> Tree:
 
 def total(tree: Tree, x: Scalar) -> Scalar:
     """The sum of x over the K copies of a stacked part."""
+    if tree.copies == 1:
+        return x
     if isinstance(x, Value):
         return Value(x.of.total(x.data), x.of)
     return float(np.sum(x.values)) if isinstance(x, Stacked) else tree.copies * x
@@ -158,25 +160,28 @@ def solve(
 
 
 def product(tree: Tree, matrix: Sparse, x: Sequence[Scalar]) -> list[Scalar]:
-    """The symmetric matrix times x."""
+    """The symmetric matrix times x, as shares."""
     y: dict[int, Scalar] = dict.fromkeys(range(len(x)), 0.0)
-    flow = Flow(tree)
+    crossing = dict(y)
     for (i, j), entry in matrix.items():
         y[i] = y[i] + entry * x[j]
         if i != j:
-            crosses = tree.stacked[i] and not tree.stacked[j]
-            flow.add(y, j, entry * x[i], crosses=crosses)
-    flow.settle(y)
-    return [y[k] for k in range(len(x))]
+            target = crossing if tree.stacked[i] and not tree.stacked[j] else y
+            target[j] = target[j] + entry * x[i]
+    return [part + crossing[d] for d, part in enumerate(shares(tree, list(y.values())))]
+
+
+def shares(tree: Tree, x: Sequence[Scalar]) -> list[Scalar]:
+    """A vector over the dofs as shares: what is of the trunk is divided among the copies.
+
+    Shares that differ from copy to copy make a vector whose sums over the copies have yet to be taken.
+    """
+    return [
+        part if stacked else (1 / tree.copies) * part
+        for part, stacked in zip(x, tree.stacked, strict=True)
+    ]
 
 
 def inner(tree: Tree, a: Sequence[Scalar], b: Sequence[Scalar]) -> Scalar:
-    """The inner product of two vectors over all dofs."""
-    trunk: Scalar = 0.0
-    copies: Scalar = 0.0
-    for d, (x, y) in enumerate(zip(a, b, strict=True)):
-        if tree.stacked[d]:
-            copies = copies + x * y
-        else:
-            trunk = trunk + x * y
-    return trunk + total(tree, copies)
+    """The inner product over all dofs of a vector and one in shares."""
+    return total(tree, dot(a, b))
