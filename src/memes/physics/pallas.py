@@ -31,6 +31,10 @@ def _power_of_two(number: int) -> int:
     return 1 << max(0, number - 1).bit_length()
 
 
+# Warps in a thread block. They run through the same long program: in step they fetch it once.
+WARPS = 4
+
+
 def padded(stacked: StackedModel) -> StackedModel:
     """The model with its copies filled up to a power of two, which Triton's blocks must have.
 
@@ -51,8 +55,8 @@ def pallas_backend(
 ) -> Advance:
     """All substeps in one kernel: a warp simulates a few robots, and nothing leaves its registers.
 
-    Each thread block holds an array [K, B] for every scalar, K copies of B robots; scalars of the trunk
-    are the same in all K rows. `stacked` must be `padded`.
+    Each thread block holds an array [W, K, B] for every scalar, in each of W warps K copies of B robots;
+    scalars of the trunk are the same in all K rows. `stacked` must be `padded`.
     """
     from jax.experimental.pallas import triton
 
@@ -61,12 +65,13 @@ def pallas_backend(
     constants = _stacked_constants(stacked, fidelity)
     spans = layout.qpos + layout.qvel + layout.warm
     height = max((size for _, size in spans), default=1)
-    block = max(1, 32 // height)
+    shape = (WARPS, height, max(1, 32 // height))
+    block = shape[0] * shape[2]  # robots
 
     def kernel(x_ref: Any, failed_ref: Any, c_ref: Any, out_ref: Any, out_failed_ref: Any) -> None:
-        of = _kernel_operations(constants, copies, height, block, interpret)
-        places = _places(spans, height, block)
-        ctrl = _split(c_ref[_places(layout.controls or ((0, 1),), height, block)], len(layout.controls))
+        of = _kernel_operations(constants, copies, shape, interpret)
+        places = _places(spans, shape)
+        ctrl = _split(c_ref[_places(layout.controls or ((0, 1),), shape)], len(layout.controls))
 
         def once(_: Any, state: list[Any]) -> list[Any]:
             return one_step(stacked, fidelity, of, rolled, state, ctrl)
@@ -74,9 +79,9 @@ def pallas_backend(
         after = jax.lax.fori_loop(0, substeps, once, _split(x_ref[places], len(spans)))
         # Zero times something non-finite is NaN, and so is its sum over everything.
         sound = of.total(sum(x * 0.0 for x in after)) == 0.0
-        column = _column(block)
-        alive = sound & (jnp.broadcast_to(failed_ref[column], (height, block)) == 0.0)
-        out_failed_ref[column[0]] = jnp.max(jnp.where(alive, 0.0, 1.0), axis=0)
+        column = _column(shape)
+        alive = sound & (jnp.broadcast_to(failed_ref[column], shape) == 0.0)
+        out_failed_ref[column[:, 0]] = jnp.max(jnp.where(alive, 0.0, 1.0), axis=1)
         # The old rows are read again: keeping them would cost registers all the way through.
         out_ref[places] = jnp.where(alive, _join(after), x_ref[places])
 
@@ -105,7 +110,7 @@ def pallas_backend(
                 jax.ShapeDtypeStruct((layout.rows, whole), jnp.float32),  # type: ignore[no-untyped-call]
                 jax.ShapeDtypeStruct((whole,), jnp.float32),  # type: ignore[no-untyped-call]
             ],
-            compiler_params=triton.CompilerParams(num_warps=1, num_stages=1),
+            compiler_params=triton.CompilerParams(num_warps=WARPS, num_stages=1),
             interpret=interpret,
         )(rows, flags, controls)
         return rows[:, :n], flags[:n]
@@ -114,31 +119,34 @@ def pallas_backend(
 
 
 # Triton's time to compile grows with the number of loads and stores times the square of what depends on
-# them, here the whole kernel. So all scalars are read as one array [S, K, B] of S slots, and written as
-# one. S is a power of two; the slots that fill it up repeat the first one.
+# them, here the whole kernel. So all scalars are read as one array [S, W, K, B] of S slots, and written
+# as one. S is a power of two; the slots that fill it up repeat the first one.
 
 
 def _iota(shape: tuple[int, ...], axis: int) -> Array:
     return jax.lax.broadcasted_iota(jnp.int32, shape, axis)
 
 
-def _column(block: int) -> Array:
-    """Which robot each thread has, [1, B]: in falling order, so that Triton does not see neighbours.
+def _column(shape: tuple[int, int, int]) -> Array:
+    """Which robot of the block each thread has, [W, 1, B]: in falling order.
 
-    It would have each thread read four of them, and then keep every scalar of all four in each thread.
+    In rising order Triton would see neighbours and have each thread read four of them, and then keep
+    every scalar of all four in each thread.
     """
-    return block - 1 - _iota((1, block), 1)
+    warps, _, robots = shape
+    each = (warps, 1, robots)
+    return warps * robots - 1 - robots * _iota(each, 0) - _iota(each, 2)
 
 
-def _places(spans: Sequence[tuple[int, int]], height: int, block: int) -> tuple[Array, Array]:
-    """Rows [S, K, 1] and columns [1, 1, B] of every slot; a scalar of the trunk is read K times."""
-    copy = _iota((height, 1), 0)
+def _places(spans: Sequence[tuple[int, int]], shape: tuple[int, int, int]) -> tuple[Array, Array]:
+    """Rows [S, 1, K, 1] and columns [1, W, 1, B] of every slot; trunk scalars are read K times."""
+    copy = _iota((1, shape[1], 1), 1)
     rows = [first + (copy if size > 1 else jnp.zeros_like(copy)) for first, size in spans]
-    return _join(rows), _column(block)[None]
+    return _join(rows), _column(shape)[None]
 
 
 def _split(data: Array, count: int) -> list[Array]:
-    """The first slots of an array [S, K, B], each [K, B]."""
+    """The first slots of an array [S, W, K, B], each [W, K, B]."""
     slot = _iota(data.shape, 0)
     return [jnp.sum(jnp.where(slot == i, data, 0.0), axis=0) for i in range(count)]
 
@@ -176,14 +184,13 @@ def _stacked_constants(stacked: StackedModel, fidelity: Fidelity) -> list[tuple[
 
 
 def _kernel_operations(
-    constants: list[tuple[float, ...]], copies: int, height: int, block: int, interpret: bool
+    constants: list[tuple[float, ...]], copies: int, shape: tuple[int, int, int], interpret: bool
 ) -> Operations:
-    """Operations inside the kernel, on arrays [K, B] throughout.
+    """Operations inside the kernel, on arrays [W, K, B] throughout.
 
     Stacked constants are made once, up here, and not inside the loops that use them.
     """
-    shape = (height, block)
-    row = jax.lax.broadcasted_iota(jnp.int32, shape, 0)
+    row = _iota(shape, 1)
     lifted: dict[tuple[float, ...], Any] = {}
     for key in constants:
         lifted[key] = jnp.full(shape, key[0], jnp.float32)
@@ -194,8 +201,8 @@ def _kernel_operations(
         return lifted[tuple(float(v) for v in values)]
 
     def total(data: Any) -> Any:
-        kept = data if copies == height else jnp.where(row < copies, data, 0.0)
-        return jnp.broadcast_to(jnp.sum(kept, axis=0, keepdims=True), shape)
+        kept = data if copies == shape[1] else jnp.where(row < copies, data, 0.0)
+        return jnp.broadcast_to(jnp.sum(kept, axis=1, keepdims=True), shape)
 
     def fill(data: Any, stacked: bool) -> Any:
         del stacked
