@@ -96,7 +96,7 @@ def test_cma_es_follows_the_tutorial_from_the_first_update_on():
 
 # Samples of these lie in a subspace.
 NARROW = {"asebo", "guidedes"}
-USUAL = ["cma-es", "sep-cma-es", "snes", "xnes"]
+USUAL = ["cma-es", "sep-cma-es", "snes"]
 
 
 @pytest.mark.parametrize(
