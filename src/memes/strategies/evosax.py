@@ -36,8 +36,8 @@ def evosax(name: str, *, samples: int = 512, sigma: float = 0.02, **options: Any
 
     Nearly all serve whose updates follow from the ranks of one generation; `names()` lists them.
 
-    Each strategy shapes the utilities once more as it prescribes, most of them by rank: of a blend of
-    ranks, only the order counts then. A lane none of whose samples could be evaluated stays as it is.
+    Each strategy shapes the utilities once more as it prescribes, CMA-ES and its kin by rank: of a blend
+    of ranks, only the order counts then. A lane none of whose samples could be evaluated stays as it is.
 
     CMA-ES was checked against Hansen's tutorial: its step agrees but for the stall indicator h_sigma,
     which counts one update too many and so lets the path through slightly more often early on. It takes
