@@ -18,11 +18,14 @@ from jax import Array
 from memes.errors import UsageError, require
 from memes.strategies.base import Strategy, choose_lanes
 
-# Those that compare values across generations, which ranks within one cannot serve, and those whose
-# first spread is not theirs to set.
+# Of evosax 0.3.2: those that compare values across generations, which ranks within one cannot serve;
+# those whose first spread cannot be set; one that collapsed on a quadratic, given ranks; and one whose
+# mean becomes NaN in few dimensions.
 UNSUITABLE = {
     "gradientlessdescent", "hillclimbing", "randomsearch", "simulatedannealing",
-    "iamalgam-full", "iamalgam-univariate", "cmaanchoredles",
+    "iamalgam-full", "iamalgam-univariate",
+    "cmaanchoredles",
+    "lm-ma-es",
 }  # fmt: skip
 # In float32, directions whose variances differ by more can no longer be told from rounding.
 CONDITION = 1 / float(np.finfo(np.float32).eps)
@@ -31,10 +34,10 @@ CONDITION = 1 / float(np.finfo(np.float32).eps)
 def evosax(name: str, *, samples: int = 512, sigma: float = 0.02, **options: Any) -> Strategy:
     """A distribution-based strategy of the library evosax, such as `cma-es`, `sep-cma-es` or `snes`.
 
-    All of them serve whose updates follow from the ranks of one generation; `names()` lists them.
+    Nearly all serve whose updates follow from the ranks of one generation; `names()` lists them.
 
-    evosax orders the samples by their utilities and weighs them as the strategy prescribes: only the
-    order of the utilities counts. A lane none of whose samples could be evaluated stays as it is.
+    Each strategy shapes the utilities once more as it prescribes, CMA-ES and its kin by rank: of a blend
+    of ranks, only the order counts then. A lane none of whose samples could be evaluated stays as it is.
 
     CMA-ES was checked against Hansen's tutorial: its step agrees but for the stall indicator h_sigma,
     which counts one update too many and so lets the path through slightly more often early on. It takes
