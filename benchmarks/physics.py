@@ -25,6 +25,7 @@ import tyro
 from memes import physics
 
 SUBSTEPS = 5
+PEER_STEPS = 400_000  # at most so many control steps in a measured call of a peer
 
 
 @dataclasses.dataclass
@@ -34,8 +35,10 @@ class Settings:
     sizes: tuple[int, ...] = (256, 2048, 16384, 65536)
     backends: tuple[str, ...] = ()
     """Backends to measure. None given: all that work here, and the peers."""
+    policy_sizes: tuple[int, ...] = (2048, 16384)
+    """Sizes to measure with policies as well."""
     steps: int = 50
-    """Control steps in a measured call."""
+    """Control steps in a measured call; fewer for slow peers, which are as fast in a few."""
     fidelity: str = "fast"
     model: str = "ant"
     json: Path | None = None
@@ -147,6 +150,8 @@ def main(s: Settings) -> None:
     cases = s.backends or (*(("pallas",) if gpu else ("native",)), "xla", "mujoco-c", "mjx")
     versions = {name: importlib.metadata.version(name) for name in ("jax", "mujoco", "numpy")}
     rows = []
+    about = {"device": jax.devices()[0].device_kind, "versions": versions}
+    about |= {"model": s.model, "fidelity": s.fidelity, "steps": s.steps}
     print(f"{jax.devices()[0].device_kind}, {versions}, {s.model}, {s.fidelity}")
     print(f"{'backend':12}{'robots':>8}{'steps/s':>14}{'with policy':>14}{'compile':>10}")
     for case in cases:
@@ -154,21 +159,23 @@ def main(s: Settings) -> None:
             model = mujoco.MjModel.from_xml_path(str(path))
             if case == "mjx" and not gpu and n > 256:
                 continue  # it does not finish
+            steps, with_policy = s.steps, float("nan")
             try:
                 if case in ("mujoco-c", "mjx"):
-                    first, seconds = {"mujoco-c": mujoco_c, "mjx": mjx}[case](model, n, s)
-                    with_policy = float("nan")
+                    steps = max(5, min(s.steps, PEER_STEPS // n))
+                    few = dataclasses.replace(s, steps=steps)
+                    first, seconds = {"mujoco-c": mujoco_c, "mjx": mjx}[case](model, n, few)
                 else:
                     first, seconds = ours(case, model, n, s, policy=False)
-                    _, policy_seconds = ours(case, model, n, s, policy=True)
-                    with_policy = n * s.steps / policy_seconds
+                    if n in s.policy_sizes:
+                        with_policy = n * steps / ours(case, model, n, s, policy=True)[1]
             except ImportError as error:
                 print(f"{case:12} not installed: {error}")
                 break
             row = {
                 "backend": case,
                 "robots": n,
-                "steps_per_second": n * s.steps / seconds,
+                "steps_per_second": n * steps / seconds,
                 "with_policy": with_policy,
                 "compile_seconds": first - seconds,
             }
@@ -178,10 +185,8 @@ def main(s: Settings) -> None:
                 f"{row['compile_seconds']:9.1f}s",
                 flush=True,
             )
-    if s.json:
-        device = jax.devices()[0].device_kind
-        settings = {"model": s.model, "fidelity": s.fidelity, "steps": s.steps}
-        s.json.write_text(json.dumps({"device": device, "versions": versions, **settings, "rows": rows}))
+            if s.json:  # after each row: what was measured survives an interruption
+                s.json.write_text(json.dumps({**about, "rows": rows}, indent=1))
 
 
 if __name__ == "__main__":
