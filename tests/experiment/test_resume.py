@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
+from jax.experimental.compilation_cache import compilation_cache
 
 import memes
 from memes import RunError, UsageError
@@ -39,9 +40,19 @@ def _compiled_once(tmp_path_factory):
     before = {name: getattr(jax.config, name) for name in changed}
     for name, value in changed.items():
         jax.config.update(name, value)
+    compilation_cache.reset_cache()  # it looks at these settings only once
     yield
     for name, value in before.items():
         jax.config.update(name, value)
+    compilation_cache.reset_cache()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_figures():
+    """They are of no concern here, and slow to draw."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("memes.analysis.figures.draw_run", lambda path: [])
+        yield
 
 
 @pytest.fixture(scope="module")

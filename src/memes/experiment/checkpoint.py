@@ -20,7 +20,7 @@ import jax
 import numpy as np
 
 from memes.errors import UsageError, require
-from memes.experiment.files import intact, replace_file
+from memes.experiment.files import intact, read_arrays, replace_file
 
 FORMAT_VERSION = 1
 KEEP = 2  # the last ones; the older is there in case the newer is damaged
@@ -95,9 +95,8 @@ class _Raw(NamedTuple):
 
 
 def _read(file: Path) -> _Raw:
-    with np.load(file, allow_pickle=False) as data:
-        about = json.loads(str(data["about"]))
-        arrays = dict(data)
+    arrays = read_arrays(file)
+    about = json.loads(str(arrays.pop("about")))
     parts: dict[str, dict[str, np.ndarray]] = {name: {} for name in ("state", *History._fields)}
     for name, array in arrays.items():
         part, _, rest = name.partition("/")

@@ -23,7 +23,7 @@ from memes.archive import Archive, Status, empty
 from memes.cells import CVT, Cells, Grid
 from memes.context import Kind
 from memes.errors import require
-from memes.experiment.files import intact, replace_file
+from memes.experiment.files import intact, read_arrays, replace_file
 from memes.resets import Reason
 
 FORMAT_VERSION = 1
@@ -186,8 +186,8 @@ def load_metrics(file: str | Path) -> dict[str, np.ndarray]:
 
 
 def _load_npz(file: Path) -> dict[str, np.ndarray]:
-    with intact(file), np.load(file, allow_pickle=False) as data:
-        arrays = dict(data)
+    with intact(file):
+        arrays = read_arrays(file)
         _check_version(int(arrays.pop("format_version")), file)
         return arrays
 
