@@ -254,3 +254,23 @@ def test_examples_run(example):
     assert done.returncode == 0, done.stderr
     coverage = float(done.stdout.split("coverage ")[-1].rstrip("%\n"))
     assert coverage > 3
+
+
+def test_doctor_describes_the_machine_and_checks_the_library(capsys):
+    assert main(["doctor"]) == 0
+    said = capsys.readouterr().out
+    for word in ("jax", "cores", "device 0", "precision", "compiled programs", "extra 'evosax'"):
+        assert word in said
+    assert "evolution on the arm: coverage" in said
+    assert "physics against MuJoCo: backend" in said
+
+
+def test_doctor_names_what_fails(capsys, monkeypatch):
+    def broken():
+        raise ZeroDivisionError("one by nought")
+
+    monkeypatch.setattr("memes.doctor.self_check", lambda: {"arithmetic": broken})
+    assert main(["doctor"]) == 1
+    captured = capsys.readouterr()
+    assert "arithmetic: FAILED: ZeroDivisionError: one by nought" in captured.out
+    assert captured.err == "memes: the self-check failed: arithmetic\n"

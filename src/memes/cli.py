@@ -24,6 +24,7 @@ Quality-diversity search with many evolution strategies at once.
   memes resume RUN           go on with a run that was interrupted or killed
   memes plot RUN...          draw the figures of saved runs again
   memes replay RUN           play an elite of a saved run: in the browser, or as a video or a picture
+  memes doctor               what this machine has, what is missing, and a check of ten seconds
   memes --version            the version
 
 'memes COMMAND --help' explains a command and its options."""
@@ -124,6 +125,24 @@ def replay(arguments: list[str]) -> None:
     replay_elite(arguments)
 
 
+def doctor(arguments: list[str]) -> None:
+    """Show versions, devices, memory and what is missing, and try the library for ten seconds."""
+    require(not arguments, f"memes doctor takes no arguments, got '{' '.join(arguments)}'")
+    from memes.doctor import report, self_check
+
+    for line in report():
+        print(line)
+    failed = []
+    for name, check in self_check().items():
+        try:
+            print(f"{name}: {check()}")
+        except Exception as error:  # whatever it is, it is what the doctor looks for
+            failed.append(name)
+            print(f"{name}: FAILED: {type(error).__name__}: {error}")
+    if failed:
+        raise RunError(f"the self-check failed: {', '.join(failed)}")
+
+
 class Command(NamedTuple):
     """A command: what runs it, and how it is used; None where its own `--help` knows better."""
 
@@ -135,6 +154,7 @@ COMMANDS = {
     "run": Command(run, None),
     "list": Command(list_names, "memes list"),
     "resume": Command(resume, None),
+    "doctor": Command(doctor, "memes doctor"),
     "plot": Command(plot, "memes plot RUN..."),
     "replay": Command(replay, None),
 }
