@@ -32,8 +32,10 @@ def report() -> Iterator[str]:
         yield f"device {device.id}: {device.device_kind}{_memory_of_device(device)}"
     if jax.default_backend() == "cpu" and shutil.which("nvidia-smi"):
         yield "there is an NVIDIA GPU that JAX does not use: pip install 'memes-qd[cuda]'"
-    yield f"matrix products in precision '{PRECISION}', 64-bit floats {_on(jax.config.values.get('jax_enable_x64'))}"
-    cache = jax.config.values.get("jax_compilation_cache_dir")
+    wide, cache = (
+        jax.config.values.get(name) for name in ("jax_enable_x64", "jax_compilation_cache_dir")
+    )
+    yield f"matrix products in precision '{PRECISION}', 64-bit floats {'on' if wide else 'off'}"
     kept = (
         f"are kept in {cache}" if cache else "are not kept; set JAX_COMPILATION_CACHE_DIR to keep them"
     )
@@ -95,10 +97,6 @@ def _version(package: str) -> str:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return "missing"
-
-
-def _on(flag: object) -> str:
-    return "on" if flag else "off"
 
 
 def _memory_of_machine() -> str:
