@@ -11,6 +11,7 @@ line-search steps, `fast`). "With policy" adds a network 27-64-64-8 of its own f
 import dataclasses
 import importlib.metadata
 import json
+import math
 import time
 from collections.abc import Callable
 from importlib import resources
@@ -159,7 +160,7 @@ def main(s: Settings) -> None:
             model = mujoco.MjModel.from_xml_path(str(path))
             if case == "mjx" and not gpu and n > 256:
                 continue  # it does not finish
-            steps, with_policy = s.steps, float("nan")
+            steps, with_policy = s.steps, None
             try:
                 if case in ("mujoco-c", "mjx"):
                     steps = max(5, min(s.steps, PEER_STEPS // n))
@@ -181,7 +182,7 @@ def main(s: Settings) -> None:
             }
             rows.append(row)
             print(
-                f"{case:12}{n:8}{row['steps_per_second']:14,.0f}{with_policy:14,.0f}"
+                f"{case:12}{n:8}{row['steps_per_second']:14,.0f}{with_policy or math.nan:14,.0f}"
                 f"{row['compile_seconds']:9.1f}s",
                 flush=True,
             )

@@ -14,11 +14,16 @@ from memes.resets import Reason
 
 SMALL = {
     "lanes": 4, "samples": 8, "batch": 12, "stale_budget": 2, "reset_every": 3, "every": 3,
-    "population_size": 3, "resamples": 2, "pool": 3,
+    "population_size": 3, "resamples": 2, "pool": 3, "num_critic_training_steps": 4,
+    "gradient_steps": 2, "replay_size": 500, "transitions_batch": 8, "critic_hidden": (4,),
 }  # fmt: skip
 TASKS = {
     "arm": memes.tasks.arm(joints=4),
     "noisy-arm": memes.tasks.noisy_arm(joints=4, fitness_noise=0.1, feature_noise=0.05),
+}
+MAZES = {  # for those that learn from transitions
+    "maze": memes.tasks.point_maze(steps=6, hidden=(3,)),
+    "noisy-maze": memes.tasks.point_maze(steps=6, hidden=(3,), uncertain=True),
 }
 GENERATIONS = 12
 
@@ -36,11 +41,14 @@ def build(preset, task):
     return function(task, memes.cells.grid(task, (10, 10)), **options)
 
 
-@pytest.fixture(scope="module", params=[(p, t) for p in memes.PRESETS for t in TASKS], ids="-".join)
+CASES = [(p, t) for p in memes.PRESETS for t in (MAZES if p == "pga-me" else TASKS)]
+
+
+@pytest.fixture(scope="module", params=CASES, ids="-".join)
 def followed(request):
     """A run of each preset on each task: the algorithm, and every state and Info."""
     preset, task = request.param
-    algorithm = build(preset, TASKS[task])
+    algorithm = build(preset, {**TASKS, **MAZES}[task])
     init_key, run_key = jax.random.split(jax.random.key(7))
 
     def body(state, generation):
@@ -166,6 +174,10 @@ def test_the_papers_hyper_parameters_of_the_baselines_are_the_defaults():
         50,
     ]
     assert (options["cma-me"]["sigma"], options["cma-me"]["ranking"]) == (0.5, "imp")
+    learned = memes.PRESETS["pga-me"].build(memes.tasks.point_maze())
+    assert learned.batch_size == 128
+    assert learned.options["num_critic_training_steps"] == 5000
+    assert sum(learned.emitter.persistent) == 1  # the greedy actor
     assert options["me-es"]["every"] == 10
 
 

@@ -12,6 +12,7 @@ so that `import memes` is quick.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from memes.errors import RunError as RunError
 from memes.errors import UsageError as UsageError
 from memes.version import __version__ as __version__
 
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from memes.experiment.folder import load_run as load_run
     from memes.experiment.folder import save_archive as save_archive
     from memes.experiment.log import Result as Result
+    from memes.experiment.loop import resume as resume
     from memes.experiment.loop import run as run
     from memes.metrics import archive_loss as archive_loss
     from memes.presets import PRESETS as PRESETS
@@ -66,6 +68,7 @@ _NAMES = {
     "load_run": "experiment.folder",
     "save_archive": "experiment.folder",
     "Result": "experiment.log",
+    "resume": "experiment.loop",
     "run": "experiment.loop",
     "archive_loss": "metrics",
     "PRESETS": "presets",
@@ -88,4 +91,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*_MODULES, *_NAMES, "UsageError", "__version__"})
+    return sorted({*_MODULES, *_NAMES, "RunError", "UsageError", "__version__"})

@@ -6,10 +6,13 @@ import dataclasses
 import difflib
 import sys
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from memes.errors import UsageError, require
+from memes.errors import RunError, UsageError, require
 from memes.version import __version__
+
+if TYPE_CHECKING:
+    from memes.experiment.log import Result
 
 HELP = """\
 usage: memes COMMAND ...
@@ -18,6 +21,7 @@ Quality-diversity search with many evolution strategies at once.
 
   memes run TASK [OPTIONS]   run an algorithm on a task (memes run arm --scale laptop)
   memes list                 the tasks and the algorithms
+  memes resume RUN           go on with a run that was interrupted or killed
   memes plot RUN...          draw the figures of saved runs again
   memes replay RUN           play an elite of a saved run: in the browser, or as a video or a picture
   memes --version            the version
@@ -45,6 +49,7 @@ def run(arguments: list[str]) -> None:
         seed=settings.seed,
         out=s.output_folder(parsed),
         generations_per_call=settings.generations_per_call,
+        checkpoint_every=settings.checkpoint_every,
         progress=not settings.quiet,
         settings={
             **dataclasses.asdict(settings),
@@ -52,9 +57,31 @@ def run(arguments: list[str]) -> None:
             "options": options,
         },
     )
+    _conclude(result, settings.generations)
+
+
+def resume(arguments: list[str]) -> None:
+    """Go on with a run that was interrupted or killed."""
+    import tyro
+
+    from memes.experiment import settings as s
+
+    parsed = tyro.cli(s.ResumeSettings, prog="memes resume", args=arguments)
+    algorithm = s.algorithm_of(parsed.run, parsed.task)
+    from memes.experiment.loop import resume as resume_run
+
+    result = resume_run(algorithm, parsed.run, generations=parsed.generations, progress=not parsed.quiet)
+    _conclude(result, len(result.metrics["generation"]))
+
+
+def _conclude(result: Result, generations: int) -> None:
+    """Say how a run ended."""
     last = {name: column[-1] for name, column in result.metrics.items()}
-    if last["generation"] < settings.generations:
-        print(f"interrupted after {int(last['generation'])} of {settings.generations} generations")
+    if last["generation"] < generations:
+        print(
+            f"interrupted after {int(last['generation'])} of {generations} generations; "
+            f"'memes resume {result.folder}' goes on"
+        )
     print(
         f"QD-score {last['qd_score']:.1f}, coverage {last['coverage']:.1%}, "
         f"max fitness {last['max_fitness']:.4g} after {int(last['generation'])} generations, "
@@ -107,6 +134,7 @@ class Command(NamedTuple):
 COMMANDS = {
     "run": Command(run, None),
     "list": Command(list_names, "memes list"),
+    "resume": Command(resume, None),
     "plot": Command(plot, "memes plot RUN..."),
     "replay": Command(replay, None),
 }
@@ -133,6 +161,9 @@ def main(arguments: list[str] | None = None) -> int:
     except UsageError as error:
         print(f"memes: {error}", file=sys.stderr)
         return 2
+    except RunError as error:
+        print(f"memes: {error}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print("memes: interrupted", file=sys.stderr)
         return 130

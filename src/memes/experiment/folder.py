@@ -4,6 +4,7 @@ config.json     settings, seed, package versions, device, times
 metrics.csv     a row for each generation
 lanes.npz       what each lane did in each generation
 archive.npz     the elites
+checkpoints/    what `memes resume` needs
 figures/        pictures of the above
 """
 
@@ -21,7 +22,8 @@ import numpy as np
 from memes.archive import Archive, Status, empty
 from memes.cells import CVT, Cells, Grid
 from memes.context import Kind
-from memes.errors import UsageError, require
+from memes.errors import require
+from memes.experiment.files import intact, read_arrays, replace_file
 from memes.resets import Reason
 
 FORMAT_VERSION = 1
@@ -55,21 +57,24 @@ def check_free(path: Path) -> None:
 
 def save_config(path: Path, config: dict[str, Any]) -> None:
     """Write `config.json`. What JSON does not know is written as it prints."""
-    text = json.dumps({"format_version": FORMAT_VERSION, **config}, indent=2, default=_plain)
-    (path / "config.json").write_text(text + "\n")
+    text = json.dumps({"format_version": FORMAT_VERSION, **config}, indent=2, default=plain)
+    replace_file(path / "config.json", lambda file: file.write(f"{text}\n".encode()))
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """What JSON does not know as something it knows."""
     return value.tolist() if isinstance(value, (np.generic, np.ndarray)) else str(value)
 
 
 class MetricsWriter:
-    """Appends rows to `metrics.csv`; the first one fixes the columns."""
+    """Writes `metrics.csv` anew with the rows that there are, and appends others."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, rows: list[dict[str, np.ndarray]]) -> None:
         self._file = (path / "metrics.csv").open("w", newline="")
         self._csv = csv.writer(self._file)
         self._started = False
+        for columns in rows:
+            self.write(columns)
 
     def write(self, columns: dict[str, np.ndarray]) -> None:
         """Append the rows of equally long columns. NaN becomes an empty field."""
@@ -85,7 +90,7 @@ class MetricsWriter:
         self._file.close()
 
 
-def save_archive(path: Path, archive: Archive, **about: Any) -> None:
+def save_archive(path: str | Path, archive: Archive, **about: Any) -> None:
     """Write the occupied cells, and what is needed to rebuild the empty ones, to an npz file."""
     cell = np.flatnonzero(np.asarray(archive.occupied))
     cells = archive.cells
@@ -95,9 +100,8 @@ def save_archive(path: Path, archive: Archive, **about: Any) -> None:
         about["centroids"] = np.asarray(cells.centroids)
     else:
         raise TypeError(f"cannot save an archive with cells of type {type(cells).__name__}")
-    np.savez_compressed(
+    _save_npz(
         path,
-        format_version=FORMAT_VERSION,
         feature_low=np.asarray(cells.low),
         feature_high=np.asarray(cells.high),
         cell=cell,
@@ -116,7 +120,13 @@ def save_lanes(path: Path, lanes: dict[str, Any]) -> None:
     codes: dict[str, Any] = {
         key: np.asarray([code.name.lower() for code in enum]) for key, enum in names.items()
     }
-    np.savez_compressed(path, format_version=FORMAT_VERSION, **codes, **lanes)
+    _save_npz(path, **codes, **lanes)
+
+
+def _save_npz(path: str | Path, **arrays: Any) -> None:
+    replace_file(
+        Path(path), lambda file: np.savez_compressed(file, format_version=FORMAT_VERSION, **arrays)
+    )
 
 
 def load_archive(path: str | Path) -> Archive:
@@ -125,29 +135,39 @@ def load_archive(path: str | Path) -> Archive:
     It needs neither the task nor the code that made it. Cells without an elite have fitness -inf.
     """
     file = Path(path)
-    data = _load_npz(file / "archive.npz" if file.is_dir() else file)
-    low, high = jnp.asarray(data["feature_low"]), jnp.asarray(data["feature_high"])
-    cells: Cells
-    if "centroids" in data:
-        cells = CVT(low, high, jnp.asarray(data["centroids"]))
-    else:
-        cells = Grid(low, high, tuple(int(s) for s in data["grid_shape"]))
-    blank = empty(cells, data["genotypes"].shape[1])
-    cell = data["cell"]
-    names = ("genotypes", "fitness", "feature", "generation", "lane")
-    filled = {name: getattr(blank, name).at[cell].set(data[name]) for name in names}
-    return blank._replace(**filled)
+    file = file / "archive.npz" if file.is_dir() else file
+    data = _load_npz(file)
+    with intact(file):
+        low, high = jnp.asarray(data["feature_low"]), jnp.asarray(data["feature_high"])
+        cells: Cells
+        if "centroids" in data:
+            cells = CVT(low, high, jnp.asarray(data["centroids"]))
+        else:
+            cells = Grid(low, high, tuple(int(s) for s in data["grid_shape"]))
+        blank = empty(cells, data["genotypes"].shape[1])
+        cell = data["cell"]
+        names = ("genotypes", "fitness", "feature", "generation", "lane")
+        filled = {name: getattr(blank, name).at[cell].set(data[name]) for name in names}
+        return blank._replace(**filled)
+
+
+def load_config(folder: Path) -> dict[str, Any]:
+    """Read what a run is, also if it did not finish."""
+    require(holds_run(folder), f"'{folder}' does not hold a run: it has no config.json")
+    file = folder / "config.json"
+    with intact(file):
+        config: dict[str, Any] = json.loads(file.read_text())
+        _check_version(int(config["format_version"]), file)
+        return config
 
 
 def load_run(path: str | Path) -> SavedRun:
     """Read a whole run folder."""
     folder = Path(path)
-    require(holds_run(folder), f"'{folder}' does not hold a run: it has no config.json")
-    config = json.loads((folder / "config.json").read_text())
+    config = load_config(folder)
     require(
         (folder / "archive.npz").exists(), f"the run in '{folder}' did not finish: it has no archive.npz"
     )
-    _check_version(config["format_version"], folder / "config.json")
     return SavedRun(
         folder,
         config,
@@ -159,20 +179,17 @@ def load_run(path: str | Path) -> SavedRun:
 
 def load_metrics(file: str | Path) -> dict[str, np.ndarray]:
     """Read `metrics.csv` into an array for each column; empty fields become NaN."""
-    with Path(file).open(newline="") as stream:
+    with intact(Path(file)), Path(file).open(newline="") as stream:
         header, *rows = csv.reader(stream)
-    values = [[float(field) if field else np.nan for field in row] for row in rows]
-    return dict(zip(header, np.asarray(values).reshape(-1, len(header)).T, strict=True))
+        values = [[float(field) if field else np.nan for field in row] for row in rows]
+        return dict(zip(header, np.asarray(values).reshape(-1, len(header)).T, strict=True))
 
 
 def _load_npz(file: Path) -> dict[str, np.ndarray]:
-    try:
-        with np.load(file, allow_pickle=False) as data:
-            arrays = dict(data)
-    except FileNotFoundError:
-        raise UsageError(f"there is no file '{file}'") from None
-    _check_version(int(arrays.pop("format_version")), file)
-    return arrays
+    with intact(file):
+        arrays = read_arrays(file)
+        _check_version(int(arrays.pop("format_version")), file)
+        return arrays
 
 
 def _check_version(version: int, file: Path) -> None:

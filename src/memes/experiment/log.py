@@ -13,6 +13,7 @@ from jax import Array
 from memes.algorithm import Algorithm, State
 from memes.archive import Archive
 from memes.experiment import folder as folders
+from memes.experiment.checkpoint import History
 from memes.experiment.progress import Reporter
 from memes.experiment.provenance import now
 from memes.metrics import Generation, Totals, accumulate
@@ -36,22 +37,31 @@ class Record(NamedTuple):
 
 
 class Log:
-    """Collects the records of a run, on disk if there is a folder, and reports them."""
+    """Collects the records of a run, on disk if there is a folder, and reports them.
 
-    def __init__(self, path: Path | None, report: Reporter, config: dict[str, Any]) -> None:
+    With a `history` it goes on from there: what the folder holds of later generations is forgotten.
+    """
+
+    def __init__(
+        self,
+        path: Path | None,
+        report: Reporter,
+        config: dict[str, Any],
+        history: History | None = None,
+    ) -> None:
         self._path = path
         self._report = report
         self._config = config
-        self._totals = Totals.zero()
-        self._columns: list[dict[str, np.ndarray]] = []
-        self._lanes: list[dict[str, np.ndarray]] = []
-        self._seconds = 0.0
-        self._generation = 0
-        self._start = time.perf_counter()
+        self._columns = [history.columns] if history else []
+        self._lanes = [history.lanes] if history else []
+        self._totals = Totals(**history.totals) if history else Totals.zero()
+        self._generation = history.generation if history else 0
+        self._seconds = float(history.columns["seconds"][-1]) if history else 0.0
+        self._start = time.perf_counter() - self._seconds
         if path is not None:
             (path / "figures").mkdir(parents=True, exist_ok=True)
             folders.save_config(path, config)
-            self._metrics = folders.MetricsWriter(path)
+            self._metrics = folders.MetricsWriter(path, self._columns)
 
     def write(self, record: Record) -> None:
         """Take the records of the next chunk; waits for the device to have computed them."""
@@ -74,12 +84,15 @@ class Log:
             int(columns["evaluations"][-1]),
         )
 
+    def history(self) -> History:
+        """All so far."""
+        return History(_join(self._columns), _join(self._lanes), self._totals._asdict())
+
     def finish(self, state: State, algorithm: Algorithm) -> Result:
         """Write what is written at the end, and hand everything over."""
         metrics = _join(self._columns)
         lanes = {"generation": metrics["generation"], **_join(self._lanes)}
         if self._path is not None:
-            self._metrics.close()
             folders.save_lanes(self._path / "lanes.npz", lanes)
             folders.save_archive(
                 self._path / "archive.npz",
@@ -97,6 +110,11 @@ class Log:
 
             draw_run(self._path)
         return Result(state.archive, metrics, lanes, state, self._path)
+
+    def close(self) -> None:
+        """Let go of the files, however the run ended."""
+        if self._path is not None:
+            self._metrics.close()
 
 
 def _join(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -17,11 +19,14 @@ import numpy as np
 from jax import Array
 
 from memes.algorithm import Algorithm, Batch, Info, State
-from memes.errors import require
-from memes.experiment.folder import check_free
+from memes.errors import RunError, require
+from memes.experiment import checkpoint
+from memes.experiment.checkpoint import Checkpoint, Checkpointer
+from memes.experiment.files import only_writer
+from memes.experiment.folder import check_free, load_config, plain
 from memes.experiment.log import Log, Record, Result
 from memes.experiment.progress import Reporter
-from memes.experiment.provenance import describe
+from memes.experiment.provenance import describe, now
 from memes.metrics import measure
 from memes.task import Evaluation
 
@@ -39,6 +44,17 @@ LANE_FIELDS = (
 )
 
 
+# What a disk or a folder may do while a run writes to it.
+STORAGE_ERRORS = {
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EROFS,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EIO,
+    errno.ENOENT,
+}
+
 # (key, state) -> (state, Record with a leading generation axis)
 Advance = Callable[[Array, State], tuple[State, Record]]
 
@@ -50,14 +66,15 @@ def run(
     seed: int = 0,
     out: str | Path | None = None,
     generations_per_call: int | None = None,
+    checkpoint_every: int | None = None,
     progress: bool = True,
     settings: dict[str, Any] | None = None,
 ) -> Result:
     """Run an algorithm and record what happens.
 
     The key of generation g is `fold_in(run_key, g)`: results do not depend on `generations_per_call`.
-    A task with `jit=False` is evaluated on the host, one generation at a time. Ctrl-C ends the run
-    after the generations computed so far, with everything saved.
+    A task with `jit=False` is evaluated on the host, one generation at a time. Ctrl-C and SIGTERM end
+    the run after the generations computed so far, with everything saved.
 
     Args:
         algorithm: What to run; it knows its task.
@@ -67,6 +84,8 @@ def run(
         generations_per_call: Generations in one call of the device; the progress bar moves, and
             metrics are written, once a call. None is a twentieth of the run, at most 100, or one
             generation for a task with `jit=False`.
+        checkpoint_every: Generations between checkpoints, from which `resume` goes on; 0 is never.
+            None is after each call of the device, unless the one before is still being written.
         progress: Whether to show progress.
         settings: Anything JSON that should be written into `config.json`.
     """
@@ -76,46 +95,166 @@ def run(
         generations_per_call is None or generations_per_call >= 1,
         f"generations_per_call must be at least 1, got {generations_per_call}",
     )
+    require(
+        checkpoint_every is None or checkpoint_every >= 0,
+        f"checkpoint_every must be at least 0, got {checkpoint_every}",
+    )
     _check_history(algorithm, generations)
     path = None if out is None else Path(out)
-    if path is not None:
-        check_free(path)
-
-    init_key, run_key = jax.random.split(jax.random.key(seed))
     if generations_per_call is None and not algorithm.task.jit:
         generations_per_call = 1  # the simulator decides the pace; show every generation
-    lengths = _chunks(generations, generations_per_call)
+    config = {
+        **describe(algorithm),
+        **(settings or {}),
+        "seed": seed,
+        "generations": generations,
+        "generations_per_call": _chunks(generations, generations_per_call, checkpoint_every)[0],
+        "checkpoint_every": checkpoint_every,
+    }
+    if path is None:
+        return _run(algorithm, config, None, progress)
+    check_free(path)
+    with _storage(path):
+        path.mkdir(parents=True, exist_ok=True)
+    with only_writer(path):
+        check_free(path)
+        return _run(algorithm, config, path, progress)
+
+
+def resume(
+    algorithm: Algorithm, path: str | Path, *, generations: int | None = None, progress: bool = True
+) -> Result:
+    """Go on with a run that was interrupted or killed, as if it had never stopped.
+
+    Args:
+        algorithm: What the run is of: the same algorithm, task and cells, with the same options.
+        path: The run's folder.
+        generations: For how long in all; None is what was asked of the run.
+        progress: Whether to show progress.
+    """
+    folder = Path(path)
+    config = load_config(folder)
+    done, total = config.get("generations_done", 0), generations or config["generations"]
+    require(
+        done < total,
+        f"generations must be more than the {done} after which the run in '{folder}' ended, got {total}",
+    )
+    _check_same(algorithm, config, folder)
+    _check_history(algorithm, total)
+    config |= {"generations": total, "resumed": [*config.get("resumed", []), now()]}
+    for old in ("finished", "generations_done"):
+        config.pop(old, None)
+    with only_writer(folder):
+        return _run(algorithm, config, folder, progress)
+
+
+def _check_same(algorithm: Algorithm, config: dict[str, Any], folder: Path) -> None:
+    """Raise a `UsageError` unless the algorithm is what a run's `config.json` describes."""
+    about = json.loads(json.dumps(describe(algorithm), default=plain))
+    options = about.pop("options")
+    for name in ("algorithm", "dim", "cells", "feature_low", "feature_high", "batch_size"):
+        found, expected = about[name], config.get(name)
+        require(found == expected, f"{name} of the run in '{folder}' is {expected}, got {found}")
+    for name, found in options.items():
+        expected = config.get("options", {}).get(name)
+        require(
+            found == expected or name == "generations",
+            f"{name} of the run in '{folder}' is {expected}, got {found}",
+        )
+
+
+def _run(algorithm: Algorithm, config: dict[str, Any], path: Path | None, progress: bool) -> Result:
+    """The rest of a run: from the newest checkpoint in its folder, or from the start."""
+    generations, every = config["generations"], config["checkpoint_every"]
+    init_key, run_key = jax.random.split(jax.random.key(config["seed"]))
+    identity = _identity(config)
     with Reporter(generations, show=progress) as report:
         state = jax.jit(algorithm.init)(init_key)
+        start = None if path is None else checkpoint.load(path, state, identity, report.say)
+        if start is not None:
+            state = jax.device_put(start.state)
+            report.say(f"going on after generation {start.history.generation}")
+        done = 0 if start is None else start.history.generation
+        lengths = _remaining(_chunks(generations, config["generations_per_call"], every), done)
         report.say(f"compiling {algorithm.task.name} for {jax.devices()[0].device_kind} ...")
         started = time.perf_counter()
         advance = _compile(algorithm, set(lengths), run_key, state)
         compile_seconds = time.perf_counter() - started
         report.say(f"compiled in {compile_seconds:.1f} s")
 
-        config = {
-            **describe(algorithm),
-            **(settings or {}),
-            "seed": seed,
-            "generations": generations,
-            "generations_per_call": lengths[0],
-            "compile_seconds": compile_seconds,
-        }
-        log = Log(path, report, config)
+        with _storage(path):
+            config = config | {"compile_seconds": compile_seconds}
+            log = Log(path, report, config, start and start.history)
         report.begin()
-        unread: list[Record] = []
-        with _interruptible(report.say) as interrupted:
-            for n in lengths:
-                state, record = advance[n](run_key, state)
-                unread.append(record)
-                # The device works on the newest chunk while the host reads the one before.
-                if len(unread) > 1:
-                    log.write(unread.pop(0))
-                if interrupted():
-                    break
-            for record in unread:
-                log.write(record)
-        return log.finish(state, algorithm)
+        writer = None if path is None or every == 0 else Checkpointer(path, identity)
+        unread: list[tuple[Record, State | None]] = []
+
+        def read() -> None:
+            record, copy = unread.pop(0)
+            log.write(record)
+            if writer is not None and copy is not None:
+                writer.start(Checkpoint(copy, log.history()))
+
+        try:
+            with _interruptible(report.say) as interrupted, _storage(path):
+                for i, n in enumerate(lengths):
+                    state, record = advance[n](run_key, state)
+                    last = i == len(lengths) - 1
+                    done += n
+                    wanted = writer is not None and _due(writer, every, done, last)
+                    # The next call takes the state's memory over; a copy stays for the checkpoint.
+                    unread.append((record, jax.tree.map(jnp.copy, state) if wanted else None))
+                    # The device works on the newest chunk while the host reads the one before.
+                    if len(unread) > 1:
+                        read()
+                    if interrupted():
+                        if writer is not None:
+                            unread[-1] = (unread[-1][0], jax.tree.map(jnp.copy, state))
+                        break
+                while unread:
+                    read()
+                if writer is not None:
+                    writer.wait()
+                return log.finish(state, algorithm)
+        finally:
+            log.close()
+            if writer is not None:
+                writer.close()
+
+
+def _due(writer: Checkpointer, every: int | None, done: int, last: bool) -> bool:
+    """Whether a checkpoint is made after so many generations."""
+    return last or (not writer.busy if every is None else done % every == 0)
+
+
+def _identity(config: dict[str, Any]) -> str:
+    """What must be equal for a checkpoint to belong to a run."""
+    names = ("task", "algorithm", "options", "seed", "cells", "dim")
+    return json.dumps({name: config.get(name) for name in names}, sort_keys=True, default=str)
+
+
+def _remaining(lengths: list[int], done: int) -> list[int]:
+    """The calls of the device that are left after so many generations."""
+    left = []
+    for n in lengths:
+        skipped = min(n, done)
+        done -= skipped
+        left += [n - skipped] if n > skipped else []
+    return left
+
+
+@contextmanager
+def _storage(path: Path | None) -> Iterator[None]:
+    """Turn a disk that is full, or a folder that cannot be written, into a sentence."""
+    try:
+        yield
+    except OSError as error:
+        if path is None or error.errno not in STORAGE_ERRORS:
+            raise
+        raise RunError(
+            f"cannot write to '{path}': {error.strerror}; once that is possible, 'memes resume {path}' "
+            "goes on from the last checkpoint"
+        ) from error
 
 
 def _compile(
@@ -179,12 +318,14 @@ def _loop(step: Advance, n: int, key: Array, state: State) -> tuple[State, Recor
     return state, jax.tree.map(lambda *leaves: np.stack(leaves), *records)
 
 
-def _chunks(generations: int, per_call: int | None) -> list[int]:
+def _chunks(generations: int, per_call: int | None, checkpoint_every: int | None = None) -> list[int]:
     """How many generations each call of the device computes. Each distinct number is compiled."""
     size = min(per_call or min(100, -(-generations // 20)), generations)
     if per_call is None:
         # Rather a somewhat smaller chunk than a remainder that must be compiled as well.
         size = next((s for s in range(size, size // 2, -1) if generations % s == 0), size)
+    if checkpoint_every:  # a checkpoint is made between two calls
+        size = next(s for s in range(min(size, checkpoint_every), 0, -1) if checkpoint_every % s == 0)
     whole, rest = divmod(generations, size)
     return [size] * whole + [rest] * (rest > 0)
 
@@ -202,21 +343,25 @@ def _check_history(algorithm: Algorithm, generations: int) -> None:
 
 @contextmanager
 def _interruptible(say: Callable[[str], None]) -> Iterator[Callable[[], bool]]:
-    """The first Ctrl-C only makes the yielded function return True; the second one interrupts."""
+    """The first Ctrl-C or SIGTERM only makes the yielded function return True; the second interrupts."""
     seen = False
 
     def note(signum: int, frame: FrameType | None) -> None:
         nonlocal seen
         seen = True
         say("stopping after this call of the device; Ctrl-C again stops at once, without saving")
-        signal.signal(signal.SIGINT, before)
+        for each, handler in before.items():
+            signal.signal(each, handler)
 
+    before: dict[signal.Signals, Any] = {}
     try:
-        before = signal.signal(signal.SIGINT, note)
+        for each in (signal.SIGINT, signal.SIGTERM):
+            before[each] = signal.signal(each, note)
     except ValueError:  # not in the main thread, where signals do not arrive anyway
         yield lambda: False
         return
     try:
         yield lambda: seen
     finally:
-        signal.signal(signal.SIGINT, before)
+        for each, handler in before.items():
+            signal.signal(each, handler)

@@ -16,7 +16,7 @@ import re
 import sys
 import tomllib
 import typing
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
 from types import ModuleType, UnionType
@@ -29,7 +29,7 @@ from docstring_parser import parse as parse_docstring
 from memes.algorithm import Algorithm
 from memes.cells import Cells, cvt, grid
 from memes.errors import UsageError, require
-from memes.experiment.folder import SavedRun
+from memes.experiment.folder import SavedRun, load_config
 from memes.presets import PRESETS
 from memes.task import Task
 from memes.tasks import TASKS
@@ -95,6 +95,8 @@ class RunSettings:
     """Grid cells along each feature."""
     centroids: Annotated[int | None, _option("INT", "a grid")] = None
     """Use a centroidal Voronoi tessellation of so many cells instead of a grid."""
+    checkpoint_every: Annotated[int | None, _option("INT", "after each call of the device")] = None
+    """Generations between checkpoints, from which 'memes resume' goes on; 0 makes none."""
     generations_per_call: Annotated[
         int | None, _option("INT", "a twentieth of the run, at most 100")
     ] = None
@@ -103,6 +105,20 @@ class RunSettings:
     """Show no progress."""
     config: Annotated[Path | None, _option("FILE", "none")] = None
     """TOML file with any of these options, such as lanes = 64. Flags win over it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ResumeSettings:
+    """Go on with a run that was interrupted or killed, as if it had never stopped."""
+
+    run: Annotated[Path, tyro.conf.Positional]
+    """The run's folder."""
+    generations: Annotated[int | None, _option("INT", "as many as were asked of the run")] = None
+    """For how many generations in all."""
+    task: Annotated[str | None, _option("NAME", "the run's, if it is one of the library's")] = None
+    """The task as module:name or file.py:name, if it is your own."""
+    quiet: bool = False
+    """Show no progress."""
 
 
 class Parsed(NamedTuple):
@@ -190,16 +206,59 @@ def task_of(run: SavedRun, name: str | None = None) -> Task:
         name: The task as in `memes run`, where it is not one of the library's, or where the run does
             not say which it was.
     """
-    recorded, options = str(run.config.get("task")), run.config.get("options") or {}
+    # The run's backend may need a device that is not here.
+    task = _rebuild_task(run.path, run.config, name, backend="auto")
+    size, k = run.archive.genotypes.shape[1], run.archive.feature.shape[1]
+    require(
+        (task.dim, task.feature_dim) == (size, k),
+        f"the run in '{run.path}' has genotypes of {size} entries and {k} features, but task "
+        f"'{name or task.name}' has {task.dim} and {task.feature_dim}",
+    )
+    return task
+
+
+def algorithm_of(path: Path, name: str | None = None) -> Algorithm:
+    """The algorithm of a run that the command line made, rebuilt from its `config.json`.
+
+    Args:
+        path: The run's folder.
+        name: The task, as in `task_of`.
+    """
+    config = load_config(path)
+    task = _rebuild_task(path, config, name)
+    preset = PRESETS[_known(f"algorithm of the run in '{path}'", config.get("algorithm"), PRESETS)].build
+    hints = typing.get_type_hints(_options_of(preset, ""))
+    options = _recorded_options(path, config, hints)
+    missing = [option for option in hints if option not in options]
+    require(not missing, f"the run in '{path}' does not say which {' and '.join(missing)} it has")
+    if "generations" in inspect.signature(preset).parameters:
+        options["generations"] = int(config["generations"])
+    return preset(task, _cells_of(task, config.get("cells"), config.get("centroids")), **options)
+
+
+def _recorded_options(path: Path, config: dict[str, Any], hints: dict[str, Any]) -> dict[str, Any]:
+    """Those of the recorded options that the hints name, as their types."""
+    recorded = config.get("options") or {}
+    options = {option: recorded[option] for option in hints if option in recorded}
+    for option, value in options.items():
+        require(
+            _fits(value, hints[option]) or value in ([], None),
+            f"{option} of the run in '{path}' must be {_described(hints[option])}, got {value!r}",
+        )
+    return {k: tuple(v) if isinstance(v, list) else v for k, v in options.items()}
+
+
+def _rebuild_task(path: Path, config: dict[str, Any], name: str | None, **replaced: Any) -> Task:
+    recorded, options = str(config.get("task")), config.get("options") or {}
     if name is None:
         require(
             ":" not in recorded,
-            f"the run in '{run.path}' is of a task of its own, '{recorded}': if you trust that code, "
+            f"the run in '{path}' is of a task of its own, '{recorded}': if you trust that code, "
             f"name it with --task {recorded}",
         )
         require(
             recorded in TASKS,
-            f"the run in '{run.path}' is of a task '{recorded}' that was made in Python: name the task "
+            f"the run in '{path}' is of a task '{recorded}' that was made in Python: name the task "
             "with --task module:name or --task file.py:name",
         )
     make = _task_factory(name or recorded)
@@ -208,27 +267,14 @@ def task_of(run: SavedRun, name: str | None = None) -> Task:
     # A run made in Python records the algorithm's options alone; the task's may have been anything.
     require(
         name is not None or not missing,
-        f"the run in '{run.path}' does not say which {' and '.join(missing)} its task '{recorded}' had: "
+        f"the run in '{path}' does not say which {' and '.join(missing)} its task '{recorded}' had: "
         "name a task that has them with --task module:name or --task file.py:name",
     )
-    values = {option: options[option] for option in hints if option in options}
-    for option, value in values.items():
-        require(
-            _fits(value, hints[option]) or value == [],
-            f"{option} of the run in '{run.path}' must be {_described(hints[option])}, got {value!r}",
-        )
-    if "backend" in values:
-        values["backend"] = "auto"  # the run's may need a device that is not here
-    task = make(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
+    values = _recorded_options(path, config, hints)
+    task = make(**values | {option: value for option, value in replaced.items() if option in values})
     require(
         isinstance(task, Task),
-        f"task '{name}' must be a function that returns a Task, got {type(task).__name__}",
-    )
-    size, k = run.archive.genotypes.shape[1], run.archive.feature.shape[1]
-    require(
-        (task.dim, task.feature_dim) == (size, k),
-        f"the run in '{run.path}' has genotypes of {size} entries and {k} features, but task "
-        f"'{name or recorded}' has {task.dim} and {task.feature_dim}",
+        f"task '{name or recorded}' must be a function that returns a Task, got {type(task).__name__}",
     )
     return task
 
@@ -245,14 +291,18 @@ def output_folder(parsed: Parsed) -> Path:
 
 
 def _cells(task: Task, settings: RunSettings) -> Cells:
-    if settings.centroids is None:
-        return grid(task, settings.resolution)
     require(
-        settings.resolution is None,
+        settings.centroids is None or settings.resolution is None,
         "resolution and centroids exclude each other: one is of a grid, the other of a tessellation",
     )
+    return _cells_of(task, settings.resolution, settings.centroids)
+
+
+def _cells_of(task: Task, resolution: Sequence[int] | None, centroids: int | None) -> Cells:
+    if centroids is None:
+        return grid(task, None if resolution is None else tuple(resolution))
     # The same cells for every seed, so that runs can be compared.
-    return cvt(jax.random.key(0), task, settings.centroids)
+    return cvt(jax.random.key(0), task, centroids)
 
 
 def _task_factory(name: str) -> Callable[..., Task]:

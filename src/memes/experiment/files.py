@@ -1,0 +1,88 @@
+"""Files that a crash leaves whole, old or new, in folders with one writer at a time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from memes.errors import UsageError
+
+
+def replace_file(path: Path, write: Callable[[IO[bytes]], object]) -> None:
+    """Write a file as a whole: whenever the machine stops, there is the old one or the new one."""
+    temporary = path.with_name(f"{path.name}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    _sync_folder(path.parent)
+
+
+def _sync_folder(path: Path) -> None:
+    """Make a renaming last; systems without file descriptors of folders do it by themselves."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def read_arrays(file: Path) -> dict[str, np.ndarray]:
+    """The arrays of an npz file. Nothing in it is unpickled."""
+    with file.open("rb") as stream, np.load(stream, allow_pickle=False) as data:
+        return dict(data)
+
+
+@contextmanager
+def intact(file: Path) -> Iterator[None]:
+    """Turn whatever goes wrong while a file is read into a `UsageError` that names it.
+
+    Readers of broken zip files and arrays raise nearly any exception there is.
+    """
+    try:
+        yield
+    except UsageError:
+        raise
+    except FileNotFoundError:
+        raise UsageError(f"there is no file '{file}'") from None
+    except Exception as error:
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise UsageError(f"'{file}' is damaged or not what its name says: {reason}") from error
+
+
+@contextmanager
+def only_writer(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock; raises a `UsageError` if another process does.
+
+    The lock belongs to the process, not to the file: it ends with it, however it ends.
+    """
+    try:
+        import fcntl
+    except ImportError:  # Windows has no such locks
+        yield
+        return
+    with (folder / ".lock").open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            raise UsageError(
+                f"out: another process ({file.read().strip() or 'unknown'}) is writing to '{folder}'"
+            ) from None
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        yield

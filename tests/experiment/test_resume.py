@@ -1,0 +1,380 @@
+"""Runs that are killed and resumed end as if nothing had happened."""
+
+import errno
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from jax.experimental.compilation_cache import compilation_cache
+
+import memes
+from memes import RunError, UsageError
+from memes.experiment import checkpoint, files
+from memes.experiment.files import only_writer
+from memes.experiment.folder import load_metrics
+
+TASK = memes.tasks.arm(joints=4)
+CELLS = memes.cells.grid(TASK, (10, 10))
+OPTIONS = {"generations": 12, "generations_per_call": 2, "seed": 3, "progress": False}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compiled_once(tmp_path_factory):
+    """Runs of the same algorithm share their compiled programs."""
+    changed = {
+        "jax_compilation_cache_dir": str(tmp_path_factory.mktemp("cache")),
+        "jax_persistent_cache_min_compile_time_secs": 0.0,
+        "jax_persistent_cache_min_entry_size_bytes": -1,
+    }
+    before = {name: getattr(jax.config, name) for name in changed}
+    for name, value in changed.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()  # it looks at these settings only once
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_figures():
+    """They are of no concern here, and slow to draw."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("memes.analysis.figures.draw_run", lambda path: [])
+        yield
+
+
+@pytest.fixture(scope="module")
+def algorithm():
+    return memes.presets.memes(TASK, CELLS, lanes=4, samples=8, stale_budget=2, fifo_size=64)
+
+
+@pytest.fixture(scope="module")
+def whole(algorithm, tmp_path_factory):
+    """A run that nobody disturbed."""
+    return memes.run(algorithm, out=tmp_path_factory.mktemp("whole") / "run", **OPTIONS)
+
+
+class Killed(BaseException):
+    """As sudden as a signal: nothing in the library catches it."""
+
+
+def assert_equal_runs(one: Path, other: Path) -> None:
+    for name in ("archive.npz", "lanes.npz"):
+        assert (one / name).read_bytes() == (other / name).read_bytes(), name
+    rows = [file.read_text().splitlines() for file in (one / "metrics.csv", other / "metrics.csv")]
+    header = rows[0][0].split(",")
+    seconds = header.index("seconds")
+    for a, b in zip(*rows, strict=True):
+        assert [x for i, x in enumerate(a.split(",")) if i != seconds] == [
+            x for i, x in enumerate(b.split(",")) if i != seconds
+        ]
+
+
+def killed_after(writes, monkeypatch, algorithm, out, *, half_written=False):
+    """A run that is killed just before, or in the middle of, its n-th file."""
+    left = [writes]
+    original = files.os.replace
+
+    def replace(source, target):
+        if left[0] == 0:
+            if half_written:
+                Path(source).write_bytes(Path(source).read_bytes()[:-100])
+            raise Killed
+        left[0] -= 1
+        original(source, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(files.os, "replace", replace)
+        with pytest.raises(Killed):
+            memes.run(algorithm, out=out, **OPTIONS)
+    return left[0]
+
+
+# A run writes its configuration, a checkpoint a call (or fewer), and in the end lanes, archive and more.
+@pytest.mark.parametrize("writes", [1, 2, 3, 5])
+@pytest.mark.parametrize("half_written", [False, True])
+def test_a_run_killed_while_it_writes_a_file_ends_the_same(
+    algorithm, whole, tmp_path, monkeypatch, writes, half_written
+):
+    out = tmp_path / "run"
+    killed_after(writes, monkeypatch, algorithm, out, half_written=half_written)
+    resumed = memes.resume(algorithm, out, progress=False)
+    assert_equal_runs(whole.folder, out)
+    jax.tree.map(np.testing.assert_array_equal, resumed.state, whole.state)
+    assert not list(out.rglob("*.tmp")) or half_written
+
+
+def test_a_run_killed_between_the_rows_of_its_log_ends_the_same(algorithm, whole, tmp_path, monkeypatch):
+    from memes.experiment.folder import MetricsWriter
+
+    calls = [0]
+    original = MetricsWriter.write
+
+    def write(self, columns):
+        calls[0] += 1
+        if calls[0] == 4:
+            self._file.write("7,1234,0.")  # half a row
+            self._file.flush()
+            raise Killed
+        original(self, columns)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(MetricsWriter, "write", write)
+        with pytest.raises(Killed):
+            memes.run(algorithm, out=tmp_path / "run", **OPTIONS)
+    memes.resume(algorithm, tmp_path / "run", progress=False)
+    assert_equal_runs(whole.folder, tmp_path / "run")
+
+
+SMALL = {
+    "lanes": 2, "samples": 4, "batch": 6, "stale_budget": 2, "every": 3, "population_size": 3,
+    "resamples": 2, "pool": 3, "num_critic_training_steps": 4, "gradient_steps": 2,
+    "replay_size": 300, "transitions_batch": 8, "critic_hidden": (4,), "generations": 12,
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("preset", memes.PRESETS)
+def test_every_algorithm_resumes_exactly(preset, tmp_path, monkeypatch):
+    import inspect
+
+    build = memes.PRESETS[preset].build
+    task = memes.tasks.point_maze(steps=4, hidden=(3,)) if preset == "pga-me" else TASK
+    accepted = inspect.signature(build).parameters
+    options = {name: value for name, value in SMALL.items() if name in accepted}
+    algorithm = build(task, memes.cells.grid(task, (8, 8)), **options)
+    memes.run(algorithm, out=tmp_path / "whole", **OPTIONS)
+    killed_after(3, monkeypatch, algorithm, tmp_path / "cut")
+    memes.resume(algorithm, tmp_path / "cut", progress=False)
+    assert_equal_runs(tmp_path / "whole", tmp_path / "cut")
+
+
+def command(*words):
+    return [sys.executable, "-m", "memes.cli", *map(str, words)]
+
+
+ARGUMENTS = (
+    "run", "arm", "--joints", 20, "--lanes", 4, "--samples", 16, "--generations", 1200,
+    "--generations-per-call", 10, "--quiet",
+)  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_process_killed_at_random_moments_ends_with_the_same_bytes(tmp_path):
+    environment = os.environ | {
+        "JAX_COMPILATION_CACHE_DIR": jax.config.jax_compilation_cache_dir,
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
+    subprocess.run(command(*ARGUMENTS, "--out", tmp_path / "whole"), env=environment, check=True)
+    cut, moments = tmp_path / "cut", random.Random(0)
+    words = [*ARGUMENTS, "--out", cut]
+    kills = 0
+    while True:
+        process = subprocess.Popen(command(*words), env=environment)
+        if kills < 3:
+            before = set(cut.glob("checkpoints/*"))
+            while process.poll() is None and set(cut.glob("checkpoints/*")) <= before:
+                time.sleep(0.002)
+            time.sleep(moments.uniform(0, 0.1))
+            process.send_signal(signal.SIGKILL)
+        if process.wait() == 0:
+            break
+        kills += 1
+        words = ["resume", cut, "--quiet"]
+    assert kills == 3
+    assert_equal_runs(tmp_path / "whole", cut)
+
+
+@pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_run_with_everything_saved_and_resume_goes_on(
+    algorithm, whole, tmp_path, monkeypatch, which
+):
+    from memes.experiment.folder import MetricsWriter
+
+    calls = [0]
+    original = MetricsWriter.write
+
+    def write(self, columns):
+        original(self, columns)
+        calls[0] += 1
+        if calls[0] == 2:
+            os.kill(os.getpid(), which)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(MetricsWriter, "write", write)
+        stopped = memes.run(algorithm, out=tmp_path / "run", **OPTIONS)
+    assert 4 <= len(stopped.metrics["generation"]) < 12
+    assert memes.load_run(tmp_path / "run").config["generations_done"] < 12
+    memes.resume(algorithm, tmp_path / "run", progress=False)
+    assert_equal_runs(whole.folder, tmp_path / "run")
+
+
+def test_a_finished_run_goes_on_only_for_longer(algorithm, whole, tmp_path):
+    out = tmp_path / "run"
+    shutil.copytree(whole.folder, out)
+    with pytest.raises(UsageError, match="generations must be more than the 12"):
+        memes.resume(algorithm, out, progress=False)
+    longer = memes.resume(algorithm, out, generations=16, progress=False)
+    again = memes.run(algorithm, **OPTIONS | {"generations": 16})
+    jax.tree.map(np.testing.assert_array_equal, longer.state, again.state)
+    np.testing.assert_array_equal(load_metrics(out / "metrics.csv")["generation"], np.arange(1, 17))
+
+
+def test_another_algorithm_does_not_go_on_with_a_run(whole, tmp_path):
+    out = tmp_path / "run"
+    shutil.copytree(whole.folder, out)
+    other = memes.presets.memes(TASK, CELLS, lanes=4, samples=8, stale_budget=3, fifo_size=64)
+    with pytest.raises(UsageError, match=r"stale_budget of the run in .* is 2, got 3"):
+        memes.resume(other, out, generations=20)
+    with pytest.raises(UsageError, match=r"algorithm of the run in .* is memes, got me"):
+        memes.resume(memes.presets.me(TASK, CELLS, batch=36), out, generations=20)
+    with pytest.raises(UsageError, match="does not hold a run"):
+        memes.resume(other, tmp_path)
+
+
+def test_a_second_writer_is_refused_and_a_dead_one_is_no_obstacle(algorithm, whole, tmp_path):
+    out = tmp_path / "run"
+    shutil.copytree(whole.folder, out)
+    (out / ".lock").write_text("12345\n")  # left by a process that is gone
+    refused = pytest.raises(UsageError, match=rf"another process \({os.getpid()}\) is writing")
+    with only_writer(out), refused:
+        memes.resume(algorithm, out, generations=14)
+    memes.resume(algorithm, out, generations=14, progress=False)
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS])
+def test_a_full_disk_ends_the_run_with_a_sentence_and_a_checkpoint(
+    algorithm, whole, tmp_path, monkeypatch, code
+):
+    out, left = tmp_path / "run", [3]
+    original = files.os.replace
+
+    def replace(source, target):
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(code, os.strerror(code))
+        original(source, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(files.os, "replace", replace)
+        with pytest.raises(RunError, match=os.strerror(code)):
+            memes.run(algorithm, out=out, **OPTIONS)
+    assert list(out.glob("checkpoints/*.npz"))
+    assert not list(out.rglob("*.tmp"))
+    memes.resume(algorithm, out, progress=False)
+    assert_equal_runs(whole.folder, out)
+
+
+def test_no_checkpoints_if_none_are_wanted_and_as_often_as_wanted(algorithm, tmp_path):
+    for every, expected in ((0, []), (4, ["00000008.npz", "00000012.npz"])):
+        out = tmp_path / str(every)
+        memes.run(algorithm, out=out, checkpoint_every=every, **OPTIONS)
+        assert sorted(file.name for file in out.glob("checkpoints/*")) == expected
+    with pytest.raises(UsageError, match="checkpoint_every must be at least 0"):
+        memes.run(algorithm, out=tmp_path / "x", checkpoint_every=-1, **OPTIONS)
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.fixture(scope="module")
+def checkpoints(whole):
+    """The two checkpoints of the run, oldest first, as bytes by name."""
+    return {f.name: f.read_bytes() for f in sorted(whole.folder.glob("checkpoints/*.npz"))}
+
+
+def loaded(folder, algorithm, whole):
+    from memes.experiment.folder import load_config
+    from memes.experiment.loop import _identity
+
+    said = []
+    like = jax.eval_shape(algorithm.init, jax.random.key(0))
+    return checkpoint.load(folder, like, _identity(load_config(whole.folder)), said.append), said
+
+
+@hypothesis_settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(data=st.data())
+def test_a_damaged_checkpoint_is_left_out_for_the_one_before(
+    data, algorithm, whole, checkpoints, tmp_path
+):
+    folder = tmp_path / "checkpoints"
+    folder.mkdir(exist_ok=True)
+    older, newest = checkpoints
+    (folder / older).write_bytes(checkpoints[older])
+    good = checkpoints[newest]
+    if data.draw(st.booleans()):
+        bad = good[: data.draw(st.integers(0, len(good) - 1))]
+    else:
+        place = data.draw(st.integers(0, len(good) - 1))
+        bad = good[:place] + bytes([good[place] ^ data.draw(st.integers(1, 255))]) + good[place + 1 :]
+    (folder / newest).write_bytes(bad)
+    found, said = loaded(tmp_path, algorithm, whole)
+    assert found is not None
+    if said:
+        assert newest in said[0]
+        assert found.history.generation == int(Path(older).stem)
+    else:  # a byte that nobody reads
+        (folder / newest).write_bytes(good)
+        expected, _ = loaded(tmp_path, algorithm, whole)
+        jax.tree.map(np.testing.assert_array_equal, found, expected)
+
+
+def test_a_checkpoint_of_another_run_or_of_the_future_is_named(algorithm, whole, tmp_path):
+    folder = tmp_path / "checkpoints"
+    shutil.copytree(whole.folder / "checkpoints", folder)
+    like = jax.eval_shape(algorithm.init, jax.random.key(0))
+    with pytest.raises(UsageError, match="of another run"):
+        checkpoint.load(tmp_path, like, "something else", print)
+    newest = max(folder.glob("*.npz"))
+    with np.load(newest) as data:
+        arrays = dict(data)
+    arrays["about"] = np.array(
+        str(arrays["about"]).replace('"format_version": 1', '"format_version": 9')
+    )
+    np.savez(newest, **arrays)
+    with pytest.raises(UsageError, match="format version 9, newer than this"):
+        loaded(tmp_path, algorithm, whole)
+
+
+@hypothesis_settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(data=st.data())
+def test_damaged_files_of_a_run_are_named_in_one_sentence(data, whole, tmp_path):
+    folder = tmp_path / "run"
+    if not folder.exists():
+        shutil.copytree(whole.folder, folder)
+    name = data.draw(st.sampled_from(["config.json", "metrics.csv", "lanes.npz", "archive.npz"]))
+    good = (whole.folder / name).read_bytes()
+    kind = data.draw(st.sampled_from(["truncated", "changed", "missing", "replaced"]))
+    if kind == "truncated":
+        bad = good[: data.draw(st.integers(0, len(good) - 1))]
+    elif kind == "changed":
+        place = data.draw(st.integers(0, len(good) - 1))
+        bad = good[:place] + bytes([good[place] ^ data.draw(st.integers(1, 255))]) + good[place + 1 :]
+    else:
+        bad = data.draw(st.binary(max_size=200))
+    (folder / name).write_bytes(bad)
+    if kind == "missing":
+        (folder / name).unlink()
+    said = f"{name} is read all the same"
+    try:
+        memes.load_run(folder)
+    except UsageError as error:
+        said = str(error)
+    finally:
+        (folder / name).write_bytes(good)
+    assert name in said or "does not hold a run" in said
+    assert "\n" not in said
