@@ -3,11 +3,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import memes
 from memes.cli import main
 from memes.experiment import settings
+from memes.tasks.control import rollout
 
 QUICK = ["--scale", "laptop", "--joints", "4", "--lanes", "4", "--samples", "8", "--generations", "3"]
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -238,6 +242,22 @@ def test_a_task_file_may_use_its_neighbours_and_runs_once(capsys):
     )
     assert settings.build(settings.parse(["sub/own.py:task"], "memes run")).task.dim == 3
     assert capsys.readouterr().out.count("executed") == 1
+
+
+def test_a_robot_of_ones_own_runs_and_stands_where_nothing_moves_it(capsys):
+    """Policies without weights: both feet stay on the ground, or nearly, until time is over."""
+    task = f"{EXAMPLES / 'custom_robot.py'}:runner"
+    options = ["--lanes", "2", "--samples", "4", "--generations", "2", "--hidden", "4"]
+    assert main(["run", task, *options, "--quiet", "--out", "own"]) == 0
+    runner = settings.task_of(memes.load_run("own"), task)
+    assert runner.uncertain
+    keys = jax.random.split(jax.random.key(0), 16)
+    outcome, _ = rollout(runner.control, keys, jnp.zeros((16, runner.dim)))
+    np.testing.assert_array_equal(outcome.length, 100)
+    assert not outcome.failed.any()
+    assert np.min(outcome.mean) > 0.9
+    assert np.abs(outcome.total).max() < 0.2
+    assert "own/figures/archive.png" in capsys.readouterr().out
 
 
 def test_help_does_not_load_jax():

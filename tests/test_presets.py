@@ -221,7 +221,7 @@ def test_broken_evaluations_do_no_harm(preset):
     task = TASKS["arm"]
 
     def poisoned(keys, x):
-        fitness, feature = task.evaluate(keys, x)
+        fitness, feature, _ = task.evaluate(keys, x)
         kind = jax.vmap(lambda key: jax.random.randint(key, (), 0, 6))(keys)
         fitness = jnp.where(kind == 0, jnp.nan, jnp.where(kind == 1, jnp.inf, fitness))
         return fitness, jnp.where((kind == 2)[:, None], -jnp.inf, feature)

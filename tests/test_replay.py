@@ -150,7 +150,7 @@ def test_an_episode_is_scored_as_the_task_evaluates_it(ant):
     x = run.archive.genotypes[elites.fittest(run.archive)]
     (episode,) = episodes(task, x, seed=3)
     key = jax.random.fold_in(jax.random.key(3), 0)
-    fitness, feature = jax.jit(task.evaluate)(key[None], x[None])
+    fitness, feature, _ = jax.jit(task.evaluate)(key[None], x[None])
     assert episode.fitness == pytest.approx(float(fitness[0]), rel=1e-3)
     np.testing.assert_allclose(episode.feature, feature[0], atol=0.051)  # a contact more or less
 
@@ -331,6 +331,17 @@ def test_the_browser_is_served_on_loopback_until_interrupted(ant, capsys, monkey
     assert url.startswith("http://127.0.0.1:")
     assert status == 200
     assert capsys.readouterr().out == ""
+
+
+def test_an_encoder_that_gives_up_is_one_sentence(ant, monkeypatch):
+    _, task = ant
+    model = task.control.environment.engine.model
+    monkeypatch.setattr(pictures, "_ffmpeg", lambda: "false")
+    monkeypatch.setattr(pictures, "check_video", lambda file: None)
+    picture = np.zeros((480, 640, 3), np.uint8)
+    monkeypatch.setattr(pictures, "frames", lambda *args, **size: iter([picture] * 9))
+    with pytest.raises(memes.UsageError, match=r"ffmpeg could not write 'video.mp4'"):
+        pictures.write_video(Path("video.mp4"), model, np.tile(model.qpos0, (9, 1)), seconds=0.05)
 
 
 WRONG = {

@@ -478,6 +478,7 @@ def pga_me(
         transitions_batch: Transitions in a training step.
         critic_hidden: Sizes of the critics' hidden layers.
     """
+    require(batch >= 1, f"batch must be at least 1, got {batch}")
     require(
         0 < proportion_gradient <= 1,
         f"proportion_gradient must lie in (0, 1], got {proportion_gradient}",

@@ -39,7 +39,7 @@ class Map(NamedTuple):
     """What stands where, for a task whose two features are a place; figures draw it under the elites.
 
     Attributes:
-        walls: Their outlines seen from above, polygons of corners (x, y).
+        walls: Their outlines seen from above, polygons of corners (x, y); two for a thin wall.
         start: Where episodes start.
         goal: The x beyond which an episode has got past the walls, if there is such a line.
     """

@@ -2,10 +2,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 import memes
 from memes.analysis import figures
 from memes.archive import add, empty
+from memes.task import Map
 
 
 def task_with(k):
@@ -77,3 +79,15 @@ def test_a_run_that_added_nothing_is_drawn_all_the_same(tmp_path):
     assert result.metrics["non_finite"].tolist() == [4, 8]
     assert result.metrics["coverage"].tolist() == [0, 0]
     assert (tmp_path / "run/figures/curves.png").exists()
+
+
+def test_a_wall_of_two_corners_is_drawn_too():
+    def pixels(*walls):
+        figure = figures.paths_figure({"a": [np.zeros((2, 2))]}, Map(walls=walls))
+        figure.axes[0].set_xlim(-1, 2)
+        figure.axes[0].set_ylim(-1, 2)
+        canvas = FigureCanvasAgg(figure)
+        canvas.draw()
+        return np.array(canvas.buffer_rgba())
+
+    assert (pixels(((1.0, 0.0), (1.0, 1.0))) != pixels()).any(axis=-1).sum() > 100

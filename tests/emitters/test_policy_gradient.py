@@ -100,6 +100,14 @@ def two_generations(maze):
     return [state.emitter[1] for state in (start, first, second)]
 
 
+def test_the_greedy_actor_may_be_the_only_one(maze):
+    algorithm = memes.compose(maze, policy_gradient(1, steps=2, td3=SMALL))
+    result = memes.run(algorithm, generations=2, progress=False)
+    assert result.metrics["candidates"][-1] == 2
+    with pytest.raises(UsageError, match="batch must be at least 1, got 0"):
+        memes.presets.pga_me(maze, batch=0)
+
+
 def test_the_critics_learn_from_the_rows_of_all_emitters(two_generations):
     assert [int(state.replay.size) for state in two_generations] == [0, 8 * 30, 2 * 8 * 30]
 
@@ -119,11 +127,13 @@ def test_slow_copies_follow_at_the_rate_of_the_soft_update(two_generations):
         np.testing.assert_allclose(getattr(new, slow), expected, atol=1e-6)
 
 
-def test_the_critics_learn_the_discounted_return():
-    """Reward 1 in each of the endless steps is worth 1 / (1 - discount)."""
+@pytest.mark.parametrize(("ends", "worth"), [(False, 5.0), (True, 1.0)])
+def test_the_critics_learn_the_discounted_return(ends, worth):
+    """Reward 1 in each step is worth 1 / (1 - discount), whatever the time limit; the last one, 1."""
     task = memes.tasks.point_maze(steps=30, hidden=(8,))
     environment = task.control.environment._replace(
-        reward=lambda before, action, after: jnp.ones(action.shape[0])
+        reward=lambda before, action, after: jnp.ones(action.shape[0]),
+        ended=lambda place: jnp.full(place.shape[0], ends),
     )
     task = memes.tasks.control.control_task(
         "constant",
@@ -155,7 +165,7 @@ def test_the_critics_learn_the_discounted_return():
     value = _value(task, learner)(
         state.emitter.learner.critics, replay.observation[seen], replay.action[seen]
     )
-    np.testing.assert_allclose(np.median(value), 5.0, rtol=0.1)
+    np.testing.assert_allclose(np.median(value), worth, rtol=0.1)
 
 
 @pytest.mark.slow
@@ -195,7 +205,10 @@ def test_tasks_without_transitions_are_refused_by_name():
         ({"batch": 0}, "batch"),
         ({"steps": 0}, "steps"),
         ({"learning_rate": 0.0}, "learning_rate"),
-        ({"td3": TD3(critic_steps=1)}, "critic_steps"),
+        ({"td3": TD3(critic_steps=0)}, "critic_steps"),
+        ({"td3": TD3(critic_steps=7)}, "critic_steps"),
+        ({"td3": TD3(transitions_batch=0)}, "transitions_batch"),
+        ({"td3": TD3(replay_size=0)}, "replay_size"),
     ],
 )
 def test_wrong_options_are_named(options, named):

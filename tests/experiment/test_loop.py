@@ -39,7 +39,7 @@ def test_a_host_simulator_gives_what_the_compiled_task_gives(saved):
 
     def simulate(keys, x):
         assert isinstance(x, np.ndarray)
-        return tuple(np.asarray(part) for part in compiled(keys, x))
+        return tuple(np.asarray(part) for part in compiled(keys, x)[:2])
 
     host = memes.Task(**{**vars(task), "evaluate": simulate, "jit": False})
     on_host = memes.run(

@@ -50,6 +50,7 @@ def constant_controller():
     )
 
 
+SCORES = ("fitness", "feature", "feature_low", "feature_high")
 X = jnp.array([[0.1], [0.5], [0.9], [-3.0]])
 
 
@@ -125,6 +126,23 @@ def test_an_episode_that_fails_is_not_a_number_but_one_that_ended_before_is_soun
     fails = evaluate(task(math.inf), keys_of(0), X)
     np.testing.assert_array_equal(np.isnan(fails.fitness), [True, True, True, False])
     assert np.isfinite(evaluate(task(4.0), keys_of(0), X).fitness).all()
+
+
+def test_what_follows_a_failure_is_no_transition():
+    """The last step of an episode that fails shows no state that the action led to."""
+    control = Control(toy_environment(fail_at=4.0), constant_controller(), None)
+    outcome, taken = transitions(control, keys_of(0), X)
+    for i, (_, _, _, length) in enumerate(by_hand(4.0)):
+        fails = i != 3  # which goes the other way
+        assert outcome.failed[i] == fails
+        assert outcome.length[i] == length
+        np.testing.assert_array_equal(taken.alive[:, i], np.arange(STEPS) < length - fails)
+
+
+def test_an_episode_needs_a_step():
+    environment = toy_environment()._replace(steps=0)
+    with pytest.raises(UsageError, match="steps must be at least 1, got 0"):
+        control_task("toy", environment, constant_controller(), **dict.fromkeys(SCORES))
 
 
 @pytest.mark.parametrize("n", [1, 4, 7, 8, 9])

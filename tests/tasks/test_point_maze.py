@@ -38,6 +38,20 @@ def test_the_room_keeps_the_point_inside():
     np.testing.assert_allclose(move(corners, jnp.array([[-1, -1], [1, 1], [-1, 1.0]])), corners)
 
 
+def test_the_map_shows_the_walls_that_stop_the_point():
+    """From both sides of the middle of each wall, straight at it."""
+    place = point_maze().map
+    assert len(place.walls) == len(BACK) + len(SIDES)
+    for corners in np.array(place.walls):
+        along = (corners[1] - corners[0]) / np.linalg.norm(corners[1] - corners[0])
+        across, middle = along[::-1], corners.mean(axis=0)
+        for side in (1, -1):
+            start = jnp.asarray(middle + side * 0.5 * STRIDE * across, jnp.float32)[None]
+            end = move(start, jnp.asarray(-side * across)[None])
+            np.testing.assert_allclose(end, start, atol=1e-7)
+    assert place.start == START
+
+
 def test_fitness_is_the_progress_and_the_feature_the_last_place():
     task = point_maze(steps=40)
     result = evaluate(task, jax.random.split(jax.random.key(0), 30), task.init(jax.random.key(1), 30))

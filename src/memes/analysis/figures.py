@@ -18,6 +18,7 @@ from memes.experiment.folder import SavedRun, load_run
 from memes.task import Map
 
 COLOURS = {"exploit": "#D55E00", "explore": "#0072B2", "variation": "#009E73"}
+WALLS = "#C8B4AC"
 PIXELS = 300  # along each side of a tessellation drawn as a picture
 
 
@@ -27,7 +28,7 @@ def draw_run(path: str | Path) -> list[Path]:
     Where the task has a map, `figures/positions.png` as well.
     """
     run = load_run(path)
-    title = f"{run.config['task']}, {run.config['algorithm']}, seed {run.config['seed']}"
+    title = f"{Path(run.config['task']).name}, {run.config['algorithm']}, seed {run.config['seed']}"
     about = run.config.get("map")
     place = None if about is None else Map(**about)
     pictures = {"archive.png": archive_figure(run.archive, place), "curves.png": curves_figure(run)}
@@ -108,7 +109,7 @@ def paths_figure(paths: Mapping[str, Sequence[np.ndarray]], place: Map | None = 
 
 
 def _draw_map(axes: Axes, place: Map) -> None:
-    _draw_walls(axes, place, facecolor="#C8B4AC", edgecolor="none")
+    _draw_walls(axes, place, color=WALLS, linewidth=2)  # a wall may have no width of its own
     axes.plot(*place.start, marker="P", markersize=9, color="black", markeredgecolor="white", zorder=4)
     if place.goal is not None:
         axes.axvline(place.goal, color="grey", linestyle="--", linewidth=1)

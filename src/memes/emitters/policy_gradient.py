@@ -92,7 +92,13 @@ def policy_gradient(
     require(steps >= 1, f"steps must be at least 1, got {steps}")
     require(learning_rate > 0, f"learning_rate must be positive, got {learning_rate}")
     s = td3 or TD3()
-    require(s.critic_steps >= s.policy_delay, "critic_steps must be at least policy_delay")
+    for name in ("replay_size", "transitions_batch", "policy_delay"):
+        require(getattr(s, name) >= 1, f"{name} must be at least 1, got {getattr(s, name)}")
+    require(
+        s.critic_steps >= 1 and s.critic_steps % s.policy_delay == 0,
+        "critic_steps (num_critic_training_steps) must be a positive multiple of policy_delay="
+        f"{s.policy_delay}, got {s.critic_steps}",
+    )
     lane = jnp.arange(batch, dtype=jnp.int32)
     critic_adam, actor_adam = optax.adam(s.critic_learning_rate), optax.adam(s.greedy_learning_rate)
     adam = optax.adam(learning_rate)
@@ -208,9 +214,8 @@ def policy_gradient(
 
         def once(i: Array, carry: tuple[Array, Any]) -> tuple[Array, Any]:
             x, optimiser = carry
-            seen = sample(jax.random.fold_in(key, i), replay, len(x) * s.transitions_batch).observation
-            seen = seen.reshape(len(x), s.transitions_batch, -1)
-            slope = jax.vmap(jax.grad(loss))(x, seen)
+            seen = sample(jax.random.fold_in(key, i), replay, len(x), s.transitions_batch)
+            slope = jax.vmap(jax.grad(loss))(x, seen.observation)
             change, optimiser = adam.update(slope, optimiser)
             return x + change, optimiser
 
@@ -256,9 +261,9 @@ def remember(replay: Replay, seen: Transition) -> Replay:
     return Replay(kept, jnp.minimum(replay.size + added, capacity), (replay.position + added) % capacity)
 
 
-def sample(key: Array, replay: Replay, n: int) -> Transition:
-    """Draw n of the remembered transitions, with replacement."""
-    index = jax.random.randint(key, (n,), 0, replay.size)
+def sample(key: Array, replay: Replay, *shape: int) -> Transition:
+    """Draw remembered transitions, leaves [*shape, ...], with replacement."""
+    index = jax.random.randint(key, shape, 0, replay.size)
     drawn: Transition = jax.tree.map(lambda leaf: leaf[index], replay.kept)
     return drawn
 

@@ -47,6 +47,8 @@ SCALES: dict[str, dict[str, Any]] = {
         "resamples": 8,
         "num_critic_training_steps": 300,
         "gradient_steps": 30,
+        "transitions_batch": 128,
+        "critic_hidden": (64, 64),
         "replay_size": 200_000,
     },
 }

@@ -6,11 +6,6 @@ state = engine.step(state, ctrl)         # [N, nu]
 engine.qpos(state), engine.contacts(state)
 """
 
-try:
-    import mujoco as _mujoco  # noqa: F401
-except ImportError as error:
-    raise ImportError("memes.physics needs MuJoCo: pip install 'memes-qd[physics]'") from error
-
 from memes.physics.engine import Engine as Engine
 from memes.physics.engine import State as State
 from memes.physics.engine import compile as compile

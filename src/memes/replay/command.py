@@ -75,14 +75,14 @@ def replay(arguments: list[str]) -> None:
     model, seconds = robot_of(task).model, seconds_per_step(task)
     draws = settings.draws if settings.paths else 1
     played = episodes(task, run.archive.genotypes[cell], seed=settings.seed, draws=draws)
-    title = f"{run.config['task']}, cell {elites.name(run.archive.cells, cell)}"
+    title = f"{Path(run.config['task']).name}, cell {elites.name(run.archive.cells, cell)}"
     print(_described(title, run.archive, cell, played[0], seconds))
 
     if settings.paths:
         from memes.analysis.figures import paths_figure
 
         free = model.njnt > 0 and model.jnt_type[0] == 0
-        require(bool(free), f"paths: the robot of task '{task.name}' does not move over the ground")
+        require(bool(free), f"paths: the robot of task '{task.name}' has no free joint to move by")
         ways = [episode.qpos[:, :2] for episode in played]
         figure = paths_figure({title: ways}, task.map)
         figure.savefig(settings.paths, dpi=150)

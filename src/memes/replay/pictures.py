@@ -6,6 +6,7 @@ import importlib.util
 import math
 import shutil
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,8 @@ def write_video(file: Path, model: Any, states: np.ndarray, *, seconds: float) -
         return
     made = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", f"{1 / seconds}"]
     command = [_ffmpeg(), "-y", "-loglevel", "error", *made, "-i", "-", "-pix_fmt", "yuv420p", str(file)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE) as encoder:
+    # An encoder that gives up closes its end; its exit code tells.
+    with suppress(BrokenPipeError), subprocess.Popen(command, stdin=subprocess.PIPE) as encoder:
         assert encoder.stdin is not None
         for picture in pictures:
             encoder.stdin.write(picture.tobytes())

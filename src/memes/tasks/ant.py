@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Literal
 import jax.numpy as jnp
 from jax import Array
 
-from memes.errors import require
 from memes.task import Map, Task
 from memes.tasks.control import control_task, mlp
 from memes.tasks.robot import Backend, Fidelity, engine_of, footprints, robot
@@ -40,7 +39,6 @@ def ant(
         fidelity: How exactly contacts are solved.
         backend: What runs the simulator; auto is the fastest here.
     """
-    require(steps >= 1, f"steps must be at least 1, got {steps}")
     engine = engine_of("ant", substeps=SUBSTEPS, fidelity=fidelity, backend=backend)
     environment = robot(
         engine,
@@ -83,7 +81,6 @@ def ant_trap(
         fidelity: How exactly contacts are solved.
         backend: What runs the simulator; auto is the fastest here.
     """
-    require(steps >= 1, f"steps must be at least 1, got {steps}")
     engine = engine_of("ant_trap", substeps=SUBSTEPS, fidelity=fidelity, backend=backend)
 
     def observe(state: State) -> Array:

@@ -76,7 +76,7 @@ class Outcome(NamedTuple):
 
     The sum of the rewards, `total[n]`; the mean and the last of what was measured after each step until
     the end, `mean[n, m]` and `last[n, m]`; the steps taken until the end, `length[n]`; and whether the
-    simulator `failed[n]` before it.
+    end was that the simulator `failed[n]`.
     """
 
     total: Array
@@ -143,7 +143,7 @@ def rollout(
             failed=sums.failed | (alive & environment.failed(after)),
         )
         kept = record and record(Step(before, observation, action, after, reward, alive, ended))
-        return (after, alive & ~ended, sums), kept
+        return (after, alive & ~ended & ~sums.failed, sums), kept
 
     start = environment.reset(keys)
     nothing = jnp.zeros_like(environment.measure(start))
@@ -170,10 +170,13 @@ class Transition(NamedTuple):
 
 def transitions(control: Control, keys: Array, x: Array) -> tuple[Outcome, Transition]:
     """A rollout with all of its transitions."""
+    environment = control.environment
 
     def record(step: Step) -> Transition:
-        following = control.environment.observe(step.after)
-        return Transition(step.observation, step.action, step.reward, following, step.ended, step.alive)
+        following = environment.observe(step.after)
+        # Where the simulator failed, what it shows is not what the action led to.
+        counts = step.alive & ~environment.failed(step.after)
+        return Transition(step.observation, step.action, step.reward, following, step.ended, counts)
 
     return rollout(control, keys, x, record)
 
@@ -204,6 +207,7 @@ def control_task(
         feature_high: Upper bound of each feature.
         **about: Further fields of the `Task`, such as `min_fitness` and `uncertain`.
     """
+    require(environment.steps >= 1, f"steps must be at least 1, got {environment.steps}")
 
     def score(outcome: Outcome) -> Evaluation:
         return Evaluation(jnp.where(outcome.failed, jnp.nan, fitness(outcome)), feature(outcome))

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import jax.numpy as jnp
 from jax import Array
 
-from memes.errors import require
 from memes.task import Task, uniform
 from memes.tasks.control import Controller, Outcome, control_task
 from memes.tasks.robot import Backend, Fidelity, engine_of, robot
@@ -29,7 +28,6 @@ def hexapod(*, steps: int = 250, fidelity: Fidelity = "fast", backend: Backend =
         fidelity: How exactly contacts are solved.
         backend: What runs the simulator; auto is the fastest here.
     """
-    require(steps >= 1, f"steps must be at least 1, got {steps}")
     engine = engine_of("hexapod", substeps=SUBSTEPS, fidelity=fidelity, backend=backend)
 
     def pose(state: State) -> Array:

@@ -6,8 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from memes.errors import require
-from memes.task import Task
+from memes.task import Map, Task
 from memes.tasks.control import Environment, control_task, mlp
 
 START = (0.1, 0.0)
@@ -27,7 +26,6 @@ def point_maze(*, uncertain: bool = False, steps: int = 100, hidden: tuple[int, 
         steps: Moves in an episode.
         hidden: Sizes of the policy's hidden layers.
     """
-    require(steps >= 1, f"steps must be at least 1, got {steps}")
 
     def reset(keys: Array) -> Array:
         start = jnp.broadcast_to(jnp.array(START), (keys.shape[0], 2))
@@ -58,6 +56,14 @@ def point_maze(*, uncertain: bool = False, steps: int = 100, hidden: tuple[int, 
         feature_high=HIGH,
         min_fitness=LOW[0] - START[0] - NOISE,
         uncertain=uncertain,
+        map=Map(
+            walls=(
+                *(((x, low), (x, high)) for x, low, high in BACK),
+                *(((low, y), (high, y)) for y, low, high in SIDES),
+            ),
+            start=START,
+            goal=BACK[0][0],
+        ),
     )
 
 

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from memes.errors import require
 from memes.tasks.control import Environment
 
 if TYPE_CHECKING:  # MuJoCo is imported by those who use it
@@ -40,34 +41,44 @@ def robot(
 ) -> Environment:
     """The environment of a robot that starts from the model's first keyframe, or else from `qpos0`.
 
+    Its base is what carries it through the world: the joints of the first body that no actuator moves,
+    such as a free joint, or the slides and the hinge of a planar robot. An arm on a table has none.
+
     Args:
-        engine: The compiled model; one `step` of it is a control step.
+        engine: The compiled model; one `step` of it is a control step, and an action its controls.
         steps: Control steps in an episode.
         reward: `(before, action[n, nu], after) -> reward[n]`.
         measure: `(state) -> [n, m]`, what fitness and feature are made of.
-        observe: `(state) -> observation[n, o]`; None is everything but the base's x and y.
+        observe: `(state) -> observation[n, o]`; None is all positions and velocities, but where the base
+            is along x and y.
         ended: `(state) -> bool[n]`; None never ends an episode early.
-        joint_noise: The start's joint positions and velocities are each moved by U(-joint_noise,
-            joint_noise); the base is not.
+        joint_noise: Positions and velocities of the start are each moved by U(-joint_noise,
+            joint_noise), for all hinges and slides but those of the base.
     """
+    require(joint_noise >= 0, f"joint_noise must be at least 0, got {joint_noise}")
     model = engine.model
     start = jnp.asarray(model.key_qpos[0] if model.nkey else model.qpos0, jnp.float32)
-    # Joints of the base, which are not noisy: a free joint, where there is one.
-    base_q, base_v = (7, 6) if model.njnt and model.jnt_type[0] == 0 else (0, 0)
+    velocity = jnp.asarray(model.key_qvel[0] if model.nkey else np.zeros(model.nv), jnp.float32)
+    noisy, hidden = _joints(model), _ground(model)
+    seen = [i for i in range(model.nq) if i not in hidden]
 
     def reset(keys: Array) -> State:
         n = keys.shape[0]
-        qpos, qvel = jnp.tile(start, (n, 1)), jnp.zeros((n, model.nv))
+        qpos, qvel = jnp.tile(start, (n, 1)), jnp.tile(velocity, (n, 1))
         if joint_noise:
-            joints = model.nv - base_v
+            shape = (2, len(noisy))
             noise = jax.vmap(
-                lambda key: jax.random.uniform(key, (2, joints), minval=-joint_noise, maxval=joint_noise)
+                lambda key: jax.random.uniform(key, shape, minval=-joint_noise, maxval=joint_noise)
             )(keys)
-            qpos, qvel = qpos.at[:, base_q:].add(noise[:, 0]), qvel.at[:, base_v:].add(noise[:, 1])
+            qpos = qpos.at[:, model.jnt_qposadr[noisy]].add(noise[:, 0])
+            qvel = qvel.at[:, model.jnt_dofadr[noisy]].add(noise[:, 1])
         return engine.init(qpos, qvel)
 
     def observe_joints(state: State) -> Array:
-        return jnp.concatenate([engine.qpos(state)[:, 2:], engine.qvel(state)], axis=1)
+        qpos = engine.qpos(state)
+        # Column by column, which XLA joins again; one gather would be a kernel of its own.
+        columns = [qpos[:, i : i + 1] for i in seen]
+        return jnp.concatenate([*columns, engine.qvel(state)], axis=1)
 
     def never(state: State) -> Array:
         return jnp.zeros(state.rows.shape[1], bool)
@@ -87,6 +98,40 @@ def robot(
         measure=measure,
         engine=engine,
     )
+
+
+def _base(model: Any) -> list[int]:
+    """The joints that carry a robot: those of its first body that no actuator moves."""
+    import mujoco
+
+    moved = model.actuator_trnid[model.actuator_trntype == int(mujoco.mjtTrn.mjTRN_JOINT), 0]
+    of_first_body = np.flatnonzero(model.jnt_bodyid == model.jnt_bodyid[:1])
+    return [int(j) for j in of_first_body if j not in moved]
+
+
+def _joints(model: Any) -> np.ndarray:
+    """The hinges and slides of a robot, without those of its base."""
+    import mujoco
+
+    kinds = [int(mujoco.mjtJoint.mjJNT_HINGE), int(mujoco.mjtJoint.mjJNT_SLIDE)]
+    return np.setdiff1d(np.flatnonzero(np.isin(model.jnt_type, kinds)), _base(model))
+
+
+def _ground(model: Any) -> list[int]:
+    """Entries of `qpos` that say where the base is along x and y."""
+    import mujoco
+
+    data = mujoco.MjData(model)
+    mujoco.mj_kinematics(model, data)
+    found: list[int] = []
+    for j in _base(model):
+        kind, place = model.jnt_type[j], int(model.jnt_qposadr[j])
+        if kind == int(mujoco.mjtJoint.mjJNT_FREE):
+            found += [place, place + 1]
+        level = abs(data.xaxis[j, 2]) < 1e-6
+        if kind == int(mujoco.mjtJoint.mjJNT_SLIDE) and level:
+            found.append(place)
+    return found
 
 
 def footprints(model: Any) -> tuple[tuple[tuple[float, float], ...], ...]:

@@ -1,0 +1,59 @@
+"""Your own robot: an MJCF model, and what its episodes are worth.
+
+Run it from the shell, `memes run examples/custom_robot.py:runner --scale laptop --generations 100`, and
+look at an elite with `memes replay RUN --task examples/custom_robot.py:runner`; or run this file.
+"""
+
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+
+import memes
+from memes.physics import State
+from memes.tasks import control, robot
+
+
+def runner(*, steps: int = 100, hidden: tuple[int, ...] = (32, 32), noise: float = 0.05) -> memes.Task:
+    """Runner on two legs, told apart by the share of steps in which each foot touches the ground.
+
+    Args:
+        steps: Control steps of 0.05 s in an episode.
+        hidden: Sizes of the policy's hidden layers.
+        noise: How far from standing the joints start, at most.
+    """
+    engine = memes.physics.compile(Path(__file__).with_name("runner.xml"), substeps=5, fidelity="fast")
+
+    def reward(before: State, action: jax.Array, after: State) -> jax.Array:
+        forward = engine.qpos(after)[:, 0] - engine.qpos(before)[:, 0]
+        return forward - 0.01 * jnp.mean(action**2, axis=1)
+
+    def fallen(state: State) -> jax.Array:
+        qpos = engine.qpos(state)  # x, z and pitch of the torso, then hips and knees
+        return (qpos[:, 1] < 0.3) | (abs(qpos[:, 2]) > 0.8)
+
+    environment = robot.robot(
+        engine,
+        steps=steps,
+        reward=reward,
+        ended=fallen,
+        measure=lambda state: engine.contacts(state).astype(float),  # of each foot with the floor
+        joint_noise=noise,
+    )
+    return control.control_task(
+        "runner",
+        environment,
+        control.mlp([environment.observation_size, *hidden, environment.action_size]),
+        fitness=lambda outcome: outcome.total,
+        feature=lambda outcome: outcome.mean,
+        feature_low=(0.0, 0.0),
+        feature_high=(1.0, 1.0),
+        min_fitness=-0.05 * steps,  # what the QD-score counts from
+        uncertain=noise > 0,
+    )
+
+
+if __name__ == "__main__":
+    algorithm = memes.presets.memes(runner(steps=50), lanes=8, samples=32)
+    result = memes.run(algorithm, generations=20, seed=0)
+    print(f"coverage {result.metrics['coverage'][-1]:.1%}")
