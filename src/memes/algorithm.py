@@ -103,6 +103,7 @@ class Algorithm(NamedTuple):
         init: `(key) -> State`.
         ask: `(key, state) -> (State, Batch)`.
         tell: `(state, batch, evaluation) -> (State, Info)`.
+        chunk: How many rows to evaluate at a time, where memory is short; None is all.
     """
 
     name: str
@@ -114,6 +115,7 @@ class Algorithm(NamedTuple):
     init: Callable[[Array], State]
     ask: Callable[[Array, State], tuple[State, Batch]]
     tell: Callable[[State, Batch, Evaluation], tuple[State, Info]]
+    chunk: int | None = None
 
     @property
     def batch_size(self) -> int:
@@ -123,7 +125,8 @@ class Algorithm(NamedTuple):
     def evaluate(self, key: Array, batch: Batch) -> Evaluation:
         """Evaluate the batch, with a key of its own for each row."""
         keys = jax.random.split(key, self.batch_size)
-        return evaluate_task(self.task, keys, batch.x, transitions=self.emitter.transitions)
+        wanted = self.emitter.transitions
+        return evaluate_task(self.task, keys, batch.x, transitions=wanted, chunk=self.chunk)
 
     def step(self, key: Array, state: State) -> tuple[State, Info]:
         """One generation: ask, evaluate, tell."""

@@ -51,6 +51,7 @@ def run(arguments: list[str]) -> None:
         out=s.output_folder(parsed),
         generations_per_call=settings.generations_per_call,
         checkpoint_every=settings.checkpoint_every,
+        chunk=settings.chunk,
         progress=not settings.quiet,
         settings={
             **dataclasses.asdict(settings),

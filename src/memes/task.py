@@ -110,18 +110,61 @@ class Task:
         return len(self.feature_low)
 
 
-def evaluate(task: Task, keys: Array, x: Array, *, transitions: bool = False) -> Evaluation:
+def evaluate(
+    task: Task, keys: Array, x: Array, *, transitions: bool = False, chunk: int | None = None
+) -> Evaluation:
     """Evaluate `x[n, d]` with one key a row; float32, traceable if the task is, checked for shape.
 
-    With `transitions` the evaluation of a control task holds them; they take memory.
+    Args:
+        task: The task.
+        keys: A PRNG key for each row.
+        x: The genotypes.
+        transitions: Whether the evaluation of a control task holds them; they take memory.
+        chunk: How many rows to evaluate at a time, where memory is short; None is all.
     """
-    with jax.default_matmul_precision(PRECISION):
-        if transitions:
-            assert task.evaluate_transitions is not None, "the algorithm checks this"
-            result = task.evaluate_transitions(keys, x)
+    if not task.jit:
+        parts = [
+            as_evaluation(task, len(x[i]), task.evaluate(keys[i], np.asarray(x[i])))
+            for i in _slices(x.shape[0], chunk)
+        ]
+        joined: Evaluation = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
+        return joined
+    function = task.evaluate_transitions if transitions else task.evaluate
+    assert function is not None, "the algorithm checks this"
+
+    def evaluate_rows(keys: Array, x: Array) -> Evaluation:
+        with jax.default_matmul_precision(PRECISION):
+            return as_evaluation(task, x.shape[0], function(keys, x))
+
+    found: Evaluation = in_chunks(evaluate_rows, chunk, keys, x)
+    return found
+
+
+def _slices(n: int, size: int | None) -> list[slice]:
+    return [slice(start, min(start + (size or n), n)) for start in range(0, n, size or n)]
+
+
+def in_chunks(function: Callable[..., Any], rows: int | None, *arrays: Array) -> Any:
+    """`function(*arrays)` for arrays [n, ...], computed for so many rows at a time; None is all at once.
+
+    Every chunk has just as many rows, the last one is filled up: compilers round differently for
+    different sizes, and a row's result must not depend on how many others there are.
+    """
+    if rows is None:
+        return function(*arrays)
+    n = arrays[0].shape[0]
+    count = -(-n // rows)
+
+    def cut(array: Array) -> Array:
+        missing = count * rows - n
+        if jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
+            filler = jax.random.split(jax.random.key(0, impl=jax.random.key_impl(array)), missing)
         else:
-            result = task.evaluate(keys, x if task.jit else np.asarray(x))
-    return as_evaluation(task, x.shape[0], result)
+            filler = jnp.zeros((missing, *array.shape[1:]), array.dtype)
+        return jnp.concatenate([array, filler]).reshape(count, rows, *array.shape[1:])
+
+    results = jax.lax.map(lambda chunk: function(*chunk), tuple(map(cut, arrays)))
+    return jax.tree.map(lambda leaf: leaf.reshape(count * rows, *leaf.shape[2:])[:n], results)
 
 
 def as_evaluation(task: Task, n: int, result: Any) -> Evaluation:

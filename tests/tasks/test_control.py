@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 
 from memes import UsageError
-from memes.task import evaluate
+from memes.task import evaluate, in_chunks
 from memes.tasks.control import (
     Control,
     Controller,
     Environment,
     control_task,
-    in_chunks,
     mlp,
     rollout,
     transitions,

@@ -20,7 +20,7 @@ from jax import Array
 
 from memes.algorithm import Algorithm, Batch, Info, State
 from memes.errors import RunError, require
-from memes.experiment import checkpoint
+from memes.experiment import checkpoint, memory
 from memes.experiment.checkpoint import Checkpoint, Checkpointer
 from memes.experiment.files import only_writer
 from memes.experiment.folder import check_free, load_config, plain
@@ -67,6 +67,7 @@ def run(
     out: str | Path | None = None,
     generations_per_call: int | None = None,
     checkpoint_every: int | None = None,
+    chunk: int | None = None,
     progress: bool = True,
     settings: dict[str, Any] | None = None,
 ) -> Result:
@@ -86,6 +87,8 @@ def run(
             generation for a task with `jit=False`.
         checkpoint_every: Generations between checkpoints, from which `resume` goes on; 0 is never.
             None is after each call of the device, unless the one before is still being written.
+        chunk: How many rows to evaluate at a time; None is all, or fewer if they need more memory than
+            there is.
         progress: Whether to show progress.
         settings: Anything JSON that should be written into `config.json`.
     """
@@ -99,6 +102,7 @@ def run(
         checkpoint_every is None or checkpoint_every >= 0,
         f"checkpoint_every must be at least 0, got {checkpoint_every}",
     )
+    require(chunk is None or chunk >= 1, f"chunk must be at least 1, got {chunk}")
     _check_history(algorithm, generations)
     path = None if out is None else Path(out)
     if generations_per_call is None and not algorithm.task.jit:
@@ -110,6 +114,7 @@ def run(
         "generations": generations,
         "generations_per_call": _chunks(generations, generations_per_call, checkpoint_every)[0],
         "checkpoint_every": checkpoint_every,
+        "chunk": chunk,
     }
     if path is None:
         return _run(algorithm, config, None, progress)
@@ -178,12 +183,12 @@ def _run(algorithm: Algorithm, config: dict[str, Any], path: Path | None, progre
         lengths = _remaining(_chunks(generations, config["generations_per_call"], every), done)
         report.say(f"compiling {algorithm.task.name} for {jax.devices()[0].device_kind} ...")
         started = time.perf_counter()
-        advance = _compile(algorithm, set(lengths), run_key, state)
+        algorithm, advance = _fitting(algorithm, config["chunk"], lengths, run_key, state, report.say)
         compile_seconds = time.perf_counter() - started
         report.say(f"compiled in {compile_seconds:.1f} s")
 
         with _storage(path):
-            config = config | {"compile_seconds": compile_seconds}
+            config = config | {"compile_seconds": compile_seconds, "chunk": algorithm.chunk}
             log = Log(path, report, config, start and start.history)
         report.begin()
         writer = None if path is None or every == 0 else Checkpointer(path, identity)
@@ -255,6 +260,33 @@ def _storage(path: Path | None) -> Iterator[None]:
             f"cannot write to '{path}': {error.strerror}; once that is possible, 'memes resume {path}' "
             "goes on from the last checkpoint"
         ) from error
+
+
+def _fitting(
+    algorithm: Algorithm,
+    chunk: int | None,
+    lengths: list[int],
+    key: Array,
+    state: State,
+    say: Callable[[str], None],
+) -> tuple[Algorithm, dict[int, Advance]]:
+    """The algorithm, evaluating in chunks if it has to, and what advances it; see `_compile`."""
+    algorithm = algorithm._replace(chunk=chunk)
+    advance = _compile(algorithm, set(lengths), key, state)
+    room, rows = memory.available(), chunk or algorithm.batch_size
+    while algorithm.task.jit:
+        needs = [memory.needed(compiled) for compiled in advance.values()]
+        if room is None or None in needs:
+            break
+        need = max(n for n in needs if n is not None)
+        say(f"a generation needs {memory.in_words(need)} of the {memory.in_words(room)} that are free")
+        if chunk is not None or need <= memory.SHARE * room or rows == 1:
+            break
+        rows = memory.smaller(rows, need, room)
+        say(f"that is too much: evaluating {rows} of {algorithm.batch_size} rows at a time")
+        algorithm = algorithm._replace(chunk=rows)
+        advance = _compile(algorithm, set(lengths), key, state)
+    return algorithm, advance
 
 
 def _compile(

@@ -97,6 +97,8 @@ class RunSettings:
     """Use a centroidal Voronoi tessellation of so many cells instead of a grid."""
     checkpoint_every: Annotated[int | None, _option("INT", "after each call of the device")] = None
     """Generations between checkpoints, from which 'memes resume' goes on; 0 makes none."""
+    chunk: Annotated[int | None, _option("INT", "all, or fewer if they do not fit into memory")] = None
+    """How many rows to evaluate at a time."""
     generations_per_call: Annotated[
         int | None, _option("INT", "a twentieth of the run, at most 100")
     ] = None

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from memes.errors import require
-from memes.task import Evaluation, Task
+from memes.task import Evaluation, Task, in_chunks
 
 
 class Environment(NamedTuple):
@@ -242,29 +242,6 @@ def chunk_rows() -> int | None:
     is faster by half than to read all policies from memory in every step.
     """
     return 64 * (os.cpu_count() or 1) if jax.default_backend() == "cpu" else None
-
-
-def in_chunks(function: Callable[..., Any], rows: int | None, *arrays: Array) -> Any:
-    """`function(*arrays)` for arrays [n, ...], computed for so many rows at a time; None is all at once.
-
-    Every chunk has just as many rows, the last one is filled up: compilers round differently for
-    different sizes, and a row's result must not depend on how many others there are.
-    """
-    if rows is None:
-        return function(*arrays)
-    n = arrays[0].shape[0]
-    count = -(-n // rows)
-
-    def cut(array: Array) -> Array:
-        missing = count * rows - n
-        if jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
-            filler = jax.random.split(jax.random.key(0, impl=jax.random.key_impl(array)), missing)
-        else:
-            filler = jnp.zeros((missing, *array.shape[1:]), array.dtype)
-        return jnp.concatenate([array, filler]).reshape(count, rows, *array.shape[1:])
-
-    results = jax.lax.map(lambda chunk: function(*chunk), tuple(map(cut, arrays)))
-    return jax.tree.map(lambda leaf: leaf.reshape(count * rows, *leaf.shape[2:])[:n], results)
 
 
 def mlp(

@@ -1,0 +1,43 @@
+"""Whether a generation fits into memory, and what to do if it does not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+
+# Of what is free: other programs, and what compilers do not count, need some too.
+SHARE = 0.9
+
+
+def needed(compiled: Any) -> int | None:
+    """Bytes that a compiled program needs at once, by its own analysis; None if it has none."""
+    analysis = getattr(compiled, "memory_analysis", lambda: None)()
+    if analysis is None:
+        return None
+    parts = ("temp", "argument", "output")
+    total = sum(getattr(analysis, f"{part}_size_in_bytes") for part in parts)
+    return int(total - analysis.alias_size_in_bytes)
+
+
+def available() -> int | None:
+    """Bytes that are free on the device, or on the machine if it has no memory of its own."""
+    stats = jax.devices()[0].memory_stats() or {}
+    if "bytes_limit" in stats:
+        return int(stats["bytes_limit"] - stats.get("bytes_in_use", 0))
+    info = Path("/proc/meminfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    kilobytes = [int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
+    return 1024 * kilobytes[0] if kilobytes else None
+
+
+def smaller(rows: int, need: int, room: int) -> int:
+    """How many rows to evaluate at a time, when so many need too much: the next power of two below."""
+    wanted = max(1, int(rows * SHARE * room / need))
+    return int(1 << (min(wanted, rows - 1).bit_length() - 1)) if rows > 1 else 1
+
+
+def in_words(size: int) -> str:
+    """A number of bytes."""
+    return f"{size / 2**30:.1f} GiB" if size >= 2**29 else f"{size / 2**20:.0f} MiB"
