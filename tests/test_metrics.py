@@ -5,7 +5,7 @@ import pytest
 
 from memes import metrics
 from memes.algorithm import Info, Ledger
-from memes.archive import empty
+from memes.archive import Fault, empty
 from memes.cells import Grid
 from memes.context import Kind
 from memes.metrics import Totals, accumulate, archive_loss, measure, parent_distance, score
@@ -37,7 +37,7 @@ def info_of(**fields):
         "stale": np.zeros(LANES, int),
         "reset": np.full(LANES, Reason.NONE),
         "additions": np.zeros(len(Kind), int),
-        "non_finite": np.int32(0),
+        "faults": np.zeros(len(Fault), int),
         "ledger": Ledger(np.int32(40), np.int32(LANES)),
     }
     return jax.tree.map(jnp.asarray, Info(**quiet | fields))
@@ -53,7 +53,7 @@ def random_infos(seed, generations):
             feature=rng.normal(size=(LANES, 2)),
             parent_feature=rng.normal(size=(LANES, 2)),
             additions=rng.integers(0, 4, len(Kind)),
-            non_finite=rng.integers(0, 3),
+            faults=rng.integers(0, 3, len(Fault)),
             ledger=Ledger(rng.integers(0, 100), rng.integers(0, 9)),
         )
         for _ in range(generations)
@@ -185,7 +185,9 @@ def test_evaluations_count_each_generation_once():
     np.testing.assert_array_equal(columns["samples"], samples)
     np.testing.assert_array_equal(columns["candidates"], candidates)
     np.testing.assert_array_equal(columns["evaluations"], samples + candidates)
-    np.testing.assert_array_equal(columns["non_finite"], np.cumsum([int(i.non_finite) for i in infos]))
+    for fault in Fault:
+        counts = np.cumsum([int(i.faults[fault]) for i in infos])
+        np.testing.assert_array_equal(columns[f"faults_{fault.name.lower()}"], counts)
 
 
 def test_totals_do_not_overflow_32_bits():

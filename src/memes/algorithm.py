@@ -71,8 +71,8 @@ class Info(NamedTuple):
     the archive was asked; `fitness` and `feature[L, k]`, what it evaluated to; `parent_feature[L, k]`,
     that of what it was made from; `status`, the answer of the archive (or of the judge, where samples
     are offered too); `age`, `stale` and `reset`, as in `Lanes`. For the whole batch: `additions[kinds]`,
-    rows that the archive took, by kind of lane; `non_finite`, rows that evaluated to something
-    non-finite; and the `ledger`.
+    rows that the archive took, by kind of lane; `faults[faults]`, rows that evaluated to something that
+    is no number to go by, by `Fault`; and the `ledger`.
     """
 
     lane: Array
@@ -86,8 +86,13 @@ class Info(NamedTuple):
     stale: Array
     reset: Array
     additions: Array
-    non_finite: Array
+    faults: Array
     ledger: Ledger
+
+    @property
+    def non_finite(self) -> Array:
+        """Rows with any fault."""
+        return jnp.sum(self.faults, axis=-1)
 
 
 class Algorithm(NamedTuple):
@@ -244,7 +249,7 @@ def compose(
             status=status,
             **lanes._asdict(),
             additions=jnp.zeros(len(Kind), jnp.int32).at[kind_of_entrant].add(added > 0),
-            non_finite=jnp.sum(~archives.finite(evaluation), dtype=jnp.int32),
+            faults=archives.faults(evaluation),
             ledger=Ledger(
                 samples=jnp.int32(emitter.samples * task.cost),
                 candidates=jnp.int32(n_candidates * task.cost),

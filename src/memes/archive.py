@@ -53,9 +53,31 @@ def empty(cells: Cells, dim: int) -> Archive:
     )
 
 
+# What is larger can be no measurement, and its square no float32.
+LIMIT = 1e15
+
+
+class Fault(IntEnum):
+    """What is wrong with an evaluation."""
+
+    NAN = 0
+    INFINITE = 1
+    ABSURD = 2
+
+
 def finite(evaluation: Evaluation) -> Array:
-    """Which rows have a finite fitness and a finite feature: bool[n]."""
-    return jnp.isfinite(evaluation.fitness) & jnp.isfinite(evaluation.feature).all(axis=-1)
+    """Which rows have a fitness and a feature that are finite and of no absurd size: bool[..., n]."""
+    sound = jnp.abs(evaluation.feature) < LIMIT
+    return (jnp.abs(evaluation.fitness) < LIMIT) & sound.all(axis=-1)
+
+
+def faults(evaluation: Evaluation) -> Array:
+    """How many rows are not `finite`, by their worst `Fault`: int32[faults]."""
+    size = jnp.abs(jnp.concatenate([evaluation.fitness[:, None], evaluation.feature], axis=1))
+    nan = jnp.isnan(size).any(axis=1)
+    infinite = jnp.isinf(size).any(axis=1) & ~nan
+    absurd = ~finite(evaluation) & ~nan & ~infinite
+    return jnp.stack([nan, infinite, absurd]).sum(axis=1, dtype=jnp.int32)
 
 
 def add(

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from memes.archive import Archive, add, empty
+from memes.archive import LIMIT, Archive, add, empty
 from memes.errors import require
 from memes.task import Evaluation, Task, evaluate
 
@@ -58,7 +58,7 @@ def reevaluate(
         each = evaluate(task, keys.reshape(-1), jnp.repeat(x, samples, axis=0))
 
         def over_samples(values: Array) -> Array:
-            values = jnp.where(jnp.isfinite(values), values, jnp.nan)
+            values = jnp.where(jnp.abs(values) < LIMIT, values, jnp.nan)
             return statistic(values.reshape(chunk, samples, *values.shape[1:]), axis=1)
 
         return Evaluation(over_samples(each.fitness), over_samples(each.feature))

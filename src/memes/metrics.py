@@ -9,7 +9,7 @@ import numpy as np
 from jax import Array
 
 from memes.algorithm import Info
-from memes.archive import Archive
+from memes.archive import Archive, Fault
 from memes.context import Kind
 from memes.resets import Reason
 
@@ -93,7 +93,7 @@ class Generation(NamedTuple):
     resets: Array
     lifespans: Array
     ended: Array
-    non_finite: Array
+    faults: Array
     samples: Array
     candidates: Array
 
@@ -114,7 +114,7 @@ def measure(archive: Archive, info: Info, min_fitness: float = 0.0) -> Generatio
         resets=jnp.sum(info.reset == jnp.arange(len(Reason))[:, None], axis=-1),
         lifespans=jnp.sum(jnp.where(ended, info.age, 0), axis=-1),
         ended=jnp.sum(ended, axis=-1),
-        non_finite=info.non_finite,
+        faults=info.faults,
         samples=info.ledger.samples,
         candidates=info.ledger.candidates,
     )
@@ -129,13 +129,13 @@ class Totals(NamedTuple):
     resets: np.ndarray
     lifespans: np.ndarray
     ended: np.ndarray
-    non_finite: np.ndarray
+    faults: np.ndarray
 
     @classmethod
     def zero(cls) -> Totals:
         """The totals before the first generation."""
         shapes = {"additions": len(Kind), "resets": len(Reason), "lifespans": len(Kind)}
-        shapes["ended"] = len(Kind)
+        shapes |= {"ended": len(Kind), "faults": len(Fault)}
         return cls(*(np.zeros(shapes.get(name, ()), np.int64) for name in cls._fields))
 
 
@@ -144,7 +144,7 @@ def accumulate(totals: Totals, chunk: Generation) -> tuple[Totals, dict[str, np.
 
     Returns:
         The totals after the chunk, and the columns: `samples`, `candidates`, their sum `evaluations`,
-        `resets_*`, `share_*`, `lifespan_*` and `non_finite` count from the start of the run; the others
+        `resets_*`, `share_*`, `lifespan_*` and `faults_*` count from the start of the run; the others
         are of the generation alone. A mean over nothing is NaN.
     """
     so_far = Totals(
@@ -175,5 +175,6 @@ def accumulate(totals: Totals, chunk: Generation) -> tuple[Totals, dict[str, np.
             columns[f"resets_{reason.name.lower()}"] = so_far.resets[:, reason]
     for kind in Kind:
         columns[f"parent_distance_{kind.name.lower()}"] = np.asarray(chunk.parent_distance)[:, kind]
-    columns["non_finite"] = so_far.non_finite
+    for fault in Fault:
+        columns[f"faults_{fault.name.lower()}"] = so_far.faults[:, fault]
     return Totals(*(total[-1] for total in so_far)), columns

@@ -279,3 +279,36 @@ def resampled(task: Task, n: int, statistic: Callable[..., Array] = jnp.mean) ->
         evaluate_transitions=None,
         cost=task.cost * n,
     )
+
+
+def surviving(task: Task, say: Callable[[str], None]) -> Task:
+    """Let a host simulator raise for some rows: they evaluate to NaN, and `say` hears of the first one.
+
+    Rows are looked for by halving the batch. A simulator that raises for every row is broken, and its
+    exception goes on.
+    """
+    said: list[str] = []
+
+    def evaluate_some(keys: Array, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        n = len(x)
+        try:
+            found = as_evaluation(task, n, task.evaluate(keys, x))
+            return np.asarray(found.fitness), np.asarray(found.feature)
+        except UsageError:
+            raise
+        except Exception as error:
+            if n == 1:
+                if not said:
+                    said.append(f"{type(error).__name__}: {error}")
+                    say(
+                        f"task '{task.name}' raised {said[0]}; such rows are left out and counted as NaN"
+                    )
+                return np.full(1, np.nan), np.full((1, task.feature_dim), np.nan)
+            half = n // 2
+            parts = evaluate_some(keys[:half], x[:half]), evaluate_some(keys[half:], x[half:])
+            fitness, feature = (np.concatenate(pair) for pair in zip(*parts, strict=True))
+            if np.isnan(fitness).all():
+                raise
+            return fitness, feature
+
+    return replace(task, evaluate=evaluate_some)

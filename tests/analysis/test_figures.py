@@ -76,7 +76,7 @@ def test_a_run_that_added_nothing_is_drawn_all_the_same(tmp_path):
     task = memes.Task(**{**vars(task_with(2)), "evaluate": lambda keys, x: (x[:, 0] * jnp.nan, x)})
     algorithm = memes.presets.me(task, memes.cells.grid(task, (3, 3)), batch=4)
     result = memes.run(algorithm, generations=2, out=tmp_path / "run", progress=False)
-    assert result.metrics["non_finite"].tolist() == [4, 8]
+    assert result.metrics["faults_nan"].tolist() == [4, 8]
     assert result.metrics["coverage"].tolist() == [0, 0]
     assert (tmp_path / "run/figures/curves.png").exists()
 

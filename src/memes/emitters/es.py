@@ -117,21 +117,25 @@ def es(
         offspring = state.age > 0  # the result of a step, not a start
         refused = candidates.status == Status.REJECTED
         stale = jnp.where(offspring & refused, state.stale + 1, 0)
-        due = when.earned(stale) & ~state.restarted
+        earned = when.earned(stale) & ~state.restarted
         planned = state.restarted & offspring
+
+        by_lane = _by_lane(samples, lanes)
+        objective_state, utilities = objective.utilities(state.objective, by_lane.evaluation, context)
+        # A lane that is due steps too: its next `ask` overwrites the result.
+        searched = search.tell(state.strategy, by_lane.x, utilities)
+        broken = search.degenerate(searched)
         lanes_info = Lanes(
             kind=state.kind,
             parent_feature=state.parent_feature,
             age=state.age,
             stale=stale,
-            reset=jnp.where(due, Reason.STALE, jnp.where(planned, Reason.PLANNED, Reason.NONE)),
+            reset=jnp.select(
+                [earned, planned, broken], [Reason.STALE, Reason.PLANNED, Reason.DEGENERATE], Reason.NONE
+            ).astype(jnp.int32),
         )
-
-        by_lane = _by_lane(samples, lanes)
-        objective_state, utilities = objective.utilities(state.objective, by_lane.evaluation, context)
         state = ESState(
-            # A lane that is due steps too: its next `ask` overwrites the result.
-            strategy=search.tell(state.strategy, by_lane.x, utilities),
+            strategy=searched,
             objective=objective_state,
             age=jnp.where(state.restarted, 0, state.age) + 1,
             kind=kind_at(context.generation),
@@ -139,7 +143,7 @@ def es(
                 state.restarted, state.start_feature, candidates.evaluation.feature
             ),
             stale=jnp.where(state.restarted, 0, stale),
-            due=due,
+            due=earned | broken,
             restarted=state.restarted,
             start_feature=state.start_feature,
         )

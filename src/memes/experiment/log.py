@@ -11,12 +11,14 @@ import numpy as np
 from jax import Array
 
 from memes.algorithm import Algorithm, State
-from memes.archive import Archive
+from memes.archive import Archive, Fault
 from memes.experiment import folder as folders
 from memes.experiment.checkpoint import History
 from memes.experiment.progress import Reporter
 from memes.experiment.provenance import now
 from memes.metrics import Generation, Totals, accumulate
+
+WORDS = {Fault.NAN: "not a number", Fault.INFINITE: "infinite", Fault.ABSURD: "of absurd size"}
 
 
 class Result(NamedTuple):
@@ -56,6 +58,7 @@ class Log:
         self._lanes = [history.lanes] if history else []
         self._totals = Totals(**history.totals) if history else Totals.zero()
         self._generation = history.generation if history else 0
+        self._warned: set[Fault] = set()
         self._seconds = float(history.columns["seconds"][-1]) if history else 0.0
         self._start = time.perf_counter() - self._seconds
         if path is not None:
@@ -77,12 +80,23 @@ class Log:
         self._lanes.append(lanes)
         if self._path is not None:
             self._metrics.write(columns)
+        self._warn(columns)
         self._report.update(
             self._generation,
             float(columns["qd_score"][-1]),
             float(columns["coverage"][-1]),
             int(columns["evaluations"][-1]),
         )
+
+    def _warn(self, columns: dict[str, np.ndarray]) -> None:
+        """Say of each kind of fault, once, that there is such a thing."""
+        for fault in Fault:
+            count = int(columns[f"faults_{fault.name.lower()}"][-1])
+            if count and fault not in self._warned:
+                self._warned.add(fault)
+                self._report.say(
+                    f"{count} evaluations so far are {WORDS[fault]}: such rows are left out and counted"
+                )
 
     def history(self) -> History:
         """All so far."""

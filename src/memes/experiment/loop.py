@@ -28,7 +28,7 @@ from memes.experiment.log import Log, Record, Result
 from memes.experiment.progress import Reporter
 from memes.experiment.provenance import describe, now
 from memes.metrics import measure
-from memes.task import Evaluation
+from memes.task import Evaluation, surviving
 
 LANE_FIELDS = (
     "lane",
@@ -183,6 +183,8 @@ def _run(algorithm: Algorithm, config: dict[str, Any], path: Path | None, progre
         lengths = _remaining(_chunks(generations, config["generations_per_call"], every), done)
         report.say(f"compiling {algorithm.task.name} for {jax.devices()[0].device_kind} ...")
         started = time.perf_counter()
+        if not algorithm.task.jit:
+            algorithm = algorithm._replace(task=surviving(algorithm.task, report.say))
         algorithm, advance = _fitting(algorithm, config["chunk"], lengths, run_key, state, report.say)
         compile_seconds = time.perf_counter() - started
         report.say(f"compiled in {compile_seconds:.1f} s")

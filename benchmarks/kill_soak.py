@@ -1,0 +1,99 @@
+"""Kill a run again and again at random moments, resume it, and compare it with one left in peace.
+
+    python benchmarks/kill_soak.py                  50 kills, some minutes
+    python benchmarks/kill_soak.py --kills 5 --algorithm cma-me
+
+Moments are drawn over the whole life of the process: while it starts, compiles, computes, writes its log
+and writes a checkpoint. Prints what each kill met, and whether the two runs end with the same bytes.
+"""
+
+import dataclasses
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import tyro
+
+
+@dataclasses.dataclass
+class Settings:
+    """How often to kill what."""
+
+    kills: int = 50
+    task: str = "arm"
+    algorithm: str = "memes"
+    generations: int = 6000
+    seed: int = 0
+    """Of the moments, not of the run."""
+
+
+def command(*words: object) -> list[str]:
+    return [sys.executable, "-m", "memes.cli", *map(str, words)]
+
+
+def state_of(folder: Path) -> str:
+    """What a kill left: rows of the log, checkpoints, and files in the middle of being written."""
+    metrics = folder / "metrics.csv"
+    rows = len(metrics.read_bytes().splitlines()) - 1 if metrics.exists() else 0
+    checkpoints = sorted(int(f.stem) for f in folder.glob("checkpoints/*.npz"))
+    unfinished = [f.name for f in folder.rglob("*.tmp")]
+    return f"{rows} rows, checkpoints {checkpoints}, unfinished files {unfinished}"
+
+
+def differences(one: Path, other: Path) -> list[str]:
+    """The files of two runs that differ; in metrics.csv the column of seconds aside."""
+    found = [
+        n for n in ("archive.npz", "lanes.npz") if (one / n).read_bytes() != (other / n).read_bytes()
+    ]
+    tables = [
+        [line.split(",") for line in (f / "metrics.csv").read_text().splitlines()] for f in (one, other)
+    ]
+    seconds = tables[0][0].index("seconds")
+    bare = [[row[:seconds] + row[seconds + 1 :] for row in table] for table in tables]
+    return found + ["metrics.csv"] * (bare[0] != bare[1])
+
+
+def main(s: Settings) -> None:
+    draw = random.Random(s.seed)
+    with tempfile.TemporaryDirectory() as scratch:
+        environment = os.environ | {
+            "JAX_COMPILATION_CACHE_DIR": f"{scratch}/cache",
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        }
+        words = ["run", s.task, "--algorithm", s.algorithm, "--scale", "laptop", "--quiet"]
+        words += ["--generations", s.generations, "--generations-per-call", 10]
+        words += ["--joints", 20, "--samples", 16] if s.task == "arm" and s.algorithm == "memes" else []
+        whole, cut = Path(scratch) / "whole", Path(scratch) / "cut"
+        start = time.perf_counter()
+        subprocess.run(command(*words, "--out", whole), env=environment, check=True)
+        life = time.perf_counter() - start
+        print(f"one run in peace: {life:.1f} s")
+        kills, unfinished = 0, 0
+        while True:
+            new = not (cut / "config.json").exists()
+            process = subprocess.Popen(
+                command(*words, "--out", cut) if new else command("resume", cut, "--quiet"),
+                env=environment,
+            )
+            if kills < s.kills:
+                try:
+                    process.wait(draw.uniform(0, min(life, 8)))
+                except subprocess.TimeoutExpired:
+                    process.kill()
+            if process.wait() == 0:
+                break
+            kills += 1
+            unfinished += bool(list(cut.rglob("*.tmp")))
+            print(f"kill {kills:3}: {state_of(cut)}", flush=True)
+        found = differences(whole, cut)
+        print(f"{kills} kills, {unfinished} of them in the middle of a file")
+        print(f"the runs differ in {', '.join(found)}" if found else "the runs end with the same bytes")
+    sys.exit(bool(found))
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Settings))
