@@ -63,7 +63,7 @@ def test_a_row_counts_once_by_its_worst_fault():
 
 def test_a_lane_whose_mean_breaks_is_reset_for_that_reason():
     """Such a learning rate throws every mean out of the floats in a step or two."""
-    algorithm = small(ARM, learning_rate=1e38, proportion_explore=0.0)
+    algorithm = small(ARM, learning_rate=3e38, proportion_explore=0.0)
     result = memes.run(algorithm, generations=12, seed=0, progress=False)
     assert result.metrics["resets_degenerate"][-1] > 4
     assert np.isfinite(result.archive.genotypes).all()

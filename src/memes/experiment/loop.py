@@ -278,7 +278,7 @@ def _fitting(
     room, rows = memory.available(), chunk or algorithm.batch_size
     while algorithm.task.jit:
         needs = [memory.needed(compiled) for compiled in advance.values()]
-        if room is None or None in needs:
+        if room is None or not needs or None in needs:
             break
         need = max(n for n in needs if n is not None)
         say(f"a generation needs {memory.in_words(need)} of the {memory.in_words(room)} that are free")
