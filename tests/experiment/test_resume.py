@@ -31,9 +31,8 @@ OPTIONS = {"generations": 12, "generations_per_call": 2, "seed": 3, "progress": 
 
 @pytest.fixture(scope="module", autouse=True)
 def _compiled_once(tmp_path_factory):
-    """Most of the time here is compilation: do less of it, and share it between equal runs."""
+    """Runs of the same algorithm share their compiled programs."""
     changed = {
-        "jax_disable_most_optimizations": True,
         "jax_compilation_cache_dir": str(tmp_path_factory.mktemp("cache")),
         "jax_persistent_cache_min_compile_time_secs": 0.0,
         "jax_persistent_cache_min_entry_size_bytes": -1,
