@@ -8,8 +8,10 @@ and writes a checkpoint. Prints what each kill met, and whether the two runs end
 """
 
 import dataclasses
+import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -44,6 +46,12 @@ def state_of(folder: Path) -> str:
     return f"{rows} rows, checkpoints {checkpoints}, unfinished files {unfinished}"
 
 
+def finished(folder: Path) -> bool:
+    """Whether all is written but, perhaps, the figures."""
+    file = folder / "config.json"
+    return file.exists() and "finished" in json.loads(file.read_text())
+
+
 def differences(one: Path, other: Path) -> list[str]:
     """The files of two runs that differ; in metrics.csv the column of seconds aside."""
     found = [
@@ -73,7 +81,7 @@ def main(s: Settings) -> None:
         life = time.perf_counter() - start
         print(f"one run in peace: {life:.1f} s")
         kills, unfinished = 0, 0
-        while True:
+        while not finished(cut):
             new = not (cut / "config.json").exists()
             process = subprocess.Popen(
                 command(*words, "--out", cut) if new else command("resume", cut, "--quiet"),
@@ -86,6 +94,8 @@ def main(s: Settings) -> None:
                     process.kill()
             if process.wait() == 0:
                 break
+            if process.returncode != -signal.SIGKILL:
+                sys.exit(f"after {kills} kills the run cannot go on: exit code {process.returncode}")
             kills += 1
             unfinished += bool(list(cut.rglob("*.tmp")))
             print(f"kill {kills:3}: {state_of(cut)}", flush=True)
