@@ -110,6 +110,8 @@ def pallas_backend(
                 jax.ShapeDtypeStruct((layout.rows, whole), jnp.float32),  # type: ignore[no-untyped-call]
                 jax.ShapeDtypeStruct((whole,), jnp.float32),  # type: ignore[no-untyped-call]
             ],
+            # The state is updated in place: in a scan, XLA need not copy it between steps.
+            input_output_aliases={0: 0, 1: 1},
             compiler_params=triton.CompilerParams(num_warps=WARPS, num_stages=1),
             interpret=interpret,
         )(rows, flags, controls)
