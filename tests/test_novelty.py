@@ -1,14 +1,20 @@
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from memes import neighbours as searches
 from memes.archive import empty
 from memes.cells import Grid
 from memes.history import Past, fifo
-from memes.novelty import GROUP, novelty
+from memes.neighbours import GROUP, nearest_by_blocks, nearest_by_kernel
+from memes.novelty import novelty
 
 jitted_novelty = jax.jit(novelty, static_argnums=2)
+jitted_blocks = jax.jit(nearest_by_blocks, static_argnums=2)
+jitted_kernel = jax.jit(partial(nearest_by_kernel, interpret=True), static_argnums=2)
 
 
 def brute_force(query, feature, valid, neighbours):
@@ -24,6 +30,28 @@ def assert_exact(query, feature, valid, neighbours):
     np.testing.assert_allclose(
         found, brute_force(query, feature, valid, neighbours), rtol=1e-5, atol=1e-6
     )
+    assert_kernel_agrees(query, np.where(valid[:, None], feature, np.float32(np.inf)), neighbours)
+
+
+def assert_kernel_agrees(query, points, count):
+    """The kernel for GPUs, interpreted, finds what the search in plain JAX finds."""
+    np.testing.assert_allclose(
+        jitted_kernel(query, points, count), jitted_blocks(query, points, count), rtol=1e-6
+    )
+
+
+def test_the_kernel_searches_a_past_of_several_segments(monkeypatch):
+    monkeypatch.setattr(searches, "SEGMENT", 64)
+    rng = np.random.default_rng(4)
+    assert_kernel_agrees(np.float32(rng.normal(size=(9, 2))), np.float32(rng.normal(size=(150, 2))), 10)
+
+
+def test_the_kernel_is_mapped_over_seeds():
+    rng = np.random.default_rng(5)
+    query, points = np.float32(rng.normal(size=(3, 5, 2))), np.float32(rng.normal(size=(3, 40, 2)))
+    found = jax.vmap(lambda q, p: jitted_kernel(q, p, 4))(query, points)
+    for q, p, each in zip(query, points, found, strict=True):
+        np.testing.assert_allclose(each, jitted_blocks(q, p, 4), rtol=1e-6)
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 4, 5, 6])
