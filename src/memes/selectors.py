@@ -47,9 +47,14 @@ def select(selector: Selector, key: Array, context: Context, n: int) -> Individu
 
 def uniform(key: Array, context: Context, n: int) -> Individuals:
     """Each elite with equal probability, with replacement."""
-    filled = jnp.cumsum(context.archive.occupied)
+    occupied = context.archive.occupied
+    c = occupied.shape[0]
+    filled = jnp.cumsum(occupied)
     nth = jax.random.randint(key, (n,), 0, jnp.maximum(filled[-1], 1))
-    return _take(context, jnp.searchsorted(filled, nth, side="right"))
+    # A list of the occupied cells, and not a binary search for each: that loop is slow on a GPU.
+    slot = jnp.where(occupied, filled - 1, c)
+    cells = jnp.zeros(c, jnp.int32).at[slot].set(jnp.arange(c, dtype=jnp.int32), mode="drop")
+    return _take(context, cells[nth])
 
 
 def fittest(count: int) -> Selector:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -23,8 +24,9 @@ def arm(*, joints: int = 1000) -> Task:
         del keys
         x = jnp.clip(x, 0.0, 1.0)
         angle = jnp.cumsum(2 * np.pi * x - np.pi, axis=-1)
-        end = jnp.stack([jnp.sum(jnp.cos(angle), -1), jnp.sum(jnp.sin(angle), -1)], axis=-1)
-        return Evaluation(1.0 - jnp.std(x, axis=-1), end / (2 * joints) + 0.5)
+        # Without the barrier XLA may sum within the concatenation, a thread for each row.
+        end = jax.lax.optimization_barrier((jnp.cos(angle).sum(axis=-1), jnp.sin(angle).sum(axis=-1)))
+        return Evaluation(1.0 - jnp.std(x, axis=-1), jnp.stack(end, axis=-1) / (2 * joints) + 0.5)
 
     return Task(
         name="arm",
