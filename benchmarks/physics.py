@@ -130,7 +130,8 @@ def draw(files: tuple[Path, ...], figure: Path) -> None:
     for file in files:
         measured = json.loads(file.read_text())
         for row in measured["rows"]:
-            name = f"{row['backend']}, {measured['device']}"
+            on_host = row["backend"] == "mujoco-c" and measured["device"] != "cpu"
+            name = f"{row['backend']}, {'host of ' if on_host else ''}{measured['device']}"
             best[name] = max(best.get(name, 0), row["steps_per_second"])
     names = sorted(best, key=best.__getitem__)
     picture = Figure(figsize=(7, 0.45 * len(names) + 1), layout="constrained")
