@@ -18,6 +18,7 @@ from memes.emitters.policy_gradient import TD3
 from memes.errors import require
 from memes.history import History, elites, everything, fifo, nothing
 from memes.strategies import Strategy
+from memes.strategies.noise import Noise, gaussian, low_rank
 from memes.task import Task, resampled
 
 
@@ -48,6 +49,8 @@ def memes(
     sigma: float = 0.02,
     learning_rate: float = 0.01,
     l2: float = 0.0,
+    noise: Literal["gaussian", "low-rank"] = "gaussian",
+    rank: int = 4,
     strategy: str = "openai-es",
     stale_budget: int = 32,
     reset_every: int | None = None,
@@ -69,8 +72,10 @@ def memes(
         sigma: Standard deviation of the samples.
         learning_rate: Of Adam, which moves each lane's mean.
         l2: Pull of the means towards zero.
+        noise: Of the samples: gaussian, or low-rank, whose matrices are of the given rank.
+        rank: Of low-rank noise.
         strategy: Search distribution of each lane: openai-es, or one of evosax by name, such as
-            sep-cma-es or snes, to which learning_rate and l2 do not apply.
+            sep-cma-es or snes, to which learning_rate, l2 and noise do not apply.
         stale_budget: A lane is reset after more than this many generations in a row without progress.
         reset_every: Reset lanes every so many generations instead.
         offer_samples: Offer the samples to the archive too, not only the means.
@@ -90,7 +95,7 @@ def memes(
     require(fifo_size >= 1, f"fifo_size must be at least 1, got {fifo_size}")
     n_explore = round(lanes * proportion_explore)
     n_exploit = lanes - n_explore
-    search = _search(strategy, samples, sigma, learning_rate, l2)
+    search = _search(strategy, samples, sigma, learning_rate, l2, _noise(task, noise, rank))
     reset = resets.stagnation(stale_budget) if reset_every is None else resets.every(reset_every)
     history: dict[str, Callable[[], History]] = {
         "fifo": lambda: fifo(fifo_size),
@@ -497,7 +502,23 @@ def pga_me(
     return compose(task, parallel(*varied, gradient), cells=cells)
 
 
-def _search(strategy: str, samples: int, sigma: float, learning_rate: float, l2: float) -> Strategy:
+def _noise(task: Task, noise: str, rank: int) -> Noise:
+    kinds: dict[str, Callable[[], Noise]] = {
+        "gaussian": lambda: gaussian,
+        "low-rank": lambda: low_rank(rank, task.control and task.control.controller.blocks),
+    }
+    require(noise in kinds, f"noise must be one of {', '.join(kinds)}, got '{noise}'")
+    return kinds[noise]()
+
+
+def _search(
+    strategy: str,
+    samples: int,
+    sigma: float,
+    learning_rate: float,
+    l2: float,
+    noise: Noise = gaussian,
+) -> Strategy:
     if strategy != "openai-es":
         return strategies.evosax(strategy, samples=samples, sigma=sigma)
     require(
@@ -505,7 +526,7 @@ def _search(strategy: str, samples: int, sigma: float, learning_rate: float, l2:
         f"learning_rate must be positive and finite, got {learning_rate}",
     )
     optimiser = optax.adam(learning_rate)
-    return strategies.openai_es(samples=samples, sigma=sigma, optimiser=optimiser, l2=l2)
+    return strategies.openai_es(samples=samples, sigma=sigma, optimiser=optimiser, l2=l2, noise=noise)
 
 
 class Preset(NamedTuple):

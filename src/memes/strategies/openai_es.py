@@ -12,6 +12,7 @@ from jax import Array
 
 from memes.errors import require
 from memes.strategies.base import Strategy, choose_lanes
+from memes.strategies.noise import Noise, gaussian
 
 
 class OpenAIESState(NamedTuple):
@@ -27,6 +28,7 @@ def openai_es(
     sigma: float = 0.02,
     optimiser: optax.GradientTransformation | None = None,
     l2: float = 0.0,
+    noise: Noise = gaussian,
 ) -> Strategy:
     """Mirrored sampling around a mean that follows the estimated gradient of the utilities.
 
@@ -35,6 +37,7 @@ def openai_es(
         sigma: Standard deviation of the samples.
         optimiser: Any optax optimiser; None is Adam with learning rate 0.01.
         l2: Pull of the mean towards zero.
+        noise: Where the samples lie, in units of sigma.
     """
     require(
         samples >= 2 and samples % 2 == 0,
@@ -50,15 +53,15 @@ def openai_es(
 
     def ask(key: Array, state: OpenAIESState) -> tuple[OpenAIESState, Array]:
         lanes, dim = state.mean.shape
-        step = sigma * jax.random.normal(key, (lanes, pairs, dim))
+        step = sigma * noise(key, (lanes, pairs, dim))
         centre = state.mean[:, None]
         return state, jnp.concatenate([centre + step, centre - step], axis=1)
 
     def tell(state: OpenAIESState, x: Array, utilities: Array) -> OpenAIESState:
         # The two of a pair differ by twice their noise: it need not be kept from `ask`.
-        noise = (x[:, :pairs] - x[:, pairs:]) / (2 * sigma)
+        drawn = (x[:, :pairs] - x[:, pairs:]) / (2 * sigma)
         weight = utilities[:, :pairs] - utilities[:, pairs:]
-        ascent = jnp.sum(weight[..., None] * noise, axis=1) / (samples * sigma)
+        ascent = jnp.sum(weight[..., None] * drawn, axis=1) / (samples * sigma)
         updates, optimiser_state = jax.vmap(transform.update)(
             l2 * state.mean - ascent, state.optimiser, state.mean
         )

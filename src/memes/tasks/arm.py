@@ -25,7 +25,8 @@ def arm(*, joints: int = 1000) -> Task:
         x = jnp.clip(x, 0.0, 1.0)
         angle = jnp.cumsum(2 * np.pi * x - np.pi, axis=-1)
         # Without the barrier XLA may sum within the concatenation, a thread for each row.
-        end = jax.lax.optimization_barrier((jnp.cos(angle).sum(axis=-1), jnp.sin(angle).sum(axis=-1)))
+        sums = jnp.cos(angle).sum(axis=-1), jnp.sin(angle).sum(axis=-1)
+        end = jax.lax.optimization_barrier(sums)  # type: ignore[no-untyped-call]
         return Evaluation(1.0 - jnp.std(x, axis=-1), jnp.stack(end, axis=-1) / (2 * joints) + 0.5)
 
     return Task(

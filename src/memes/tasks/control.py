@@ -62,6 +62,7 @@ class Controller(NamedTuple):
         act: `(parameters, observation[n, o], t) -> action[n, a]` at control step t.
         policy: `(x[d], observation[b, o]) -> action[b, a]`, one genotype at many observations, for those
             that learn by its gradient; None where actions do not follow from observations alone.
+        blocks: Rows and columns of the matrices that a genotype is made of, in order, if it is.
     """
 
     dim: int
@@ -69,6 +70,7 @@ class Controller(NamedTuple):
     parameters: Callable[[Array], Any]
     act: Callable[[Any, Array, Array], Array]
     policy: Callable[[Array, Array], Array] | None = None
+    blocks: tuple[tuple[int, int], ...] | None = None
 
 
 class Outcome(NamedTuple):
@@ -301,4 +303,5 @@ def mlp(
         layers = jax.tree.map(lambda leaf: leaf[0], parameters(x[None]))
         return forward(layers, observation, "bi,io->bo")
 
-    return Controller(ends[-1], init, parameters, act, policy)
+    blocks = tuple(block for rows, columns in shapes for block in ((rows, columns), (1, columns)))
+    return Controller(ends[-1], init, parameters, act, policy, blocks)

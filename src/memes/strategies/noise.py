@@ -1,0 +1,58 @@
+"""Where the samples of an evolution strategy lie around its mean."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from memes.errors import require
+
+# (key, shape[..., d]) -> noise of that shape; entries have mean 0 and variance 1.
+Noise = Callable[[Array, tuple[int, ...]], Array]
+
+
+def gaussian(key: Array, shape: tuple[int, ...]) -> Array:
+    """Independent normal entries."""
+    return jax.random.normal(key, shape)
+
+
+def low_rank(rank: int, blocks: Sequence[tuple[int, int]] | None = None) -> Noise:
+    """Noise whose matrices have a low rank: fewer random numbers, entries of equal variance.
+
+    A matrix is a product A B^T / sqrt(rank) of normal A[rows, rank] and B[columns, rank]. Where that
+    would save nothing, as for a vector of biases, it is plain Gaussian.
+
+    Args:
+        rank: Rank of each matrix.
+        blocks: Rows and columns of the matrices that a genotype is made of, in order; None takes all of
+            it as one that is nearly square.
+    """
+    require(rank >= 1, f"rank must be at least 1, got {rank}")
+
+    def draw(key: Array, shape: tuple[int, ...]) -> Array:
+        *batch, dim = shape
+        width = math.isqrt(dim - 1) + 1
+        matrices = [(-(-dim // width), width)] if blocks is None else blocks
+        require(
+            blocks is None or sum(rows * columns for rows, columns in blocks) == dim,
+            f"blocks must have {dim} entries in all, as a genotype has, got {list(matrices)}",
+        )
+        keys = jax.random.split(key, len(matrices))
+        parts = [_matrix(k, batch, *size, rank) for k, size in zip(keys, matrices, strict=True)]
+        return jnp.concatenate(parts, axis=-1)[..., :dim]
+
+    return draw
+
+
+def _matrix(key: Array, batch: Sequence[int], rows: int, columns: int, rank: int) -> Array:
+    """Matrices in row-major order: [*batch, rows * columns]."""
+    if rank * (rows + columns) >= rows * columns:
+        return jax.random.normal(key, (*batch, rows * columns))
+    left, right = jax.random.split(key)
+    a = jax.random.normal(left, (*batch, rank, rows, 1))
+    b = jax.random.normal(right, (*batch, rank, 1, columns))
+    return (jnp.sum(a * b, axis=-3) / math.sqrt(rank)).reshape(*batch, rows * columns)
