@@ -9,10 +9,8 @@ line-search steps, `fast`). "With policy" adds a network 27-64-64-8 of its own f
 """
 
 import dataclasses
-import importlib.metadata
 import json
 import math
-import time
 from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
@@ -22,6 +20,7 @@ import jax.numpy as jnp
 import mujoco
 import numpy as np
 import tyro
+from timing import about, interleaved
 
 from memes import physics
 
@@ -49,13 +48,9 @@ class Settings:
 
 
 def timed(function: Callable[[], object]) -> tuple[float, float]:
-    """Seconds of the first call, and the median of three more; each waits for the device."""
-    seconds = []
-    for _ in range(4):
-        start = time.perf_counter()
-        jax.block_until_ready(function())
-        seconds.append(time.perf_counter() - start)
-    return seconds[0], float(np.median(seconds[1:]))
+    """Seconds of the first call, and the median of three more."""
+    timing = interleaved({"": function})[""]
+    return timing.first, timing.median
 
 
 def start(model: mujoco.MjModel, n: int) -> jax.Array:
@@ -150,11 +145,10 @@ def main(s: Settings) -> None:
     gpu = jax.default_backend() == "gpu"
     path = resources.files("memes.tasks") / "models" / f"{s.model}.xml"
     cases = s.backends or (*(("pallas",) if gpu else ("native",)), "xla", "mujoco-c", "mjx")
-    versions = {name: importlib.metadata.version(name) for name in ("jax", "mujoco", "numpy")}
     rows = []
-    about = {"device": jax.devices()[0].device_kind, "versions": versions}
-    about |= {"model": s.model, "fidelity": s.fidelity, "steps": s.steps}
-    print(f"{jax.devices()[0].device_kind}, {versions}, {s.model}, {s.fidelity}")
+    report = {**about("jax", "mujoco", "numpy"), "model": s.model, "fidelity": s.fidelity}
+    report |= {"steps": s.steps, "rows": rows}
+    print(f"{report['device']}, {report['versions']}, {s.model}, {s.fidelity}")
     print(f"{'backend':12}{'robots':>8}{'steps/s':>14}{'with policy':>14}{'compile':>10}")
     for case in cases:
         for n in s.sizes:
@@ -188,7 +182,7 @@ def main(s: Settings) -> None:
                 flush=True,
             )
             if s.json:  # after each row: what was measured survives an interruption
-                s.json.write_text(json.dumps({**about, "rows": rows}, indent=1))
+                s.json.write_text(json.dumps(report, indent=1))
 
 
 if __name__ == "__main__":

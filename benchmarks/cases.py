@@ -1,0 +1,221 @@
+"""What `speed.py` measures: each case yields rounds, in which contestants do the same work."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from peers import Contestant, advancing, qdax_me, qdax_me_es, ribs_cma_me
+
+import memes
+from memes import presets
+from memes.history import Past
+from memes.novelty import novelty
+
+Scale = Literal["paper", "laptop"]
+NEIGHBOURS, HISTORY = 10, 50_000
+
+
+class Round(NamedTuple):
+    """Contestants, ours first, that each do `amount` of the `unit` in a call.
+
+    The others are compared with the first. What could not be built is a sentence that says why.
+    """
+
+    title: str
+    contestants: dict[str, Contestant | str]
+    unit: str = "generation"
+    amount: int = 1
+    remark: str = ""
+
+
+def novelty_case(scale: Scale, repeats: int) -> Iterator[Round]:
+    """The novelty score against the plain distance matrix and `lax.top_k`."""
+    queries, times = (8192, 20) if scale == "paper" else (2048, 1)
+    near = "in crowds, as samples are"
+    settings = [(2, 1.0, ""), (2, 1.0, near), (2, 0.5, ""), (1, 1.0, ""), (4, 1.0, ""), (6, 1.0, "")]
+    for k, filled, how in settings:
+        past_key, query_key, spread_key = jax.random.split(jax.random.key(k), 3)
+        feature = jax.random.uniform(past_key, (HISTORY, k))
+        past = Past(feature, jnp.arange(HISTORY) < filled * HISTORY)
+        if how:
+            centre = jnp.repeat(jax.random.uniform(query_key, (16, k)), queries // 16, axis=0)
+            query = centre + 0.01 * jax.random.normal(spread_key, (queries, k))
+        else:
+            query = jax.random.uniform(query_key, (queries, k))
+        exact = jax.jit(_plain_novelty)(query, past)
+
+        def score(function: Callable[[Array, Past], Array], query=query, past=past, exact=exact):
+            def at(shift: Array) -> Array:  # both: what is prepared of one past serves no other
+                return function(query + shift, past._replace(feature=past.feature + shift))
+
+            compiled = jax.jit(lambda shifts: jax.lax.map(at, shifts))
+            return Contestant(
+                lambda: compiled(jnp.arange(times) * 1e-3),
+                lambda found: {"largest error": float(jnp.max(jnp.abs(found[0] - exact)))},
+            )
+
+        words = [f"{queries} queries, {HISTORY} features, {k} dimensions"]
+        words += [f"{filled:.0%} full"] * (filled < 1) + [how] * bool(how)
+        yield Round(
+            ", ".join(words),
+            {
+                "memes.novelty": score(partial(novelty, neighbours=NEIGHBOURS)),
+                "distance matrix and top_k": score(_plain_novelty),
+            },
+            unit="call",
+            amount=times,
+        )
+
+
+def _plain_novelty(query: Array, past: Past) -> Array:
+    # Column by column: XLA on CPUs is several times slower with the last axis as a reduction.
+    columns = zip(query.T, past.feature.T, strict=True)
+    distance = jnp.sqrt(sum(jnp.square(q[:, None] - p) for q, p in columns))
+    distance = jnp.where(past.valid, distance, jnp.inf)
+    return jnp.mean(-jax.lax.top_k(-distance, NEIGHBOURS)[0], axis=1)
+
+
+def arm_case(scale: Scale, repeats: int) -> Iterator[Round]:
+    """MEMES on the arm, with a full history."""
+    sizes = [(32, 512, 1000), (128, 512, 1000)] if scale == "paper" else [(16, 128, 100)]
+    authors = {32: "the authors' code takes 20.7 ms on an H200", 128: "the authors' takes 81.6 ms"}
+    generations = 200 if scale == "paper" else 50
+    for lanes, samples, joints in sizes:
+        algorithm = presets.memes(memes.tasks.arm(joints=joints), lanes=lanes, samples=samples)
+        yield Round(
+            f"{lanes} lanes of {samples} samples, {joints} joints",
+            {"memes": ours(algorithm, generations)},
+            amount=generations,
+            remark=authors.get(lanes, "") if scale == "paper" else "",
+        )
+
+
+def me_case(scale: Scale, repeats: int) -> Iterator[Round]:
+    """MAP-Elites on the arm against QDax."""
+    paper, laptop = (16_384, 1000, 200), (2048, 100, 50)
+    for batch, joints, generations in [paper] if scale == "paper" else [laptop, (*paper[:2], 3)]:
+        task = memes.tasks.arm(joints=joints)
+        yield Round(
+            f"{batch} offspring, {joints} joints",
+            {
+                "memes": ours(presets.me(task, batch=batch), generations),
+                "qdax": built(qdax_me, task, batch=batch, generations=generations),
+            },
+            amount=generations,
+        )
+
+
+def me_es_case(scale: Scale, repeats: int) -> Iterator[Round]:
+    """ME-ES on the arm against QDax."""
+    generations = 100  # novelty and fitness take turns of ten
+    sizes = [(10_000, 1000)] if scale == "paper" else [(1000, 100), (10_000, 100)]
+    for samples, joints in sizes:
+        task = memes.tasks.arm(joints=joints)
+        capacity = generations * (1 + repeats)
+        yield Round(
+            f"{samples} samples, {joints} joints",
+            {
+                "memes": ours(presets.me_es(task, samples=samples, generations=capacity), generations),
+                "qdax": built(
+                    qdax_me_es, task, samples=samples, generations=generations, capacity=capacity
+                ),
+            },
+            unit="evaluation",
+            amount=generations * (samples + 1),
+        )
+
+
+def cma_me_case(scale: Scale, repeats: int) -> Iterator[Round]:
+    """CMA-ME on the arm of 100 joints against pyribs."""
+    pool, batch, turns = 15, 128, 4
+    task = memes.tasks.arm(joints=100)
+    yield Round(
+        f"{pool} emitters of {batch}, 100 joints",
+        {
+            "memes": built(ours_cma_me, task, pool=pool, batch=batch, turns=turns),
+            "pyribs": built(ribs_cma_me, task, pool=pool, batch=batch, turns=turns),
+        },
+        unit="evaluation",
+        amount=pool * batch * turns,
+    )
+
+
+def ours_cma_me(task: memes.Task, *, pool: int, batch: int, turns: int) -> Contestant:
+    import evosax  # noqa: F401 (so that its absence is that of a contestant)
+
+    return ours(presets.cma_me(task, pool=pool, batch=batch), pool * turns)
+
+
+def ant_case(scale: Scale, repeats: int) -> Iterator[Round]:
+    """MEMES on the ant against as many rollouts alone, and against MAP-Elites; small on a CPU."""
+    lanes, samples, generations = (32, 512, 10) if scale == "paper" else (8, 64, 1)
+    task = memes.tasks.ant()
+    algorithm = presets.memes(task, lanes=lanes, samples=samples)
+    n = algorithm.batch_size
+    yield Round(
+        f"{lanes} lanes of {samples} samples, 250 control steps",
+        {
+            "rollouts alone": rollouts(task, n, generations),
+            "memes": ours(algorithm, generations),
+            "me": ours(presets.me(task, batch=n), generations),
+        },
+        amount=generations,
+    )
+
+
+def rollouts(task: memes.Task, n: int, generations: int) -> Contestant:
+    """`n` rollouts a generation, and nothing else."""
+    init_key, key = jax.random.split(jax.random.key(0))
+    x = task.init(init_key, n)
+
+    def step(carry, _):
+        key, total, x = carry
+        key, rows_key = jax.random.split(key)
+        found = task.evaluate(jax.random.split(rows_key, n), x)
+        return (key, total + jnp.sum(found.fitness) + jnp.sum(found.feature), x), None
+
+    return Contestant(advancing(step, (key, jnp.float32(0), x), generations), lambda _: {})
+
+
+def ours(algorithm: memes.Algorithm, generations: int) -> Contestant:
+    """An algorithm of this library whose history, where it may forget, is full from the start."""
+    task = algorithm.task
+    init_key, past_key, key = jax.random.split(jax.random.key(0), 3)
+    state = algorithm.init(init_key)
+    if algorithm.history.keeps_all is None:
+        low, high = (jnp.asarray(bound, jnp.float32) for bound in (task.feature_low, task.feature_high))
+        feature = jax.random.uniform(past_key, (HISTORY, task.feature_dim), minval=low, maxval=high)
+        full = algorithm.history.push(state.history, feature, jnp.ones(HISTORY, bool))
+        state = state._replace(history=full)
+
+    def step(carry, _):
+        state, key = carry
+        key, generation_key = jax.random.split(key)
+        return (algorithm.step(generation_key, state)[0], key), None
+
+    def outcome(carry) -> dict[str, float]:
+        found = memes.metrics.score(carry[0].archive, task.min_fitness)
+        return {"QD-score": float(found["qd_score"]), "coverage": float(found["coverage"])}
+
+    return Contestant(advancing(step, (state, key), generations), outcome)
+
+
+def built(make: Callable[..., Contestant], *arguments: Any, **options: Any) -> Contestant | str:
+    """A contestant, or why there is none."""
+    try:
+        return make(*arguments, **options)
+    except ImportError as error:
+        return f"{error.name} is not installed"
+
+
+CASES = {
+    "novelty": novelty_case,
+    "arm": arm_case,
+    "me": me_case,
+    "me-es": me_es_case,
+    "cma-me": cma_me_case,
+    "ant": ant_case,
+}

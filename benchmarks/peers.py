@@ -1,0 +1,131 @@
+"""Other libraries at the same work: QDax's MAP-Elites and ME-ES, and CMA-ME of pyribs.
+
+Each function returns a `Contestant`, and raises ImportError where its library is not installed.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax import Array
+
+from memes import Task
+from memes.cells import grid
+
+
+class Contestant(NamedTuple):
+    """`call()` does so much of the work; `outcome(result)` says in numbers what the last call led to."""
+
+    call: Callable[[], Any]
+    outcome: Callable[[Any], dict[str, float]]
+
+
+def advancing(step: Callable[[Any, None], tuple[Any, Any]], carry: Any, generations: int) -> Callable:
+    """A function that takes `generations` more steps with each call, in one compiled scan."""
+
+    def advance(carry):
+        return jax.lax.scan(lambda c, _: (step(c, None)[0], None), carry, length=generations)[0]
+
+    # Once: a jitted function would compile again where the result's types are stronger than the start's.
+    compiled = cache(lambda: jax.jit(advance).lower(carry).compile())
+
+    def call():
+        nonlocal carry
+        carry = compiled()(carry)
+        return carry
+
+    return call
+
+
+def qdax_me(task: Task, *, batch: int, generations: int) -> Contestant:
+    """MAP-Elites of QDax with the variation, batch and grid of `presets.me`."""
+    from qdax.core.emitters.mutation_operators import isoline_variation
+    from qdax.core.emitters.standard_emitters import MixingEmitter
+
+    def vary(x1, x2, key):
+        return isoline_variation(x1, x2, key, iso_sigma=0.01, line_sigma=0.1)
+
+    emitter = MixingEmitter(None, vary, variation_percentage=1.0, batch_size=batch)
+    return _qdax(task, emitter, batch, generations)
+
+
+def qdax_me_es(task: Task, *, samples: int, generations: int, capacity: int) -> Contestant:
+    """ME-ES of QDax with the hyper-parameters of `presets.me_es` and a history of so many features."""
+    from qdax.core.emitters.mees_emitter import MEESConfig, MEESEmitter
+
+    config = MEESConfig(sample_number=samples, l2_coefficient=0.01)
+    scoring = _scoring(task)
+    return _qdax(task, MEESEmitter(config, capacity, scoring, task.feature_dim), 1, generations)
+
+
+def _scoring(task: Task) -> Callable:
+    def score(x: Array, key: Array) -> tuple[Array, Array, dict]:
+        evaluation = task.evaluate(jax.random.split(key, x.shape[0]), x)
+        return evaluation.fitness, evaluation.feature, {}
+
+    return score
+
+
+def _qdax(task: Task, emitter: Any, start: int, generations: int) -> Contestant:
+    """An emitter of QDax in its MAP-Elites, from so many genotypes, without metrics."""
+    from qdax.core.containers.mapelites_repertoire import compute_euclidean_centroids
+    from qdax.core.map_elites import MAPElites
+    from qdax.utils.metrics import default_qd_metrics
+
+    centroids = compute_euclidean_centroids(grid(task).shape, task.feature_low, task.feature_high)
+    search = MAPElites(_scoring(task), emitter, lambda repertoire: {})
+    init_key, first_key, key = jax.random.split(jax.random.key(0), 3)
+    repertoire, state, _ = search.init(task.init(first_key, start), centroids, init_key)
+
+    def outcome(carry: tuple) -> dict[str, float]:
+        found = default_qd_metrics(carry[0], -task.min_fitness)
+        return {"QD-score": float(found["qd_score"]), "coverage": float(found["coverage"]) / 100}
+
+    return Contestant(advancing(search.scan_update, (repertoire, state, key), generations), outcome)
+
+
+def ribs_cma_me(task: Task, *, pool: int, batch: int, turns: int) -> Contestant:
+    """CMA-ME of pyribs with the ranking, selection and restarts of `presets.cma_me`.
+
+    In each of the turns all emitters of the pool play; the task is evaluated by one compiled call.
+    """
+    from ribs.archives import GridArchive
+    from ribs.emitters import EvolutionStrategyEmitter
+    from ribs.schedulers import Scheduler
+
+    archive = GridArchive(
+        solution_dim=task.dim,
+        dims=grid(task).shape,
+        ranges=list(zip(task.feature_low, task.feature_high, strict=True)),
+        qd_score_offset=task.min_fitness,
+    )
+    starts = np.asarray(task.init(jax.random.key(0), pool))
+    emitters = [
+        EvolutionStrategyEmitter(
+            archive,
+            x0=x0,
+            sigma0=0.5,
+            ranker="2imp",
+            selection_rule="mu",
+            restart_rule="no_improvement",
+            batch_size=batch,
+            seed=seed,
+        )
+        for seed, x0 in enumerate(starts)
+    ]
+    scheduler = Scheduler(archive, emitters)
+    keys = jax.random.split(jax.random.key(1), pool * batch)
+    evaluate = jax.jit(lambda x: task.evaluate(keys, x)[:2])
+
+    def call() -> Any:
+        for _ in range(turns):
+            fitness, feature = jax.device_get(evaluate(scheduler.ask().astype(np.float32)))
+            scheduler.tell(fitness, feature)
+        return ()
+
+    def outcome(_: Any) -> dict[str, float]:
+        return {"QD-score": archive.stats.qd_score, "coverage": archive.stats.coverage}
+
+    return Contestant(call, outcome)
