@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 from peers import Contestant, advancing, qdax_me, qdax_me_es, ribs_cma_me
+from policies import ways
 
 import memes
 from memes import presets
@@ -166,6 +167,17 @@ def ant_case(scale: Scale, repeats: int) -> Iterator[Round]:
     )
 
 
+def policy_case(scale: Scale, repeats: int) -> Iterator[Round]:
+    """Ways to keep the weights of mirrored samples while their policies act."""
+    lanes, pairs, steps = (32, 256, 250) if scale == "paper" else (8, 16, 50)
+    yield Round(
+        f"policies of 27-64-64-8, {lanes} lanes of {pairs} pairs",
+        dict(ways(lanes, pairs, steps)),
+        unit="control step",
+        amount=steps,
+    )
+
+
 def rollouts(task: memes.Task, n: int, generations: int) -> Contestant:
     """`n` rollouts a generation, of other genotypes each time, and nothing else."""
     init_key, key = jax.random.split(jax.random.key(0))
@@ -219,4 +231,5 @@ CASES = {
     "me-es": me_es_case,
     "cma-me": cma_me_case,
     "ant": ant_case,
+    "policy": policy_case,
 }
