@@ -14,7 +14,7 @@ from memes.algorithm import Algorithm, State
 from memes.archive import Archive, Fault
 from memes.experiment import folder as folders
 from memes.experiment.checkpoint import History
-from memes.experiment.progress import Reporter
+from memes.experiment.progress import Member, Reporter
 from memes.experiment.provenance import now
 from memes.metrics import Generation, Totals, accumulate
 
@@ -22,13 +22,17 @@ WORDS = {Fault.NAN: "not a number", Fault.INFINITE: "infinite", Fault.ABSURD: "o
 
 
 class Result(NamedTuple):
-    """What a run returns. `metrics` and `lanes` are arrays by name, with a leading generation axis."""
+    """What a run returns. `metrics` and `lanes` are arrays by name, with a leading generation axis.
+
+    `config` is what `config.json` holds, or would.
+    """
 
     archive: Archive
     metrics: dict[str, np.ndarray]
     lanes: dict[str, np.ndarray]
     state: State
     folder: Path | None
+    config: dict[str, Any]
 
 
 class Record(NamedTuple):
@@ -47,7 +51,7 @@ class Log:
     def __init__(
         self,
         path: Path | None,
-        report: Reporter,
+        report: Reporter | Member,
         config: dict[str, Any],
         history: History | None = None,
     ) -> None:
@@ -106,6 +110,11 @@ class Log:
         """Write what is written at the end, and hand everything over."""
         metrics = _join(self._columns)
         lanes = {"generation": metrics["generation"], **_join(self._lanes)}
+        config = self._config | {
+            "finished": now(),
+            "generations_done": self._generation,
+            "seconds": self._seconds,
+        }
         if self._path is not None:
             folders.save_lanes(self._path / "lanes.npz", lanes)
             folders.save_archive(
@@ -114,16 +123,11 @@ class Log:
                 task=algorithm.task.name,
                 min_fitness=algorithm.task.min_fitness,
             )
-            finished = {
-                "finished": now(),
-                "generations_done": self._generation,
-                "seconds": self._seconds,
-            }
-            folders.save_config(self._path, self._config | finished)
+            folders.save_config(self._path, config)
             from memes.analysis.figures import draw_run  # matplotlib is slow to import
 
             draw_run(self._path)
-        return Result(state.archive, metrics, lanes, state, self._path)
+        return Result(state.archive, metrics, lanes, state, self._path, config)
 
     def close(self) -> None:
         """Let go of the files, however the run ended."""

@@ -57,6 +57,8 @@ STORAGE_ERRORS = {
 
 # (key, state) -> (state, Record with a leading generation axis)
 Advance = Callable[[Array, State], tuple[State, Record]]
+# By the lengths of its calls: an algorithm that fits into memory, and what advances it by each length.
+Programs = dict[frozenset[int], tuple[Algorithm, dict[int, Advance]]]
 
 
 def run(
@@ -70,6 +72,7 @@ def run(
     chunk: int | None = None,
     progress: bool = True,
     settings: dict[str, Any] | None = None,
+    programs: Programs | None = None,
 ) -> Result:
     """Run an algorithm and record what happens.
 
@@ -91,7 +94,39 @@ def run(
             there is.
         progress: Whether to show progress.
         settings: Anything JSON that should be written into `config.json`.
+        programs: What other seeds of the same algorithm have compiled; what is missing is added.
     """
+    config = configure(
+        algorithm,
+        generations=generations,
+        seed=seed,
+        generations_per_call=generations_per_call,
+        checkpoint_every=checkpoint_every,
+        chunk=chunk,
+        settings=settings,
+    )
+    path = None if out is None else Path(out)
+    if path is None:
+        return _run(algorithm, config, None, progress, programs)
+    check_free(path)
+    with _storage(path):
+        path.mkdir(parents=True, exist_ok=True)
+    with only_writer(path):
+        check_free(path)
+        return _run(algorithm, config, path, progress, programs)
+
+
+def configure(
+    algorithm: Algorithm,
+    *,
+    generations: int,
+    seed: int,
+    generations_per_call: int | None,
+    checkpoint_every: int | None,
+    chunk: int | None,
+    settings: dict[str, Any] | None,
+) -> dict[str, Any]:
+    """What `config.json` says of a run when it starts, from the checked arguments of `run`."""
     require(0 <= seed < 2**32, f"seed must lie in [0, 2^32), got {seed}")
     require(generations >= 1, f"generations must be at least 1, got {generations}")
     require(
@@ -104,30 +139,26 @@ def run(
     )
     require(chunk is None or chunk >= 1, f"chunk must be at least 1, got {chunk}")
     _check_history(algorithm, generations)
-    path = None if out is None else Path(out)
     if generations_per_call is None and not algorithm.task.jit:
         generations_per_call = 1  # the simulator decides the pace; show every generation
-    config = {
+    return {
         **describe(algorithm),
         **(settings or {}),
         "seed": seed,
         "generations": generations,
-        "generations_per_call": _chunks(generations, generations_per_call, checkpoint_every)[0],
+        "generations_per_call": calls(generations, generations_per_call, checkpoint_every)[0],
         "checkpoint_every": checkpoint_every,
         "chunk": chunk,
     }
-    if path is None:
-        return _run(algorithm, config, None, progress)
-    check_free(path)
-    with _storage(path):
-        path.mkdir(parents=True, exist_ok=True)
-    with only_writer(path):
-        check_free(path)
-        return _run(algorithm, config, path, progress)
 
 
 def resume(
-    algorithm: Algorithm, path: str | Path, *, generations: int | None = None, progress: bool = True
+    algorithm: Algorithm,
+    path: str | Path,
+    *,
+    generations: int | None = None,
+    progress: bool = True,
+    programs: Programs | None = None,
 ) -> Result:
     """Go on with a run that was interrupted or killed, as if it had never stopped.
 
@@ -136,6 +167,7 @@ def resume(
         path: The run's folder.
         generations: For how long in all; None is what was asked of the run.
         progress: Whether to show progress.
+        programs: As in `run`.
     """
     folder = Path(path)
     config = load_config(folder)
@@ -150,7 +182,7 @@ def resume(
     for old in ("finished", "generations_done"):
         config.pop(old, None)
     with only_writer(folder):
-        return _run(algorithm, config, folder, progress)
+        return _run(algorithm, config, folder, progress, programs)
 
 
 def _check_same(algorithm: Algorithm, config: dict[str, Any], folder: Path) -> None:
@@ -168,10 +200,22 @@ def _check_same(algorithm: Algorithm, config: dict[str, Any], folder: Path) -> N
         )
 
 
-def _run(algorithm: Algorithm, config: dict[str, Any], path: Path | None, progress: bool) -> Result:
+def keys_of(seed: int) -> tuple[Array, Array]:
+    """The key of a run's first state, and the key of its generations."""
+    init_key, run_key = jax.random.split(jax.random.key(seed))
+    return init_key, run_key
+
+
+def _run(
+    algorithm: Algorithm,
+    config: dict[str, Any],
+    path: Path | None,
+    progress: bool,
+    programs: Programs | None,
+) -> Result:
     """The rest of a run: from the newest checkpoint in its folder, or from the start."""
     generations, every = config["generations"], config["checkpoint_every"]
-    init_key, run_key = jax.random.split(jax.random.key(config["seed"]))
+    init_key, run_key = keys_of(config["seed"])
     identity = _identity(config)
     with Reporter(generations, show=progress) as report:
         state = jax.jit(algorithm.init)(init_key)
@@ -180,12 +224,17 @@ def _run(algorithm: Algorithm, config: dict[str, Any], path: Path | None, progre
             state = jax.device_put(start.state)
             report.say(f"going on after generation {start.history.generation}")
         done = 0 if start is None else start.history.generation
-        lengths = _remaining(_chunks(generations, config["generations_per_call"], every), done)
+        lengths = _remaining(calls(generations, config["generations_per_call"], every), done)
         report.say(f"compiling {algorithm.task.name} for {jax.devices()[0].device_kind} ...")
         started = time.perf_counter()
         if not algorithm.task.jit:
             algorithm = algorithm._replace(task=surviving(algorithm.task, report.say))
-        algorithm, advance = _fitting(algorithm, config["chunk"], lengths, run_key, state, report.say)
+        programs = {} if programs is None or not algorithm.task.jit else programs
+        if frozenset(lengths) not in programs:
+            programs[frozenset(lengths)] = _fitting(
+                algorithm, config["chunk"], lengths, run_key, state, report.say
+            )
+        algorithm, advance = programs[frozenset(lengths)]
         compile_seconds = time.perf_counter() - started
         report.say(f"compiled in {compile_seconds:.1f} s")
 
@@ -272,29 +321,35 @@ def _fitting(
     state: State,
     say: Callable[[str], None],
 ) -> tuple[Algorithm, dict[int, Advance]]:
-    """The algorithm, evaluating in chunks if it has to, and what advances it; see `_compile`."""
+    """The algorithm, evaluating in chunks if it has to, and what advances it; see `compile_calls`."""
     algorithm = algorithm._replace(chunk=chunk)
-    advance = _compile(algorithm, set(lengths), key, state)
+    advance = compile_calls(algorithm, set(lengths), key, state)
     room, rows = memory.available(), chunk or algorithm.batch_size
     while algorithm.task.jit:
-        needs = [memory.needed(compiled) for compiled in advance.values()]
-        if room is None or not needs or None in needs:
+        need = memory.most(advance.values())
+        if room is None or need is None:
             break
-        need = max(n for n in needs if n is not None)
         say(f"a generation needs {memory.in_words(need)} of the {memory.in_words(room)} that are free")
         if chunk is not None or need <= memory.SHARE * room or rows == 1:
             break
         rows = memory.smaller(rows, need, room)
         say(f"that is too much: evaluating {rows} of {algorithm.batch_size} rows at a time")
         algorithm = algorithm._replace(chunk=rows)
-        advance = _compile(algorithm, set(lengths), key, state)
+        advance = compile_calls(algorithm, set(lengths), key, state)
     return algorithm, advance
 
 
-def _compile(
-    algorithm: Algorithm, lengths: Iterable[int], key: Array, state: State
+def compile_calls(
+    algorithm: Algorithm,
+    lengths: Iterable[int],
+    key: Array,
+    state: State,
+    over: Callable[[Advance], Advance] = lambda advance: advance,
 ) -> dict[int, Advance]:
-    """For each length n, a function that advances the run by n generations."""
+    """For each length n, a function that advances the run by n generations.
+
+    With `over=jax.vmap` it advances several runs; all arrays then have a leading axis of runs.
+    """
     persistent = np.flatnonzero(algorithm.emitter.persistent)
 
     def record(state: State, info: Info) -> Record:
@@ -310,7 +365,10 @@ def _compile(
         return state, record(state, info)
 
     def scan(n: int, key: Array, state: State) -> tuple[State, Record]:
-        return jax.lax.scan(lambda state, _: step_on_device(key, state), state, length=n)
+        def advance(key: Array, state: State) -> tuple[State, Record]:
+            return jax.lax.scan(lambda state, _: step_on_device(key, state), state, length=n)
+
+        return over(advance)(key, state)
 
     compiled = jax.jit(scan, static_argnums=0, donate_argnums=2)
     return {n: compiled.lower(n, key, state).compile() for n in lengths}
@@ -352,7 +410,7 @@ def _loop(step: Advance, n: int, key: Array, state: State) -> tuple[State, Recor
     return state, jax.tree.map(lambda *leaves: np.stack(leaves), *records)
 
 
-def _chunks(generations: int, per_call: int | None, checkpoint_every: int | None = None) -> list[int]:
+def calls(generations: int, per_call: int | None, checkpoint_every: int | None = None) -> list[int]:
     """How many generations each call of the device computes. Each distinct number is compiled."""
     size = min(per_call or min(100, -(-generations // 20)), generations)
     if per_call is None:

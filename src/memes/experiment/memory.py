@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,13 @@ def needed(compiled: Any) -> int | None:
     parts = ("temp", "argument", "output")
     total = sum(getattr(analysis, f"{part}_size_in_bytes") for part in parts)
     return int(total - analysis.alias_size_in_bytes)
+
+
+def most(programs: Iterable[Any]) -> int | None:
+    """Bytes that the greediest of some compiled programs needs; None if one of them does not say."""
+    needs = [needed(program) for program in programs]
+    known = [need for need in needs if need is not None]
+    return max(known) if known and len(known) == len(needs) else None
 
 
 def available() -> int | None:

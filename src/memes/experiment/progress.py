@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from statistics import fmean
 from types import TracebackType
 
 from rich.console import Console
@@ -77,6 +79,29 @@ class Reporter:
             self._last_line = now
             left = elapsed / generation * (self._generations - generation)
             self.say(f"generation {generation}/{self._generations}  {figures}  ETA {left:.0f} s")
+
+
+class Member:
+    """One of several runs that go side by side: what it says is passed on, where it stands is kept."""
+
+    def __init__(self, report: Reporter, name: str) -> None:
+        self._report = report
+        self._name = name
+        self.stands: tuple[int, float, float, int] = (0, 0.0, 0.0, 0)
+
+    def say(self, sentence: str) -> None:
+        """Print one line that begins with the run's name."""
+        self._report.say(f"{self._name}: {sentence}")
+
+    def update(self, generation: int, qd_score: float, coverage: float, evaluations: int) -> None:
+        """Keep where the run stands."""
+        self.stands = (generation, qd_score, coverage, evaluations)
+
+
+def update_together(report: Reporter, members: Sequence[Member]) -> None:
+    """Show where runs stand that go side by side: means of their scores, all of their evaluations."""
+    generation, qd_score, coverage, evaluations = zip(*(m.stands for m in members), strict=True)
+    report.update(generation[0], fmean(qd_score), fmean(coverage), sum(evaluations))
 
 
 def _short(number: float) -> str:
