@@ -4,6 +4,7 @@ config.json     settings, seed, package versions, device, times
 metrics.csv     a row for each generation
 lanes.npz       what each lane did in each generation
 archive.npz     the elites
+summary.json    the run in a few numbers, for comparisons
 checkpoints/    what `memes resume` needs
 figures/        pictures of the above
 """

@@ -11,6 +11,7 @@ import numpy as np
 from jax import Array
 
 from memes.algorithm import Algorithm, State
+from memes.analysis.summary import write_summary
 from memes.archive import Archive, Fault
 from memes.experiment import folder as folders
 from memes.experiment.checkpoint import History
@@ -124,6 +125,7 @@ class Log:
                 min_fitness=algorithm.task.min_fitness,
             )
             folders.save_config(self._path, config)
+            write_summary(self._path)
             from memes.analysis.figures import draw_run  # matplotlib is slow to import
 
             draw_run(self._path)
