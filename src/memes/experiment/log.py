@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +14,7 @@ from jax import Array
 
 from memes.algorithm import Algorithm, State
 from memes.archive import Archive, Fault
+from memes.correction import Correction
 from memes.experiment import folder as folders
 from memes.experiment.checkpoint import History
 from memes.experiment.progress import Reporter
@@ -22,13 +25,19 @@ WORDS = {Fault.NAN: "not a number", Fault.INFINITE: "infinite", Fault.ABSURD: "o
 
 
 class Result(NamedTuple):
-    """What a run returns. `metrics` and `lanes` are arrays by name, with a leading generation axis."""
+    """What a run returns. `metrics` and `lanes` are arrays by name, with a leading generation axis.
+
+    On an uncertain task, `correction` is what re-evaluation leaves of the archive, and `corrected` the
+    columns of `corrected.csv`, with a row for each correction.
+    """
 
     archive: Archive
     metrics: dict[str, np.ndarray]
     lanes: dict[str, np.ndarray]
     state: State
     folder: Path | None
+    correction: Correction | None
+    corrected: dict[str, np.ndarray]
 
 
 class Record(NamedTuple):
@@ -102,6 +111,15 @@ class Log:
         """All so far."""
         return History(_join(self._columns), _join(self._lanes), self._totals._asdict())
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Time that does not count as the run's."""
+        start = time.perf_counter()
+        yield
+        passed = time.perf_counter() - start
+        self._start += passed
+        self._report.leave_out(passed)
+
     def finish(self, state: State, algorithm: Algorithm) -> Result:
         """Write what is written at the end, and hand everything over."""
         metrics = _join(self._columns)
@@ -120,10 +138,7 @@ class Log:
                 "seconds": self._seconds,
             }
             folders.save_config(self._path, self._config | finished)
-            from memes.analysis.figures import draw_run  # matplotlib is slow to import
-
-            draw_run(self._path)
-        return Result(state.archive, metrics, lanes, state, self._path)
+        return Result(state.archive, metrics, lanes, state, self._path, None, {})
 
     def close(self) -> None:
         """Let go of the files, however the run ended."""
