@@ -22,6 +22,7 @@ Quality-diversity search with many evolution strategies at once.
   memes run TASK [OPTIONS]   run an algorithm on a task (memes run arm --scale laptop)
   memes list                 the tasks and the algorithms
   memes resume RUN           go on with a run that was interrupted or killed
+  memes reevaluate RUN       evaluate the elites of a saved run again: what of them was luck
   memes plot RUN...          draw the figures of saved runs again
   memes replay RUN           play an elite of a saved run: in the browser, or as a video or a picture
   memes doctor               what this machine has, what is missing, and a check of ten seconds
@@ -52,6 +53,9 @@ def run(arguments: list[str]) -> None:
         generations_per_call=settings.generations_per_call,
         checkpoint_every=settings.checkpoint_every,
         chunk=settings.chunk,
+        reevaluate_every=settings.reevaluate_every,
+        reevaluate_samples=settings.reevaluate_samples,
+        statistic=settings.statistic,
         progress=not settings.quiet,
         settings={
             **dataclasses.asdict(settings),
@@ -87,9 +91,16 @@ def _conclude(result: Result, generations: int) -> None:
     print(
         f"QD-score {last['qd_score']:.1f}, coverage {last['coverage']:.1%}, "
         f"max fitness {last['max_fitness']:.4g} after {int(last['generation'])} generations, "
-        f"{int(last['evaluations']):,} evaluations and {last['seconds']:.1f} s\n"
-        f"saved to {result.folder}; see {result.folder}/figures/archive.png"
+        f"{int(last['evaluations']):,} evaluations and {last['seconds']:.1f} s"
     )
+    if result.correction is not None:
+        row = {name: column[-1] for name, column in result.corrected.items()}
+        print(
+            f"corrected by {result.correction.samples} evaluations of each elite: "
+            f"QD-score {row['qd_score']:.1f}, coverage {row['coverage']:.1%}, "
+            f"max fitness {row['max_fitness']:.4g}; {row['qd_score_loss']:.1%} of the QD-score is lost"
+        )
+    print(f"saved to {result.folder}; see {result.folder}/figures/archive.png")
 
 
 def list_names(arguments: list[str]) -> None:
@@ -104,6 +115,13 @@ def list_names(arguments: list[str]) -> None:
         print(f"{title}:")
         for name, summary in entries.items():
             print(f"  {name:18} {summary}")
+
+
+def reevaluate(arguments: list[str]) -> None:
+    """Evaluate the elites of a saved run again."""
+    from memes.experiment.reevaluate import reevaluate as reevaluate_run
+
+    reevaluate_run(arguments)
 
 
 def plot(arguments: list[str]) -> None:
@@ -155,6 +173,7 @@ COMMANDS = {
     "run": Command(run, None),
     "list": Command(list_names, "memes list"),
     "resume": Command(resume, None),
+    "reevaluate": Command(reevaluate, None),
     "doctor": Command(doctor, "memes doctor"),
     "plot": Command(plot, "memes plot RUN..."),
     "replay": Command(replay, None),

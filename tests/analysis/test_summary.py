@@ -9,7 +9,8 @@ from memes import UsageError
 from memes.analysis import summary as summaries
 from memes.analysis.summary import find, load_all, load_summary, save_summary, summarise
 from memes.archive import empty
-from memes.experiment.folder import load_run, save_archive
+from memes.correction import Correction
+from memes.experiment.folder import load_run, save_correction
 
 TASK = memes.tasks.arm(joints=4)
 
@@ -96,7 +97,8 @@ def test_heat_is_the_fitness_of_each_cell_to_four_digits(saved):
 def test_corrections_in_the_folder_are_read(folder, saved):
     (folder / "corrected.csv").write_text("generation,qd_score,qd_score_loss\n100,9,0.1\n230,8,\n")
     fewer = saved.archive._replace(fitness=saved.archive.fitness.at[0].set(-np.inf))
-    save_archive(folder / "corrected.npz", fewer)
+    variance = np.zeros(1)
+    save_correction(folder, Correction(fewer, np.array([1]), variance, variance[:, None], 512))
     summaries.write_summary(folder)
     read = load_summary(folder / "summary.json")
     np.testing.assert_equal(

@@ -9,6 +9,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Polygon
 
@@ -31,7 +32,11 @@ def draw_run(path: str | Path) -> list[Path]:
     title = f"{Path(run.config['task']).name}, {run.config['algorithm']}, seed {run.config['seed']}"
     about = run.config.get("map")
     place = None if about is None else Map(**about)
-    pictures = {"archive.png": archive_figure(run.archive, place), "curves.png": curves_figure(run)}
+    corrected = None if run.correction is None else run.correction.archive
+    pictures = {
+        "archive.png": archive_figure(run.archive, place, corrected),
+        "curves.png": curves_figure(run),
+    }
     if place is not None:
         pictures["positions.png"] = positions_figure(run.archive, place)
     files = []
@@ -44,19 +49,40 @@ def draw_run(path: str | Path) -> list[Path]:
     return files
 
 
-def archive_figure(archive: Archive, place: Map | None = None) -> Figure:
+def archive_figure(
+    archive: Archive, place: Map | None = None, corrected: Archive | None = None
+) -> Figure:
     """The fitness of every elite over the feature space, and the walls of the map, if there is one.
 
     Two features span a plane. More are drawn as a grid of grids: the first two features span the inner
-    grids, the next two say which grid, and so on.
+    grids, the next two say which grid, and so on. A corrected archive is drawn beside the illusory one,
+    in the same colours.
     """
-    figure = Figure(figsize=(5.6, 4.8), layout="constrained")
-    axes = figure.subplots()
+    archives = {"": archive} if corrected is None else {"illusory: ": archive, "corrected: ": corrected}
+    figure = Figure(figsize=(1.4 + 4.2 * len(archives), 4.8), layout="constrained")
+    axes = figure.subplots(1, len(archives), sharey=True, squeeze=False)[0]
+    fitness = np.concatenate([each.fitness[each.occupied] for each in archives.values()])
+    colours = Normalize(*((fitness.min(), fitness.max()) if fitness.size else (0.0, 1.0)))
+    for ax, (name, each) in zip(axes, archives.items(), strict=True):
+        _draw_archive(ax, each, place, colours)
+        ax.set_title(f"{name}{int(each.occupied.sum())} of {each.cells.count} cells", fontsize="medium")
+    for ax in axes[1:]:
+        ax.set_ylabel("")
+    figure.colorbar(axes[0].images[0], ax=axes, label="fitness")
+    return figure
+
+
+def _draw_archive(axes: Axes, archive: Archive, place: Map | None, colours: Normalize) -> None:
     image, extent = _raster(archive)
-    shown = axes.imshow(
-        image.T, origin="lower", extent=extent, aspect="auto", cmap="viridis", interpolation="nearest"
+    axes.imshow(
+        image.T,
+        origin="lower",
+        extent=extent,
+        aspect="auto",
+        cmap="viridis",
+        norm=colours,
+        interpolation="nearest",
     )
-    figure.colorbar(shown, ax=axes, label="fitness")
     k = archive.feature.shape[1]
     axes.set_xlabel(" in ".join(f"feature {i + 1}" for i in range(0, k, 2)))
     axes.set_ylabel(" in ".join(f"feature {i + 1}" for i in range(1, k, 2)))
@@ -64,9 +90,6 @@ def archive_figure(archive: Archive, place: Map | None = None) -> Figure:
         _rule_inner_grids(axes, archive.cells)
     if place is not None:
         _draw_walls(axes, place, facecolor="none", edgecolor="black")
-    occupied = int(np.sum(np.asarray(archive.occupied)))
-    axes.set_title(f"{occupied} of {archive.cells.count} cells", fontsize="medium")
-    return figure
 
 
 def positions_figure(archive: Archive, place: Map) -> Figure:

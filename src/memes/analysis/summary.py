@@ -16,7 +16,7 @@ from memes.cells import Grid
 from memes.context import Kind
 from memes.errors import require
 from memes.experiment.files import intact, replace_file
-from memes.experiment.folder import SavedRun, holds_run, load_archive, load_metrics, load_run, plain
+from memes.experiment.folder import SavedRun, holds_run, load_run, plain
 from memes.resets import Reason
 
 FILE = "summary.json"
@@ -25,7 +25,16 @@ FORMAT_VERSION = 1
 POINTS = 100  # generations that the curves show
 MAX_CELLS = 20_000  # of an archive whose fitness is written down cell by cell
 CURVES = ("generation", "evaluations", "seconds", "qd_score", "coverage", "max_fitness")
-ABOUT = ("device", "versions", "precision", "compile_seconds", "cells", "uncertain", "map")
+ABOUT = (
+    "device",
+    "versions",
+    "precision",
+    "compile_seconds",
+    "cells",
+    "uncertain",
+    "map",
+    "seeds_together",
+)
 
 
 class Summary(NamedTuple):
@@ -77,13 +86,7 @@ class Summary(NamedTuple):
 def summarise(run: SavedRun) -> Summary:
     """The summary of a run, with what its folder holds of corrections."""
     config, metrics, cells = run.config, run.metrics, run.archive.cells
-    rows = run.path / "corrected.csv"
-    elites = run.path / "corrected.npz"
-    last = (
-        {name: float(column[-1]) for name, column in load_metrics(rows).items()}
-        if rows.exists()
-        else None
-    )
+    last = {name: float(column[-1]) for name, column in run.corrected.items()}
     done, steps = len(metrics["generation"]), _steps(run)
     return Summary(
         task=config["task"],
@@ -100,14 +103,14 @@ def summarise(run: SavedRun) -> Summary:
             "seconds_per_generation": float(metrics["seconds"][-1]) / done,
         },
         curves=_curves(metrics, steps),
-        corrected=last,
+        corrected=last or None,
         lifespans=_lifespans(run.lanes),
         steps={kind: _median(values) for kind, values in steps.items()},
         shape=cells.shape if isinstance(cells, Grid) else None,
         low=tuple(np.asarray(cells.low).tolist()),
         high=tuple(np.asarray(cells.high).tolist()),
         heat=_heat(run.archive),
-        corrected_heat=_heat(load_archive(elites)) if elites.exists() else None,
+        corrected_heat=None if run.correction is None else _heat(run.correction.archive),
     )
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,8 +13,8 @@ import numpy as np
 from jax import Array
 
 from memes.algorithm import Algorithm, State
-from memes.analysis.summary import write_summary
 from memes.archive import Archive, Fault
+from memes.correction import Correction
 from memes.experiment import folder as folders
 from memes.experiment.checkpoint import History
 from memes.experiment.progress import Member, Reporter
@@ -25,7 +27,9 @@ WORDS = {Fault.NAN: "not a number", Fault.INFINITE: "infinite", Fault.ABSURD: "o
 class Result(NamedTuple):
     """What a run returns. `metrics` and `lanes` are arrays by name, with a leading generation axis.
 
-    `config` is what `config.json` holds, or would.
+    `config` is what `config.json` holds, or would. On an uncertain task, `correction` is what
+    re-evaluation leaves of the archive, and `corrected` the columns of `corrected.csv`, with a row for
+    each correction.
     """
 
     archive: Archive
@@ -34,6 +38,8 @@ class Result(NamedTuple):
     state: State
     folder: Path | None
     config: dict[str, Any]
+    correction: Correction | None
+    corrected: dict[str, np.ndarray]
 
 
 class Record(NamedTuple):
@@ -46,7 +52,8 @@ class Record(NamedTuple):
 class Log:
     """Collects the records of a run, on disk if there is a folder, and reports them.
 
-    With a `history` it goes on from there: what the folder holds of later generations is forgotten.
+    With a `history` it goes on from there: what the folder holds of later generations is forgotten. Of
+    the time of several `runs` that go side by side, each has its share.
     """
 
     def __init__(
@@ -55,8 +62,10 @@ class Log:
         report: Reporter | Member,
         config: dict[str, Any],
         history: History | None = None,
+        runs: int = 1,
     ) -> None:
         self._path = path
+        self._runs = runs
         self._report = report
         self._config = config
         self._columns = [history.columns] if history else []
@@ -76,7 +85,7 @@ class Log:
         measures, lanes = jax.device_get(record)
         self._totals, columns = accumulate(self._totals, measures)
         n = len(columns["evaluations"])
-        before, self._seconds = self._seconds, time.perf_counter() - self._start
+        before, self._seconds = self._seconds, (time.perf_counter() - self._start) / self._runs
         generation = self._generation + np.arange(1, n + 1)
         self._generation += n
         columns = {"generation": generation, **columns}
@@ -107,6 +116,15 @@ class Log:
         """All so far."""
         return History(_join(self._columns), _join(self._lanes), self._totals._asdict())
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Time that does not count as the run's."""
+        start = time.perf_counter()
+        yield
+        passed = time.perf_counter() - start
+        self._start += passed
+        self._report.leave_out(passed)
+
     def finish(self, state: State, algorithm: Algorithm) -> Result:
         """Write what is written at the end, and hand everything over."""
         metrics = _join(self._columns)
@@ -125,11 +143,7 @@ class Log:
                 min_fitness=algorithm.task.min_fitness,
             )
             folders.save_config(self._path, config)
-            write_summary(self._path)
-            from memes.analysis.figures import draw_run  # matplotlib is slow to import
-
-            draw_run(self._path)
-        return Result(state.archive, metrics, lanes, state, self._path, config)
+        return Result(state.archive, metrics, lanes, state, self._path, config, None, {})
 
     def close(self) -> None:
         """Let go of the files, however the run ended."""

@@ -15,10 +15,20 @@ from jax import Array
 from memes.algorithm import Algorithm
 from memes.errors import require
 from memes.experiment import memory
+from memes.experiment.corrections import Corrections
 from memes.experiment.files import only_writer
 from memes.experiment.folder import check_free
 from memes.experiment.log import Log, Record, Result
-from memes.experiment.loop import Advance, Programs, calls, compile_calls, configure, keys_of, run
+from memes.experiment.loop import (
+    Advance,
+    Programs,
+    calls,
+    compile_calls,
+    conclude,
+    configure,
+    keys_of,
+    run,
+)
 from memes.experiment.progress import Member, Reporter, update_together
 from memes.task import Task
 
@@ -32,6 +42,7 @@ def run_seeds(
     together: int | None = None,
     generations_per_call: int | None = None,
     chunk: int | None = None,
+    reevaluate_samples: int = 512,
     progress: bool = True,
     settings: dict[str, Any] | None = None,
 ) -> list[Result]:
@@ -52,11 +63,12 @@ def run_seeds(
             task has a simulator, which fills the device by itself.
         generations_per_call: As in `run`.
         chunk: As in `run`.
+        reevaluate_samples: As in `run`: on an uncertain task every archive is corrected at the end.
         progress: Whether to show progress.
         settings: Anything JSON that should be written into each `config.json`.
 
     Returns:
-        A result for each seed, in their order. `seconds` are those of the batch a seed was part of.
+        A result for each seed, in their order. `seconds` are a seed's share of the time of its batch.
     """
     require(len(seeds) >= 1, "seeds must name at least one")
     require(len(set(seeds)) == len(seeds), f"seeds must differ, got {', '.join(map(str, seeds))}")
@@ -73,9 +85,15 @@ def run_seeds(
         "generations": generations,
         "generations_per_call": generations_per_call,
         "chunk": chunk,
+        "reevaluate_samples": reevaluate_samples,
         "settings": settings,
     }
-    configs = [configure(algorithm, seed=seed, checkpoint_every=0, **common) for seed in seeds]
+    configs = [
+        configure(
+            algorithm, seed=seed, checkpoint_every=0, reevaluate_every=None, statistic="median", **common
+        )
+        for seed in seeds
+    ]
     most = together or (len(seeds) if suits_batches(algorithm.task) else 1)
     batch = _largest(algorithm, configs[:most], progress) if most > 1 else None
     if batch is None:
@@ -149,7 +167,7 @@ def _run_together(
                 stack.enter_context(only_writer(folder))
             about = {"compile_seconds": batch.compile_seconds, "seeds_together": len(configs)}
             members.append(Member(report, f"seed {config['seed']}"))
-            logs.append(Log(folder, members[-1], config | about))
+            logs.append(Log(folder, members[-1], config | about, runs=len(configs)))
             stack.callback(logs[-1].close)
 
         def read() -> None:
@@ -166,7 +184,14 @@ def _run_together(
             if len(unread) > 1:
                 read()
         read()
-        return [log.finish(_one(state, i), algorithm) for i, log in enumerate(logs)]
+        return [
+            conclude(
+                log.finish(_one(state, i), algorithm),
+                Corrections(folder, algorithm.task, config, report),
+                lambda: False,
+            )
+            for i, (log, folder, config) in enumerate(zip(logs, folders, configs, strict=True))
+        ]
 
 
 def _keys(configs: list[dict[str, Any]]) -> tuple[Array, Array]:

@@ -43,6 +43,7 @@ SCALES: dict[str, dict[str, Any]] = {
         "joints": 100,
         "lanes": 16,
         "samples": 128,
+        "reevaluate_samples": 64,
         "batch": 2048,
         "resamples": 8,
         "num_critic_training_steps": 300,
@@ -99,6 +100,12 @@ class RunSettings:
     """Generations between checkpoints, from which 'memes resume' goes on; 0 makes none."""
     chunk: Annotated[int | None, _option("INT", "all, or fewer if they do not fit into memory")] = None
     """How many rows to evaluate at a time."""
+    reevaluate_every: Annotated[int | None, _option("INT", "only at the end")] = None
+    """Generations between corrections of the archive, on an uncertain task; 0 makes none at all."""
+    reevaluate_samples: int = 512
+    """How often each elite is evaluated again for a correction."""
+    statistic: Literal["median", "mean"] = "median"
+    """What an elite's evaluations are summed up by."""
     generations_per_call: Annotated[
         int | None, _option("INT", "a twentieth of the run, at most 100")
     ] = None
