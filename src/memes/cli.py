@@ -24,6 +24,7 @@ Quality-diversity search with many evolution strategies at once.
   memes resume RUN           go on with a run that was interrupted or killed
   memes reevaluate RUN       evaluate the elites of a saved run again: what of them was luck
   memes plot RUN...          draw the figures of saved runs again
+  memes compare RUN...       compare runs: tables, tests and figures over their seeds
   memes replay RUN           play an elite of a saved run: in the browser, or as a video or a picture
   memes doctor               what this machine has, what is missing, and a check of ten seconds
   memes --version            the version
@@ -137,6 +138,13 @@ def plot(arguments: list[str]) -> None:
             print(file)
 
 
+def compare(arguments: list[str]) -> None:
+    """Compare saved runs: tables, tests and figures over their seeds."""
+    from memes.analysis.compare import compare as compare_runs
+
+    compare_runs(arguments)
+
+
 def replay(arguments: list[str]) -> None:
     """Play an elite of a saved run."""
     from memes.replay.command import replay as replay_elite
@@ -176,6 +184,7 @@ COMMANDS = {
     "reevaluate": Command(reevaluate, None),
     "doctor": Command(doctor, "memes doctor"),
     "plot": Command(plot, "memes plot RUN..."),
+    "compare": Command(compare, None),
     "replay": Command(replay, None),
 }
 

@@ -192,8 +192,8 @@ CLAIMS = (
     ),
     Claim(
         "C12",
-        "Novelty against the last 50 000 offspring is on par with novelty against all; against the elites "
-        "it is best on the Hexapod; random variation explores well on the Arm, and worse elsewhere.",
+        "Novelty against the last 50 000 offspring is on par with novelty against all; against the "
+        "elites it is best on the Hexapod; random variation explores well on the Arm, and worse elsewhere.",
         {
             "arm": [FIFO_ON_PAR, at_least(qd("memes-ga"), qd("memes"))],
             "hexapod": [

@@ -66,15 +66,11 @@ BASELINES = (
 
 
 class Experiment(NamedTuple):
-    """A question, the labels of what is run for it, with how many seeds, and the figures that answer it.
-
-    The figures are functions of `memes.reproduce.results`, by name.
-    """
+    """A question, and the labels of what is run for it, on which tasks and with how many seeds."""
 
     title: str
     labels: tuple[str, ...]
     seeds: int
-    figures: tuple[str, ...]
     tasks: tuple[str, ...] = TASKS
 
 
@@ -83,43 +79,35 @@ EXPERIMENTS = {
         "MEMES against the baselines",
         ("memes", "memes-all", *BASELINES),
         10,
-        ("scores", "convergence", "archives"),
     ),
     "sampling": Experiment(
         "how much of an archive is luck, where evaluations are uncertain",
         ("memes", "memes-all", "me-128", "me", "me-sampling", "pga-me"),
         10,
-        ("scores", "losses"),
         UNCERTAIN,
     ),
-    "local": Experiment(
-        "how far offspring are from their parents", ("memes", "me", "pga-me"), 10, ("steps",)
-    ),
+    "local": Experiment("how far offspring are from their parents", ("memes", "me", "pga-me"), 10),
     "sequential": Experiment(
         "all lanes explore, then all exploit, against both at once",
         ("memes-sequential", "memes-reset-10"),
         5,
-        ("scores", "convergence"),
     ),
     "reset": Experiment(
         "adaptive against fixed resets",
         ("memes", "memes-reset-10", "memes-reset-20", "memes-reset-50", "memes-reset-100"),
         5,
-        ("scores", "convergence"),
     ),
     "explore": Experiment(
         "ways to explore",
         ("memes", "memes-everything", "memes-elites", "memes-ga"),
         5,
-        ("scores", "convergence"),
     ),
     "lanes": Experiment(
         "four times the lanes: 128 at paper scale",
         ("memes", "memes-x4", "memes-all", "memes-all-x4", "me", "me-x4"),
         10,
-        ("scores",),
     ),
-    "time": Experiment("what a run takes", ("me-128", "me", "pga-me", "memes", "memes-all"), 10, ()),
+    "time": Experiment("what a run takes", ("me-128", "me", "pga-me", "memes", "memes-all"), 10),
 }
 
 # What a scale changes here, beyond what `memes run --scale` does: options that an algorithm or a task

@@ -15,7 +15,7 @@ Runs = Mapping[str, Sequence[Summary]]
 
 
 class Of(NamedTuple):
-    """A quantity of the runs of a label: its name, and `value(run)`, which is NaN where there is none."""
+    """A quantity of the runs of a label: its name, and `value(run)`, NaN where there is none."""
 
     label: str
     words: str
