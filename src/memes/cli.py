@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 import sys
 from collections.abc import Callable
@@ -26,6 +25,7 @@ Quality-diversity search with many evolution strategies at once.
   memes plot RUN...          draw the figures of saved runs again
   memes compare RUN...       compare runs: tables, tests and figures over their seeds
   memes replay RUN           play an elite of a saved run: in the browser, or as a video or a picture
+  memes reproduce EXPERIMENT run the paper's experiments and judge its claims; --list shows them
   memes doctor               what this machine has, what is missing, and a check of ten seconds
   memes --version            the version
 
@@ -45,7 +45,6 @@ def run(arguments: list[str]) -> None:
     settings = parsed.settings
     if settings.scale == "paper" and not settings.quiet and default_backend() == "cpu":
         print("no GPU found: '--scale laptop' is the quicker choice on a CPU", file=sys.stderr)
-    options = parsed.task_options | parsed.algorithm_options
     result = run_algorithm(
         algorithm,
         generations=settings.generations,
@@ -58,11 +57,7 @@ def run(arguments: list[str]) -> None:
         reevaluate_samples=settings.reevaluate_samples,
         statistic=settings.statistic,
         progress=not settings.quiet,
-        settings={
-            **dataclasses.asdict(settings),
-            "task": parsed.task,
-            "options": options,
-        },
+        settings=s.recorded(parsed),
     )
     _conclude(result, settings.generations)
 
@@ -152,6 +147,13 @@ def replay(arguments: list[str]) -> None:
     replay_elite(arguments)
 
 
+def reproduce(arguments: list[str]) -> None:
+    """Run the paper's experiments, and judge its claims."""
+    from memes.reproduce.command import reproduce as reproduce_experiments
+
+    reproduce_experiments(arguments)
+
+
 def doctor(arguments: list[str]) -> None:
     """Show versions, devices, memory and what is missing, and try the library for ten seconds."""
     require(not arguments, f"memes doctor takes no arguments, got '{' '.join(arguments)}'")
@@ -182,6 +184,7 @@ COMMANDS = {
     "list": Command(list_names, "memes list"),
     "resume": Command(resume, None),
     "reevaluate": Command(reevaluate, None),
+    "reproduce": Command(reproduce, None),
     "doctor": Command(doctor, "memes doctor"),
     "plot": Command(plot, "memes plot RUN..."),
     "compare": Command(compare, None),

@@ -193,7 +193,7 @@ CLAIMS = (
     Claim(
         "C12",
         "Novelty against the last 50 000 offspring is on par with novelty against all; against the "
-        "elites it is best on the Hexapod; random variation explores well on the Arm, and worse elsewhere.",
+        "elites it is best on the Hexapod; random variation explores well on the Arm, worse elsewhere.",
         {
             "arm": [FIFO_ON_PAR, at_least(qd("memes-ga"), qd("memes"))],
             "hexapod": [
