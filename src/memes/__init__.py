@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from memes.experiment.log import Result as Result
     from memes.experiment.loop import resume as resume
     from memes.experiment.loop import run as run
+    from memes.experiment.seeds import run_seeds as run_seeds
     from memes.metrics import archive_loss as archive_loss
     from memes.presets import PRESETS as PRESETS
     from memes.task import Evaluation as Evaluation
@@ -70,6 +71,7 @@ _NAMES = {
     "Result": "experiment.log",
     "resume": "experiment.loop",
     "run": "experiment.loop",
+    "run_seeds": "experiment.seeds",
     "archive_loss": "metrics",
     "PRESETS": "presets",
     "Evaluation": "task",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 import sys
 from collections.abc import Callable
@@ -22,8 +21,11 @@ Quality-diversity search with many evolution strategies at once.
   memes run TASK [OPTIONS]   run an algorithm on a task (memes run arm --scale laptop)
   memes list                 the tasks and the algorithms
   memes resume RUN           go on with a run that was interrupted or killed
+  memes reevaluate RUN       evaluate the elites of a saved run again: what of them was luck
   memes plot RUN...          draw the figures of saved runs again
+  memes compare RUN...       compare runs: tables, tests and figures over their seeds
   memes replay RUN           play an elite of a saved run: in the browser, or as a video or a picture
+  memes reproduce EXPERIMENT run the paper's experiments and judge its claims; --list shows them
   memes doctor               what this machine has, what is missing, and a check of ten seconds
   memes --version            the version
 
@@ -43,7 +45,6 @@ def run(arguments: list[str]) -> None:
     settings = parsed.settings
     if settings.scale == "paper" and not settings.quiet and default_backend() == "cpu":
         print("no GPU found: '--scale laptop' is the quicker choice on a CPU", file=sys.stderr)
-    options = parsed.task_options | parsed.algorithm_options
     result = run_algorithm(
         algorithm,
         generations=settings.generations,
@@ -52,12 +53,11 @@ def run(arguments: list[str]) -> None:
         generations_per_call=settings.generations_per_call,
         checkpoint_every=settings.checkpoint_every,
         chunk=settings.chunk,
+        reevaluate_every=settings.reevaluate_every,
+        reevaluate_samples=settings.reevaluate_samples,
+        statistic=settings.statistic,
         progress=not settings.quiet,
-        settings={
-            **dataclasses.asdict(settings),
-            "task": parsed.task,
-            "options": options,
-        },
+        settings=s.recorded(parsed),
     )
     _conclude(result, settings.generations)
 
@@ -87,9 +87,16 @@ def _conclude(result: Result, generations: int) -> None:
     print(
         f"QD-score {last['qd_score']:.1f}, coverage {last['coverage']:.1%}, "
         f"max fitness {last['max_fitness']:.4g} after {int(last['generation'])} generations, "
-        f"{int(last['evaluations']):,} evaluations and {last['seconds']:.1f} s\n"
-        f"saved to {result.folder}; see {result.folder}/figures/archive.png"
+        f"{int(last['evaluations']):,} evaluations and {last['seconds']:.1f} s"
     )
+    if result.correction is not None:
+        row = {name: column[-1] for name, column in result.corrected.items()}
+        print(
+            f"corrected by {result.correction.samples} evaluations of each elite: "
+            f"QD-score {row['qd_score']:.1f}, coverage {row['coverage']:.1%}, "
+            f"max fitness {row['max_fitness']:.4g}; {row['qd_score_loss']:.1%} of the QD-score is lost"
+        )
+    print(f"saved to {result.folder}; see {result.folder}/figures/archive.png")
 
 
 def list_names(arguments: list[str]) -> None:
@@ -106,6 +113,13 @@ def list_names(arguments: list[str]) -> None:
             print(f"  {name:18} {summary}")
 
 
+def reevaluate(arguments: list[str]) -> None:
+    """Evaluate the elites of a saved run again."""
+    from memes.experiment.reevaluate import reevaluate as reevaluate_run
+
+    reevaluate_run(arguments)
+
+
 def plot(arguments: list[str]) -> None:
     """Draw the figures of each run folder again: archive.png, curves.png, and positions.png on a map."""
     require(bool(arguments), "RUN is missing: 'memes plot RUN...' needs at least one run folder")
@@ -119,11 +133,25 @@ def plot(arguments: list[str]) -> None:
             print(file)
 
 
+def compare(arguments: list[str]) -> None:
+    """Compare saved runs: tables, tests and figures over their seeds."""
+    from memes.analysis.compare import compare as compare_runs
+
+    compare_runs(arguments)
+
+
 def replay(arguments: list[str]) -> None:
     """Play an elite of a saved run."""
     from memes.replay.command import replay as replay_elite
 
     replay_elite(arguments)
+
+
+def reproduce(arguments: list[str]) -> None:
+    """Run the paper's experiments, and judge its claims."""
+    from memes.reproduce.command import reproduce as reproduce_experiments
+
+    reproduce_experiments(arguments)
 
 
 def doctor(arguments: list[str]) -> None:
@@ -155,8 +183,11 @@ COMMANDS = {
     "run": Command(run, None),
     "list": Command(list_names, "memes list"),
     "resume": Command(resume, None),
+    "reevaluate": Command(reevaluate, None),
+    "reproduce": Command(reproduce, None),
     "doctor": Command(doctor, "memes doctor"),
     "plot": Command(plot, "memes plot RUN..."),
+    "compare": Command(compare, None),
     "replay": Command(replay, None),
 }
 

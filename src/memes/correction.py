@@ -1,8 +1,13 @@
-"""Uncertain quality-diversity: what is left of an archive once its elites are evaluated again."""
+"""Uncertain quality-diversity: what is left of an archive once its elites are evaluated again.
+
+`reevaluate` does it at once. Its two halves serve whoever wants to watch or stop it: `reevaluator`
+estimates a few elites at a time, compiled once, and `correct` makes the corrected archive of all.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +16,51 @@ from jax import Array
 
 from memes.archive import LIMIT, Archive, add, empty
 from memes.errors import require
+from memes.metrics import archive_loss, score
 from memes.task import Evaluation, Task, evaluate
+
+# By name. They leave out what was not finite, which they see as NaN.
+STATISTICS: dict[str, Callable[..., Array]] = {"median": jnp.nanmedian, "mean": jnp.nanmean}
+
+
+class Correction(NamedTuple):
+    """A corrected archive, and how uncertain the e elites of the illusory archive are.
+
+    Attributes:
+        archive: Of those elites that hold a cell by the statistic of their evaluations. Each keeps the
+            generation and lane of its discovery.
+        elite_cell: The cell that each elite held in the illusory archive, int[e].
+        fitness_variance: Over the evaluations of each elite, [e].
+        feature_variance: The same of each feature, [e, k].
+        samples: Evaluations of each elite.
+    """
+
+    archive: Archive
+    elite_cell: np.ndarray
+    fitness_variance: np.ndarray
+    feature_variance: np.ndarray
+    samples: int
+
+
+class Estimates(NamedTuple):
+    """Of n elites: the statistic `of` their evaluations, and the variances [n] and [n, k]."""
+
+    of: Evaluation
+    fitness_variance: Array
+    feature_variance: Array
+
+
+class Reevaluator(NamedTuple):
+    """How elites are evaluated again.
+
+    Attributes:
+        elites: How many are taken together, n.
+        estimate: `(key, genotypes[c, d], cell[n]) -> Estimates` of the elites in these cells; compiled,
+            if the task can be.
+    """
+
+    elites: int
+    estimate: Any
 
 
 def reevaluate(
@@ -22,61 +71,109 @@ def reevaluate(
     key: Array | None = None,
     statistic: Callable[..., Array] = jnp.nanmedian,
     rows: int = 16_384,
-) -> Archive:
-    """The corrected archive: elites are evaluated again and compete anew for the cells.
+) -> Correction:
+    """Evaluate the elites again and let them compete anew for the cells.
 
     Args:
-        archive: The archive as it was found.
+        archive: The illusory archive, as it was found.
         task: The task that its elites were found on.
         samples: Evaluations of each elite.
         key: PRNG key of the evaluations; None is `jax.random.key(0)`.
         statistic: Summary over an axis of an elite's fitness and of each of its features. It sees NaN
             where an evaluation was not finite, so use `nanmedian` (the default) or `nanmean`.
-        rows: Evaluations at once; as many elites are taken together as this allows, but at least one.
-
-    Returns:
-        A new archive, of those elites that hold a cell by the statistic of their evaluations. Each keeps
-        the generation and lane of its discovery.
+        rows: Evaluations at once; as many elites are taken together as this allows.
     """
+    count = int(archive.occupied.sum())
+    again = reevaluator(task, samples, statistic=statistic, rows=rows, most=count)
+    key = jax.random.key(0) if key is None else key
+    return correct(archive, samples, list(estimates(again, key, archive, task)))
+
+
+def reevaluator(
+    task: Task, samples: int, *, statistic: Callable[..., Array], rows: int, most: int
+) -> Reevaluator:
+    """Build what evaluates elites again; arguments as of `reevaluate`, but for `most` elites at once."""
     require(samples >= 1, f"samples must be at least 1, got {samples}")
     require(rows >= 1, f"rows must be at least 1, got {rows}")
+
+    def estimate(key: Array, genotypes: Array, cell: Array) -> Estimates:
+        # Keys follow from the cell, so that the result does not depend on what is taken together.
+        keys = jax.vmap(lambda c: jax.random.split(jax.random.fold_in(key, c), samples))(cell)
+        x = jnp.repeat(genotypes[cell], samples, axis=0)
+        each = evaluate(task, keys.reshape(-1), x, chunk=rows if rows < samples else None)
+
+        def of_elite(values: Array) -> Array:
+            values = jnp.where(jnp.abs(values) < LIMIT, values, jnp.nan)
+            return values.reshape(cell.shape[0], samples, *values.shape[1:])
+
+        fitness, feature = of_elite(each.fitness), of_elite(each.feature)
+        return Estimates(
+            Evaluation(statistic(fitness, axis=1), statistic(feature, axis=1)),
+            jnp.nanvar(fitness, axis=1),
+            jnp.nanvar(feature, axis=1),
+        )
+
+    return Reevaluator(max(1, min(rows // samples, most)), jax.jit(estimate) if task.jit else estimate)
+
+
+def estimates(again: Reevaluator, key: Array, archive: Archive, task: Task) -> Iterator[Estimates]:
+    """The estimates of all elites, in the order of their cells, a few at a time as they are ready."""
     require(
         archive.genotypes.shape[1] == task.dim,
         f"archive must hold genotypes of {task.dim} entries, as task '{task.name}' has, "
         f"got {archive.genotypes.shape[1]}",
     )
     elites = np.flatnonzero(np.asarray(archive.occupied))
+    for start in range(0, elites.size, again.elites):
+        cell = elites[start : start + again.elites]
+        # A compiled program takes just so many: the last ones are filled up with others.
+        taken = np.resize(cell, again.elites) if task.jit else cell
+        found = again.estimate(key, archive.genotypes, jnp.asarray(taken, jnp.int32))
+        yield jax.tree.map(lambda leaf, n=cell.size: np.asarray(leaf)[:n], found)
+
+
+def correct(archive: Archive, samples: int, parts: Sequence[Estimates]) -> Correction:
+    """The correction of an archive by the estimates of all its elites, as `estimates` yields them."""
+    elites = np.flatnonzero(np.asarray(archive.occupied))
     corrected = empty(archive.cells, archive.genotypes.shape[1])
     if elites.size == 0:
-        return corrected
-    run_key = jax.random.key(0) if key is None else key
-    chunk = max(1, min(rows // samples, elites.size))
-
-    def summarise(key: Array, cell: Array, x: Array) -> Evaluation:
-        # Keys follow from the cell, so that the result does not depend on the chunks.
-        keys = jax.vmap(lambda c: jax.random.split(jax.random.fold_in(key, c), samples))(cell)
-        each = evaluate(task, keys.reshape(-1), jnp.repeat(x, samples, axis=0))
-
-        def over_samples(values: Array) -> Array:
-            values = jnp.where(jnp.abs(values) < LIMIT, values, jnp.nan)
-            return statistic(values.reshape(chunk, samples, *values.shape[1:]), axis=1)
-
-        return Evaluation(over_samples(each.fitness), over_samples(each.feature))
-
-    summarise_chunk = jax.jit(summarise) if task.jit else summarise
-    summaries = []
-    for start in range(0, elites.size, chunk):
-        cell = jnp.asarray(np.resize(elites[start : start + chunk], chunk))
-        summaries.append(summarise_chunk(run_key, cell, archive.genotypes[cell]))
-    summary = jax.tree.map(lambda *parts: jnp.concatenate(parts)[: elites.size], *summaries)
-
-    offered = jnp.ones(elites.size, bool)
+        k = archive.feature.shape[1]
+        return Correction(corrected, elites, np.zeros(0), np.zeros((0, k)), samples)
+    found: Estimates = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
     corrected, _ = add(
         corrected,
         archive.genotypes[elites],
-        summary,
-        offered,
+        found.of,
+        jnp.ones(elites.size, bool),
         lane=archive.lane[elites],
         generation=archive.generation[elites],
     )
-    return corrected
+    variances = np.asarray(found.fitness_variance), np.asarray(found.feature_variance)
+    return Correction(corrected, elites, *variances, samples)
+
+
+def compare(illusory: Archive, correction: Correction, min_fitness: float = 0.0) -> dict[str, float]:
+    """Measures of the corrected and of the illusory archive, what was lost, and the variances.
+
+    `median_fitness_variance` is the median over the elites, and `median_feature_variance` that of the
+    mean over the features; NaN if there is no elite.
+    """
+    names = ("qd_score", "coverage", "max_fitness")
+    before, after = score(illusory, min_fitness), score(correction.archive, min_fitness)
+    loss = archive_loss(illusory, correction.archive, min_fitness)
+    variances = {
+        "fitness": correction.fitness_variance,
+        "feature": np.mean(correction.feature_variance, axis=1),
+    }
+    return (
+        {name: float(after[name]) for name in names}
+        | {f"illusory_{name}": float(before[name]) for name in names}
+        | {f"{name}_loss": loss[name] for name in names}
+        | {f"median_{name}_variance": _median(values) for name, values in variances.items()}
+    )
+
+
+def _median(values: np.ndarray) -> float:
+    """The median of what is a number; NaN, and no warning, if nothing is."""
+    numbers = values[~np.isnan(values)]
+    return float(np.median(numbers)) if numbers.size else float("nan")

@@ -68,6 +68,7 @@ class Task:
             NumPy `x`, and may return NumPy arrays.
         resolution: Grid cells for each feature; None chooses about 2 500 cells in all.
         cost: Evaluations of the underlying problem behind one row, for the ledger.
+        single: What a `resampled` task evaluates repeatedly, for corrections: luck is judged by that.
         evaluate_transitions: As `evaluate`, with the `transitions` of every row, for algorithms that
             learn from them; None where there are none.
         control: Environment and controller of a control task, for replays and policy gradients.
@@ -85,6 +86,7 @@ class Task:
     jit: bool = True
     resolution: tuple[int, ...] | None = None
     cost: int = 1
+    single: Task | None = None
     evaluate_transitions: Callable[[Array, Any], Evaluation] | None = None
     control: Control | None = None
     map: Map | None = None
@@ -254,6 +256,7 @@ def noisy(task: Task, *, fitness: float = 0.0, feature: float = 0.0) -> Task:
         task,
         name=f"noisy-{task.name}",
         evaluate=evaluate_noisily,
+        single=None,
         evaluate_transitions=None,
         uncertain=task.uncertain or fitness > 0 or feature > 0,
     )
@@ -278,6 +281,7 @@ def resampled(task: Task, n: int, statistic: Callable[..., Array] = jnp.mean) ->
         evaluate=evaluate_repeatedly,
         evaluate_transitions=None,
         cost=task.cost * n,
+        single=task.single or task,
     )
 
 

@@ -5,7 +5,7 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 import memes
-from memes.analysis import figures
+from memes.analysis import figures, heat
 from memes.archive import add, empty
 from memes.task import Map
 
@@ -37,7 +37,7 @@ def filled(task, cells, x):
 @pytest.mark.parametrize("shape", [(5,), (4, 3), (2, 3, 4), (3, 2, 2, 4), (2, 2, 2, 2, 2)])
 def test_every_cell_has_one_place_in_the_picture(shape):
     values = np.arange(np.prod(shape), dtype=float).reshape(shape)
-    picture = figures._nest(values)
+    picture = heat.nest(values)
     assert sorted(picture.ravel()) == sorted(values.ravel())
     width, height = np.prod(shape[0::2]), np.prod(shape[1::2])
     assert picture.shape == (width, height)
@@ -45,7 +45,7 @@ def test_every_cell_has_one_place_in_the_picture(shape):
 
 def test_the_first_two_features_span_the_inner_grids():
     values = np.arange(2 * 3 * 4 * 5).reshape(2, 3, 4, 5)
-    picture = figures._nest(values)
+    picture = heat.nest(values)
     for i, j, m, n in np.ndindex(values.shape):
         assert picture[m * 2 + i, n * 3 + j] == values[i, j, m, n]
 
@@ -54,11 +54,12 @@ def test_a_tessellation_is_drawn_cell_by_cell():
     task = task_with(2)
     cells = memes.cells.cvt(jax.random.key(0), task, 7, points=300)
     archive = filled(task, cells, cells.centroids)
-    image, extent = figures._raster(archive)
-    assert extent == (0.0, 1.0, 0.0, 1.0)
+    image = figures.archive_figure(archive).axes[0].images[0]
+    assert image.get_extent() == [0.0, 1.0, 0.0, 1.0]
+    picture = image.get_array().T
     for centroid in np.asarray(cells.centroids):
         x, y = (centroid * figures.PIXELS).astype(int)
-        assert image[x, y] == pytest.approx(centroid[0])
+        assert picture[x, y] == pytest.approx(centroid[0])
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 4])

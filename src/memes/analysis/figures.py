@@ -9,11 +9,12 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
-from matplotlib.patches import Polygon
 
+from memes.analysis.heat import draw_grid, draw_picture, draw_walls
 from memes.archive import Archive
-from memes.cells import Grid
+from memes.cells import Cells, Grid
 from memes.experiment.folder import SavedRun, load_run
 from memes.task import Map
 
@@ -31,7 +32,11 @@ def draw_run(path: str | Path) -> list[Path]:
     title = f"{Path(run.config['task']).name}, {run.config['algorithm']}, seed {run.config['seed']}"
     about = run.config.get("map")
     place = None if about is None else Map(**about)
-    pictures = {"archive.png": archive_figure(run.archive, place), "curves.png": curves_figure(run)}
+    corrected = None if run.correction is None else run.correction.archive
+    pictures = {
+        "archive.png": archive_figure(run.archive, place, corrected),
+        "curves.png": curves_figure(run),
+    }
     if place is not None:
         pictures["positions.png"] = positions_figure(run.archive, place)
     files = []
@@ -44,29 +49,36 @@ def draw_run(path: str | Path) -> list[Path]:
     return files
 
 
-def archive_figure(archive: Archive, place: Map | None = None) -> Figure:
+def archive_figure(
+    archive: Archive, place: Map | None = None, corrected: Archive | None = None
+) -> Figure:
     """The fitness of every elite over the feature space, and the walls of the map, if there is one.
 
-    Two features span a plane. More are drawn as a grid of grids: the first two features span the inner
-    grids, the next two say which grid, and so on.
+    A corrected archive is drawn beside the illusory one, in the same colours.
     """
-    figure = Figure(figsize=(5.6, 4.8), layout="constrained")
-    axes = figure.subplots()
-    image, extent = _raster(archive)
-    shown = axes.imshow(
-        image.T, origin="lower", extent=extent, aspect="auto", cmap="viridis", interpolation="nearest"
-    )
-    figure.colorbar(shown, ax=axes, label="fitness")
-    k = archive.feature.shape[1]
-    axes.set_xlabel(" in ".join(f"feature {i + 1}" for i in range(0, k, 2)))
-    axes.set_ylabel(" in ".join(f"feature {i + 1}" for i in range(1, k, 2)))
-    if isinstance(archive.cells, Grid):
-        _rule_inner_grids(axes, archive.cells)
-    if place is not None:
-        _draw_walls(axes, place, facecolor="none", edgecolor="black")
-    occupied = int(np.sum(np.asarray(archive.occupied)))
-    axes.set_title(f"{occupied} of {archive.cells.count} cells", fontsize="medium")
+    archives = {"": archive} if corrected is None else {"illusory: ": archive, "corrected: ": corrected}
+    figure = Figure(figsize=(1.4 + 4.2 * len(archives), 4.8), layout="constrained")
+    axes = figure.subplots(1, len(archives), sharey=True, squeeze=False)[0]
+    fitness = np.concatenate([each.fitness[each.occupied] for each in archives.values()])
+    colours = Normalize(*((fitness.min(), fitness.max()) if fitness.size else (0.0, 1.0)))
+    for ax, (name, each) in zip(axes, archives.items(), strict=True):
+        _draw_archive(ax, each, colours)
+        if place is not None:
+            draw_walls(ax, place, facecolor="none", edgecolor="black")
+        ax.set_title(f"{name}{int(each.occupied.sum())} of {each.cells.count} cells", fontsize="medium")
+    for ax in axes[1:]:
+        ax.set_ylabel("")
+    figure.colorbar(axes[0].images[0], ax=axes, label="fitness")
     return figure
+
+
+def _draw_archive(axes: Axes, archive: Archive, colours: Normalize) -> None:
+    cells, low, high = archive.cells, np.asarray(archive.cells.low), np.asarray(archive.cells.high)
+    fitness = np.where(np.asarray(archive.occupied), np.asarray(archive.fitness), np.nan)
+    if isinstance(cells, Grid):
+        draw_grid(axes, fitness.reshape(cells.shape), low, high, norm=colours)
+    else:
+        draw_picture(axes, _rasterise_centroids(cells, fitness), low, high, norm=colours)
 
 
 def positions_figure(archive: Archive, place: Map) -> Figure:
@@ -109,18 +121,13 @@ def paths_figure(paths: Mapping[str, Sequence[np.ndarray]], place: Map | None = 
 
 
 def _draw_map(axes: Axes, place: Map) -> None:
-    _draw_walls(axes, place, color=WALLS, linewidth=2)  # a wall may have no width of its own
+    draw_walls(axes, place, color=WALLS, linewidth=2)  # a wall may have no width of its own
     axes.plot(*place.start, marker="P", markersize=9, color="black", markeredgecolor="white", zorder=4)
     if place.goal is not None:
         axes.axvline(place.goal, color="grey", linestyle="--", linewidth=1)
     axes.set_aspect("equal", adjustable="datalim")
     axes.set_xlabel("x (m)")
     axes.set_ylabel("y (m)")
-
-
-def _draw_walls(axes: Axes, place: Map, **look: Any) -> None:
-    for wall in place.walls:
-        axes.add_patch(Polygon(np.asarray(wall), **look))
 
 
 def curves_figure(run: SavedRun) -> Figure:
@@ -158,51 +165,15 @@ def _by_kind(ax: Axes, metrics: dict[str, np.ndarray], prefix: str, label: str) 
         ax.text(0.5, 0.5, "none yet", transform=ax.transAxes, ha="center", va="center", color="grey")
 
 
-def _raster(archive: Archive) -> tuple[np.ndarray, tuple[float, float, float, float]]:
-    """The archive as a picture [x, y] of fitness, NaN where empty, and its extent."""
-    fitness = np.where(np.asarray(archive.occupied), np.asarray(archive.fitness), np.nan)
-    low, high = np.asarray(archive.cells.low), np.asarray(archive.cells.high)
-    if low.size > 2:
-        extent = (0.0, 1.0, 0.0, 1.0)
-    else:
-        extent = (low[0], high[0], low[-1], high[-1]) if low.size == 2 else (low[0], high[0], 0, 1)
-    if isinstance(archive.cells, Grid):
-        return _nest(fitness.reshape(archive.cells.shape)), extent
-    return _rasterise_centroids(archive, fitness), extent
-
-
-def _nest(values: np.ndarray) -> np.ndarray:
-    """An array of any number of dimensions as two: even ones along x, odd ones along y."""
-    if values.ndim % 2:
-        values = values[..., None]
-    shape, k = values.shape, values.ndim
-    # The last pair of features is the outermost.
-    order = [*range(k - 2, -1, -2), *range(k - 1, 0, -2)]
-    x, y = int(np.prod(shape[0::2])), int(np.prod(shape[1::2]))
-    return values.transpose(order).reshape(x, y)
-
-
-def _rule_inner_grids(ax: Axes, cells: Grid) -> None:
-    shape = (*cells.shape, 1) if len(cells.shape) % 2 else cells.shape
-    if len(shape) <= 2:
-        return
-    for along, draw in ((shape[0::2], ax.axvline), (shape[1::2], ax.axhline)):
-        outer = int(np.prod(along[1:]))
-        for i in range(1, outer):
-            draw(i / outer, color="white", linewidth=0.8)
-    ax.set_xticks([])
-    ax.set_yticks([])
-
-
-def _rasterise_centroids(archive: Archive, fitness: np.ndarray) -> np.ndarray:
+def _rasterise_centroids(cells: Cells, fitness: np.ndarray) -> np.ndarray:
     """The first two features as pixels, each with the cell of its place; the others at mid-range."""
-    low, high = np.asarray(archive.cells.low), np.asarray(archive.cells.high)
+    low, high = np.asarray(cells.low), np.asarray(cells.high)
     centre: Any = (np.arange(PIXELS) + 0.5) / PIXELS
     places = np.full((PIXELS, PIXELS, low.size), 0.5)
     places[..., 0] = centre[:, None]
     if low.size > 1:
         places[..., 1] = centre[None, :]
     feature = (low + places * (high - low)).reshape(-1, low.size).astype(np.float32)
-    cell = np.asarray(archive.cells.index(jnp.asarray(feature)))
+    cell = np.asarray(cells.index(jnp.asarray(feature)))
     picture: np.ndarray = fitness[cell].reshape(PIXELS, PIXELS)
     return picture

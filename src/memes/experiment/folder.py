@@ -4,6 +4,9 @@ config.json     settings, seed, package versions, device, times
 metrics.csv     a row for each generation
 lanes.npz       what each lane did in each generation
 archive.npz     the elites
+corrected.npz   what is left of them after re-evaluation, if the task is uncertain
+corrected.csv   a row for each such correction
+summary.json    the run in a few numbers, for comparisons
 checkpoints/    what `memes resume` needs
 figures/        pictures of the above
 """
@@ -13,6 +16,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +26,7 @@ import numpy as np
 from memes.archive import Archive, Status, empty
 from memes.cells import CVT, Cells, Grid
 from memes.context import Kind
+from memes.correction import Correction
 from memes.errors import require
 from memes.experiment.files import intact, read_arrays, replace_file
 from memes.resets import Reason
@@ -30,13 +35,18 @@ FORMAT_VERSION = 1
 
 
 class SavedRun(NamedTuple):
-    """A run as read from its folder; `metrics` and `lanes` are arrays by name."""
+    """A run as read from its folder; `metrics`, `lanes` and `corrected` are arrays by name.
+
+    `corrected` are the columns of corrected.csv; empty, as `correction` is None, if there is none.
+    """
 
     path: Path
     config: dict[str, Any]
     metrics: dict[str, np.ndarray]
     lanes: dict[str, np.ndarray]
     archive: Archive
+    corrected: dict[str, np.ndarray]
+    correction: Correction | None
 
 
 def holds_run(path: Path) -> bool:
@@ -81,13 +91,51 @@ class MetricsWriter:
         if not self._started:
             self._csv.writerow(columns)
             self._started = True
-        for row in zip(*columns.values(), strict=True):
-            self._csv.writerow("" if np.isnan(value) else f"{value:.9g}" for value in row)
+        self._csv.writerows(_fields(columns))
         self._file.flush()
 
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+
+def _fields(columns: Mapping[str, Iterable[float]]) -> Iterator[list[str]]:
+    """The rows of a table, as they are written."""
+    for row in zip(*columns.values(), strict=True):
+        yield ["" if np.isnan(value) else f"{value:.9g}" for value in row]
+
+
+def save_corrected(path: Path, columns: Mapping[str, Iterable[float]]) -> None:
+    """Write `corrected.csv` as a whole; there is none without rows."""
+    lines = [",".join(row) for row in ([*columns], *_fields(columns))]
+    if len(lines) == 1:
+        (path / "corrected.csv").unlink(missing_ok=True)
+    else:
+        text = "".join(f"{line}\n" for line in lines)
+        replace_file(path / "corrected.csv", lambda file: file.write(text.encode()))
+
+
+def load_corrected(path: Path) -> dict[str, np.ndarray]:
+    """Read `corrected.csv` into an array for each column; nothing, if there is no such file."""
+    file = path / "corrected.csv"
+    return load_metrics(file) if file.exists() else {}
+
+
+def save_correction(path: Path, correction: Correction, **about: Any) -> None:
+    """Write `corrected.npz`: the corrected archive, and the variances of the illusory elites."""
+    uncertainty = correction._asdict()
+    save_archive(path / "corrected.npz", uncertainty.pop("archive"), **uncertainty, **about)
+
+
+def load_correction(path: Path) -> Correction | None:
+    """Read `corrected.npz`; None if there is no such file."""
+    file = path / "corrected.npz"
+    if not file.exists():
+        return None
+    archive, data = load_archive(file), _load_npz(file)
+    with intact(file):
+        variances = data["fitness_variance"], data["feature_variance"]
+        return Correction(archive, data["elite_cell"], *variances, int(data["samples"]))
 
 
 def save_archive(path: str | Path, archive: Archive, **about: Any) -> None:
@@ -174,6 +222,8 @@ def load_run(path: str | Path) -> SavedRun:
         load_metrics(folder / "metrics.csv"),
         _load_npz(folder / "lanes.npz"),
         load_archive(folder),
+        load_corrected(folder),
+        load_correction(folder),
     )
 
 

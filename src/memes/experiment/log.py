@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,9 +14,10 @@ from jax import Array
 
 from memes.algorithm import Algorithm, State
 from memes.archive import Archive, Fault
+from memes.correction import Correction
 from memes.experiment import folder as folders
 from memes.experiment.checkpoint import History
-from memes.experiment.progress import Reporter
+from memes.experiment.progress import Member, Reporter
 from memes.experiment.provenance import now
 from memes.metrics import Generation, Totals, accumulate
 
@@ -22,13 +25,21 @@ WORDS = {Fault.NAN: "not a number", Fault.INFINITE: "infinite", Fault.ABSURD: "o
 
 
 class Result(NamedTuple):
-    """What a run returns. `metrics` and `lanes` are arrays by name, with a leading generation axis."""
+    """What a run returns. `metrics` and `lanes` are arrays by name, with a leading generation axis.
+
+    `config` is what `config.json` holds, or would. On an uncertain task, `correction` is what
+    re-evaluation leaves of the archive, and `corrected` the columns of `corrected.csv`, with a row for
+    each correction.
+    """
 
     archive: Archive
     metrics: dict[str, np.ndarray]
     lanes: dict[str, np.ndarray]
     state: State
     folder: Path | None
+    config: dict[str, Any]
+    correction: Correction | None
+    corrected: dict[str, np.ndarray]
 
 
 class Record(NamedTuple):
@@ -41,17 +52,20 @@ class Record(NamedTuple):
 class Log:
     """Collects the records of a run, on disk if there is a folder, and reports them.
 
-    With a `history` it goes on from there: what the folder holds of later generations is forgotten.
+    With a `history` it goes on from there: what the folder holds of later generations is forgotten. Of
+    the time of several `runs` that go side by side, each has its share.
     """
 
     def __init__(
         self,
         path: Path | None,
-        report: Reporter,
+        report: Reporter | Member,
         config: dict[str, Any],
         history: History | None = None,
+        runs: int = 1,
     ) -> None:
         self._path = path
+        self._runs = runs
         self._report = report
         self._config = config
         self._columns = [history.columns] if history else []
@@ -71,7 +85,7 @@ class Log:
         measures, lanes = jax.device_get(record)
         self._totals, columns = accumulate(self._totals, measures)
         n = len(columns["evaluations"])
-        before, self._seconds = self._seconds, time.perf_counter() - self._start
+        before, self._seconds = self._seconds, (time.perf_counter() - self._start) / self._runs
         generation = self._generation + np.arange(1, n + 1)
         self._generation += n
         columns = {"generation": generation, **columns}
@@ -102,10 +116,24 @@ class Log:
         """All so far."""
         return History(_join(self._columns), _join(self._lanes), self._totals._asdict())
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Time that does not count as the run's."""
+        start = time.perf_counter()
+        yield
+        passed = time.perf_counter() - start
+        self._start += passed
+        self._report.leave_out(passed)
+
     def finish(self, state: State, algorithm: Algorithm) -> Result:
         """Write what is written at the end, and hand everything over."""
         metrics = _join(self._columns)
         lanes = {"generation": metrics["generation"], **_join(self._lanes)}
+        config = self._config | {
+            "finished": now(),
+            "generations_done": self._generation,
+            "seconds": self._seconds,
+        }
         if self._path is not None:
             folders.save_lanes(self._path / "lanes.npz", lanes)
             folders.save_archive(
@@ -114,16 +142,8 @@ class Log:
                 task=algorithm.task.name,
                 min_fitness=algorithm.task.min_fitness,
             )
-            finished = {
-                "finished": now(),
-                "generations_done": self._generation,
-                "seconds": self._seconds,
-            }
-            folders.save_config(self._path, self._config | finished)
-            from memes.analysis.figures import draw_run  # matplotlib is slow to import
-
-            draw_run(self._path)
-        return Result(state.archive, metrics, lanes, state, self._path)
+            folders.save_config(self._path, config)
+        return Result(state.archive, metrics, lanes, state, self._path, config, None, {})
 
     def close(self) -> None:
         """Let go of the files, however the run ended."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -19,9 +20,11 @@ import numpy as np
 from jax import Array
 
 from memes.algorithm import Algorithm, Batch, Info, State
+from memes.analysis.summary import write_summary
 from memes.errors import RunError, require
 from memes.experiment import checkpoint, memory
 from memes.experiment.checkpoint import Checkpoint, Checkpointer
+from memes.experiment.corrections import Corrections, check_options, corrected_at, wanted
 from memes.experiment.files import only_writer
 from memes.experiment.folder import check_free, load_config, plain
 from memes.experiment.log import Log, Record, Result
@@ -55,8 +58,14 @@ STORAGE_ERRORS = {
     errno.ENOENT,
 }
 
+# What is said to the first Ctrl-C: during the run, and during the correction after it.
+STOPPING = "stopping after this call of the device; Ctrl-C again stops at once, without saving"
+SKIPPING = "skipping the rest of the re-evaluation"
+
 # (key, state) -> (state, Record with a leading generation axis)
 Advance = Callable[[Array, State], tuple[State, Record]]
+# By the lengths of its calls: an algorithm that fits into memory, and what advances it by each length.
+Programs = dict[frozenset[int], tuple[Algorithm, dict[int, Advance]]]
 
 
 def run(
@@ -68,8 +77,12 @@ def run(
     generations_per_call: int | None = None,
     checkpoint_every: int | None = None,
     chunk: int | None = None,
+    reevaluate_every: int | None = None,
+    reevaluate_samples: int = 512,
+    statistic: str = "median",
     progress: bool = True,
     settings: dict[str, Any] | None = None,
+    programs: Programs | None = None,
 ) -> Result:
     """Run an algorithm and record what happens.
 
@@ -89,9 +102,51 @@ def run(
             None is after each call of the device, unless the one before is still being written.
         chunk: How many rows to evaluate at a time; None is all, or fewer if they need more memory than
             there is.
+        reevaluate_every: Generations between corrections of the archive, on an uncertain task. The
+            archive at the end is corrected in any case; None corrects it alone, 0 not even that.
+        reevaluate_samples: How often an elite is evaluated again for a correction.
+        statistic: What an elite's evaluations are summed up by: median or mean.
         progress: Whether to show progress.
         settings: Anything JSON that should be written into `config.json`.
+        programs: What other seeds of the same algorithm have compiled; what is missing is added.
     """
+    config = configure(
+        algorithm,
+        generations=generations,
+        seed=seed,
+        generations_per_call=generations_per_call,
+        checkpoint_every=checkpoint_every,
+        chunk=chunk,
+        reevaluate_every=reevaluate_every,
+        reevaluate_samples=reevaluate_samples,
+        statistic=statistic,
+        settings=settings,
+    )
+    path = None if out is None else Path(out)
+    if path is None:
+        return _run(algorithm, config, None, progress, programs)
+    check_free(path)
+    with _storage(path):
+        path.mkdir(parents=True, exist_ok=True)
+    with only_writer(path):
+        check_free(path)
+        return _run(algorithm, config, path, progress, programs)
+
+
+def configure(
+    algorithm: Algorithm,
+    *,
+    generations: int,
+    seed: int,
+    generations_per_call: int | None,
+    checkpoint_every: int | None,
+    chunk: int | None,
+    reevaluate_every: int | None,
+    reevaluate_samples: int,
+    statistic: str,
+    settings: dict[str, Any] | None,
+) -> dict[str, Any]:
+    """What `config.json` says of a run when it starts, from the checked arguments of `run`."""
     require(0 <= seed < 2**32, f"seed must lie in [0, 2^32), got {seed}")
     require(generations >= 1, f"generations must be at least 1, got {generations}")
     require(
@@ -103,31 +158,35 @@ def run(
         f"checkpoint_every must be at least 0, got {checkpoint_every}",
     )
     require(chunk is None or chunk >= 1, f"chunk must be at least 1, got {chunk}")
+    check_options(reevaluate_every, reevaluate_samples, statistic)
+    if not algorithm.task.uncertain:
+        reevaluate_every = 0
     _check_history(algorithm, generations)
-    path = None if out is None else Path(out)
     if generations_per_call is None and not algorithm.task.jit:
         generations_per_call = 1  # the simulator decides the pace; show every generation
-    config = {
+    return {
         **describe(algorithm),
         **(settings or {}),
         "seed": seed,
         "generations": generations,
-        "generations_per_call": _chunks(generations, generations_per_call, checkpoint_every)[0],
+        "generations_per_call": calls(
+            generations, generations_per_call, checkpoint_every, reevaluate_every
+        )[0],
         "checkpoint_every": checkpoint_every,
         "chunk": chunk,
+        "reevaluate_every": reevaluate_every,
+        "reevaluate_samples": reevaluate_samples,
+        "statistic": statistic,
     }
-    if path is None:
-        return _run(algorithm, config, None, progress)
-    check_free(path)
-    with _storage(path):
-        path.mkdir(parents=True, exist_ok=True)
-    with only_writer(path):
-        check_free(path)
-        return _run(algorithm, config, path, progress)
 
 
 def resume(
-    algorithm: Algorithm, path: str | Path, *, generations: int | None = None, progress: bool = True
+    algorithm: Algorithm,
+    path: str | Path,
+    *,
+    generations: int | None = None,
+    progress: bool = True,
+    programs: Programs | None = None,
 ) -> Result:
     """Go on with a run that was interrupted or killed, as if it had never stopped.
 
@@ -136,12 +195,14 @@ def resume(
         path: The run's folder.
         generations: For how long in all; None is what was asked of the run.
         progress: Whether to show progress.
+        programs: As in `run`.
     """
     folder = Path(path)
     config = load_config(folder)
     done, total = config.get("generations_done", 0), generations or config["generations"]
+    only_corrected = done == total and wanted(algorithm.task, config) and not corrected_at(folder, done)
     require(
-        done < total,
+        done < total or only_corrected,
         f"generations must be more than the {done} after which the run in '{folder}' ended, got {total}",
     )
     _check_same(algorithm, config, folder)
@@ -150,7 +211,7 @@ def resume(
     for old in ("finished", "generations_done"):
         config.pop(old, None)
     with only_writer(folder):
-        return _run(algorithm, config, folder, progress)
+        return _run(algorithm, config, folder, progress, programs)
 
 
 def _check_same(algorithm: Algorithm, config: dict[str, Any], folder: Path) -> None:
@@ -168,11 +229,23 @@ def _check_same(algorithm: Algorithm, config: dict[str, Any], folder: Path) -> N
         )
 
 
-def _run(algorithm: Algorithm, config: dict[str, Any], path: Path | None, progress: bool) -> Result:
+def keys_of(seed: int) -> tuple[Array, Array]:
+    """The key of a run's first state, and the key of its generations."""
+    init_key, run_key = jax.random.split(jax.random.key(seed))
+    return init_key, run_key
+
+
+def _run(
+    algorithm: Algorithm,
+    config: dict[str, Any],
+    path: Path | None,
+    progress: bool,
+    programs: Programs | None,
+) -> Result:
     """The rest of a run: from the newest checkpoint in its folder, or from the start."""
     generations, every = config["generations"], config["checkpoint_every"]
-    init_key, run_key = jax.random.split(jax.random.key(config["seed"]))
-    identity = _identity(config)
+    init_key, run_key = keys_of(config["seed"])
+    identity, task = _identity(config), algorithm.task
     with Reporter(generations, show=progress) as report:
         state = jax.jit(algorithm.init)(init_key)
         start = None if path is None else checkpoint.load(path, state, identity, report.say)
@@ -180,18 +253,26 @@ def _run(algorithm: Algorithm, config: dict[str, Any], path: Path | None, progre
             state = jax.device_put(start.state)
             report.say(f"going on after generation {start.history.generation}")
         done = 0 if start is None else start.history.generation
-        lengths = _remaining(_chunks(generations, config["generations_per_call"], every), done)
+        pauses = every, config.get("reevaluate_every")
+        lengths = _remaining(calls(generations, config["generations_per_call"], *pauses), done)
         report.say(f"compiling {algorithm.task.name} for {jax.devices()[0].device_kind} ...")
         started = time.perf_counter()
         if not algorithm.task.jit:
             algorithm = algorithm._replace(task=surviving(algorithm.task, report.say))
-        algorithm, advance = _fitting(algorithm, config["chunk"], lengths, run_key, state, report.say)
+        programs = {} if programs is None or not algorithm.task.jit else programs
+        if frozenset(lengths) not in programs:
+            programs[frozenset(lengths)] = _fitting(
+                algorithm, config["chunk"], lengths, run_key, state, report.say
+            )
+        algorithm, advance = programs[frozenset(lengths)]
         compile_seconds = time.perf_counter() - started
         report.say(f"compiled in {compile_seconds:.1f} s")
 
         with _storage(path):
             config = config | {"compile_seconds": compile_seconds, "chunk": algorithm.chunk}
             log = Log(path, report, config, start and start.history)
+            corrections = Corrections(path, task, config, report)
+            corrections.restart(done)
         report.begin()
         writer = None if path is None or every == 0 else Checkpointer(path, identity)
         unread: list[tuple[Record, State | None]] = []
@@ -203,30 +284,49 @@ def _run(algorithm: Algorithm, config: dict[str, Any], path: Path | None, progre
                 writer.start(Checkpoint(copy, log.history()))
 
         try:
-            with _interruptible(report.say) as interrupted, _storage(path):
+            with _interruptible(report.say, STOPPING) as interrupted, _storage(path):
                 for i, n in enumerate(lengths):
+                    if corrections.due(done):
+                        while unread:
+                            read()
+                        with log.paused():
+                            corrections.make(state.archive, done, interrupted)
+                    if done and interrupted():  # without a generation there is nothing to save
+                        break
                     state, record = advance[n](run_key, state)
                     last = i == len(lengths) - 1
                     done += n
-                    wanted = writer is not None and _due(writer, every, done, last)
+                    saved = writer is not None and _due(writer, every, done, last)
                     # The next call takes the state's memory over; a copy stays for the checkpoint.
-                    unread.append((record, jax.tree.map(jnp.copy, state) if wanted else None))
+                    unread.append((record, jax.tree.map(jnp.copy, state) if saved else None))
                     # The device works on the newest chunk while the host reads the one before.
                     if len(unread) > 1:
                         read()
-                    if interrupted():
-                        if writer is not None:
-                            unread[-1] = (unread[-1][0], jax.tree.map(jnp.copy, state))
-                        break
                 while unread:
                     read()
                 if writer is not None:
+                    if interrupted():
+                        writer.start(Checkpoint(state, log.history()))
                     writer.wait()
-                return log.finish(state, algorithm)
+                result = log.finish(state, algorithm)
+            with _interruptible(report.say, SKIPPING) as interrupted, _storage(path):
+                return conclude(result, corrections, interrupted)
         finally:
             log.close()
             if writer is not None:
                 writer.close()
+
+
+def conclude(result: Result, corrections: Corrections, stopped: Callable[[], bool]) -> Result:
+    """Correct the archive of a run that is over, and write and draw what sums it up."""
+    generation = int(result.metrics["generation"][-1])
+    correction = corrections.finish(result.archive, generation, stopped)
+    if result.folder is not None:
+        from memes.analysis.figures import draw_run  # matplotlib is slow to import
+
+        write_summary(result.folder)
+        draw_run(result.folder)
+    return result._replace(correction=correction, corrected=corrections.columns)
 
 
 def _due(writer: Checkpointer, every: int | None, done: int, last: bool) -> bool:
@@ -272,29 +372,31 @@ def _fitting(
     state: State,
     say: Callable[[str], None],
 ) -> tuple[Algorithm, dict[int, Advance]]:
-    """The algorithm, evaluating in chunks if it has to, and what advances it; see `_compile`."""
+    """The algorithm, evaluating in chunks if it has to, and what advances it; see `compile_calls`."""
     algorithm = algorithm._replace(chunk=chunk)
-    advance = _compile(algorithm, set(lengths), key, state)
-    room, rows = memory.available(), chunk or algorithm.batch_size
-    while algorithm.task.jit:
-        needs = [memory.needed(compiled) for compiled in advance.values()]
-        if room is None or not needs or None in needs:
+    advance = compile_calls(algorithm, set(lengths), key, state)
+    rows = chunk or algorithm.batch_size
+    while fewer := memory.fewer(rows, advance.values(), "a generation", say):
+        if chunk is not None:
             break
-        need = max(n for n in needs if n is not None)
-        say(f"a generation needs {memory.in_words(need)} of the {memory.in_words(room)} that are free")
-        if chunk is not None or need <= memory.SHARE * room or rows == 1:
-            break
-        rows = memory.smaller(rows, need, room)
+        rows = fewer
         say(f"that is too much: evaluating {rows} of {algorithm.batch_size} rows at a time")
         algorithm = algorithm._replace(chunk=rows)
-        advance = _compile(algorithm, set(lengths), key, state)
+        advance = compile_calls(algorithm, set(lengths), key, state)
     return algorithm, advance
 
 
-def _compile(
-    algorithm: Algorithm, lengths: Iterable[int], key: Array, state: State
+def compile_calls(
+    algorithm: Algorithm,
+    lengths: Iterable[int],
+    key: Array,
+    state: State,
+    over: Callable[[Advance], Advance] = lambda advance: advance,
 ) -> dict[int, Advance]:
-    """For each length n, a function that advances the run by n generations."""
+    """For each length n, a function that advances the run by n generations.
+
+    With `over=jax.vmap` it advances several runs; all arrays then have a leading axis of runs.
+    """
     persistent = np.flatnonzero(algorithm.emitter.persistent)
 
     def record(state: State, info: Info) -> Record:
@@ -310,7 +412,10 @@ def _compile(
         return state, record(state, info)
 
     def scan(n: int, key: Array, state: State) -> tuple[State, Record]:
-        return jax.lax.scan(lambda state, _: step_on_device(key, state), state, length=n)
+        def advance(key: Array, state: State) -> tuple[State, Record]:
+            return jax.lax.scan(lambda state, _: step_on_device(key, state), state, length=n)
+
+        return over(advance)(key, state)
 
     compiled = jax.jit(scan, static_argnums=0, donate_argnums=2)
     return {n: compiled.lower(n, key, state).compile() for n in lengths}
@@ -352,14 +457,18 @@ def _loop(step: Advance, n: int, key: Array, state: State) -> tuple[State, Recor
     return state, jax.tree.map(lambda *leaves: np.stack(leaves), *records)
 
 
-def _chunks(generations: int, per_call: int | None, checkpoint_every: int | None = None) -> list[int]:
-    """How many generations each call of the device computes. Each distinct number is compiled."""
+def calls(generations: int, per_call: int | None, *pauses: int | None) -> list[int]:
+    """How many generations each call of the device computes. Each distinct number is compiled.
+
+    Calls end after each multiple of the pauses, where checkpoints are written or elites re-evaluated.
+    """
     size = min(per_call or min(100, -(-generations // 20)), generations)
     if per_call is None:
         # Rather a somewhat smaller chunk than a remainder that must be compiled as well.
         size = next((s for s in range(size, size // 2, -1) if generations % s == 0), size)
-    if checkpoint_every:  # a checkpoint is made between two calls
-        size = next(s for s in range(min(size, checkpoint_every), 0, -1) if checkpoint_every % s == 0)
+    common = math.gcd(*(pause for pause in pauses if pause))
+    if common:
+        size = next(s for s in range(min(size, common), 0, -1) if common % s == 0)
     whole, rest = divmod(generations, size)
     return [size] * whole + [rest] * (rest > 0)
 
@@ -376,14 +485,14 @@ def _check_history(algorithm: Algorithm, generations: int) -> None:
 
 
 @contextmanager
-def _interruptible(say: Callable[[str], None]) -> Iterator[Callable[[], bool]]:
+def _interruptible(say: Callable[[str], None], sentence: str) -> Iterator[Callable[[], bool]]:
     """The first Ctrl-C or SIGTERM only makes the yielded function return True; the second interrupts."""
     seen = False
 
     def note(signum: int, frame: FrameType | None) -> None:
         nonlocal seen
         seen = True
-        say("stopping after this call of the device; Ctrl-C again stops at once, without saving")
+        say(sentence)
         for each, handler in before.items():
             signal.signal(each, handler)
 

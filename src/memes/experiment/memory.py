@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,13 @@ def needed(compiled: Any) -> int | None:
     return int(total - analysis.alias_size_in_bytes)
 
 
+def most(programs: Iterable[Any]) -> int | None:
+    """Bytes that the greediest of some compiled programs needs; None if one of them does not say."""
+    needs = [needed(program) for program in programs]
+    known = [need for need in needs if need is not None]
+    return max(known) if known and len(known) == len(needs) else None
+
+
 def available() -> int | None:
     """Bytes that are free on the device, or on the machine if it has no memory of its own."""
     stats = jax.devices()[0].memory_stats() or {}
@@ -36,6 +44,24 @@ def smaller(rows: int, need: int, room: int) -> int:
     """How many rows to evaluate at a time, when so many need too much: the next power of two below."""
     wanted = max(1, int(rows * SHARE * room / need))
     return int(1 << (min(wanted, rows - 1).bit_length() - 1)) if rows > 1 else 1
+
+
+def fewer(rows: int, programs: Iterable[Any], what: str, say: Callable[[str], None]) -> int | None:
+    """How many rows to evaluate at a time instead of so many; None if the programs fit into memory.
+
+    None, too, where nothing can be known or done about it.
+
+    Args:
+        rows: How many rows at a time the compiled programs evaluate.
+        programs: What is to run, one at a time.
+        what: What it is called in the sentence about its need.
+        say: Told of it.
+    """
+    room, need = available(), most(programs)
+    if room is None or need is None:
+        return None
+    say(f"{what} needs {in_words(need)} of the {in_words(room)} that are free")
+    return None if need <= SHARE * room or rows == 1 else smaller(rows, need, room)
 
 
 def in_words(size: int) -> str:

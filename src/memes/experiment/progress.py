@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from statistics import fmean
 from types import TracebackType
 
 from rich.console import Console
@@ -15,11 +18,13 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+SECONDS_BETWEEN_LINES = 2.0
+
 
 class Reporter:
     """Reports the state of a run to a console; `show=False` makes it silent."""
 
-    def __init__(self, generations: int, *, show: bool, console: Console | None = None) -> None:
+    def __init__(self, generations: int = 0, *, show: bool, console: Console | None = None) -> None:
         self._generations = generations
         self._show = show
         self._console = console or Console(stderr=True)
@@ -49,8 +54,13 @@ class Reporter:
         """The first generation starts now."""
         self._start = self._last_line = time.perf_counter()
         if self._show and self._console.is_terminal:
+            self._task = self._bars().add_task("generation", total=self._generations, figures="")
+
+    def _bars(self) -> Progress:
+        """Where bars are drawn, one below the other."""
+        if self._bar is None:
             self._bar = Progress(
-                TextColumn("generation"),
+                TextColumn("{task.description}"),
                 MofNCompleteColumn(),
                 BarColumn(),
                 TextColumn("{task.fields[figures]}"),
@@ -58,8 +68,33 @@ class Reporter:
                 TimeRemainingColumn(),
                 console=self._console,
             )
-            self._task = self._bar.add_task("run", total=self._generations, figures="")
             self._bar.start()
+        return self._bar
+
+    @contextmanager
+    def counting(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
+        """Show how many of `total` are done, as the yielded function is told: a bar of its own."""
+        start = last = time.perf_counter()
+
+        def line(done: int) -> None:
+            nonlocal last
+            now = time.perf_counter()
+            if done == total or now - last >= SECONDS_BETWEEN_LINES:
+                last = now
+                left = (now - start) / max(done, 1) * (total - done)
+                self.say(f"{what} {done}/{total}  ETA {left:.0f} s")
+
+        if self._show and self._console.is_terminal:
+            bars = self._bars()
+            task = bars.add_task(what, total=total, figures="")
+            yield lambda done: bars.update(task, completed=done)
+            bars.remove_task(task)
+        else:
+            yield line
+
+    def leave_out(self, seconds: float) -> None:
+        """So much of the time so far says nothing of the generations' pace."""
+        self._start += seconds
 
     def update(self, generation: int, qd_score: float, coverage: float, evaluations: int) -> None:
         """Show where the run stands after `generation` generations."""
@@ -73,10 +108,36 @@ class Reporter:
         )
         if self._bar is not None:
             self._bar.update(self._task, completed=generation, figures=figures)
-        elif generation == self._generations or now - self._last_line >= 2.0:
+        elif generation == self._generations or now - self._last_line >= SECONDS_BETWEEN_LINES:
             self._last_line = now
             left = elapsed / generation * (self._generations - generation)
             self.say(f"generation {generation}/{self._generations}  {figures}  ETA {left:.0f} s")
+
+
+class Member:
+    """One of several runs that go side by side: what it says is passed on, where it stands is kept."""
+
+    def __init__(self, report: Reporter, name: str) -> None:
+        self._report = report
+        self._name = name
+        self.stands: tuple[int, float, float, int] = (0, 0.0, 0.0, 0)
+
+    def say(self, sentence: str) -> None:
+        """Print one line that begins with the run's name."""
+        self._report.say(f"{self._name}: {sentence}")
+
+    def leave_out(self, seconds: float) -> None:
+        """Nothing: the time is not this run's alone."""
+
+    def update(self, generation: int, qd_score: float, coverage: float, evaluations: int) -> None:
+        """Keep where the run stands."""
+        self.stands = (generation, qd_score, coverage, evaluations)
+
+
+def update_together(report: Reporter, members: Sequence[Member]) -> None:
+    """Show where runs stand that go side by side: means of their scores, all of their evaluations."""
+    generation, qd_score, coverage, evaluations = zip(*(m.stands for m in members), strict=True)
+    report.update(generation[0], fmean(qd_score), fmean(coverage), sum(evaluations))
 
 
 def _short(number: float) -> str:

@@ -16,7 +16,7 @@ import re
 import sys
 import tomllib
 import typing
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import ModuleType, UnionType
@@ -43,6 +43,7 @@ SCALES: dict[str, dict[str, Any]] = {
         "joints": 100,
         "lanes": 16,
         "samples": 128,
+        "reevaluate_samples": 64,
         "batch": 2048,
         "resamples": 8,
         "num_critic_training_steps": 300,
@@ -99,6 +100,12 @@ class RunSettings:
     """Generations between checkpoints, from which 'memes resume' goes on; 0 makes none."""
     chunk: Annotated[int | None, _option("INT", "all, or fewer if they do not fit into memory")] = None
     """How many rows to evaluate at a time."""
+    reevaluate_every: Annotated[int | None, _option("INT", "only at the end")] = None
+    """Generations between corrections of the archive, on an uncertain task; 0 makes none at all."""
+    reevaluate_samples: int = 512
+    """How often each elite is evaluated again for a correction."""
+    statistic: Literal["median", "mean"] = "median"
+    """What an elite's evaluations are summed up by."""
     generations_per_call: Annotated[
         int | None, _option("INT", "a twentieth of the run, at most 100")
     ] = None
@@ -133,8 +140,14 @@ class Parsed(NamedTuple):
     algorithm_options: dict[str, Any]
 
 
-def parse(arguments: list[str], program: str) -> Parsed:
-    """Parse `TASK [OPTIONS]`; which options there are depends on the task and on the algorithm."""
+def parse(arguments: list[str], program: str, changes: Mapping[str, Any] | None = None) -> Parsed:
+    """Parse `TASK [OPTIONS]`; which options there are depends on the task and on the algorithm.
+
+    Args:
+        arguments: The words.
+        program: What comes before them.
+        changes: What to change further at the scale that they name.
+    """
     if not arguments or arguments[0].startswith("-"):
         require(
             bool({"-h", "--help"} & set(arguments)),
@@ -146,7 +159,7 @@ def parse(arguments: list[str], program: str) -> Parsed:
     table = {} if file is None else _read_toml(Path(file))
     algorithm = _value_of("algorithm", words) or table.get("algorithm", "memes")
     scale = _value_of("scale", words) or table.get("scale", "paper")
-    preset = PRESETS[_known("algorithm", algorithm, PRESETS)].build
+    preset = PRESETS[known("algorithm", algorithm, PRESETS)].build
     make_task = _task_factory(task)
     groups = {
         "run": RunSettings,
@@ -155,22 +168,22 @@ def parse(arguments: list[str], program: str) -> Parsed:
     }
     hints = _unique_hints(groups)
     for key, value in table.items():
-        name = _known(f"key of '{file}'", key.replace("-", "_"), [n for n in hints if n != "config"])
+        name = known(f"key of '{file}'", key.replace("-", "_"), [n for n in hints if n != "config"])
         require(
             _fits(value, hints[name]),
             f"{name} in '{file}' must be {_described(hints[name])}, got {value!r}",
         )
     # What a preset is named for is not changed by a scale.
     bound = preset.keywords if isinstance(preset, partial) else {}
-    changes = SCALES[_known("scale", scale, SCALES)] | TASK_SCALES[scale].get(task, {})
-    at_scale = {k: v for k, v in changes.items() if k not in bound}
+    scaled = SCALES[known("scale", scale, SCALES)] | TASK_SCALES[scale].get(task, {})
+    at_scale = {k: v for k, v in {**scaled, **(changes or {})}.items() if k not in bound}
     command = dataclasses.make_dataclass("Command", list(groups.items()))
     parsed = tyro.cli(
         command,
         prog=f"{program} TASK",
         description=DESCRIPTION,
         # The last of equal options wins: flags over the file.
-        args=[word for key in table for word in _words(key, table[key])] + words,
+        args=[word for key in table for word in flag_words(key, table[key])] + words,
         default=command(*(_defaults(group, at_scale) for group in groups.values())),
         config=(tyro.conf.OmitArgPrefixes,),
     )
@@ -181,6 +194,12 @@ def parse(arguments: list[str], program: str) -> Parsed:
         dataclasses.asdict(parsed.task),
         dataclasses.asdict(parsed.algorithm),
     )
+
+
+def recorded(parsed: Parsed) -> dict[str, Any]:
+    """What `config.json` says of a command."""
+    options = parsed.task_options | parsed.algorithm_options
+    return {**dataclasses.asdict(parsed.settings), "task": parsed.task, "options": options}
 
 
 def build(parsed: Parsed) -> Algorithm:
@@ -194,7 +213,8 @@ def build(parsed: Parsed) -> Algorithm:
     preset = PRESETS[settings.algorithm].build
     if "generations" in inspect.signature(preset).parameters:
         options["generations"] = settings.generations
-    return preset(task, _cells(task, settings), **options)
+    # Under its own name: some presets are others with an option bound.
+    return preset(task, _cells(task, settings), **options)._replace(name=settings.algorithm)
 
 
 def task_of(run: SavedRun, name: str | None = None) -> Task:
@@ -228,14 +248,16 @@ def algorithm_of(path: Path, name: str | None = None) -> Algorithm:
     """
     config = load_config(path)
     task = _rebuild_task(path, config, name)
-    preset = PRESETS[_known(f"algorithm of the run in '{path}'", config.get("algorithm"), PRESETS)].build
+    algorithm = known(f"algorithm of the run in '{path}'", config.get("algorithm"), PRESETS)
+    preset = PRESETS[algorithm].build
     hints = typing.get_type_hints(_options_of(preset, ""))
     options = _recorded_options(path, config, hints)
     missing = [option for option in hints if option not in options]
     require(not missing, f"the run in '{path}' does not say which {' and '.join(missing)} it has")
     if "generations" in inspect.signature(preset).parameters:
         options["generations"] = int(config["generations"])
-    return preset(task, _cells_of(task, config.get("cells"), config.get("centroids")), **options)
+    cells = _cells_of(task, config.get("cells"), config.get("centroids"))
+    return preset(task, cells, **options)._replace(name=algorithm)
 
 
 def _recorded_options(path: Path, config: dict[str, Any], hints: dict[str, Any]) -> dict[str, Any]:
@@ -310,7 +332,7 @@ def _cells_of(task: Task, resolution: Sequence[int] | None, centroids: int | Non
 def _task_factory(name: str) -> Callable[..., Task]:
     """The function that makes a task of the library, or a user's `module:name` or `file.py:name`."""
     if ":" not in name:
-        return TASKS[_known("task", name, TASKS, ", or your own as module:name or file.py:name")]
+        return TASKS[known("task", name, TASKS, ", or your own as module:name or file.py:name")]
     where, _, attribute = name.rpartition(":")
     require(bool(where and attribute), f"task '{name}' must be module:name or file.py:name")
     module = _import(where)
@@ -426,7 +448,7 @@ def _described(hint: Any) -> str:
     return hint.__name__ if isinstance(hint, type) and hint is not tuple else str(hint)
 
 
-def _known(what: str, name: Any, choices: Collection[str], hint: str = "") -> str:
+def known(what: str, name: Any, choices: Collection[str], hint: str = "") -> str:
     """The name, if it is among the choices; else a `UsageError` that suggests the nearest."""
     if isinstance(name, str) and name in choices:
         return name
@@ -455,7 +477,7 @@ def _read_toml(file: Path) -> dict[str, Any]:
         raise UsageError(f"config: '{file}' is not TOML: {error}") from None
 
 
-def _words(key: str, value: Any) -> list[str]:
+def flag_words(key: str, value: Any) -> list[str]:
     """A TOML entry as words of the command line."""
     flag = key.replace("_", "-")
     if isinstance(value, bool):

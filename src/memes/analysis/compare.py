@@ -1,0 +1,84 @@
+"""The command `memes compare`: tables and figures of many runs."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+
+from memes.analysis import comparisons, report, tables
+from memes.analysis.groups import Groups, group
+from memes.analysis.style import save, styled
+from memes.analysis.summary import find, load
+from memes.errors import require
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Compare runs: medians over their seeds, tests, and figures for print.
+
+    Runs of a task that differ by nothing but their seeds are put together.
+    """
+
+    runs: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN [RUN ...]")]
+    """Run folders, summary files, folders of either, or patterns such as 'runs/arm-*'."""
+    out: Annotated[Path, tyro.conf.arg(metavar="PATH")] = Path("comparison")
+    """Folder for the tables and figures; files of an earlier comparison are replaced."""
+
+
+def compare(arguments: list[str]) -> None:
+    """Compare saved runs."""
+    settings = tyro.cli(Settings, prog="memes compare", args=arguments)
+    require(bool(settings.runs), "RUN is missing: 'memes compare RUN...' needs at least one run")
+    found = find(settings.runs)
+    groups = group([load(path) for path in found], [str(path) for path in found])
+    folder = settings.out
+    require(not folder.exists() or folder.is_dir(), f"out must be a folder, but '{folder}' is a file")
+    console = Console(markup=False, highlight=False)
+    for table in report.shown(groups):
+        report.print_table(console, table)
+    for note in report.notes(groups):
+        console.print(note)
+    drawn = write(groups, folder)
+    console.print(f"tables and {len(drawn)} figures are in {folder}; begin with {folder}/comparison.md")
+
+
+def write(groups: Groups, folder: Path) -> list[Path]:
+    """Write the tables, the figures, and a page of both into a folder; the PNG files of the figures."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_tables(groups, folder)
+    drawn = draw(groups, folder)
+    (folder / "comparison.md").write_text(report.page(groups, [file.stem for file in drawn]))
+    return drawn
+
+
+def write_tables(groups: Groups, folder: Path) -> None:
+    """Write a CSV file for each table."""
+    for make in (
+        tables.scores,
+        tables.tests,
+        tables.lifespans,
+        tables.steps,
+        tables.times,
+        tables.seeds,
+    ):
+        report.write_csv(folder / f"{make.__name__}.csv", make(groups))
+
+
+def draw(groups: Groups, folder: Path) -> list[Path]:
+    """Draw every figure that there is something to show in, each as PNG and PDF; the PNG files."""
+    with styled():
+        figures = {
+            "scores": comparisons.scores_figure(groups),
+            "losses": comparisons.losses_figure(groups),
+            "convergence-generations": comparisons.convergence_figure(groups, "generation"),
+            "convergence-evaluations": comparisons.convergence_figure(groups, "evaluations"),
+            "steps": comparisons.steps_figure(groups),
+        }
+        for task, labels in groups.items():
+            name = "".join(c if c.isalnum() else "-" for c in Path(task).name)
+            figures[f"archives-{name}"] = comparisons.archives_figure(task, labels)
+        return [save(figure, folder / f"{name}.x")[0] for name, figure in figures.items() if figure]

@@ -1,0 +1,180 @@
+"""Runs side by side: by task and label, at equal generations, at equal evaluations, and corrected."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from memes.analysis.summary import Summary
+from memes.errors import require
+from memes.presets import PRESETS
+
+MEASURES = {"qd_score": "QD-score", "coverage": "coverage", "max_fitness": "max fitness"}
+LOSSES = {f"{name}_loss": f"{words} loss" for name, words in MEASURES.items()}
+
+# Task -> label -> runs, in the order in which they are shown.
+Groups = dict[str, dict[str, list[Summary]]]
+
+
+def group(summaries: Sequence[Summary], names: Sequence[str] = ()) -> Groups:
+    """Put runs together that differ by their seeds alone.
+
+    Labels are in the order of `memes list`, the same for every task; runs in that of their seeds.
+
+    Args:
+        summaries: Runs of any number of tasks and algorithms.
+        names: What errors call each of them.
+    """
+    called = [f"'{name}'" for name in names] or [f"run {i + 1}" for i in range(len(summaries))]
+    _check_cells(summaries, called)
+    labelled = distinguish(summaries)
+    seen: dict[tuple[Any, ...], str] = {}
+    for run, name in zip(labelled, called, strict=True):
+        key = (run.task, run.label, run.seed)
+        other = seen.setdefault(key, name)
+        require(
+            other is name,
+            f"RUN: {other} and {name} are both of task {run.task}, {run.label}, seed {run.seed}: "
+            "leave one of them out",
+        )
+    order = list(PRESETS)
+    groups: Groups = {}
+    for run in sorted(
+        labelled,
+        key=lambda run: (
+            run.task,
+            order.index(run.algorithm) if run.algorithm in order else len(order),
+            run.label,
+            run.seed,
+        ),
+    ):
+        groups.setdefault(run.task, {}).setdefault(run.label, []).append(run)
+    return groups
+
+
+def distinguish(summaries: Sequence[Summary]) -> list[Summary]:
+    """Add to the label of each run the options by which runs of that label differ on a task.
+
+    The number of generations is no such option.
+    """
+    options: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for run in summaries:
+        options.setdefault((run.task, run.label), []).append(run.options)
+    differing: dict[str, list[str]] = {}
+    for (_, label), found in options.items():
+        names = differing.setdefault(label, [])
+        for name in dict.fromkeys(name for each in found for name in each):
+            if (
+                name != "generations"
+                and name not in names
+                and any(each.get(name) != found[0].get(name) for each in found)
+            ):
+                names.append(name)
+    return [
+        run._replace(label=" ".join([run.label, *_options(run, differing[run.label])]))
+        for run in summaries
+    ]
+
+
+def _options(run: Summary, names: list[str]) -> list[str]:
+    return [f"{name}={run.options[name]}" for name in names if name in run.options]
+
+
+def _check_cells(summaries: Sequence[Summary], names: Sequence[str]) -> None:
+    first: dict[str, tuple[Summary, str]] = {}
+    for run, name in zip(summaries, names, strict=True):
+        like, other = first.setdefault(run.task, (run, name))
+        require(
+            _cells(run) == _cells(like),
+            f"RUN: runs of task {run.task} must have the same cells, but {other} has {_cells(like)} and "
+            f"{name} has {_cells(run)}",
+        )
+
+
+def _cells(run: Summary) -> str:
+    cells = run.about.get("cells")
+    shape = " x ".join(map(str, cells)) if isinstance(cells, list) else str(cells)
+    bounds = ", ".join(f"{low:g} to {high:g}" for low, high in zip(run.low, run.high, strict=True))
+    return f"{shape} over {bounds}"
+
+
+def at(run: Summary, measure: str, by: str, amount: ArrayLike) -> np.ndarray:
+    """A measure as it was last known at or before so many generations or evaluations.
+
+    Args:
+        run: Whose curve is meant.
+        measure: A key of `MEASURES`.
+        by: "generation" or "evaluations".
+        amount: Any shape; the values have the same. NaN where it lies before the first one known.
+    """
+    index = np.searchsorted(run.curves[by], amount, side="right") - 1
+    return np.where(index < 0, np.nan, run.curves[measure][index])
+
+
+def is_share(measure: str) -> bool:
+    """Whether a measure is shown in per cent."""
+    return measure == "coverage" or measure in LOSSES
+
+
+def common(runs: Sequence[Summary], by: str) -> float:
+    """How many generations or evaluations all of the runs have."""
+    return min(float(run.curves[by][-1]) for run in runs)
+
+
+def final(run: Summary, measure: str) -> float:
+    """A measure at the end of a run, of the corrected archive if there is one."""
+    return float(run.curves[measure][-1]) if run.corrected is None else run.corrected[measure]
+
+
+class View(NamedTuple):
+    """One way to look at the runs of a task: where they are compared, and by which measures.
+
+    Attributes:
+        name: "generations", "evaluations" or "corrected".
+        words: Where that is, in words.
+        measures: Names of what is compared, in words.
+        value: `(run, measure)`, NaN where a run does not have it.
+    """
+
+    name: str
+    words: str
+    measures: Mapping[str, str]
+    value: Callable[[Summary, str], float]
+
+
+def views(labels: Mapping[str, Sequence[Summary]]) -> list[View]:
+    """The views of the runs of one task. There is a corrected one if any of them was corrected."""
+    runs = [run for group in labels.values() for run in group]
+    generations, evaluations = common(runs, "generation"), common(runs, "evaluations")
+    found = [
+        View(
+            "generations",
+            f"after {generations:,.0f} generations",
+            MEASURES,
+            lambda run, measure: float(at(run, measure, "generation", generations)),
+        ),
+        View(
+            "evaluations",
+            f"after {evaluations:,.0f} evaluations",
+            MEASURES,
+            lambda run, measure: float(at(run, measure, "evaluations", evaluations)),
+        ),
+    ]
+    if any(run.corrected for run in runs):
+        found.append(
+            View("corrected", "corrected, at the end of each run", MEASURES | LOSSES, _corrected)
+        )
+    return found
+
+
+def main_view(labels: Mapping[str, Sequence[Summary]]) -> View:
+    """The one that counts: corrected if all runs are, and else at equal generations."""
+    every = all(run.corrected for group in labels.values() for run in group)
+    return views(labels)[-1 if every else 0]
+
+
+def _corrected(run: Summary, measure: str) -> float:
+    return np.nan if run.corrected is None else run.corrected.get(measure, np.nan)

@@ -1,0 +1,244 @@
+"""The tables of a comparison as people read them: in the terminal, as Markdown, and as CSV files."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table as RichTable
+
+from memes.analysis import tables
+from memes.analysis.groups import LOSSES, MEASURES, Groups, is_share, main_view
+from memes.analysis.statistics import corrected_p, smallest_p
+from memes.analysis.tables import Row
+
+WORDS = MEASURES | LOSSES
+STATISTICS = {"median": "median", "iqm": "interquartile mean"}
+SIGNIFICANT = 0.05
+
+
+READING = """\
+Intervals are percentile bootstrap intervals over the seeds, at 95%. At equal generations or evaluations
+a run counts with what it last knew at or before that number. Corrected scores are those of the archive
+after every elite was evaluated again; a loss is the share of a score that this took away. Pairs are
+compared by two-sided Wilcoxon rank-sum tests with Bonferroni correction for the pairs of a task;
+* marks p < 0.05."""
+
+
+class Table(NamedTuple):
+    """What is shown: a title, a header, and rows of words that begin with a name."""
+
+    title: str
+    header: list[str]
+    rows: list[list[str]]
+
+
+def shown(groups: Groups) -> list[Table]:
+    """What the terminal shows: medians, means and tests where they count, and the other tables."""
+    scores = tables.scores(groups)
+
+    def counts(row: Row) -> bool:
+        return bool(row["view"] == main_view(groups[row["task"]]).name and row["measure"] in MEASURES)
+
+    return [
+        *score_tables(scores, "median"),
+        *score_tables(filter(counts, scores), "iqm"),
+        *test_tables(filter(counts, tables.tests(groups))),
+        *other_tables(groups),
+    ]
+
+
+def score_tables(rows: Iterable[Row], statistic: str) -> list[Table]:
+    """A table of medians or means for each task and view: labels down, measures across."""
+    found = []
+    for (task, where), part in _split(rows, "task", "where"):
+        measures = list(dict.fromkeys(row["measure"] for row in part))
+        lines = []
+        for (label,), of_label in _split(part, "label"):
+            by = {row["measure"]: row for row in of_label}
+            values = [_interval(by[name], statistic, name) for name in measures]
+            lines.append([label, str(by["qd_score"]["n"]), *values])
+        title = f"{task}, {where}: {STATISTICS[statistic]} over the seeds [95% interval]"
+        found.append(Table(title, ["algorithm", "seeds", *(WORDS[name] for name in measures)], lines))
+    return found
+
+
+def test_tables(rows: Iterable[Row]) -> list[Table]:
+    """A table for each task and view: a row for each pair of labels, a column for each measure."""
+    found = []
+    for (task, where), part in _split(rows, "task", "where"):
+        measures = list(dict.fromkeys(row["measure"] for row in part))
+        lines = []
+        for (a, b), of_pair in _split(part, "a", "b"):
+            lines.append([f"{a} against {b}", *map(_tested, of_pair)])
+        title = f"{task}, {where}: difference of medians (p corrected for {len(lines)})"
+        found.append(Table(title, ["pair", *(WORDS[name] for name in measures)], lines))
+    return [table for table in found if table.rows]
+
+
+def other_tables(groups: Groups) -> list[Table]:
+    """Lifespans, steps and times, if there are any."""
+    lives = [
+        [
+            *(row[name] for name in ("task", "label", "kind", "reason")),
+            f"{row['resets']:,}",
+            _interval(row, "mean"),
+            number(row["median"]),
+        ]
+        for row in _telling(tables.lifespans(groups))
+    ]
+    steps = [
+        [row["task"], row["label"], row["kind"], str(row["n"]), _interval(row, "distance")]
+        for row in tables.steps(groups)
+    ]
+    times = [
+        [
+            row["task"],
+            row["label"],
+            str(row["n"]),
+            number(row["compile_seconds"]),
+            number(row["seconds_per_generation"] * 1000),
+            number(row["evaluations_per_second"]),
+            row["device"],
+        ]
+        for row in tables.times(groups)
+    ]
+    found = [
+        Table(
+            "Lifespans: generations between the start and the reset of a lane",
+            ["task", "algorithm", "lanes", "reset", "resets", "mean [95%]", "median"],
+            lives,
+        ),
+        Table(
+            "Parent-offspring distance in cell widths",
+            ["task", "algorithm", "offspring", "seeds", "median [95%]"],
+            steps,
+        ),
+        Table(
+            "Times, as medians",
+            ["task", "algorithm", "seeds", "compile (s)", "generation (ms)", "evaluations/s", "device"],
+            times,
+        ),
+    ]
+    return [table for table in found if table.rows]
+
+
+def notes(groups: Groups) -> list[str]:
+    """What the numbers of seeds do not allow to be said, a sentence for each task concerned."""
+    found = []
+    for task, labels in groups.items():
+        alone = [label for label, runs in labels.items() if len(runs) == 1]
+        if alone:
+            has = "has" if len(alone) == 1 else "have"
+            found.append(f"{task}: {', '.join(alone)} {has} one seed: no interval and no test.")
+        most = sorted(len(runs) for runs in labels.values())[-2:]
+        pairs = math.comb(len(labels), 2)
+        p = corrected_p(smallest_p(*most), pairs) if pairs else math.nan
+        if p >= SIGNIFICANT:
+            found.append(
+                f"{task}: too few seeds to find a significant difference: {most[0]} against {most[1]} "
+                f"in {pairs} comparison{'s' * (pairs > 1)} give no corrected p below {number(p)}."
+            )
+    return found
+
+
+def print_table(console: Console, table: Table) -> None:
+    """Show a table in the terminal."""
+    rich = RichTable(
+        title=table.title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False
+    )
+    for i, words in enumerate(table.header):
+        numeric = _numeric(table, i)
+        rich.add_column(words, justify="right" if numeric else "left", no_wrap=not numeric)
+    for row in table.rows:
+        rich.add_row(*row)
+    console.print(rich)
+
+
+def page(groups: Groups, figures: Sequence[str]) -> str:
+    """All tables and figures as one page of Markdown."""
+    scores, tested = tables.scores(groups), tables.tests(groups)
+    runs = sum(len(runs) for labels in groups.values() for runs in labels.values())
+    sections = {
+        f"Comparison of {runs} runs": [READING, *(f"- {note}" for note in notes(groups))],
+        "Scores": [*map(_markdown, score_tables(scores, "median") + score_tables(scores, "iqm"))],
+        "Tests": [*map(_markdown, test_tables(tested))],
+        "Lanes, offspring and times": [*map(_markdown, other_tables(groups))],
+        "Figures": [f"![{name}]({name}.png)" for name in figures],
+    }
+    parts = [
+        [f"{'#' * (1 + (i > 0))} {title}", *text]
+        for i, (title, text) in enumerate(sections.items())
+        if text
+    ]
+    return "\n\n".join(line for part in parts for line in part) + "\n"
+
+
+def _markdown(table: Table) -> str:
+    align = ["---:" if _numeric(table, i) else "---" for i in range(len(table.header))]
+    lines = [table.header, align, *table.rows]
+    return f"### {table.title}\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def write_csv(file: Path, rows: Sequence[Row]) -> None:
+    """Write rows with the same keys; NaN and None become empty fields."""
+    with file.open("w", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(rows[0] if rows else [])
+        writer.writerows([_field(value) for value in row.values()] for row in rows)
+
+
+def number(value: float, measure: str = "") -> str:
+    """A number to four digits, or a share in per cent; "-" for NaN."""
+    if not math.isfinite(value):
+        return "-"
+    if is_share(measure):
+        return f"{value:.1%}"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def _interval(row: Row, name: str, measure: str = "") -> str:
+    value, low, high = (number(row[key], measure) for key in (name, f"{name}_low", f"{name}_high"))
+    to = " to " if row[f"{name}_low"] < 0 else "-"
+    return value if low == "-" else f"{value} [{low}{to}{high}]"
+
+
+def _telling(rows: list[Row]) -> list[Row]:
+    """Lifespans without those of all resets where there is only one reason."""
+    reasons: dict[tuple[str, ...], list[Row]] = dict(_split(rows, "task", "label", "kind"))
+    return [
+        row
+        for row in rows
+        if row["reason"] != "all" or len(reasons[row["task"], row["label"], row["kind"]]) > 2
+    ]
+
+
+def _tested(row: Row) -> str:
+    if not math.isfinite(row["p"]):
+        return "-"
+    share = f"{row['difference']:+.1%} " if math.isfinite(row["difference"]) else ""
+    star = "*" * (row["corrected_p"] < SIGNIFICANT)
+    return f"{share}(p={row['corrected_p']:.2g}{star})"
+
+
+def _split(rows: Iterable[Row], *keys: str) -> list[tuple[tuple[str, ...], list[Row]]]:
+    """Rows in a list for each combination of values of the keys, in the order of the first ones."""
+    found: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        found.setdefault(tuple(row[key] for key in keys), []).append(row)
+    return list(found.items())
+
+
+def _numeric(table: Table, column: int) -> bool:
+    return all(row[column][:1] in "-+0123456789" for row in table.rows)
+
+
+def _field(value: Any) -> Any:
+    if isinstance(value, float):
+        return f"{value:.9g}" if math.isfinite(value) else ""
+    return "" if value is None else value

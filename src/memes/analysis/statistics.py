@@ -1,0 +1,118 @@
+"""What may be said of a handful of seeds: intervals by bootstrap, and the Wilcoxon rank-sum test.
+
+Values that are not finite are left out. What too few values cannot say is NaN.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import stats
+
+RESAMPLES = 9999
+EXACT = 25  # values on either side up to which the rank-sum test counts arrangements
+
+
+class Estimate(NamedTuple):
+    """A statistic of `n` values, with an interval that is NaN for fewer than two."""
+
+    value: float
+    low: float
+    high: float
+    n: int
+
+
+def interval(
+    values: ArrayLike, statistic: Callable[..., np.ndarray] = np.median, *, level: float = 0.95
+) -> Estimate:
+    """A statistic of the values [n], and its percentile bootstrap interval.
+
+    The resamples are the same on every call, so that a table comes out the same again.
+
+    Args:
+        values: One for each seed.
+        statistic: `(values, axis=...)`, such as `np.median` or `interquartile_mean`.
+        level: Confidence of the interval.
+    """
+    found = _finite(values)
+    value = float(statistic(found, axis=-1)) if found.size else math.nan
+    if found.size < 2:
+        return Estimate(value, math.nan, math.nan, found.size)
+    return Estimate(value, *_bootstrap((found,), statistic, level), found.size)
+
+
+def relative_difference(a: ArrayLike, b: ArrayLike, *, level: float = 0.95) -> Estimate:
+    """By which share of the median of `b[m]` the median of `a[n]` exceeds it, with an interval.
+
+    Both sides are resampled. NaN where the median of `b` is 0, or where either side has fewer than two
+    values: then there is no interval.
+    """
+
+    def difference(a: np.ndarray, b: np.ndarray, axis: int = -1) -> np.ndarray:
+        first, second = np.median(a, axis=axis), np.median(b, axis=axis)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = (first - second) / np.abs(second)
+        return np.where(second == 0, np.nan, ratio)
+
+    one, other = _finite(a), _finite(b)
+    count = min(one.size, other.size)
+    value = float(difference(one, other)) if count else math.nan
+    if count < 2 or not math.isfinite(value):
+        return Estimate(value, math.nan, math.nan, count)
+    return Estimate(value, *_bootstrap((one, other), difference, level), count)
+
+
+def _bootstrap(
+    samples: tuple[np.ndarray, ...], statistic: Callable[..., np.ndarray], level: float
+) -> tuple[float, float]:
+    found = stats.bootstrap(
+        samples,
+        statistic,
+        vectorized=True,
+        n_resamples=RESAMPLES,
+        confidence_level=level,
+        method="percentile",
+        rng=np.random.default_rng(0),
+    ).confidence_interval
+    return float(found.low), float(found.high)
+
+
+def interquartile_mean(values: ArrayLike, axis: int = -1) -> np.ndarray:
+    """The mean without a quarter of the values at either end, rounded down to whole values."""
+    return np.asarray(stats.trim_mean(np.asarray(values), 0.25, axis=axis))
+
+
+def rank_sum(a: ArrayLike, b: ArrayLike) -> float:
+    """Two-sided p-value of the Wilcoxon rank-sum test (Mann-Whitney) for `a[n]` against `b[m]`.
+
+    It is exact for up to 25 values without ties, and a normal approximation otherwise. NaN where either
+    side has fewer than two values.
+    """
+    one, other = _finite(a), _finite(b)
+    if min(one.size, other.size) < 2:
+        return math.nan
+    both = np.concatenate([one, other])
+    if np.ptp(both) == 0:
+        return 1.0  # nothing tells them apart
+    exact = np.unique(both).size == both.size and max(one.size, other.size) <= EXACT
+    return float(stats.mannwhitneyu(one, other, method="exact" if exact else "asymptotic").pvalue)
+
+
+def corrected_p(p: float, comparisons: int) -> float:
+    """A p-value after Bonferroni correction for so many comparisons."""
+    return min(1.0, p * comparisons) if math.isfinite(p) else math.nan
+
+
+def smallest_p(n: int, m: int) -> float:
+    """The smallest p-value that `rank_sum` can give for n and m values without ties."""
+    return 2 / math.comb(n + m, n) if min(n, m) >= 2 else math.nan
+
+
+def _finite(values: ArrayLike) -> np.ndarray:
+    array: np.ndarray = np.asarray(values, dtype=float).ravel()
+    finite: np.ndarray = array[np.isfinite(array)]
+    return finite

@@ -1,0 +1,146 @@
+"""The numbers of a comparison: rows of plain values, one function for each table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from memes.analysis.groups import Groups, views
+from memes.analysis.statistics import (
+    Estimate,
+    corrected_p,
+    interquartile_mean,
+    interval,
+    rank_sum,
+    relative_difference,
+)
+from memes.analysis.summary import Summary
+
+Row = dict[str, Any]
+
+
+def scores(groups: Groups) -> list[Row]:
+    """Median and interquartile mean over the seeds of every measure, in every view of every task."""
+    return [
+        {"task": task, "label": label, "view": view.name, "where": view.words, "measure": measure}
+        | _estimate("median", interval(values := [view.value(run, measure) for run in runs]))
+        | _estimate("iqm", interval(values, interquartile_mean))
+        for task, labels in groups.items()
+        for view in views(labels)
+        for measure in view.measures
+        for label, runs in labels.items()
+    ]
+
+
+def tests(groups: Groups) -> list[Row]:
+    """Rank-sum tests between the labels of a task, for every measure in every view.
+
+    p-values are corrected for the pairs of labels that a task has.
+    """
+    rows = []
+    for task, labels in groups.items():
+        pairs = list(combinations(labels, 2))
+        for view in views(labels):
+            for measure in view.measures:
+                values = {
+                    label: [view.value(run, measure) for run in runs] for label, runs in labels.items()
+                }
+                for a, b in pairs:
+                    p = rank_sum(values[a], values[b])
+                    rows.append(
+                        {"task": task, "view": view.name, "where": view.words, "measure": measure}
+                        | {"a": a, "b": b}
+                        | _estimate("difference", relative_difference(values[a], values[b]))
+                        | {"p": p, "comparisons": len(pairs), "corrected_p": corrected_p(p, len(pairs))}
+                    )
+    return rows
+
+
+def lifespans(groups: Groups) -> list[Row]:
+    """How old lanes were when they were reset: the mean of each run, as the median over the seeds."""
+    rows = []
+    for task, label, runs in _each(groups):
+        lives = [
+            (kind, reason) for run in runs for kind in run.lifespans for reason in run.lifespans[kind]
+        ]
+        for kind, reason in dict.fromkeys(lives):
+            found = [life for run in runs if (life := run.lifespans.get(kind, {}).get(reason))]
+            rows.append(
+                {"task": task, "label": label, "kind": kind, "reason": reason}
+                | {"resets": int(sum(life["count"] for life in found))}
+                | _estimate("mean", interval([life["mean"] for life in found]))
+                | {"median": float(np.median([life["median"] for life in found]))}
+            )
+    return rows
+
+
+def steps(groups: Groups) -> list[Row]:
+    """How far offspring are from their parents, in cell widths, by kind: the median over the seeds."""
+    return [
+        {"task": task, "label": label, "kind": kind}
+        | _estimate("distance", interval([run.steps[kind] for run in runs if kind in run.steps]))
+        for task, label, runs in _each(groups)
+        for kind in dict.fromkeys(kind for run in runs for kind in run.steps)
+    ]
+
+
+def times(groups: Groups) -> list[Row]:
+    """What runs took, and on what."""
+
+    def evaluations_per_second(run: Summary) -> float:
+        seconds = float(run.curves["seconds"][-1])
+        return float(run.curves["evaluations"][-1]) / seconds if seconds > 0 else np.nan
+
+    def median(runs: list[Summary], of: Callable[[Summary], float | None]) -> float:
+        values = [np.nan if (value := of(run)) is None else value for run in runs]
+        return interval(values).value
+
+    return [
+        {
+            "task": task,
+            "label": label,
+            "n": len(runs),
+            "device": " / ".join(dict.fromkeys(str(run.about.get("device")) for run in runs)),
+            "generations": median(runs, lambda run: run.generations),
+            "compile_seconds": median(runs, lambda run: run.about.get("compile_seconds")),
+            "seconds_per_generation": median(runs, lambda run: run.about.get("seconds_per_generation")),
+            "seconds": median(runs, lambda run: float(run.curves["seconds"][-1])),
+            "evaluations_per_second": median(runs, evaluations_per_second),
+        }
+        for task, label, runs in _each(groups)
+    ]
+
+
+def seeds(groups: Groups) -> list[Row]:
+    """Every run by itself: what it reached at its end."""
+    rows = [
+        {"task": task, "label": label, "seed": run.seed, "algorithm": run.algorithm, "scale": run.scale}
+        | {
+            name: float(column[-1])
+            for name, column in run.curves.items()
+            if not name.startswith("step_")
+        }
+        | {f"corrected_{name}": value for name, value in (run.corrected or {}).items()}
+        for task, label, runs in _each(groups)
+        for run in runs
+    ]
+    columns = dict.fromkeys(name for row in rows for name in row)
+    return [{name: row.get(name) for name in columns} for row in rows]
+
+
+def _each(groups: Groups) -> Iterator[tuple[str, str, list[Summary]]]:
+    for task, labels in groups.items():
+        for label, runs in labels.items():
+            yield task, label, runs
+
+
+def _estimate(name: str, estimate: Estimate) -> Row:
+    return {
+        name: estimate.value,
+        f"{name}_low": estimate.low,
+        f"{name}_high": estimate.high,
+        "n": estimate.n,
+    }

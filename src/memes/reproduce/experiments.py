@@ -1,0 +1,129 @@
+"""What the paper runs: variants of algorithms, put together to experiments. Tables, nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+TASKS = ("arm", "hexapod", "ant", "ant-trap")
+UNCERTAIN = ("ant", "ant-trap")
+NONE: Mapping[str, Any] = MappingProxyType({})
+
+
+class Variant(NamedTuple):
+    """An algorithm as an experiment runs it.
+
+    Attributes:
+        algorithm: A preset.
+        options: What differs from its defaults.
+        times: Options that are so many times what they are at a scale.
+        tasks: Where it applies.
+        generations: For how long, on tasks where that is not what the scale says, at paper scale.
+        needs: A package that it needs and that not everyone has.
+    """
+
+    algorithm: str
+    options: Mapping[str, Any] = NONE
+    times: Mapping[str, int] = NONE
+    tasks: tuple[str, ...] = TASKS
+    generations: Mapping[str, int] = NONE
+    needs: str | None = None
+
+
+SHORTER = {"ant-trap": 4000}  # what the paper had time for with four times the lanes
+
+# By label, which names a variant in files, tables and figures.
+VARIANTS = {
+    "memes": Variant("memes"),
+    "memes-all": Variant("memes-all"),
+    "memes-sequential": Variant("memes-sequential"),
+    "memes-reset-10": Variant("memes-fixed-reset", {"reset_every": 10}),
+    "memes-reset-20": Variant("memes-fixed-reset", {"reset_every": 20}),
+    "memes-reset-50": Variant("memes-fixed-reset", {"reset_every": 50}),
+    "memes-reset-100": Variant("memes-fixed-reset", {"reset_every": 100}),
+    "memes-everything": Variant("memes-everything"),
+    "memes-elites": Variant("memes-elites"),
+    "memes-ga": Variant("memes-ga"),
+    "memes-x4": Variant("memes", times={"lanes": 4}, generations=SHORTER),
+    "memes-all-x4": Variant("memes-all", times={"lanes": 4}, generations=SHORTER),
+    "me": Variant("me"),
+    "me-x4": Variant("me", times={"batch": 4}, generations=SHORTER),
+    "me-128": Variant("me-128"),
+    "me-sampling": Variant("me-sampling", tasks=UNCERTAIN),
+    "es": Variant("es"),
+    "ns-es": Variant("ns-es"),
+    "nsr-es": Variant("nsr-es"),
+    "nsra-es": Variant("nsra-es"),
+    "me-es": Variant("me-es"),
+    "cma-me": Variant("cma-me", tasks=("arm", "hexapod"), needs="evosax"),
+    "pga-me": Variant("pga-me", tasks=UNCERTAIN),
+}
+
+BASELINES = (
+    *("es", "ns-es", "nsr-es", "nsra-es", "me-128", "me", "me-sampling", "me-es", "cma-me", "pga-me"),
+)
+
+
+class Experiment(NamedTuple):
+    """A question, and the labels of what is run for it, on which tasks and with how many seeds."""
+
+    title: str
+    labels: tuple[str, ...]
+    seeds: int
+    tasks: tuple[str, ...] = TASKS
+
+
+EXPERIMENTS = {
+    "main": Experiment(
+        "MEMES against the baselines",
+        ("memes", "memes-all", *BASELINES),
+        10,
+    ),
+    "sampling": Experiment(
+        "how much of an archive is luck, where evaluations are uncertain",
+        ("memes", "memes-all", "me-128", "me", "me-sampling", "pga-me"),
+        10,
+        UNCERTAIN,
+    ),
+    "local": Experiment("how far offspring are from their parents", ("memes", "me", "pga-me"), 10),
+    "sequential": Experiment(
+        "all lanes explore, then all exploit, against both at once",
+        ("memes-sequential", "memes-reset-10"),
+        5,
+    ),
+    "reset": Experiment(
+        "adaptive against fixed resets",
+        ("memes", "memes-reset-10", "memes-reset-20", "memes-reset-50", "memes-reset-100"),
+        5,
+    ),
+    "explore": Experiment(
+        "ways to explore",
+        ("memes", "memes-everything", "memes-elites", "memes-ga"),
+        5,
+    ),
+    "lanes": Experiment(
+        "four times the lanes: 128 at paper scale",
+        ("memes", "memes-x4", "memes-all", "memes-all-x4", "me", "me-x4"),
+        10,
+    ),
+    "time": Experiment("what a run takes", ("me-128", "me", "pga-me", "memes", "memes-all"), 10),
+}
+
+# What a scale changes here, beyond what `memes run --scale` does: options that an algorithm or a task
+# does not have are ignored, and none is made larger than its default.
+CHANGES: dict[str, dict[str, dict[str, Any]]] = {
+    "paper": {},
+    "laptop": {
+        "arm": {
+            "generations": 400,
+            "joints": 300,
+            "lanes": 8,
+            "samples": 64,
+            "batch": 512,
+            "fifo_size": 2500,  # of 3 200 offspring; at paper scale it is 50 000 of 64 000
+        },
+    },
+}
+# The fewest seeds whose difference from others can be significant in the largest comparison.
+MOST_SEEDS = {"paper": 10, "laptop": 6}

@@ -1,0 +1,94 @@
+"""What is compared: numbers of single runs, by the label of the runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from memes.analysis.summary import Summary
+
+# The runs of a task, by label.
+Runs = Mapping[str, Sequence[Summary]]
+
+
+class Of(NamedTuple):
+    """A quantity of the runs of a label: its name, and `value(run)`, NaN where there is none."""
+
+    label: str
+    words: str
+    value: Callable[[Summary], float]
+
+    def values(self, runs: Runs) -> np.ndarray:
+        """The finite values, one for each seed."""
+        found = np.array([self.value(run) for run in runs.get(self.label, ())], float)
+        finite: np.ndarray = found[np.isfinite(found)]
+        return finite
+
+
+def measure(label: str, name: str, words: str) -> Of:
+    """A measure at the end, of the corrected archive where the task is uncertain."""
+
+    def value(run: Summary) -> float:
+        if run.corrected is not None:
+            return run.corrected[name]
+        return math.nan if run.about.get("uncertain") else float(run.curves[name][-1])
+
+    return Of(label, words, value)
+
+
+def qd(label: str) -> Of:
+    """The QD-score at the end."""
+    return measure(label, "qd_score", "QD-score")
+
+
+def coverage(label: str) -> Of:
+    """The coverage at the end."""
+    return measure(label, "coverage", "coverage")
+
+
+def best(label: str) -> Of:
+    """The largest fitness at the end."""
+    return measure(label, "max_fitness", "max fitness")
+
+
+def kept(label: str) -> Of:
+    """The share of the QD-score that correction leaves: 1 less the archive loss."""
+
+    def value(run: Summary) -> float:
+        return math.nan if run.corrected is None else 1 - run.corrected["qd_score_loss"]
+
+    return Of(label, "QD-score kept", value)
+
+
+def step(label: str, kind: str) -> Of:
+    """How far offspring of a kind are from their parents, in cell widths."""
+    return Of(label, f"step of {kind}, in cells", lambda run: run.steps.get(kind, math.nan))
+
+
+def lifespan(label: str, kind: str) -> Of:
+    """The mean age at which lanes of a kind were reset."""
+
+    def value(run: Summary) -> float:
+        return run.lifespans.get(kind, {}).get("all", {}).get("mean", math.nan)
+
+    return Of(label, f"lifespan of {kind} lanes", value)
+
+
+def seconds(label: str) -> Of:
+    """What a generation takes."""
+    return Of(label, "seconds a generation", lambda run: run.about["seconds_per_generation"])
+
+
+def cells_beyond(label: str, x: float) -> Of:
+    """Elites of the corrected archive in cells that lie wholly beyond an x."""
+
+    def value(run: Summary) -> float:
+        if run.corrected_heat is None:
+            return math.nan
+        edges = np.linspace(run.low[0], run.high[0], run.corrected_heat.shape[0] + 1)[:-1]
+        return float(np.isfinite(run.corrected_heat[edges >= x]).sum())
+
+    return Of(label, f"elites beyond x = {x:g}", value)

@@ -1,0 +1,109 @@
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memes.analysis.statistics import (
+    corrected_p,
+    interquartile_mean,
+    interval,
+    rank_sum,
+    relative_difference,
+    smallest_p,
+)
+
+
+def permutation_p(a, b):
+    """Share of all arrangements whose rank sum is as far from the middle as the one found."""
+    both = np.concatenate([a, b])
+    ranks = both.argsort().argsort() + 1
+    middle = len(a) * (len(both) + 1) / 2
+    sums = [sum(chosen) for chosen in itertools.combinations(ranks, len(a))]
+    found = abs(ranks[: len(a)].sum() - middle)
+    return np.mean([abs(total - middle) >= found for total in sums])
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(2, 5), st.integers(2, 5), st.integers(0, 2**31))
+def test_rank_sum_counts_arrangements(n, m, seed):
+    values = np.random.default_rng(seed).permutation(n + m).astype(float)
+    a, b = values[:n], values[n:]
+    assert rank_sum(a, b) == pytest.approx(permutation_p(a, b))
+    assert rank_sum(a, b) == pytest.approx(rank_sum(b, a))
+    assert rank_sum(a, b) >= smallest_p(n, m) - 1e-12
+
+
+def test_no_p_is_smaller_than_for_two_sides_apart():
+    assert rank_sum([1, 2, 3], [4, 5, 6]) == pytest.approx(smallest_p(3, 3))
+    assert smallest_p(3, 3) == pytest.approx(0.1)
+    assert rank_sum(np.arange(10), np.arange(10) + 100) == pytest.approx(2 / 184756)
+
+
+def test_ties_tell_nothing_apart():
+    assert rank_sum([1, 1, 1], [1, 1, 1]) == 1
+    assert rank_sum([1, 1, 2], [1, 1, 2]) == pytest.approx(1)
+
+
+def test_one_seed_says_nothing_about_others():
+    assert math.isnan(rank_sum([1.0], [2.0, 3.0]))
+    assert math.isnan(smallest_p(1, 5))
+    assert math.isnan(corrected_p(math.nan, 3))
+    one = interval([4.0])
+    assert (one.value, one.n) == (4.0, 1)
+    assert math.isnan(one.low)
+    assert math.isnan(one.high)
+    none = interval([math.nan])
+    assert math.isnan(none.value)
+    assert none.n == 0
+    difference = relative_difference([2.0], [1.0, 1.0])
+    assert difference.value == 1
+    assert math.isnan(difference.low)
+
+
+def test_bonferroni_multiplies_up_to_one():
+    assert corrected_p(0.01, 3) == pytest.approx(0.03)
+    assert corrected_p(0.4, 3) == 1
+
+
+def test_interval_holds_the_median_within_the_values_and_repeats():
+    values = np.random.default_rng(0).normal(5, 1, 10)
+    found = interval(values)
+    assert found.value == np.median(values)
+    assert values.min() <= found.low < found.value < found.high <= values.max()
+    assert found == interval(values)
+    assert interval([*values, math.nan]) == found
+    assert interval([3.0, 3.0, 3.0])[:3] == (3, 3, 3)
+
+
+def test_interval_covers_the_true_mean_about_as_often_as_it_says():
+    rng = np.random.default_rng(1)
+    draws = rng.normal(0, 1, (150, 20))
+    held = [low <= 0 <= high for _, low, high, _ in (interval(x, np.mean) for x in draws)]
+    assert 0.86 < np.mean(held) < 0.99
+
+
+def test_interquartile_mean_leaves_a_quarter_out_at_each_end():
+    assert interquartile_mean([0, 1, 2, 3, 100, 5, 6, -50]) == pytest.approx((1 + 2 + 3 + 5) / 4)
+    rows = np.arange(24.0).reshape(3, 8)
+    np.testing.assert_allclose(interquartile_mean(rows, axis=-1), rows.mean(axis=1))
+
+
+def test_relative_difference_is_of_the_medians():
+    a, b = np.array([10, 11, 12, 13, 14.0]), np.array([9, 10, 10, 11, 20.0])
+    found = relative_difference(a, b)
+    assert found.value == pytest.approx((12 - 10) / 10)
+    assert found.low < found.value < found.high
+    assert (found.low, found.high) != relative_difference(b, a)[1:3]
+    below = relative_difference(-a, -b)
+    assert below.value == pytest.approx(-0.2)
+    assert math.isnan(relative_difference(a, b - 10).value)
+
+
+def test_relative_difference_is_narrow_for_like_samples():
+    rng = np.random.default_rng(2)
+    a, b = rng.normal(100, 1, 10), rng.normal(100, 1, 10)
+    _, low, high, _ = relative_difference(a, b)
+    assert -0.05 < low < high < 0.05
