@@ -45,6 +45,7 @@ def run_seeds(
     reevaluate_samples: int = 512,
     progress: bool = True,
     settings: dict[str, Any] | None = None,
+    batch: Batch | None = None,
 ) -> list[Result]:
     """Run an algorithm for several seeds; each result is what `run` gives for that seed.
 
@@ -66,6 +67,7 @@ def run_seeds(
         reevaluate_samples: As in `run`: on an uncertain task every archive is corrected at the end.
         progress: Whether to show progress.
         settings: Anything JSON that should be written into each `config.json`.
+        batch: What `compile_together` has compiled for these seeds beforehand.
 
     Returns:
         A result for each seed, in their order. `seconds` are a seed's share of the time of its batch.
@@ -94,8 +96,15 @@ def run_seeds(
         )
         for seed in seeds
     ]
-    most = together or (len(seeds) if suits_batches(algorithm.task) else 1)
-    batch = _largest(algorithm, configs[:most], progress) if most > 1 else None
+    if batch is None:
+        batch = compile_together(
+            algorithm,
+            most_together(algorithm.task, len(seeds), together),
+            generations=generations,
+            generations_per_call=generations_per_call,
+            chunk=chunk,
+            progress=progress,
+        )
     if batch is None:
         programs: Programs = {}
         return [
@@ -110,12 +119,15 @@ def run_seeds(
     return results
 
 
-def suits_batches(task: Task) -> bool:
-    """Whether seeds run together by default: where no simulator fills the device by itself."""
-    return task.jit and task.control is None
+def most_together(task: Task, seeds: int, together: int | None) -> int:
+    """How many of so many seeds to run at once, if memory allows it: as asked, or by the task."""
+    if together is not None:
+        return min(together, seeds)
+    # A simulator fills the device by itself.
+    return seeds if task.jit and task.control is None else 1
 
 
-class _Batch(NamedTuple):
+class Batch(NamedTuple):
     """`size` runs at once: what advances them, by the length of a call, and the lengths of the calls."""
 
     size: int
@@ -124,38 +136,47 @@ class _Batch(NamedTuple):
     compile_seconds: float
 
 
-def _largest(algorithm: Algorithm, configs: list[dict[str, Any]], progress: bool) -> _Batch | None:
-    """As many of the runs at once as memory allows; None if that is one."""
-    algorithm = algorithm._replace(chunk=configs[0]["chunk"])
-    lengths = calls(configs[0]["generations"], configs[0]["generations_per_call"])
-    size, room = len(configs), memory.available()
+def compile_together(
+    algorithm: Algorithm,
+    seeds: int,
+    *,
+    generations: int,
+    generations_per_call: int | None = None,
+    chunk: int | None = None,
+    progress: bool = True,
+) -> Batch | None:
+    """What runs so many seeds at once, or as many as memory allows; None if that is one."""
+    algorithm = algorithm._replace(chunk=chunk)
+    lengths = calls(generations, generations_per_call)
+    size, room = seeds, memory.available()
     started = time.perf_counter()
-    while size > 1:
-        with Reporter(0, show=progress) as report:
+    with Reporter(show=progress) as report:
+        while size > 1:
             report.say(f"compiling {size} seeds of {algorithm.name} together ...")
-            init_keys, run_keys = _keys(configs[:size])
+            init_keys, run_keys = _keys(range(size))
             state = jax.eval_shape(jax.vmap(algorithm.init), init_keys)
             advance = compile_calls(algorithm, set(lengths), run_keys, state, over=jax.vmap)
-            seconds = time.perf_counter() - started
+            seconds, need = time.perf_counter() - started, memory.most(advance.values())
             report.say(f"compiled in {seconds:.1f} s")
-            need = memory.most(advance.values())
             if need is None or room is None or need <= memory.SHARE * room:
-                return _Batch(size, advance, lengths, seconds)
+                return Batch(size, advance, lengths, seconds)
+            report.say(
+                f"that needs {memory.in_words(need)} of the {memory.in_words(room)} that are free"
+            )
             size = -(-size // 2)
-            report.say("that is too much for the memory")
     return None
 
 
 def _run_together(
     algorithm: Algorithm,
-    batch: _Batch,
+    batch: Batch,
     configs: list[dict[str, Any]],
     folders: list[Path | None],
     progress: bool,
 ) -> list[Result]:
     """Runs as one batch; if there are fewer than its size, the last one fills it up."""
     filled = configs + configs[-1:] * (batch.size - len(configs))
-    init_keys, run_keys = _keys(filled)
+    init_keys, run_keys = _keys([config["seed"] for config in filled])
     state = jax.jit(jax.vmap(algorithm.init))(init_keys)
     unread: list[Record] = []
     with ExitStack() as stack:
@@ -194,9 +215,9 @@ def _run_together(
         ]
 
 
-def _keys(configs: list[dict[str, Any]]) -> tuple[Array, Array]:
+def _keys(seeds: Sequence[int]) -> tuple[Array, Array]:
     """The keys of several runs, each stacked: [S]."""
-    data = [jax.random.key_data(jnp.stack(keys_of(config["seed"]))) for config in configs]
+    data = [jax.random.key_data(jnp.stack(keys_of(seed))) for seed in seeds]
     init_keys, run_keys = jnp.stack(data, axis=1)
     return jax.random.wrap_key_data(init_keys), jax.random.wrap_key_data(run_keys)
 

@@ -15,8 +15,9 @@ from memes.analysis.summary import Summary, load_all
 from memes.errors import RunError, require
 from memes.experiment.settings import known
 from memes.reproduce import results
-from memes.reproduce.experiments import EXPERIMENTS, TASKS
-from memes.reproduce.sweep import Item, existing, plan, sweep
+from memes.reproduce.experiments import EXPERIMENTS, TASKS, VARIANTS
+from memes.reproduce.plan import Item, existing, plan
+from memes.reproduce.sweep import sweep
 
 ALL = "all"
 # Options of algorithms that say how large a generation is.
@@ -38,12 +39,18 @@ class Settings:
     """Names of experiments, or 'all'; --list shows them."""
     tasks: Annotated[tuple[str, ...], tyro.conf.arg(metavar="TASK [TASK ...]")] = TASKS
     """On which of the paper's tasks."""
+    labels: Annotated[
+        tuple[str, ...], tyro.conf.arg(metavar="LABEL [LABEL ...]", help_behavior_hint="(default: all)")
+    ] = ()
+    """Only these of what the experiments run, to share a sweep among machines."""
     scale: Literal["paper", "laptop"] = "paper"
     """The paper's settings, for a GPU, or far smaller ones for a laptop."""
     seeds: Annotated[
         int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="(default: as the paper, 10 or 5)")
     ] = None
-    """How many seeds, from 0."""
+    """How many seeds."""
+    first_seed: int = 0
+    """The first of them."""
     generations: Annotated[
         int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="(default: as the scale says)")
     ] = None
@@ -77,7 +84,18 @@ def reproduce(arguments: Sequence[str]) -> None:
     for name in ("seeds", "generations", "together"):
         value = getattr(settings, name)
         require(value is None or value >= 1, f"{name} must be at least 1, got {value}")
-    items = plan(names, tasks, settings.scale, settings.seeds, settings.generations)
+    require(settings.first_seed >= 0, f"first_seed must be at least 0, got {settings.first_seed}")
+    for label in settings.labels:
+        known("label", label, VARIANTS)
+    items = plan(
+        names,
+        tasks,
+        settings.scale,
+        labels=settings.labels,
+        seeds=settings.seeds,
+        first_seed=settings.first_seed,
+        generations=settings.generations,
+    )
     console = Console(highlight=False)
     out = settings.out / settings.scale
     if settings.list:

@@ -1,0 +1,107 @@
+"""What experiments need, and what of it there is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+from memes.analysis.summary import Summary
+from memes.experiment.folder import plain
+from memes.experiment.settings import Parsed, flag_words, parse, recorded
+from memes.reproduce.experiments import CHANGES, EXPERIMENTS, MOST_SEEDS, VARIANTS
+
+
+class Item(NamedTuple):
+    """A variant on a task, the seeds it is run with, and the command that would run it."""
+
+    task: str
+    label: str
+    seeds: tuple[int, ...]
+    parsed: Parsed
+
+    @property
+    def generations(self) -> int:
+        """For how long."""
+        return self.parsed.settings.generations
+
+    @property
+    def name(self) -> str:
+        """What its files are called: runs of other lengths are other runs."""
+        return f"{self.label}-{self.generations}"
+
+
+def plan(
+    experiments: Sequence[str],
+    tasks: Sequence[str],
+    scale: str,
+    *,
+    labels: Sequence[str] = (),
+    seeds: int | None = None,
+    first_seed: int = 0,
+    generations: int | None = None,
+) -> list[Item]:
+    """What the experiments need on the tasks. What several of them need is there once.
+
+    Args:
+        experiments: Names in `EXPERIMENTS`.
+        tasks: Names of tasks.
+        scale: "paper" or "laptop".
+        labels: Only these of what they run; none is all.
+        seeds: How many; None is as many as the paper has, or fewer if the scale says so.
+        first_seed: The first of them.
+        generations: For how long; None is as the scale says.
+    """
+    most: dict[tuple[str, str], int] = {}
+    for name in experiments:
+        experiment = EXPERIMENTS[name]
+        count = seeds or min(experiment.seeds, MOST_SEEDS[scale])
+        for task in (task for task in tasks if task in experiment.tasks):
+            for label in experiment.labels:
+                if task in VARIANTS[label].tasks and (not labels or label in labels):
+                    most[task, label] = max(count, most.get((task, label), 0))
+    return [
+        Item(
+            task,
+            label,
+            tuple(range(first_seed, first_seed + n)),
+            _command(task, label, scale, generations),
+        )
+        for (task, label), n in most.items()
+    ]
+
+
+def _command(task: str, label: str, scale: str, generations: int | None) -> Parsed:
+    variant = VARIANTS[label]
+    understood = partial(parse, program="memes reproduce", changes=CHANGES[scale].get(task))
+    words = [task, "--algorithm", variant.algorithm, "--scale", scale]
+    for option, value in variant.options.items():
+        words += flag_words(option, value)
+    asked = generations or (variant.generations.get(task) if scale == "paper" else None)
+    if asked is not None:
+        words += ["--generations", str(asked)]
+    at_scale = understood(words).algorithm_options
+    for option, factor in variant.times.items():
+        words += flag_words(option, factor * at_scale[option])
+    return understood(words)
+
+
+def is_of(summary: Summary, item: Item) -> bool:
+    """Whether a run is what an item asks for, whatever its seed."""
+    settings = item.parsed.settings
+    asked = (item.task, item.label, settings.scale, item.generations)
+    options = json.loads(json.dumps(recorded(item.parsed)["options"], default=plain))
+    found = json.loads(json.dumps(summary.options, default=plain))
+    return (summary.task, summary.label, summary.scale, summary.generations) == asked and all(
+        found[name] == options[name] for name in set(found) & set(options)
+    )
+
+
+def existing(items: Sequence[Item], summaries: Sequence[Summary]) -> list[Summary]:
+    """Those of the summaries that the items ask for, each seed once, in the order of the items."""
+    found = []
+    for item in items:
+        by_seed = {run.seed: run for run in reversed(summaries) if is_of(run, item)}
+        found += [by_seed[seed] for seed in item.seeds if seed in by_seed]
+    return found
