@@ -67,7 +67,6 @@ def _smallest(values: Array, count: int) -> tuple[Array, Array]:
 # Of a thread block: its queries, its groups, its warps. Of several tried on an H200 these were within a
 # fifth of the best for every number of features.
 QUERIES, GROUPS, WARPS = 4, 2048, 4
-AHEAD = 2  # members whose loads overlap
 SEGMENT = 64 * GROUPS  # points in one search; more would not fit into its registers
 
 # An absent point is so far away, nearer than a group that was chosen already (infinitely far): no group
@@ -97,7 +96,7 @@ def _search(query: Array, points: Array, count: int, *, interpret: bool) -> Arra
     (n, k), h = query.shape, points.shape[0]
     slots = pl.next_power_of_2(count)
     groups = min(GROUPS, max(slots, pl.next_power_of_2(pl.cdiv(h, GROUP))))
-    members = pl.cdiv(pl.cdiv(h, groups), AHEAD) * AHEAD
+    members = pl.cdiv(h, groups)
     # The j-th members of all groups are neighbours in memory: a warp reads them together.
     filled = jnp.pad(points, ((0, groups * members - h), (0, 0)), constant_values=FAR)
     filled = filled.T.reshape(k, members, groups)
@@ -106,14 +105,11 @@ def _search(query: Array, points: Array, count: int, *, interpret: bool) -> Arra
     def kernel(query_ref: Any, points_ref: Any, out_ref: Any) -> None:
         q = [query_ref[i, :] for i in range(k)]
 
-        def nearer(i: Array, minima: Array) -> Array:
-            for j in range(AHEAD):
-                rows = [points_ref[axis, pl.ds(i * AHEAD + j, 1), :] for axis in range(k)]
-                squared = sum(jnp.square(q[axis][:, None] - rows[axis]) for axis in range(k))
-                minima = jnp.minimum(minima, squared)
-            return minima
+        def nearer(j: Array, minima: Array) -> Array:
+            row = [points_ref[i, pl.ds(j, 1), :] for i in range(k)]
+            return jnp.minimum(minima, sum(jnp.square(q[i][:, None] - row[i]) for i in range(k)))
 
-        minima = lax.fori_loop(0, members // AHEAD, nearer, jnp.full((QUERIES, groups), jnp.inf))
+        minima = lax.fori_loop(0, members, nearer, jnp.full((QUERIES, groups), jnp.inf))
         best = _extract(minima, count, slots, lambda values, place: place)
 
         member = lax.broadcasted_iota(jnp.int32, shape := (QUERIES, slots, spread), 2)
