@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -22,8 +24,8 @@ def arm(*, joints: int = 1000) -> Task:
         """`x[n, joints]`, clipped to [0, 1], as angles 2 pi x - pi relative to the previous link."""
         del keys
         x = jnp.clip(x, 0.0, 1.0)
-        angle = jnp.cumsum(2 * np.pi * x - np.pi, axis=-1)
-        end = jnp.stack([jnp.sum(jnp.cos(angle), -1), jnp.sum(jnp.sin(angle), -1)], axis=-1)
+        cosine, sine = _circle(jnp.cumsum(x - 0.5, axis=-1))
+        end = jnp.stack([jnp.sum(cosine, -1), jnp.sum(sine, -1)], axis=-1)
         return Evaluation(1.0 - jnp.std(x, axis=-1), end / (2 * joints) + 0.5)
 
     return Task(
@@ -34,6 +36,26 @@ def arm(*, joints: int = 1000) -> Task:
         init=uniform(joints, 0.0, 1.0),
         evaluate=evaluate,
     )
+
+
+def _circle(turns: Array) -> tuple[Array, Array]:
+    """Cosine and sine of 2 pi `turns`, to float32's precision.
+
+    By their series around 0 of half the angle: on CPUs XLA takes one sine after the other from the C
+    library, which is four times slower.
+    """
+    half = np.pi * (turns - jnp.round(turns))
+    square = jnp.square(half)
+
+    def series(last: int) -> Array:
+        """Every second 1 / n! up to the last, with alternating signs, times powers of the square."""
+        total = 0 * square
+        for n in range(last, -1, -2):
+            total = 1 / math.factorial(n) - square * total
+        return total
+
+    cosine, sine = series(12), half * series(13)
+    return 1 - 2 * jnp.square(sine), 2 * sine * cosine
 
 
 def noisy_arm(*, joints: int = 1000, fitness_noise: float = 0.01, feature_noise: float = 0.01) -> Task:
