@@ -53,6 +53,16 @@ def draw(selector, key, archive, past=PAST, generation=0):
     return select(selector, key, Context(TASK, jnp.int32(generation), archive, past), DRAWS)
 
 
+def test_who_is_drawn_does_not_depend_on_how_many_are_wanted():
+    context = Context(TASK, jnp.int32(0), ARCHIVE, PAST)
+    wanted = jnp.arange(4) == 2
+    some = select(uniform, jax.random.key(0), context, 4, wanted)
+    everyone = select(uniform, jax.random.key(0), context, 4)
+    np.testing.assert_array_equal(some.x[2], everyone.x[2])
+    np.testing.assert_array_equal(some.feature[2], everyone.feature[2])
+    assert select(uniform, jax.random.key(0), context, 4, wanted & False).x.shape == (4, 3)
+
+
 def drawn_cells(individuals, archive=ARCHIVE):
     """The cell of each draw, once it is clear that all its parts come from that cell."""
     cell = np.floor(np.asarray(individuals.x[:, 0])).astype(int)

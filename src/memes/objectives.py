@@ -35,8 +35,9 @@ class Objective(NamedTuple):
     restart: Callable[[Array, Any, Array], Any] = lambda key, state, where: state
 
 
-# Up to so many samples, comparing all pairs is one fused kernel on a GPU, where a sort is several.
+# Up to so many samples all pairs are compared: on a GPU that is one fused kernel, a sort is several.
 PAIRS = 1024
+PAIRS_ON_CPU = 256
 
 
 def centred_ranks(values: Array, valid: Array) -> Array:
@@ -44,7 +45,8 @@ def centred_ranks(values: Array, valid: Array) -> Array:
 
     Samples that are not `valid` rank 0 and do not count for the others.
     """
-    beaten = _beaten_by_pairs if values.shape[-1] <= PAIRS else _beaten_by_sorting
+    few = PAIRS_ON_CPU if jax.default_backend() == "cpu" else PAIRS
+    beaten = _beaten_by_pairs if values.shape[-1] <= few else _beaten_by_sorting
     others = jnp.maximum(jnp.sum(valid, axis=-1, keepdims=True) - 1, 1)
     return jnp.where(valid, beaten(values, valid) / (2 * others), 0.0)
 

@@ -29,20 +29,32 @@ class Individuals(NamedTuple):
 Selector = Callable[[Array, Context, int], Individuals]
 
 
-def select(selector: Selector, key: Array, context: Context, n: int) -> Individuals:
+def select(
+    selector: Selector, key: Array, context: Context, n: int, wanted: Array | None = None
+) -> Individuals:
     """`n` individuals by the selector; from an empty archive, draws from `task.init` instead.
 
-    Such draws have never been evaluated: their fitness and feature are NaN.
+    Such draws have never been evaluated: their fitness and feature are NaN. Where none of them is
+    `wanted[n]`, it does not matter what is returned; None wants them all.
     """
-    select_key, init_key = jax.random.split(key)
-    elites = selector(select_key, context, n)
-    # Both are computed: on a GPU, a branch would make the host wait for the device.
-    some = context.archive.occupied.any()
-    return Individuals(
-        jnp.where(some, elites.x, initial(context.task, init_key, n)),
-        jnp.where(some, elites.fitness, jnp.nan),
-        jnp.where(some, elites.feature, jnp.nan),
-    )
+
+    def draw() -> Individuals:
+        select_key, init_key = jax.random.split(key)
+        elites = selector(select_key, context, n)
+        # Both are computed: on a GPU, a branch would make the host wait for the device.
+        some = context.archive.occupied.any()
+        return Individuals(
+            jnp.where(some, elites.x, initial(context.task, init_key, n)),
+            jnp.where(some, elites.fitness, jnp.nan),
+            jnp.where(some, elites.feature, jnp.nan),
+        )
+
+    if wanted is None or jax.default_backend() != "cpu":
+        return draw()
+    # On a CPU it spares the work in all the generations in which no lane starts anew.
+    nobody = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(draw))
+    drawn: Individuals = jax.lax.cond(wanted.any(), draw, lambda: nobody)
+    return drawn
 
 
 def uniform(key: Array, context: Context, n: int) -> Individuals:

@@ -61,7 +61,7 @@ def cma(
 
     def ask(key: Array, state: CMAState, context: Context) -> tuple[CMAState, Proposal]:
         select_key, sample_key, objective_key = jax.random.split(key, 3)
-        elite = select(selector, select_key, context, 1)
+        elite = select(selector, select_key, context, 1, state.due)
         started = strategy.restart(state.strategy, state.due, elite.x)
         searching, samples = strategy.ask(sample_key, started)
         starting = state.due | (state.age == 0)

@@ -88,9 +88,9 @@ def es(
 
     def ask(key: Array, state: ESState, context: Context) -> tuple[ESState, Proposal]:
         select_key, sample_key, objective_key = jax.random.split(key, 3)
-        elite = select(selector, select_key, context, lanes)
         planned = when.planned(state.age) & ~state.due
         restarted = state.due | planned
+        elite = select(selector, select_key, context, lanes, restarted)
         started = search.restart(state.strategy, restarted, elite.x)
         # A planned reset still offers the last mean of the old start.
         candidates = choose_lanes(planned, search.mean(state.strategy), search.mean(started))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -23,9 +25,9 @@ def arm(*, joints: int = 1000) -> Task:
         """`x[n, joints]`, clipped to [0, 1], as angles 2 pi x - pi relative to the previous link."""
         del keys
         x = jnp.clip(x, 0.0, 1.0)
-        angle = jnp.cumsum(2 * np.pi * x - np.pi, axis=-1)
+        cosine, sine = _circle(jnp.cumsum(x - 0.5, axis=-1))
         # Without the barrier XLA may sum within the concatenation, a thread for each row.
-        sums = jnp.cos(angle).sum(axis=-1), jnp.sin(angle).sum(axis=-1)
+        sums = cosine.sum(axis=-1), sine.sum(axis=-1)
         end = jax.lax.optimization_barrier(sums)  # type: ignore[no-untyped-call]
         return Evaluation(1.0 - jnp.std(x, axis=-1), jnp.stack(end, axis=-1) / (2 * joints) + 0.5)
 
@@ -37,6 +39,26 @@ def arm(*, joints: int = 1000) -> Task:
         init=uniform(joints, 0.0, 1.0),
         evaluate=evaluate,
     )
+
+
+def _circle(turns: Array) -> tuple[Array, Array]:
+    """Cosine and sine of 2 pi `turns`, to float32's precision.
+
+    By their series around 0 of half the angle: on CPUs XLA takes one sine after the other from the C
+    library, which is four times slower.
+    """
+    half = np.pi * (turns - jnp.round(turns))
+    square = jnp.square(half)
+
+    def series(last: int) -> Array:
+        """Every second 1 / n! up to the last, with alternating signs, times powers of the square."""
+        total = 0 * square
+        for n in range(last, -1, -2):
+            total = 1 / math.factorial(n) - square * total
+        return total
+
+    cosine, sine = series(12), half * series(13)
+    return 1 - 2 * jnp.square(sine), 2 * sine * cosine
 
 
 def noisy_arm(*, joints: int = 1000, fitness_noise: float = 0.01, feature_noise: float = 0.01) -> Task:
