@@ -200,9 +200,9 @@ def resume(
     folder = Path(path)
     config = load_config(folder)
     done, total = config.get("generations_done", 0), generations or config["generations"]
-    only_corrected = done == total and wanted(algorithm.task, config) and not corrected_at(folder, done)
+    uncorrected = wanted(algorithm.task, config) and not corrected_at(folder, done)
     require(
-        done < total or only_corrected,
+        done < total or (done == total and uncorrected),
         f"generations must be more than the {done} after which the run in '{folder}' ended, got {total}",
     )
     _check_same(algorithm, config, folder)
