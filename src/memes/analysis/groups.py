@@ -40,19 +40,21 @@ def group(summaries: Sequence[Summary], names: Sequence[str] = ()) -> Groups:
             f"RUN: {other} and {name} are both of task {run.task}, {run.label}, seed {run.seed}: "
             "leave one of them out",
         )
-    order = list(PRESETS)
     groups: Groups = {}
-    for run in sorted(
-        labelled,
-        key=lambda run: (
-            run.task,
-            order.index(run.algorithm) if run.algorithm in order else len(order),
-            run.label,
-            run.seed,
-        ),
-    ):
+    for run in sorted(labelled, key=lambda run: (run.task, *_place(run), run.seed)):
         groups.setdefault(run.task, {}).setdefault(run.label, []).append(run)
     return groups
+
+
+def all_labels(groups: Groups) -> list[str]:
+    """The labels of all tasks, in the order in which each task has them."""
+    places = {label: _place(runs[0]) for labels in groups.values() for label, runs in labels.items()}
+    return sorted(places, key=lambda label: places[label])
+
+
+def _place(run: Summary) -> tuple[int, str]:
+    order = list(PRESETS)
+    return order.index(run.algorithm) if run.algorithm in order else len(order), run.label
 
 
 def distinguish(summaries: Sequence[Summary]) -> list[Summary]:

@@ -35,7 +35,7 @@ SETTINGS: dict[Any, Any] = {
     "axes.axisbelow": True,
     "grid.color": "#E4E4E4",
     "grid.linewidth": 0.5,
-    "axes.formatter.limits": (-3, 4),
+    "axes.formatter.limits": (-4, 6),
     "axes.formatter.use_mathtext": True,
     "pdf.fonttype": 42,  # text that stays text
 }
