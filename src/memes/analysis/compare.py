@@ -14,6 +14,7 @@ from memes.analysis.groups import Groups, all_labels, group
 from memes.analysis.style import looks, save, styled
 from memes.analysis.summary import find, load
 from memes.errors import require
+from memes.experiment.folder import check_free
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,7 +24,11 @@ class Settings:
     Runs of a task that differ by nothing but their seeds are put together.
     """
 
-    runs: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN [RUN ...]")]
+    runs: Annotated[
+        tuple[str, ...],
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="RUN [RUN ...]", help_behavior_hint="(required)"),
+    ]
     """Run folders, summary files, folders of either, or patterns such as 'runs/arm-*'."""
     out: Annotated[Path, tyro.conf.arg(metavar="PATH")] = Path("comparison")
     """Folder for the tables and figures; files of an earlier comparison are replaced."""
@@ -33,10 +38,10 @@ def compare(arguments: list[str]) -> None:
     """Compare saved runs."""
     settings = tyro.cli(Settings, prog="memes compare", args=arguments)
     require(bool(settings.runs), "RUN is missing: 'memes compare RUN...' needs at least one run")
+    folder = settings.out
+    check_free(folder)
     found = find(settings.runs)
     groups = group([load(path) for path in found], [str(path) for path in found])
-    folder = settings.out
-    require(not folder.exists() or folder.is_dir(), f"out must be a folder, but '{folder}' is a file")
     console = Console(markup=False, highlight=False)
     rows = tables.all_tables(groups)
     for table in report.shown(groups, rows):
