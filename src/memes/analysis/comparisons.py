@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from memes.analysis.groups import LOSSES, MEASURES, Groups, at, is_share, main_view
+from memes.analysis.groups import LOSSES, MEASURES, Groups, at, common, is_share, main_view
 from memes.analysis.heat import draw_grid, draw_walls
 from memes.analysis.statistics import interval
 from memes.analysis.style import Look
@@ -178,7 +178,7 @@ def archives_figure(task: str, labels: Mapping[str, Sequence[Summary]]) -> Figur
             if run.about.get("map"):
                 draw_walls(axes, Map(**run.about["map"]), facecolor="none", edgecolor="black")
     figure.colorbar(
-        image, ax=panels, label="fitness", extend="min", shrink=0.9, aspect=20 * kinds * lines
+        image, ax=panels, label="fitness", extend="min", shrink=0.9, aspect=min(20 * kinds * lines, 50)
     )
     figure.suptitle(f"{task}: the runs with the median QD-score")
     return figure
@@ -203,9 +203,8 @@ def _panels(groups: Groups, columns: int, **options: Any) -> tuple[Figure, Any]:
 
 
 def _places(runs: Sequence[Summary], by: str, logarithmic: bool) -> np.ndarray:
-    """Where a group's curves are drawn: as far as any of its runs goes."""
-    first = max(1.0, min(float(run.curves[by][0]) for run in runs))
-    last = max(float(run.curves[by][-1]) for run in runs)
+    """Where a group's curves are drawn: as far as all of its runs go."""
+    first, last = min(float(run.curves[by][0]) for run in runs), common(runs, by)
     space = np.geomspace if logarithmic else np.linspace
     places: np.ndarray = space(first, last, CURVE_POINTS)
     places[-1] = last  # rounding must not leave the end out

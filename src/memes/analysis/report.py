@@ -22,13 +22,12 @@ AGAINST = " against "
 MAX_PAIRS = 10  # in a table of the terminal
 SIGNIFICANT = 0.05
 
-
 READING = """\
 Intervals are percentile bootstrap intervals over the seeds, at 95%. At equal generations or evaluations
 a run counts with what it last knew at or before that number. Corrected scores are those of the archive
 after every elite was evaluated again; a loss is the share of a score that this took away. Pairs are
 compared by two-sided Wilcoxon rank-sum tests with Bonferroni correction for the pairs of a task;
-* marks p < 0.05."""
+an asterisk marks p < 0.05."""
 
 
 class Table(NamedTuple):
@@ -84,7 +83,7 @@ def test_tables(rows: Iterable[Row]) -> list[Table]:
         lines = []
         for (a, b), of_pair in _split(part, "a", "b"):
             lines.append([f"{a}{AGAINST}{b}", *map(_tested, of_pair)])
-        title = f"{task}, {where}: difference of medians (p corrected for {len(lines)})"
+        title = f"{task}, {where}: difference of medians (p corrected for {len(lines)} pairs)"
         found.append(Table(title, ["pair", *(WORDS[name] for name in measures)], lines))
     return [table for table in found if table.rows]
 
