@@ -129,7 +129,7 @@ def test_corrected_scores_count_once_all_runs_have_them():
     view = main_view({"memes": runs})
     assert view.name == "corrected"
     assert view.value(runs[0], "qd_score") == pytest.approx(80)
-    assert view.value(runs[0], "coverage_loss") == pytest.approx(0.2)
+    assert views({"memes": runs})[-1].value(runs[0], "coverage_loss") == pytest.approx(0.2)
     assert final(runs[0], "max_fitness") == pytest.approx(80)
     mixed = {"memes": runs, "me": [made(algorithm="me")]}
     assert main_view(mixed).name == "generations"
@@ -241,7 +241,7 @@ def test_the_command_writes_tables_and_figures_of_committed_summaries(tmp_path, 
         save_summary(f"summaries/{i}.json", run)
     assert main(["compare", "summaries", "--out", "a/b"]) == 0
     printed = capsys.readouterr().out
-    assert "arm, after 5 generations: median over the seeds" in printed
+    assert "arm, after 5 generations: median [95% interval]" in printed
     assert "ant/x:y: memes has one seed" in printed
     figures = {"scores", "losses", "convergence-generations", "convergence-evaluations", "steps"}
     figures |= {"archives-arm", "archives-x-y", "archives-empty"}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from textwrap import fill
+from textwrap import fill, shorten
 from typing import Any
 
 import numpy as np
@@ -43,7 +43,7 @@ def scores_figure(
     for row, (task, labels) in zip(panels, groups.items(), strict=True):
         view = main_view(labels)
         row[0].set_title(f"{task}, {view.words}", loc="left")
-        row[0].set_yticks(range(len(labels)), [fill(label, 24) for label in labels])
+        row[0].set_yticks(range(len(labels)), [_folded(label, 24) for label in labels])
         row[0].set_ylim(len(labels) - 0.5, -0.5)  # the first on top
         for axes, (measure, words) in zip(row, measures.items(), strict=True):
             for y, (label, runs) in enumerate(labels.items()):
@@ -62,6 +62,10 @@ def losses_figure(groups: Groups, looks: Mapping[str, Look]) -> Figure | None:
         task: labels for task, labels in groups.items() if main_view(labels).name == "corrected"
     }
     return scores_figure(corrected, looks, LOSSES) if corrected else None
+
+
+def _folded(label: str, width: int) -> str:
+    return fill(label, width, max_lines=2, placeholder=" ...")
 
 
 def _draw_seeds(axes: Axes, y: int, values: Sequence[float], look: Look) -> None:
@@ -171,7 +175,7 @@ def archives_figure(task: str, labels: Mapping[str, Sequence[Summary]]) -> Figur
             axes.grid(visible=False)
             axes.set_box_aspect(1)
             image = draw_grid(axes, heat, np.array(run.low), np.array(run.high), **scale)
-            words = "corrected" if kind else f"{fill(label, 76 // most)}\nseed {run.seed}"
+            words = "corrected" if kind else f"{_folded(label, 76 // most)}\nseed {run.seed}"
             words += f", {np.isfinite(heat).mean():.0%}"
             axes.set_title(words)
             axes.label_outer()
@@ -234,10 +238,10 @@ def _legend(figure: Figure, looks: Mapping[str, Look]) -> None:
         Line2D([], [], color=look.colour, linestyle=look.line, marker=look.marker, markersize=3.5)
         for look in looks.values()
     ]
-    columns = max(1, int(WIDTH * 14 / (max(map(len, looks)) + 8)))
+    columns = max(1, int(WIDTH * 14 / (min(60, max(map(len, looks))) + 8)))
     figure.legend(
         handles,
-        list(looks),
+        [shorten(label, 60, placeholder=" ...") for label in looks],
         loc="outside lower center",
         ncols=min(columns, len(looks)),
         frameon=False,

@@ -135,7 +135,7 @@ class View(NamedTuple):
     """One way to look at the runs of a task: where they are compared, and by which measures.
 
     Attributes:
-        name: "generations", "evaluations" or "corrected".
+        name: "generations", "evaluations", "corrected" or "losses".
         words: Where that is, in words.
         measures: Names of what is compared, in words.
         value: `(run, measure)`, NaN where a run does not have it.
@@ -148,7 +148,7 @@ class View(NamedTuple):
 
 
 def views(labels: Mapping[str, Sequence[Summary]]) -> list[View]:
-    """The views of the runs of one task. There is a corrected one if any of them was corrected."""
+    """The views of the runs of one task, those of corrections if any of them was corrected."""
     runs = [run for group in labels.values() for run in group]
     generations, evaluations = common(runs, "generation"), common(runs, "evaluations")
     found = [
@@ -166,16 +166,18 @@ def views(labels: Mapping[str, Sequence[Summary]]) -> list[View]:
         ),
     ]
     if any(run.corrected for run in runs):
-        found.append(
-            View("corrected", "corrected, at the end of each run", MEASURES | LOSSES, _corrected)
-        )
+        found += [
+            View("corrected", "corrected, at the end of each run", MEASURES, _corrected),
+            View("losses", "lost by correction", LOSSES, _corrected),
+        ]
     return found
 
 
 def main_view(labels: Mapping[str, Sequence[Summary]]) -> View:
     """The one that counts: corrected if all runs are, and else at equal generations."""
     every = all(run.corrected for group in labels.values() for run in group)
-    return views(labels)[-1 if every else 0]
+    name = "corrected" if every else "generations"
+    return next(view for view in views(labels) if view.name == name)
 
 
 def _corrected(run: Summary, measure: str) -> float:

@@ -42,7 +42,7 @@ def shown(groups: Groups, rows: Mapping[str, list[Row]]) -> list[Table]:
     """What the terminal shows: medians, and means and tests where they count."""
 
     def counts(row: Row) -> bool:
-        return bool(row["view"] == main_view(groups[row["task"]]).name and row["measure"] in MEASURES)
+        return bool(row["view"] == main_view(groups[row["task"]]).name)
 
     return [
         *score_tables(rows["scores"], "median"),
@@ -69,8 +69,8 @@ def score_tables(rows: Iterable[Row], statistic: str) -> list[Table]:
         for (label,), of_label in _split(part, "label"):
             by = {row["measure"]: row for row in of_label}
             values = [_interval(by[name], statistic, name) for name in measures]
-            lines.append([label, str(by["qd_score"]["n"]), *values])
-        title = f"{task}, {where}: {STATISTICS[statistic]} over the seeds [95% interval]"
+            lines.append([label, str(of_label[0]["n"]), *values])
+        title = f"{task}, {where}: {STATISTICS[statistic]} [95% interval]"
         found.append(Table(title, ["algorithm", "seeds", *(WORDS[name] for name in measures)], lines))
     return found
 
@@ -160,8 +160,10 @@ def print_table(console: Console, table: Table) -> None:
         title=table.title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False
     )
     for i, words in enumerate(table.header):
-        numeric = _numeric(table, i)
-        rich.add_column(words, justify="right" if numeric else "left", no_wrap=not numeric)
+        numeric, widest = _numeric(table, i), max(len(row[i]) for row in table.rows)
+        rich.add_column(
+            words, justify="right" if numeric else "left", no_wrap=not numeric and widest <= 40
+        )
     for row in table.rows:
         rich.add_row(*row)
     console.print(rich)
