@@ -21,7 +21,7 @@ def _tiny():
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(EXPERIMENTS, "tiny", Experiment("a test", ("me",), 2))
         patch.setitem(CHANGES, "laptop", {"arm": {"joints": 4, "generations": 4, "batch": 8}})
-        patch.setattr(results, "write_comparison", lambda groups, folder: [])
+        patch.setattr(results, "write_comparison", lambda groups, rows, folder: [])
         patch.setattr("memes.analysis.figures.draw_run", lambda path: [])
         yield
 
