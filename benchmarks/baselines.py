@@ -104,7 +104,7 @@ def table(title: str, algorithms: dict[str, memes.Algorithm], s: Settings, loss:
         columns = ["qd_score", "coverage", "max_fitness"]
         cells = [spread([float(score[c]) for score in scores]) for c in columns]
         if loss:
-            losses = [memes.archive_loss(a, memes.reevaluate(a, noisy(), samples=512)) for a in each]
+            losses = [memes.archive_loss(a, memes.reevaluate(a, noisy()).archive) for a in each]
             cells.append(spread([x["qd_score"] for x in losses]))
         print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
 

@@ -2,9 +2,11 @@
 
     python benchmarks/kill_soak.py                  50 kills, some minutes
     python benchmarks/kill_soak.py --kills 5 --algorithm cma-me
+    python benchmarks/kill_soak.py --kills 5 --task noisy-arm
 
-Moments are drawn over the whole life of the process: while it starts, compiles, computes, writes its log
-and writes a checkpoint. Prints what each kill met, and whether the two runs end with the same bytes.
+Moments are drawn over the whole life of the process: while it starts, compiles, computes, writes a log,
+writes a checkpoint and, on an uncertain task, re-evaluates its elites. Prints what each kill met, and
+whether the two runs end with the same bytes.
 """
 
 import dataclasses
@@ -49,14 +51,18 @@ def state_of(folder: Path) -> str:
 def finished(folder: Path) -> bool:
     """Whether all is written but, perhaps, the figures."""
     file = folder / "config.json"
-    return file.exists() and "finished" in json.loads(file.read_text())
+    config = json.loads(file.read_text()) if file.exists() else {}
+    table = folder / "corrected.csv"
+    rows = table.read_text().splitlines() if table.exists() else [""]
+    corrected = rows[-1].startswith(f"{config.get('generations')},")
+    return "finished" in config and (corrected or config["reevaluate_every"] == 0)
 
 
 def differences(one: Path, other: Path) -> list[str]:
     """The files of two runs that differ; in metrics.csv the column of seconds aside."""
-    found = [
-        n for n in ("archive.npz", "lanes.npz") if (one / n).read_bytes() != (other / n).read_bytes()
-    ]
+    names = ["archive.npz", "lanes.npz"]
+    names += [n for n in ("corrected.npz", "corrected.csv") if (one / n).exists()]
+    found = [n for n in names if (one / n).read_bytes() != (other / n).read_bytes()]
     tables = [
         [line.split(",") for line in (f / "metrics.csv").read_text().splitlines()] for f in (one, other)
     ]
@@ -74,7 +80,8 @@ def main(s: Settings) -> None:
         }
         words = ["run", s.task, "--algorithm", s.algorithm, "--scale", "laptop", "--quiet"]
         words += ["--generations", s.generations, "--generations-per-call", 10]
-        words += ["--joints", 20, "--samples", 16] if s.task == "arm" and s.algorithm == "memes" else []
+        words += ["--joints", 20, "--samples", 16] if "arm" in s.task and s.algorithm == "memes" else []
+        words += ["--reevaluate-every", s.generations // 20]
         whole, cut = Path(scratch) / "whole", Path(scratch) / "cut"
         start = time.perf_counter()
         subprocess.run(command(*words, "--out", whole), env=environment, check=True)

@@ -37,6 +37,10 @@ def test_run_saves_to_a_new_folder_each_time(capsys):
     assert config["options"]["joints"] == 4
     assert config["algorithm"] == "memes"
 
+    assert main(["reevaluate", "runs/arm-memes-0"]) == 0
+    assert "task 'arm' is deterministic" in capsys.readouterr().out
+    assert not list(Path("runs/arm-memes-0").glob("corrected*"))
+
     Path("runs/arm-memes-0/figures/archive.png").unlink()
     assert main(["plot", "runs/arm-memes-0"]) == 0
     assert capsys.readouterr().out.split() == [
@@ -248,7 +252,7 @@ def test_a_robot_of_ones_own_runs_and_stands_where_nothing_moves_it(capsys):
     """Policies without weights: both feet stay on the ground, or nearly, until time is over."""
     task = f"{EXAMPLES / 'custom_robot.py'}:runner"
     options = ["--lanes", "2", "--samples", "4", "--generations", "2", "--hidden", "4"]
-    assert main(["run", task, *options, "--quiet", "--out", "own"]) == 0
+    assert main(["run", task, *options, "--reevaluate-samples", "4", "--quiet", "--out", "own"]) == 0
     runner = settings.task_of(memes.load_run("own"), task)
     assert runner.uncertain
     keys = jax.random.split(jax.random.key(0), 16)

@@ -7,9 +7,9 @@ import pytest
 
 from memes.archive import add, empty
 from memes.cells import Grid
-from memes.correction import reevaluate
+from memes.correction import Correction, compare, reevaluate
 from memes.errors import UsageError
-from memes.task import Evaluation, Task, noisy, uniform
+from memes.task import Evaluation, Task, noisy, resampled, uniform
 
 CELLS = Grid(jnp.zeros(2), jnp.ones(2), (4, 3))
 
@@ -63,10 +63,10 @@ def assert_same(a, b):
     jax.tree.map(np.testing.assert_array_equal, a, b)
 
 
-@pytest.mark.parametrize("task", [TASK, HOST], ids=lambda task: task.name)
+@pytest.mark.parametrize("task", [TASK, HOST, noisy(TASK)], ids=lambda task: task.name)
 def test_a_deterministic_task_leaves_the_archive_as_it_was(task):
     archive = archive_of(elites(0))
-    assert_same(reevaluate(archive, task, 3), archive)
+    assert_same(reevaluate(archive, task, 3).archive, archive)
 
 
 def test_chunks_do_not_change_the_result():
@@ -77,7 +77,7 @@ def test_chunks_do_not_change_the_result():
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), chunked, whole)
 
 
-@pytest.mark.parametrize("samples", [3, 9])
+@pytest.mark.parametrize("samples", [3, 9, 30])
 def test_no_more_rows_are_evaluated_at_once_than_asked_for(samples):
     calls = []
     reevaluate(archive_of(elites(2)), recorder(calls, 0), samples, rows=20)
@@ -93,7 +93,7 @@ def test_no_more_rows_are_evaluated_at_once_than_asked_for(samples):
 def test_elites_get_the_statistic_of_their_own_evaluations_coordinate_by_coordinate(statistic, reduce):
     calls, x = [], elites(3)
     settings = {} if statistic is None else {"statistic": statistic}
-    corrected = reevaluate(archive_of(x), recorder(calls, 1), 15, **settings)
+    correction = reevaluate(archive_of(x), recorder(calls, 1), 15, **settings)
 
     keys, seen, fitness, feature = (np.concatenate(part) for part in zip(*calls, strict=True))
     assert len(np.unique(keys, axis=0)) == len(seen) == 7 * 15
@@ -103,14 +103,45 @@ def test_elites_get_the_statistic_of_their_own_evaluations_coordinate_by_coordin
         np.float32([reduce(feature[own], axis=0) for own in of]),
     )
     expected = archive_of(x, truth)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), corrected, expected)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), correction.archive, expected)
+    order = np.argsort(CELLS.index(jnp.asarray(x[:, 1:])))  # the illusory elites, by their cells
+    np.testing.assert_array_equal(correction.elite_cell, CELLS.index(jnp.asarray(x[order, 1:])))
+    spread = np.array([[fitness[own].var(), *feature[own].var(axis=0)] for own in of])[order]
+    np.testing.assert_allclose(correction.fitness_variance, spread[:, 0], rtol=1e-4)
+    np.testing.assert_allclose(correction.feature_variance, spread[:, 1:], rtol=1e-3)
+
+
+def test_measures_of_a_correction_follow_from_the_two_archives_and_the_variances():
+    x = elites(9)
+    x[:, 0] = [5, -1, 2, -9, 0, 3, 1]
+    illusory, corrected = lucky_archive_of(x, 2.0), archive_of(x[[0, 1, 2, 4, 5, 6, 0]])
+    variances = np.array([1, 9, np.nan, 4, 2, 2, 7.0])
+    correction = Correction(
+        corrected, np.arange(7), variances, np.stack([variances, 3 * variances], 1), 5
+    )
+    found = compare(illusory, correction, min_fitness=-4.0)
+    before, after = 4 + np.array([7, 1, 4, 2, 5, 3]), 4 + np.array([5, -1, 2, 0, 3, 1])
+    expected = {
+        "qd_score": after.sum(),
+        "coverage": 6 / 12,
+        "max_fitness": 5,
+        "illusory_qd_score": before.sum(),  # one elite is below the offset
+        "illusory_coverage": 7 / 12,
+        "illusory_max_fitness": 7,
+        "qd_score_loss": 1 - after.sum() / before.sum(),
+        "coverage_loss": 1 / 7,
+        "max_fitness_loss": 2 / 7,
+        "median_fitness_variance": 3.0,
+        "median_feature_variance": 6.0,
+    }
+    assert found == pytest.approx(expected, rel=1e-5)
 
 
 def test_lucky_elites_fall_back_to_about_their_true_fitness():
     x = elites(4)
     lucky = lucky_archive_of(x, 3.0)
     task = noisy(TASK, fitness=0.5, feature=0.01)
-    corrected = reevaluate(lucky, task, 512, key=jax.random.key(2))
+    corrected = reevaluate(lucky, task, 512, key=jax.random.key(2)).archive
     np.testing.assert_array_equal(corrected.occupied, lucky.occupied)
     cell = np.asarray(corrected.occupied)
     truth = np.asarray(corrected.genotypes)[cell]
@@ -125,7 +156,7 @@ def test_elites_that_move_into_one_cell_compete_and_the_winner_keeps_its_origin(
     x = elites(5)
     best = x[:, 0].argmax()
     gathered = replace(TASK, evaluate=lambda keys, x: (x[:, 0], jnp.full((x.shape[0], 2), 0.9)))
-    corrected = reevaluate(archive_of(x), gathered, 2)
+    corrected = reevaluate(archive_of(x), gathered, 2).archive
     np.testing.assert_array_equal(np.flatnonzero(corrected.occupied), [11])
     np.testing.assert_array_equal(corrected.genotypes[11], x[best])
     np.testing.assert_array_equal(corrected.fitness[11], x[best, 0])
@@ -136,7 +167,7 @@ def test_elites_that_move_into_one_cell_compete_and_the_winner_keeps_its_origin(
 
 def test_the_fitness_an_elite_was_found_with_has_no_say():
     x = elites(6)
-    assert_same(reevaluate(lucky_archive_of(x, np.arange(7) * 10), TASK, 2), archive_of(x))
+    assert_same(reevaluate(lucky_archive_of(x, np.arange(7) * 10), TASK, 2).archive, archive_of(x))
 
 
 @pytest.mark.parametrize("fault", [np.nan, np.inf, -np.inf])
@@ -147,7 +178,7 @@ def test_failed_evaluations_are_left_out_and_an_elite_that_always_fails_is_dropp
 
     x, rng = elites(7), np.random.default_rng(2)
     dead = x[2, 0]
-    corrected = reevaluate(archive_of(x), replace(HOST, evaluate=evaluate), 40)
+    corrected = reevaluate(archive_of(x), replace(HOST, evaluate=evaluate), 40).archive
     survivors = np.asarray(corrected.genotypes)[np.asarray(corrected.occupied)]
     np.testing.assert_array_equal(np.sort(survivors[:, 0]), np.sort(np.delete(x[:, 0], 2)))
     cell = np.asarray(corrected.occupied)
@@ -156,8 +187,13 @@ def test_failed_evaluations_are_left_out_and_an_elite_that_always_fails_is_dropp
 
 def test_an_empty_archive_stays_empty_and_costs_nothing():
     calls = []
-    assert_same(reevaluate(empty(CELLS, 3), recorder(calls, 3), 5), empty(CELLS, 3))
+    nothing = empty(CELLS, 3)
+    correction = reevaluate(nothing, recorder(calls, 3), 5)
+    assert_same(correction.archive, nothing)
     assert calls == []
+    assert correction.fitness_variance.shape == (0,)
+    assert correction.feature_variance.shape == (0, 2)
+    assert compare(nothing, correction)["coverage"] == 0
 
 
 def test_without_a_key_the_result_is_always_the_same_and_with_another_it_differs():
@@ -170,7 +206,7 @@ def test_without_a_key_the_result_is_always_the_same_and_with_another_it_differs
     assert_same(reevaluate(archive, task, 3), once)
     other = reevaluate(archive, task, 3, key=jax.random.key(3))
     cell = np.asarray(archive.occupied)
-    assert (np.asarray(other.fitness)[cell] != np.asarray(once.fitness)[cell]).all()
+    assert (np.asarray(other.archive.fitness)[cell] != np.asarray(once.archive.fitness)[cell]).all()
 
 
 @pytest.mark.parametrize("setting", [{"samples": 0}, {"rows": 0}], ids=str)
@@ -178,3 +214,11 @@ def test_a_wrong_setting_is_refused_by_name(setting):
     (name,) = setting
     with pytest.raises(UsageError, match=f"^{name} must"):
         reevaluate(empty(CELLS, 3), TASK, **setting)
+
+
+def test_luck_is_judged_by_single_evaluations():
+    task = noisy(TASK, fitness=0.5)
+    assert resampled(task, 4).uncertain
+    assert resampled(resampled(task, 4), 3).single is task
+    assert noisy(resampled(task, 4), fitness=0.1).single is None
+    assert not resampled(TASK, 4).uncertain

@@ -19,7 +19,10 @@ from memes.replay.episodes import episodes
 from memes.task import Map
 from memes.tasks.robot import footprints
 
-QUICK = ["--scale", "laptop", "--steps", "20", "--lanes", "2", "--samples", "4", "--generations", "2"]
+QUICK = [
+    "--scale", "laptop", "--steps", "20", "--lanes", "2", "--samples", "4", "--generations", "2",
+    "--reevaluate-every", "0",
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -140,13 +140,20 @@ def correct(archive: Archive, samples: int, parts: Sequence[Estimates]) -> Corre
         k = archive.feature.shape[1]
         return Correction(corrected, elites, np.zeros(0), np.zeros((0, k)), samples)
     found: Estimates = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
-    corrected, _ = add(
+
+    def by_cell(values: Array) -> np.ndarray:
+        # With a row for each cell, however many elites there are, the same program serves all archives.
+        rows = np.full((archive.cells.count, *values.shape[1:]), np.nan, np.float32)
+        rows[elites] = values
+        return rows
+
+    corrected, _ = jax.jit(add)(
         corrected,
-        archive.genotypes[elites],
-        found.of,
-        jnp.ones(elites.size, bool),
-        lane=archive.lane[elites],
-        generation=archive.generation[elites],
+        archive.genotypes,
+        jax.tree.map(by_cell, found.of),
+        archive.occupied,
+        lane=archive.lane,
+        generation=archive.generation,
     )
     variances = np.asarray(found.fitness_variance), np.asarray(found.feature_variance)
     return Correction(corrected, elites, *variances, samples)

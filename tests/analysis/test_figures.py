@@ -73,6 +73,20 @@ def test_archives_of_any_dimension_can_be_drawn(k, tmp_path):
     assert np.ma.count(shown) == int(archive.occupied.sum())
 
 
+def test_a_corrected_archive_is_drawn_beside_the_illusory_one_in_the_same_colours():
+    task, cells = task_with(2), memes.cells.grid(task_with(2), (3, 3))
+    x = jax.random.uniform(jax.random.key(0), (20, 2))
+    illusory, corrected = filled(task, cells, x), filled(task, cells, x[:4] - 0.2)
+    figure = figures.archive_figure(illusory, corrected=corrected)
+    left, right = (axes.images[0] for axes in figure.axes[:2])
+    both = np.concatenate([np.ma.compressed(image.get_array()) for image in (left, right)])
+    assert left.get_clim() == right.get_clim() == (both.min(), both.max())
+    for image, archive in ((left, illusory), (right, corrected)):
+        count = int(archive.occupied.sum())
+        assert np.ma.count(image.get_array()) == count
+        assert f"{count} of 9 cells" in image.axes.get_title()
+
+
 def test_a_run_that_added_nothing_is_drawn_all_the_same(tmp_path):
     task = memes.Task(**{**vars(task_with(2)), "evaluate": lambda keys, x: (x[:, 0] * jnp.nan, x)})
     algorithm = memes.presets.me(task, memes.cells.grid(task, (3, 3)), batch=4)

@@ -16,7 +16,6 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from jax.experimental.compilation_cache import compilation_cache
 
 import memes
 from memes import RunError, UsageError
@@ -29,30 +28,7 @@ CELLS = memes.cells.grid(TASK, (10, 10))
 OPTIONS = {"generations": 12, "generations_per_call": 2, "seed": 3, "progress": False}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _compiled_once(tmp_path_factory):
-    """Runs of the same algorithm share their compiled programs."""
-    changed = {
-        "jax_compilation_cache_dir": str(tmp_path_factory.mktemp("cache")),
-        "jax_persistent_cache_min_compile_time_secs": 0.0,
-        "jax_persistent_cache_min_entry_size_bytes": -1,
-    }
-    before = {name: jax.config.values[name] for name in changed}
-    for name, value in changed.items():
-        jax.config.update(name, value)
-    compilation_cache.reset_cache()  # it looks at these settings only once
-    yield
-    for name, value in before.items():
-        jax.config.update(name, value)
-    compilation_cache.reset_cache()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _no_figures():
-    """They are of no concern here, and slow to draw."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("memes.analysis.figures.draw_run", lambda path: [])
-        yield
+pytestmark = pytest.mark.usefixtures("compiled_once", "no_figures")
 
 
 @pytest.fixture(scope="module")

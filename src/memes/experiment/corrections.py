@@ -105,7 +105,7 @@ class Corrections:
         """Make the correction at the end; None if there is to be none, or if it is stopped."""
         if self._every == 0:
             return None
-        self._report.say(f"evaluating every elite {self._samples} times again; Ctrl-C skips that")
+        self._report.say(f"evaluating every elite again, {self._samples} times; Ctrl-C skips that")
         correction = self._correct(archive, generation, stopped)
         if correction is None:
             self._report.say(f"not re-evaluated; 'memes reevaluate {self._path or 'RUN'}' does it later")
