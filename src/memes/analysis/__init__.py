@@ -1,1 +1,1 @@
-"""Looking at runs: figures."""
+"""Looking at runs: summaries, statistics, tables and figures."""

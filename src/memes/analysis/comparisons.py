@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from textwrap import fill
+from textwrap import fill, shorten
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from memes.analysis.groups import LOSSES, MEASURES, Groups, at, is_share, main_view
+from memes.analysis.groups import LOSSES, MEASURES, Groups, at, common, is_share, main_view
 from memes.analysis.heat import draw_grid, draw_walls
 from memes.analysis.statistics import interval
-from memes.analysis.style import Look, looks
+from memes.analysis.style import Look
 from memes.analysis.summary import Summary
 from memes.task import Map
 
@@ -27,39 +27,45 @@ WIDTH = 7.2  # inches: a page of two columns
 CURVE_POINTS = 200
 BINS = 30
 KINDS = ("exploit", "variation", "explore")
+PER_CENT = FuncFormatter(lambda share, _: f"{100 * share:.3g}%")
 AXES = {"generation": "generations", "evaluations": "evaluations"}
 
 
-def scores_figure(groups: Groups, measures: Mapping[str, str] = MEASURES) -> Figure:
+def scores_figure(
+    groups: Groups, looks: Mapping[str, Look], measures: Mapping[str, str] = MEASURES
+) -> Figure:
     """Each seed as a dot, with the median and its interval, at the end as `main_view` has it."""
-    heights = [0.55 + 0.17 * len(labels) for labels in groups.values()]
+    heights = [0.55 + 0.19 * len(labels) for labels in groups.values()]
     figure = Figure(figsize=(WIDTH, sum(heights)), layout="constrained")
     panels = figure.subplots(
         len(groups), len(measures), squeeze=False, sharey="row", height_ratios=heights
     )
-    found = looks(_labels(groups))
     for row, (task, labels) in zip(panels, groups.items(), strict=True):
         view = main_view(labels)
         row[0].set_title(f"{task}, {view.words}", loc="left")
-        row[0].set_yticks(range(len(labels)), [fill(label, 24) for label in labels])
+        row[0].set_yticks(range(len(labels)), [_folded(label, 24) for label in labels])
         row[0].set_ylim(len(labels) - 0.5, -0.5)  # the first on top
         for axes, (measure, words) in zip(row, measures.items(), strict=True):
             for y, (label, runs) in enumerate(labels.items()):
-                _draw_seeds(axes, y, [view.value(run, measure) for run in runs], found[label])
+                _draw_seeds(axes, y, [view.value(run, measure) for run in runs], looks[label])
             axes.set_xlabel(words)
             axes.xaxis.set_major_locator(MaxNLocator(4))
             if is_share(measure):
-                axes.xaxis.set_major_formatter("{x:.0%}")
+                axes.xaxis.set_major_formatter(PER_CENT)
             axes.grid(visible=False, axis="y")
     return figure
 
 
-def losses_figure(groups: Groups) -> Figure | None:
+def losses_figure(groups: Groups, looks: Mapping[str, Look]) -> Figure | None:
     """The share of each measure that correction takes away, on tasks whose runs are all corrected."""
     corrected = {
         task: labels for task, labels in groups.items() if main_view(labels).name == "corrected"
     }
-    return scores_figure(corrected, LOSSES) if corrected else None
+    return scores_figure(corrected, looks, LOSSES) if corrected else None
+
+
+def _folded(label: str, width: int) -> str:
+    return fill(label, width, max_lines=2, placeholder=" ...")
 
 
 def _draw_seeds(axes: Axes, y: int, values: Sequence[float], look: Look) -> None:
@@ -77,50 +83,51 @@ def _draw_seeds(axes: Axes, y: int, values: Sequence[float], look: Look) -> None
     axes.plot([found.value], [y], "|", color=look.colour, ms=11, mew=2)
 
 
-def convergence_figure(groups: Groups, by: str) -> Figure:
+def convergence_figure(groups: Groups, looks: Mapping[str, Look], by: str) -> Figure:
     """Median and quartiles over the seeds of each measure, by "generation" or "evaluations"."""
     figure, panels = _panels(groups, len(MEASURES))
-    found = looks(_labels(groups))
     for row, (task, labels) in zip(panels, groups.items(), strict=True):
         row[0].set_title(task, loc="left")
         lasts = [float(run.curves[by][-1]) for runs in labels.values() for run in runs]
         logarithmic = max(lasts) > 20 * min(lasts)
         for axes, (measure, words) in zip(row, MEASURES.items(), strict=True):
+            axes.set_xscale("log" if logarithmic else "linear")
             for label, runs in labels.items():
                 x = _places(runs, by, logarithmic)
                 values = np.array([at(run, measure, by, x) for run in runs])
-                _draw_band(axes, x, values, found[label])
+                _draw_band(axes, x, values, looks[label])
             axes.set_xlabel(AXES[by])
+            axes.xaxis.set_major_formatter(EngFormatter(sep=""))
             axes.set_ylabel(words)
             if is_share(measure):
-                axes.yaxis.set_major_formatter("{x:.0%}")
-            if logarithmic:
-                axes.set_xscale("log")
-    _legend(figure, found)
+                axes.yaxis.set_major_formatter(PER_CENT)
+    _legend(figure, looks)
     return figure
 
 
-def steps_figure(groups: Groups) -> Figure | None:
+def steps_figure(groups: Groups, looks: Mapping[str, Look]) -> Figure | None:
     """How far offspring are from their parents, in cell widths, by kind of offspring."""
     everything = [run for labels in groups.values() for runs in labels.values() for run in runs]
     kinds = [kind for kind in KINDS if any(kind in run.steps for run in everything)]
     if not kinds:
         return None
     figure, panels = _panels(groups, len(kinds), sharey="row")
-    found = looks(_labels(groups))
     for row, (task, labels) in zip(panels, groups.items(), strict=True):
         row[0].set_title(task, loc="left")
         row[0].set_ylabel("distance / cell width")
         row[0].set_yscale("log")
+        row[0].yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         row[0].yaxis.set_major_formatter("{x:g}")
+        row[0].yaxis.set_minor_formatter(NullFormatter())
         for axes, kind in zip(row, kinds, strict=True):
             axes.axhline(1, color="black", linewidth=0.8, linestyle=(0, (1, 1)))
-            axes.set_xlabel(f"generations ({kind})")
+            axes.set_title(kind)
+            axes.set_xlabel("generations")
             for label, runs in labels.items():
                 having = [run for run in runs if kind in run.steps]
                 if having:
-                    _draw_band(axes, *_binned(having, f"step_{kind}"), found[label])
-    _legend(figure, found)
+                    _draw_band(axes, *_binned(having, f"step_{kind}"), looks[label])
+    _legend(figure, looks)
     return figure
 
 
@@ -148,10 +155,12 @@ def archives_figure(task: str, labels: Mapping[str, Sequence[Summary]]) -> Figur
     if not chosen:
         return None
     kinds = 2 if any(run.corrected_heat is not None for run in chosen.values()) else 1
-    columns = 4 if len(chosen) <= 8 else 6
+    most = 4 if len(chosen) <= 8 else 6
+    columns = min(len(chosen), most)
     lines = math.ceil(len(chosen) / columns)
-    height = 0.6 + kinds * lines * (WIDTH / columns + 0.15)
-    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    side = (WIDTH - 1) / most
+    size = (1 + columns * side, 0.5 + lines * (0.25 + kinds * side))
+    figure = Figure(figsize=size, layout="constrained")
     panels = figure.subplots(kinds * lines, columns, squeeze=False, sharex=True, sharey=True)
     scale = _colour_scale([h for run in chosen.values() for h in (run.heat, run.corrected_heat)])
     for axes in panels.flat:
@@ -164,17 +173,18 @@ def archives_figure(task: str, labels: Mapping[str, Sequence[Summary]]) -> Figur
                 continue
             axes.axis("on")
             axes.grid(visible=False)
+            axes.set_box_aspect(1)
             image = draw_grid(axes, heat, np.array(run.low), np.array(run.high), **scale)
-            filled = f"{np.isfinite(heat).mean():.0%}"
-            axes.set_title(
-                f"corrected, {filled}" if kind else f"{fill(label, 20)}\nseed {run.seed}, {filled}"
-            )
+            words = "corrected" if kind else f"{_folded(label, 76 // most)}\nseed {run.seed}"
+            words += f", {np.isfinite(heat).mean():.0%}"
+            axes.set_title(words)
+            axes.label_outer()
             if run.about.get("map"):
                 draw_walls(axes, Map(**run.about["map"]), facecolor="none", edgecolor="black")
-    figure.colorbar(image, ax=panels, label="fitness", extend="min", shrink=0.9, aspect=30)
-    figure.suptitle(
-        f"{task}: the archive of the run with the median QD-score, and the share of cells filled"
+    figure.colorbar(
+        image, ax=panels, label="fitness", extend="min", shrink=0.9, aspect=min(20 * kinds * lines, 50)
     )
+    figure.suptitle(f"{task}: the runs with the median QD-score")
     return figure
 
 
@@ -191,19 +201,14 @@ def _colour_scale(heats: Sequence[np.ndarray | None]) -> dict[str, float]:
     return {"vmin": float(np.percentile(values, 1)), "vmax": float(values.max())}
 
 
-def _labels(groups: Groups) -> list[str]:
-    return list(dict.fromkeys(label for labels in groups.values() for label in labels))
-
-
 def _panels(groups: Groups, columns: int, **options: Any) -> tuple[Figure, Any]:
     figure = Figure(figsize=(WIDTH, 0.35 + 1.75 * len(groups)), layout="constrained")
     return figure, figure.subplots(len(groups), columns, squeeze=False, **options)
 
 
 def _places(runs: Sequence[Summary], by: str, logarithmic: bool) -> np.ndarray:
-    """Where a group's curves are drawn: as far as any of its runs goes."""
-    first = max(1.0, min(float(run.curves[by][0]) for run in runs))
-    last = max(float(run.curves[by][-1]) for run in runs)
+    """Where a group's curves are drawn: as far as all of its runs go."""
+    first, last = min(float(run.curves[by][0]) for run in runs), common(runs, by)
     space = np.geomspace if logarithmic else np.linspace
     places: np.ndarray = space(first, last, CURVE_POINTS)
     places[-1] = last  # rounding must not leave the end out
@@ -228,17 +233,17 @@ def _draw_band(axes: Axes, x: np.ndarray, values: np.ndarray, look: Look) -> Non
     )
 
 
-def _legend(figure: Figure, found: Mapping[str, Look]) -> None:
+def _legend(figure: Figure, looks: Mapping[str, Look]) -> None:
     handles = [
         Line2D([], [], color=look.colour, linestyle=look.line, marker=look.marker, markersize=3.5)
-        for look in found.values()
+        for look in looks.values()
     ]
-    columns = max(1, int(WIDTH * 14 / (max(map(len, found)) + 8)))
+    columns = max(1, int(WIDTH * 14 / (min(60, max(map(len, looks))) + 8)))
     figure.legend(
         handles,
-        list(found),
+        [shorten(label, 60, placeholder=" ...") for label in looks],
         loc="outside lower center",
-        ncols=min(columns, len(found)),
+        ncols=min(columns, len(looks)),
         frameon=False,
         handlelength=3,
     )

@@ -40,19 +40,21 @@ def group(summaries: Sequence[Summary], names: Sequence[str] = ()) -> Groups:
             f"RUN: {other} and {name} are both of task {run.task}, {run.label}, seed {run.seed}: "
             "leave one of them out",
         )
-    order = list(PRESETS)
     groups: Groups = {}
-    for run in sorted(
-        labelled,
-        key=lambda run: (
-            run.task,
-            order.index(run.algorithm) if run.algorithm in order else len(order),
-            run.label,
-            run.seed,
-        ),
-    ):
+    for run in sorted(labelled, key=lambda run: (run.task, *_place(run), run.seed)):
         groups.setdefault(run.task, {}).setdefault(run.label, []).append(run)
     return groups
+
+
+def all_labels(groups: Groups) -> list[str]:
+    """The labels of all tasks, in the order in which each task has them."""
+    places = {label: _place(runs[0]) for labels in groups.values() for label, runs in labels.items()}
+    return sorted(places, key=lambda label: places[label])
+
+
+def _place(run: Summary) -> tuple[int, str]:
+    order = list(PRESETS)
+    return order.index(run.algorithm) if run.algorithm in order else len(order), run.label
 
 
 def distinguish(summaries: Sequence[Summary]) -> list[Summary]:
@@ -133,7 +135,7 @@ class View(NamedTuple):
     """One way to look at the runs of a task: where they are compared, and by which measures.
 
     Attributes:
-        name: "generations", "evaluations" or "corrected".
+        name: "generations", "evaluations", "corrected" or "losses".
         words: Where that is, in words.
         measures: Names of what is compared, in words.
         value: `(run, measure)`, NaN where a run does not have it.
@@ -146,7 +148,7 @@ class View(NamedTuple):
 
 
 def views(labels: Mapping[str, Sequence[Summary]]) -> list[View]:
-    """The views of the runs of one task. There is a corrected one if any of them was corrected."""
+    """The views of the runs of one task, those of corrections if any of them was corrected."""
     runs = [run for group in labels.values() for run in group]
     generations, evaluations = common(runs, "generation"), common(runs, "evaluations")
     found = [
@@ -164,16 +166,18 @@ def views(labels: Mapping[str, Sequence[Summary]]) -> list[View]:
         ),
     ]
     if any(run.corrected for run in runs):
-        found.append(
-            View("corrected", "corrected, at the end of each run", MEASURES | LOSSES, _corrected)
-        )
+        found += [
+            View("corrected", "corrected, at the end of each run", MEASURES, _corrected),
+            View("losses", "lost by correction", LOSSES, _corrected),
+        ]
     return found
 
 
 def main_view(labels: Mapping[str, Sequence[Summary]]) -> View:
     """The one that counts: corrected if all runs are, and else at equal generations."""
     every = all(run.corrected for group in labels.values() for run in group)
-    return views(labels)[-1 if every else 0]
+    name = "corrected" if every else "generations"
+    return next(view for view in views(labels) if view.name == name)
 
 
 def _corrected(run: Summary, measure: str) -> float:

@@ -15,6 +15,8 @@ from matplotlib.patches import Polygon
 
 from memes.task import Map
 
+EMPTY = "#E8E8E8"  # cells without an elite
+
 
 def draw_grid(
     axes: Axes, fitness: np.ndarray, low: np.ndarray, high: np.ndarray, **look: Any
@@ -69,5 +71,6 @@ def _rule_inner_grids(axes: Axes, cells: tuple[int, ...]) -> None:
         outer = int(np.prod(along[1:]))
         for i in range(1, outer):
             draw(i / outer, color="white", linewidth=0.8)
+    axes.set_facecolor(EMPTY)  # or the white rules would not show
     axes.set_xticks([])
     axes.set_yticks([])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,22 +12,22 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from memes.analysis import tables
 from memes.analysis.groups import LOSSES, MEASURES, Groups, is_share, main_view
 from memes.analysis.statistics import corrected_p, smallest_p
 from memes.analysis.tables import Row
 
 WORDS = MEASURES | LOSSES
 STATISTICS = {"median": "median", "iqm": "interquartile mean"}
+AGAINST = " against "
+MAX_PAIRS = 10  # in a table of the terminal
 SIGNIFICANT = 0.05
-
 
 READING = """\
 Intervals are percentile bootstrap intervals over the seeds, at 95%. At equal generations or evaluations
 a run counts with what it last knew at or before that number. Corrected scores are those of the archive
 after every elite was evaluated again; a loss is the share of a score that this took away. Pairs are
 compared by two-sided Wilcoxon rank-sum tests with Bonferroni correction for the pairs of a task;
-* marks p < 0.05."""
+an asterisk marks p < 0.05."""
 
 
 class Table(NamedTuple):
@@ -38,19 +38,26 @@ class Table(NamedTuple):
     rows: list[list[str]]
 
 
-def shown(groups: Groups) -> list[Table]:
-    """What the terminal shows: medians, means and tests where they count, and the other tables."""
-    scores = tables.scores(groups)
+def shown(groups: Groups, rows: Mapping[str, list[Row]]) -> list[Table]:
+    """What the terminal shows: medians, and means and tests where they count."""
 
     def counts(row: Row) -> bool:
-        return bool(row["view"] == main_view(groups[row["task"]]).name and row["measure"] in MEASURES)
+        return bool(row["view"] == main_view(groups[row["task"]]).name)
 
     return [
-        *score_tables(scores, "median"),
-        *score_tables(filter(counts, scores), "iqm"),
-        *test_tables(filter(counts, tables.tests(groups))),
-        *other_tables(groups),
+        *score_tables(rows["scores"], "median"),
+        *score_tables(filter(counts, rows["scores"]), "iqm"),
+        *map(_shortened, test_tables(filter(counts, rows["tests"]))),
     ]
+
+
+def _shortened(table: Table) -> Table:
+    """A table of many pairs with those of the first label alone."""
+    first = table.rows[0][0].partition(AGAINST)[0]
+    kept = [row for row in table.rows if row[0].startswith(first + AGAINST)]
+    if len(table.rows) <= MAX_PAIRS:
+        return table
+    return Table(f"{table.title}; the other pairs are in tests.csv", table.header, kept)
 
 
 def score_tables(rows: Iterable[Row], statistic: str) -> list[Table]:
@@ -62,8 +69,8 @@ def score_tables(rows: Iterable[Row], statistic: str) -> list[Table]:
         for (label,), of_label in _split(part, "label"):
             by = {row["measure"]: row for row in of_label}
             values = [_interval(by[name], statistic, name) for name in measures]
-            lines.append([label, str(by["qd_score"]["n"]), *values])
-        title = f"{task}, {where}: {STATISTICS[statistic]} over the seeds [95% interval]"
+            lines.append([label, str(of_label[0]["n"]), *values])
+        title = f"{task}, {where}: {STATISTICS[statistic]} [95% interval]"
         found.append(Table(title, ["algorithm", "seeds", *(WORDS[name] for name in measures)], lines))
     return found
 
@@ -75,13 +82,13 @@ def test_tables(rows: Iterable[Row]) -> list[Table]:
         measures = list(dict.fromkeys(row["measure"] for row in part))
         lines = []
         for (a, b), of_pair in _split(part, "a", "b"):
-            lines.append([f"{a} against {b}", *map(_tested, of_pair)])
-        title = f"{task}, {where}: difference of medians (p corrected for {len(lines)})"
+            lines.append([f"{a}{AGAINST}{b}", *map(_tested, of_pair)])
+        title = f"{task}, {where}: difference of medians (p corrected for {len(lines)} pairs)"
         found.append(Table(title, ["pair", *(WORDS[name] for name in measures)], lines))
     return [table for table in found if table.rows]
 
 
-def other_tables(groups: Groups) -> list[Table]:
+def other_tables(rows: Mapping[str, list[Row]]) -> list[Table]:
     """Lifespans, steps and times, if there are any."""
     lives = [
         [
@@ -90,11 +97,11 @@ def other_tables(groups: Groups) -> list[Table]:
             _interval(row, "mean"),
             number(row["median"]),
         ]
-        for row in _telling(tables.lifespans(groups))
+        for row in _telling(rows["lifespans"])
     ]
     steps = [
         [row["task"], row["label"], row["kind"], str(row["n"]), _interval(row, "distance")]
-        for row in tables.steps(groups)
+        for row in rows["steps"]
     ]
     times = [
         [
@@ -106,7 +113,7 @@ def other_tables(groups: Groups) -> list[Table]:
             number(row["evaluations_per_second"]),
             row["device"],
         ]
-        for row in tables.times(groups)
+        for row in rows["times"]
     ]
     found = [
         Table(
@@ -153,22 +160,23 @@ def print_table(console: Console, table: Table) -> None:
         title=table.title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False
     )
     for i, words in enumerate(table.header):
-        numeric = _numeric(table, i)
-        rich.add_column(words, justify="right" if numeric else "left", no_wrap=not numeric)
+        numeric, widest = _numeric(table, i), max(len(row[i]) for row in table.rows)
+        rich.add_column(
+            words, justify="right" if numeric else "left", no_wrap=not numeric and widest <= 40
+        )
     for row in table.rows:
         rich.add_row(*row)
     console.print(rich)
 
 
-def page(groups: Groups, figures: Sequence[str]) -> str:
+def page(groups: Groups, rows: Mapping[str, list[Row]], figures: Sequence[str]) -> str:
     """All tables and figures as one page of Markdown."""
-    scores, tested = tables.scores(groups), tables.tests(groups)
-    runs = sum(len(runs) for labels in groups.values() for runs in labels.values())
+    scores = score_tables(rows["scores"], "median") + score_tables(rows["scores"], "iqm")
     sections = {
-        f"Comparison of {runs} runs": [READING, *(f"- {note}" for note in notes(groups))],
-        "Scores": [*map(_markdown, score_tables(scores, "median") + score_tables(scores, "iqm"))],
-        "Tests": [*map(_markdown, test_tables(tested))],
-        "Lanes, offspring and times": [*map(_markdown, other_tables(groups))],
+        f"Comparison of {len(rows['seeds'])} runs": [READING, *(f"- {note}" for note in notes(groups))],
+        "Scores": [*map(_markdown, scores)],
+        "Tests": [*map(_markdown, test_tables(rows["tests"]))],
+        "Lanes, offspring and times": [*map(_markdown, other_tables(rows))],
         "Figures": [f"![{name}]({name}.png)" for name in figures],
     }
     parts = [

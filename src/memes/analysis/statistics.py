@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
-RESAMPLES = 9999
+RESAMPLES = 2000
 EXACT = 25  # values on either side up to which the rank-sum test counts arrangements
 
 

@@ -35,7 +35,7 @@ SETTINGS: dict[Any, Any] = {
     "axes.axisbelow": True,
     "grid.color": "#E4E4E4",
     "grid.linewidth": 0.5,
-    "axes.formatter.limits": (-3, 4),
+    "axes.formatter.limits": (-4, 6),
     "axes.formatter.use_mathtext": True,
     "pdf.fonttype": 42,  # text that stays text
 }
@@ -72,5 +72,6 @@ def save(figure: Figure, file: Path) -> list[Path]:
     """Write a figure as PNG and as PDF beside it; the same figure gives the same bytes."""
     files = [file.with_suffix(".png"), file.with_suffix(".pdf")]
     figure.savefig(files[0], dpi=200)
+    figure.set_layout_engine("none")  # everything has its place now
     figure.savefig(files[1], metadata={"CreationDate": None})
     return files

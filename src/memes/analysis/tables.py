@@ -22,6 +22,11 @@ from memes.analysis.summary import Summary
 Row = dict[str, Any]
 
 
+def all_tables(groups: Groups) -> dict[str, list[Row]]:
+    """The rows of every table, by the name of its function."""
+    return {make.__name__: make(groups) for make in (scores, tests, lifespans, steps, times, seeds)}
+
+
 def scores(groups: Groups) -> list[Row]:
     """Median and interquartile mean over the seeds of every measure, in every view of every task."""
     return [

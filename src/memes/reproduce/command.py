@@ -109,7 +109,9 @@ def reproduce(arguments: Sequence[str]) -> None:
     judged = results.write(names, tasks, found, out)
     results.show(judged, console)
     wanted = sum(len(item.seeds) for item in items)
-    console.print(f"{len(found)} of {wanted} runs; see {out}/claims.md and the folders beside it")
+    console.print(
+        f"{len(found)} of {wanted} runs; see {out}/claims.md and the folders beside it", soft_wrap=True
+    )
 
 
 def _sweep(items: Sequence[Item], settings: Settings, out: Path) -> None:

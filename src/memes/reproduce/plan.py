@@ -81,9 +81,11 @@ def _command(task: str, label: str, scale: str, generations: int | None) -> Pars
     asked = generations or (variant.generations.get(task) if scale == "paper" else None)
     if asked is not None:
         words += ["--generations", str(asked)]
-    at_scale = understood(words).algorithm_options
+    parsed = understood(words)
+    if not variant.times:
+        return parsed
     for option, factor in variant.times.items():
-        words += flag_words(option, factor * at_scale[option])
+        words += flag_words(option, factor * parsed.algorithm_options[option])
     return understood(words)
 
 

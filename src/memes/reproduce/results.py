@@ -12,6 +12,7 @@ from rich.table import Table
 from memes.analysis.compare import write as write_comparison
 from memes.analysis.groups import group
 from memes.analysis.summary import Summary
+from memes.analysis.tables import all_tables
 from memes.reproduce.checks import Verdict
 from memes.reproduce.claims import Judged, judge
 from memes.reproduce.experiments import EXPERIMENTS
@@ -42,7 +43,8 @@ def write(
         labels = EXPERIMENTS[name].labels
         runs = [run for run in summaries if run.label in labels and run.task in EXPERIMENTS[name].tasks]
         if runs:
-            write_comparison(group(runs), out / name)
+            groups = group(runs)
+            write_comparison(groups, all_tables(groups), out / name)
     judged = judge(summaries, tasks)
     out.mkdir(parents=True, exist_ok=True)
     (out / "claims.md").write_text(page(judged, summaries))

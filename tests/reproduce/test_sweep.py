@@ -1,0 +1,183 @@
+"""Sweeps run what is missing and nothing else."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+from memes.analysis.summary import load_all
+from memes.cli import main
+from memes.experiment import log
+from memes.reproduce import results, sweep
+from memes.reproduce.experiments import CHANGES, EXPERIMENTS, TASKS, VARIANTS, Experiment
+from memes.reproduce.plan import plan
+
+WORDS = ["reproduce", "tiny", "--tasks", "arm", "--scale", "laptop", "--quiet", "--out"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _tiny():
+    """A further experiment, of MAP-Elites on an arm of four joints; and no figures."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(EXPERIMENTS, "tiny", Experiment("a test", ("me",), 2))
+        patch.setitem(CHANGES, "laptop", {"arm": {"joints": 4, "generations": 4, "batch": 8}})
+        patch.setattr(results, "write_comparison", lambda groups, rows, folder: [])
+        patch.setattr("memes.analysis.figures.draw_run", lambda path: [])
+        yield
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory):
+    """The folder of a sweep that nobody stopped."""
+    out = tmp_path_factory.mktemp("swept")
+    assert main([*WORDS, str(out)]) == 0
+    return out
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """The seeds that are run from now on, by label."""
+    seen = {}
+    for name in ("_run_together", "_run_one_by_one"):
+        inner = getattr(sweep, name)
+
+        def noted(work, progress, inner=inner):
+            seen[work.item.label] = work.item.seeds
+            return inner(work, progress)
+
+        monkeypatch.setattr(sweep, name, noted)
+    return seen
+
+
+def summaries(out):
+    return {(run.label, run.seed): run for run in load_all([out / "laptop/summaries"])}
+
+
+def assert_same_runs(found, expected):
+    assert set(found) == set(expected)
+    for key, run in expected.items():
+        np.testing.assert_allclose(found[key].heat, run.heat, rtol=1e-3)
+        np.testing.assert_allclose(found[key].curves["qd_score"], run.curves["qd_score"], rtol=1e-5)
+
+
+def test_a_sweep_leaves_summaries_and_verdicts_and_no_runs(swept):
+    found = summaries(swept)
+    assert set(found) == {("me", 0), ("me", 1)}
+    assert {run.about["seeds_together"] for run in found.values()} == {2}
+    assert {run.generations for run in found.values()} == {4}
+    assert sorted(path.name for path in (swept / "laptop").iterdir()) == [
+        ".lock",
+        "claims.md",
+        "summaries",
+    ]
+    assert "### C1, arm: not tested" in (swept / "laptop/claims.md").read_text()
+
+
+def test_what_is_done_here_or_elsewhere_is_not_done_again(swept, asked, tmp_path, capsys):
+    assert main([*WORDS, str(swept)]) == 0
+    assert "2 of 2 runs" in capsys.readouterr().out
+    elsewhere = [*WORDS, str(tmp_path), "--summaries", str(swept)]
+    assert main(elsewhere) == 0
+    assert main([*elsewhere, "--report-only"]) == 0
+    assert asked == {}
+    assert main([*elsewhere, "--report-only", "--generations", "5"]) == 2  # these are other runs
+    assert "there are none of these experiments" in capsys.readouterr().err
+
+
+def test_only_the_seeds_that_are_missing_are_run(swept, asked, tmp_path):
+    shutil.copytree(swept, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "laptop/summaries/arm/me-4-seed-1.json").unlink()
+    assert main([*WORDS, str(tmp_path), "--keep-archives"]) == 0
+    assert asked == {"me": (1,)}
+    assert_same_runs(summaries(tmp_path), summaries(swept))
+    assert (tmp_path / "laptop/runs/arm/me-4/seed-1/archive.npz").exists()
+
+
+def test_a_sweep_that_is_stopped_goes_on(swept, asked, tmp_path, monkeypatch):
+    """One seed after the other, the second is stopped after three of its four generations."""
+    write, chunks = log.Log.write, []
+
+    def stop(self, record):
+        write(self, record)
+        chunks.append(record)
+        if len(chunks) == 7:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(log.Log, "write", stop)
+    assert main([*WORDS, str(tmp_path), "--together", "1"]) == 130
+    assert set(summaries(tmp_path)) == {("me", 0)}
+    chunks.clear()
+    asked.clear()
+    assert main([*WORDS, str(tmp_path), "--together", "1"]) == 0
+    assert asked == {"me": (1,)}
+    assert 1 <= len(chunks) < 4
+    assert_same_runs(summaries(tmp_path), summaries(swept))
+    assert not any((tmp_path / "laptop/runs").rglob("archive.npz"))
+
+
+def test_a_plan_has_what_applies_once_with_the_most_seeds_of_all_experiments():
+    items = plan(["main", "explore", "reset", "lanes"], ["arm"], "paper")
+    found = {item.label: item for item in items}
+    assert len(found) == len(items)
+    applies = {label for label, variant in VARIANTS.items() if "arm" in variant.tasks}
+    assert set(found) == applies - {"memes-sequential"}
+    assert found["memes"].seeds == tuple(range(10))
+    assert found["memes-ga"].seeds == tuple(range(5))
+    assert {item.generations for item in items} == {2000}
+    assert found["memes-x4"].parsed.algorithm_options["lanes"] == 128
+    assert found["me-x4"].parsed.algorithm_options["batch"] == 65_536
+    assert found["memes-reset-50"].parsed.algorithm_options["reset_every"] == 50
+
+
+def test_ant_trap_takes_longer_but_less_so_with_four_times_the_lanes():
+    items = plan(["lanes"], ["ant-trap"], "paper", labels=["memes", "memes-x4"])
+    assert {item.label: item.generations for item in items} == {"memes": 10_000, "memes-x4": 4000}
+
+
+def test_a_laptop_runs_less_of_the_same(monkeypatch):
+    monkeypatch.setitem(CHANGES, "laptop", {"arm": {"lanes": 8, "samples": 64, "batch": 512}})
+    items = {item.label: item for item in plan(["lanes", "time"], ["arm"], "laptop")}
+    options = {label: item.parsed.algorithm_options for label, item in items.items()}
+    assert {len(item.seeds) for item in items.values()} == {6}
+    assert options["memes"]["lanes"] * options["memes"]["samples"] == options["me"]["batch"] == 512
+    assert options["memes-x4"]["lanes"] == 32
+    assert options["me-128"]["batch"] == 128
+
+
+def test_parts_of_a_plan():
+    items = plan(["main"], ["arm"], "paper", labels=["cma-me"], seeds=2, first_seed=4)
+    assert [(item.label, item.seeds) for item in items] == [("cma-me", (4, 5))]
+
+
+def test_the_list_shows_what_would_run(capsys):
+    assert main(["reproduce", "--list", "lanes", "time", "--tasks", "arm"]) == 0
+    said = capsys.readouterr().out
+    for name in ("lanes", "time"):
+        assert f"{name:12}{EXPERIMENTS[name].title}" in said
+    assert any(line.split()[:5] == ["arm", "memes-x4", "2,000", "10", "0"] for line in said.splitlines())
+    assert "pga-me" not in said
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ([], "EXPERIMENT is missing"),
+        (["mian"], "unknown experiment 'mian': did you mean 'main'?"),
+        (["main", "--tasks", "amr"], "unknown task 'amr': did you mean 'arm'?"),
+        (["main", "--labels", "mems"], "unknown label 'mems': did you mean 'memes'?"),
+        (["main", "--seeds", "0"], "seeds must be at least 1"),
+        (["main", "--generations", "0"], "generations must be at least 1"),
+        (["sampling", "--tasks", "arm"], "tasks: there is nothing to run of sampling on arm"),
+        (["main", "--summaries", "nowhere"], "there is no file or folder 'nowhere'"),
+    ],
+)
+def test_wrong_uses_are_named(words, sentence, capsys, tmp_path):
+    assert main(["reproduce", *words, "--out", str(tmp_path)]) == 2
+    assert sentence in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_every_task_of_the_paper_has_experiments_and_claims():
+    assert {task for experiment in EXPERIMENTS.values() for task in experiment.tasks} == set(TASKS)
+    for experiment in EXPERIMENTS.values():
+        assert set(experiment.labels) <= set(VARIANTS)
