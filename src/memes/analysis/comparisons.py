@@ -43,7 +43,7 @@ def scores_figure(
     for row, (task, labels) in zip(panels, groups.items(), strict=True):
         view = main_view(labels)
         row[0].set_title(f"{task}, {view.words}", loc="left")
-        row[0].set_yticks(range(len(labels)), [_folded(label, 24) for label in labels])
+        row[0].set_yticks(range(len(labels)), [_shortened(label, 32) for label in labels])
         row[0].set_ylim(len(labels) - 0.5, -0.5)  # the first on top
         for axes, (measure, words) in zip(row, measures.items(), strict=True):
             for y, (label, runs) in enumerate(labels.items()):
@@ -64,8 +64,8 @@ def losses_figure(groups: Groups, looks: Mapping[str, Look]) -> Figure | None:
     return scores_figure(corrected, looks, LOSSES) if corrected else None
 
 
-def _folded(label: str, width: int) -> str:
-    return fill(label, width, max_lines=2, placeholder=" ...")
+def _shortened(label: str, width: int) -> str:
+    return shorten(label, width, placeholder=" ...")
 
 
 def _draw_seeds(axes: Axes, y: int, values: Sequence[float], look: Look) -> None:
@@ -175,7 +175,7 @@ def archives_figure(task: str, labels: Mapping[str, Sequence[Summary]]) -> Figur
             axes.grid(visible=False)
             axes.set_box_aspect(1)
             image = draw_grid(axes, heat, np.array(run.low), np.array(run.high), **scale)
-            words = "corrected" if kind else f"{_folded(label, 76 // most)}\nseed {run.seed}"
+            words = "corrected" if kind else f"{fill(label, 76 // most, max_lines=2)}\nseed {run.seed}"
             words += f", {np.isfinite(heat).mean():.0%}"
             axes.set_title(words)
             axes.label_outer()
@@ -241,7 +241,7 @@ def _legend(figure: Figure, looks: Mapping[str, Look]) -> None:
     columns = max(1, int(WIDTH * 14 / (min(60, max(map(len, looks))) + 8)))
     figure.legend(
         handles,
-        [shorten(label, 60, placeholder=" ...") for label in looks],
+        [_shortened(label, 60) for label in looks],
         loc="outside lower center",
         ncols=min(columns, len(looks)),
         frameon=False,
