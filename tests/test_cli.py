@@ -11,6 +11,8 @@ import pytest
 import memes
 from memes.cli import main
 from memes.experiment import settings
+from memes.experiment.folder import save_config
+from memes.experiment.provenance import describe
 from memes.tasks.control import rollout
 
 QUICK = ["--scale", "laptop", "--joints", "4", "--lanes", "4", "--samples", "8", "--generations", "3"]
@@ -101,6 +103,18 @@ def test_a_scale_does_not_change_what_a_preset_is_named_for():
     assert settings.parse(arguments, "memes run").algorithm_options["batch"] == 128
     arguments[2] = "me"
     assert settings.parse(arguments, "memes run").algorithm_options["batch"] == 2048
+
+
+def test_a_preset_that_binds_an_option_is_resumed_under_its_own_name():
+    """It is another preset with that option; a run's folder is of the one that was asked for."""
+    words = ["arm", "--algorithm", "me-128", "--joints", "2", "--batch", "8", "--out", "run"]
+    parsed = settings.parse(words, "memes run")
+    algorithm = settings.build(parsed)
+    about = describe(algorithm) | settings.recorded(parsed)
+    assert algorithm.name == about["algorithm"] == "me-128"
+    Path("run").mkdir()
+    save_config(Path("run"), about)
+    assert settings.algorithm_of(Path("run")).name == "me-128"
 
 
 def test_a_scale_makes_nothing_larger():
