@@ -79,6 +79,7 @@ def test_scale_then_file_then_flags():
     assert parsed.algorithm_options["lanes"] == 6  # of the file
     assert parsed.algorithm_options["samples"] == 12  # of the flag
     assert parsed.settings.resolution == (7, 9)
+    assert parsed.settings.reevaluate_samples == 64
     algorithm = settings.build(parsed)
     assert algorithm.emitter.lanes == 6
     assert algorithm.task.dim == 100
@@ -87,6 +88,7 @@ def test_scale_then_file_then_flags():
 def test_paper_is_the_default_scale():
     parsed = settings.parse(["arm"], "memes run")
     assert parsed.settings.generations == 2000
+    assert parsed.settings.reevaluate_samples == 512
     assert parsed.task_options == {"joints": 1000}
     algorithm = settings.build(parsed)
     assert algorithm.batch_size == 32 * 513
