@@ -138,7 +138,7 @@ def test_a_laptop_runs_less_of_the_same(monkeypatch):
     monkeypatch.setitem(CHANGES, "laptop", {"arm": {"lanes": 8, "samples": 64, "batch": 512}})
     items = {item.label: item for item in plan(["lanes", "time"], ["arm"], "laptop")}
     options = {label: item.parsed.algorithm_options for label, item in items.items()}
-    assert {len(item.seeds) for item in items.values()} == {6}
+    assert {len(item.seeds) for item in items.values()} == {7}
     assert options["memes"]["lanes"] * options["memes"]["samples"] == options["me"]["batch"] == 512
     assert options["memes-x4"]["lanes"] == 32
     assert options["me-128"]["batch"] == 128

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -34,7 +33,9 @@ class Settings:
     """
 
     experiments: Annotated[
-        tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[EXPERIMENT ...]")
+        tuple[str, ...],
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="[EXPERIMENT ...]", help_behavior_hint="(required, but for --list)"),
     ] = ()
     """Names of experiments, or 'all'; --list shows them."""
     tasks: Annotated[tuple[str, ...], tyro.conf.arg(metavar="TASK [TASK ...]")] = TASKS
@@ -57,7 +58,9 @@ class Settings:
     """For how many generations to run."""
     out: Annotated[Path, tyro.conf.arg(metavar="PATH")] = Path("reproduction")
     """Folder for the results; each scale has a folder in it."""
-    summaries: Annotated[tuple[str, ...], tyro.conf.arg(metavar="PATH [PATH ...]")] = ()
+    summaries: Annotated[
+        tuple[str, ...], tyro.conf.arg(metavar="PATH [PATH ...]", help_behavior_hint="(default: none)")
+    ] = ()
     """Summaries of runs that were done elsewhere: files, folders of them, or run folders."""
     together: Annotated[
         int | None,
@@ -120,7 +123,11 @@ def _sweep(items: Sequence[Item], settings: Settings, out: Path) -> None:
     errors = Console(stderr=True, highlight=False)
     if settings.scale == "paper" and default_backend() == "cpu":
         errors.print("no GPU found: '--scale laptop' is the quicker choice on a CPU")
-    say = (lambda sentence: None) if settings.quiet else partial(errors.print, markup=False)
+
+    def say(sentence: str) -> None:
+        if not settings.quiet:
+            errors.print(sentence, markup=False, soft_wrap=True)
+
     try:
         sweep(
             items,
@@ -131,6 +138,9 @@ def _sweep(items: Sequence[Item], settings: Settings, out: Path) -> None:
             progress=not settings.quiet,
             say=say,
         )
+    except KeyboardInterrupt:
+        say("stopped: the same command goes on")
+        raise
     except OSError as error:
         raise RunError(
             f"cannot write to '{error.filename or out}': {error.strerror}; once that is possible, the "
