@@ -181,14 +181,14 @@ def as_evaluation(task: Task, n: int, result: Any) -> Evaluation:
             f"evaluate of task '{task.name}' must return {what} as one array, "
             f"got a {type(part).__name__}; use jnp.stack",
         )
-        _require_shape(task, "evaluate", what, part, shape)
+        _require_array(task, "evaluate", what, part, shape)
     return Evaluation(jnp.asarray(fitness, jnp.float32), jnp.asarray(feature, jnp.float32), *rest)
 
 
 def initial(task: Task, key: Array, n: int) -> Array:
     """Draw `n` genotypes from `task.init`, checked for shape: x[n, d] in float32."""
     x = task.init(key, n)
-    _require_shape(task, "init", "genotypes", x, (n, task.dim))
+    _require_array(task, "init", "genotypes", x, (n, task.dim))
     return jnp.asarray(x, jnp.float32)
 
 
@@ -213,11 +213,17 @@ def check(task: Task) -> None:
         ) from error
 
 
-def _require_shape(task: Task, function: str, what: str, value: Any, shape: tuple[int, ...]) -> None:
+def _require_array(task: Task, function: str, what: str, value: Any, shape: tuple[int, ...]) -> None:
+    """Raise a `UsageError` unless the value is of real numbers and has the shape."""
     found = np.shape(value)
     require(
         found == shape,
         f"{function} of task '{task.name}' must return {what} of shape {shape}, got {found}",
+    )
+    dtype = getattr(value, "dtype", None) or np.asarray(value).dtype
+    require(
+        any(jnp.issubdtype(dtype, kind) for kind in (jnp.floating, jnp.integer, jnp.bool_)),
+        f"{function} of task '{task.name}' must return {what} of real numbers, got dtype {dtype}",
     )
 
 
@@ -279,36 +285,3 @@ def resampled(task: Task, n: int, statistic: Callable[..., Array] = jnp.mean) ->
         evaluate_transitions=None,
         cost=task.cost * n,
     )
-
-
-def surviving(task: Task, say: Callable[[str], None]) -> Task:
-    """Let a host simulator raise for some rows: they evaluate to NaN, and `say` hears of the first one.
-
-    Rows are looked for by halving the batch. A simulator that raises for every row is broken, and its
-    exception goes on.
-    """
-    said: list[str] = []
-
-    def evaluate_some(keys: Array, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        n = len(x)
-        try:
-            found = as_evaluation(task, n, task.evaluate(keys, x))
-            return np.asarray(found.fitness), np.asarray(found.feature)
-        except UsageError:
-            raise
-        except Exception as error:
-            if n == 1:
-                if not said:
-                    said.append(f"{type(error).__name__}: {error}")
-                    say(
-                        f"task '{task.name}' raised {said[0]}; such rows are left out and counted as NaN"
-                    )
-                return np.full(1, np.nan), np.full((1, task.feature_dim), np.nan)
-            half = n // 2
-            parts = evaluate_some(keys[:half], x[:half]), evaluate_some(keys[half:], x[half:])
-            fitness, feature = (np.concatenate(pair) for pair in zip(*parts, strict=True))
-            if np.isnan(fitness).all():
-                raise
-            return fitness, feature
-
-    return replace(task, evaluate=evaluate_some)

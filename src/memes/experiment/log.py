@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -128,7 +129,8 @@ class Log:
     def close(self) -> None:
         """Let go of the files, however the run ended."""
         if self._path is not None:
-            self._metrics.close()
+            with suppress(OSError):  # a full disk, which `write` has complained of
+                self._metrics.close()
 
 
 def _join(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from numbers import Integral
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -19,16 +19,17 @@ import numpy as np
 from jax import Array
 
 from memes.algorithm import Algorithm, Batch, Info, State
-from memes.errors import RunError, require
+from memes.errors import RunError, in_a_line, require
 from memes.experiment import checkpoint, memory
 from memes.experiment.checkpoint import Checkpoint, Checkpointer
-from memes.experiment.files import only_writer
-from memes.experiment.folder import check_free, load_config, plain
+from memes.experiment.files import intact, only_writer
+from memes.experiment.folder import check_free, holds_run, load_config, plain
 from memes.experiment.log import Log, Record, Result
 from memes.experiment.progress import Reporter
 from memes.experiment.provenance import describe, now
+from memes.experiment.simulators import on_host, surviving
 from memes.metrics import measure
-from memes.task import Evaluation, surviving
+from memes.task import Evaluation
 
 LANE_FIELDS = (
     "lane",
@@ -44,16 +45,9 @@ LANE_FIELDS = (
 )
 
 
-# What a disk or a folder may do while a run writes to it.
-STORAGE_ERRORS = {
-    errno.ENOSPC,
-    errno.EDQUOT,
-    errno.EROFS,
-    errno.EACCES,
-    errno.EPERM,
-    errno.EIO,
-    errno.ENOENT,
-}
+# The settings that are whole numbers, and the least of each.
+LEAST = {"seed": 0, "generations": 1, "generations_per_call": 1, "checkpoint_every": 0, "chunk": 1}
+REQUIRED = {"seed", "generations"}  # the others may be None
 
 # (key, state) -> (state, Record with a leading generation axis)
 Advance = Callable[[Array, State], tuple[State, Record]]
@@ -92,38 +86,35 @@ def run(
         progress: Whether to show progress.
         settings: Anything JSON that should be written into `config.json`.
     """
-    require(0 <= seed < 2**32, f"seed must lie in [0, 2^32), got {seed}")
-    require(generations >= 1, f"generations must be at least 1, got {generations}")
-    require(
-        generations_per_call is None or generations_per_call >= 1,
-        f"generations_per_call must be at least 1, got {generations_per_call}",
-    )
-    require(
-        checkpoint_every is None or checkpoint_every >= 0,
-        f"checkpoint_every must be at least 0, got {checkpoint_every}",
-    )
-    require(chunk is None or chunk >= 1, f"chunk must be at least 1, got {chunk}")
-    _check_history(algorithm, generations)
-    path = None if out is None else Path(out)
-    if generations_per_call is None and not algorithm.task.jit:
-        generations_per_call = 1  # the simulator decides the pace; show every generation
-    config = {
-        **describe(algorithm),
-        **(settings or {}),
+    _check_algorithm(algorithm)
+    numbers = {
         "seed": seed,
         "generations": generations,
-        "generations_per_call": _chunks(generations, generations_per_call, checkpoint_every)[0],
+        "generations_per_call": generations_per_call,
         "checkpoint_every": checkpoint_every,
         "chunk": chunk,
     }
-    if path is None:
-        return _run(algorithm, config, None, progress)
-    check_free(path)
-    with _storage(path):
-        path.mkdir(parents=True, exist_ok=True)
-    with only_writer(path):
+    _check_numbers(numbers)
+    _check_history(algorithm, generations)
+    path = None if out is None else Path(out)
+    algorithm = _on_host(algorithm)
+    if generations_per_call is None and not algorithm.task.jit:
+        generations_per_call = 1  # the simulator decides the pace; show every generation
+    lengths = _chunks(generations, generations_per_call, checkpoint_every)
+    config = {
+        **describe(algorithm),
+        **(settings or {}),
+        **numbers,
+        "generations_per_call": lengths[0],
+    }
+    with _in_words(path, algorithm):
+        if path is None:
+            return _run(algorithm, config, None, progress)
         check_free(path)
-        return _run(algorithm, config, path, progress)
+        path.mkdir(parents=True, exist_ok=True)
+        with only_writer(path):
+            check_free(path)
+            return _run(algorithm, config, path, progress)
 
 
 def resume(
@@ -137,35 +128,72 @@ def resume(
         generations: For how long in all; None is what was asked of the run.
         progress: Whether to show progress.
     """
+    _check_algorithm(algorithm)
     folder = Path(path)
     config = load_config(folder)
-    done, total = config.get("generations_done", 0), generations or config["generations"]
-    require(
-        done < total,
-        f"generations must be more than the {done} after which the run in '{folder}' ended, got {total}",
-    )
-    _check_same(algorithm, config, folder)
+    about = json.loads(json.dumps(describe(algorithm), default=plain))
+    with intact(folder / "config.json"):
+        _check_numbers(config, f" in '{folder / 'config.json'}'")
+        total = config["generations"] if generations is None else generations
+        _check_numbers(config | {"generations": total})
+        done = config.get("generations_done", 0)
+        require(
+            done < total,
+            f"generations must be more than the {done} after which the run in '{folder}' ended, "
+            f"got {total}",
+        )
+        _check_same(about, config, folder)
+        config |= {"generations": total, "resumed": [*config.get("resumed", []), now()]}
     _check_history(algorithm, total)
-    config |= {"generations": total, "resumed": [*config.get("resumed", []), now()]}
     for old in ("finished", "generations_done"):
         config.pop(old, None)
-    with only_writer(folder):
-        return _run(algorithm, config, folder, progress)
+    with _in_words(folder, algorithm), only_writer(folder):
+        return _run(_on_host(algorithm), config, folder, progress)
 
 
-def _check_same(algorithm: Algorithm, config: dict[str, Any], folder: Path) -> None:
-    """Raise a `UsageError` unless the algorithm is what a run's `config.json` describes."""
-    about = json.loads(json.dumps(describe(algorithm), default=plain))
-    options = about.pop("options")
-    for name in ("algorithm", "dim", "cells", "feature_low", "feature_high", "batch_size"):
-        found, expected = about[name], config.get(name)
-        require(found == expected, f"{name} of the run in '{folder}' is {expected}, got {found}")
-    for name, found in options.items():
-        expected = config.get("options", {}).get(name)
+def _check_algorithm(algorithm: Any) -> None:
+    require(
+        isinstance(algorithm, Algorithm),
+        f"algorithm must be an Algorithm, such as memes.presets.memes(task), "
+        f"got {type(algorithm).__name__}",
+    )
+
+
+def _check_numbers(given: Mapping[str, Any], where: str = "") -> None:
+    """Raise a `UsageError` that names what is no whole number, or too small."""
+    for name, least in LEAST.items():
+        value: Any = given.get(name)
+        if value is None and name not in REQUIRED:
+            continue
+        require(
+            isinstance(value, Integral) and not isinstance(value, bool),
+            f"{name}{where} must be a whole number, got {value!r}",
+        )
+        if name == "seed":
+            require(0 <= value < 2**32, f"seed{where} must lie in [0, 2^32), got {value}")
+        require(value >= least, f"{name}{where} must be at least {least}, got {value}")
+
+
+def _check_same(about: dict[str, Any], config: dict[str, Any], folder: Path) -> None:
+    """Raise a `UsageError` unless an algorithm, as described, is that of a run's `config.json`."""
+    compared = (
+        "algorithm", "task_name", "dim", "cells", "feature_low", "feature_high", "min_fitness",
+        "batch_size",
+    )  # fmt: skip
+    pairs = [(name, about[name], config.get(name)) for name in compared]
+    pairs += [(name, found, config["options"].get(name)) for name, found in about["options"].items()]
+    for name, found, expected in pairs:
         require(
             found == expected or name == "generations",
             f"{name} of the run in '{folder}' is {expected}, got {found}",
         )
+
+
+def _on_host(algorithm: Algorithm) -> Algorithm:
+    """With callbacks to Python, if there are any, outside of what is compiled; see `on_host`."""
+    if algorithm.emitter.transitions:  # which only compiled tasks yield
+        return algorithm
+    return algorithm._replace(task=on_host(algorithm.task))
 
 
 def _run(algorithm: Algorithm, config: dict[str, Any], path: Path | None, progress: bool) -> Result:
@@ -175,48 +203,55 @@ def _run(algorithm: Algorithm, config: dict[str, Any], path: Path | None, progre
     identity = _identity(config)
     with Reporter(generations, show=progress) as report:
         state = jax.jit(algorithm.init)(init_key)
-        start = None if path is None else checkpoint.load(path, state, identity, report.say)
+        start = _load(path, algorithm, state, identity, report.say)
         if start is not None:
             state = jax.device_put(start.state)
             report.say(f"going on after generation {start.history.generation}")
         done = 0 if start is None else start.history.generation
+        require(
+            done <= generations,
+            f"generations must be at least the {done} of the last checkpoint in '{path}', "
+            f"got {generations}",
+        )
         lengths = _remaining(_chunks(generations, config["generations_per_call"], every), done)
         report.say(f"compiling {algorithm.task.name} for {jax.devices()[0].device_kind} ...")
         started = time.perf_counter()
         if not algorithm.task.jit:
-            algorithm = algorithm._replace(task=surviving(algorithm.task, report.say))
+            task = surviving(algorithm.task, report.say, algorithm.batch_size)
+            algorithm = algorithm._replace(task=task)
         algorithm, advance = _fitting(algorithm, config["chunk"], lengths, run_key, state, report.say)
+        copied = jax.jit(partial(jax.tree.map, jnp.copy))
         compile_seconds = time.perf_counter() - started
         report.say(f"compiled in {compile_seconds:.1f} s")
 
-        with _storage(path):
-            config = config | {"compile_seconds": compile_seconds, "chunk": algorithm.chunk}
-            log = Log(path, report, config, start and start.history)
+        config = config | {"compile_seconds": compile_seconds, "chunk": algorithm.chunk}
+        log = Log(path, report, config, start and start.history)
         report.begin()
         writer = None if path is None or every == 0 else Checkpointer(path, identity)
         unread: list[tuple[Record, State | None]] = []
 
         def read() -> None:
             record, copy = unread.pop(0)
+            _wait(record)
             log.write(record)
             if writer is not None and copy is not None:
                 writer.start(Checkpoint(copy, log.history()))
 
         try:
-            with _interruptible(report.say) as interrupted, _storage(path):
+            with _interruptible(report.say) as interrupted:
                 for i, n in enumerate(lengths):
                     state, record = advance[n](run_key, state)
                     last = i == len(lengths) - 1
                     done += n
                     wanted = writer is not None and _due(writer, every, done, last)
                     # The next call takes the state's memory over; a copy stays for the checkpoint.
-                    unread.append((record, jax.tree.map(jnp.copy, state) if wanted else None))
+                    unread.append((record, copied(state) if wanted else None))
                     # The device works on the newest chunk while the host reads the one before.
                     if len(unread) > 1:
                         read()
                     if interrupted():
                         if writer is not None:
-                            unread[-1] = (unread[-1][0], jax.tree.map(jnp.copy, state))
+                            unread[-1] = (unread[-1][0], copied(state))
                         break
                 while unread:
                     read()
@@ -227,6 +262,22 @@ def _run(algorithm: Algorithm, config: dict[str, Any], path: Path | None, progre
             log.close()
             if writer is not None:
                 writer.close()
+
+
+def _load(
+    path: Path | None, algorithm: Algorithm, like: State, identity: str, say: Callable[[str], None]
+) -> Checkpoint | None:
+    def adopt(state: State) -> State:
+        return state._replace(history=algorithm.history.adopt(state.history))
+
+    return None if path is None else checkpoint.load(path, like, identity, say, adopt)
+
+
+def _wait(record: Record) -> None:
+    """Wait for the device, with open ears: Python hears no signal while it waits inside of JAX."""
+    leaf: Any = jax.tree.leaves(record)[-1]
+    while hasattr(leaf, "is_ready") and not leaf.is_ready():
+        time.sleep(0.002)
 
 
 def _due(writer: Checkpointer, every: int | None, done: int, last: bool) -> bool:
@@ -251,17 +302,26 @@ def _remaining(lengths: list[int], done: int) -> list[int]:
 
 
 @contextmanager
-def _storage(path: Path | None) -> Iterator[None]:
-    """Turn a disk that is full, or a folder that cannot be written, into a sentence."""
+def _in_words(path: Path | None, algorithm: Algorithm) -> Iterator[None]:
+    """Turn what ends a run from outside into a sentence: a disk, a simulator or a device that fails."""
     try:
         yield
     except OSError as error:
-        if path is None or error.errno not in STORAGE_ERRORS:
+        if path is None:
             raise
         raise RunError(
-            f"cannot write to '{path}': {error.strerror}; once that is possible, 'memes resume {path}' "
-            "goes on from the last checkpoint"
+            f"cannot write to '{path}': {error.strerror or error}; once that is possible, 'memes resume "
+            f"{path}' goes on from the last checkpoint"
         ) from error
+    except (RunError, jax.errors.JaxRuntimeError) as error:
+        sentence = (
+            str(error)
+            if isinstance(error, RunError)
+            else f"task '{algorithm.task.name}' failed on the device: {in_a_line(error)}"
+        )
+        if path is not None and holds_run(path):
+            sentence += f"; 'memes resume {path}' goes on from the last checkpoint"
+        raise RunError(sentence) from error
 
 
 def _fitting(
@@ -354,14 +414,16 @@ def _loop(step: Advance, n: int, key: Array, state: State) -> tuple[State, Recor
 
 def _chunks(generations: int, per_call: int | None, checkpoint_every: int | None = None) -> list[int]:
     """How many generations each call of the device computes. Each distinct number is compiled."""
-    size = min(per_call or min(100, -(-generations // 20)), generations)
+    span = checkpoint_every or generations  # a checkpoint is made between two calls
+    size = min(per_call or min(100, -(-generations // 20)), span, generations)
     if per_call is None:
         # Rather a somewhat smaller chunk than a remainder that must be compiled as well.
-        size = next((s for s in range(size, size // 2, -1) if generations % s == 0), size)
-    if checkpoint_every:  # a checkpoint is made between two calls
-        size = next(s for s in range(min(size, checkpoint_every), 0, -1) if checkpoint_every % s == 0)
-    whole, rest = divmod(generations, size)
-    return [size] * whole + [rest] * (rest > 0)
+        size = next((s for s in range(size, size // 2, -1) if span % s == 0), size)
+    lengths, done = [], 0
+    while done < generations:
+        lengths.append(min(size, span - done % span, generations - done))
+        done += lengths[-1]
+    return lengths
 
 
 def _check_history(algorithm: Algorithm, generations: int) -> None:

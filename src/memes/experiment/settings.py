@@ -219,12 +219,13 @@ def task_of(run: SavedRun, name: str | None = None) -> Task:
     return task
 
 
-def algorithm_of(path: Path, name: str | None = None) -> Algorithm:
+def algorithm_of(path: Path, name: str | None = None, generations: int | None = None) -> Algorithm:
     """The algorithm of a run that the command line made, rebuilt from its `config.json`.
 
     Args:
         path: The run's folder.
         name: The task, as in `task_of`.
+        generations: For how many it must have room; None is as many as were asked of the run.
     """
     config = load_config(path)
     task = _rebuild_task(path, config, name)
@@ -234,7 +235,7 @@ def algorithm_of(path: Path, name: str | None = None) -> Algorithm:
     missing = [option for option in hints if option not in options]
     require(not missing, f"the run in '{path}' does not say which {' and '.join(missing)} it has")
     if "generations" in inspect.signature(preset).parameters:
-        options["generations"] = int(config["generations"])
+        options["generations"] = config["generations"] if generations is None else generations
     return preset(task, _cells_of(task, config.get("cells"), config.get("centroids")), **options)
 
 
