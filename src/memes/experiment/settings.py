@@ -236,23 +236,35 @@ def algorithm_of(path: Path, name: str | None = None, generations: int | None = 
     require(not missing, f"the run in '{path}' does not say which {' and '.join(missing)} it has")
     if "generations" in inspect.signature(preset).parameters:
         options["generations"] = config["generations"] if generations is None else generations
-    return preset(task, _cells_of(task, config.get("cells"), config.get("centroids")), **options)
+    centroids = config.get("centroids")
+    resolution = config.get("cells") if centroids is None else None
+    _check_recorded(path, "centroids", centroids, int | None)
+    _check_recorded(path, "cells", resolution, tuple[int, ...] | None)
+    return preset(task, _cells_of(task, resolution, centroids), **options)
 
 
 def _recorded_options(path: Path, config: dict[str, Any], hints: dict[str, Any]) -> dict[str, Any]:
     """Those of the recorded options that the hints name, as their types."""
     recorded = config.get("options") or {}
+    require(isinstance(recorded, dict), f"options of the run in '{path}' must be a table")
     options = {option: recorded[option] for option in hints if option in recorded}
     for option, value in options.items():
-        require(
-            _fits(value, hints[option]) or value in ([], None),
-            f"{option} of the run in '{path}' must be {_described(hints[option])}, got {value!r}",
-        )
+        _check_recorded(path, option, value, hints[option])
     return {k: tuple(v) if isinstance(v, list) else v for k, v in options.items()}
 
 
+def _check_recorded(path: Path, name: str, value: Any, hint: Any) -> None:
+    """Raise a `UsageError` unless what a run's `config.json` says can be what the option was."""
+    empty = value == [] and _fits([0], hint)
+    sane = not isinstance(value, int) or abs(value) < 2**31
+    require(
+        (empty or _fits(value, hint)) and sane,
+        f"{name} of the run in '{path}' must be {_described(hint)}, got {value!r}",
+    )
+
+
 def _rebuild_task(path: Path, config: dict[str, Any], name: str | None, **replaced: Any) -> Task:
-    recorded, options = str(config.get("task")), config.get("options") or {}
+    recorded = str(config.get("task"))
     if name is None:
         require(
             ":" not in recorded,
@@ -266,14 +278,14 @@ def _rebuild_task(path: Path, config: dict[str, Any], name: str | None, **replac
         )
     make = _task_factory(name or recorded)
     hints = typing.get_type_hints(_options_of(make, ""))
-    missing = [option for option in hints if option not in options]
+    values = _recorded_options(path, config, hints)
+    missing = [option for option in hints if option not in values]
     # A run made in Python records the algorithm's options alone; the task's may have been anything.
     require(
         name is not None or not missing,
         f"the run in '{path}' does not say which {' and '.join(missing)} its task '{recorded}' had: "
         "name a task that has them with --task module:name or --task file.py:name",
     )
-    values = _recorded_options(path, config, hints)
     task = make(**values | {option: value for option, value in replaced.items() if option in values})
     require(
         isinstance(task, Task),
