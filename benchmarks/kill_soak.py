@@ -3,14 +3,16 @@
     python benchmarks/kill_soak.py                  50 kills, some minutes
     python benchmarks/kill_soak.py --kills 5 --algorithm cma-me
 
-Moments are drawn over the whole life of the process: while it starts, compiles, computes, writes its log
-and writes a checkpoint. Prints what each kill met, and whether the two runs end with the same bytes.
+About half of the moments come before the first checkpoint, while the process starts and compiles; the
+others while it computes, writes its log or writes a checkpoint. A run that ends before all kills are
+spent is compared, and another one begins. Prints what each kill met.
 """
 
 import dataclasses
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -28,7 +30,7 @@ class Settings:
     kills: int = 50
     task: str = "arm"
     algorithm: str = "memes"
-    generations: int = 6000
+    generations: int = 3000
     seed: int = 0
     """Of the moments, not of the run."""
 
@@ -65,6 +67,17 @@ def differences(one: Path, other: Path) -> list[str]:
     return found + ["metrics.csv"] * (bare[0] != bare[1])
 
 
+def until_first_checkpoint(process: subprocess.Popen[bytes], folder: Path) -> float:
+    """Seconds; then waits for the process to end."""
+    start = time.perf_counter()
+    while process.poll() is None and not list(folder.glob("checkpoints/*.npz")):
+        time.sleep(0.01)
+    seconds = time.perf_counter() - start
+    if process.wait() != 0:
+        sys.exit(f"the run in peace failed: exit code {process.returncode}")
+    return seconds
+
+
 def main(s: Settings) -> None:
     draw = random.Random(s.seed)
     with tempfile.TemporaryDirectory() as scratch:
@@ -75,34 +88,42 @@ def main(s: Settings) -> None:
         words = ["run", s.task, "--algorithm", s.algorithm, "--scale", "laptop", "--quiet"]
         words += ["--generations", s.generations, "--generations-per-call", 10]
         words += ["--joints", 20, "--samples", 16] if s.task == "arm" and s.algorithm == "memes" else []
-        whole, cut = Path(scratch) / "whole", Path(scratch) / "cut"
-        start = time.perf_counter()
-        subprocess.run(command(*words, "--out", whole), env=environment, check=True)
-        life = time.perf_counter() - start
-        print(f"one run in peace: {life:.1f} s")
-        kills, unfinished = 0, 0
-        while not finished(cut):
-            new = not (cut / "config.json").exists()
-            process = subprocess.Popen(
-                command(*words, "--out", cut) if new else command("resume", cut, "--quiet"),
-                env=environment,
-            )
-            if kills < s.kills:
-                try:
-                    process.wait(draw.uniform(0, min(life, 8)))
-                except subprocess.TimeoutExpired:
-                    process.kill()
-            if process.wait() == 0:
-                break
-            if process.returncode != -signal.SIGKILL:
-                sys.exit(f"after {kills} kills the run cannot go on: exit code {process.returncode}")
-            kills += 1
-            unfinished += bool(list(cut.rglob("*.tmp")))
-            print(f"kill {kills:3}: {state_of(cut)}", flush=True)
-        found = differences(whole, cut)
-        print(f"{kills} kills, {unfinished} of them in the middle of a file")
-        print(f"the runs differ in {', '.join(found)}" if found else "the runs end with the same bytes")
-    sys.exit(bool(found))
+
+        def start(*words: object) -> subprocess.Popen[bytes]:
+            return subprocess.Popen(command(*words), env=environment, stdout=subprocess.DEVNULL)
+
+        whole = Path(scratch) / "whole"
+        for _ in range(2):  # the second finds its programs compiled, as those that are killed will
+            shutil.rmtree(whole, ignore_errors=True)
+            starting = until_first_checkpoint(start(*words, "--out", whole), whole)
+        print(f"{starting:.1f} s until the first checkpoint", flush=True)
+
+        kills = torn = runs = 0
+        while kills < s.kills:
+            runs += 1
+            cut = Path(scratch) / f"cut-{runs}"
+            while not finished(cut):
+                new = not (cut / "config.json").exists()
+                process = start(*words, "--out", cut) if new else start("resume", cut, "--quiet")
+                if kills < s.kills:
+                    try:
+                        process.wait(draw.uniform(0, 2 * starting))
+                    except subprocess.TimeoutExpired:
+                        process.kill()
+                if process.wait() == 0:
+                    break
+                if process.returncode != -signal.SIGKILL:
+                    sys.exit(f"after {kills} kills the run cannot go on: exit code {process.returncode}")
+                kills += 1
+                torn += bool(list(cut.rglob("*.tmp")))
+                print(f"kill {kills:3}, run {runs}: {state_of(cut)}", flush=True)
+            found = differences(whole, cut)
+            if found:
+                sys.exit(f"after {kills} kills the runs differ in {', '.join(found)}")
+            print(f"run {runs} ends with the same bytes", flush=True)
+        print(
+            f"{kills} kills in {runs} runs, {torn} of them in the middle of a file: all the same bytes"
+        )
 
 
 if __name__ == "__main__":

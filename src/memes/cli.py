@@ -73,10 +73,11 @@ def resume(arguments: list[str]) -> None:
 
     parsed = tyro.cli(s.ResumeSettings, prog="memes resume", args=arguments)
     algorithm = s.algorithm_of(parsed.run, parsed.task, parsed.generations)
+    from memes.experiment.folder import load_config
     from memes.experiment.loop import resume as resume_run
 
     result = resume_run(algorithm, parsed.run, generations=parsed.generations, progress=not parsed.quiet)
-    _conclude(result, len(result.metrics["generation"]))
+    _conclude(result, load_config(parsed.run)["generations"])
 
 
 def _conclude(result: Result, generations: int) -> None:

@@ -73,7 +73,7 @@ def load(
     say: Callable[[str], None],
     adopt: Callable[[Any], Any] = lambda state: state,
 ) -> Checkpoint | None:
-    """The newest intact checkpoint, or None if there is none.
+    """The newest intact checkpoint, or None if there is no checkpoint at all.
 
     Args:
         folder: The run's folder.
@@ -90,6 +90,10 @@ def load(
             say(f"{error}; looking for an older checkpoint")
             continue
         return _fitted(file, found, like, identity, adopt)
+    require(
+        not _newest_first(folder),
+        f"no checkpoint in '{folder / 'checkpoints'}' can be read; remove them to start anew",
+    )
     return None
 
 

@@ -41,14 +41,17 @@ class SavedRun(NamedTuple):
 
 def holds_run(path: Path) -> bool:
     """Whether the folder already holds a run."""
-    return (path / "config.json").exists()
+    return os.path.exists(path / "config.json")
 
 
 def check_free(path: Path) -> None:
     """Raise a `UsageError` unless a new run can be written to `path`."""
-    there = next(p for p in (path, *path.absolute().parents) if p.exists())
+    there = next(p for p in (path, *path.absolute().parents) if os.path.exists(p))
     require(there.is_dir(), f"out must be a folder, but '{there}' is a file")
-    require(os.access(there, os.W_OK), f"out cannot be written: there is no permission for '{there}'")
+    require(
+        os.access(there, os.W_OK | os.X_OK),
+        f"out cannot be written: there is no permission for '{there}'",
+    )
     require(
         not holds_run(path),
         f"out must not hold a run yet, but '{path}' does; choose another folder or remove it",

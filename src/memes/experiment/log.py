@@ -101,7 +101,9 @@ class Log:
 
     def history(self) -> History:
         """All so far."""
-        return History(_join(self._columns), _join(self._lanes), self._totals._asdict())
+        # Joined once and for all: there may be a checkpoint after every call.
+        self._columns, self._lanes = [_join(self._columns)], [_join(self._lanes)]
+        return History(self._columns[0], self._lanes[0], self._totals._asdict())
 
     def finish(self, state: State, algorithm: Algorithm) -> Result:
         """Write what is written at the end, and hand everything over."""

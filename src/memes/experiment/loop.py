@@ -306,19 +306,15 @@ def _in_words(path: Path | None, algorithm: Algorithm) -> Iterator[None]:
     """Turn what ends a run from outside into a sentence: a disk, a simulator or a device that fails."""
     try:
         yield
-    except OSError as error:
-        if path is None:
-            raise
-        raise RunError(
-            f"cannot write to '{path}': {error.strerror or error}; once that is possible, 'memes resume "
-            f"{path}' goes on from the last checkpoint"
-        ) from error
-    except (RunError, jax.errors.JaxRuntimeError) as error:
-        sentence = (
-            str(error)
-            if isinstance(error, RunError)
-            else f"task '{algorithm.task.name}' failed on the device: {in_a_line(error)}"
-        )
+    except (OSError, RunError, jax.errors.JaxRuntimeError) as error:
+        if isinstance(error, RunError):  # of a simulator
+            sentence = str(error)
+        elif isinstance(error, OSError):
+            if path is None:
+                raise
+            sentence = f"cannot write to '{path}': {error.strerror or error}"
+        else:
+            sentence = f"task '{algorithm.task.name}' failed on the device: {in_a_line(error)}"
         if path is not None and holds_run(path):
             sentence += f"; 'memes resume {path}' goes on from the last checkpoint"
         raise RunError(sentence) from error
