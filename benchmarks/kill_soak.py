@@ -40,12 +40,16 @@ def command(*words: object) -> list[str]:
 
 
 def state_of(folder: Path) -> str:
-    """What a kill left: rows of the log, checkpoints, and files in the middle of being written."""
+    """What a kill left: rows of the log, and checkpoints."""
     metrics = folder / "metrics.csv"
     rows = len(metrics.read_bytes().splitlines()) - 1 if metrics.exists() else 0
     checkpoints = sorted(int(f.stem) for f in folder.glob("checkpoints/*.npz"))
-    unfinished = [f.name for f in folder.rglob("*.tmp")]
-    return f"{rows} rows, checkpoints {checkpoints}, unfinished files {unfinished}"
+    return f"{rows} rows, checkpoints {checkpoints}"
+
+
+def unfinished(folder: Path) -> dict[str, int]:
+    """The files in the middle of being written, and since when."""
+    return {file.name: file.stat().st_mtime_ns for file in folder.rglob("*.tmp")}
 
 
 def finished(folder: Path) -> bool:
@@ -103,6 +107,7 @@ def main(s: Settings) -> None:
             runs += 1
             cut = Path(scratch) / f"cut-{runs}"
             while not finished(cut):
+                before = unfinished(cut)
                 new = not (cut / "config.json").exists()
                 process = start(*words, "--out", cut) if new else start("resume", cut, "--quiet")
                 if kills < s.kills:
@@ -115,8 +120,9 @@ def main(s: Settings) -> None:
                 if process.returncode != -signal.SIGKILL:
                     sys.exit(f"after {kills} kills the run cannot go on: exit code {process.returncode}")
                 kills += 1
-                torn += bool(list(cut.rglob("*.tmp")))
-                print(f"kill {kills:3}, run {runs}: {state_of(cut)}", flush=True)
+                halves = [name for name, since in unfinished(cut).items() if before.get(name) != since]
+                torn += bool(halves)
+                print(f"kill {kills:3}, run {runs}: {state_of(cut)}", *halves, flush=True)
             found = differences(whole, cut)
             if found:
                 sys.exit(f"after {kills} kills the runs differ in {', '.join(found)}")
