@@ -3,9 +3,9 @@
     python benchmarks/kill_soak.py                  50 kills, some minutes
     python benchmarks/kill_soak.py --kills 5 --algorithm cma-me
 
-About half of the moments come before the first checkpoint, while the process starts and compiles; the
-others while it computes, writes its log or writes a checkpoint. A run that ends before all kills are
-spent is compared, and another one begins. Prints what each kill met.
+One moment in four is drawn from the time that a process takes to start and compile, the others from the
+half second after its first checkpoint, while it computes, writes its log or writes the next. A run that
+ends before all kills are spent is compared, and another one begins. Prints what each kill met.
 """
 
 import dataclasses
@@ -71,15 +71,12 @@ def differences(one: Path, other: Path) -> list[str]:
     return found + ["metrics.csv"] * (bare[0] != bare[1])
 
 
-def until_first_checkpoint(process: subprocess.Popen[bytes], folder: Path) -> float:
-    """Seconds; then waits for the process to end."""
-    start = time.perf_counter()
-    while process.poll() is None and not list(folder.glob("checkpoints/*.npz")):
-        time.sleep(0.01)
-    seconds = time.perf_counter() - start
-    if process.wait() != 0:
-        sys.exit(f"the run in peace failed: exit code {process.returncode}")
-    return seconds
+def until_next_checkpoint(process: subprocess.Popen[bytes], folder: Path) -> float:
+    """Wait until there is a new checkpoint, or the process has ended; returns the seconds it took."""
+    start, before = time.perf_counter(), set(folder.glob("checkpoints/*.npz"))
+    while process.poll() is None and set(folder.glob("checkpoints/*.npz")) <= before:
+        time.sleep(0.002)
+    return time.perf_counter() - start
 
 
 def main(s: Settings) -> None:
@@ -99,7 +96,10 @@ def main(s: Settings) -> None:
         whole = Path(scratch) / "whole"
         for _ in range(2):  # the second finds its programs compiled, as those that are killed will
             shutil.rmtree(whole, ignore_errors=True)
-            starting = until_first_checkpoint(start(*words, "--out", whole), whole)
+            process = start(*words, "--out", whole)
+            starting = until_next_checkpoint(process, whole)
+            if process.wait() != 0:
+                sys.exit(f"the run in peace failed: exit code {process.returncode}")
         print(f"{starting:.1f} s until the first checkpoint", flush=True)
 
         kills = torn = runs = 0
@@ -111,10 +111,12 @@ def main(s: Settings) -> None:
                 new = not (cut / "config.json").exists()
                 process = start(*words, "--out", cut) if new else start("resume", cut, "--quiet")
                 if kills < s.kills:
-                    try:
-                        process.wait(draw.uniform(0, 2 * starting))
-                    except subprocess.TimeoutExpired:
-                        process.kill()
+                    if draw.random() < 0.25:
+                        time.sleep(draw.uniform(0, starting))
+                    else:
+                        until_next_checkpoint(process, cut)
+                        time.sleep(draw.uniform(0, 0.5))
+                    process.kill()
                 if process.wait() == 0:
                     break
                 if process.returncode != -signal.SIGKILL:

@@ -67,6 +67,7 @@ def run(arguments: list[str]) -> None:
 
 def resume(arguments: list[str]) -> None:
     """Go on with a run that was interrupted or killed."""
+    require(bool(arguments), "RUN is missing: 'memes resume RUN' needs a run folder")
     import tyro
 
     from memes.experiment import settings as s

@@ -16,6 +16,7 @@ import numpy as np
 from jax import Array
 
 from memes.errors import UsageError, require
+from memes.hints import checked, fits
 
 if TYPE_CHECKING:
     from memes.tasks.control import Control, Transition
@@ -90,7 +91,12 @@ class Task:
     map: Map | None = None
 
     def __post_init__(self) -> None:
-        require(self.dim >= 1, f"dim of task '{self.name}' must be at least 1, got {self.dim}")
+        for name in ("init", "evaluate"):
+            require(callable(getattr(self, name)), f"{name} of task '{self.name}' must be a function")
+        require(
+            fits(self.dim, int) and self.dim >= 1,
+            f"dim of task '{self.name}' must be at least 1, got {self.dim!r}",
+        )
         shapes = np.shape(self.feature_low), np.shape(self.feature_high)
         require(
             shapes[0] == shapes[1] and len(shapes[0]) == 1 and shapes[0][0] >= 1,
@@ -99,7 +105,9 @@ class Task:
         )
         for i, (low, high) in enumerate(zip(self.feature_low, self.feature_high, strict=True)):
             require(
-                bool(np.isfinite(low) and np.isfinite(high) and np.float32(low) < np.float32(high)),
+                fits(low, float)
+                and fits(high, float)
+                and bool(np.isfinite(low) and np.isfinite(high) and np.float32(low) < np.float32(high)),
                 f"feature_low must be below feature_high in task '{self.name}', "
                 f"got [{low}, {high}] for feature {i}",
             )
@@ -227,6 +235,7 @@ def _require_array(task: Task, function: str, what: str, value: Any, shape: tupl
     )
 
 
+@checked
 def uniform(dim: int, low: float, high: float) -> Callable[[Array, int], Array]:
     """An `init` that draws each of the `dim` entries from U[low, high]."""
     require(low < high, f"low must be below high, got low={low} and high={high}")
@@ -238,6 +247,7 @@ def rowwise(function: Callable[[Array, Array], Any]) -> Callable[[Array, Array],
     return jax.vmap(function)
 
 
+@checked
 def noisy(task: Task, *, fitness: float = 0.0, feature: float = 0.0) -> Task:
     """Make any task uncertain: add Gaussian noise to its fitness and features.
 
@@ -265,6 +275,7 @@ def noisy(task: Task, *, fitness: float = 0.0, feature: float = 0.0) -> Task:
     )
 
 
+@checked
 def resampled(task: Task, n: int, statistic: Callable[..., Array] = jnp.mean) -> Task:
     """Evaluate each row `n` times and return the `statistic` of its fitness and feature."""
     require(n >= 1, f"n must be at least 1 evaluation for each row, got {n}")

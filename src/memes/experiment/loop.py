@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from numbers import Integral
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -28,6 +27,7 @@ from memes.experiment.log import Log, Record, Result
 from memes.experiment.progress import Reporter
 from memes.experiment.provenance import describe, now
 from memes.experiment.simulators import on_host, surviving
+from memes.hints import checked, fits
 from memes.metrics import measure
 from memes.task import Evaluation
 
@@ -53,6 +53,7 @@ REQUIRED = {"seed", "generations"}  # the others may be None
 Advance = Callable[[Array, State], tuple[State, Record]]
 
 
+@checked
 def run(
     algorithm: Algorithm,
     *,
@@ -86,7 +87,6 @@ def run(
         progress: Whether to show progress.
         settings: Anything JSON that should be written into `config.json`.
     """
-    _check_algorithm(algorithm)
     numbers = {
         "seed": seed,
         "generations": generations,
@@ -117,6 +117,7 @@ def run(
             return _run(algorithm, config, path, progress)
 
 
+@checked
 def resume(
     algorithm: Algorithm, path: str | Path, *, generations: int | None = None, progress: bool = True
 ) -> Result:
@@ -128,7 +129,6 @@ def resume(
         generations: For how long in all; None is what was asked of the run.
         progress: Whether to show progress.
     """
-    _check_algorithm(algorithm)
     folder = Path(path)
     config = load_config(folder)
     about = json.loads(json.dumps(describe(algorithm), default=plain))
@@ -151,14 +151,6 @@ def resume(
         return _run(_on_host(algorithm), config, folder, progress)
 
 
-def _check_algorithm(algorithm: Any) -> None:
-    require(
-        isinstance(algorithm, Algorithm),
-        f"algorithm must be an Algorithm, such as memes.presets.memes(task), "
-        f"got {type(algorithm).__name__}",
-    )
-
-
 def _check_numbers(given: Mapping[str, Any], where: str = "") -> None:
     """Raise a `UsageError` that names what is no whole number, or too small."""
     for name, least in LEAST.items():
@@ -166,7 +158,7 @@ def _check_numbers(given: Mapping[str, Any], where: str = "") -> None:
         if value is None and name not in REQUIRED:
             continue
         require(
-            isinstance(value, Integral) and not isinstance(value, bool),
+            fits(value, int),
             f"{name}{where} must be a whole number, got {value!r}",
         )
         if name == "seed":

@@ -19,7 +19,7 @@ import typing
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
-from types import ModuleType, UnionType
+from types import ModuleType
 from typing import Annotated, Any, Literal, NamedTuple
 
 import jax
@@ -30,6 +30,7 @@ from memes.algorithm import Algorithm
 from memes.cells import Cells, cvt, grid
 from memes.errors import UsageError, require
 from memes.experiment.folder import SavedRun, load_config
+from memes.hints import described, fits
 from memes.presets import PRESETS
 from memes.task import Task
 from memes.tasks import TASKS
@@ -157,8 +158,8 @@ def parse(arguments: list[str], program: str) -> Parsed:
     for key, value in table.items():
         name = _known(f"key of '{file}'", key.replace("-", "_"), [n for n in hints if n != "config"])
         require(
-            _fits(value, hints[name]),
-            f"{name} in '{file}' must be {_described(hints[name])}, got {value!r}",
+            fits(value, hints[name]) and value != [],
+            f"{name} in '{file}' must be {described(hints[name])}, got {value!r}",
         )
     # What a preset is named for is not changed by a scale.
     bound = preset.keywords if isinstance(preset, partial) else {}
@@ -255,11 +256,10 @@ def _recorded_options(path: Path, config: dict[str, Any], hints: dict[str, Any])
 
 def _check_recorded(path: Path, name: str, value: Any, hint: Any) -> None:
     """Raise a `UsageError` unless what a run's `config.json` says can be what the option was."""
-    empty = value == [] and _fits([0], hint)
     sane = not isinstance(value, int) or abs(value) < 2**31
     require(
-        (empty or _fits(value, hint)) and sane,
-        f"{name} of the run in '{path}' must be {_described(hint)}, got {value!r}",
+        fits(value, hint) and sane,
+        f"{name} of the run in '{path}' must be {described(hint)}, got {value!r}",
     )
 
 
@@ -348,6 +348,10 @@ def _import(where: str) -> ModuleType:
         sys.path.insert(0, str(Path(where).parent))  # as `python file.py` does
         spec.loader.exec_module(module)
         return module
+    require(
+        all(part.isidentifier() for part in where.split(".")),
+        f"task: '{where}' is neither a module nor a file that ends in .py",
+    )
     sys.path.insert(0, "")  # as `python -m` does: modules of the current folder
     try:
         return importlib.import_module(where)
@@ -415,28 +419,6 @@ def _unique_hints(groups: dict[str, type]) -> dict[str, Any]:
             )
             hints[name] = hint
     return hints
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    """Whether a TOML value can be given to an option of a type."""
-    if typing.get_origin(hint) in (typing.Union, UnionType):
-        return any(_fits(value, part) for part in typing.get_args(hint))
-    if typing.get_origin(hint) is tuple:
-        return (
-            isinstance(value, list)
-            and bool(value)
-            and all(_fits(x, typing.get_args(hint)[0]) for x in value)
-        )
-    if typing.get_origin(hint) is Literal:
-        return value in typing.get_args(hint)
-    if isinstance(value, bool) or hint is bool:
-        return isinstance(value, bool) and hint is bool
-    accepted: Any = {float: (int, float), Path: str}.get(hint, hint)
-    return isinstance(value, accepted)
-
-
-def _described(hint: Any) -> str:
-    return hint.__name__ if isinstance(hint, type) and hint is not tuple else str(hint)
 
 
 def _known(what: str, name: Any, choices: Collection[str], hint: str = "") -> str:

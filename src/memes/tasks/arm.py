@@ -7,9 +7,11 @@ import numpy as np
 from jax import Array
 
 from memes.errors import require
+from memes.hints import checked
 from memes.task import Evaluation, Task, noisy, uniform
 
 
+@checked
 def arm(*, joints: int = 1000) -> Task:
     """Planar arm that reaches every point smoothly.
 
@@ -36,6 +38,7 @@ def arm(*, joints: int = 1000) -> Task:
     )
 
 
+@checked
 def noisy_arm(*, joints: int = 1000, fitness_noise: float = 0.01, feature_noise: float = 0.01) -> Task:
     """The arm with Gaussian noise on fitness and feature.
 
