@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
@@ -12,6 +13,8 @@ from memes.version import __version__
 
 if TYPE_CHECKING:
     from memes.experiment.log import Result
+
+INTERRUPTED = 130  # the exit code
 
 HELP = """\
 usage: memes COMMAND ...
@@ -64,16 +67,18 @@ def run(arguments: list[str]) -> None:
 
 def resume(arguments: list[str]) -> None:
     """Go on with a run that was interrupted or killed."""
+    require(bool(arguments), "RUN is missing: 'memes resume RUN' needs a run folder")
     import tyro
 
     from memes.experiment import settings as s
 
     parsed = tyro.cli(s.ResumeSettings, prog="memes resume", args=arguments)
-    algorithm = s.algorithm_of(parsed.run, parsed.task)
+    algorithm = s.algorithm_of(parsed.run, parsed.task, parsed.generations)
+    from memes.experiment.folder import load_config
     from memes.experiment.loop import resume as resume_run
 
     result = resume_run(algorithm, parsed.run, generations=parsed.generations, progress=not parsed.quiet)
-    _conclude(result, len(result.metrics["generation"]))
+    _conclude(result, load_config(parsed.run)["generations"])
 
 
 def _conclude(result: Result, generations: int) -> None:
@@ -218,7 +223,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         print("memes: interrupted", file=sys.stderr)
-        return 130
+        return INTERRUPTED
     return 0
 
 
@@ -226,5 +231,15 @@ def _first_line(documented: object) -> str:
     return (documented.__doc__ or "").strip().partition("\n")[0]
 
 
+def script() -> None:
+    """The command as a process."""
+    code = main()
+    if code == INTERRUPTED:
+        # An orderly end would wait for what the device still computes.
+        sys.stdout.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    script()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import math
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -21,17 +20,19 @@ from jax import Array
 
 from memes.algorithm import Algorithm, Batch, Info, State
 from memes.analysis.summary import write_summary
-from memes.errors import RunError, require
+from memes.errors import RunError, in_a_line, require
 from memes.experiment import checkpoint, memory
 from memes.experiment.checkpoint import Checkpoint, Checkpointer
-from memes.experiment.corrections import Corrections, check_options, corrected_at, wanted
-from memes.experiment.files import only_writer
-from memes.experiment.folder import check_free, load_config, plain
+from memes.experiment.corrections import Corrections, check_statistic, corrected_at, wanted
+from memes.experiment.files import intact, only_writer
+from memes.experiment.folder import check_free, holds_run, load_config, plain
 from memes.experiment.log import Log, Record, Result
 from memes.experiment.progress import Reporter
 from memes.experiment.provenance import describe, now
+from memes.experiment.simulators import on_host, surviving
+from memes.hints import checked, fits
 from memes.metrics import measure
-from memes.task import Evaluation, surviving
+from memes.task import Evaluation
 
 LANE_FIELDS = (
     "lane",
@@ -47,16 +48,17 @@ LANE_FIELDS = (
 )
 
 
-# What a disk or a folder may do while a run writes to it.
-STORAGE_ERRORS = {
-    errno.ENOSPC,
-    errno.EDQUOT,
-    errno.EROFS,
-    errno.EACCES,
-    errno.EPERM,
-    errno.EIO,
-    errno.ENOENT,
+# The settings that are whole numbers, and the least of each.
+LEAST = {
+    "seed": 0,
+    "generations": 1,
+    "generations_per_call": 1,
+    "checkpoint_every": 0,
+    "chunk": 1,
+    "reevaluate_every": 0,
+    "reevaluate_samples": 1,
 }
+REQUIRED = {"seed", "generations"}  # the others may be None
 
 # What is said to the first Ctrl-C: during the run, and during the correction after it.
 STOPPING = "stopping after this call of the device; Ctrl-C again stops at once, without saving"
@@ -68,6 +70,7 @@ Advance = Callable[[Array, State], tuple[State, Record]]
 Programs = dict[frozenset[int], tuple[Algorithm, dict[int, Advance]]]
 
 
+@checked
 def run(
     algorithm: Algorithm,
     *,
@@ -110,6 +113,7 @@ def run(
         settings: Anything JSON that should be written into `config.json`.
         programs: What other seeds of the same algorithm have compiled; what is missing is added.
     """
+    algorithm = _on_host(algorithm)
     config = configure(
         algorithm,
         generations=generations,
@@ -123,14 +127,14 @@ def run(
         settings=settings,
     )
     path = None if out is None else Path(out)
-    if path is None:
-        return _run(algorithm, config, None, progress, programs)
-    check_free(path)
-    with _storage(path):
-        path.mkdir(parents=True, exist_ok=True)
-    with only_writer(path):
+    with _in_words(path, algorithm):
+        if path is None:
+            return _run(algorithm, config, None, progress, programs)
         check_free(path)
-        return _run(algorithm, config, path, progress, programs)
+        path.mkdir(parents=True, exist_ok=True)
+        with only_writer(path):
+            check_free(path)
+            return _run(algorithm, config, path, progress, programs)
 
 
 def configure(
@@ -147,39 +151,31 @@ def configure(
     settings: dict[str, Any] | None,
 ) -> dict[str, Any]:
     """What `config.json` says of a run when it starts, from the checked arguments of `run`."""
-    require(0 <= seed < 2**32, f"seed must lie in [0, 2^32), got {seed}")
-    require(generations >= 1, f"generations must be at least 1, got {generations}")
-    require(
-        generations_per_call is None or generations_per_call >= 1,
-        f"generations_per_call must be at least 1, got {generations_per_call}",
-    )
-    require(
-        checkpoint_every is None or checkpoint_every >= 0,
-        f"checkpoint_every must be at least 0, got {checkpoint_every}",
-    )
-    require(chunk is None or chunk >= 1, f"chunk must be at least 1, got {chunk}")
-    check_options(reevaluate_every, reevaluate_samples, statistic)
-    if not algorithm.task.uncertain:
-        reevaluate_every = 0
+    numbers = {
+        "seed": seed,
+        "generations": generations,
+        "generations_per_call": generations_per_call,
+        "checkpoint_every": checkpoint_every,
+        "chunk": chunk,
+        "reevaluate_every": reevaluate_every if algorithm.task.uncertain else 0,
+        "reevaluate_samples": reevaluate_samples,
+    }
+    _check_numbers(numbers | {"reevaluate_every": reevaluate_every})
+    check_statistic(statistic)
     _check_history(algorithm, generations)
     if generations_per_call is None and not algorithm.task.jit:
         generations_per_call = 1  # the simulator decides the pace; show every generation
+    lengths = calls(generations, generations_per_call, checkpoint_every, numbers["reevaluate_every"])
     return {
         **describe(algorithm),
         **(settings or {}),
-        "seed": seed,
-        "generations": generations,
-        "generations_per_call": calls(
-            generations, generations_per_call, checkpoint_every, reevaluate_every
-        )[0],
-        "checkpoint_every": checkpoint_every,
-        "chunk": chunk,
-        "reevaluate_every": reevaluate_every,
-        "reevaluate_samples": reevaluate_samples,
+        **numbers,
+        "generations_per_call": lengths[0],
         "statistic": statistic,
     }
 
 
+@checked
 def resume(
     algorithm: Algorithm,
     path: str | Path,
@@ -199,34 +195,62 @@ def resume(
     """
     folder = Path(path)
     config = load_config(folder)
-    done, total = config.get("generations_done", 0), generations or config["generations"]
-    uncorrected = wanted(algorithm.task, config) and not corrected_at(folder, done)
-    require(
-        done < total or (done == total and uncorrected),
-        f"generations must be more than the {done} after which the run in '{folder}' ended, got {total}",
-    )
-    _check_same(algorithm, config, folder)
+    about = json.loads(json.dumps(describe(algorithm), default=plain))
+    with intact(folder / "config.json"):
+        _check_numbers(config, f" in '{folder / 'config.json'}'")
+        total = config["generations"] if generations is None else generations
+        _check_numbers(config | {"generations": total})
+        done = config.get("generations_done", 0)
+        uncorrected = wanted(algorithm.task, config) and not corrected_at(folder, done)
+        require(
+            done < total or (done == total and uncorrected),
+            f"generations must be more than the {done} after which the run in '{folder}' ended, "
+            f"got {total}",
+        )
+        _check_same(about, config, folder)
+        config |= {"generations": total, "resumed": [*config.get("resumed", []), now()]}
     _check_history(algorithm, total)
-    config |= {"generations": total, "resumed": [*config.get("resumed", []), now()]}
     for old in ("finished", "generations_done"):
         config.pop(old, None)
-    with only_writer(folder):
-        return _run(algorithm, config, folder, progress, programs)
+    with _in_words(folder, algorithm), only_writer(folder):
+        return _run(_on_host(algorithm), config, folder, progress, programs)
 
 
-def _check_same(algorithm: Algorithm, config: dict[str, Any], folder: Path) -> None:
-    """Raise a `UsageError` unless the algorithm is what a run's `config.json` describes."""
-    about = json.loads(json.dumps(describe(algorithm), default=plain))
-    options = about.pop("options")
-    for name in ("algorithm", "dim", "cells", "feature_low", "feature_high", "batch_size"):
-        found, expected = about[name], config.get(name)
-        require(found == expected, f"{name} of the run in '{folder}' is {expected}, got {found}")
-    for name, found in options.items():
-        expected = config.get("options", {}).get(name)
+def _check_numbers(given: Mapping[str, Any], where: str = "") -> None:
+    """Raise a `UsageError` that names what is no whole number, or too small."""
+    for name, least in LEAST.items():
+        value: Any = given.get(name)
+        if value is None and name not in REQUIRED:
+            continue
+        require(
+            fits(value, int),
+            f"{name}{where} must be a whole number, got {value!r}",
+        )
+        if name == "seed":
+            require(0 <= value < 2**32, f"seed{where} must lie in [0, 2^32), got {value}")
+        require(value >= least, f"{name}{where} must be at least {least}, got {value}")
+
+
+def _check_same(about: dict[str, Any], config: dict[str, Any], folder: Path) -> None:
+    """Raise a `UsageError` unless an algorithm, as described, is that of a run's `config.json`."""
+    compared = (
+        "algorithm", "task_name", "dim", "cells", "feature_low", "feature_high", "min_fitness",
+        "batch_size",
+    )  # fmt: skip
+    pairs = [(name, about[name], config.get(name)) for name in compared]
+    pairs += [(name, found, config["options"].get(name)) for name, found in about["options"].items()]
+    for name, found, expected in pairs:
         require(
             found == expected or name == "generations",
             f"{name} of the run in '{folder}' is {expected}, got {found}",
         )
+
+
+def _on_host(algorithm: Algorithm) -> Algorithm:
+    """With callbacks to Python, if there are any, outside of what is compiled; see `on_host`."""
+    if algorithm.emitter.transitions:  # which only compiled tasks yield
+        return algorithm
+    return algorithm._replace(task=on_host(algorithm.task))
 
 
 def keys_of(seed: int) -> tuple[Array, Array]:
@@ -248,43 +272,50 @@ def _run(
     identity, task = _identity(config), algorithm.task
     with Reporter(generations, show=progress) as report:
         state = jax.jit(algorithm.init)(init_key)
-        start = None if path is None else checkpoint.load(path, state, identity, report.say)
+        start = _load(path, algorithm, state, identity, report.say)
         if start is not None:
             state = jax.device_put(start.state)
             report.say(f"going on after generation {start.history.generation}")
         done = 0 if start is None else start.history.generation
+        require(
+            done <= generations,
+            f"generations must be at least the {done} of the last checkpoint in '{path}', "
+            f"got {generations}",
+        )
         pauses = every, config.get("reevaluate_every")
         lengths = _remaining(calls(generations, config["generations_per_call"], *pauses), done)
         report.say(f"compiling {algorithm.task.name} for {jax.devices()[0].device_kind} ...")
         started = time.perf_counter()
         if not algorithm.task.jit:
-            algorithm = algorithm._replace(task=surviving(algorithm.task, report.say))
+            task_here = surviving(task, report.say, algorithm.batch_size)
+            algorithm = algorithm._replace(task=task_here)
         programs = {} if programs is None or not algorithm.task.jit else programs
         if frozenset(lengths) not in programs:
             programs[frozenset(lengths)] = _fitting(
                 algorithm, config["chunk"], lengths, run_key, state, report.say
             )
         algorithm, advance = programs[frozenset(lengths)]
+        copied = jax.jit(partial(jax.tree.map, jnp.copy))
         compile_seconds = time.perf_counter() - started
         report.say(f"compiled in {compile_seconds:.1f} s")
 
-        with _storage(path):
-            config = config | {"compile_seconds": compile_seconds, "chunk": algorithm.chunk}
-            log = Log(path, report, config, start and start.history)
-            corrections = Corrections(path, task, config, report)
-            corrections.restart(done)
+        config = config | {"compile_seconds": compile_seconds, "chunk": algorithm.chunk}
+        log = Log(path, report, config, start and start.history)
+        corrections = Corrections(path, task, config, report)
+        corrections.restart(done)
         report.begin()
         writer = None if path is None or every == 0 else Checkpointer(path, identity)
         unread: list[tuple[Record, State | None]] = []
 
         def read() -> None:
             record, copy = unread.pop(0)
+            _wait(record)
             log.write(record)
             if writer is not None and copy is not None:
                 writer.start(Checkpoint(copy, log.history()))
 
         try:
-            with _interruptible(report.say, STOPPING) as interrupted, _storage(path):
+            with _interruptible(report.say, STOPPING) as interrupted:
                 for i, n in enumerate(lengths):
                     if corrections.due(done):
                         while unread:
@@ -298,7 +329,7 @@ def _run(
                     done += n
                     saved = writer is not None and _due(writer, every, done, last)
                     # The next call takes the state's memory over; a copy stays for the checkpoint.
-                    unread.append((record, jax.tree.map(jnp.copy, state) if saved else None))
+                    unread.append((record, copied(state) if saved else None))
                     # The device works on the newest chunk while the host reads the one before.
                     if len(unread) > 1:
                         read()
@@ -309,7 +340,7 @@ def _run(
                         writer.start(Checkpoint(state, log.history()))
                     writer.wait()
                 result = log.finish(state, algorithm)
-            with _interruptible(report.say, SKIPPING) as interrupted, _storage(path):
+            with _interruptible(report.say, SKIPPING) as interrupted:
                 return conclude(result, corrections, interrupted)
         finally:
             log.close()
@@ -327,6 +358,22 @@ def conclude(result: Result, corrections: Corrections, stopped: Callable[[], boo
         write_summary(result.folder)
         draw_run(result.folder)
     return result._replace(correction=correction, corrected=corrections.columns)
+
+
+def _load(
+    path: Path | None, algorithm: Algorithm, like: State, identity: str, say: Callable[[str], None]
+) -> Checkpoint | None:
+    def adopt(state: State) -> State:
+        return state._replace(history=algorithm.history.adopt(state.history))
+
+    return None if path is None else checkpoint.load(path, like, identity, say, adopt)
+
+
+def _wait(record: Record) -> None:
+    """Wait for the device, with open ears: Python hears no signal while it waits inside of JAX."""
+    leaf: Any = jax.tree.leaves(record)[-1]
+    while hasattr(leaf, "is_ready") and not leaf.is_ready():
+        time.sleep(0.002)
 
 
 def _due(writer: Checkpointer, every: int | None, done: int, last: bool) -> bool:
@@ -351,17 +398,22 @@ def _remaining(lengths: list[int], done: int) -> list[int]:
 
 
 @contextmanager
-def _storage(path: Path | None) -> Iterator[None]:
-    """Turn a disk that is full, or a folder that cannot be written, into a sentence."""
+def _in_words(path: Path | None, algorithm: Algorithm) -> Iterator[None]:
+    """Turn what ends a run from outside into a sentence: a disk, a simulator or a device that fails."""
     try:
         yield
-    except OSError as error:
-        if path is None or error.errno not in STORAGE_ERRORS:
-            raise
-        raise RunError(
-            f"cannot write to '{path}': {error.strerror}; once that is possible, 'memes resume {path}' "
-            "goes on from the last checkpoint"
-        ) from error
+    except (OSError, RunError, jax.errors.JaxRuntimeError) as error:
+        if isinstance(error, RunError):  # of a simulator
+            sentence = str(error)
+        elif isinstance(error, OSError):
+            if path is None:
+                raise
+            sentence = f"cannot write to '{path}': {error.strerror or error}"
+        else:
+            sentence = f"task '{algorithm.task.name}' failed on the device: {in_a_line(error)}"
+        if path is not None and holds_run(path):
+            sentence += f"; 'memes resume {path}' goes on from the last checkpoint"
+        raise RunError(sentence) from error
 
 
 def _fitting(
@@ -462,15 +514,16 @@ def calls(generations: int, per_call: int | None, *pauses: int | None) -> list[i
 
     Calls end after each multiple of the pauses, where checkpoints are written or elites re-evaluated.
     """
-    size = min(per_call or min(100, -(-generations // 20)), generations)
+    span = math.gcd(*(pause for pause in pauses if pause)) or generations
+    size = min(per_call or min(100, -(-generations // 20)), span, generations)
     if per_call is None:
         # Rather a somewhat smaller chunk than a remainder that must be compiled as well.
-        size = next((s for s in range(size, size // 2, -1) if generations % s == 0), size)
-    common = math.gcd(*(pause for pause in pauses if pause))
-    if common:
-        size = next(s for s in range(min(size, common), 0, -1) if common % s == 0)
-    whole, rest = divmod(generations, size)
-    return [size] * whole + [rest] * (rest > 0)
+        size = next((s for s in range(size, size // 2, -1) if span % s == 0), size)
+    lengths, done = [], 0
+    while done < generations:
+        lengths.append(min(size, span - done % span, generations - done))
+        done += lengths[-1]
+    return lengths
 
 
 def _check_history(algorithm: Algorithm, generations: int) -> None:
