@@ -136,9 +136,7 @@ def main(s: Settings) -> None:
             if found:
                 sys.exit(f"after {kills} kills the runs differ in {', '.join(found)}")
             print(f"run {runs} ends with the same bytes", flush=True)
-        print(
-            f"{kills} kills in {runs} runs, {torn} of them in the middle of a file: all the same bytes"
-        )
+        print(f"{kills} kills, {torn} of them in the middle of a file; runs that ended the same: {runs}")
 
 
 if __name__ == "__main__":

@@ -210,7 +210,7 @@ WRONG = {
     "config: cannot read 'taken': Is a directory": ["run", "arm", "--config", "taken"],
     "config: 'binary.toml' is not TOML": ["run", "arm", "--config", "binary.toml"],
     "unknown key of 'table.toml' 'run'": ["run", "arm", "--config", "table.toml"],
-    "unknown scale 'huge': choose": ["run", "arm", "--config", "scale.toml"],
+    "scale in 'scale.toml' must be one of paper, laptop": ["run", "arm", "--config", "scale.toml"],
     "resolution and centroids exclude each": ["run", "arm", "--config", "cvt.toml", "--centroids", "9"],
     "fitness of real numbers, got dtype complex64": ["run", "mine:imaginary"],
     "fitness of real numbers, got dtype <U1": ["run", "mine:written"],

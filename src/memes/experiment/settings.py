@@ -16,7 +16,8 @@ import re
 import sys
 import tomllib
 import typing
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -262,7 +263,17 @@ def algorithm_of(path: Path, name: str | None = None, generations: int | None = 
     resolution = config.get("cells") if centroids is None else None
     _check_recorded(path, "centroids", centroids, int | None)
     _check_recorded(path, "cells", resolution, tuple[int, ...] | None)
-    return preset(task, _cells_of(task, resolution, centroids), **options)._replace(name=algorithm)
+    with _recorded_in(path):
+        return preset(task, _cells_of(task, resolution, centroids), **options)._replace(name=algorithm)
+
+
+@contextmanager
+def _recorded_in(path: Path) -> Iterator[None]:
+    """Let a `UsageError` say that what is wrong is what a run recorded."""
+    try:
+        yield
+    except UsageError as error:
+        raise UsageError(f"the run in '{path}' cannot be rebuilt: {error}") from error
 
 
 def _recorded_options(path: Path, config: dict[str, Any], hints: dict[str, Any]) -> dict[str, Any]:
@@ -307,7 +318,9 @@ def _rebuild_task(path: Path, config: dict[str, Any], name: str | None, **replac
         f"the run in '{path}' does not say which {' and '.join(missing)} its task '{recorded}' had: "
         "name a task that has them with --task module:name or --task file.py:name",
     )
-    task = make(**values | {option: value for option, value in replaced.items() if option in values})
+    values |= {option: value for option, value in replaced.items() if option in values}
+    with _recorded_in(path):
+        task = make(**values)
     require(
         isinstance(task, Task),
         f"task '{name or recorded}' must be a function that returns a Task, got {type(task).__name__}",
