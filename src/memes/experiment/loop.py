@@ -83,7 +83,7 @@ def run(
         seed: Seed of all randomness.
         out: Folder for the results; None keeps them in memory only.
         generations_per_call: Generations in one call of the device; the progress bar moves, and
-            metrics are written, once a call. None is a twentieth of the run, at most 100, or one
+            metrics are written, once a call. None is a fiftieth of the run, at most 100, or one
             generation for a task with `jit=False`.
         checkpoint_every: Generations between checkpoints, from which `resume` goes on; 0 is never.
             None is after each call of the device, unless the one before is still being written.
@@ -354,7 +354,7 @@ def _loop(step: Advance, n: int, key: Array, state: State) -> tuple[State, Recor
 
 def _chunks(generations: int, per_call: int | None, checkpoint_every: int | None = None) -> list[int]:
     """How many generations each call of the device computes. Each distinct number is compiled."""
-    size = min(per_call or min(100, -(-generations // 20)), generations)
+    size = min(per_call or min(100, -(-generations // 50)), generations)
     if per_call is None:
         # Rather a somewhat smaller chunk than a remainder that must be compiled as well.
         size = next((s for s in range(size, size // 2, -1) if generations % s == 0), size)

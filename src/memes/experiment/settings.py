@@ -99,9 +99,9 @@ class RunSettings:
     """Generations between checkpoints, from which 'memes resume' goes on; 0 makes none."""
     chunk: Annotated[int | None, _option("INT", "all, or fewer if they do not fit into memory")] = None
     """How many rows to evaluate at a time."""
-    generations_per_call: Annotated[
-        int | None, _option("INT", "a twentieth of the run, at most 100")
-    ] = None
+    generations_per_call: Annotated[int | None, _option("INT", "a fiftieth of the run, at most 100")] = (
+        None
+    )
     """Generations in one call of the device; progress shows and metrics are written once a call."""
     quiet: bool = False
     """Show no progress."""
