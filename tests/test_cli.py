@@ -1,4 +1,5 @@
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -448,3 +449,22 @@ def test_doctor_names_what_fails(capsys, monkeypatch):
     captured = capsys.readouterr()
     assert "arithmetic: FAILED: ZeroDivisionError: one by nought" in captured.out
     assert captured.err == "memes: the self-check failed: arithmetic\n"
+
+
+def test_programs_are_kept_in_the_users_cache_unless_the_user_says_otherwise(tmp_path, monkeypatch):
+    environment = {"XDG_CACHE_HOME": str(tmp_path), "OPENBLAS_NUM_THREADS": "7"}
+    monkeypatch.setattr(os, "environ", environment)
+    assert main(["list"]) == 0
+    assert Path(environment["JAX_COMPILATION_CACHE_DIR"]) == tmp_path / "memes" / "xla"
+    assert environment["OPENBLAS_NUM_THREADS"] == "7"
+    environment["JAX_COMPILATION_CACHE_DIR"] = "elsewhere"
+    assert main(["list"]) == 0
+    assert environment["JAX_COMPILATION_CACHE_DIR"] == "elsewhere"
+
+
+def test_a_home_that_cannot_be_written_is_no_error(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    environment = {"XDG_CACHE_HOME": str(tmp_path / "file")}
+    monkeypatch.setattr(os, "environ", environment)
+    assert main(["list"]) == 0
+    assert "JAX_COMPILATION_CACHE_DIR" not in environment

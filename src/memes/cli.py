@@ -6,6 +6,7 @@ import difflib
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from memes.errors import RunError, UsageError, require
@@ -177,6 +178,22 @@ def doctor(arguments: list[str]) -> None:
         raise RunError(f"the self-check failed: {', '.join(failed)}")
 
 
+def _set_defaults() -> None:
+    """Settings of the libraries below, which read them as they are imported; those of the user win.
+
+    What JAX compiles is kept for later runs. OpenBLAS, which decomposes the matrices of CMA-ES, has one
+    thread: its threads wait for each other, a hundred times longer than they work if cores are shared.
+    """
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "memes" / "xla"
+    defaults = {"OPENBLAS_NUM_THREADS": "1", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1"}
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        defaults["JAX_COMPILATION_CACHE_DIR"] = str(cache)
+    except OSError:
+        pass  # a home that cannot be written: nothing is kept
+    os.environ.update(defaults | os.environ)
+
+
 class Command(NamedTuple):
     """A command: what runs it, and how it is used; None where its own `--help` knows better."""
 
@@ -214,6 +231,7 @@ def main(arguments: list[str] | None = None) -> int:
         if command.usage and {"-h", "--help"} & set(words[1:]):
             print(f"usage: {command.usage}\n\n{command.function.__doc__}")
         else:
+            _set_defaults()
             command.function(words[1:])
     except UsageError as error:
         print(f"memes: {error}", file=sys.stderr)

@@ -99,7 +99,7 @@ def run(
         seed: Seed of all randomness.
         out: Folder for the results; None keeps them in memory only.
         generations_per_call: Generations in one call of the device; the progress bar moves, and
-            metrics are written, once a call. None is a twentieth of the run, at most 100, or one
+            metrics are written, once a call. None is a fiftieth of the run, at most 100, or one
             generation for a task with `jit=False`.
         checkpoint_every: Generations between checkpoints, from which `resume` goes on; 0 is never.
             None is after each call of the device, unless the one before is still being written.
@@ -515,7 +515,7 @@ def calls(generations: int, per_call: int | None, *pauses: int | None) -> list[i
     Calls end after each multiple of the pauses, where checkpoints are written or elites re-evaluated.
     """
     span = math.gcd(*(pause for pause in pauses if pause)) or generations
-    size = min(per_call or min(100, -(-generations // 20)), span, generations)
+    size = min(per_call or min(100, -(-generations // 50)), span, generations)
     if per_call is None:
         # Rather a somewhat smaller chunk than a remainder that must be compiled as well.
         size = next((s for s in range(size, size // 2, -1) if span % s == 0), size)

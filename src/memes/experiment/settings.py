@@ -108,9 +108,9 @@ class RunSettings:
     """How often each elite is evaluated again for a correction."""
     statistic: Literal["median", "mean"] = "median"
     """What an elite's evaluations are summed up by."""
-    generations_per_call: Annotated[
-        int | None, _option("INT", "a twentieth of the run, at most 100")
-    ] = None
+    generations_per_call: Annotated[int | None, _option("INT", "a fiftieth of the run, at most 100")] = (
+        None
+    )
     """Generations in one call of the device; progress shows and metrics are written once a call."""
     quiet: bool = False
     """Show no progress."""
