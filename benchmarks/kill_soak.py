@@ -136,7 +136,8 @@ def main(s: Settings) -> None:
             if found:
                 sys.exit(f"after {kills} kills the runs differ in {', '.join(found)}")
             print(f"run {runs} ends with the same bytes", flush=True)
-        print(f"{kills} kills, {torn} of them in the middle of a file; runs that ended the same: {runs}")
+        torn_files = f"{torn} of them in the middle of a file"
+        print(f"{kills} kills in {runs} runs, {torn_files}: all the same bytes")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,11 @@ from typing import Any
 from memes.version import __version__
 
 # What an extra needs, by the name it is imported under.
-EXTRAS = {"evosax": ("evosax",), "replay": ("mjviser", "imageio_ffmpeg")}
+EXTRAS = {
+    "cuda": ("jax_cuda12_plugin",),
+    "evosax": ("evosax",),
+    "replay": ("mjviser", "imageio_ffmpeg"),
+}
 PACKAGES = ("jax", "jaxlib", "numpy", "optax", "mujoco", "tyro", "rich", "matplotlib")
 
 
@@ -22,12 +26,16 @@ def report() -> Iterator[str]:
     """The lines that describe this machine."""
     import jax
 
+    from memes.experiment import memory
     from memes.physics.native import compiler
     from memes.task import PRECISION
 
     yield f"memes {__version__}, Python {platform.python_version()}, {platform.platform()}"
     yield ", ".join(f"{name} {_version(name)}" for name in PACKAGES)
-    yield f"{os.cpu_count()} cores, {_memory_of_machine()}"
+    free = memory.free()
+    yield f"{os.cpu_count()} cores, {_memory_of_machine()}" + (
+        f", {memory.in_words(free)} of it free for this process" if free else ""
+    )
     for device in jax.devices():
         yield f"device {device.id}: {device.device_kind}{_memory_of_device(device)}"
     if jax.default_backend() == "cpu" and shutil.which("nvidia-smi"):
