@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import memes
-from memes.experiment import loop
+from memes.experiment import loop, programs
 from memes.experiment.folder import load_metrics
 
 task = memes.tasks.arm(joints=4)
@@ -189,7 +189,7 @@ def test_interrupts_are_heard_while_the_device_computes():
 
     said = []
     interrupts = [threading.Timer(s, os.kill, (os.getpid(), signal.SIGINT)) for s in (0.05, 0.3)]
-    with loop._interruptible(said.append) as interrupted:
+    with loop._interruptible(said.append, "stopping") as interrupted:
         for interrupt in interrupts:
             interrupt.start()
         with pytest.raises(KeyboardInterrupt):
@@ -219,15 +219,15 @@ def test_the_host_is_free_while_the_device_computes(monkeypatch, tmp_path):
 @pytest.mark.parametrize("per_call", [None, 7])
 @pytest.mark.parametrize("every", [None, 0, 1, 60, 101])
 def test_calls_of_the_device_end_at_checkpoints_and_are_long(generations, per_call, every):
-    lengths = loop._chunks(generations, per_call, every)
+    lengths = programs.calls(generations, per_call, every)
     assert sum(lengths) == generations
     ends = set(np.cumsum(lengths))
     assert set(range(every or generations, generations, every or generations)) <= ends
     assert len(set(lengths)) <= 3
-    size = per_call or min(100, -(-generations // 20))
+    size = per_call or min(100, -(-generations // 50))
     assert max(lengths) <= size
     assert max(lengths) >= min(size, every or size, generations) / 2
-    assert loop._remaining(lengths, sum(lengths[:2])) == lengths[2:]
+    assert programs.remaining(lengths, sum(lengths[:2])) == lengths[2:]
 
 
 def test_what_json_does_not_know_is_written_all_the_same(tmp_path):

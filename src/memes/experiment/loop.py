@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import math
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -15,59 +14,27 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 
-from memes.algorithm import Algorithm, Batch, Info, State
+from memes.algorithm import Algorithm, State
 from memes.analysis.summary import write_summary
 from memes.errors import RunError, in_a_line, require
-from memes.experiment import checkpoint, memory
+from memes.experiment import checkpoint
 from memes.experiment.checkpoint import Checkpoint, Checkpointer
-from memes.experiment.corrections import Corrections, check_statistic, corrected_at, wanted
+from memes.experiment.configuration import check_history, check_numbers, check_same, configure
+from memes.experiment.corrections import Corrections, corrected_at, wanted
 from memes.experiment.files import intact, only_writer
 from memes.experiment.folder import check_free, holds_run, load_config, plain
 from memes.experiment.log import Log, Record, Result
+from memes.experiment.programs import Programs, calls, fitting, remaining
 from memes.experiment.progress import Reporter
 from memes.experiment.provenance import describe, now
 from memes.experiment.simulators import on_host, surviving
-from memes.hints import checked, fits
-from memes.metrics import measure
-from memes.task import Evaluation
-
-LANE_FIELDS = (
-    "lane",
-    "kind",
-    "offered",
-    "fitness",
-    "feature",
-    "parent_feature",
-    "status",
-    "age",
-    "stale",
-    "reset",
-)
-
-
-# The settings that are whole numbers, and the least of each.
-LEAST = {
-    "seed": 0,
-    "generations": 1,
-    "generations_per_call": 1,
-    "checkpoint_every": 0,
-    "chunk": 1,
-    "reevaluate_every": 0,
-    "reevaluate_samples": 1,
-}
-REQUIRED = {"seed", "generations"}  # the others may be None
+from memes.hints import checked
 
 # What is said to the first Ctrl-C: during the run, and during the correction after it.
 STOPPING = "stopping after this call of the device; Ctrl-C again stops at once, without saving"
 SKIPPING = "skipping the rest of the re-evaluation"
-
-# (key, state) -> (state, Record with a leading generation axis)
-Advance = Callable[[Array, State], tuple[State, Record]]
-# By the lengths of its calls: an algorithm that fits into memory, and what advances it by each length.
-Programs = dict[frozenset[int], tuple[Algorithm, dict[int, Advance]]]
 
 
 @checked
@@ -137,44 +104,6 @@ def run(
             return _run(algorithm, config, path, progress, programs)
 
 
-def configure(
-    algorithm: Algorithm,
-    *,
-    generations: int,
-    seed: int,
-    generations_per_call: int | None,
-    checkpoint_every: int | None,
-    chunk: int | None,
-    reevaluate_every: int | None,
-    reevaluate_samples: int,
-    statistic: str,
-    settings: dict[str, Any] | None,
-) -> dict[str, Any]:
-    """What `config.json` says of a run when it starts, from the checked arguments of `run`."""
-    numbers = {
-        "seed": seed,
-        "generations": generations,
-        "generations_per_call": generations_per_call,
-        "checkpoint_every": checkpoint_every,
-        "chunk": chunk,
-        "reevaluate_every": reevaluate_every if algorithm.task.uncertain else 0,
-        "reevaluate_samples": reevaluate_samples,
-    }
-    _check_numbers(numbers | {"reevaluate_every": reevaluate_every})
-    check_statistic(statistic)
-    _check_history(algorithm, generations)
-    if generations_per_call is None and not algorithm.task.jit:
-        generations_per_call = 1  # the simulator decides the pace; show every generation
-    lengths = calls(generations, generations_per_call, checkpoint_every, numbers["reevaluate_every"])
-    return {
-        **describe(algorithm),
-        **(settings or {}),
-        **numbers,
-        "generations_per_call": lengths[0],
-        "statistic": statistic,
-    }
-
-
 @checked
 def resume(
     algorithm: Algorithm,
@@ -197,9 +126,9 @@ def resume(
     config = load_config(folder)
     about = json.loads(json.dumps(describe(algorithm), default=plain))
     with intact(folder / "config.json"):
-        _check_numbers(config, f" in '{folder / 'config.json'}'")
+        check_numbers(config, f" in '{folder / 'config.json'}'")
         total = config["generations"] if generations is None else generations
-        _check_numbers(config | {"generations": total})
+        check_numbers(config | {"generations": total})
         done = config.get("generations_done", 0)
         uncorrected = wanted(algorithm.task, config) and not corrected_at(folder, done)
         require(
@@ -207,43 +136,13 @@ def resume(
             f"generations must be more than the {done} after which the run in '{folder}' ended, "
             f"got {total}",
         )
-        _check_same(about, config, folder)
+        check_same(about, config, folder)
         config |= {"generations": total, "resumed": [*config.get("resumed", []), now()]}
-    _check_history(algorithm, total)
+    check_history(algorithm, total)
     for old in ("finished", "generations_done"):
         config.pop(old, None)
     with _in_words(folder, algorithm), only_writer(folder):
         return _run(_on_host(algorithm), config, folder, progress, programs)
-
-
-def _check_numbers(given: Mapping[str, Any], where: str = "") -> None:
-    """Raise a `UsageError` that names what is no whole number, or too small."""
-    for name, least in LEAST.items():
-        value: Any = given.get(name)
-        if value is None and name not in REQUIRED:
-            continue
-        require(
-            fits(value, int),
-            f"{name}{where} must be a whole number, got {value!r}",
-        )
-        if name == "seed":
-            require(0 <= value < 2**32, f"seed{where} must lie in [0, 2^32), got {value}")
-        require(value >= least, f"{name}{where} must be at least {least}, got {value}")
-
-
-def _check_same(about: dict[str, Any], config: dict[str, Any], folder: Path) -> None:
-    """Raise a `UsageError` unless an algorithm, as described, is that of a run's `config.json`."""
-    compared = (
-        "algorithm", "task_name", "dim", "cells", "feature_low", "feature_high", "min_fitness",
-        "batch_size",
-    )  # fmt: skip
-    pairs = [(name, about[name], config.get(name)) for name in compared]
-    pairs += [(name, found, config["options"].get(name)) for name, found in about["options"].items()]
-    for name, found, expected in pairs:
-        require(
-            found == expected or name == "generations",
-            f"{name} of the run in '{folder}' is {expected}, got {found}",
-        )
 
 
 def _on_host(algorithm: Algorithm) -> Algorithm:
@@ -283,7 +182,7 @@ def _run(
             f"got {generations}",
         )
         pauses = every, config.get("reevaluate_every")
-        lengths = _remaining(calls(generations, config["generations_per_call"], *pauses), done)
+        lengths = remaining(calls(generations, config["generations_per_call"], *pauses), done)
         report.say(f"compiling {algorithm.task.name} for {jax.devices()[0].device_kind} ...")
         started = time.perf_counter()
         if not algorithm.task.jit:
@@ -291,7 +190,7 @@ def _run(
             algorithm = algorithm._replace(task=task_here)
         programs = {} if programs is None or not algorithm.task.jit else programs
         if frozenset(lengths) not in programs:
-            programs[frozenset(lengths)] = _fitting(
+            programs[frozenset(lengths)] = fitting(
                 algorithm, config["chunk"], lengths, run_key, state, report.say
             )
         algorithm, advance = programs[frozenset(lengths)]
@@ -387,16 +286,6 @@ def _identity(config: dict[str, Any]) -> str:
     return json.dumps({name: config.get(name) for name in names}, sort_keys=True, default=str)
 
 
-def _remaining(lengths: list[int], done: int) -> list[int]:
-    """The calls of the device that are left after so many generations."""
-    left = []
-    for n in lengths:
-        skipped = min(n, done)
-        done -= skipped
-        left += [n - skipped] if n > skipped else []
-    return left
-
-
 @contextmanager
 def _in_words(path: Path | None, algorithm: Algorithm) -> Iterator[None]:
     """Turn what ends a run from outside into a sentence: a disk, a simulator or a device that fails."""
@@ -414,127 +303,6 @@ def _in_words(path: Path | None, algorithm: Algorithm) -> Iterator[None]:
         if path is not None and holds_run(path):
             sentence += f"; 'memes resume {path}' goes on from the last checkpoint"
         raise RunError(sentence) from error
-
-
-def _fitting(
-    algorithm: Algorithm,
-    chunk: int | None,
-    lengths: list[int],
-    key: Array,
-    state: State,
-    say: Callable[[str], None],
-) -> tuple[Algorithm, dict[int, Advance]]:
-    """The algorithm, evaluating in chunks if it has to, and what advances it; see `compile_calls`."""
-    algorithm = algorithm._replace(chunk=chunk)
-    advance = compile_calls(algorithm, set(lengths), key, state)
-    rows = chunk or algorithm.batch_size
-    while fewer := memory.fewer(rows, advance.values(), "a generation", say):
-        if chunk is not None:
-            break
-        rows = fewer
-        say(f"that is too much: evaluating {rows} of {algorithm.batch_size} rows at a time")
-        algorithm = algorithm._replace(chunk=rows)
-        advance = compile_calls(algorithm, set(lengths), key, state)
-    return algorithm, advance
-
-
-def compile_calls(
-    algorithm: Algorithm,
-    lengths: Iterable[int],
-    key: Array,
-    state: State,
-    over: Callable[[Advance], Advance] = lambda advance: advance,
-) -> dict[int, Advance]:
-    """For each length n, a function that advances the run by n generations.
-
-    With `over=jax.vmap` it advances several runs; all arrays then have a leading axis of runs.
-    """
-    persistent = np.flatnonzero(algorithm.emitter.persistent)
-
-    def record(state: State, info: Info) -> Record:
-        lanes = {name: getattr(info, name)[persistent] for name in LANE_FIELDS}
-        return Record(measure(state.archive, info, algorithm.task.min_fitness), lanes)
-
-    if not algorithm.task.jit:
-        step = _host_step(algorithm, record, key, state)
-        return {n: partial(_loop, step, n) for n in lengths}
-
-    def step_on_device(key: Array, state: State) -> tuple[State, Record]:
-        state, info = algorithm.step(jax.random.fold_in(key, state.generation), state)
-        return state, record(state, info)
-
-    def scan(n: int, key: Array, state: State) -> tuple[State, Record]:
-        def advance(key: Array, state: State) -> tuple[State, Record]:
-            return jax.lax.scan(lambda state, _: step_on_device(key, state), state, length=n)
-
-        return over(advance)(key, state)
-
-    compiled = jax.jit(scan, static_argnums=0, donate_argnums=2)
-    return {n: compiled.lower(n, key, state).compile() for n in lengths}
-
-
-def _host_step(
-    algorithm: Algorithm, record: Callable[[State, Info], Record], key: Array, state: State
-) -> Advance:
-    """One generation, with the evaluation on the host between a compiled ask and a compiled tell."""
-
-    def ask(key: Array, state: State) -> tuple[State, Batch, Array]:
-        ask_key, evaluate_key = jax.random.split(jax.random.fold_in(key, state.generation))
-        return *algorithm.ask(ask_key, state), evaluate_key
-
-    def tell(state: State, batch: Batch, evaluation: Evaluation) -> tuple[State, Record]:
-        state, info = algorithm.tell(state, batch, evaluation)
-        return state, record(state, info)
-
-    n, k = algorithm.batch_size, algorithm.task.feature_dim
-    evaluation = Evaluation(jnp.zeros(n), jnp.zeros((n, k)))
-    asked, batch, _ = jax.eval_shape(ask, key, state)
-    compiled_ask = jax.jit(ask).lower(key, state).compile()
-    compiled_tell = jax.jit(tell, donate_argnums=0).lower(asked, batch, evaluation).compile()
-
-    def step(key: Array, state: State) -> tuple[State, Record]:
-        state, batch, evaluate_key = compiled_ask(key, state)
-        told: tuple[State, Record] = compiled_tell(state, batch, algorithm.evaluate(evaluate_key, batch))
-        return told
-
-    return step
-
-
-def _loop(step: Advance, n: int, key: Array, state: State) -> tuple[State, Record]:
-    """What `lax.scan` does, on the host."""
-    records = []
-    for _ in range(n):
-        state, last = step(key, state)
-        records.append(last)
-    return state, jax.tree.map(lambda *leaves: np.stack(leaves), *records)
-
-
-def calls(generations: int, per_call: int | None, *pauses: int | None) -> list[int]:
-    """How many generations each call of the device computes. Each distinct number is compiled.
-
-    Calls end after each multiple of the pauses, where checkpoints are written or elites re-evaluated.
-    """
-    span = math.gcd(*(pause for pause in pauses if pause)) or generations
-    size = min(per_call or min(100, -(-generations // 50)), span, generations)
-    if per_call is None:
-        # Rather a somewhat smaller chunk than a remainder that must be compiled as well.
-        size = next((s for s in range(size, size // 2, -1) if span % s == 0), size)
-    lengths, done = [], 0
-    while done < generations:
-        lengths.append(min(size, span - done % span, generations - done))
-        done += lengths[-1]
-    return lengths
-
-
-def _check_history(algorithm: Algorithm, generations: int) -> None:
-    room = algorithm.history.keeps_all
-    needed = generations * algorithm.emitter.candidates
-    require(
-        room is None or needed <= room,
-        f"generations must be at most {(room or 0) // algorithm.emitter.candidates} for a history that "
-        f"keeps everything and has room for {room} features, got {generations}; build the algorithm "
-        f"with generations={generations}",
-    )
 
 
 @contextmanager
