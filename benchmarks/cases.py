@@ -131,23 +131,24 @@ def me_es_case(scale: Scale, repeats: int) -> Iterator[Round]:
 
 def cma_me_case(scale: Scale, repeats: int) -> Iterator[Round]:
     """CMA-ME on the arm of 100 joints against pyribs."""
-    pool, batch, turns = 15, 128, 4
-    task = memes.tasks.arm(joints=100)
+    # With the default sigma of 0.5 nearly all emitters start again in each generation.
+    options = {"pool": 15, "batch": 128, "sigma": 0.1}
+    turns, task = 20, memes.tasks.arm(joints=100)
     yield Round(
-        f"{pool} emitters of {batch}, 100 joints",
+        "15 emitters of 128, 100 joints",
         {
-            "memes": built(ours_cma_me, task, pool=pool, batch=batch, turns=turns),
-            "pyribs": built(ribs_cma_me, task, pool=pool, batch=batch, turns=turns),
+            "memes": built(ours_cma_me, task, turns=turns, **options),
+            "pyribs": built(ribs_cma_me, task, turns=turns, **options),
         },
         unit="evaluation",
-        amount=pool * batch * turns,
+        amount=options["pool"] * options["batch"] * turns,
     )
 
 
-def ours_cma_me(task: memes.Task, *, pool: int, batch: int, turns: int) -> Contestant:
+def ours_cma_me(task: memes.Task, *, turns: int, pool: int, **options: Any) -> Contestant:
     import evosax  # noqa: F401 (so that its absence is that of a contestant)
 
-    return ours(presets.cma_me(task, pool=pool, batch=batch), pool * turns)
+    return ours(presets.cma_me(task, pool=pool, **options), pool * turns)
 
 
 def ant_case(scale: Scale, repeats: int) -> Iterator[Round]:

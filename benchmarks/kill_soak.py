@@ -4,15 +4,17 @@
     python benchmarks/kill_soak.py --kills 5 --algorithm cma-me
     python benchmarks/kill_soak.py --kills 5 --task noisy-arm
 
-Moments are drawn over the whole life of the process: while it starts, compiles, computes, writes a log,
-writes a checkpoint and, on an uncertain task, re-evaluates its elites. Prints what each kill met, and
-whether the two runs end with the same bytes.
+One moment in four is drawn from the time that a process takes to start and compile, the others from the
+half second after its first checkpoint, while it computes, writes its log, writes the next or, on an
+uncertain task, re-evaluates its elites. A run that ends before all kills are spent is compared, and
+another one begins. Prints what each kill met.
 """
 
 import dataclasses
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -30,7 +32,7 @@ class Settings:
     kills: int = 50
     task: str = "arm"
     algorithm: str = "memes"
-    generations: int = 6000
+    generations: int = 3000
     seed: int = 0
     """Of the moments, not of the run."""
 
@@ -40,12 +42,16 @@ def command(*words: object) -> list[str]:
 
 
 def state_of(folder: Path) -> str:
-    """What a kill left: rows of the log, checkpoints, and files in the middle of being written."""
+    """What a kill left: rows of the log, and checkpoints."""
     metrics = folder / "metrics.csv"
     rows = len(metrics.read_bytes().splitlines()) - 1 if metrics.exists() else 0
     checkpoints = sorted(int(f.stem) for f in folder.glob("checkpoints/*.npz"))
-    unfinished = [f.name for f in folder.rglob("*.tmp")]
-    return f"{rows} rows, checkpoints {checkpoints}, unfinished files {unfinished}"
+    return f"{rows} rows, checkpoints {checkpoints}"
+
+
+def unfinished(folder: Path) -> dict[str, int]:
+    """The files in the middle of being written, and since when."""
+    return {file.name: file.stat().st_mtime_ns for file in folder.rglob("*.tmp")}
 
 
 def finished(folder: Path) -> bool:
@@ -71,6 +77,14 @@ def differences(one: Path, other: Path) -> list[str]:
     return found + ["metrics.csv"] * (bare[0] != bare[1])
 
 
+def until_next_checkpoint(process: subprocess.Popen[bytes], folder: Path) -> float:
+    """Wait until there is a new checkpoint, or the process has ended; returns the seconds it took."""
+    start, before = time.perf_counter(), set(folder.glob("checkpoints/*.npz"))
+    while process.poll() is None and set(folder.glob("checkpoints/*.npz")) <= before:
+        time.sleep(0.002)
+    return time.perf_counter() - start
+
+
 def main(s: Settings) -> None:
     draw = random.Random(s.seed)
     with tempfile.TemporaryDirectory() as scratch:
@@ -82,34 +96,48 @@ def main(s: Settings) -> None:
         words += ["--generations", s.generations, "--generations-per-call", 10]
         words += ["--joints", 20, "--samples", 16] if "arm" in s.task and s.algorithm == "memes" else []
         words += ["--reevaluate-every", s.generations // 20]
-        whole, cut = Path(scratch) / "whole", Path(scratch) / "cut"
-        start = time.perf_counter()
-        subprocess.run(command(*words, "--out", whole), env=environment, check=True)
-        life = time.perf_counter() - start
-        print(f"one run in peace: {life:.1f} s")
-        kills, unfinished = 0, 0
-        while not finished(cut):
-            new = not (cut / "config.json").exists()
-            process = subprocess.Popen(
-                command(*words, "--out", cut) if new else command("resume", cut, "--quiet"),
-                env=environment,
-            )
-            if kills < s.kills:
-                try:
-                    process.wait(draw.uniform(0, min(life, 8)))
-                except subprocess.TimeoutExpired:
+
+        def start(*words: object) -> subprocess.Popen[bytes]:
+            return subprocess.Popen(command(*words), env=environment, stdout=subprocess.DEVNULL)
+
+        whole = Path(scratch) / "whole"
+        for _ in range(2):  # the second finds its programs compiled, as those that are killed will
+            shutil.rmtree(whole, ignore_errors=True)
+            process = start(*words, "--out", whole)
+            starting = until_next_checkpoint(process, whole)
+            if process.wait() != 0:
+                sys.exit(f"the run in peace failed: exit code {process.returncode}")
+        print(f"{starting:.1f} s until the first checkpoint", flush=True)
+
+        kills = torn = runs = 0
+        while kills < s.kills:
+            runs += 1
+            cut = Path(scratch) / f"cut-{runs}"
+            while not finished(cut):
+                before = unfinished(cut)
+                new = not (cut / "config.json").exists()
+                process = start(*words, "--out", cut) if new else start("resume", cut, "--quiet")
+                if kills < s.kills:
+                    if draw.random() < 0.25:
+                        time.sleep(draw.uniform(0, starting))
+                    else:
+                        until_next_checkpoint(process, cut)
+                        time.sleep(draw.uniform(0, 0.5))
                     process.kill()
-            if process.wait() == 0:
-                break
-            if process.returncode != -signal.SIGKILL:
-                sys.exit(f"after {kills} kills the run cannot go on: exit code {process.returncode}")
-            kills += 1
-            unfinished += bool(list(cut.rglob("*.tmp")))
-            print(f"kill {kills:3}: {state_of(cut)}", flush=True)
-        found = differences(whole, cut)
-        print(f"{kills} kills, {unfinished} of them in the middle of a file")
-        print(f"the runs differ in {', '.join(found)}" if found else "the runs end with the same bytes")
-    sys.exit(bool(found))
+                if process.wait() == 0:
+                    break
+                if process.returncode != -signal.SIGKILL:
+                    sys.exit(f"after {kills} kills the run cannot go on: exit code {process.returncode}")
+                kills += 1
+                halves = [name for name, since in unfinished(cut).items() if before.get(name) != since]
+                torn += bool(halves)
+                print(f"kill {kills:3}, run {runs}: {state_of(cut)}", *halves, flush=True)
+            found = differences(whole, cut)
+            if found:
+                sys.exit(f"after {kills} kills the runs differ in {', '.join(found)}")
+            print(f"run {runs} ends with the same bytes", flush=True)
+        torn_files = f"{torn} of them in the middle of a file"
+        print(f"{kills} kills in {runs} runs, {torn_files}: all the same bytes")
 
 
 if __name__ == "__main__":

@@ -86,7 +86,7 @@ def _qdax(task: Task, emitter: Any, start: int, generations: int) -> Contestant:
     return Contestant(advancing(search.scan_update, (repertoire, state, key), generations), outcome)
 
 
-def ribs_cma_me(task: Task, *, pool: int, batch: int, turns: int) -> Contestant:
+def ribs_cma_me(task: Task, *, turns: int, pool: int, batch: int, sigma: float) -> Contestant:
     """CMA-ME of pyribs with the ranking, selection and restarts of `presets.cma_me`.
 
     In each of the turns all emitters of the pool play; the task is evaluated by one compiled call.
@@ -106,7 +106,7 @@ def ribs_cma_me(task: Task, *, pool: int, batch: int, turns: int) -> Contestant:
         EvolutionStrategyEmitter(
             archive,
             x0=x0,
-            sigma0=0.5,
+            sigma0=sigma,
             ranker="2imp",
             selection_rule="mu",
             restart_rule="no_improvement",
@@ -126,6 +126,7 @@ def ribs_cma_me(task: Task, *, pool: int, batch: int, turns: int) -> Contestant:
         return ()
 
     def outcome(_: Any) -> dict[str, float]:
-        return {"QD-score": archive.stats.qd_score, "coverage": archive.stats.coverage}
+        found = archive.stats
+        return {"QD-score": float(found.qd_score), "coverage": float(found.coverage)}
 
     return Contestant(call, outcome)

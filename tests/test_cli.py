@@ -1,6 +1,9 @@
 import json
+import os
+import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -16,6 +19,7 @@ from memes.experiment.provenance import describe
 from memes.tasks.control import rollout
 
 QUICK = ["--scale", "laptop", "--joints", "4", "--lanes", "4", "--samples", "8", "--generations", "3"]
+LONGER = ["--generations", "9"]
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
@@ -201,40 +205,124 @@ WRONG = {
     "feature_low must be below feature_high": ["run", "mine:reversed_bounds"],
     "out must not hold a run yet": ["run", "arm", *QUICK, "--out", "taken"],
     "out must be a folder": ["run", "arm", *QUICK, "--out", "typo.toml"],
+    "chunk must be at least 1, got 0": ["run", "arm", *QUICK, "--chunk", "0"],
+    "checkpoint_every must be at least 0": ["run", "arm", *QUICK, "--checkpoint-every", "-1"],
+    "generations_per_call must be at least 1": ["run", "arm", *QUICK, "--generations-per-call", "0"],
+    "config: cannot read 'taken': Is a directory": ["run", "arm", "--config", "taken"],
+    "config: 'binary.toml' is not TOML": ["run", "arm", "--config", "binary.toml"],
+    "unknown key of 'table.toml' 'run'": ["run", "arm", "--config", "table.toml"],
+    "scale in 'scale.toml' must be one of paper, laptop": ["run", "arm", "--config", "scale.toml"],
+    "resolution and centroids exclude each": ["run", "arm", "--config", "cvt.toml", "--centroids", "9"],
+    "fitness of real numbers, got dtype complex64": ["run", "mine:imaginary"],
+    "fitness of real numbers, got dtype <U1": ["run", "mine:written"],
+    "init of task 'arm' must return genotypes of shape (4, 3), got (3, 4)": ["run", "mine:turned"],
+    "neither a module nor a file": ["run", "./taken:task"],
+    "Missing value for argument '--algorithm'": ["run", "arm", "--algorithm"],
+    "memes doctor takes no arguments, got 'all'": ["doctor", "all"],
     "RUN is missing": ["plot"],
+    "RUN is missing: 'memes resume RUN'": ["resume"],
+    "RUN is missing: it comes first": ["replay"],
     "'nothing' does not hold a run": ["plot", "nothing"],
+    "'nothing' does not hold a run: it": ["resume", "nothing"],
+    "'typo.toml' does not hold a run": ["resume", "typo.toml"],
+    "'taken/config.json' is damaged": ["resume", "taken"],
+    "generations must be more than the 3 after which": ["resume", "done"],
+    "which the run in 'done' ended, got 2": ["resume", "done", "--generations", "2"],
+    "generations must be at least 1, got -1": ["resume", "done", "--generations", "-1"],
+    "dim of the run in 'done' is 4, got 3": ["resume", "done", "--task", "mine:arm", *LONGER],
+    "task_name of the run in 'done' is arm": ["resume", "done", "--task", "mine:renamed", *LONGER],
+    "of a task of its own, 'mine.py:task': if you trust": ["resume", "own", *LONGER],
+    "unknown algorithm of the run in 'strange' 'mems'": ["resume", "strange", *LONGER],
+    "seed in 'unsown/config.json' must be a whole number": ["resume", "unsown", *LONGER],
+    "'future/config.json' has format version 99": ["resume", "future", *LONGER],
+    "'reseeded/checkpoints/00000003.npz' is a checkpoint of another run": [
+        "resume",
+        "reseeded",
+        *LONGER,
+    ],
+    "no checkpoint in 'damaged/checkpoints' can be read": ["resume", "damaged", "--quiet", *LONGER],
+    "'damaged/lanes.npz' is damaged": ["plot", "done", "damaged"],
     "Unrecognized options: --lanse": ["run", "arm", "--lanse", "3"],
     "Error parsing --lanes": ["run", "arm", "--lanes", "many"],
 }
 
+FILES = {
+    "broken.toml": b"lanes =",
+    "typo.toml": b"lanse = 3",
+    "types.toml": b"lanes = true",
+    "list.toml": b'algorithm = ["memes"]',
+    "binary.toml": bytes(range(256)),
+    "table.toml": b"[run]\nlanes = 3",
+    "scale.toml": b'scale = "huge"',
+    "cvt.toml": b"resolution = [5, 5]",
+    "taken/config.json": b"{}",
+    "mine.py": b"""
+import memes
+import numpy as np
+from dataclasses import replace
+number = 3
+arm = memes.tasks.arm(joints=3)
+renamed = replace(memes.tasks.arm(joints=4), name="leg")
+def task(evaluate, **more): return replace(arm, evaluate=evaluate, **more)
+misshapen = task(lambda k, x: (x, x[:, :2]))
+transposed = task(lambda k, x: (x[:, 0], x[:, :2].T), jit=False)
+listed = task(memes.rowwise(lambda k, x: (x[0], [x[0], x[1]])))
+dictionary = task(lambda k, x: {'fitness': x[:, 0], 'feature': x[:, :2]})
+with_numpy = task(lambda k, x: (np.sum(np.asarray(x), axis=1), x[:, :2]))
+imaginary = task(lambda k, x: (x[:, 0] + 1j, x[:, :2]))
+written = task(lambda k, x: (np.full(len(x), "a"), x[:, :2]), jit=False)
+turned = replace(arm, dim=3, init=lambda key, n: arm.init(key, n).T)
+def no_task(): return 3
+def clash(*, sigma=1.0): return arm
+def positional(size): return arm
+def reversed_bounds(): return replace(arm, feature_low=(2.0, 0.0))
+""",
+}
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    """A finished run."""
+    folder = tmp_path_factory.mktemp("done") / "run"
+    assert main(["run", "arm", *QUICK, "--quiet", "--out", str(folder)]) == 0
+    return folder
+
+
+@pytest.fixture
+def surroundings(done):
+    """Files and folders to trip over, and a function that finds what has been changed among them."""
+    for name, content in FILES.items():
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).write_bytes(content)
+    edits = {
+        "done": {},
+        "own": {"task": "mine.py:task"},
+        "strange": {"algorithm": "mems"},
+        "unsown": {"seed": "x"},
+        "future": {"format_version": 99},
+        "reseeded": {"seed": 7},
+        "damaged": {},
+    }
+    for name, changed in edits.items():
+        shutil.copytree(done, name)
+        config = json.loads(Path(name, "config.json").read_text())
+        Path(name, "config.json").write_text(json.dumps(config | changed))
+    for file in Path("damaged").rglob("*.npz"):
+        file.write_bytes(file.read_bytes()[:-50])
+    sys.modules.pop("mine", None)
+
+    def contents():
+        there = [p for p in Path().rglob("*") if p.is_file() and "__pycache__" not in p.parts]
+        return {path: path.read_bytes() for path in there if path.name != ".lock"}
+
+    before = contents()
+    return lambda: contents().items() ^ before.items()
+
 
 @pytest.mark.parametrize(("sentence", "arguments"), WRONG.items(), ids=WRONG)
-def test_wrong_use_is_one_sentence_and_exit_code_2_and_writes_nothing(sentence, arguments, capsys):
-    Path("broken.toml").write_text("lanes =")
-    Path("typo.toml").write_text("lanse = 3")
-    Path("types.toml").write_text("lanes = true")
-    Path("list.toml").write_text('algorithm = ["memes"]')
-    Path("taken").mkdir()
-    Path("taken/config.json").write_text("{}")
-    Path("mine.py").write_text(
-        "import memes\n"
-        "number = 3\n"
-        "arm = memes.tasks.arm(joints=3)\n"
-        "misshapen = memes.Task(**{**vars(arm), 'evaluate': lambda keys, x: (x, x[:, :2])})\n"
-        "import numpy as np\n"
-        "def task(evaluate, **more): return memes.Task(**{**vars(arm), 'evaluate': evaluate, **more})\n"
-        "transposed = task(lambda k, x: (x[:, 0], x[:, :2].T), jit=False)\n"
-        "listed = task(memes.rowwise(lambda k, x: (x[0], [x[0], x[1]])))\n"
-        "dictionary = task(lambda k, x: {'fitness': x[:, 0], 'feature': x[:, :2]})\n"
-        "with_numpy = task(lambda k, x: (np.sum(np.asarray(x), axis=1), x[:, :2]))\n"
-        "def no_task(): return 3\n"
-        "def clash(*, sigma=1.0): return arm\n"
-        "def positional(size): return arm\n"
-        "def reversed_bounds():\n"
-        "    return memes.Task(**{**vars(arm), 'feature_low': (2.0, 0.0)})\n"
-    )
-    sys.modules.pop("mine", None)
-    before = {path for path in Path().rglob("*") if "__pycache__" not in path.parts}
+def test_wrong_use_is_one_sentence_and_exit_code_2_and_writes_nothing(
+    sentence, arguments, surroundings, capsys
+):
     try:
         code = main(arguments)
     except SystemExit as stopped:
@@ -244,7 +332,54 @@ def test_wrong_use_is_one_sentence_and_exit_code_2_and_writes_nothing(sentence, 
     assert sentence in printed.err
     assert "Traceback" not in printed.err
     assert printed.out == ""
-    assert {path for path in Path().rglob("*") if "__pycache__" not in path.parts} == before
+    assert not surroundings()
+
+
+ARM = memes.tasks.arm(joints=4)
+
+
+def small(**options):
+    return memes.presets.me(ARM, memes.cells.grid(ARM, (5, 5)), **{"batch": 4} | options)
+
+
+WRONG_CALLS = {
+    "algorithm must be Algorithm, got Task": lambda: memes.run(ARM, generations=2, out="x"),
+    "generations must be int, got '3'": lambda: memes.run(small(), generations="3", out="x"),
+    "generations must be int, got True": lambda: memes.run(small(), generations=True, out="x"),
+    "seed must be int, got 0.5": lambda: memes.run(small(), generations=2, seed=0.5, out="x"),
+    "out must be str or Path or None, got 3": lambda: memes.run(small(), generations=2, out=3),
+    "settings must be dict or None": lambda: memes.run(small(), generations=2, settings=[1], out="x"),
+    "out must not hold a run yet": lambda: memes.run(small(), generations=2, out="done"),
+    "task must be Task, got 'arm'": lambda: memes.presets.memes("arm"),
+    "cells must be Cells or None, got (5, 5)": lambda: memes.presets.memes(ARM, (5, 5)),
+    "lanes must be int, got 4.5": lambda: memes.presets.memes(ARM, lanes=4.5),
+    "batch must be int, got '4'": lambda: small(batch="4"),
+    "explore must be one of fifo, everything, elites": lambda: memes.presets.memes(ARM, explore="all"),
+    "yields no transitions": lambda: memes.presets.pga_me(ARM),
+    "joints must be int, got 2.5": lambda: memes.tasks.arm(joints=2.5),
+    "resolution must be tuple[int, ...] or None": lambda: memes.cells.grid(ARM, (5.5, 5)),
+    "dim of task 'arm' must be at least 1, got '4'": lambda: replace(ARM, dim="4"),
+    "evaluate of task 'arm' must be a function": lambda: replace(ARM, evaluate="fast"),
+    "got [a, 1.0] for feature 0": lambda: replace(ARM, feature_low=("a", 0.0)),
+    "fitness must be float, got 'much'": lambda: memes.noisy(ARM, fitness="much"),
+    "'done/done' does not hold a run": lambda: memes.load_run("done/done"),
+    "there is no file 'nothing.npz'": lambda: memes.load_archive("nothing.npz"),
+    "'mine.py' is damaged or not what its name says": lambda: memes.load_archive("mine.py"),
+    "algorithm of the run in 'done' is memes, got me": lambda: memes.resume(
+        small(), "done", generations=9
+    ),
+    "path must be str or Path, got 7": lambda: memes.resume(small(), 7),
+    "generations must be int or None, got '9'": lambda: memes.resume(small(), "done", generations="9"),
+}
+
+
+@pytest.mark.parametrize(("sentence", "call"), WRONG_CALLS.items(), ids=WRONG_CALLS)
+def test_a_wrong_call_is_one_sentence_and_writes_nothing(sentence, call, surroundings):
+    with pytest.raises(memes.UsageError) as refused:
+        call()
+    assert sentence in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert not surroundings()
 
 
 def test_a_task_file_may_use_its_neighbours_and_runs_once(capsys):
@@ -314,3 +449,22 @@ def test_doctor_names_what_fails(capsys, monkeypatch):
     captured = capsys.readouterr()
     assert "arithmetic: FAILED: ZeroDivisionError: one by nought" in captured.out
     assert captured.err == "memes: the self-check failed: arithmetic\n"
+
+
+def test_programs_are_kept_in_the_users_cache_unless_the_user_says_otherwise(tmp_path, monkeypatch):
+    environment = {"XDG_CACHE_HOME": str(tmp_path), "OPENBLAS_NUM_THREADS": "7"}
+    monkeypatch.setattr(os, "environ", environment)
+    assert main(["list"]) == 0
+    assert Path(environment["JAX_COMPILATION_CACHE_DIR"]) == tmp_path / "memes" / "xla"
+    assert environment["OPENBLAS_NUM_THREADS"] == "7"
+    environment["JAX_COMPILATION_CACHE_DIR"] = "elsewhere"
+    assert main(["list"]) == 0
+    assert environment["JAX_COMPILATION_CACHE_DIR"] == "elsewhere"
+
+
+def test_a_home_that_cannot_be_written_is_no_error(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    environment = {"XDG_CACHE_HOME": str(tmp_path / "file")}
+    monkeypatch.setattr(os, "environ", environment)
+    assert main(["list"]) == 0
+    assert "JAX_COMPILATION_CACHE_DIR" not in environment

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -12,12 +12,14 @@ import numpy as np
 from jax import Array
 
 from memes.errors import require
+from memes.hints import checked
 from memes.task import Task
 
 TARGET_CELLS = 2500
 MAX_CELLS = 10_000_000
 
 
+@runtime_checkable
 class Cells(Protocol):
     """A partition of the feature space: `low[k]`, `high[k]`, `count` cells, and `index`."""
 
@@ -82,6 +84,7 @@ class CVT:
         return _nearest(position, (self.centroids - self.low) / width)
 
 
+@checked
 def grid(task: Task, resolution: tuple[int, ...] | None = None) -> Grid:
     """A regular grid over the task's features.
 

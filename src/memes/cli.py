@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from memes.errors import RunError, UsageError, require
@@ -12,6 +14,8 @@ from memes.version import __version__
 
 if TYPE_CHECKING:
     from memes.experiment.log import Result
+
+INTERRUPTED = 130  # the exit code
 
 HELP = """\
 usage: memes COMMAND ...
@@ -64,16 +68,18 @@ def run(arguments: list[str]) -> None:
 
 def resume(arguments: list[str]) -> None:
     """Go on with a run that was interrupted or killed."""
+    require(bool(arguments), "RUN is missing: 'memes resume RUN' needs a run folder")
     import tyro
 
     from memes.experiment import settings as s
 
     parsed = tyro.cli(s.ResumeSettings, prog="memes resume", args=arguments)
-    algorithm = s.algorithm_of(parsed.run, parsed.task)
+    algorithm = s.algorithm_of(parsed.run, parsed.task, parsed.generations)
+    from memes.experiment.folder import load_config
     from memes.experiment.loop import resume as resume_run
 
     result = resume_run(algorithm, parsed.run, generations=parsed.generations, progress=not parsed.quiet)
-    _conclude(result, len(result.metrics["generation"]))
+    _conclude(result, load_config(parsed.run)["generations"])
 
 
 def _conclude(result: Result, generations: int) -> None:
@@ -172,6 +178,22 @@ def doctor(arguments: list[str]) -> None:
         raise RunError(f"the self-check failed: {', '.join(failed)}")
 
 
+def _set_defaults() -> None:
+    """Settings of the libraries below, which read them as they are imported; those of the user win.
+
+    What JAX compiles is kept for later runs. OpenBLAS, which decomposes the matrices of CMA-ES, has one
+    thread: its threads wait for each other, a hundred times longer than they work if cores are shared.
+    """
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "memes" / "xla"
+    defaults = {"OPENBLAS_NUM_THREADS": "1", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1"}
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        defaults["JAX_COMPILATION_CACHE_DIR"] = str(cache)
+    except OSError:
+        pass  # a home that cannot be written: nothing is kept
+    os.environ.update(defaults | os.environ)
+
+
 class Command(NamedTuple):
     """A command: what runs it, and how it is used; None where its own `--help` knows better."""
 
@@ -209,6 +231,7 @@ def main(arguments: list[str] | None = None) -> int:
         if command.usage and {"-h", "--help"} & set(words[1:]):
             print(f"usage: {command.usage}\n\n{command.function.__doc__}")
         else:
+            _set_defaults()
             command.function(words[1:])
     except UsageError as error:
         print(f"memes: {error}", file=sys.stderr)
@@ -218,7 +241,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         print("memes: interrupted", file=sys.stderr)
-        return 130
+        return INTERRUPTED
     return 0
 
 
@@ -226,5 +249,15 @@ def _first_line(documented: object) -> str:
     return (documented.__doc__ or "").strip().partition("\n")[0]
 
 
+def script() -> None:
+    """The command as a process."""
+    code = main()
+    if code == INTERRUPTED:
+        # An orderly end would wait for what the device still computes.
+        sys.stdout.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    script()

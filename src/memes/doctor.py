@@ -14,7 +14,11 @@ from typing import Any
 from memes.version import __version__
 
 # What an extra needs, by the name it is imported under.
-EXTRAS = {"evosax": ("evosax",), "replay": ("mjviser", "imageio_ffmpeg")}
+EXTRAS = {
+    "cuda": ("jax_cuda12_plugin",),
+    "evosax": ("evosax",),
+    "replay": ("mjviser", "imageio_ffmpeg"),
+}
 PACKAGES = ("jax", "jaxlib", "numpy", "optax", "mujoco", "tyro", "rich", "matplotlib")
 
 
@@ -22,24 +26,27 @@ def report() -> Iterator[str]:
     """The lines that describe this machine."""
     import jax
 
+    from memes.experiment import memory
     from memes.physics.native import compiler
     from memes.task import PRECISION
 
     yield f"memes {__version__}, Python {platform.python_version()}, {platform.platform()}"
     yield ", ".join(f"{name} {_version(name)}" for name in PACKAGES)
-    yield f"{os.cpu_count()} cores, {_memory_of_machine()}"
+    free = memory.free()
+    yield f"{os.cpu_count()} cores, {_memory_of_machine()}" + (
+        f", {memory.in_words(free)} of it free for this process" if free else ""
+    )
     for device in jax.devices():
         yield f"device {device.id}: {device.device_kind}{_memory_of_device(device)}"
     if jax.default_backend() == "cpu" and shutil.which("nvidia-smi"):
         yield "there is an NVIDIA GPU that JAX does not use: pip install 'memes-qd[cuda]'"
-    wide, cache = (
-        jax.config.values.get(name) for name in ("jax_enable_x64", "jax_compilation_cache_dir")
-    )
+    config = jax.config.values
+    wide, cache = config.get("jax_enable_x64"), config.get("jax_compilation_cache_dir")
     yield f"matrix products in precision '{PRECISION}', 64-bit floats {'on' if wide else 'off'}"
-    kept = (
-        f"are kept in {cache}" if cache else "are not kept; set JAX_COMPILATION_CACHE_DIR to keep them"
-    )
-    yield f"compiled programs {kept}"
+    if cache and config.get("jax_enable_compilation_cache"):
+        yield f"compiled programs are kept in {cache}"
+    else:
+        yield "compiled programs are not kept; set JAX_COMPILATION_CACHE_DIR to keep them"
     yield f"C++ compiler for physics on CPUs: {compiler() or 'none, which makes it ten times slower'}"
     for extra, modules in EXTRAS.items():
         missing = [name for name in modules if find_spec(name) is None]

@@ -27,12 +27,14 @@ class History(NamedTuple):
         push: `(state, feature[n, k], mask[n]) -> state`, remembers the rows in the mask.
         past: `(state, archive) -> Past`, what is remembered now.
         keeps_all: The most features it can be given if none may be forgotten; None if it may forget.
+        adopt: `(state) -> state`, that of one which keeps all and has another capacity as its own.
     """
 
     init: Callable[[int], Any]
     push: Callable[[Any, Array, Array], Any]
     past: Callable[[Any, Archive], Past]
     keeps_all: int | None = None
+    adopt: Callable[[Any], Any] = lambda state: state
 
 
 class Ring(NamedTuple):
@@ -71,7 +73,13 @@ def fifo(capacity: int = 50_000) -> History:
 
 def everything(capacity: int) -> History:
     """Every feature. `capacity` must hold the whole run; a run that would exceed it is refused."""
-    return fifo(capacity)._replace(keeps_all=capacity)
+
+    def adopt(ring: Ring) -> Ring:
+        kept = ring.feature[:capacity]  # all there are: as many as fit into both
+        feature = jnp.pad(kept, ((0, capacity - kept.shape[0]), (0, 0)))
+        return Ring(feature, ring.size, ring.size % capacity)
+
+    return fifo(capacity)._replace(keeps_all=capacity, adopt=adopt)
 
 
 def elites() -> History:

@@ -16,6 +16,7 @@ from memes.cells import Cells
 from memes.emitters import isoline, one_of, parallel, policy_gradient, population
 from memes.emitters.policy_gradient import TD3
 from memes.errors import require
+from memes.hints import checked
 from memes.history import History, elites, everything, fifo, nothing
 from memes.strategies import Strategy
 from memes.strategies.noise import Noise, gaussian, low_rank
@@ -32,7 +33,7 @@ def _recorded(build: Callable[..., Algorithm]) -> Callable[..., Algorithm]:
         bound.apply_defaults()
         options = {k: v for k, v in bound.arguments.items() if k not in ("task", "cells")}
         name = build.__name__.replace("_", "-")
-        return build(*arguments, **keywords)._replace(name=name, options=options)
+        return checked(build)(*arguments, **keywords)._replace(name=name, options=options)
 
     return build_and_record
 
@@ -103,7 +104,6 @@ def memes(
         "elites": elites,
         "ga": nothing,
     }
-    require(explore in history, f"explore must be one of {', '.join(history)}, got '{explore}'")
 
     parts = []
     if n_exploit:
@@ -446,7 +446,6 @@ def cma_me(
         "opt": objectives.fitness(),
         "rnd": objectives.random_direction(task.feature_dim),
     }
-    require(ranking in ranked, f"ranking must be one of {', '.join(ranked)}, got '{ranking}'")
     search = strategies.evosax(strategy, samples=batch, sigma=sigma)
     return compose(task, one_of(emitters.cma(ranked[ranking], strategy=search), pool), cells=cells)
 

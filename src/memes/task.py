@@ -16,6 +16,7 @@ import numpy as np
 from jax import Array
 
 from memes.errors import UsageError, require
+from memes.hints import checked, fits
 
 if TYPE_CHECKING:
     from memes.tasks.control import Control, Transition
@@ -92,7 +93,12 @@ class Task:
     map: Map | None = None
 
     def __post_init__(self) -> None:
-        require(self.dim >= 1, f"dim of task '{self.name}' must be at least 1, got {self.dim}")
+        for name in ("init", "evaluate"):
+            require(callable(getattr(self, name)), f"{name} of task '{self.name}' must be a function")
+        require(
+            fits(self.dim, int) and self.dim >= 1,
+            f"dim of task '{self.name}' must be at least 1, got {self.dim!r}",
+        )
         shapes = np.shape(self.feature_low), np.shape(self.feature_high)
         require(
             shapes[0] == shapes[1] and len(shapes[0]) == 1 and shapes[0][0] >= 1,
@@ -101,7 +107,9 @@ class Task:
         )
         for i, (low, high) in enumerate(zip(self.feature_low, self.feature_high, strict=True)):
             require(
-                bool(np.isfinite(low) and np.isfinite(high) and np.float32(low) < np.float32(high)),
+                fits(low, float)
+                and fits(high, float)
+                and bool(np.isfinite(low) and np.isfinite(high) and np.float32(low) < np.float32(high)),
                 f"feature_low must be below feature_high in task '{self.name}', "
                 f"got [{low}, {high}] for feature {i}",
             )
@@ -183,14 +191,14 @@ def as_evaluation(task: Task, n: int, result: Any) -> Evaluation:
             f"evaluate of task '{task.name}' must return {what} as one array, "
             f"got a {type(part).__name__}; use jnp.stack",
         )
-        _require_shape(task, "evaluate", what, part, shape)
+        _require_array(task, "evaluate", what, part, shape)
     return Evaluation(jnp.asarray(fitness, jnp.float32), jnp.asarray(feature, jnp.float32), *rest)
 
 
 def initial(task: Task, key: Array, n: int) -> Array:
     """Draw `n` genotypes from `task.init`, checked for shape: x[n, d] in float32."""
     x = task.init(key, n)
-    _require_shape(task, "init", "genotypes", x, (n, task.dim))
+    _require_array(task, "init", "genotypes", x, (n, task.dim))
     return jnp.asarray(x, jnp.float32)
 
 
@@ -215,14 +223,21 @@ def check(task: Task) -> None:
         ) from error
 
 
-def _require_shape(task: Task, function: str, what: str, value: Any, shape: tuple[int, ...]) -> None:
+def _require_array(task: Task, function: str, what: str, value: Any, shape: tuple[int, ...]) -> None:
+    """Raise a `UsageError` unless the value is of real numbers and has the shape."""
     found = np.shape(value)
     require(
         found == shape,
         f"{function} of task '{task.name}' must return {what} of shape {shape}, got {found}",
     )
+    dtype = getattr(value, "dtype", None) or np.asarray(value).dtype
+    require(
+        any(jnp.issubdtype(dtype, kind) for kind in (jnp.floating, jnp.integer, jnp.bool_)),
+        f"{function} of task '{task.name}' must return {what} of real numbers, got dtype {dtype}",
+    )
 
 
+@checked
 def uniform(dim: int, low: float, high: float) -> Callable[[Array, int], Array]:
     """An `init` that draws each of the `dim` entries from U[low, high]."""
     require(low < high, f"low must be below high, got low={low} and high={high}")
@@ -234,6 +249,7 @@ def rowwise(function: Callable[[Array, Array], Any]) -> Callable[[Array, Array],
     return jax.vmap(function)
 
 
+@checked
 def noisy(task: Task, *, fitness: float = 0.0, feature: float = 0.0) -> Task:
     """Make any task uncertain: add Gaussian noise to its fitness and features.
 
@@ -262,6 +278,7 @@ def noisy(task: Task, *, fitness: float = 0.0, feature: float = 0.0) -> Task:
     )
 
 
+@checked
 def resampled(task: Task, n: int, statistic: Callable[..., Array] = jnp.mean) -> Task:
     """Evaluate each row `n` times and return the `statistic` of its fitness and feature."""
     require(n >= 1, f"n must be at least 1 evaluation for each row, got {n}")
@@ -283,36 +300,3 @@ def resampled(task: Task, n: int, statistic: Callable[..., Array] = jnp.mean) ->
         cost=task.cost * n,
         single=task.single or task,
     )
-
-
-def surviving(task: Task, say: Callable[[str], None]) -> Task:
-    """Let a host simulator raise for some rows: they evaluate to NaN, and `say` hears of the first one.
-
-    Rows are looked for by halving the batch. A simulator that raises for every row is broken, and its
-    exception goes on.
-    """
-    said: list[str] = []
-
-    def evaluate_some(keys: Array, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        n = len(x)
-        try:
-            found = as_evaluation(task, n, task.evaluate(keys, x))
-            return np.asarray(found.fitness), np.asarray(found.feature)
-        except UsageError:
-            raise
-        except Exception as error:
-            if n == 1:
-                if not said:
-                    said.append(f"{type(error).__name__}: {error}")
-                    say(
-                        f"task '{task.name}' raised {said[0]}; such rows are left out and counted as NaN"
-                    )
-                return np.full(1, np.nan), np.full((1, task.feature_dim), np.nan)
-            half = n // 2
-            parts = evaluate_some(keys[:half], x[:half]), evaluate_some(keys[half:], x[half:])
-            fitness, feature = (np.concatenate(pair) for pair in zip(*parts, strict=True))
-            if np.isnan(fitness).all():
-                raise
-            return fitness, feature
-
-    return replace(task, evaluate=evaluate_some)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import memes
+from memes.experiment import loop, programs
 from memes.experiment.folder import load_metrics
 
 task = memes.tasks.arm(joints=4)
@@ -177,6 +178,56 @@ def test_an_interrupt_saves_what_was_computed(tmp_path):
     assert load_metrics(tmp_path / "run/metrics.csv")["generation"].tolist() == [1, 2, 3]
     assert json.loads((tmp_path / "run/config.json").read_text())["generations_done"] == 3
     assert (tmp_path / "run/archive.npz").exists()
+
+
+def test_interrupts_are_heard_while_the_device_computes():
+    """The first is noted, the second ends the wait, for a device that would never be ready."""
+
+    class Busy:
+        def is_ready(self):
+            return False
+
+    said = []
+    interrupts = [threading.Timer(s, os.kill, (os.getpid(), signal.SIGINT)) for s in (0.05, 0.3)]
+    with loop._interruptible(said.append, "stopping") as interrupted:
+        for interrupt in interrupts:
+            interrupt.start()
+        with pytest.raises(KeyboardInterrupt):
+            loop._wait([Busy()])
+        assert interrupted()
+    assert len(said) == 1
+
+
+def test_the_host_is_free_while_the_device_computes(monkeypatch, tmp_path):
+    """It gets to waiting, by way of the copy for a checkpoint, before the first call is done."""
+    ready = []
+    wait = loop._wait
+
+    def look_and_wait(record):
+        ready.append(jax.tree.leaves(record)[-1].is_ready())
+        wait(record)
+
+    monkeypatch.setattr(loop, "_wait", look_and_wait)
+    monkeypatch.setattr("memes.analysis.figures.draw_run", lambda path: [])
+    slow = memes.presets.me(memes.tasks.arm(joints=200), batch=1024)
+    options = {"generations": 60, "generations_per_call": 30, "progress": False}
+    memes.run(slow, out=tmp_path / "run", **options)
+    assert ready[0] is False
+
+
+@pytest.mark.parametrize("generations", [1, 40, 1009, 2000])
+@pytest.mark.parametrize("per_call", [None, 7])
+@pytest.mark.parametrize("every", [None, 0, 1, 60, 101])
+def test_calls_of_the_device_end_at_checkpoints_and_are_long(generations, per_call, every):
+    lengths = programs.calls(generations, per_call, every)
+    assert sum(lengths) == generations
+    ends = set(np.cumsum(lengths))
+    assert set(range(every or generations, generations, every or generations)) <= ends
+    assert len(set(lengths)) <= 3
+    size = per_call or min(100, -(-generations // 50))
+    assert max(lengths) <= size
+    assert max(lengths) >= min(size, every or size, generations) / 2
+    assert programs.remaining(lengths, sum(lengths[:2])) == lengths[2:]
 
 
 def test_what_json_does_not_know_is_written_all_the_same(tmp_path):

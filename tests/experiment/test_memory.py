@@ -106,6 +106,16 @@ def test_there_is_memory():
     assert memory.in_words(5 * 2**20) == "5 MiB"
 
 
+def test_a_container_has_less_than_its_machine(tmp_path, monkeypatch):
+    assert memory._left_of_group(tmp_path) is None
+    for limit, expected in (("max", None), ("3000", 1000)):
+        (tmp_path / "memory.max").write_text(f"{limit}\n")
+        (tmp_path / "memory.current").write_text("2000\n")
+        assert memory._left_of_group(tmp_path) == expected
+    monkeypatch.setattr(memory, "_left_of_group", lambda: 1000)
+    assert memory.available() == 1000
+
+
 def test_wrong_chunks_are_named():
     with pytest.raises(memes.UsageError, match="chunk must be at least 1, got 0"):
         run(chunk=0)

@@ -1,6 +1,7 @@
 """Runs that are killed and resumed end as if nothing had happened."""
 
 import errno
+import json
 import os
 import random
 import shutil
@@ -8,9 +9,11 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given
@@ -19,6 +22,8 @@ from hypothesis import strategies as st
 
 import memes
 from memes import RunError, UsageError
+from memes.archive import LIMIT
+from memes.cli import main
 from memes.experiment import checkpoint, files
 from memes.experiment.files import only_writer
 from memes.experiment.folder import load_metrics
@@ -89,7 +94,7 @@ def test_a_run_killed_while_it_writes_a_file_ends_the_same(
     resumed = memes.resume(algorithm, out, progress=False)
     assert_equal_runs(whole.folder, out)
     jax.tree.map(np.testing.assert_array_equal, resumed.state, whole.state)
-    assert not list(out.rglob("*.tmp")) or half_written
+    assert not list(out.rglob("*.tmp"))
 
 
 def test_a_run_killed_between_the_rows_of_its_log_ends_the_same(algorithm, whole, tmp_path, monkeypatch):
@@ -121,17 +126,57 @@ SMALL = {
 }  # fmt: skip
 
 
+def hostile(task):
+    """The task, a tenth of whose rows are not a number, infinite or of absurd size."""
+
+    def poisoned(evaluate):
+        def evaluate_badly(keys, x):
+            found = evaluate(keys, x)
+            drawn = jax.vmap(lambda key: jax.random.randint(jax.random.fold_in(key, 7), (), 0, 30))(keys)
+            nonsense = jnp.array([jnp.nan, -jnp.inf, 1e30])[drawn % 3]
+            bad = drawn < 3
+
+            def replaced(leaf):
+                if not jnp.issubdtype(leaf.dtype, jnp.floating):
+                    return leaf
+                shape = (-1,) + (1,) * (leaf.ndim - 1)
+                return jnp.where(bad.reshape(shape), nonsense.reshape(shape), leaf)
+
+            return jax.tree.map(replaced, found)
+
+        return evaluate and evaluate_badly
+
+    transitions = poisoned(task.evaluate_transitions)
+    return replace(task, evaluate=poisoned(task.evaluate), evaluate_transitions=transitions)
+
+
+def assert_sound(state, task):
+    """No nonsense in the archive, the history, or whatever the emitters compute with."""
+    elites = np.asarray(state.archive.occupied)
+    assert elites.any()
+    kept = [leaf[elites] for leaf in state.archive[1:]], state.history
+    for leaf in map(np.asarray, jax.tree.leaves(kept)):
+        assert (np.abs(leaf) < LIMIT).all()
+    for leaf in map(np.asarray, jax.tree.leaves(state.emitter)):
+        # The feature of a parent is unknown, NaN, where there is none.
+        unknown = np.isnan(leaf) & (leaf.shape[-1:] == (task.feature_dim,))
+        assert (unknown | (np.abs(leaf) < LIMIT)).all()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("preset", memes.PRESETS)
-def test_every_algorithm_resumes_exactly(preset, tmp_path, monkeypatch):
+def test_every_algorithm_resumes_exactly_and_keeps_nonsense_out(preset, tmp_path, monkeypatch):
     import inspect
 
     build = memes.PRESETS[preset].build
-    task = memes.tasks.point_maze(steps=4, hidden=(3,)) if preset == "pga-me" else TASK
+    task = hostile(memes.tasks.point_maze(steps=4, hidden=(3,)) if preset == "pga-me" else TASK)
     accepted = inspect.signature(build).parameters
     options = {name: value for name, value in SMALL.items() if name in accepted}
     algorithm = build(task, memes.cells.grid(task, (8, 8)), **options)
-    memes.run(algorithm, out=tmp_path / "whole", **OPTIONS)
+    whole = memes.run(algorithm, out=tmp_path / "whole", **OPTIONS)
+    assert_sound(whole.state, task)
+    for fault in ("nan", "infinite", "absurd"):
+        assert whole.metrics[f"faults_{fault}"][-1] > 0
     killed_after(3, monkeypatch, algorithm, tmp_path / "cut")
     memes.resume(algorithm, tmp_path / "cut", progress=False)
     assert_equal_runs(tmp_path / "whole", tmp_path / "cut")
@@ -208,6 +253,28 @@ def test_a_finished_run_goes_on_only_for_longer(algorithm, whole, tmp_path):
     np.testing.assert_array_equal(load_metrics(out / "metrics.csv")["generation"], np.arange(1, 17))
 
 
+def test_a_history_that_keeps_everything_makes_room_for_more(tmp_path):
+    """One run goes on for longer than it was meant to, and ends as one that was meant to be so long."""
+
+    def algorithm(generations):
+        return memes.presets.ns_es(
+            TASK, CELLS, population_size=2, samples=4, neighbours=3, generations=generations
+        )
+
+    memes.run(algorithm(4), out=tmp_path / "cut", **OPTIONS | {"generations": 4})
+    with pytest.raises(UsageError, match="build the algorithm with generations=8"):
+        memes.resume(algorithm(4), tmp_path / "cut", generations=8, progress=False)
+    memes.resume(algorithm(8), tmp_path / "cut", generations=8, progress=False)
+    memes.run(algorithm(8), out=tmp_path / "whole", **OPTIONS | {"generations": 8})
+    assert_equal_runs(tmp_path / "whole", tmp_path / "cut")
+
+
+def test_a_run_does_not_go_back_behind_its_checkpoint(algorithm, tmp_path, monkeypatch):
+    killed_after(4, monkeypatch, algorithm, tmp_path / "run")
+    with pytest.raises(UsageError, match=r"generations must be at least the \d+ of the last checkpoint"):
+        memes.resume(algorithm, tmp_path / "run", generations=1, progress=False)
+
+
 def test_another_algorithm_does_not_go_on_with_a_run(whole, tmp_path):
     out = tmp_path / "run"
     shutil.copytree(whole.folder, out)
@@ -228,6 +295,38 @@ def test_a_second_writer_is_refused_and_a_dead_one_is_no_obstacle(algorithm, who
     with only_writer(out), refused:
         memes.resume(algorithm, out, generations=14)
     memes.resume(algorithm, out, generations=14, progress=False)
+
+
+def test_children_of_a_dead_writer_do_not_keep_its_lock(tmp_path):
+    script = """
+import os, pathlib, time
+from memes.experiment.files import only_writer
+started, start = os.pipe()
+with only_writer(pathlib.Path('.')):
+    child = os.fork()
+    if child == 0:
+        os.write(start, b'!')
+        time.sleep(60)
+        os._exit(0)
+    os.read(started, 1)
+try:
+    with only_writer(pathlib.Path('.')):
+        print('locked again')
+finally:
+    os.kill(child, 9)
+"""
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True)
+    assert done.stdout == "locked again\n", done.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_disk_without_room_for_the_log_ends_the_run_with_a_sentence(algorithm, whole, tmp_path):
+    (tmp_path / "metrics.csv").symlink_to("/dev/full")
+    with pytest.raises(RunError, match=r"cannot write to .*: No space left on device; 'memes resume"):
+        memes.run(algorithm, out=tmp_path, **OPTIONS)
+    (tmp_path / "metrics.csv").unlink()
+    memes.resume(algorithm, tmp_path, progress=False)
+    assert_equal_runs(whole.folder, tmp_path)
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS])
@@ -307,6 +406,22 @@ def test_a_damaged_checkpoint_is_left_out_for_the_one_before(
         jax.tree.map(np.testing.assert_array_equal, found, expected)
 
 
+def test_an_edited_checkpoint_is_left_out_as_well(algorithm, whole, checkpoints, tmp_path):
+    """As one that somebody wrote with the right tools; its checksums are right."""
+    shutil.copytree(whole.folder / "checkpoints", tmp_path / "checkpoints")
+    older, newest = checkpoints
+    with np.load(tmp_path / "checkpoints" / newest) as data:
+        arrays = dict(data)
+    arrays["columns/qd_score"] = arrays["columns/qd_score"] + 1
+    np.savez(tmp_path / "checkpoints" / newest, **arrays)
+    found, said = loaded(tmp_path, algorithm, whole)
+    assert found.history.generation == int(Path(older).stem)
+    assert "does not hold what was written; looking for an older checkpoint" in said[0]
+    (tmp_path / "checkpoints" / older).unlink()
+    with pytest.raises(UsageError, match=r"no checkpoint in .* can be read"):
+        loaded(tmp_path, algorithm, whole)
+
+
 def test_a_checkpoint_of_another_run_or_of_the_future_is_named(algorithm, whole, tmp_path):
     folder = tmp_path / "checkpoints"
     shutil.copytree(whole.folder / "checkpoints", folder)
@@ -354,3 +469,46 @@ def test_damaged_files_of_a_run_are_named_in_one_sentence(data, whole, tmp_path)
         (folder / name).write_bytes(good)
     assert name in said or "does not hold a run" in said
     assert "\n" not in said
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=5), inner, max_size=2),
+    max_leaves=4,
+)
+
+
+@pytest.fixture(scope="module")
+def commanded(tmp_path_factory):
+    """A finished run of the command, and its configuration."""
+    folder = tmp_path_factory.mktemp("commanded") / "run"
+    words = ["--joints", "4", "--lanes", "2", "--samples", "4", "--generations", "2", "--quiet"]
+    assert main(["run", "arm", *words, "--out", str(folder)]) == 0
+    return folder, json.loads((folder / "config.json").read_text())
+
+
+@hypothesis_settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(data=st.data())
+def test_an_edited_configuration_is_named_in_one_sentence(data, commanded, monkeypatch, capsys):
+    """Or does no harm: then the run begins to go on, which is as far as this goes."""
+    folder, config = commanded
+    monkeypatch.setattr("memes.experiment.loop._run", lambda *arguments: sys.exit(0))
+    places = list(config) + [("options", name) for name in config["options"]]
+    place = data.draw(st.sampled_from(places))
+    table = edited = json.loads(json.dumps(config))
+    if isinstance(place, tuple):
+        table, place = edited["options"], place[1]
+    del table[place]
+    if data.draw(st.booleans()):
+        table[place] = data.draw(JSON)
+    (folder / "config.json").write_text(json.dumps(edited))
+    try:
+        code = main(["resume", str(folder), "--generations", "9"])
+    except SystemExit as stopped:
+        code = stopped.code
+    said = capsys.readouterr().err
+    assert code == (2 if said else 0)
+    assert said.count("\n") == (code == 2)
+    assert str(folder) in said or not said

@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from memes.analysis.heat import draw_grid, draw_picture, draw_walls
 from memes.archive import Archive
 from memes.cells import Cells, Grid
+from memes.experiment.files import intact
 from memes.experiment.folder import SavedRun, load_run
 from memes.task import Map
 
@@ -29,16 +30,16 @@ def draw_run(path: str | Path) -> list[Path]:
     Where the task has a map, `figures/positions.png` as well.
     """
     run = load_run(path)
-    title = f"{Path(run.config['task']).name}, {run.config['algorithm']}, seed {run.config['seed']}"
-    about = run.config.get("map")
-    place = None if about is None else Map(**about)
-    corrected = None if run.correction is None else run.correction.archive
-    pictures = {
-        "archive.png": archive_figure(run.archive, place, corrected),
-        "curves.png": curves_figure(run),
-    }
-    if place is not None:
-        pictures["positions.png"] = positions_figure(run.archive, place)
+    with intact(run.path / "config.json"):
+        title = f"{Path(run.config['task']).name}, {run.config['algorithm']}, seed {run.config['seed']}"
+        about = run.config.get("map")
+        place = None if about is None else Map(**about)
+        corrected = None if run.correction is None else run.correction.archive
+        pictures = {"archive.png": archive_figure(run.archive, place, corrected)}
+        if place is not None:
+            pictures["positions.png"] = positions_figure(run.archive, place)
+    with intact(run.path / "metrics.csv"):
+        pictures["curves.png"] = curves_figure(run)
     files = []
     for name, figure in pictures.items():
         file = Path(path) / "figures" / name

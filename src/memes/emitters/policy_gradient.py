@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
+from memes.archive import LIMIT
 from memes.context import Context, Kind
 from memes.emitters.base import Emitter, Lanes, Proposal, Rows
 from memes.errors import UsageError, require
@@ -250,9 +251,9 @@ def remember(replay: Replay, seen: Transition) -> Replay:
         f"replay_size must hold the {count} transitions of a generation, got {capacity}",
     )
     flat: Transition = jax.tree.map(lambda leaf: leaf.reshape(count, *leaf.shape[2:]), seen)
-    sound = jnp.isfinite(flat.reward)
+    sound = jnp.abs(flat.reward) < LIMIT
     for part in (flat.observation, flat.next_observation, flat.action):
-        sound &= jnp.isfinite(part).all(axis=1)
+        sound &= (jnp.abs(part) < LIMIT).all(axis=1)
     taken = flat.alive & sound
     order = jnp.cumsum(taken) - 1
     place = jnp.where(taken, (replay.position + order) % capacity, capacity)

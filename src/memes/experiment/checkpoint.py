@@ -2,7 +2,7 @@
 
 A checkpoint is one npz file of plain arrays, written aside and renamed, so that it is there as a whole
 or not at all. It holds the state of the algorithm and the log so far; the keys of a run follow from its
-seed. Zip files carry a checksum of every array: a damaged one is noticed, and the one before is used.
+seed. A digest of all arrays tells a damaged or edited file; then the one before is used.
 
 Plain files rather than Orbax: a state is a few dozen arrays on one machine, and a file that is renamed
 into place needs neither a folder of shards and metadata nor a protocol to tell whether it is complete.
@@ -10,6 +10,7 @@ into place needs neither a folder of shards and metadata nor a protocol to tell 
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -56,22 +57,30 @@ def save(folder: Path, checkpoint: Checkpoint, identity: str) -> None:
     path.mkdir(exist_ok=True)
 
     def write(file: IO[bytes]) -> None:
-        about = {"format_version": FORMAT_VERSION, "identity": identity}
+        about = {"format_version": FORMAT_VERSION, "identity": identity, "digest": _digest(arrays)}
         np.savez(file, about=np.array(json.dumps(about)), **arrays)
 
     replace_file(path / f"{checkpoint.history.generation:08d}.npz", write)
-    for old in _newest_first(folder)[KEEP:]:
+    # A process that was killed may have left one that it had not finished.
+    for old in [*_newest_first(folder)[KEEP:], *path.glob("*.tmp")]:
         old.unlink(missing_ok=True)
 
 
-def load(folder: Path, like: Any, identity: str, say: Callable[[str], None]) -> Checkpoint | None:
-    """The newest intact checkpoint, or None if there is none.
+def load(
+    folder: Path,
+    like: Any,
+    identity: str,
+    say: Callable[[str], None],
+    adopt: Callable[[Any], Any] = lambda state: state,
+) -> Checkpoint | None:
+    """The newest intact checkpoint, or None if there is no checkpoint at all.
 
     Args:
         folder: The run's folder.
         like: A state of the algorithm that is resumed, or its shapes.
         identity: What the run is, as it was given to `save`.
         say: Told of checkpoints that are left out.
+        adopt: Turns a state that was saved into one like `like`, where runs may differ.
     """
     for file in _newest_first(folder):
         try:
@@ -80,7 +89,11 @@ def load(folder: Path, like: Any, identity: str, say: Callable[[str], None]) -> 
         except UsageError as error:
             say(f"{error}; looking for an older checkpoint")
             continue
-        return _fitted(file, found, like, identity)
+        return _fitted(file, found, like, identity, adopt)
+    require(
+        not _newest_first(folder),
+        f"no checkpoint in '{folder / 'checkpoints'}' can be read; remove them to start anew",
+    )
     return None
 
 
@@ -96,34 +109,44 @@ class _Raw(NamedTuple):
 
 def _read(file: Path) -> _Raw:
     arrays = read_arrays(file)
-    about = json.loads(str(arrays.pop("about")))
+    about = dict(json.loads(str(arrays.pop("about"))))
     parts: dict[str, dict[str, np.ndarray]] = {name: {} for name in ("state", *History._fields)}
-    for name, array in arrays.items():
-        part, _, rest = name.partition("/")
-        if part in parts:
+    if about["format_version"] <= FORMAT_VERSION:  # of a newer one nothing else is known
+        if about["digest"] != _digest(arrays):
+            raise ValueError("it does not hold what was written")
+        for name, array in arrays.items():
+            part, _, rest = name.partition("/")
             parts[part][rest] = array
+        if len(parts["columns"]["generation"]) != int(file.stem):
+            raise ValueError("it is not of the generation in its name")
     state = parts.pop("state")
-    history = History(**parts)
-    if history.generation != int(file.stem):
-        raise ValueError("it is not of the generation in its name")
-    return _Raw(about, [state[str(i)] for i in range(len(state))], history)
+    return _Raw(about, [state[str(i)] for i in range(len(state))], History(**parts))
 
 
-def _fitted(file: Path, raw: _Raw, like: Any, identity: str) -> Checkpoint:
+def _digest(arrays: dict[str, np.ndarray]) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        digest.update(f"{name} {array.dtype} {arrays[name].shape} ".encode())
+        digest.update(array.reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def _fitted(file: Path, raw: _Raw, like: Any, identity: str, adopt: Callable[[Any], Any]) -> Checkpoint:
     """What was read as a checkpoint of this run, or a `UsageError` that says why it is not one."""
-    version = int(raw.about.get("format_version", 0))
+    version = raw.about["format_version"]
     require(
         version <= FORMAT_VERSION,
         f"'{file}' has format version {version}, newer than this memes can read ({FORMAT_VERSION})",
     )
-    require(raw.about.get("identity") == identity, f"'{file}' is a checkpoint of another run")
+    require(raw.about["identity"] == identity, f"'{file}' is a checkpoint of another run")
+    other = f"'{file}' is a checkpoint of another algorithm or task"
     shapes, tree = jax.tree.flatten(like)
-    found = [(leaf.shape, leaf.dtype) for leaf in raw.leaves]
-    require(
-        found == [(leaf.shape, leaf.dtype) for leaf in shapes],
-        f"'{file}' is a checkpoint of another algorithm or task",
-    )
-    return Checkpoint(jax.tree.unflatten(tree, raw.leaves), raw.history)
+    require([leaf.ndim for leaf in raw.leaves] == [leaf.ndim for leaf in shapes], other)
+    state = adopt(jax.tree.unflatten(tree, raw.leaves))
+    found = [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(state)]
+    require(found == [(leaf.shape, leaf.dtype) for leaf in shapes], other)
+    return Checkpoint(state, raw.history)
 
 
 class Checkpointer:

@@ -25,7 +25,8 @@ from memes.errors import require
 from memes.experiment import folder as folders
 from memes.experiment import memory
 from memes.experiment.progress import Reporter
-from memes.task import Task, surviving
+from memes.experiment.simulators import surviving
+from memes.task import Task
 
 # Rows at a time, where the run has no chunk: enough to keep a device busy, and a sign of life from it
 # every few seconds.
@@ -35,10 +36,8 @@ ROWS_ELSEWHERE = 16_384
 STREAM = 2
 
 
-def check_options(every: int | None, samples: int, statistic: str) -> None:
-    """Raise a `UsageError` unless a run can be corrected like that."""
-    require(every is None or every >= 0, f"reevaluate_every must be at least 0, got {every}")
-    require(samples >= 1, f"reevaluate_samples must be at least 1, got {samples}")
+def check_statistic(statistic: str) -> None:
+    """Raise a `UsageError` unless elites can be summed up like that."""
     require(statistic in STATISTICS, f"statistic must be {' or '.join(STATISTICS)}, got '{statistic}'")
 
 
@@ -63,11 +62,11 @@ class Corrections:
     def __init__(self, path: Path | None, task: Task, config: dict[str, Any], report: Reporter) -> None:
         single = task.single or task
         self._path = path
-        self._task = single if single.jit else surviving(single, report.say)
         self._every = config.get("reevaluate_every") if wanted(task, config) else 0
         self._samples = config.get("reevaluate_samples", 512)
         self._statistic = config.get("statistic", "median")
         self._rows = config.get("chunk") or ROWS.get(jax.default_backend(), ROWS_ELSEWHERE)
+        self._task = single if single.jit else surviving(single, report.say, self._rows)
         self._key = jax.random.fold_in(jax.random.key(config["seed"]), STREAM)
         self._report = report
         self._again: Reevaluator | None = None

@@ -63,6 +63,13 @@ def intact(file: Path) -> Iterator[None]:
         raise UsageError(f"'{file}' is damaged or not what its name says: {reason}") from error
 
 
+# A lock lasts until the last process has closed its file; forked children, who may outlive the process
+# that writes, must not keep it.
+_held: set[IO[str]] = set()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: [file.close() for file in _held])
+
+
 @contextmanager
 def only_writer(folder: Path) -> Iterator[None]:
     """Hold the folder's lock; raises a `UsageError` if another process does.
@@ -82,7 +89,13 @@ def only_writer(folder: Path) -> Iterator[None]:
             raise UsageError(
                 f"out: another process ({file.read().strip() or 'unknown'}) is writing to '{folder}'"
             ) from None
+        except OSError:
+            pass  # some network file systems know no locks
         file.truncate(0)
         file.write(f"{os.getpid()}\n")
         file.flush()
-        yield
+        _held.add(file)
+        try:
+            yield
+        finally:
+            _held.discard(file)

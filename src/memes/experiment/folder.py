@@ -51,14 +51,17 @@ class SavedRun(NamedTuple):
 
 def holds_run(path: Path) -> bool:
     """Whether the folder already holds a run."""
-    return (path / "config.json").exists()
+    return os.path.exists(path / "config.json")
 
 
 def check_free(path: Path) -> None:
     """Raise a `UsageError` unless a new run can be written to `path`."""
-    there = next(p for p in (path, *path.absolute().parents) if p.exists())
+    there = next(p for p in (path, *path.absolute().parents) if os.path.exists(p))
     require(there.is_dir(), f"out must be a folder, but '{there}' is a file")
-    require(os.access(there, os.W_OK), f"out cannot be written: there is no permission for '{there}'")
+    require(
+        os.access(there, os.W_OK | os.X_OK),
+        f"out cannot be written: there is no permission for '{there}'",
+    )
     require(
         not holds_run(path),
         f"out must not hold a run yet, but '{path}' does; choose another folder or remove it",
@@ -186,12 +189,20 @@ def load_archive(path: str | Path) -> Archive:
     file = file / "archive.npz" if file.is_dir() else file
     data = _load_npz(file)
     with intact(file):
-        low, high = jnp.asarray(data["feature_low"]), jnp.asarray(data["feature_high"])
+        low, high = data["feature_low"], data["feature_high"]
+        k = data["feature"].shape[1]
+        if not (
+            low.shape == high.shape == (k,) and np.isfinite(high - low).all() and (low < high).all()
+        ):
+            raise ValueError("its features have no bounds")
+        bounds = jnp.asarray(low), jnp.asarray(high)
         cells: Cells
         if "centroids" in data:
-            cells = CVT(low, high, jnp.asarray(data["centroids"]))
+            cells = CVT(*bounds, jnp.asarray(data["centroids"]))
         else:
-            cells = Grid(low, high, tuple(int(s) for s in data["grid_shape"]))
+            cells = Grid(*bounds, tuple(int(s) for s in data["grid_shape"]))
+            if len(cells.shape) != k or min(cells.shape) < 1:
+                raise ValueError("its grid has no cells")
         blank = empty(cells, data["genotypes"].shape[1])
         cell = data["cell"]
         names = ("genotypes", "fitness", "feature", "generation", "lane")

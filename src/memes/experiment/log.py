@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -114,7 +114,9 @@ class Log:
 
     def history(self) -> History:
         """All so far."""
-        return History(_join(self._columns), _join(self._lanes), self._totals._asdict())
+        # Joined once and for all: there may be a checkpoint after every call.
+        self._columns, self._lanes = [_join(self._columns)], [_join(self._lanes)]
+        return History(self._columns[0], self._lanes[0], self._totals._asdict())
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -148,7 +150,8 @@ class Log:
     def close(self) -> None:
         """Let go of the files, however the run ended."""
         if self._path is not None:
-            self._metrics.close()
+            with suppress(OSError):  # a full disk, which `write` has complained of
+                self._metrics.close()
 
 
 def _join(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:

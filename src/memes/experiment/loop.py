@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import math
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -16,58 +14,30 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 
-from memes.algorithm import Algorithm, Batch, Info, State
+from memes.algorithm import Algorithm, State
 from memes.analysis.summary import write_summary
-from memes.errors import RunError, require
-from memes.experiment import checkpoint, memory
+from memes.errors import RunError, in_a_line, require
+from memes.experiment import checkpoint
 from memes.experiment.checkpoint import Checkpoint, Checkpointer
-from memes.experiment.corrections import Corrections, check_options, corrected_at, wanted
-from memes.experiment.files import only_writer
-from memes.experiment.folder import check_free, load_config, plain
+from memes.experiment.configuration import check_history, check_numbers, check_same, configure
+from memes.experiment.corrections import Corrections, corrected_at, wanted
+from memes.experiment.files import intact, only_writer
+from memes.experiment.folder import check_free, holds_run, load_config, plain
 from memes.experiment.log import Log, Record, Result
+from memes.experiment.programs import Programs, calls, fitting, remaining
 from memes.experiment.progress import Reporter
 from memes.experiment.provenance import describe, now
-from memes.metrics import measure
-from memes.task import Evaluation, surviving
-
-LANE_FIELDS = (
-    "lane",
-    "kind",
-    "offered",
-    "fitness",
-    "feature",
-    "parent_feature",
-    "status",
-    "age",
-    "stale",
-    "reset",
-)
-
-
-# What a disk or a folder may do while a run writes to it.
-STORAGE_ERRORS = {
-    errno.ENOSPC,
-    errno.EDQUOT,
-    errno.EROFS,
-    errno.EACCES,
-    errno.EPERM,
-    errno.EIO,
-    errno.ENOENT,
-}
+from memes.experiment.simulators import on_host, surviving
+from memes.hints import checked
 
 # What is said to the first Ctrl-C: during the run, and during the correction after it.
 STOPPING = "stopping after this call of the device; Ctrl-C again stops at once, without saving"
 SKIPPING = "skipping the rest of the re-evaluation"
 
-# (key, state) -> (state, Record with a leading generation axis)
-Advance = Callable[[Array, State], tuple[State, Record]]
-# By the lengths of its calls: an algorithm that fits into memory, and what advances it by each length.
-Programs = dict[frozenset[int], tuple[Algorithm, dict[int, Advance]]]
 
-
+@checked
 def run(
     algorithm: Algorithm,
     *,
@@ -96,7 +66,7 @@ def run(
         seed: Seed of all randomness.
         out: Folder for the results; None keeps them in memory only.
         generations_per_call: Generations in one call of the device; the progress bar moves, and
-            metrics are written, once a call. None is a twentieth of the run, at most 100, or one
+            metrics are written, once a call. None is a fiftieth of the run, at most 100, or one
             generation for a task with `jit=False`.
         checkpoint_every: Generations between checkpoints, from which `resume` goes on; 0 is never.
             None is after each call of the device, unless the one before is still being written.
@@ -110,6 +80,7 @@ def run(
         settings: Anything JSON that should be written into `config.json`.
         programs: What other seeds of the same algorithm have compiled; what is missing is added.
     """
+    algorithm = _on_host(algorithm)
     config = configure(
         algorithm,
         generations=generations,
@@ -123,63 +94,17 @@ def run(
         settings=settings,
     )
     path = None if out is None else Path(out)
-    if path is None:
-        return _run(algorithm, config, None, progress, programs)
-    check_free(path)
-    with _storage(path):
-        path.mkdir(parents=True, exist_ok=True)
-    with only_writer(path):
+    with _in_words(path, algorithm):
+        if path is None:
+            return _run(algorithm, config, None, progress, programs)
         check_free(path)
-        return _run(algorithm, config, path, progress, programs)
+        path.mkdir(parents=True, exist_ok=True)
+        with only_writer(path):
+            check_free(path)
+            return _run(algorithm, config, path, progress, programs)
 
 
-def configure(
-    algorithm: Algorithm,
-    *,
-    generations: int,
-    seed: int,
-    generations_per_call: int | None,
-    checkpoint_every: int | None,
-    chunk: int | None,
-    reevaluate_every: int | None,
-    reevaluate_samples: int,
-    statistic: str,
-    settings: dict[str, Any] | None,
-) -> dict[str, Any]:
-    """What `config.json` says of a run when it starts, from the checked arguments of `run`."""
-    require(0 <= seed < 2**32, f"seed must lie in [0, 2^32), got {seed}")
-    require(generations >= 1, f"generations must be at least 1, got {generations}")
-    require(
-        generations_per_call is None or generations_per_call >= 1,
-        f"generations_per_call must be at least 1, got {generations_per_call}",
-    )
-    require(
-        checkpoint_every is None or checkpoint_every >= 0,
-        f"checkpoint_every must be at least 0, got {checkpoint_every}",
-    )
-    require(chunk is None or chunk >= 1, f"chunk must be at least 1, got {chunk}")
-    check_options(reevaluate_every, reevaluate_samples, statistic)
-    if not algorithm.task.uncertain:
-        reevaluate_every = 0
-    _check_history(algorithm, generations)
-    if generations_per_call is None and not algorithm.task.jit:
-        generations_per_call = 1  # the simulator decides the pace; show every generation
-    return {
-        **describe(algorithm),
-        **(settings or {}),
-        "seed": seed,
-        "generations": generations,
-        "generations_per_call": calls(
-            generations, generations_per_call, checkpoint_every, reevaluate_every
-        )[0],
-        "checkpoint_every": checkpoint_every,
-        "chunk": chunk,
-        "reevaluate_every": reevaluate_every,
-        "reevaluate_samples": reevaluate_samples,
-        "statistic": statistic,
-    }
-
-
+@checked
 def resume(
     algorithm: Algorithm,
     path: str | Path,
@@ -199,34 +124,32 @@ def resume(
     """
     folder = Path(path)
     config = load_config(folder)
-    done, total = config.get("generations_done", 0), generations or config["generations"]
-    uncorrected = wanted(algorithm.task, config) and not corrected_at(folder, done)
-    require(
-        done < total or (done == total and uncorrected),
-        f"generations must be more than the {done} after which the run in '{folder}' ended, got {total}",
-    )
-    _check_same(algorithm, config, folder)
-    _check_history(algorithm, total)
-    config |= {"generations": total, "resumed": [*config.get("resumed", []), now()]}
+    about = json.loads(json.dumps(describe(algorithm), default=plain))
+    with intact(folder / "config.json"):
+        check_numbers(config, f" in '{folder / 'config.json'}'")
+        total = config["generations"] if generations is None else generations
+        check_numbers(config | {"generations": total})
+        done = config.get("generations_done", 0)
+        uncorrected = wanted(algorithm.task, config) and not corrected_at(folder, done)
+        require(
+            done < total or (done == total and uncorrected),
+            f"generations must be more than the {done} after which the run in '{folder}' ended, "
+            f"got {total}",
+        )
+        check_same(about, config, folder)
+        config |= {"generations": total, "resumed": [*config.get("resumed", []), now()]}
+    check_history(algorithm, total)
     for old in ("finished", "generations_done"):
         config.pop(old, None)
-    with only_writer(folder):
-        return _run(algorithm, config, folder, progress, programs)
+    with _in_words(folder, algorithm), only_writer(folder):
+        return _run(_on_host(algorithm), config, folder, progress, programs)
 
 
-def _check_same(algorithm: Algorithm, config: dict[str, Any], folder: Path) -> None:
-    """Raise a `UsageError` unless the algorithm is what a run's `config.json` describes."""
-    about = json.loads(json.dumps(describe(algorithm), default=plain))
-    options = about.pop("options")
-    for name in ("algorithm", "dim", "cells", "feature_low", "feature_high", "batch_size"):
-        found, expected = about[name], config.get(name)
-        require(found == expected, f"{name} of the run in '{folder}' is {expected}, got {found}")
-    for name, found in options.items():
-        expected = config.get("options", {}).get(name)
-        require(
-            found == expected or name == "generations",
-            f"{name} of the run in '{folder}' is {expected}, got {found}",
-        )
+def _on_host(algorithm: Algorithm) -> Algorithm:
+    """With callbacks to Python, if there are any, outside of what is compiled; see `on_host`."""
+    if algorithm.emitter.transitions:  # which only compiled tasks yield
+        return algorithm
+    return algorithm._replace(task=on_host(algorithm.task))
 
 
 def keys_of(seed: int) -> tuple[Array, Array]:
@@ -248,43 +171,50 @@ def _run(
     identity, task = _identity(config), algorithm.task
     with Reporter(generations, show=progress) as report:
         state = jax.jit(algorithm.init)(init_key)
-        start = None if path is None else checkpoint.load(path, state, identity, report.say)
+        start = _load(path, algorithm, state, identity, report.say)
         if start is not None:
             state = jax.device_put(start.state)
             report.say(f"going on after generation {start.history.generation}")
         done = 0 if start is None else start.history.generation
+        require(
+            done <= generations,
+            f"generations must be at least the {done} of the last checkpoint in '{path}', "
+            f"got {generations}",
+        )
         pauses = every, config.get("reevaluate_every")
-        lengths = _remaining(calls(generations, config["generations_per_call"], *pauses), done)
+        lengths = remaining(calls(generations, config["generations_per_call"], *pauses), done)
         report.say(f"compiling {algorithm.task.name} for {jax.devices()[0].device_kind} ...")
         started = time.perf_counter()
         if not algorithm.task.jit:
-            algorithm = algorithm._replace(task=surviving(algorithm.task, report.say))
+            task_here = surviving(task, report.say, algorithm.batch_size)
+            algorithm = algorithm._replace(task=task_here)
         programs = {} if programs is None or not algorithm.task.jit else programs
         if frozenset(lengths) not in programs:
-            programs[frozenset(lengths)] = _fitting(
+            programs[frozenset(lengths)] = fitting(
                 algorithm, config["chunk"], lengths, run_key, state, report.say
             )
         algorithm, advance = programs[frozenset(lengths)]
+        copied = jax.jit(partial(jax.tree.map, jnp.copy))
         compile_seconds = time.perf_counter() - started
         report.say(f"compiled in {compile_seconds:.1f} s")
 
-        with _storage(path):
-            config = config | {"compile_seconds": compile_seconds, "chunk": algorithm.chunk}
-            log = Log(path, report, config, start and start.history)
-            corrections = Corrections(path, task, config, report)
-            corrections.restart(done)
+        config = config | {"compile_seconds": compile_seconds, "chunk": algorithm.chunk}
+        log = Log(path, report, config, start and start.history)
+        corrections = Corrections(path, task, config, report)
+        corrections.restart(done)
         report.begin()
         writer = None if path is None or every == 0 else Checkpointer(path, identity)
         unread: list[tuple[Record, State | None]] = []
 
         def read() -> None:
             record, copy = unread.pop(0)
+            _wait(record)
             log.write(record)
             if writer is not None and copy is not None:
                 writer.start(Checkpoint(copy, log.history()))
 
         try:
-            with _interruptible(report.say, STOPPING) as interrupted, _storage(path):
+            with _interruptible(report.say, STOPPING) as interrupted:
                 for i, n in enumerate(lengths):
                     if corrections.due(done):
                         while unread:
@@ -298,7 +228,7 @@ def _run(
                     done += n
                     saved = writer is not None and _due(writer, every, done, last)
                     # The next call takes the state's memory over; a copy stays for the checkpoint.
-                    unread.append((record, jax.tree.map(jnp.copy, state) if saved else None))
+                    unread.append((record, copied(state) if saved else None))
                     # The device works on the newest chunk while the host reads the one before.
                     if len(unread) > 1:
                         read()
@@ -309,7 +239,7 @@ def _run(
                         writer.start(Checkpoint(state, log.history()))
                     writer.wait()
                 result = log.finish(state, algorithm)
-            with _interruptible(report.say, SKIPPING) as interrupted, _storage(path):
+            with _interruptible(report.say, SKIPPING) as interrupted:
                 return conclude(result, corrections, interrupted)
         finally:
             log.close()
@@ -329,6 +259,22 @@ def conclude(result: Result, corrections: Corrections, stopped: Callable[[], boo
     return result._replace(correction=correction, corrected=corrections.columns)
 
 
+def _load(
+    path: Path | None, algorithm: Algorithm, like: State, identity: str, say: Callable[[str], None]
+) -> Checkpoint | None:
+    def adopt(state: State) -> State:
+        return state._replace(history=algorithm.history.adopt(state.history))
+
+    return None if path is None else checkpoint.load(path, like, identity, say, adopt)
+
+
+def _wait(record: Record) -> None:
+    """Wait for the device, with open ears: Python hears no signal while it waits inside of JAX."""
+    leaf: Any = jax.tree.leaves(record)[-1]
+    while hasattr(leaf, "is_ready") and not leaf.is_ready():
+        time.sleep(0.002)
+
+
 def _due(writer: Checkpointer, every: int | None, done: int, last: bool) -> bool:
     """Whether a checkpoint is made after so many generations."""
     return last or (not writer.busy if every is None else done % every == 0)
@@ -340,148 +286,23 @@ def _identity(config: dict[str, Any]) -> str:
     return json.dumps({name: config.get(name) for name in names}, sort_keys=True, default=str)
 
 
-def _remaining(lengths: list[int], done: int) -> list[int]:
-    """The calls of the device that are left after so many generations."""
-    left = []
-    for n in lengths:
-        skipped = min(n, done)
-        done -= skipped
-        left += [n - skipped] if n > skipped else []
-    return left
-
-
 @contextmanager
-def _storage(path: Path | None) -> Iterator[None]:
-    """Turn a disk that is full, or a folder that cannot be written, into a sentence."""
+def _in_words(path: Path | None, algorithm: Algorithm) -> Iterator[None]:
+    """Turn what ends a run from outside into a sentence: a disk, a simulator or a device that fails."""
     try:
         yield
-    except OSError as error:
-        if path is None or error.errno not in STORAGE_ERRORS:
-            raise
-        raise RunError(
-            f"cannot write to '{path}': {error.strerror}; once that is possible, 'memes resume {path}' "
-            "goes on from the last checkpoint"
-        ) from error
-
-
-def _fitting(
-    algorithm: Algorithm,
-    chunk: int | None,
-    lengths: list[int],
-    key: Array,
-    state: State,
-    say: Callable[[str], None],
-) -> tuple[Algorithm, dict[int, Advance]]:
-    """The algorithm, evaluating in chunks if it has to, and what advances it; see `compile_calls`."""
-    algorithm = algorithm._replace(chunk=chunk)
-    advance = compile_calls(algorithm, set(lengths), key, state)
-    rows = chunk or algorithm.batch_size
-    while fewer := memory.fewer(rows, advance.values(), "a generation", say):
-        if chunk is not None:
-            break
-        rows = fewer
-        say(f"that is too much: evaluating {rows} of {algorithm.batch_size} rows at a time")
-        algorithm = algorithm._replace(chunk=rows)
-        advance = compile_calls(algorithm, set(lengths), key, state)
-    return algorithm, advance
-
-
-def compile_calls(
-    algorithm: Algorithm,
-    lengths: Iterable[int],
-    key: Array,
-    state: State,
-    over: Callable[[Advance], Advance] = lambda advance: advance,
-) -> dict[int, Advance]:
-    """For each length n, a function that advances the run by n generations.
-
-    With `over=jax.vmap` it advances several runs; all arrays then have a leading axis of runs.
-    """
-    persistent = np.flatnonzero(algorithm.emitter.persistent)
-
-    def record(state: State, info: Info) -> Record:
-        lanes = {name: getattr(info, name)[persistent] for name in LANE_FIELDS}
-        return Record(measure(state.archive, info, algorithm.task.min_fitness), lanes)
-
-    if not algorithm.task.jit:
-        step = _host_step(algorithm, record, key, state)
-        return {n: partial(_loop, step, n) for n in lengths}
-
-    def step_on_device(key: Array, state: State) -> tuple[State, Record]:
-        state, info = algorithm.step(jax.random.fold_in(key, state.generation), state)
-        return state, record(state, info)
-
-    def scan(n: int, key: Array, state: State) -> tuple[State, Record]:
-        def advance(key: Array, state: State) -> tuple[State, Record]:
-            return jax.lax.scan(lambda state, _: step_on_device(key, state), state, length=n)
-
-        return over(advance)(key, state)
-
-    compiled = jax.jit(scan, static_argnums=0, donate_argnums=2)
-    return {n: compiled.lower(n, key, state).compile() for n in lengths}
-
-
-def _host_step(
-    algorithm: Algorithm, record: Callable[[State, Info], Record], key: Array, state: State
-) -> Advance:
-    """One generation, with the evaluation on the host between a compiled ask and a compiled tell."""
-
-    def ask(key: Array, state: State) -> tuple[State, Batch, Array]:
-        ask_key, evaluate_key = jax.random.split(jax.random.fold_in(key, state.generation))
-        return *algorithm.ask(ask_key, state), evaluate_key
-
-    def tell(state: State, batch: Batch, evaluation: Evaluation) -> tuple[State, Record]:
-        state, info = algorithm.tell(state, batch, evaluation)
-        return state, record(state, info)
-
-    n, k = algorithm.batch_size, algorithm.task.feature_dim
-    evaluation = Evaluation(jnp.zeros(n), jnp.zeros((n, k)))
-    asked, batch, _ = jax.eval_shape(ask, key, state)
-    compiled_ask = jax.jit(ask).lower(key, state).compile()
-    compiled_tell = jax.jit(tell, donate_argnums=0).lower(asked, batch, evaluation).compile()
-
-    def step(key: Array, state: State) -> tuple[State, Record]:
-        state, batch, evaluate_key = compiled_ask(key, state)
-        told: tuple[State, Record] = compiled_tell(state, batch, algorithm.evaluate(evaluate_key, batch))
-        return told
-
-    return step
-
-
-def _loop(step: Advance, n: int, key: Array, state: State) -> tuple[State, Record]:
-    """What `lax.scan` does, on the host."""
-    records = []
-    for _ in range(n):
-        state, last = step(key, state)
-        records.append(last)
-    return state, jax.tree.map(lambda *leaves: np.stack(leaves), *records)
-
-
-def calls(generations: int, per_call: int | None, *pauses: int | None) -> list[int]:
-    """How many generations each call of the device computes. Each distinct number is compiled.
-
-    Calls end after each multiple of the pauses, where checkpoints are written or elites re-evaluated.
-    """
-    size = min(per_call or min(100, -(-generations // 20)), generations)
-    if per_call is None:
-        # Rather a somewhat smaller chunk than a remainder that must be compiled as well.
-        size = next((s for s in range(size, size // 2, -1) if generations % s == 0), size)
-    common = math.gcd(*(pause for pause in pauses if pause))
-    if common:
-        size = next(s for s in range(min(size, common), 0, -1) if common % s == 0)
-    whole, rest = divmod(generations, size)
-    return [size] * whole + [rest] * (rest > 0)
-
-
-def _check_history(algorithm: Algorithm, generations: int) -> None:
-    room = algorithm.history.keeps_all
-    needed = generations * algorithm.emitter.candidates
-    require(
-        room is None or needed <= room,
-        f"generations must be at most {(room or 0) // algorithm.emitter.candidates} for a history that "
-        f"keeps everything and has room for {room} features, got {generations}; build the algorithm "
-        f"with generations={generations}",
-    )
+    except (OSError, RunError, jax.errors.JaxRuntimeError) as error:
+        if isinstance(error, RunError):  # of a simulator
+            sentence = str(error)
+        elif isinstance(error, OSError):
+            if path is None:
+                raise
+            sentence = f"cannot write to '{path}': {error.strerror or error}"
+        else:
+            sentence = f"task '{algorithm.task.name}' failed on the device: {in_a_line(error)}"
+        if path is not None and holds_run(path):
+            sentence += f"; 'memes resume {path}' goes on from the last checkpoint"
+        raise RunError(sentence) from error
 
 
 @contextmanager

@@ -30,14 +30,31 @@ def most(programs: Iterable[Any]) -> int | None:
 
 
 def available() -> int | None:
-    """Bytes that are free on the device, or on the machine if it has no memory of its own."""
+    """Bytes that are free on the device, or on the machine if the device has no memory of its own."""
     stats = jax.devices()[0].memory_stats() or {}
     if "bytes_limit" in stats:
         return int(stats["bytes_limit"] - stats.get("bytes_in_use", 0))
-    info = Path("/proc/meminfo")
+    return free()
+
+
+def free() -> int | None:
+    """Bytes of the machine's memory that this process may still take; None if there is no telling."""
+    return min(filter(None, (_left_of_machine(), _left_of_group())), default=None)
+
+
+def _left_of_machine(info: Path = Path("/proc/meminfo")) -> int | None:
     lines = info.read_text().splitlines() if info.exists() else []
     kilobytes = [int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
     return 1024 * kilobytes[0] if kilobytes else None
+
+
+def _left_of_group(group: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """What is left to a container or to a job of a cluster; None if it has no limit of its own."""
+    try:
+        limit, used = ((group / f"memory.{name}").read_text() for name in ("max", "current"))
+        return max(int(limit) - int(used), 1)
+    except (OSError, ValueError):  # no such files, or no limit: 'max'
+        return None
 
 
 def smaller(rows: int, need: int, room: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -30,7 +31,7 @@ class Reporter:
         self._console = console or Console(stderr=True)
         self._bar: Progress | None = None
         self._task = TaskID(0)
-        self._last_line = 0.0
+        self._last_line = -math.inf
         self._start = time.perf_counter()
 
     def __enter__(self) -> Reporter:
@@ -52,7 +53,7 @@ class Reporter:
 
     def begin(self) -> None:
         """The first generation starts now."""
-        self._start = self._last_line = time.perf_counter()
+        self._start = time.perf_counter()
         if self._show and self._console.is_terminal:
             self._task = self._bars().add_task("generation", total=self._generations, figures="")
 

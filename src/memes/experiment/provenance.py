@@ -21,6 +21,7 @@ def describe(algorithm: Algorithm) -> dict[str, Any]:
     task, cells, device = algorithm.task, algorithm.cells, jax.devices()[0]
     return {
         "task": task.name,
+        "task_name": task.name,  # also where a command names the task by where it is
         "algorithm": algorithm.name,
         "options": algorithm.options,
         "cells": list(cells.shape) if isinstance(cells, Grid) else cells.count,

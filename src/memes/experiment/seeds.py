@@ -15,20 +15,13 @@ from jax import Array
 from memes.algorithm import Algorithm
 from memes.errors import require
 from memes.experiment import memory
+from memes.experiment.configuration import configure
 from memes.experiment.corrections import Corrections
 from memes.experiment.files import only_writer
 from memes.experiment.folder import check_free
 from memes.experiment.log import Log, Record, Result
-from memes.experiment.loop import (
-    Advance,
-    Programs,
-    calls,
-    compile_calls,
-    conclude,
-    configure,
-    keys_of,
-    run,
-)
+from memes.experiment.loop import conclude, keys_of, run
+from memes.experiment.programs import Advance, Programs, calls, compile_calls
 from memes.experiment.progress import Member, Reporter, update_together
 from memes.task import Task
 

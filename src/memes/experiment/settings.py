@@ -16,10 +16,11 @@ import re
 import sys
 import tomllib
 import typing
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from types import ModuleType, UnionType
+from types import ModuleType
 from typing import Annotated, Any, Literal, NamedTuple
 
 import jax
@@ -30,6 +31,7 @@ from memes.algorithm import Algorithm
 from memes.cells import Cells, cvt, grid
 from memes.errors import UsageError, require
 from memes.experiment.folder import SavedRun, load_config
+from memes.hints import described, fits
 from memes.presets import PRESETS
 from memes.task import Task
 from memes.tasks import TASKS
@@ -106,9 +108,9 @@ class RunSettings:
     """How often each elite is evaluated again for a correction."""
     statistic: Literal["median", "mean"] = "median"
     """What an elite's evaluations are summed up by."""
-    generations_per_call: Annotated[
-        int | None, _option("INT", "a twentieth of the run, at most 100")
-    ] = None
+    generations_per_call: Annotated[int | None, _option("INT", "a fiftieth of the run, at most 100")] = (
+        None
+    )
     """Generations in one call of the device; progress shows and metrics are written once a call."""
     quiet: bool = False
     """Show no progress."""
@@ -170,8 +172,8 @@ def parse(arguments: list[str], program: str, changes: Mapping[str, Any] | None 
     for key, value in table.items():
         name = known(f"key of '{file}'", key.replace("-", "_"), [n for n in hints if n != "config"])
         require(
-            _fits(value, hints[name]),
-            f"{name} in '{file}' must be {_described(hints[name])}, got {value!r}",
+            fits(value, hints[name]) and value != [],
+            f"{name} in '{file}' must be {described(hints[name])}, got {value!r}",
         )
     # What a preset is named for is not changed by a scale.
     bound = preset.keywords if isinstance(preset, partial) else {}
@@ -239,12 +241,13 @@ def task_of(run: SavedRun, name: str | None = None) -> Task:
     return task
 
 
-def algorithm_of(path: Path, name: str | None = None) -> Algorithm:
+def algorithm_of(path: Path, name: str | None = None, generations: int | None = None) -> Algorithm:
     """The algorithm of a run that the command line made, rebuilt from its `config.json`.
 
     Args:
         path: The run's folder.
         name: The task, as in `task_of`.
+        generations: For how many it must have room; None is as many as were asked of the run.
     """
     config = load_config(path)
     task = _rebuild_task(path, config, name)
@@ -255,25 +258,45 @@ def algorithm_of(path: Path, name: str | None = None) -> Algorithm:
     missing = [option for option in hints if option not in options]
     require(not missing, f"the run in '{path}' does not say which {' and '.join(missing)} it has")
     if "generations" in inspect.signature(preset).parameters:
-        options["generations"] = int(config["generations"])
-    cells = _cells_of(task, config.get("cells"), config.get("centroids"))
-    return preset(task, cells, **options)._replace(name=algorithm)
+        options["generations"] = config["generations"] if generations is None else generations
+    centroids = config.get("centroids")
+    resolution = config.get("cells") if centroids is None else None
+    _check_recorded(path, "centroids", centroids, int | None)
+    _check_recorded(path, "cells", resolution, tuple[int, ...] | None)
+    with _recorded_in(path):
+        return preset(task, _cells_of(task, resolution, centroids), **options)._replace(name=algorithm)
+
+
+@contextmanager
+def _recorded_in(path: Path) -> Iterator[None]:
+    """Let a `UsageError` say that what is wrong is what a run recorded."""
+    try:
+        yield
+    except UsageError as error:
+        raise UsageError(f"the run in '{path}' cannot be rebuilt: {error}") from error
 
 
 def _recorded_options(path: Path, config: dict[str, Any], hints: dict[str, Any]) -> dict[str, Any]:
     """Those of the recorded options that the hints name, as their types."""
     recorded = config.get("options") or {}
+    require(isinstance(recorded, dict), f"options of the run in '{path}' must be a table")
     options = {option: recorded[option] for option in hints if option in recorded}
     for option, value in options.items():
-        require(
-            _fits(value, hints[option]) or value in ([], None),
-            f"{option} of the run in '{path}' must be {_described(hints[option])}, got {value!r}",
-        )
+        _check_recorded(path, option, value, hints[option])
     return {k: tuple(v) if isinstance(v, list) else v for k, v in options.items()}
 
 
+def _check_recorded(path: Path, name: str, value: Any, hint: Any) -> None:
+    """Raise a `UsageError` unless what a run's `config.json` says can be what the option was."""
+    sane = not isinstance(value, int) or abs(value) < 2**31
+    require(
+        fits(value, hint) and sane,
+        f"{name} of the run in '{path}' must be {described(hint)}, got {value!r}",
+    )
+
+
 def _rebuild_task(path: Path, config: dict[str, Any], name: str | None, **replaced: Any) -> Task:
-    recorded, options = str(config.get("task")), config.get("options") or {}
+    recorded = str(config.get("task"))
     if name is None:
         require(
             ":" not in recorded,
@@ -287,15 +310,17 @@ def _rebuild_task(path: Path, config: dict[str, Any], name: str | None, **replac
         )
     make = _task_factory(name or recorded)
     hints = typing.get_type_hints(_options_of(make, ""))
-    missing = [option for option in hints if option not in options]
+    values = _recorded_options(path, config, hints)
+    missing = [option for option in hints if option not in values]
     # A run made in Python records the algorithm's options alone; the task's may have been anything.
     require(
         name is not None or not missing,
         f"the run in '{path}' does not say which {' and '.join(missing)} its task '{recorded}' had: "
         "name a task that has them with --task module:name or --task file.py:name",
     )
-    values = _recorded_options(path, config, hints)
-    task = make(**values | {option: value for option, value in replaced.items() if option in values})
+    values |= {option: value for option, value in replaced.items() if option in values}
+    with _recorded_in(path):
+        task = make(**values)
     require(
         isinstance(task, Task),
         f"task '{name or recorded}' must be a function that returns a Task, got {type(task).__name__}",
@@ -357,6 +382,10 @@ def _import(where: str) -> ModuleType:
         sys.path.insert(0, str(Path(where).parent))  # as `python file.py` does
         spec.loader.exec_module(module)
         return module
+    require(
+        all(part.isidentifier() for part in where.split(".")),
+        f"task: '{where}' is neither a module nor a file that ends in .py",
+    )
     sys.path.insert(0, "")  # as `python -m` does: modules of the current folder
     try:
         return importlib.import_module(where)
@@ -424,28 +453,6 @@ def _unique_hints(groups: dict[str, type]) -> dict[str, Any]:
             )
             hints[name] = hint
     return hints
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    """Whether a TOML value can be given to an option of a type."""
-    if typing.get_origin(hint) in (typing.Union, UnionType):
-        return any(_fits(value, part) for part in typing.get_args(hint))
-    if typing.get_origin(hint) is tuple:
-        return (
-            isinstance(value, list)
-            and bool(value)
-            and all(_fits(x, typing.get_args(hint)[0]) for x in value)
-        )
-    if typing.get_origin(hint) is Literal:
-        return value in typing.get_args(hint)
-    if isinstance(value, bool) or hint is bool:
-        return isinstance(value, bool) and hint is bool
-    accepted: Any = {float: (int, float), Path: str}.get(hint, hint)
-    return isinstance(value, accepted)
-
-
-def _described(hint: Any) -> str:
-    return hint.__name__ if isinstance(hint, type) and hint is not tuple else str(hint)
 
 
 def known(what: str, name: Any, choices: Collection[str], hint: str = "") -> str:

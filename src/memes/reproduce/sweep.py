@@ -15,7 +15,8 @@ from memes.analysis.summary import FILE, Summary, load_summary, save_summary, su
 from memes.experiment.files import only_writer
 from memes.experiment.folder import SavedRun, holds_run
 from memes.experiment.log import Result
-from memes.experiment.loop import Programs, resume, run
+from memes.experiment.loop import resume, run
+from memes.experiment.programs import Programs
 from memes.experiment.seeds import Batch, compile_together, most_together, run_seeds
 from memes.experiment.settings import build, recorded
 from memes.reproduce.experiments import VARIANTS

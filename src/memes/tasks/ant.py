@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import jax.numpy as jnp
 from jax import Array
 
+from memes.hints import checked
 from memes.task import Map, Task
 from memes.tasks.control import control_task, mlp
 from memes.tasks.robot import Backend, Fidelity, engine_of, footprints, robot
@@ -20,6 +21,7 @@ NOISE = 0.1
 PASSED = 13.0  # x of a torso that has left the trap behind; its back wall ends at 12.5
 
 
+@checked
 def ant(
     *,
     uncertain: bool = True,
@@ -62,6 +64,7 @@ def ant(
     )
 
 
+@checked
 def ant_trap(
     *,
     uncertain: bool = True,

@@ -10,9 +10,11 @@ import numpy as np
 from jax import Array
 
 from memes.errors import require
+from memes.hints import checked
 from memes.task import Evaluation, Task, noisy, uniform
 
 
+@checked
 def arm(*, joints: int = 1000) -> Task:
     """Planar arm that reaches every point smoothly.
 
@@ -61,6 +63,7 @@ def _circle(turns: Array) -> tuple[Array, Array]:
     return 1 - 2 * jnp.square(sine), 2 * sine * cosine
 
 
+@checked
 def noisy_arm(*, joints: int = 1000, fitness_noise: float = 0.01, feature_noise: float = 0.01) -> Task:
     """The arm with Gaussian noise on fitness and feature.
 

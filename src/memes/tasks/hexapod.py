@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import jax.numpy as jnp
 from jax import Array
 
+from memes.hints import checked
 from memes.task import Task, uniform
 from memes.tasks.control import Controller, Outcome, control_task
 from memes.tasks.robot import Backend, Fidelity, engine_of, robot
@@ -20,6 +21,7 @@ PERIOD = 25  # control steps
 LEGS = 6
 
 
+@checked
 def hexapod(*, steps: int = 250, fidelity: Fidelity = "fast", backend: Backend = "auto") -> Task:
     """Six-legged robot that walks to every place around it.
 

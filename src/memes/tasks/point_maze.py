@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from memes.hints import checked
 from memes.task import Map, Task
 from memes.tasks.control import Environment, control_task, mlp
 
@@ -18,6 +19,7 @@ BACK = ((0.6, -0.25, 0.25),)
 SIDES = ((-0.25, 0.4, 0.6), (0.25, 0.4, 0.6))
 
 
+@checked
 def point_maze(*, uncertain: bool = False, steps: int = 100, hidden: tuple[int, ...] = (16, 16)) -> Task:
     """Point that moves forward in a room, with a cup in its way.
 

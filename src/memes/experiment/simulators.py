@@ -1,0 +1,114 @@
+"""Simulators on the host, which may raise."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import jax
+import numpy as np
+from jax import Array
+
+from memes.errors import RunError, UsageError, in_a_line
+from memes.task import Evaluation, Task, as_evaluation, evaluate, initial
+
+CALLBACKS = {"pure_callback", "io_callback"}
+
+
+def on_host(task: Task) -> Task:
+    """A task that calls back to Python from JAX, as one with `jit=False`; any other as it is.
+
+    A callback that raises ends the whole program that was compiled around it. So no more is compiled
+    around it than the evaluation, which `surviving` can try again for fewer rows.
+    """
+    if not task.jit or not CALLBACKS.intersection(_primitives(_traced(task))):
+        return task
+    return replace(task, jit=False, evaluate=jax.jit(lambda keys, x: evaluate(task, keys, x)))
+
+
+def _traced(task: Task) -> Any:
+    def probe(key: Array) -> Evaluation:
+        init_key, rows_key = jax.random.split(key)
+        return evaluate(task, jax.random.split(rows_key, 2), initial(task, init_key, 2))
+
+    return jax.make_jaxpr(probe)(jax.random.key(0)).jaxpr
+
+
+def _primitives(jaxpr: Any) -> Iterator[str]:
+    """The names of all operations, also of those inside of loops, branches and functions."""
+
+    def is_jaxpr(value: Any) -> bool:
+        return hasattr(getattr(value, "jaxpr", value), "eqns")
+
+    for equation in jaxpr.eqns:
+        yield equation.primitive.name
+        for value in jax.tree.leaves(list(equation.params.values()), is_leaf=is_jaxpr):
+            if is_jaxpr(value):
+                yield from _primitives(getattr(value, "jaxpr", value))
+
+
+def surviving(task: Task, say: Callable[[str], None], rows: int) -> Task:
+    """Let a host simulator raise: it is tried again for each half of the rows, and `say` hears of it.
+
+    So rows for which it raises again and again are found: they evaluate to NaN. A simulator that raises
+    for a whole generation is broken, and ends the run.
+
+    Args:
+        task: A task with `jit=False`.
+        say: Told once.
+        rows: How many rows a generation has; the task may get them in several batches.
+    """
+    failures: list[Exception] = []  # the last one
+    lost_in_a_row = 0
+
+    def attempt(keys: Array, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
+        """Fitness, feature, and how many rows are lost."""
+        n = len(x)
+        try:
+            found = jax.device_get(as_evaluation(task, n, task.evaluate(keys, x)))
+            return found.fitness, found.feature, 0
+        except UsageError:
+            raise
+        except Exception as error:
+            if not failures:
+                say(
+                    f"task '{task.name}' raised {in_a_line(error)}; rows for which it does so again are "
+                    "left out and counted as NaN"
+                )
+            failures[:] = [error]
+        if n == 1:
+            return np.full(1, np.nan), np.full((1, task.feature_dim), np.nan), 1
+        halves = [attempt(keys[i], x[i]) for i in (slice(n // 2), slice(n // 2, n))]
+        fitness, feature, lost = zip(*halves, strict=True)
+        return np.concatenate(fitness), np.concatenate(feature), sum(lost)
+
+    def evaluate_some(keys: Array, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        nonlocal lost_in_a_row
+        with _quiet_callbacks():
+            fitness, feature, lost = attempt(keys, x)
+        lost_in_a_row = lost_in_a_row + lost if lost == len(x) else 0
+        if lost_in_a_row >= rows:
+            raise RunError(
+                f"task '{task.name}' raised {in_a_line(failures[0])} for every row of a generation"
+            ) from failures[0]
+        return fitness, feature
+
+    return replace(task, evaluate=evaluate_some)
+
+
+@contextmanager
+def _quiet_callbacks() -> Iterator[None]:
+    """JAX logs a traceback for every callback that raises; here they are said once, in a sentence."""
+    logger = logging.getLogger("jax._src.callback")
+
+    def drop(record: logging.LogRecord) -> bool:
+        return False
+
+    logger.addFilter(drop)
+    try:
+        yield
+    finally:
+        logger.removeFilter(drop)
