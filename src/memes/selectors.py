@@ -38,7 +38,7 @@ def select(
     `wanted[n]`, it does not matter what is returned; None wants them all.
     """
 
-    def draw() -> Individuals:
+    def draw(key: Array) -> Individuals:
         select_key, init_key = jax.random.split(key)
         elites = selector(select_key, context, n)
         # Both are computed: on a GPU, a branch would make the host wait for the device.
@@ -50,10 +50,14 @@ def select(
         )
 
     if wanted is None or jax.default_backend() != "cpu":
-        return draw()
-    # On a CPU it spares the work in all the generations in which no lane starts anew.
-    nobody = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(draw))
-    drawn: Individuals = jax.lax.cond(wanted.any(), draw, lambda: nobody)
+        return draw(key)
+    # On a CPU it spares the work in all the generations in which no lane starts anew. The key goes in as
+    # numbers: where seeds run together the branch becomes a choice, which looks like its use twice.
+    nobody = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(draw, key))
+    numbers, kind = jax.random.key_data(key), jax.random.key_impl(key)
+    drawn: Individuals = jax.lax.cond(
+        wanted.any(), lambda: draw(jax.random.wrap_key_data(numbers, impl=kind)), lambda: nobody
+    )
     return drawn
 
 
