@@ -101,12 +101,7 @@ def run(
     if generations_per_call is None and not algorithm.task.jit:
         generations_per_call = 1  # the simulator decides the pace; show every generation
     lengths = _chunks(generations, generations_per_call, checkpoint_every)
-    config = {
-        **describe(algorithm),
-        **(settings or {}),
-        **numbers,
-        "generations_per_call": lengths[0],
-    }
+    config = {**describe(algorithm), **(settings or {}), **numbers, "generations_per_call": lengths[0]}
     with _in_words(path, algorithm):
         if path is None:
             return _run(algorithm, config, None, progress)
@@ -157,10 +152,7 @@ def _check_numbers(given: Mapping[str, Any], where: str = "") -> None:
         value: Any = given.get(name)
         if value is None and name not in REQUIRED:
             continue
-        require(
-            fits(value, int),
-            f"{name}{where} must be a whole number, got {value!r}",
-        )
+        require(fits(value, int), f"{name}{where} must be a whole number, got {value!r}")
         if name == "seed":
             require(0 <= value < 2**32, f"seed{where} must lie in [0, 2^32), got {value}")
         require(value >= least, f"{name}{where} must be at least {least}, got {value}")
@@ -218,7 +210,7 @@ def _run(algorithm: Algorithm, config: dict[str, Any], path: Path | None, progre
 
         config = config | {"compile_seconds": compile_seconds, "chunk": algorithm.chunk}
         log = Log(path, report, config, start and start.history)
-        report.begin()
+        report.begin(done, 0 if start is None else int(start.history.columns["evaluations"][-1]))
         writer = None if path is None or every == 0 else Checkpointer(path, identity)
         unread: list[tuple[Record, State | None]] = []
 
