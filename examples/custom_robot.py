@@ -14,13 +14,15 @@ from memes.physics import State
 from memes.tasks import control, robot
 
 
-def runner(*, steps: int = 100, hidden: tuple[int, ...] = (32, 32), noise: float = 0.05) -> memes.Task:
+def runner(
+    *, steps: int = 100, hidden: tuple[int, ...] = (32, 32), start_noise: float = 0.05
+) -> memes.Task:
     """Runner on two legs, told apart by the share of steps in which each foot touches the ground.
 
     Args:
         steps: Control steps of 0.05 s in an episode.
         hidden: Sizes of the policy's hidden layers.
-        noise: How far from standing the joints start, at most.
+        start_noise: How far from standing the joints start, at most.
     """
     engine = memes.physics.compile(Path(__file__).with_name("runner.xml"), substeps=5, fidelity="fast")
 
@@ -38,7 +40,7 @@ def runner(*, steps: int = 100, hidden: tuple[int, ...] = (32, 32), noise: float
         reward=reward,
         ended=fallen,
         measure=lambda state: engine.contacts(state).astype(float),  # of each foot with the floor
-        joint_noise=noise,
+        joint_noise=start_noise,
     )
     return control.control_task(
         "runner",
@@ -49,7 +51,7 @@ def runner(*, steps: int = 100, hidden: tuple[int, ...] = (32, 32), noise: float
         feature_low=(0.0, 0.0),
         feature_high=(1.0, 1.0),
         min_fitness=-0.05 * steps,  # what the QD-score counts from
-        uncertain=noise > 0,
+        uncertain=start_noise > 0,
     )
 
 

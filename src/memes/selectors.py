@@ -51,14 +51,30 @@ def select(
 
     if wanted is None or jax.default_backend() != "cpu":
         return draw(key)
-    # On a CPU it spares the work in all the generations in which no lane starts anew. The key goes in as
-    # numbers: where seeds run together the branch becomes a choice, which looks like its use twice.
+    # On a CPU it spares the work in all the generations in which no lane starts anew.
     nobody = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(draw, key))
+    return _either_way(wanted.any(), draw, lambda key: nobody, key)
+
+
+def _either_way(
+    first: Array,
+    a: Callable[[Array], Individuals],
+    b: Callable[[Array], Individuals],
+    key: Array,
+) -> Individuals:
+    """`a(key)` if `first`, else `b(key)`; only that one is computed, unless seeds run together.
+
+    The key goes in as numbers: where seeds run together the branch becomes a choice, which would look
+    like a key that is used twice.
+    """
     numbers, kind = jax.random.key_data(key), jax.random.key_impl(key)
-    drawn: Individuals = jax.lax.cond(
-        wanted.any(), lambda: draw(jax.random.wrap_key_data(numbers, impl=kind)), lambda: nobody
-    )
-    return drawn
+
+    def again() -> Array:
+        wrapped: Array = jax.random.wrap_key_data(numbers, impl=kind)
+        return wrapped
+
+    chosen: Individuals = jax.lax.cond(first, lambda: a(again()), lambda: b(again()))
+    return chosen
 
 
 def uniform(key: Array, context: Context, n: int) -> Individuals:
@@ -117,11 +133,12 @@ def alternate(a: Selector, b: Selector, every: int) -> Selector:
     require(every >= 1, f"every must be at least 1 generation, got {every}")
 
     def selector(key: Array, context: Context, n: int) -> Individuals:
-        turn_of_a = (context.generation // every) % 2 == 0
-        picked: Individuals = jax.lax.cond(
-            turn_of_a, lambda: a(key, context, n), lambda: b(key, context, n)
+        return _either_way(
+            (context.generation // every) % 2 == 0,
+            lambda key: a(key, context, n),
+            lambda key: b(key, context, n),
+            key,
         )
-        return picked
 
     return selector
 

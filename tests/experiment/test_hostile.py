@@ -88,7 +88,7 @@ def test_a_simulator_that_raises_now_and_then_loses_only_those_rows(capsys):
     def simulate(keys, x):
         calls[0] += 1
         if (x[:, 0] > 0.9).any():
-            raise ArithmeticError("joint 0 got stuck")
+            raise ArithmeticError("joint [/0] got stuck")
         return arm_on_host(keys, x)
 
     task = host(simulate)
@@ -96,7 +96,7 @@ def test_a_simulator_that_raises_now_and_then_loses_only_those_rows(capsys):
     algorithm = small(task, sigma=0.2)
     result = memes.run(algorithm, generations=5, seed=0)
     said = " ".join(capsys.readouterr().err.split())
-    assert said.count("raised ArithmeticError: joint 0 got stuck; rows for which") == 1
+    assert said.count("raised ArithmeticError: joint [/0] got stuck; rows for which") == 1
     assert result.metrics["faults_nan"][-1] > 5
     assert (np.asarray(result.archive.genotypes)[:, 0] <= 0.9).all()
     assert result.archive.occupied.any()

@@ -1,4 +1,5 @@
 import csv
+import io
 import json
 import os
 import signal
@@ -7,10 +8,12 @@ import threading
 import jax
 import numpy as np
 import pytest
+from rich.console import Console
 
 import memes
 from memes.experiment import loop, programs
 from memes.experiment.folder import load_metrics
+from memes.experiment.progress import Reporter
 
 task = memes.tasks.arm(joints=4)
 cells = memes.cells.grid(task, (10, 10))
@@ -178,6 +181,16 @@ def test_an_interrupt_saves_what_was_computed(tmp_path):
     assert load_metrics(tmp_path / "run/metrics.csv")["generation"].tolist() == [1, 2, 3]
     assert json.loads((tmp_path / "run/config.json").read_text())["generations_done"] == 3
     assert (tmp_path / "run/archive.npz").exists()
+
+
+def test_the_pace_of_a_resumed_run_is_its_own(monkeypatch):
+    clock, text = [100.0], io.StringIO()
+    monkeypatch.setattr("memes.experiment.progress.time.perf_counter", lambda: clock[0])
+    report = Reporter(400, show=True, console=Console(file=text, width=200))
+    report.begin(100, 1000)
+    clock[0] += 10.0
+    report.update(200, 1.0, 0.5, 3000)
+    assert "200 evaluations/s  ETA 20 s" in text.getvalue()
 
 
 def test_interrupts_are_heard_while_the_device_computes():

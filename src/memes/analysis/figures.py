@@ -35,11 +35,11 @@ def draw_run(path: str | Path) -> list[Path]:
         about = run.config.get("map")
         place = None if about is None else Map(**about)
         corrected = None if run.correction is None else run.correction.archive
-        pictures = {"archive.png": archive_figure(run.archive, place, corrected)}
-        if place is not None:
-            pictures["positions.png"] = positions_figure(run.archive, place)
+    pictures = {"archive.png": archive_figure(run.archive, place, corrected)}
     with intact(run.path / "metrics.csv"):
         pictures["curves.png"] = curves_figure(run)
+    if place is not None:
+        pictures["positions.png"] = positions_figure(run.archive, place)
     files = []
     for name, figure in pictures.items():
         file = Path(path) / "figures" / name

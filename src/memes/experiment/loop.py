@@ -202,7 +202,7 @@ def _run(
         log = Log(path, report, config, start and start.history)
         corrections = Corrections(path, task, config, report)
         corrections.restart(done)
-        report.begin()
+        report.begin(done, 0 if start is None else int(start.history.columns["evaluations"][-1]))
         writer = None if path is None or every == 0 else Checkpointer(path, identity)
         unread: list[tuple[Record, State | None]] = []
 

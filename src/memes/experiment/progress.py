@@ -33,6 +33,7 @@ class Reporter:
         self._task = TaskID(0)
         self._last_line = -math.inf
         self._start = time.perf_counter()
+        self._before = (0, 0)
 
     def __enter__(self) -> Reporter:
         return self
@@ -49,13 +50,17 @@ class Reporter:
     def say(self, sentence: str) -> None:
         """Print one line."""
         if self._show:
-            self._console.print(sentence, highlight=False, soft_wrap=True)
+            # Nothing in it is a command to the console: it may quote what a simulator raised.
+            self._console.print(sentence, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
-    def begin(self) -> None:
-        """The first generation starts now."""
+    def begin(self, generation: int = 0, evaluations: int = 0) -> None:
+        """The first generation starts now, after those of a run that is resumed."""
         self._start = time.perf_counter()
+        self._before = (generation, evaluations)
         if self._show and self._console.is_terminal:
-            self._task = self._bars().add_task("generation", total=self._generations, figures="")
+            self._task = self._bars().add_task(
+                "generation", total=self._generations, completed=generation, figures=""
+            )
 
     def _bars(self) -> Progress:
         """Where bars are drawn, one below the other."""
@@ -103,15 +108,16 @@ class Reporter:
             return
         now = time.perf_counter()
         elapsed = max(now - self._start, 1e-9)
+        before, evaluated = self._before
         figures = (
             f"QD-score {qd_score:,.1f}  coverage {coverage:.1%}  "
-            f"{_short(evaluations / elapsed)} evaluations/s"
+            f"{_short((evaluations - evaluated) / elapsed)} evaluations/s"
         )
         if self._bar is not None:
             self._bar.update(self._task, completed=generation, figures=figures)
         elif generation == self._generations or now - self._last_line >= SECONDS_BETWEEN_LINES:
             self._last_line = now
-            left = elapsed / generation * (self._generations - generation)
+            left = elapsed / (generation - before) * (self._generations - generation)
             self.say(f"generation {generation}/{self._generations}  {figures}  ETA {left:.0f} s")
 
 
