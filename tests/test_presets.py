@@ -41,7 +41,9 @@ def build(preset, task):
     return function(task, memes.cells.grid(task, (10, 10)), **options)
 
 
-CASES = [(p, t) for p in memes.PRESETS for t in (MAZES if p == "pga-me" else TASKS)]
+# Uncertainty is the task's alone: a few presets show that it changes nothing.
+CASES = [(p, "arm") for p in memes.PRESETS if p != "pga-me"] + [("pga-me", t) for t in MAZES]
+CASES += [(p, "noisy-arm") for p in ("memes-all", "me-sampling", "me-es", "cma-me")]
 
 
 @pytest.fixture(scope="module", params=CASES, ids="-".join)
@@ -181,16 +183,6 @@ def test_the_papers_hyper_parameters_of_the_baselines_are_the_defaults():
     assert options["me-es"]["every"] == 10
 
 
-@pytest.mark.parametrize("preset", ["nsra-es", "cma-me"])
-def test_results_do_not_depend_on_how_a_run_is_cut(preset):
-    algorithm = build(preset, TASKS["noisy-arm"])
-    whole, cut = (
-        memes.run(algorithm, generations=8, generations_per_call=n, seed=3, progress=False)
-        for n in (8, 1)
-    )
-    jax.tree.map(np.testing.assert_array_equal, whole.archive, cut.archive)
-
-
 def test_me_es_starts_each_turn_from_the_elites_it_is_biased_to():
     """Explore starts from one of the most novel, exploit from one of the fittest or latest."""
     algorithm = build("me-es", TASKS["arm"])
@@ -214,30 +206,6 @@ def test_me_es_starts_each_turn_from_the_elites_it_is_biased_to():
     turns = [Kind.EXPLORE] * 3 + [Kind.EXPLOIT] * 3
     # A candidate is of the kind of the step that made it, in the generation before.
     assert kinds == [Kind.EXPLORE, *(turns * 3)[:13]]
-
-
-@pytest.mark.parametrize("preset", ["nsra-es", "me-es", "cma-me"])
-def test_broken_evaluations_do_no_harm(preset):
-    task = TASKS["arm"]
-
-    def poisoned(keys, x):
-        fitness, feature, _ = task.evaluate(keys, x)
-        kind = jax.vmap(lambda key: jax.random.randint(key, (), 0, 6))(keys)
-        fitness = jnp.where(kind == 0, jnp.nan, jnp.where(kind == 1, jnp.inf, fitness))
-        return fitness, jnp.where((kind == 2)[:, None], -jnp.inf, feature)
-
-    algorithm = build(preset, memes.Task(**{**vars(task), "evaluate": poisoned}))
-    init_key, run_key = jax.random.split(jax.random.key(7))
-
-    def body(state, generation):
-        return algorithm.step(jax.random.fold_in(run_key, generation), state)
-
-    state, info = jax.jit(lambda key: jax.lax.scan(body, algorithm.init(key), jnp.arange(30)))(init_key)
-    assert (info.non_finite.sum() > 30) & state.archive.occupied.any()
-    emitter = state.emitter[1] if preset == "cma-me" else state.emitter
-    assert jnp.isfinite(emitter.strategy.mean).all()
-    assert jnp.isfinite(state.archive.fitness[state.archive.occupied]).all()
-    assert jnp.isfinite(jax.tree.leaves(state.history)[0]).all()
 
 
 def test_an_algorithm_knows_its_name_and_its_hyper_parameters():
