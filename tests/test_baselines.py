@@ -77,6 +77,7 @@ def test_ns_es_spreads(trapped):
     assert median_coverage(spread) > 5 * median_coverage(trapped)
 
 
+@pytest.mark.long
 def test_nsra_es_leaves_the_trap():
     freed = archives(presets.nsra_es(TRAP, samples=16, patience=5, generations=1000), 1000)
     assert median_best(freed) > 2.5
@@ -102,6 +103,7 @@ def test_cma_me_beats_me_on_a_sphere_of_twenty_dimensions():
     assert by_cma > 1.5 * median_qd(archives(presets.me(task, batch=128), 500))
 
 
+@pytest.mark.long
 def test_me_sampling_loses_less_to_noise_than_me():
     """Loss of QD-score once all elites are put where they truly belong, at equal evaluations."""
     task = memes.tasks.noisy_arm(joints=4, fitness_noise=0.1, feature_noise=0.1)

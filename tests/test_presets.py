@@ -43,7 +43,7 @@ def build(preset, task):
 
 # Uncertainty is the task's alone: a few presets show that it changes nothing.
 CASES = [(p, "arm") for p in memes.PRESETS if p != "pga-me"] + [("pga-me", t) for t in MAZES]
-CASES += [(p, "noisy-arm") for p in ("memes-all", "me-sampling", "me-es", "cma-me")]
+CASES += [(p, "noisy-arm") for p in ("memes-all", "me-sampling")]
 
 
 @pytest.fixture(scope="module", params=CASES, ids="-".join)
@@ -107,7 +107,7 @@ def test_every_preset_keeps_the_protocol(followed):
         assert ((age[1:] == age[:-1] + 1) | (age[1:] <= 1)).all()
 
 
-@pytest.mark.parametrize("preset", ["memes", "me"])
+@pytest.mark.parametrize("preset", ["memes", pytest.param("me", marks=pytest.mark.long)])
 def test_seeds_decide_everything(preset):
     algorithm = build(preset, TASKS["noisy-arm"])
     results = [memes.run(algorithm, generations=4, seed=s, progress=False) for s in (1, 1, 2)]

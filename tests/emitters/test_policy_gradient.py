@@ -168,7 +168,7 @@ def test_the_critics_learn_the_discounted_return(ends, worth):
     np.testing.assert_allclose(np.median(value), worth, rtol=0.1)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_greedy_actor_learns_to_go_forward():
     """Median of 5 seeds: as far as the cup, 0.1 further than random policies, in 15 generations."""
     task = memes.tasks.point_maze()

@@ -36,7 +36,9 @@ def elementwise():
     )
 
 
-@pytest.mark.parametrize("chunk", [1, 7, 100])
+@pytest.mark.parametrize(
+    "chunk", [7, pytest.param(1, marks=pytest.mark.long), pytest.param(100, marks=pytest.mark.long)]
+)
 def test_results_do_not_depend_on_the_chunk(chunk):
     task = elementwise()
     whole, cut = run(task), run(task, chunk=chunk)
@@ -71,6 +73,7 @@ def test_a_host_simulator_sees_no_more_rows_than_the_chunk():
     assert seen == [10, 10, 10, 6] * 2
 
 
+@pytest.mark.long
 def test_a_run_that_does_not_fit_is_evaluated_in_chunks(monkeypatch, tmp_path, capsys):
     full = []
     original = memory.needed

@@ -66,7 +66,7 @@ def assert_equal_to_rounding(a, b):
         ("hexapod", "pallas"),  # 6 copies, padded to 8; 13 robots, in blocks of 4
         pytest.param("ant", "native", marks=needs_compiler),
         pytest.param("hopper", "native", marks=needs_compiler),
-        pytest.param("hexapod", "xla", marks=pytest.mark.slow),
+        pytest.param("hexapod", "xla", marks=pytest.mark.long),
     ],
 )
 def test_float32_is_float64_to_rounding(kit, states, after, name, backend):

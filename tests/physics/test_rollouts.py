@@ -90,7 +90,7 @@ def test_the_first_steps_are_mujocos(kit, fast_ants, start):
     assert np.quantile(error, 0.9) < 1e-2
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_ants_end_where_mujocos_do_as_far_as_chaos_lets_one_say(kit, fast_ants, start):
     model, actions = kit.load("ant"), random_actions(3)
     nudge = 1e-6 * np.random.default_rng(4).normal(size=start.shape)
