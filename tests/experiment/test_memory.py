@@ -36,9 +36,7 @@ def elementwise():
     )
 
 
-@pytest.mark.parametrize(
-    "chunk", [7, pytest.param(1, marks=pytest.mark.long), pytest.param(100, marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize("chunk", [7, 100])
 def test_results_do_not_depend_on_the_chunk(chunk):
     task = elementwise()
     whole, cut = run(task), run(task, chunk=chunk)
