@@ -97,6 +97,7 @@ def _search(query: Array, points: Array, count: int, *, interpret: bool) -> Arra
     slots = pl.next_power_of_2(count)
     groups = min(GROUPS, max(slots, pl.next_power_of_2(pl.cdiv(h, GROUP))))
     members = pl.cdiv(h, groups)
+    spread = pl.next_power_of_2(members)
     # The j-th members of all groups are neighbours in memory: a warp reads them together.
     filled = jnp.pad(points, ((0, groups * members - h), (0, 0)), constant_values=FAR)
     filled = filled.T.reshape(k, members, groups)
@@ -120,7 +121,6 @@ def _search(query: Array, points: Array, count: int, *, interpret: bool) -> Arra
         candidates = squared.reshape(QUERIES, slots * spread)
         out_ref[:, :] = _extract(candidates, count, slots, lambda values, place: jnp.min(values, axis=1))
 
-    spread = pl.next_power_of_2(members)
     found = pl.pallas_call(
         kernel,
         grid=(padded.shape[1] // QUERIES,),

@@ -16,12 +16,11 @@ from memes.cells import Grid
 from memes.context import Kind
 from memes.errors import require
 from memes.experiment.files import intact, replace_file
-from memes.experiment.folder import SavedRun, holds_run, load_run, plain
+from memes.experiment.folder import FORMAT_VERSION, SavedRun, check_version, holds_run, load_run, plain
 from memes.resets import Reason
 
 FILE = "summary.json"
 FORMAT = "memes-summary"
-FORMAT_VERSION = 1
 POINTS = 100  # generations that the curves show
 MAX_CELLS = 20_000  # of an archive whose fitness is written down cell by cell
 CURVES = ("generation", "evaluations", "seconds", "qd_score", "coverage", "max_fitness")
@@ -217,11 +216,7 @@ def load_summary(path: str | Path) -> Summary:
 def _parse(content: Any, file: Path) -> Summary:
     ours = isinstance(content, dict) and content.get("format") == FORMAT
     require(ours, f"'{file}' is not the summary of a run")
-    version = int(content["format_version"])
-    require(
-        version <= FORMAT_VERSION,
-        f"'{file}' has format version {version}, newer than this memes can read ({FORMAT_VERSION})",
-    )
+    check_version(int(content["format_version"]), file)
     fields = {name: content[name] for name in Summary._fields}
     shape = None if fields["shape"] is None else tuple(map(int, fields["shape"]))
     curves = {name: _array(column) for name, column in fields["curves"].items()}

@@ -216,7 +216,7 @@ def load_config(folder: Path) -> dict[str, Any]:
     file = folder / "config.json"
     with intact(file):
         config: dict[str, Any] = json.loads(file.read_text())
-        _check_version(int(config["format_version"]), file)
+        check_version(int(config["format_version"]), file)
         return config
 
 
@@ -249,11 +249,12 @@ def load_metrics(file: str | Path) -> dict[str, np.ndarray]:
 def _load_npz(file: Path) -> dict[str, np.ndarray]:
     with intact(file):
         arrays = read_arrays(file)
-        _check_version(int(arrays.pop("format_version")), file)
+        check_version(int(arrays.pop("format_version")), file)
         return arrays
 
 
-def _check_version(version: int, file: Path) -> None:
+def check_version(version: int, file: Path) -> None:
+    """Raise a `UsageError` if a file is of a format that is newer than this library."""
     require(
         version <= FORMAT_VERSION,
         f"'{file}' has format version {version}, newer than this memes can read ({FORMAT_VERSION})",

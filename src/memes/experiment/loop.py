@@ -80,7 +80,7 @@ def run(
         settings: Anything JSON that should be written into `config.json`.
         programs: What other seeds of the same algorithm have compiled; what is missing is added.
     """
-    algorithm = _on_host(algorithm)
+    algorithm = callbacks_outside(algorithm)
     config = configure(
         algorithm,
         generations=generations,
@@ -142,10 +142,10 @@ def resume(
     for old in ("finished", "generations_done"):
         config.pop(old, None)
     with _in_words(folder, algorithm), only_writer(folder):
-        return _run(_on_host(algorithm), config, folder, progress, programs)
+        return _run(callbacks_outside(algorithm), config, folder, progress, programs)
 
 
-def _on_host(algorithm: Algorithm) -> Algorithm:
+def callbacks_outside(algorithm: Algorithm) -> Algorithm:
     """With callbacks to Python, if there are any, outside of what is compiled; see `on_host`."""
     if algorithm.emitter.transitions:  # which only compiled tasks yield
         return algorithm

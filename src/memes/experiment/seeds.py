@@ -20,7 +20,7 @@ from memes.experiment.corrections import Corrections
 from memes.experiment.files import only_writer
 from memes.experiment.folder import check_free
 from memes.experiment.log import Log, Record, Result
-from memes.experiment.loop import conclude, keys_of, run
+from memes.experiment.loop import callbacks_outside, conclude, keys_of, run
 from memes.experiment.programs import Advance, Programs, calls, compile_calls
 from memes.experiment.progress import Member, Reporter, update_together
 from memes.task import Task
@@ -65,6 +65,7 @@ def run_seeds(
     Returns:
         A result for each seed, in their order. `seconds` are a seed's share of the time of its batch.
     """
+    algorithm = callbacks_outside(algorithm)
     require(len(seeds) >= 1, "seeds must name at least one")
     require(len(set(seeds)) == len(seeds), f"seeds must differ, got {', '.join(map(str, seeds))}")
     require(together is None or together >= 1, f"together must be at least 1, got {together}")

@@ -25,12 +25,6 @@ from memes.physics.backends import (
 from memes.physics.solver import Fidelity
 from memes.physics.stacking import Layout, Slots, StackedModel
 
-
-def _power_of_two(number: int) -> int:
-    """The smallest that is not less than a number."""
-    return 1 << max(0, number - 1).bit_length()
-
-
 # Warps in a thread block. They run through the same long program: in step they fetch it once.
 WARPS = 4
 
@@ -41,7 +35,7 @@ def padded(stacked: StackedModel) -> StackedModel:
     The added copies repeat the first one; `pallas_backend` leaves them out of every sum.
     """
     copies = stacked.tree.copies
-    size = _power_of_two(copies)
+    size = pl.next_power_of_2(copies)
 
     def fill(slots: Slots) -> Slots:
         return tuple(slot if len(slot) == 1 else slot + slot[:1] * (size - len(slot)) for slot in slots)
@@ -155,7 +149,7 @@ def _split(data: Array, count: int) -> list[Array]:
 
 def _join(slots: list[Array]) -> Array:
     """The inverse."""
-    shape = (_power_of_two(len(slots)), *slots[0].shape)
+    shape = (pl.next_power_of_2(len(slots)), *slots[0].shape)
     slot, data = _iota(shape, 0), jnp.broadcast_to(slots[0], shape)
     for i, x in enumerate(slots[1:], 1):
         data = jnp.where(slot == i, x, data)

@@ -91,13 +91,12 @@ def _command(task: str, label: str, scale: str, generations: int | None) -> Pars
 
 def is_of(summary: Summary, item: Item) -> bool:
     """Whether a run is what an item asks for, whatever its seed."""
-    settings = item.parsed.settings
-    asked = (item.task, item.label, settings.scale, item.generations)
+    asked = (item.task, item.label, item.parsed.settings.scale, item.generations)
+    if (summary.task, summary.label, summary.scale, summary.generations) != asked:
+        return False
     options = json.loads(json.dumps(recorded(item.parsed)["options"], default=plain))
     found = json.loads(json.dumps(summary.options, default=plain))
-    return (summary.task, summary.label, summary.scale, summary.generations) == asked and all(
-        found[name] == options[name] for name in set(found) & set(options)
-    )
+    return all(found[name] == options[name] for name in set(found) & set(options))
 
 
 def existing(items: Sequence[Item], summaries: Sequence[Summary]) -> list[Summary]:
