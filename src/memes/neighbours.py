@@ -7,8 +7,8 @@ members of the best groups.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Sequence
+from functools import partial, reduce
 from typing import Any
 
 import jax
@@ -39,24 +39,29 @@ BLOCK = 128  # queries at a time: what they need stays in the caches
 
 
 def nearest_by_blocks(query: Array, points: Array, count: int) -> Array:
-    """`nearest` in plain JAX, for every platform: `top_k` over groups of neighbouring rows."""
+    """`nearest` in plain JAX, for every platform: `top_k` over minima of groups, then in the best."""
     h, k = points.shape
-    groups = jnp.pad(points, ((0, -h % GROUP), (0, 0)), constant_values=jnp.inf).reshape(-1, GROUP, k)
+    n_groups = pl.cdiv(h, GROUP)
+    filled = jnp.pad(points, ((0, n_groups * GROUP - h), (0, 0)), constant_values=jnp.inf)
+    # The j-th members of all groups are neighbours in memory, for vector instructions.
+    members = filled.T.reshape(k, GROUP, n_groups)
 
     def of_one(q: Array) -> Array:
-        minima = jnp.min(_squared_distance(q, groups), axis=-1)
-        best = _smallest(minima, min(count, minima.shape[0]))[1]
-        members = groups[best].reshape(-1, k)
-        found = _smallest(_squared_distance(q, members), min(count, members.shape[0]))[0]
+        # Not a reduction, which XLA on CPUs would take member by member: one fused, vectorised loop.
+        minima = reduce(jnp.minimum, [_squared_distance(q, members[:, j]) for j in range(GROUP)])
+        best = _smallest(minima, min(count, n_groups))[1]
+        candidates = _squared_distance(q, members[:, :, best]).reshape(-1)
+        found = _smallest(candidates, min(count, candidates.shape[0]))[0]
         return jnp.pad(found, (0, count - found.shape[0]), constant_values=jnp.inf)
 
     distances: Array = lax.map(of_one, query, batch_size=BLOCK)
     return distances
 
 
-def _squared_distance(a: Array, b: Array) -> Array:
-    # Differences, not the expanded square: no cancellation, and k is small.
-    return sum(jnp.square(a[..., i] - b[..., i]) for i in range(a.shape[-1]))  # type: ignore[return-value]
+def _squared_distance(a: Sequence[Array] | Array, b: Sequence[Array] | Array) -> Array:
+    """Of two points, given coordinate by coordinate."""
+    # Differences, not the expanded square: no cancellation, and there are few coordinates.
+    return sum(jnp.square(x - y) for x, y in zip(a, b, strict=True))  # type: ignore[return-value]
 
 
 def _smallest(values: Array, count: int) -> tuple[Array, Array]:
@@ -98,41 +103,46 @@ def _search(query: Array, points: Array, count: int, *, interpret: bool) -> Arra
     groups = min(GROUPS, max(slots, pl.next_power_of_2(pl.cdiv(h, GROUP))))
     members = pl.cdiv(h, groups)
     spread = pl.next_power_of_2(members)
-    # The j-th members of all groups are neighbours in memory: a warp reads them together.
+    # The search over groups reads the j-th members of all of them together, the search within the best
+    # groups all members of one: each has a layout in which a warp reads what is side by side.
     filled = jnp.pad(points, ((0, groups * members - h), (0, 0)), constant_values=FAR)
-    filled = filled.T.reshape(k, members, groups)
-    padded = jnp.pad(query, ((0, -n % QUERIES), (0, 0))).T
+    by_member = filled.T.reshape(k, members, groups)
+    by_group = jnp.pad(
+        by_member.transpose(2, 0, 1), ((0, 0), (0, 0), (0, spread - members)), constant_values=FAR
+    )
+    padded = jnp.pad(query, ((0, -n % QUERIES), (0, 0)))
 
-    def kernel(query_ref: Any, points_ref: Any, out_ref: Any) -> None:
-        q = [query_ref[i, :] for i in range(k)]
+    def kernel(query_ref: Any, by_member_ref: Any, by_group_ref: Any, out_ref: Any) -> None:
+        q = [query_ref[:, i] for i in range(k)]
 
         def nearer(j: Array, minima: Array) -> Array:
-            row = [points_ref[i, pl.ds(j, 1), :] for i in range(k)]
-            return jnp.minimum(minima, sum(jnp.square(q[i][:, None] - row[i]) for i in range(k)))
+            row = [by_member_ref[i, pl.ds(j, 1), :] for i in range(k)]
+            return jnp.minimum(minima, _squared_distance([x[:, None] for x in q], row))
 
         minima = lax.fori_loop(0, members, nearer, jnp.full((QUERIES, groups), jnp.inf))
         best = _extract(minima, count, slots, lambda values, place: place)
 
         member = lax.broadcasted_iota(jnp.int32, shape := (QUERIES, slots, spread), 2)
         slot = lax.broadcasted_iota(jnp.int32, shape, 1)
-        at = jnp.minimum(member, members - 1), jnp.broadcast_to(best[:, :, None], shape)
-        squared = sum(jnp.square(q[i][:, None, None] - points_ref[(i, *at)]) for i in range(k))
-        squared = jnp.where((member < members) & (slot < count), squared, jnp.inf)
-        candidates = squared.reshape(QUERIES, slots * spread)
-        out_ref[:, :] = _extract(candidates, count, slots, lambda values, place: jnp.min(values, axis=1))
+        group = jnp.broadcast_to(best[:, :, None], shape)
+        candidates = [by_group_ref[group, i, member] for i in range(k)]
+        squared = _squared_distance([x[:, None, None] for x in q], candidates)
+        squared = jnp.where(slot < count, squared, jnp.inf).reshape(QUERIES, slots * spread)
+        out_ref[:, :] = _extract(squared, count, slots, lambda values, place: jnp.min(values, axis=1))
 
     found = pl.pallas_call(
         kernel,
-        grid=(padded.shape[1] // QUERIES,),
+        grid=(padded.shape[0] // QUERIES,),
         in_specs=[
-            pl.BlockSpec((k, QUERIES), lambda i: (0, i)),
-            pl.BlockSpec(filled.shape, lambda i: (0, 0, 0)),
+            pl.BlockSpec((QUERIES, k), lambda i: (i, 0)),
+            pl.BlockSpec(by_member.shape, lambda i: (0, 0, 0)),
+            pl.BlockSpec(by_group.shape, lambda i: (0, 0, 0)),
         ],
         out_specs=pl.BlockSpec((QUERIES, slots), lambda i: (i, 0)),
-        out_shape=jax.ShapeDtypeStruct((padded.shape[1], slots), jnp.float32),  # type: ignore[no-untyped-call]
+        out_shape=jax.ShapeDtypeStruct((padded.shape[0], slots), jnp.float32),  # type: ignore[no-untyped-call]
         compiler_params=triton.CompilerParams(num_warps=WARPS, num_stages=1),
         interpret=interpret,
-    )(padded, filled)
+    )(padded, by_member, by_group)
     distances: Array = found[:n, :count]
     return distances
 

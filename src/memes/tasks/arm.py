@@ -44,12 +44,22 @@ def arm(*, joints: int = 1000) -> Task:
 
 
 def _circle(turns: Array) -> tuple[Array, Array]:
-    """Cosine and sine of 2 pi `turns`, to float32's precision.
+    """Cosine and sine of 2 pi `turns`, to float32's precision."""
+    circle: tuple[Array, Array] = jax.lax.platform_dependent(
+        2 * np.pi * (turns - jnp.round(turns)),
+        cpu=_circle_by_series,
+        default=lambda angle: (jnp.cos(angle), jnp.sin(angle)),
+    )
+    return circle
 
-    By their series around 0 of half the angle: on CPUs XLA takes one sine after the other from the C
-    library, which is four times slower.
+
+def _circle_by_series(angle: Array) -> tuple[Array, Array]:
+    """Cosine and sine of an angle in [-pi, pi] by their series around 0 of half of it.
+
+    On CPUs XLA takes one sine after the other from the C library, which is four times slower. On a GPU
+    its own functions are twice as fast as this.
     """
-    half = np.pi * (turns - jnp.round(turns))
+    half = angle / 2
     square = jnp.square(half)
 
     def series(last: int) -> Array:
