@@ -61,7 +61,12 @@ def losses_figure(groups: Groups, looks: Mapping[str, Look]) -> Figure | None:
     corrected = {
         task: labels for task, labels in groups.items() if main_view(labels).name == "corrected"
     }
-    return scores_figure(corrected, looks, LOSSES) if corrected else None
+    if not corrected:
+        return None
+    figure = scores_figure(corrected, looks, LOSSES)
+    for axes in figure.axes:  # a share is read as a distance from nothing
+        axes.set_xlim(left=min(0.0, axes.get_xlim()[0]))
+    return figure
 
 
 def _shortened(label: str, width: int) -> str:
