@@ -166,3 +166,14 @@ def test_measurements_are_those_of_the_reference(engines, states, fast_ants):
         np.testing.assert_allclose(a, b, atol=1e-5)
     np.testing.assert_array_equal(engine.contacts(ours), reference.contacts(theirs))
     assert engine.contact_names == reference.contact_names
+
+
+@needs_compiler
+def test_native_code_needs_no_cache(kit, tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    engine = physics.compile(kit.load("hopper"), substeps=1, fidelity=FAST, backend="native")
+    state = engine.step(
+        engine.init(jnp.asarray(engine.model.qpos0[None])), jnp.zeros((1, engine.model.nu))
+    )
+    assert not np.asarray(state.failed).any()

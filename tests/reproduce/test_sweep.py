@@ -112,7 +112,7 @@ def test_a_sweep_that_is_stopped_goes_on(swept, asked, tmp_path, monkeypatch):
     assert asked == {"me": (1,)}
     assert 1 <= len(chunks) < 4
     assert_same_runs(summaries(tmp_path), summaries(swept))
-    assert not any((tmp_path / "laptop/runs").rglob("archive.npz"))
+    assert not (tmp_path / "laptop/runs").exists()
 
 
 def test_a_plan_has_what_applies_once_with_the_most_seeds_of_all_experiments():

@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -193,10 +194,9 @@ def _register(source: str) -> str:
     assert program is not None
     version = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
     key = hashlib.sha256("\0".join([source, version, *FLAGS, _processor()]).encode()).hexdigest()[:24]
-    folder = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "memes" / "native"
+    folder = _folder_for(f"{key}.so")
     library = folder / f"{key}.so"
     if not library.exists():
-        folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
             file, built = Path(scratch) / "step.cc", Path(scratch) / "step.so"
             file.write_text(source)
@@ -216,6 +216,24 @@ def _register(source: str) -> str:
 
 
 _REGISTERED: set[str] = set()
+
+
+def _folder_for(name: str) -> Path:
+    """The cache, if it holds a file of that name or can; else a folder that goes with this process."""
+    folder = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "memes" / "native"
+    if (folder / name).exists():
+        return folder
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return folder
+    except OSError:
+        return Path(_temporary_folder().name)
+
+
+@cache
+def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="memes-")
 
 
 def _processor() -> str:

@@ -7,6 +7,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -155,7 +156,15 @@ def _run_one_by_one(work: _Work, progress: bool) -> None:
         summary = _run_alone(work, seed, programs, progress)
         save_summary(work.summary_file(seed), summary)
         if not work.keep_archives:
-            shutil.rmtree(work.folder(seed))
+            _remove(work.folder(seed), above=3)  # the item's folder, the task's, and 'runs'
+
+
+def _remove(folder: Path, above: int) -> None:
+    """Remove a folder, and as many of those above it as hold nothing else."""
+    shutil.rmtree(folder)
+    with suppress(OSError):  # not empty
+        for parent in folder.parents[:above]:
+            parent.rmdir()
 
 
 def _run_alone(work: _Work, seed: int, programs: Programs, progress: bool) -> Summary:
