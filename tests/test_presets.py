@@ -110,7 +110,10 @@ def test_every_preset_keeps_the_protocol(followed):
 @pytest.mark.parametrize("preset", ["memes", pytest.param("me", marks=pytest.mark.long)])
 def test_seeds_decide_everything(preset):
     algorithm = build(preset, TASKS["noisy-arm"])
-    results = [memes.run(algorithm, generations=4, seed=s, progress=False) for s in (1, 1, 2)]
+    programs = {}
+    results = [
+        memes.run(algorithm, generations=4, seed=s, programs=programs, progress=False) for s in (1, 1, 2)
+    ]
     jax.tree.map(np.testing.assert_array_equal, results[0].archive, results[1].archive)
     assert not np.array_equal(results[0].archive.fitness, results[2].archive.fitness)
 

@@ -63,7 +63,7 @@ def assert_equal_runs(one: Path, other: Path) -> None:
         ]
 
 
-def killed_after(writes, monkeypatch, algorithm, out, *, half_written=False):
+def killed_after(writes, monkeypatch, algorithm, out, *, half_written=False, **options):
     """A run that is killed just before, or in the middle of, its n-th file."""
     left = [writes]
     original = files.os.replace
@@ -79,7 +79,7 @@ def killed_after(writes, monkeypatch, algorithm, out, *, half_written=False):
     with monkeypatch.context() as patched:
         patched.setattr(files.os, "replace", replace)
         with pytest.raises(Killed):
-            memes.run(algorithm, out=out, **OPTIONS)
+            memes.run(algorithm, out=out, **OPTIONS, **options)
     return left[0]
 
 
@@ -173,11 +173,12 @@ def test_every_algorithm_resumes_exactly_and_keeps_nonsense_out(preset, tmp_path
     accepted = inspect.signature(build).parameters
     options = {name: value for name, value in SMALL.items() if name in accepted}
     algorithm = build(task, memes.cells.grid(task, (8, 8)), **options)
-    whole = memes.run(algorithm, out=tmp_path / "whole", **OPTIONS)
+    programs = {}  # compiled once for all three
+    whole = memes.run(algorithm, out=tmp_path / "whole", programs=programs, **OPTIONS)
     assert_sound(whole.state, task)
     assert sum(whole.metrics[f"faults_{fault}"][-1] for fault in ("nan", "infinite", "absurd")) > 0
-    killed_after(3, monkeypatch, algorithm, tmp_path / "cut")
-    memes.resume(algorithm, tmp_path / "cut", progress=False)
+    killed_after(3, monkeypatch, algorithm, tmp_path / "cut", programs=programs)
+    memes.resume(algorithm, tmp_path / "cut", programs=programs, progress=False)
     assert_equal_runs(tmp_path / "whole", tmp_path / "cut")
 
 
