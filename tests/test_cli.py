@@ -15,6 +15,7 @@ import memes
 from memes.cli import main
 from memes.experiment import settings
 from memes.experiment.folder import save_config
+from memes.experiment.options import options_of
 from memes.experiment.provenance import describe
 from memes.tasks.control import rollout
 
@@ -70,7 +71,7 @@ def test_help_explains_every_option(preset, capsys):
         main(["run", "arm", "--algorithm", preset, "--help"])
     assert stopped.value.code == 0
     text = capsys.readouterr().out
-    options = settings._options_of(memes.PRESETS[preset].build, "")
+    options = options_of(memes.PRESETS[preset].build, "")
     for field in options.__dataclass_fields__.values():
         assert f"--{field.name.replace('_', '-')}" in text
         assert field.type.__metadata__[0].help, field.name

@@ -13,7 +13,7 @@ import memes
 from memes.analysis.figures import paths_figure, positions_figure
 from memes.archive import add, empty
 from memes.cli import main
-from memes.experiment.settings import task_of
+from memes.experiment.rebuild import task_of
 from memes.replay import browser, command, elites, offscreen, pictures
 from memes.replay.episodes import episodes
 from memes.task import Map

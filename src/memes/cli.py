@@ -72,9 +72,10 @@ def resume(arguments: list[str]) -> None:
     import tyro
 
     from memes.experiment import settings as s
+    from memes.experiment.rebuild import algorithm_of
 
     parsed = tyro.cli(s.ResumeSettings, prog="memes resume", args=arguments)
-    algorithm = s.algorithm_of(parsed.run, parsed.task, parsed.generations)
+    algorithm = algorithm_of(parsed.run, parsed.task, parsed.generations)
     from memes.experiment.folder import load_config
     from memes.experiment.loop import resume as resume_run
 

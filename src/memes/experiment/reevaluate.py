@@ -14,7 +14,7 @@ from memes.experiment.corrections import Corrections
 from memes.experiment.files import only_writer
 from memes.experiment.folder import load_run
 from memes.experiment.progress import Reporter
-from memes.experiment.settings import task_of
+from memes.experiment.rebuild import task_of
 
 DESCRIPTION = """Evaluate the elites of a saved run again, and see what of its archive was luck.
 

@@ -13,7 +13,7 @@ import tyro
 from memes.archive import Archive
 from memes.errors import require
 from memes.experiment.folder import load_run
-from memes.experiment.settings import task_of
+from memes.experiment.rebuild import task_of
 from memes.replay import elites
 from memes.replay.episodes import Episode, episodes, robot_of, seconds_per_step
 

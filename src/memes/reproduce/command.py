@@ -12,7 +12,7 @@ from rich.console import Console
 
 from memes.analysis.summary import Summary, load_all
 from memes.errors import RunError, require
-from memes.experiment.settings import known
+from memes.experiment.options import known
 from memes.reproduce import results
 from memes.reproduce.experiments import EXPERIMENTS, TASKS, VARIANTS
 from memes.reproduce.plan import Item, existing, plan

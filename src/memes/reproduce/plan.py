@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from memes.analysis.summary import Summary
 from memes.experiment.folder import plain
-from memes.experiment.settings import Parsed, flag_words, parse, recorded
+from memes.experiment.options import flag_words
+from memes.experiment.settings import Parsed, parse, recorded
 from memes.reproduce.experiments import CHANGES, EXPERIMENTS, MOST_SEEDS, VARIANTS
 
 

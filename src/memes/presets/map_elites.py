@@ -1,0 +1,147 @@
+"""MAP-Elites and its kin: offspring of random elites, by variation, CMA-ES or policy gradients."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from memes import emitters, objectives, strategies
+from memes.algorithm import Algorithm, compose
+from memes.cells import Cells
+from memes.emitters import isoline, one_of, parallel, policy_gradient
+from memes.emitters.policy_gradient import TD3
+from memes.errors import require
+from memes.presets.parts import recorded
+from memes.task import Task, resampled
+
+
+@recorded
+def me(
+    task: Task,
+    cells: Cells | None = None,
+    *,
+    batch: int = 16_384,
+    iso: float = 0.01,
+    line: float = 0.1,
+) -> Algorithm:
+    """MAP-Elites: random variation of elites, as many a generation as MEMES has samples.
+
+    Args:
+        task: What to optimise.
+        cells: The archive's cells; None is the task's grid.
+        batch: Offspring in a generation.
+        iso: Standard deviation of the isotropic part of the variation.
+        line: Standard deviation of the part along the line between two parents.
+    """
+    return compose(task, isoline(batch, iso=iso, line=line), cells=cells)
+
+
+@recorded
+def me_sampling(
+    task: Task,
+    cells: Cells | None = None,
+    *,
+    batch: int = 512,
+    resamples: int = 32,
+    iso: float = 0.01,
+    line: float = 0.1,
+) -> Algorithm:
+    """MAP-Elites that evaluates every offspring many times and takes the mean.
+
+    Args:
+        task: What to optimise.
+        cells: The archive's cells; None is the task's grid.
+        batch: Offspring in a generation.
+        resamples: Evaluations of each offspring.
+        iso: Standard deviation of the isotropic part of the variation.
+        line: Standard deviation of the part along the line between two parents.
+    """
+    require(resamples >= 1, f"resamples must be at least 1, got {resamples}")
+    return compose(resampled(task, resamples), isoline(batch, iso=iso, line=line), cells=cells)
+
+
+@recorded
+def cma_me(
+    task: Task,
+    cells: Cells | None = None,
+    *,
+    pool: int = 15,
+    ranking: Literal["imp", "opt", "rnd"] = "imp",
+    batch: int = 128,
+    sigma: float = 0.5,
+    strategy: str = "cma-es",
+) -> Algorithm:
+    """CMA-ME: CMA-ES emitters that take turns, each ranked by what its samples add to the archive.
+
+    An emitter starts again from a random elite when none of its samples enters the archive.
+
+    Args:
+        task: What to optimise.
+        cells: The archive's cells; None is the task's grid.
+        pool: Emitters that take turns, one a generation.
+        ranking: What samples are ranked by: how they improve the archive (imp), their fitness (opt) or
+            their feature along a random direction (rnd).
+        batch: Samples in a generation, all of them offered to the archive.
+        sigma: Standard deviation of an emitter's first samples.
+        strategy: Search distribution, one of evosax by name; sep-cma-es is far quicker in many
+            dimensions.
+    """
+    require(pool >= 1, f"pool must be at least 1 emitter, got {pool}")
+    require(batch >= 2, f"batch must be at least 2, got {batch}")
+    ranked = {
+        "imp": objectives.improvement(),
+        "opt": objectives.fitness(),
+        "rnd": objectives.random_direction(task.feature_dim),
+    }
+    search = strategies.evosax(strategy, samples=batch, sigma=sigma)
+    return compose(task, one_of(emitters.cma(ranked[ranking], strategy=search), pool), cells=cells)
+
+
+@recorded
+def pga_me(
+    task: Task,
+    cells: Cells | None = None,
+    *,
+    batch: int = 128,
+    proportion_gradient: float = 0.5,
+    iso: float = 0.01,
+    line: float = 0.1,
+    gradient_steps: int = 100,
+    gradient_learning_rate: float = 1e-3,
+    num_critic_training_steps: int = 5_000,
+    replay_size: int = 1_000_000,
+    transitions_batch: int = 256,
+    critic_hidden: tuple[int, ...] = (256, 256),
+) -> Algorithm:
+    """PGA-ME: random variation of elites, and elites moved by policy gradients of a learned critic.
+
+    Args:
+        task: What to optimise; it must yield transitions, as control tasks do.
+        cells: The archive's cells; None is the task's grid.
+        batch: Offspring in a generation.
+        proportion_gradient: Share of them that policy gradients make, the greedy actor among them.
+        iso: Standard deviation of the isotropic part of the variation.
+        line: Standard deviation of the part along the line between two parents.
+        gradient_steps: Policy-gradient steps from an elite to its offspring.
+        gradient_learning_rate: Of Adam in these steps.
+        num_critic_training_steps: Training steps of the critics in a generation.
+        replay_size: Transitions that the critics learn from, at most.
+        transitions_batch: Transitions in a training step.
+        critic_hidden: Sizes of the critics' hidden layers.
+    """
+    require(batch >= 1, f"batch must be at least 1, got {batch}")
+    require(
+        0 < proportion_gradient <= 1,
+        f"proportion_gradient must lie in (0, 1], got {proportion_gradient}",
+    )
+    n_gradient = max(1, round(batch * proportion_gradient))
+    learner = TD3(
+        critic_steps=num_critic_training_steps,
+        replay_size=replay_size,
+        transitions_batch=transitions_batch,
+        critic_hidden=critic_hidden,
+    )
+    gradient = policy_gradient(
+        n_gradient, steps=gradient_steps, learning_rate=gradient_learning_rate, td3=learner
+    )
+    varied = [isoline(batch - n_gradient, iso=iso, line=line)] if n_gradient < batch else []
+    return compose(task, parallel(*varied, gradient), cells=cells)
