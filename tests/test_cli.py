@@ -16,6 +16,7 @@ from memes.cli import main
 from memes.experiment import settings
 from memes.experiment.folder import save_config
 from memes.experiment.options import options_of
+from memes.experiment.rebuild import algorithm_of, task_of
 from memes.experiment.provenance import describe
 from memes.tasks.control import rollout
 
@@ -121,7 +122,7 @@ def test_a_preset_that_binds_an_option_is_resumed_under_its_own_name():
     assert algorithm.name == about["algorithm"] == "me-128"
     Path("run").mkdir()
     save_config(Path("run"), about)
-    assert settings.algorithm_of(Path("run")).name == "me-128"
+    assert algorithm_of(Path("run")).name == "me-128"
 
 
 def test_a_scale_makes_nothing_larger():
@@ -405,7 +406,7 @@ def test_a_robot_of_ones_own_runs_and_stands_where_nothing_moves_it(capsys):
     task = f"{EXAMPLES / 'custom_robot.py'}:runner"
     options = ["--lanes", "2", "--samples", "4", "--generations", "2", "--hidden", "4"]
     assert main(["run", task, *options, "--reevaluate-samples", "4", "--quiet", "--out", "own"]) == 0
-    runner = settings.task_of(memes.load_run("own"), task)
+    runner = task_of(memes.load_run("own"), task)
     assert runner.uncertain
     keys = jax.random.split(jax.random.key(0), 16)
     outcome, _ = rollout(runner.control, keys, jnp.zeros((16, runner.dim)))
