@@ -16,8 +16,8 @@ from memes.cli import main
 from memes.experiment import settings
 from memes.experiment.folder import save_config
 from memes.experiment.options import options_of
-from memes.experiment.rebuild import algorithm_of, task_of
 from memes.experiment.provenance import describe
+from memes.experiment.rebuild import algorithm_of, task_of
 from memes.tasks.control import rollout
 
 QUICK = ["--scale", "laptop", "--joints", "4", "--lanes", "4", "--samples", "8", "--generations", "3"]
