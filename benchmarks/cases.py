@@ -58,7 +58,7 @@ def novelty_case(scale: Scale, repeats: int) -> Iterator[Round]:
                 lambda found: {"largest error": float(jnp.max(jnp.abs(found[0] - exact)))},
             )
 
-        words = [f"{queries} queries, {HISTORY} features, {k} dimensions"]
+        words = [f"{queries} queries, {HISTORY} features, {k} dimension{'s' * (k > 1)}"]
         words += [f"{filled:.0%} full"] * (filled < 1) + [how] * bool(how)
         yield Round(
             ", ".join(words),

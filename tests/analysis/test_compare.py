@@ -10,7 +10,7 @@ import pytest
 
 from memes import UsageError
 from memes.analysis import comparisons, report, tables
-from memes.analysis.groups import all_labels, at, distinguish, final, group, main_view, views
+from memes.analysis.groups import all_labels, at, between, distinguish, final, group, main_view, views
 from memes.analysis.statistics import rank_sum
 from memes.analysis.style import looks
 from memes.analysis.summary import Summary, save_summary
@@ -43,6 +43,7 @@ def made(task="arm", algorithm="memes", seed=0, *, score=100.0, each=10, points=
         about={"cells": [3, 2], "device": "cpu", "compile_seconds": 1.0, "seconds_per_generation": 0.5},
         curves=columns,
         corrected=None,
+        corrections={},
         lifespans={"exploit": {"all": {"count": 2, "mean": 10.0 + seed, "median": 9.0}}},
         steps={"exploit": 0.5},
         shape=(3, 2),
@@ -79,6 +80,22 @@ def test_a_measure_is_the_last_one_known(by):
     pairs = list(known)
     expected = [max([y for x, y in pairs if x <= amount], default=np.nan) for amount in amounts]
     np.testing.assert_array_equal(at(run, "qd_score", by, amounts), expected)
+
+
+def test_a_measure_that_was_known_much_earlier_is_not_known():
+    run = made(score=50.0)
+    kept = np.array([0, 1, 4])  # generations 1, 2 and 5: what came in between is not kept
+    run = run._replace(curves={name: column[kept] for name, column in run.curves.items()})
+    values = at(run, "qd_score", "generation", [1.9, 2.3, 2.5, 4.9, 5.0])
+    np.testing.assert_allclose(values, [10, 20, np.nan, np.nan, 50])
+    np.testing.assert_allclose(between(run, "qd_score", "generation", [1.5, 3.5, 5.0]), [15, 35, 50])
+
+
+def test_a_run_that_is_there_twice_counts_once():
+    run = made(about=made().about | {"when": "2024-07-14T10:00:00+00:00"})
+    assert group([run, run._replace(steps={})])["arm"]["memes"] == [run]
+    with pytest.raises(UsageError, match="both of task arm"):
+        group([run, run._replace(about=run.about | {"when": "2024-07-14T11:00:00+00:00"})])
 
 
 def test_groups_have_the_order_of_the_list_and_of_the_seeds():
@@ -135,6 +152,39 @@ def test_corrected_scores_count_once_all_runs_have_them():
     assert main_view(mixed).name == "generations"
     assert math.isnan(views(mixed)[-1].value(mixed["me"][0], "qd_score"))
     assert final(mixed["me"][0], "qd_score") == 100
+
+
+def test_corrections_in_the_middle_are_compared_at_equal_generations_and_evaluations():
+    """One run is twice as long and evaluates half as much in a generation."""
+
+    def rows(run, *generations):
+        at_them = np.array(generations)
+        return run._replace(
+            corrected={"generation": float(generations[-1]), "qd_score": float(generations[-1])},
+            corrections={
+                "generation": at_them,
+                "evaluations": run.curves["evaluations"][at_them - 1],
+                "qd_score": 1.0 * at_them,
+                "qd_score_loss": 0.01 * at_them,
+            },
+        )
+
+    long, short = rows(made(points=8, each=5), 4, 8), rows(made(seed=1, points=4, each=10), 2, 4)
+    found = {view.name: view for view in views({"memes": [long, short]})}
+    assert found["corrected"].words == "corrected, after 4 generations"
+    assert [found["corrected"].value(run, "qd_score") for run in (long, short)] == [4, 4]
+    assert "corrected-evaluations" not in found  # 40 evaluations are the end of both
+    longer = rows(made(points=12, each=5), 4, 8, 12)
+    found = {view.name: view for view in views({"memes": [longer, short]})}
+    assert found["losses-evaluations"].words == "lost by correction, after 40 evaluations"
+    losses = [found["losses-evaluations"].value(run, "qd_score_loss") for run in (longer, short)]
+    assert losses == [0.08, 0.04]
+    late = rows(made(points=12, each=5), 12)
+    found = {view.name: view for view in views({"memes": [late, short]})}
+    assert found["corrected"].words == "corrected, at the end of each run"
+    assert "corrected-evaluations" not in found
+    notes = report.notes({"arm": {"memes": [late, short]}})
+    assert "arm: corrections differ in generations done (12 and 4)." in notes
 
 
 def test_tables_hold_medians_and_corrected_tests():
@@ -239,6 +289,8 @@ def test_the_command_writes_tables_and_figures_of_committed_summaries(tmp_path, 
     runs[-1] = runs[-1]._replace(curves=empty, heat=np.full((3, 2), np.nan), steps={}, lifespans={})
     for i, run in enumerate(runs):
         save_summary(f"summaries/{i}.json", run)
+    Path("a/b").mkdir(parents=True)
+    Path("a/b/archives-old.png").touch()  # of an earlier comparison
     assert main(["compare", "summaries", "--out", "a/b"]) == 0
     printed = capsys.readouterr().out
     assert "arm, after 5 generations: median [95% interval]" in printed
@@ -260,6 +312,9 @@ def test_the_command_writes_tables_and_figures_of_committed_summaries(tmp_path, 
     page = Path("a/b/comparison.md").read_text()
     assert "| memes | 4 | 135 [120-150] |" in page
     assert "![archives-arm](archives-arm.png)" in page
+    assert main(["compare", "summaries/0.json", "summaries/1.json", "--out", "a/b"]) == 0
+    assert not list(Path("a/b").glob("losses.*"))
+    assert not Path("a/b/tests.csv").exists()
 
 
 @pytest.mark.parametrize(

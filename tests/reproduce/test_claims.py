@@ -5,10 +5,10 @@ import pytest
 
 from memes.analysis.summary import Summary
 from memes.reproduce import results
-from memes.reproduce.checks import Verdict, above, all_of, at_least, below, none_has, on_par
+from memes.reproduce.checks import Verdict, above, all_of, at_least, below, most_have, none_has, on_par
 from memes.reproduce.claims import CLAIMS, LIFESPANS, judge
 from memes.reproduce.experiments import TASKS, VARIANTS
-from memes.reproduce.quantities import cells_beyond, coverage, qd, step
+from memes.reproduce.quantities import cells_beyond, coverage, qd, seconds, step
 
 LOW, HIGH, SHAPE = (0.0, -8.0), (30.0, 8.0), (10, 4)
 
@@ -40,6 +40,7 @@ def summary(task, label, seed, **numbers):
         about=about,
         curves={name: np.array([0.0, value]) for name, value in scores.items()},
         corrected=corrected,
+        corrections={},
         lifespans={
             kind: {"all": {"count": 3, "mean": mean, "median": mean}}
             for kind, mean in numbers.get("lives", {}).items()
@@ -150,8 +151,7 @@ def test_every_claim_gets_its_verdict(numbers, spread, verdict):
     judged = judge(world(numbers, spread))
     assert {each.claim.name for each in judged} == {f"C{i}" for i in range(1, 17)}
     for each in judged:
-        # The paper claims nothing of the Arm here.
-        exempt = (each.claim.name, each.task) in (("C8", "arm"), ("C14", "arm"))
+        exempt = (each.claim.name, each.task) == ("C8", "arm")  # where nothing is to be corrected
         expected = Verdict.NOT_TESTED if exempt else verdict
         assert each.outcome.verdict is expected, (each.claim.name, each.task, each.outcome)
 
@@ -221,6 +221,15 @@ def test_one_seed_is_inconclusive():
     found = runs(a=[2.0], b=[1.0])
     for check in (above, on_par, at_least):
         assert check(qd("a"), qd("b"))(found, 1).verdict is Verdict.INCONCLUSIVE
+    for check in (most_have, none_has):
+        assert check(qd("a"))(found, 1).verdict is Verdict.INCONCLUSIVE
+
+
+def test_seeds_that_ran_together_have_one_time():
+    found = runs(a=[1.0] * 6)["a"]
+    together = [run._replace(about=run.about | {"seeds_together": 3}) for run in found]
+    assert seconds("a").values({"a": found}).size == 6
+    assert seconds("a").values({"a": together}).size == 2
 
 
 def test_a_cell_that_only_begins_before_the_trap_does_not_count():

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from memes.analysis.groups import LOSSES, MEASURES, Groups, at, common, is_share, main_view
+from memes.analysis.groups import LOSSES, MEASURES, Groups, between, common, is_share, main_view
 from memes.analysis.heat import draw_grid, draw_walls
 from memes.analysis.statistics import interval
 from memes.analysis.style import Look
@@ -89,17 +89,21 @@ def _draw_seeds(axes: Axes, y: int, values: Sequence[float], look: Look) -> None
 
 
 def convergence_figure(groups: Groups, looks: Mapping[str, Look], by: str) -> Figure:
-    """Median and quartiles over the seeds of each measure, by "generation" or "evaluations"."""
+    """Median and quartiles over the seeds of each measure, by "generation" or "evaluations".
+
+    Of the archive as it was found, which the title says where it is not all.
+    """
     figure, panels = _panels(groups, len(MEASURES))
     for row, (task, labels) in zip(panels, groups.items(), strict=True):
-        row[0].set_title(task, loc="left")
+        corrected = any(run.corrected for runs in labels.values() for run in runs)
+        row[0].set_title(f"{task}, as found, not corrected" if corrected else task, loc="left")
         lasts = [float(run.curves[by][-1]) for runs in labels.values() for run in runs]
         logarithmic = max(lasts) > 20 * min(lasts)
         for axes, (measure, words) in zip(row, MEASURES.items(), strict=True):
             axes.set_xscale("log" if logarithmic else "linear")
             for label, runs in labels.items():
                 x = _places(runs, by, logarithmic)
-                values = np.array([at(run, measure, by, x) for run in runs])
+                values = np.array([between(run, measure, by, x) for run in runs])
                 _draw_band(axes, x, values, looks[label])
             axes.set_xlabel(AXES[by])
             axes.xaxis.set_major_formatter(EngFormatter(sep=""))
@@ -132,7 +136,7 @@ def steps_figure(groups: Groups, looks: Mapping[str, Look]) -> Figure | None:
                 having = [run for run in runs if kind in run.steps]
                 if having:
                     _draw_band(axes, *_binned(having, f"step_{kind}"), looks[label])
-    _legend(figure, looks)
+    _legend(figure, {run.label: looks[run.label] for run in everything if run.steps})
     return figure
 
 

@@ -14,6 +14,7 @@ from memes.presets import PRESETS
 
 MEASURES = {"qd_score": "QD-score", "coverage": "coverage", "max_fitness": "max fitness"}
 LOSSES = {f"{name}_loss": f"{words} loss" for name, words in MEASURES.items()}
+SLACK = 0.15  # by which share of a number of generations or evaluations a known score may be earlier
 
 # Task -> label -> runs, in the order in which they are shown.
 Groups = dict[str, dict[str, list[Summary]]]
@@ -22,7 +23,8 @@ Groups = dict[str, dict[str, list[Summary]]]
 def group(summaries: Sequence[Summary], names: Sequence[str] = ()) -> Groups:
     """Put runs together that differ by their seeds alone.
 
-    Labels are in the order of `memes list`, the same for every task; runs in that of their seeds.
+    Labels are in the order of `memes list`, the same for every task; runs in that of their seeds. A run
+    that is there twice, as a folder and as a summary of it, counts once.
 
     Args:
         summaries: Runs of any number of tasks and algorithms.
@@ -31,19 +33,25 @@ def group(summaries: Sequence[Summary], names: Sequence[str] = ()) -> Groups:
     called = [f"'{name}'" for name in names] or [f"run {i + 1}" for i in range(len(summaries))]
     _check_cells(summaries, called)
     labelled = distinguish(summaries)
-    seen: dict[tuple[Any, ...], str] = {}
+    seen: dict[tuple[Any, ...], tuple[Summary, str]] = {}
     for run, name in zip(labelled, called, strict=True):
-        key = (run.task, run.label, run.seed)
-        other = seen.setdefault(key, name)
+        like, other = seen.setdefault((run.task, run.label, run.seed), (run, name))
         require(
-            other is name,
+            like is run or _same(like, run),
             f"RUN: {other} and {name} are both of task {run.task}, {run.label}, seed {run.seed}: "
             "leave one of them out",
         )
     groups: Groups = {}
-    for run in sorted(labelled, key=lambda run: (run.task, *_place(run), run.seed)):
+    once = (run for run, _ in seen.values())
+    for run in sorted(once, key=lambda run: (run.task, *_place(run), run.seed)):
         groups.setdefault(run.task, {}).setdefault(run.label, []).append(run)
     return groups
+
+
+def _same(a: Summary, b: Summary) -> bool:
+    """Whether two summaries are of the very same run, which the moment of its start tells."""
+    when = a.about.get("when")
+    return when is not None and (when, a.generations) == (b.about.get("when"), b.generations)
 
 
 def all_labels(groups: Groups) -> list[str]:
@@ -110,10 +118,21 @@ def at(run: Summary, measure: str, by: str, amount: ArrayLike) -> np.ndarray:
         run: Whose curve is meant.
         measure: A key of `MEASURES`.
         by: "generation" or "evaluations".
-        amount: Any shape; the values have the same. NaN where it lies before the first one known.
+        amount: Any shape; the values have the same. NaN before the first one known, and where the last
+            one known is earlier by more than `SLACK` with generations in between.
     """
-    index = np.searchsorted(run.curves[by], amount, side="right") - 1
-    return np.where(index < 0, np.nan, run.curves[measure][index])
+    amount = np.asarray(amount, float)
+    places, generation = run.curves[by], run.curves["generation"]
+    index = np.searchsorted(places, amount, side="right") - 1
+    following = np.append(generation[1:], generation[-1] + 1)
+    known = (following[index] == generation[index] + 1) | (places[index] >= (1 - SLACK) * amount)
+    return np.where((index >= 0) & known, run.curves[measure][index], np.nan)
+
+
+def between(run: Summary, measure: str, by: str, amount: ArrayLike) -> np.ndarray:
+    """A measure at so many generations or evaluations, on a line between the two nearest ones known."""
+    value: np.ndarray = np.interp(np.asarray(amount, float), run.curves[by], run.curves[measure])
+    return value
 
 
 def is_share(measure: str) -> bool:
@@ -135,7 +154,8 @@ class View(NamedTuple):
     """One way to look at the runs of a task: where they are compared, and by which measures.
 
     Attributes:
-        name: "generations", "evaluations", "corrected" or "losses".
+        name: "generations", "evaluations", "corrected" or "losses", or one of the latter two with
+            "-evaluations".
         words: Where that is, in words.
         measures: Names of what is compared, in words.
         value: `(run, measure)`, NaN where a run does not have it.
@@ -165,12 +185,27 @@ def views(labels: Mapping[str, Sequence[Summary]]) -> list[View]:
             lambda run, measure: float(at(run, measure, "evaluations", evaluations)),
         ),
     ]
-    if any(run.corrected for run in runs):
-        found += [
-            View("corrected", "corrected, at the end of each run", MEASURES, _corrected),
-            View("losses", "lost by correction", LOSSES, _corrected),
-        ]
+    corrected = [run for run in runs if run.corrected]
+    if corrected:
+        known = all(_has_correction(run, "generation", generations) for run in corrected)
+        where = f"after {generations:,.0f} generations" if known else "at the end of each run"
+        found += _corrected_views("", where, "generation", generations if known else np.inf)
+    if any(run.curves["evaluations"][-1] > evaluations for run in corrected) and all(
+        _has_correction(run, "evaluations", evaluations) for run in corrected
+    ):
+        where = f"after {evaluations:,.0f} evaluations"
+        found += _corrected_views("-evaluations", where, "evaluations", evaluations)
     return found
+
+
+def _corrected_views(suffix: str, where: str, by: str, amount: float) -> list[View]:
+    def value(run: Summary, measure: str) -> float:
+        return _corrected(run, measure, by, amount)
+
+    return [
+        View(f"corrected{suffix}", f"corrected, {where}", MEASURES, value),
+        View(f"losses{suffix}", f"lost by correction, {where}", LOSSES, value),
+    ]
 
 
 def main_view(labels: Mapping[str, Sequence[Summary]]) -> View:
@@ -180,5 +215,16 @@ def main_view(labels: Mapping[str, Sequence[Summary]]) -> View:
     return next(view for view in views(labels) if view.name == name)
 
 
-def _corrected(run: Summary, measure: str) -> float:
-    return np.nan if run.corrected is None else run.corrected.get(measure, np.nan)
+def _corrected(run: Summary, measure: str, by: str, amount: float) -> float:
+    """A measure of the last correction at or before so many generations or evaluations."""
+    if not run.corrections or amount == np.inf:
+        return (run.corrected or {}).get(measure, np.nan)
+    before = np.flatnonzero(run.corrections[by] <= amount)
+    return float(run.corrections[measure][before[-1]]) if before.size else np.nan
+
+
+def _has_correction(run: Summary, by: str, amount: float) -> bool:
+    """Whether the archive was corrected at so many generations or evaluations, or hardly before."""
+    places = run.corrections.get(by, run.curves[by][-1:])
+    slack = SLACK if by == "evaluations" else 0.0
+    return bool(((places <= amount) & (places >= (1 - slack) * amount)).any())

@@ -12,8 +12,9 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from memes.analysis.groups import LOSSES, MEASURES, Groups, is_share, main_view
+from memes.analysis.groups import LOSSES, MEASURES, Groups, is_share, main_view, views
 from memes.analysis.statistics import corrected_p, smallest_p
+from memes.analysis.summary import Summary
 from memes.analysis.tables import Row
 
 WORDS = MEASURES | LOSSES
@@ -24,10 +25,10 @@ SIGNIFICANT = 0.05
 
 READING = """\
 Intervals are percentile bootstrap intervals over the seeds, at 95%. At equal generations or evaluations
-a run counts with what it last knew at or before that number. Corrected scores are those of the archive
-after every elite was evaluated again; a loss is the share of a score that this took away. Pairs are
-compared by two-sided Wilcoxon rank-sum tests with Bonferroni correction for the pairs of a task;
-an asterisk marks p < 0.05."""
+a run counts with what it last knew at or before that number, or not at all where that was much earlier.
+Corrected scores are those of the archive after every elite was evaluated again; a loss is the share of a
+score that this took away. Pairs are compared by two-sided Wilcoxon rank-sum tests with Bonferroni
+correction for the pairs of a task; an asterisk marks p < 0.05."""
 
 
 class Table(NamedTuple):
@@ -83,7 +84,7 @@ def test_tables(rows: Iterable[Row]) -> list[Table]:
         lines = []
         for (a, b), of_pair in _split(part, "a", "b"):
             lines.append([f"{a}{AGAINST}{b}", *map(_tested, of_pair)])
-        title = f"{task}, {where}: difference of medians (p corrected for {len(lines)} pairs)"
+        title = f"{task}, {where}: difference of medians (p corrected for {_count(len(lines), 'pair')})"
         found.append(Table(title, ["pair", *(WORDS[name] for name in measures)], lines))
     return [table for table in found if table.rows]
 
@@ -149,9 +150,42 @@ def notes(groups: Groups) -> list[str]:
         if p >= SIGNIFICANT:
             found.append(
                 f"{task}: too few seeds to find a significant difference: {most[0]} against {most[1]} "
-                f"in {pairs} comparison{'s' * (pairs > 1)} give no corrected p below {number(p)}."
+                f"in {_count(pairs, 'comparison')} give no corrected p below {number(p)}."
             )
+        found += _unlike_corrections(task, [run for runs in labels.values() for run in runs])
+        found += _unknown(task, labels)
     return found
+
+
+def _unlike_corrections(task: str, runs: Sequence[Summary]) -> list[str]:
+    """How the corrections of a task's runs differ, if they do."""
+    rows = [run.corrected for run in runs if run.corrected]
+    facts = {
+        "generations done": [f"{row.get('generation', math.nan):g}" for row in rows],
+        "evaluations of each elite": [f"{row.get('samples', math.nan):g}" for row in rows],
+        "statistics": ["means" if row.get("by_mean") else "medians" for row in rows],
+    }
+    unlike = [
+        f"{name} ({' and '.join(dict.fromkeys(found))})"
+        for name, found in facts.items()
+        if len(set(found)) > 1
+    ]
+    return [f"{task}: corrections differ in {', '.join(unlike)}."] if unlike else []
+
+
+def _unknown(task: str, labels: Mapping[str, Sequence[Summary]]) -> list[str]:
+    """Whose scores at equal evaluations are not known."""
+    view = next(view for view in views(labels) if view.name == "evaluations")
+    unknown = [
+        label
+        for label, runs in labels.items()
+        if any(math.isnan(view.value(run, "coverage")) for run in runs)
+    ]
+    return [f"{task}: scores {view.words} are not known of {', '.join(unknown)}."] if unknown else []
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def print_table(console: Console, table: Table) -> None:
@@ -194,10 +228,13 @@ def _markdown(table: Table) -> str:
 
 
 def write_csv(file: Path, rows: Sequence[Row]) -> None:
-    """Write rows with the same keys; NaN and None become empty fields."""
+    """Write rows with the same keys; NaN and None become empty fields. Without rows there is no file."""
+    if not rows:
+        file.unlink(missing_ok=True)
+        return
     with file.open("w", newline="") as stream:
         writer = csv.writer(stream)
-        writer.writerow(rows[0] if rows else [])
+        writer.writerow(rows[0])
         writer.writerows([_field(value) for value in row.values()] for row in rows)
 
 

@@ -21,7 +21,7 @@ from memes.resets import Reason
 
 FILE = "summary.json"
 FORMAT = "memes-summary"
-POINTS = 100  # generations that the curves show
+POINTS = 120  # generations that the curves show, at most
 MAX_CELLS = 20_000  # of an archive whose fitness is written down cell by cell
 CURVES = ("generation", "evaluations", "seconds", "qd_score", "coverage", "max_fitness")
 ABOUT = (
@@ -49,10 +49,12 @@ class Summary(NamedTuple):
         options: Options of the task and the algorithm.
         about: `commit`, `when`, `seconds_per_generation`, and what `config.json` says of the device,
             the versions, the precision, compilation, the cells and the map.
-        curves: `CURVES` at up to `POINTS` generations, the first and the last among them; and for each
-            kind of offspring `step_exploit`, ...: its mean distance from the parent in feature space, in
-            cell widths, as the median over the generations since the point before.
+        curves: `CURVES` at up to `POINTS` generations, the first and the last among them, half of them
+            in equal distances and half in equal ratios; and for each kind of offspring `step_exploit`,
+            ...: its mean distance from the parent in feature space, in cell widths, as the median over
+            the generations since the point before.
         corrected: The last row of `corrected.csv`, if the archive was corrected.
+        corrections: All columns of `corrected.csv`, and `evaluations` of the run until then; or none.
         lifespans: By kind of lane, and by reason of the reset or for `all`: `count`, `mean` and `median`
             age at the reset.
         steps: By kind, the median over all generations of the distances in `curves`.
@@ -73,6 +75,7 @@ class Summary(NamedTuple):
     about: dict[str, Any]
     curves: dict[str, np.ndarray]
     corrected: dict[str, float] | None
+    corrections: dict[str, np.ndarray]
     lifespans: dict[str, dict[str, dict[str, float]]]
     steps: dict[str, float]
     shape: tuple[int, ...] | None
@@ -103,6 +106,7 @@ def summarise(run: SavedRun) -> Summary:
         },
         curves=_curves(metrics, steps),
         corrected=last or None,
+        corrections=_corrections(run),
         lifespans=_lifespans(run.lanes),
         steps={kind: _median(values) for kind, values in steps.items()},
         shape=cells.shape if isinstance(cells, Grid) else None,
@@ -133,13 +137,21 @@ def _steps(run: SavedRun) -> dict[str, np.ndarray]:
 
 
 def _curves(metrics: dict[str, np.ndarray], steps: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    generations = len(metrics["generation"])
-    at = np.unique(np.linspace(0, generations - 1, POINTS).round().astype(int))
+    last = len(metrics["generation"]) - 1
+    spaced = np.linspace(0, last, POINTS // 2), np.geomspace(1, last + 1, POINTS // 2) - 1
+    at = np.unique(np.concatenate(spaced).round().astype(int))
     curves = {name: metrics[name][at] for name in CURVES}
     for kind, values in steps.items():
         since = np.split(values, at[:-1] + 1)
         curves[f"step_{kind}"] = _rounded(np.array([_median(part) for part in since]), 4)
     return curves
+
+
+def _corrections(run: SavedRun) -> dict[str, np.ndarray]:
+    if not run.corrected:
+        return {}
+    row = run.corrected["generation"].astype(int) - 1
+    return run.corrected | {"evaluations": run.metrics["evaluations"][row]}
 
 
 def _median(values: np.ndarray) -> float:
@@ -217,20 +229,22 @@ def _parse(content: Any, file: Path) -> Summary:
     ours = isinstance(content, dict) and content.get("format") == FORMAT
     require(ours, f"'{file}' is not the summary of a run")
     check_version(int(content["format_version"]), file)
-    fields = {name: content[name] for name in Summary._fields}
+    fields = {name: content[name] for name in Summary._fields if name != "corrections"}
     shape = None if fields["shape"] is None else tuple(map(int, fields["shape"]))
     curves = {name: _array(column) for name, column in fields["curves"].items()}
     sizes = {len(curves[name]) for name in CURVES}
     require(len(sizes) == 1 and sizes != {0}, f"'{file}' is damaged: its curves are not equally long")
     corrected = fields["corrected"]
+    corrections = content.get("corrections", {})  # which the first summaries did not have
     for name in ("heat", "corrected_heat"):
         if fields[name] is not None:
             fields[name] = _array(fields[name]).reshape(shape)
-    return Summary(**fields)._replace(
+    return Summary(**fields, corrections={})._replace(
         seed=int(fields["seed"]),
         generations=int(fields["generations"]),
         curves=curves,
         corrected=None if corrected is None else {name: _number(corrected[name]) for name in corrected},
+        corrections={name: _array(column) for name, column in corrections.items()},
         steps={kind: _number(step) for kind, step in fields["steps"].items()},
         shape=shape,
         low=tuple(map(float, fields["low"])),
@@ -246,9 +260,9 @@ def _array(values: list[Any]) -> np.ndarray:
     return np.asarray(values, dtype=float)  # None becomes NaN
 
 
-def load_all(paths: Iterable[str | Path]) -> list[Summary]:
+def load_all(paths: Iterable[str | Path], argument: str = "RUN") -> list[Summary]:
     """Summaries of run folders, summary files, folders of either, or patterns such as `runs/arm-*`."""
-    return [load(path) for path in find(paths)]
+    return [load(path) for path in find(paths, argument)]
 
 
 def load(path: Path) -> Summary:
@@ -261,14 +275,17 @@ def load(path: Path) -> Summary:
         return summarise(load_run(path))
 
 
-def find(paths: Iterable[str | Path]) -> list[Path]:
-    """The run folders and summary files that are meant, each of them once, in the order given."""
+def find(paths: Iterable[str | Path], argument: str = "RUN") -> list[Path]:
+    """The run folders and summary files that are meant, each of them once, in the order given.
+
+    Errors name the argument.
+    """
     found: dict[Path, Path] = {}
     for word in paths:
         places = [Path(word)] if Path(word).exists() else [Path(p) for p in sorted(glob.glob(str(word)))]
-        require(bool(places), f"RUN: there is no file or folder '{word}'")
+        require(bool(places), f"{argument}: there is no file or folder '{word}'")
         here = [run for place in places for run in _runs_in(place)]
-        require(bool(here), f"RUN: there is no run and no summary in '{word}'")
+        require(bool(here), f"{argument}: there is no run and no summary in '{word}'")
         for run in here:
             folder = run.parent if run.name == FILE and holds_run(run.parent) else run
             found.setdefault(folder.resolve(), folder)

@@ -161,16 +161,20 @@ class Corrections:
 
     def _record(self, archive: Archive, correction: Correction, generation: int) -> None:
         """Add the row of a correction; in place of that of the same generation, if there is one."""
+        before = max(self.columns.get("reevaluations", ()), default=0)
         self._keep(self.columns.get("generation", np.zeros(0)) < generation)
         spent = len(correction.elite_cell) * self._samples * self._task.cost
         row = {
             "generation": generation,
             "samples": self._samples,
-            "reevaluations": spent + max(self.columns.get("reevaluations", ()), default=0),
+            "by_mean": float(self._statistic == "mean"),
+            "reevaluations": spent + before,
             **compare(archive, correction, self._task.min_fitness),
         }
+        rows = len(self.columns.get("generation", ()))
         self.columns = {
-            name: np.append(self.columns.get(name, np.zeros(0)), value) for name, value in row.items()
+            name: np.append(self.columns.get(name, np.full(rows, np.nan)), value)
+            for name, value in row.items()
         }
         if self._path is not None:
             folders.save_corrected(self._path, self.columns)

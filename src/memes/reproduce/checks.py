@@ -19,6 +19,7 @@ from memes.reproduce.quantities import Of, Runs
 
 SIGNIFICANT = 0.05
 MARGIN = 0.05
+FEWEST = 3  # seeds that can show what most or none of the seeds have
 
 
 class Verdict(StrEnum):
@@ -119,7 +120,10 @@ def _having(a: Of, shown: Callable[[float], bool], refuted: Callable[[float], bo
         having = int(np.sum(values > 0))
         line = f"{a.words}: {a.label} in {having} of {values.size} seeds"
         share = having / max(values.size, 1)
-        return _outcome(values.size, line, shown=shown(share), refuted=refuted(share))
+        enough = values.size >= FEWEST
+        return _outcome(
+            values.size, line, shown=enough and shown(share), refuted=enough and refuted(share)
+        )
 
     return check
 
@@ -132,13 +136,6 @@ def noted(check: Check, line: str) -> Check:
         return outcome._replace(numbers=(*outcome.numbers, line))
 
     return check_and_note
-
-
-def for_the_record(check: Check, reason: str) -> Check:
-    """The numbers of a check without a verdict, where the paper makes no such claim."""
-    return lambda runs, comparisons: noted(check, reason)(runs, comparisons)._replace(
-        verdict=Verdict.NOT_TESTED
-    )
 
 
 def does_not_apply(reason: str) -> Check:
@@ -186,7 +183,8 @@ def _compared(a: Of, b: Of, runs: Runs, comparisons: int) -> _Compared:
         missing = " and ".join(of.label for of, n in ((a, first.n), (b, second.n)) if n == 0)
         line = f"{line}: {missing} not run, or without such a number"
     else:
-        line += f": {difference.value:+.1%}"
+        if math.isfinite(difference.value):
+            line += f": {difference.value:+.1%}"
         if math.isfinite(difference.low):
             line += f" [{difference.low:+.1%}, {difference.high:+.1%}]"
         if math.isfinite(p):

@@ -151,7 +151,8 @@ def _sweep(items: Sequence[Item], settings: Settings, out: Path) -> None:
 def _done(settings: Settings, out: Path) -> list[Summary]:
     """What is done: here, and elsewhere."""
     here = out / "summaries"
-    return load_all([*([here] if any(here.rglob("*.json")) else []), *settings.summaries])
+    own = [here] if any(here.rglob("*.json")) else []
+    return load_all([*own, *settings.summaries], argument="summaries")
 
 
 def _experiments(settings: Settings) -> list[str]:

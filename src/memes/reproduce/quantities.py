@@ -15,15 +15,26 @@ Runs = Mapping[str, Sequence[Summary]]
 
 
 class Of(NamedTuple):
-    """A quantity of the runs of a label: its name, and `value(run)`, NaN where there is none."""
+    """A quantity of the runs of a label.
+
+    Attributes:
+        label: Of the runs.
+        words: Its name.
+        value: `(run)`, NaN where there is none.
+        shared: Whether seeds that ran together have but one value between them.
+    """
 
     label: str
     words: str
     value: Callable[[Summary], float]
+    shared: bool = False
 
     def values(self, runs: Runs) -> np.ndarray:
-        """The finite values, one for each seed."""
-        found = np.array([self.value(run) for run in runs.get(self.label, ())], float)
+        """The finite values, one for each seed, or for each batch of seeds where it is shared."""
+        own = runs.get(self.label, ())
+        if self.shared:
+            own = [run for i, run in enumerate(own) if i % (run.about.get("seeds_together") or 1) == 0]
+        found = np.array([self.value(run) for run in own], float)
         finite: np.ndarray = found[np.isfinite(found)]
         return finite
 
@@ -79,7 +90,8 @@ def lifespan(label: str, kind: str) -> Of:
 
 def seconds(label: str) -> Of:
     """What a generation takes."""
-    return Of(label, "seconds a generation", lambda run: run.about["seconds_per_generation"])
+    words = "seconds a generation"
+    return Of(label, words, lambda run: run.about["seconds_per_generation"], shared=True)
 
 
 def cells_beyond(label: str, x: float) -> Of:

@@ -28,8 +28,9 @@ READING = """\
 comparisons of the claim on the task. *On par* means that the 95% interval of the relative difference of
 the medians lies within 5%, and *at least* that it does not reach below -5%. A claim is *not reproduced*
 where one of its parts is refuted: significantly the other way round, or an interval wholly outside. What
-shows neither is *inconclusive*, and what has no runs is *not tested*. Numbers are medians with 95%
-bootstrap intervals; scores are corrected on uncertain tasks; p-values are after correction."""
+shows neither is *inconclusive*, and what has no runs, or nothing to be tested, is *not tested*. Numbers
+are medians with 95% bootstrap intervals; scores are corrected on uncertain tasks; p-values are after
+correction; seeds that ran as one batch have one time."""
 SMALLER = """\
 These runs are smaller than the paper's in every way, so the verdicts are of smaller problems: they show
 that everything works, and where a claim needs the paper's scale."""
