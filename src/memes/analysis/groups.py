@@ -14,6 +14,7 @@ from memes.presets import PRESETS
 
 MEASURES = {"qd_score": "QD-score", "coverage": "coverage", "max_fitness": "max fitness"}
 LOSSES = {f"{name}_loss": f"{words} loss" for name, words in MEASURES.items()}
+AT_THE_ENDS = "at the end of each run"
 SLACK = 0.15  # by which share of a number of generations or evaluations a known score may be earlier
 
 # Task -> label -> runs, in the order in which they are shown.
@@ -188,7 +189,7 @@ def views(labels: Mapping[str, Sequence[Summary]]) -> list[View]:
     corrected = [run for run in runs if run.corrected]
     if corrected:
         known = all(_has_correction(run, "generation", generations) for run in corrected)
-        where = f"after {generations:,.0f} generations" if known else "at the end of each run"
+        where = f"after {generations:,.0f} generations" if known else AT_THE_ENDS
         found += _corrected_views("", where, "generation", generations if known else np.inf)
     if any(run.curves["evaluations"][-1] > evaluations for run in corrected) and all(
         _has_correction(run, "evaluations", evaluations) for run in corrected

@@ -12,7 +12,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from memes.analysis.groups import LOSSES, MEASURES, Groups, is_share, main_view, views
+from memes.analysis.groups import AT_THE_ENDS, LOSSES, MEASURES, Groups, is_share, main_view, views
 from memes.analysis.statistics import corrected_p, smallest_p
 from memes.analysis.summary import Summary
 from memes.analysis.tables import Row
@@ -152,16 +152,17 @@ def notes(groups: Groups) -> list[str]:
                 f"{task}: too few seeds to find a significant difference: {most[0]} against {most[1]} "
                 f"in {_count(pairs, 'comparison')} give no corrected p below {number(p)}."
             )
-        found += _unlike_corrections(task, [run for runs in labels.values() for run in runs])
+        found += _unlike_corrections(task, labels)
         found += _unknown(task, labels)
     return found
 
 
-def _unlike_corrections(task: str, runs: Sequence[Summary]) -> list[str]:
-    """How the corrections of a task's runs differ, if they do."""
-    rows = [run.corrected for run in runs if run.corrected]
+def _unlike_corrections(task: str, labels: Mapping[str, Sequence[Summary]]) -> list[str]:
+    """How the corrections that are compared differ, if they do."""
+    rows = [run.corrected for runs in labels.values() for run in runs if run.corrected]
+    at_the_ends = any(view.words == f"corrected, {AT_THE_ENDS}" for view in views(labels))
     facts = {
-        "generations done": [f"{row.get('generation', math.nan):g}" for row in rows],
+        "generations done": [f"{row.get('generation', math.nan):g}" for row in rows] * at_the_ends,
         "evaluations of each elite": [f"{row.get('samples', math.nan):g}" for row in rows],
         "statistics": ["means" if row.get("by_mean") else "medians" for row in rows],
     }
