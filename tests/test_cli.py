@@ -177,6 +177,7 @@ WRONG = {
     "generations must be at least 1": ["run", "arm", "--generations", "0", "--joints", "2"],
     "joints must be at least 1": ["run", "arm", "--joints", "0"],
     "unknown strategy 'cma': did you mean 'cma-es'?": ["run", "arm", "--strategy", "cma"],
+    "rank is that of noise 'low-rank', got 2 with 'gaussian'": ["run", "arm", "--rank", "2"],
     "resolution must have one entry for each of the 2": ["run", "arm", "--resolution", "5"],
     "resolution must be at least 1": ["run", "arm", "--resolution", "5", "0"],
     "resolution and centroids exclude": ["run", "arm", "--resolution", "5", "5", "--centroids", "9"],

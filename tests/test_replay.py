@@ -362,7 +362,7 @@ WRONG = {
     "seed must lie in": ["RUN", "--seed", "-1", "--paths", "paths.png"],
     "unknown task 'antt': did you mean 'ant'": ["RUN", "--task", "antt", "--paths", "paths.png"],
     "but task 'arm' has": ["RUN", "--task", "arm", "--paths", "paths.png"],
-    "task 'arm' has no robot to replay": ["ARM", "--paths", "paths.png"],
+    "task 'arm' has no robot to replay": ["ARM"],
     "needs the package mjviser": ["RUN"],
     "needs the program ffmpeg": ["RUN", "--video", "video.mp4"],
     "Unrecognized options: --vidoe": ["RUN", "--vidoe", "video.mp4"],

@@ -11,7 +11,7 @@ from memes.cells import Cells
 from memes.emitters import isoline, parallel
 from memes.errors import require
 from memes.history import History, elites, everything, fifo, nothing
-from memes.presets.parts import noise_of, recorded, search_of
+from memes.presets.parts import RANK, noise_of, recorded, search_of
 from memes.task import Task
 
 
@@ -28,7 +28,7 @@ def memes(
     learning_rate: float = 0.01,
     l2: float = 0.0,
     noise: Literal["gaussian", "low-rank"] = "gaussian",
-    rank: int = 4,
+    rank: int = RANK,
     strategy: str = "openai-es",
     stale_budget: int = 32,
     reset_every: int | None = None,

@@ -18,6 +18,8 @@ from memes.strategies import Strategy
 from memes.strategies.noise import Noise, gaussian, low_rank
 from memes.task import Task
 
+RANK = 4  # of low-rank noise, unless said otherwise
+
 
 def recorded(build: Callable[..., Algorithm]) -> Callable[..., Algorithm]:
     """Let the algorithm that a preset builds carry its name and its hyper-parameters."""
@@ -41,6 +43,10 @@ def noise_of(task: Task, noise: str, rank: int) -> Noise:
         "low-rank": lambda: low_rank(rank, task.control and task.control.controller.blocks),
     }
     require(noise in kinds, f"noise must be one of {', '.join(kinds)}, got '{noise}'")
+    require(
+        noise == "low-rank" or rank == RANK,
+        f"rank is that of noise 'low-rank', got {rank} with '{noise}'",
+    )
     return kinds[noise]()
 
 

@@ -68,11 +68,12 @@ def replay(arguments: list[str]) -> None:
     )
     settings = tyro.cli(Settings, prog="memes replay", description=DESCRIPTION, args=arguments)
     to_browser = settings.video is None and settings.sheet is None and settings.paths is None
-    _check(settings, to_browser)  # before anything that takes its time
+    _check_files(settings)
     run = load_run(settings.run)
     cell = _choose(run.archive, settings)
     task = task_of(run, settings.task)
     model, seconds = robot_of(task).model, seconds_per_step(task)
+    _check_tools(settings, to_browser)  # before the episodes, which take their time
     draws = settings.draws if settings.paths else 1
     played = episodes(task, run.archive.genotypes[cell], seed=settings.seed, draws=draws)
     title = f"{Path(run.config['task']).name}, cell {elites.name(run.archive.cells, cell)}"
@@ -106,7 +107,7 @@ def replay(arguments: list[str]) -> None:
         play(model, states, seconds=seconds, title=title, port=settings.port)
 
 
-def _check(settings: Settings, to_browser: bool) -> None:
+def _check_files(settings: Settings) -> None:
     for option, file in (("sheet", settings.sheet), ("paths", settings.paths)):
         require(
             file is None or file.suffix.lower() == ".png",
@@ -114,6 +115,9 @@ def _check(settings: Settings, to_browser: bool) -> None:
         )
     for file in filter(None, (settings.video, settings.sheet, settings.paths)):
         require(file.parent.is_dir(), f"cannot write '{file}': there is no folder '{file.parent}'")
+
+
+def _check_tools(settings: Settings, to_browser: bool) -> None:
     if settings.video:
         from memes.replay.pictures import check_video
 
