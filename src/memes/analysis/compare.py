@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
@@ -56,8 +57,6 @@ def compare(arguments: list[str]) -> None:
 def write(groups: Groups, rows: Mapping[str, list[tables.Row]], folder: Path) -> list[Path]:
     """Write the tables, the figures, and a page of both into a folder; the PNG files of the figures."""
     folder.mkdir(parents=True, exist_ok=True)
-    for old in folder.glob("archives-*"):  # of other tasks
-        old.unlink()
     for name, table_rows in rows.items():
         report.write_csv(folder / f"{name}.csv", table_rows)
     drawn = draw(groups, folder)
@@ -79,12 +78,7 @@ def draw(groups: Groups, folder: Path) -> list[Path]:
         for task, labels in groups.items():
             name = "".join(c if c.isalnum() else "-" for c in Path(task).name)
             figures[f"archives-{name}"] = comparisons.archives_figure(task, labels)
-        drawn = []
-        for name, figure in figures.items():
-            file = folder / f"{name}.png"
-            if figure:
-                drawn += save(figure, file)[:1]
-            else:
-                for suffix in (".png", ".pdf"):
-                    file.with_suffix(suffix).unlink(missing_ok=True)
-        return drawn
+        for pattern in [*figures, "archives-*"]:  # of an earlier comparison
+            for old in itertools.chain(folder.glob(f"{pattern}.png"), folder.glob(f"{pattern}.pdf")):
+                old.unlink()
+        return [save(figure, folder / f"{name}.x")[0] for name, figure in figures.items() if figure]

@@ -128,7 +128,7 @@ def other_tables(rows: Mapping[str, list[Row]]) -> list[Table]:
             steps,
         ),
         Table(
-            "Times, as medians",
+            "Times: the longest compilation, and medians",
             ["task", "algorithm", "seeds", "compile (s)", "generation (ms)", "evaluations/s", "device"],
             times,
         ),
