@@ -16,7 +16,7 @@ from jax import Array
 
 from memes.archive import LIMIT, Archive, add, empty
 from memes.errors import require
-from memes.metrics import archive_loss, score
+from memes.metrics import archive_loss, finite_median, score
 from memes.task import Evaluation, Task, evaluate
 
 # By name. They leave out what was not finite, which they see as NaN.
@@ -176,11 +176,5 @@ def compare(illusory: Archive, correction: Correction, min_fitness: float = 0.0)
         {name: float(after[name]) for name in names}
         | {f"illusory_{name}": float(before[name]) for name in names}
         | {f"{name}_loss": loss[name] for name in names}
-        | {f"median_{name}_variance": _median(values) for name, values in variances.items()}
+        | {f"median_{name}_variance": finite_median(values) for name, values in variances.items()}
     )
-
-
-def _median(values: np.ndarray) -> float:
-    """The median of what is a number; NaN, and no warning, if nothing is."""
-    numbers = values[~np.isnan(values)]
-    return float(np.median(numbers)) if numbers.size else float("nan")

@@ -37,6 +37,12 @@ def mean_fitness(archive: Archive) -> Array:
     return jnp.mean(archive.fitness, where=archive.occupied)
 
 
+def finite_median(values: np.ndarray) -> float:
+    """The median of what is finite; NaN, and no warning, if nothing is."""
+    finite = values[np.isfinite(values)]
+    return float(np.median(finite)) if finite.size else float("nan")
+
+
 def score(archive: Archive, min_fitness: float = 0.0) -> dict[str, Array]:
     """The four measures of an archive, by name."""
     return {

@@ -42,7 +42,6 @@ def made(task="arm", algorithm="memes", seed=0, *, score=100.0, each=10, points=
         options={"lanes": 8},
         about={"cells": [3, 2], "device": "cpu", "compile_seconds": 1.0, "seconds_per_generation": 0.5},
         curves=columns,
-        corrected=None,
         corrections={},
         lifespans={"exploit": {"all": {"count": 2, "mean": 10.0 + seed, "median": 9.0}}},
         steps={"exploit": 0.5},
@@ -61,7 +60,9 @@ def corrected(run, share):
         name: float(run.curves[name][-1]) * share for name in ("qd_score", "coverage", "max_fitness")
     }
     losses = {f"{name}_loss": 1 - share for name in last}
-    return run._replace(corrected=last | losses, corrected_heat=run.heat * share)
+    places = {name: run.curves[name][-1] for name in ("generation", "evaluations")}
+    corrections = {name: np.array([value]) for name, value in (places | last | losses).items()}
+    return run._replace(corrections=corrections, corrected_heat=run.heat * share)
 
 
 SCORES = {"memes": [120.0, 140.0, 130.0, 150.0], "me": [90.0, 80.0, 100.0, 95.0]}
@@ -160,7 +161,6 @@ def test_corrections_in_the_middle_are_compared_at_equal_generations_and_evaluat
     def rows(run, *generations):
         at_them = np.array(generations)
         return run._replace(
-            corrected={"generation": float(generations[-1]), "qd_score": float(generations[-1])},
             corrections={
                 "generation": at_them,
                 "evaluations": run.curves["evaluations"][at_them - 1],

@@ -102,7 +102,13 @@ def test_corrections_in_the_folder_are_read(folder, saved):
     summaries.write_summary(folder)
     read = load_summary(folder / "summary.json")
     np.testing.assert_equal(
-        read.corrected, {"generation": 230.0, "qd_score": 8.0, "qd_score_loss": np.nan}
+        read.corrected,
+        {
+            "generation": 230,
+            "qd_score": 8,
+            "qd_score_loss": np.nan,
+            "evaluations": saved.metrics["evaluations"][-1],
+        },
     )
     assert np.isnan(read.corrected_heat[0, 0])
 

@@ -22,7 +22,7 @@ def summary(task, label, seed, **numbers):
         "coverage": numbers.get("coverage", 0.5),
         "max_fitness": numbers.get("best", 1.0),
     }
-    corrected, heat = None, None
+    corrected, heat = {}, None
     if about["uncertain"]:
         corrected = scores | {"qd_score_loss": 1 - numbers.get("kept", 1.0)}
         scores = dict.fromkeys(scores, np.nan)  # what was luck must not matter
@@ -39,8 +39,7 @@ def summary(task, label, seed, **numbers):
         options={},
         about=about,
         curves={name: np.array([0.0, value]) for name, value in scores.items()},
-        corrected=corrected,
-        corrections={},
+        corrections={name: np.array([value]) for name, value in corrected.items()},
         lifespans={
             kind: {"all": {"count": 3, "mean": mean, "median": mean}}
             for kind, mean in numbers.get("lives", {}).items()
@@ -163,7 +162,7 @@ def test_without_runs_nothing_is_tested():
 
 
 def test_runs_that_were_not_corrected_say_nothing_on_an_uncertain_task():
-    runs = [run._replace(corrected=None, corrected_heat=None) for run in world(as_claimed, 0.002)]
+    runs = [run._replace(corrections={}, corrected_heat=None) for run in world(as_claimed, 0.002)]
     verdicts = {each.claim.name: each.outcome.verdict for each in judge(runs, ["ant-trap"])}
     assert {verdicts[name] for name in ("C7", "C8", "C16")} == {Verdict.NOT_TESTED}
 

@@ -95,7 +95,7 @@ def convergence_figure(groups: Groups, looks: Mapping[str, Look], by: str) -> Fi
     """
     figure, panels = _panels(groups, len(MEASURES))
     for row, (task, labels) in zip(panels, groups.items(), strict=True):
-        corrected = any(run.corrected for runs in labels.values() for run in runs)
+        corrected = any(run.corrections for runs in labels.values() for run in runs)
         row[0].set_title(f"{task}, as found, not corrected" if corrected else task, loc="left")
         lasts = [float(run.curves[by][-1]) for runs in labels.values() for run in runs]
         logarithmic = max(lasts) > 20 * min(lasts)

@@ -14,7 +14,6 @@ from memes.presets import PRESETS
 
 MEASURES = {"qd_score": "QD-score", "coverage": "coverage", "max_fitness": "max fitness"}
 LOSSES = {f"{name}_loss": f"{words} loss" for name, words in MEASURES.items()}
-AT_THE_ENDS = "at the end of each run"
 SLACK = 0.15  # by which share of a number of generations or evaluations a known score may be earlier
 
 # Task -> label -> runs, in the order in which they are shown.
@@ -186,10 +185,10 @@ def views(labels: Mapping[str, Sequence[Summary]]) -> list[View]:
             lambda run, measure: float(at(run, measure, "evaluations", evaluations)),
         ),
     ]
-    corrected = [run for run in runs if run.corrected]
+    corrected = [run for run in runs if run.corrections]
     if corrected:
         known = all(_has_correction(run, "generation", generations) for run in corrected)
-        where = f"after {generations:,.0f} generations" if known else AT_THE_ENDS
+        where = f"after {generations:,.0f} generations" if known else "at the end of each run"
         found += _corrected_views("", where, "generation", generations if known else np.inf)
     if any(run.curves["evaluations"][-1] > evaluations for run in corrected) and all(
         _has_correction(run, "evaluations", evaluations) for run in corrected
@@ -211,21 +210,21 @@ def _corrected_views(suffix: str, where: str, by: str, amount: float) -> list[Vi
 
 def main_view(labels: Mapping[str, Sequence[Summary]]) -> View:
     """The one that counts: corrected if all runs are, and else at equal generations."""
-    every = all(run.corrected for group in labels.values() for run in group)
+    every = all(run.corrections for group in labels.values() for run in group)
     name = "corrected" if every else "generations"
     return next(view for view in views(labels) if view.name == name)
 
 
 def _corrected(run: Summary, measure: str, by: str, amount: float) -> float:
-    """A measure of the last correction at or before so many generations or evaluations."""
-    if not run.corrections or amount == np.inf:
-        return (run.corrected or {}).get(measure, np.nan)
-    before = np.flatnonzero(run.corrections[by] <= amount)
-    return float(run.corrections[measure][before[-1]]) if before.size else np.nan
+    """What the last correction at or before so many generations or evaluations says of a measure."""
+    if measure not in run.corrections:
+        return np.nan
+    before = run.corrections[measure][run.corrections[by] <= amount]
+    return float(before[-1]) if before.size else np.nan
 
 
 def _has_correction(run: Summary, by: str, amount: float) -> bool:
     """Whether the archive was corrected at so many generations or evaluations, or hardly before."""
-    places = run.corrections.get(by, run.curves[by][-1:])
+    places = run.corrections[by]
     slack = SLACK if by == "evaluations" else 0.0
     return bool(((places <= amount) & (places >= (1 - slack) * amount)).any())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from memes.analysis.groups import AT_THE_ENDS, LOSSES, MEASURES, Groups, is_share, main_view, views
+from memes.analysis.groups import LOSSES, MEASURES, Groups, is_share, main_view, views
 from memes.analysis.statistics import corrected_p, smallest_p
 from memes.analysis.summary import Summary
 from memes.analysis.tables import Row
@@ -159,18 +159,17 @@ def notes(groups: Groups) -> list[str]:
 
 def _unlike_corrections(task: str, labels: Mapping[str, Sequence[Summary]]) -> list[str]:
     """How the corrections that are compared differ, if they do."""
-    rows = [run.corrected for runs in labels.values() for run in runs if run.corrected]
-    at_the_ends = any(view.words == f"corrected, {AT_THE_ENDS}" for view in views(labels))
-    facts = {
-        "generations done": [f"{row.get('generation', math.nan):g}" for row in rows] * at_the_ends,
-        "evaluations of each elite": [f"{row.get('samples', math.nan):g}" for row in rows],
-        "statistics": ["means" if row.get("by_mean") else "medians" for row in rows],
+    facts: dict[str, tuple[str, Callable[[float], str]]] = {
+        "generation": ("generations done", "{:g}".format),
+        "samples": ("evaluations of each elite", "{:g}".format),
+        "by_mean": ("statistics", lambda by_mean: "means" if by_mean else "medians"),
     }
-    unlike = [
-        f"{name} ({' and '.join(dict.fromkeys(found))})"
-        for name, found in facts.items()
-        if len(set(found)) > 1
-    ]
+    unlike = []
+    for view in [view for view in views(labels) if view.name == "corrected"]:
+        for column, (words, said) in facts.items():
+            values = [view.value(run, column) for runs in labels.values() for run in runs]
+            found = dict.fromkeys(said(value) for value in values if math.isfinite(value))
+            unlike += [f"{words} ({' and '.join(found)})"] * (len(found) > 1)
     return [f"{task}: corrections differ in {', '.join(unlike)}."] if unlike else []
 
 
@@ -185,8 +184,8 @@ def _unknown(task: str, labels: Mapping[str, Sequence[Summary]]) -> list[str]:
     return [f"{task}: scores {view.words} are not known of {', '.join(unknown)}."] if unknown else []
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'s' * (number != 1)}"
+def _count(n: int, what: str) -> str:
+    return f"{n} {what}{'s' * (n != 1)}"
 
 
 def print_table(console: Console, table: Table) -> None:

@@ -17,6 +17,7 @@ from memes.context import Kind
 from memes.errors import require
 from memes.experiment.files import intact, replace_file
 from memes.experiment.folder import FORMAT_VERSION, SavedRun, check_version, holds_run, load_run, plain
+from memes.metrics import finite_median
 from memes.resets import Reason
 
 FILE = "summary.json"
@@ -53,8 +54,8 @@ class Summary(NamedTuple):
             in equal distances and half in equal ratios; and for each kind of offspring `step_exploit`,
             ...: its mean distance from the parent in feature space, in cell widths, as the median over
             the generations since the point before.
-        corrected: The last row of `corrected.csv`, if the archive was corrected.
-        corrections: All columns of `corrected.csv`, and `evaluations` of the run until then; or none.
+        corrections: The columns of `corrected.csv`, and the run's `evaluations` until then; empty if the
+            archive was never corrected.
         lifespans: By kind of lane, and by reason of the reset or for `all`: `count`, `mean` and `median`
             age at the reset.
         steps: By kind, the median over all generations of the distances in `curves`.
@@ -74,7 +75,6 @@ class Summary(NamedTuple):
     options: dict[str, Any]
     about: dict[str, Any]
     curves: dict[str, np.ndarray]
-    corrected: dict[str, float] | None
     corrections: dict[str, np.ndarray]
     lifespans: dict[str, dict[str, dict[str, float]]]
     steps: dict[str, float]
@@ -84,11 +84,15 @@ class Summary(NamedTuple):
     heat: np.ndarray | None
     corrected_heat: np.ndarray | None
 
+    @property
+    def corrected(self) -> dict[str, float] | None:
+        """The last correction, if there was any."""
+        return {name: float(column[-1]) for name, column in self.corrections.items()} or None
+
 
 def summarise(run: SavedRun) -> Summary:
     """The summary of a run, with what its folder holds of corrections."""
     config, metrics, cells = run.config, run.metrics, run.archive.cells
-    last = {name: float(column[-1]) for name, column in run.corrected.items()}
     done, steps = len(metrics["generation"]), _steps(run)
     return Summary(
         task=config["task"],
@@ -105,10 +109,9 @@ def summarise(run: SavedRun) -> Summary:
             "seconds_per_generation": float(metrics["seconds"][-1]) / done,
         },
         curves=_curves(metrics, steps),
-        corrected=last or None,
         corrections=_corrections(run),
         lifespans=_lifespans(run.lanes),
-        steps={kind: _median(values) for kind, values in steps.items()},
+        steps={kind: finite_median(values) for kind, values in steps.items()},
         shape=cells.shape if isinstance(cells, Grid) else None,
         low=tuple(np.asarray(cells.low).tolist()),
         high=tuple(np.asarray(cells.high).tolist()),
@@ -143,7 +146,7 @@ def _curves(metrics: dict[str, np.ndarray], steps: dict[str, np.ndarray]) -> dic
     curves = {name: metrics[name][at] for name in CURVES}
     for kind, values in steps.items():
         since = np.split(values, at[:-1] + 1)
-        curves[f"step_{kind}"] = _rounded(np.array([_median(part) for part in since]), 4)
+        curves[f"step_{kind}"] = _rounded(np.array([finite_median(part) for part in since]), 4)
     return curves
 
 
@@ -152,11 +155,6 @@ def _corrections(run: SavedRun) -> dict[str, np.ndarray]:
         return {}
     row = run.corrected["generation"].astype(int) - 1
     return run.corrected | {"evaluations": run.metrics["evaluations"][row]}
-
-
-def _median(values: np.ndarray) -> float:
-    finite = values[np.isfinite(values)]
-    return float(np.median(finite)) if finite.size else math.nan
 
 
 def _lifespans(lanes: dict[str, np.ndarray]) -> dict[str, dict[str, dict[str, float]]]:
@@ -229,22 +227,19 @@ def _parse(content: Any, file: Path) -> Summary:
     ours = isinstance(content, dict) and content.get("format") == FORMAT
     require(ours, f"'{file}' is not the summary of a run")
     check_version(int(content["format_version"]), file)
-    fields = {name: content[name] for name in Summary._fields if name != "corrections"}
+    fields = {name: content[name] for name in Summary._fields}
     shape = None if fields["shape"] is None else tuple(map(int, fields["shape"]))
     curves = {name: _array(column) for name, column in fields["curves"].items()}
     sizes = {len(curves[name]) for name in CURVES}
     require(len(sizes) == 1 and sizes != {0}, f"'{file}' is damaged: its curves are not equally long")
-    corrected = fields["corrected"]
-    corrections = content.get("corrections", {})  # which the first summaries did not have
     for name in ("heat", "corrected_heat"):
         if fields[name] is not None:
             fields[name] = _array(fields[name]).reshape(shape)
-    return Summary(**fields, corrections={})._replace(
+    return Summary(**fields)._replace(
         seed=int(fields["seed"]),
         generations=int(fields["generations"]),
         curves=curves,
-        corrected=None if corrected is None else {name: _number(corrected[name]) for name in corrected},
-        corrections={name: _array(column) for name, column in corrections.items()},
+        corrections={name: _array(column) for name, column in fields["corrections"].items()},
         steps={kind: _number(step) for kind, step in fields["steps"].items()},
         shape=shape,
         low=tuple(map(float, fields["low"])),

@@ -186,4 +186,4 @@ def _finished(work: _Work, folder: Path) -> Summary | None:
     summary = load_summary(folder / FILE) if (folder / FILE).exists() else None
     if summary is None or summary.generations < work.item.generations:
         return None
-    return summary if summary.corrected or not work.algorithm.task.uncertain else None
+    return summary if summary.corrections or not work.algorithm.task.uncertain else None
