@@ -10,8 +10,9 @@ import jax
 import jax.numpy as jnp
 
 import memes
+from memes import control
 from memes.physics import State
-from memes.tasks import control, robot
+from memes.tasks import robot
 
 
 def runner(

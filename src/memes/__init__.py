@@ -19,6 +19,7 @@ from memes.version import __version__ as __version__
 if TYPE_CHECKING:
     from memes import archive as archive
     from memes import cells as cells
+    from memes import control as control
     from memes import emitters as emitters
     from memes import history as history
     from memes import metrics as metrics
@@ -36,15 +37,15 @@ if TYPE_CHECKING:
     from memes.archive import Archive as Archive
     from memes.context import Kind as Kind
     from memes.correction import reevaluate as reevaluate
-    from memes.experiment.folder import load_archive as load_archive
-    from memes.experiment.folder import load_run as load_run
-    from memes.experiment.folder import save_archive as save_archive
-    from memes.experiment.log import Result as Result
-    from memes.experiment.loop import resume as resume
-    from memes.experiment.loop import run as run
-    from memes.experiment.seeds import run_seeds as run_seeds
     from memes.metrics import archive_loss as archive_loss
     from memes.presets import PRESETS as PRESETS
+    from memes.runner.loop import resume as resume
+    from memes.runner.loop import run as run
+    from memes.runner.seeds import run_seeds as run_seeds
+    from memes.store.folder import Run as Run
+    from memes.store.folder import load_archive as load_archive
+    from memes.store.folder import load_run as load_run
+    from memes.store.folder import save_archive as save_archive
     from memes.task import Evaluation as Evaluation
     from memes.task import Task as Task
     from memes.task import noisy as noisy
@@ -54,8 +55,8 @@ if TYPE_CHECKING:
     from memes.tasks import TASKS as TASKS
 
 _MODULES = {
-    "archive", "cells", "emitters", "history", "metrics", "objectives", "physics", "presets", "resets",
-    "selectors", "strategies", "tasks",
+    "archive", "cells", "control", "emitters", "history", "metrics", "objectives", "physics", "presets",
+    "resets", "selectors", "strategies", "tasks",
 }  # fmt: skip
 _NAMES = {
     "Algorithm": "algorithm",
@@ -65,13 +66,13 @@ _NAMES = {
     "Archive": "archive",
     "Kind": "context",
     "reevaluate": "correction",
-    "load_archive": "experiment.folder",
-    "load_run": "experiment.folder",
-    "save_archive": "experiment.folder",
-    "Result": "experiment.log",
-    "resume": "experiment.loop",
-    "run": "experiment.loop",
-    "run_seeds": "experiment.seeds",
+    "load_archive": "store.folder",
+    "load_run": "store.folder",
+    "save_archive": "store.folder",
+    "Run": "store.folder",
+    "resume": "runner.loop",
+    "run": "runner.loop",
+    "run_seeds": "runner.seeds",
     "archive_loss": "metrics",
     "PRESETS": "presets",
     "Evaluation": "task",

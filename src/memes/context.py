@@ -13,7 +13,7 @@ from memes.history import Past
 from memes.task import Task
 
 if TYPE_CHECKING:
-    from memes.tasks.control import Transition
+    from memes.control import Transition
 
 
 class Kind(IntEnum):

@@ -19,7 +19,7 @@ from memes.errors import UsageError, require
 from memes.hints import checked, fits
 
 if TYPE_CHECKING:
-    from memes.tasks.control import Control, Transition
+    from memes.control import Control, Transition
 
 # Matrix products of tasks run in full float32: no TF32, no bfloat16 passes.
 PRECISION = "highest"

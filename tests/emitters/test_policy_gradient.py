@@ -7,10 +7,10 @@ import pytest
 
 import memes
 from memes import UsageError
+from memes.control import Transition
 from memes.emitters import isoline, parallel, policy_gradient
 from memes.emitters.policy_gradient import TD3, Replay, remember, sample
 from memes.task import evaluate
-from memes.tasks.control import Transition
 
 CAPACITY = 50
 # One round of learning a generation.
@@ -135,7 +135,7 @@ def test_the_critics_learn_the_discounted_return(ends, worth):
         reward=lambda before, action, after: jnp.ones(action.shape[0]),
         ended=lambda place: jnp.full(place.shape[0], ends),
     )
-    task = memes.tasks.control.control_task(
+    task = memes.control.control_task(
         "constant",
         environment,
         task.control.controller,

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from memes.analysis.summary import Summary
 from memes.reproduce import results
 from memes.reproduce.checks import Verdict, above, all_of, at_least, below, most_have, none_has, on_par
 from memes.reproduce.claims import CLAIMS, LIFESPANS, judge
 from memes.reproduce.experiments import TASKS, VARIANTS
 from memes.reproduce.quantities import cells_beyond, coverage, qd, seconds, step
+from memes.store.summary import Summary
 
 LOW, HIGH, SHAPE = (0.0, -8.0), (30.0, 8.0), (10, 4)
 

@@ -5,12 +5,12 @@ import shutil
 import numpy as np
 import pytest
 
-from memes.analysis.summary import load_all
-from memes.cli import main
-from memes.experiment import log
+from memes.commands.main import main
 from memes.reproduce import results, sweep
 from memes.reproduce.experiments import CHANGES, EXPERIMENTS, TASKS, VARIANTS, Experiment
 from memes.reproduce.plan import plan
+from memes.runner import log
+from memes.store.summary import load_all
 
 WORDS = ["reproduce", "tiny", "--tasks", "arm", "--scale", "laptop", "--quiet", "--out"]
 

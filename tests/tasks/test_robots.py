@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from memes import UsageError, physics
+from memes.control import rollout
 from memes.task import evaluate
 from memes.tasks import TASKS
-from memes.tasks.control import rollout
 from memes.tasks.robot import robot
 
 N, STEPS = 24, 60

@@ -20,7 +20,7 @@ from memes.analysis.groups import LOSSES, MEASURES, Groups, between, common, is_
 from memes.analysis.heat import draw_grid, draw_walls
 from memes.analysis.statistics import interval
 from memes.analysis.style import Look
-from memes.analysis.summary import Summary
+from memes.store.summary import Summary
 from memes.task import Map
 
 WIDTH = 7.2  # inches: a page of two columns

@@ -15,8 +15,8 @@ from matplotlib.figure import Figure
 from memes.analysis.heat import draw_grid, draw_picture, draw_walls
 from memes.archive import Archive
 from memes.cells import Cells, Grid
-from memes.experiment.files import intact
-from memes.experiment.folder import SavedRun, load_run
+from memes.store.files import intact
+from memes.store.folder import Run, load_run
 from memes.task import Map
 
 COLOURS = {"exploit": "#D55E00", "explore": "#0072B2", "variation": "#009E73"}
@@ -30,13 +30,13 @@ def draw_run(path: str | Path) -> list[Path]:
     Where the task has a map, `figures/positions.png` as well.
     """
     run = load_run(path)
-    with intact(run.path / "config.json"):
+    with intact(run.folder / "config.json"):
         title = f"{Path(run.config['task']).name}, {run.config['algorithm']}, seed {run.config['seed']}"
         about = run.config.get("map")
         place = None if about is None else Map(**about)
         corrected = None if run.correction is None else run.correction.archive
     pictures = {"archive.png": archive_figure(run.archive, place, corrected)}
-    with intact(run.path / "metrics.csv"):
+    with intact(run.folder / "metrics.csv"):
         pictures["curves.png"] = curves_figure(run)
     if place is not None:
         pictures["positions.png"] = positions_figure(run.archive, place)
@@ -131,7 +131,7 @@ def _draw_map(axes: Axes, place: Map) -> None:
     axes.set_ylabel("y (m)")
 
 
-def curves_figure(run: SavedRun) -> Figure:
+def curves_figure(run: Run) -> Figure:
     """How the run went: scores, resets and additions over the evaluations spent."""
     metrics = run.metrics
     figure = Figure(figsize=(9, 5.4), layout="constrained")

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from memes.analysis.summary import Summary
 from memes.errors import require
 from memes.presets import PRESETS
+from memes.store.summary import Summary
 
 MEASURES = {"qd_score": "QD-score", "coverage": "coverage", "max_fitness": "max fitness"}
 LOSSES = {f"{name}_loss": f"{words} loss" for name, words in MEASURES.items()}

@@ -14,8 +14,8 @@ from rich.table import Table as RichTable
 
 from memes.analysis.groups import LOSSES, MEASURES, Groups, is_share, main_view, views
 from memes.analysis.statistics import corrected_p, smallest_p
-from memes.analysis.summary import Summary
 from memes.analysis.tables import Row
+from memes.store.summary import Summary
 
 WORDS = MEASURES | LOSSES
 STATISTICS = {"median": "median", "iqm": "interquartile mean"}

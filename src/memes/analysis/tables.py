@@ -17,7 +17,7 @@ from memes.analysis.statistics import (
     rank_sum,
     relative_difference,
 )
-from memes.analysis.summary import Summary
+from memes.store.summary import Summary
 
 Row = dict[str, Any]
 

@@ -16,12 +16,12 @@ from jax import Array
 
 from memes.archive import LIMIT
 from memes.context import Context, Kind
+from memes.control import Control, Controller, Transition, mlp
 from memes.emitters.base import Emitter, Lanes, Proposal, Rows
 from memes.errors import UsageError, require
 from memes.resets import Reason
 from memes.selectors import Selector, select, uniform
 from memes.task import PRECISION, Task, initial
-from memes.tasks.control import Control, Controller, Transition, mlp
 
 
 class TD3(NamedTuple):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from memes.analysis.summary import Summary
 from memes.reproduce.checks import (
     Check,
     Outcome,
@@ -31,6 +30,7 @@ from memes.reproduce.quantities import (
     seconds,
     step,
 )
+from memes.store.summary import Summary
 
 BEYOND_THE_TRAP = 13.0
 FIXED_RESETS = ("memes-reset-10", "memes-reset-20", "memes-reset-50", "memes-reset-100")

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
-from memes.analysis.summary import Summary
-from memes.experiment.folder import plain
-from memes.experiment.options import flag_words
-from memes.experiment.settings import Parsed, parse, recorded
+from memes.commands.options import flag_words
+from memes.commands.settings import Parsed, parse, recorded
 from memes.reproduce.experiments import CHANGES, EXPERIMENTS, MOST_SEEDS, VARIANTS
+from memes.store.folder import plain
+from memes.store.summary import Summary
 
 
 class Item(NamedTuple):

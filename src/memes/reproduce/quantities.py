@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from memes.analysis.summary import Summary
+from memes.store.summary import Summary
 
 # The runs of a task, by label.
 Runs = Mapping[str, Sequence[Summary]]

@@ -9,13 +9,13 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from memes.analysis.compare import write as write_comparison
 from memes.analysis.groups import group
-from memes.analysis.summary import Summary
 from memes.analysis.tables import all_tables
+from memes.commands.compare import write as write_comparison
 from memes.reproduce.checks import Verdict
 from memes.reproduce.claims import Judged, judge
 from memes.reproduce.experiments import EXPERIMENTS
+from memes.store.summary import Summary
 
 STYLES = {
     Verdict.REPRODUCED: "green",

@@ -12,16 +12,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from memes.algorithm import Algorithm
-from memes.analysis.summary import FILE, Summary, load_summary, save_summary, summarise
-from memes.experiment.files import only_writer
-from memes.experiment.folder import SavedRun, holds_run
-from memes.experiment.log import Result
-from memes.experiment.loop import resume, run
-from memes.experiment.programs import Programs
-from memes.experiment.seeds import Batch, compile_together, most_together, run_seeds
-from memes.experiment.settings import build, recorded
+from memes.commands.settings import build, recorded
 from memes.reproduce.experiments import VARIANTS
 from memes.reproduce.plan import Item, is_of
+from memes.runner.device import Programs
+from memes.runner.loop import resume, run
+from memes.runner.seeds import Batch, compile_together, most_together, run_seeds
+from memes.store.files import only_writer
+from memes.store.folder import Run, holds_run
+from memes.store.summary import FILE, Summary, load_summary, save_summary, summarise
 
 
 def sweep(
@@ -127,7 +126,7 @@ def _prepare(item: Item, out: Path, together: int | None, keep_archives: bool) -
     return _Work(item, out, algorithm, batch, keep_archives)
 
 
-def _run_together(work: _Work, progress: bool) -> list[Result]:
+def _run_together(work: _Work, progress: bool) -> list[Run]:
     folder = None
     if work.keep_archives:
         for seed in work.item.seeds:  # left by a sweep that was killed; without checkpoints
@@ -142,10 +141,8 @@ def _run_together(work: _Work, progress: bool) -> list[Result]:
     )
 
 
-def _write(work: _Work, result: Result) -> None:
-    names = ("config", "metrics", "lanes", "archive", "corrected", "correction")
-    parts = {name: getattr(result, name) for name in names}
-    summary = summarise(SavedRun(path=result.folder or Path(), **parts))
+def _write(work: _Work, result: Run) -> None:
+    summary = summarise(result)
     save_summary(work.summary_file(summary.seed), summary)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from memes.task import Task
-from memes.tasks import control as control
 from memes.tasks import robot as robot
 from memes.tasks.ant import ant as ant
 from memes.tasks.ant import ant_trap as ant_trap

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Literal
 import jax.numpy as jnp
 from jax import Array
 
+from memes.control import control_task, mlp
 from memes.hints import checked
 from memes.task import Map, Task
-from memes.tasks.control import control_task, mlp
 from memes.tasks.robot import Backend, Fidelity, engine_of, footprints, robot
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import jax.numpy as jnp
 from jax import Array
 
+from memes.control import Controller, Outcome, control_task
 from memes.hints import checked
 from memes.task import Task, uniform
-from memes.tasks.control import Controller, Outcome, control_task
 from memes.tasks.robot import Backend, Fidelity, engine_of, robot
 
 if TYPE_CHECKING:

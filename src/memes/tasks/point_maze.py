@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from memes.control import Environment, control_task, mlp
 from memes.hints import checked
 from memes.task import Map, Task
-from memes.tasks.control import Environment, control_task, mlp
 
 START = (0.1, 0.0)
 LOW, HIGH = (0.0, -0.5), (1.0, 0.5)  # the room

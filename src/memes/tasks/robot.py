@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from memes.control import Environment
 from memes.errors import require
-from memes.tasks.control import Environment
 
 if TYPE_CHECKING:  # MuJoCo is imported by those who use it
     from memes.physics import Engine, State

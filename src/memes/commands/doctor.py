@@ -1,0 +1,119 @@
+"""`memes doctor`: what this machine has, what is missing, and whether the library works on it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from importlib import metadata
+from importlib.util import find_spec
+from typing import Any
+
+from memes.version import __version__
+
+# What an extra needs, by the name it is imported under.
+EXTRAS = {
+    "cuda": ("jax_cuda12_plugin",),
+    "evosax": ("evosax",),
+    "replay": ("mjviser", "imageio_ffmpeg"),
+}
+PACKAGES = ("jax", "jaxlib", "numpy", "optax", "mujoco", "tyro", "rich", "matplotlib")
+
+
+def report() -> Iterator[str]:
+    """The lines that describe this machine."""
+    import jax
+
+    from memes.physics.native import compiler
+    from memes.runner import memory
+    from memes.task import PRECISION
+
+    yield f"memes {__version__}, Python {platform.python_version()}, {platform.platform()}"
+    yield ", ".join(f"{name} {_version(name)}" for name in PACKAGES)
+    free = memory.free()
+    yield f"{os.cpu_count()} cores, {_memory_of_machine()}" + (
+        f", {memory.in_words(free)} of it free for this process" if free else ""
+    )
+    for device in jax.devices():
+        yield f"device {device.id}: {device.device_kind}{_memory_of_device(device)}"
+    if jax.default_backend() == "cpu" and shutil.which("nvidia-smi"):
+        yield "there is an NVIDIA GPU that JAX does not use: pip install 'memes-qd[cuda]'"
+    config = jax.config.values
+    wide, cache = config.get("jax_enable_x64"), config.get("jax_compilation_cache_dir")
+    yield f"matrix products in precision '{PRECISION}', 64-bit floats {'on' if wide else 'off'}"
+    if cache and config.get("jax_enable_compilation_cache"):
+        yield f"compiled programs are kept in {cache}"
+    else:
+        yield "compiled programs are not kept; set JAX_COMPILATION_CACHE_DIR to keep them"
+    yield f"C++ compiler for physics on CPUs: {compiler() or 'none, which makes it ten times slower'}"
+    for extra, modules in EXTRAS.items():
+        missing = [name for name in modules if find_spec(name) is None]
+        lack = f"missing {', '.join(missing)}: pip install 'memes-qd[{extra}]'"
+        yield f"extra '{extra}': {lack if missing else 'installed'}"
+
+
+def self_check() -> dict[str, Callable[[], str]]:
+    """What is tried, by name; each returns what it saw or raises."""
+    return {"evolution on the arm": _check_arm, "physics against MuJoCo": _check_physics}
+
+
+def _check_arm() -> str:
+    import memes
+
+    task = memes.tasks.arm(joints=20)
+    algorithm = memes.presets.memes(task, lanes=4, samples=32, fifo_size=1000)
+    start = time.perf_counter()
+    result = memes.run(algorithm, generations=100, progress=False)
+    coverage = result.metrics["coverage"][-1]
+    assert 0.02 < coverage < 1, f"coverage {coverage:.1%} after 100 generations"
+    return f"coverage {coverage:.1%} after 100 generations, {time.perf_counter() - start:.1f} s"
+
+
+def _check_physics() -> str:
+    from importlib import resources
+
+    import jax
+    import jax.numpy as jnp
+    import mujoco
+    import numpy as np
+
+    from memes import physics
+
+    start = time.perf_counter()
+    file = str(resources.files("memes.tasks") / "models" / "ant.xml")
+    engine = physics.compile(file)
+    rng = np.random.default_rng(0)
+    control = rng.uniform(-1, 1, (4, engine.model.nu)).astype(np.float32)
+    qpos = np.tile(engine.model.key_qpos[0], (4, 1)).astype(np.float32)
+    state = jax.jit(engine.step)(engine.init(jnp.asarray(qpos)), control)
+    worst = 0.0
+    for i in range(4):
+        data = mujoco.MjData(engine.model)
+        data.qpos[:], data.ctrl[:] = qpos[i], control[i]
+        mujoco.mj_step(engine.model, data)
+        worst = max(worst, float(np.abs(np.asarray(engine.qvel(state))[i] - data.qvel).max()))
+    assert worst < 1e-3, f"velocities differ by {worst:.1e} after a step"
+    seconds = time.perf_counter() - start
+    return f"backend {engine.backend}, velocities within {worst:.0e} of MuJoCo's, {seconds:.1f} s"
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "missing"
+
+
+def _memory_of_machine() -> str:
+    try:
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return "memory unknown"
+    return f"{total / 2**30:.1f} GiB of memory"
+
+
+def _memory_of_device(device: Any) -> str:
+    limit = (device.memory_stats() or {}).get("bytes_limit")
+    return f", {limit / 2**30:.1f} GiB usable" if limit else ""

@@ -1,0 +1,1 @@
+"""The usual observers of a run."""

@@ -1,0 +1,1 @@
+"""Run folders: plain files that a crash leaves whole, and what is read from them."""

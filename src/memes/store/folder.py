@@ -1,0 +1,271 @@
+"""The run folder: everything a reader needs, in plain files. Nothing is pickled.
+
+config.json     settings, seed, package versions, device, times
+metrics.csv     a row for each generation
+lanes.npz       what each lane did in each generation
+archive.npz     the elites
+corrected.npz   what is left of them after re-evaluation, if the task is uncertain
+corrected.csv   a row for each such correction
+summary.json    the run in a few numbers, for comparisons
+checkpoints/    what `memes resume` needs
+figures/        pictures of the above
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from memes.algorithm import State
+from memes.archive import Archive, Status, empty
+from memes.cells import CVT, Cells, Grid
+from memes.context import Kind
+from memes.correction import Correction
+from memes.errors import require
+from memes.resets import Reason
+from memes.store.files import intact, read_arrays, replace_file
+
+FORMAT_VERSION = 1
+
+
+class Run(NamedTuple):
+    """A run: what `memes.run` returns, and what `load_run` reads from a folder.
+
+    Attributes:
+        folder: Where it is saved; None if it is only in memory.
+        config: What `config.json` holds, or would.
+        metrics: The columns of `metrics.csv`, each [G].
+        lanes: What each lane did in each generation, arrays [G, L, ...] by name.
+        archive: The elites.
+        corrected: The columns of `corrected.csv`, with a row for each correction; empty without any.
+        correction: What re-evaluation left of the archive at the end; None if it was not corrected.
+        state: That of the algorithm at the end; None if the run was read from a folder.
+    """
+
+    folder: Path | None
+    config: dict[str, Any]
+    metrics: dict[str, np.ndarray]
+    lanes: dict[str, np.ndarray]
+    archive: Archive
+    corrected: dict[str, np.ndarray]
+    correction: Correction | None
+    state: State | None = None
+
+
+def holds_run(path: Path) -> bool:
+    """Whether the folder already holds a run."""
+    return os.path.exists(path / "config.json")
+
+
+def check_free(path: Path) -> None:
+    """Raise a `UsageError` unless a new run can be written to `path`."""
+    there = next(p for p in (path, *path.absolute().parents) if os.path.exists(p))
+    require(there.is_dir(), f"out must be a folder, but '{there}' is a file")
+    require(
+        os.access(there, os.W_OK | os.X_OK),
+        f"out cannot be written: there is no permission for '{there}'",
+    )
+    require(
+        not holds_run(path),
+        f"out must not hold a run yet, but '{path}' does; choose another folder or remove it",
+    )
+
+
+def save_config(path: Path, config: dict[str, Any]) -> None:
+    """Write `config.json`. What JSON does not know is written as it prints."""
+    text = json.dumps({"format_version": FORMAT_VERSION, **config}, indent=2, default=plain)
+    replace_file(path / "config.json", lambda file: file.write(f"{text}\n".encode()))
+
+
+def plain(value: Any) -> Any:
+    """What JSON does not know as something it knows."""
+    return value.tolist() if isinstance(value, (np.generic, np.ndarray)) else str(value)
+
+
+class MetricsWriter:
+    """Writes `metrics.csv` anew with the rows that there are, and appends others."""
+
+    def __init__(self, path: Path, rows: list[dict[str, np.ndarray]]) -> None:
+        self._file = (path / "metrics.csv").open("w", newline="")
+        self._csv = csv.writer(self._file)
+        self._started = False
+        for columns in rows:
+            self.write(columns)
+
+    def write(self, columns: dict[str, np.ndarray]) -> None:
+        """Append the rows of equally long columns. NaN becomes an empty field."""
+        if not self._started:
+            self._csv.writerow(columns)
+            self._started = True
+        self._csv.writerows(_fields(columns))
+        self._file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def _fields(columns: Mapping[str, Iterable[float]]) -> Iterator[list[str]]:
+    """The rows of a table, as they are written."""
+    for row in zip(*columns.values(), strict=True):
+        yield ["" if np.isnan(value) else f"{value:.9g}" for value in row]
+
+
+def save_corrected(path: Path, columns: Mapping[str, Iterable[float]]) -> None:
+    """Write `corrected.csv` as a whole; there is none without rows."""
+    lines = [",".join(row) for row in ([*columns], *_fields(columns))]
+    if len(lines) == 1:
+        (path / "corrected.csv").unlink(missing_ok=True)
+    else:
+        text = "".join(f"{line}\n" for line in lines)
+        replace_file(path / "corrected.csv", lambda file: file.write(text.encode()))
+
+
+def load_corrected(path: Path) -> dict[str, np.ndarray]:
+    """Read `corrected.csv` into an array for each column; nothing, if there is no such file."""
+    file = path / "corrected.csv"
+    return load_metrics(file) if file.exists() else {}
+
+
+def save_correction(path: Path, correction: Correction, **about: Any) -> None:
+    """Write `corrected.npz`: the corrected archive, and the variances of the illusory elites."""
+    uncertainty = correction._asdict()
+    save_archive(path / "corrected.npz", uncertainty.pop("archive"), **uncertainty, **about)
+
+
+def load_correction(path: Path) -> Correction | None:
+    """Read `corrected.npz`; None if there is no such file."""
+    file = path / "corrected.npz"
+    if not file.exists():
+        return None
+    archive, data = load_archive(file), _load_npz(file)
+    with intact(file):
+        variances = data["fitness_variance"], data["feature_variance"]
+        return Correction(archive, data["elite_cell"], *variances, int(data["samples"]))
+
+
+def save_archive(path: str | Path, archive: Archive, **about: Any) -> None:
+    """Write the occupied cells, and what is needed to rebuild the empty ones, to an npz file."""
+    cell = np.flatnonzero(np.asarray(archive.occupied))
+    cells = archive.cells
+    if isinstance(cells, Grid):
+        about["grid_shape"] = np.asarray(cells.shape)
+    elif isinstance(cells, CVT):
+        about["centroids"] = np.asarray(cells.centroids)
+    else:
+        raise TypeError(f"cannot save an archive with cells of type {type(cells).__name__}")
+    _save_npz(
+        path,
+        feature_low=np.asarray(cells.low),
+        feature_high=np.asarray(cells.high),
+        cell=cell,
+        genotypes=np.asarray(archive.genotypes)[cell],
+        fitness=np.asarray(archive.fitness)[cell],
+        feature=np.asarray(archive.feature)[cell],
+        generation=np.asarray(archive.generation)[cell],
+        lane=np.asarray(archive.lane)[cell],
+        **about,
+    )
+
+
+def save_lanes(path: Path, lanes: dict[str, Any]) -> None:
+    """Write what each lane did, arrays [G, L, ...], with the names of its codes."""
+    names = {"kinds": Kind, "reasons": Reason, "statuses": Status}
+    codes: dict[str, Any] = {
+        key: np.asarray([code.name.lower() for code in enum]) for key, enum in names.items()
+    }
+    _save_npz(path, **codes, **lanes)
+
+
+def _save_npz(path: str | Path, **arrays: Any) -> None:
+    replace_file(
+        Path(path), lambda file: np.savez_compressed(file, format_version=FORMAT_VERSION, **arrays)
+    )
+
+
+def load_archive(path: str | Path) -> Archive:
+    """Read an archive from a run folder or from an `archive.npz` file.
+
+    It needs neither the task nor the code that made it. Cells without an elite have fitness -inf.
+    """
+    file = Path(path)
+    file = file / "archive.npz" if file.is_dir() else file
+    data = _load_npz(file)
+    with intact(file):
+        low, high = data["feature_low"], data["feature_high"]
+        k = data["feature"].shape[1]
+        if not (
+            low.shape == high.shape == (k,) and np.isfinite(high - low).all() and (low < high).all()
+        ):
+            raise ValueError("its features have no bounds")
+        bounds = jnp.asarray(low), jnp.asarray(high)
+        cells: Cells
+        if "centroids" in data:
+            cells = CVT(*bounds, jnp.asarray(data["centroids"]))
+        else:
+            cells = Grid(*bounds, tuple(int(s) for s in data["grid_shape"]))
+            if len(cells.shape) != k or min(cells.shape) < 1:
+                raise ValueError("its grid has no cells")
+        blank = empty(cells, data["genotypes"].shape[1])
+        cell = data["cell"]
+        names = ("genotypes", "fitness", "feature", "generation", "lane")
+        filled = {name: getattr(blank, name).at[cell].set(data[name]) for name in names}
+        return blank._replace(**filled)
+
+
+def load_config(folder: Path) -> dict[str, Any]:
+    """Read what a run is, also if it did not finish."""
+    require(holds_run(folder), f"'{folder}' does not hold a run: it has no config.json")
+    file = folder / "config.json"
+    with intact(file):
+        config: dict[str, Any] = json.loads(file.read_text())
+        check_version(int(config["format_version"]), file)
+        return config
+
+
+def load_run(path: str | Path) -> Run:
+    """Read a whole run folder."""
+    folder = Path(path)
+    config = load_config(folder)
+    require(
+        (folder / "archive.npz").exists(), f"the run in '{folder}' did not finish: it has no archive.npz"
+    )
+    return Run(
+        folder,
+        config,
+        load_metrics(folder / "metrics.csv"),
+        _load_npz(folder / "lanes.npz"),
+        load_archive(folder),
+        load_corrected(folder),
+        load_correction(folder),
+    )
+
+
+def load_metrics(file: str | Path) -> dict[str, np.ndarray]:
+    """Read `metrics.csv` into an array for each column; empty fields become NaN."""
+    with intact(Path(file)), Path(file).open(newline="") as stream:
+        header, *rows = csv.reader(stream)
+        values = [[float(field) if field else np.nan for field in row] for row in rows]
+        return dict(zip(header, np.asarray(values).reshape(-1, len(header)).T, strict=True))
+
+
+def _load_npz(file: Path) -> dict[str, np.ndarray]:
+    with intact(file):
+        arrays = read_arrays(file)
+        check_version(int(arrays.pop("format_version")), file)
+        return arrays
+
+
+def check_version(version: int, file: Path) -> None:
+    """Raise a `UsageError` if a file is of a format that is newer than this library."""
+    require(
+        version <= FORMAT_VERSION,
+        f"'{file}' has format version {version}, newer than this memes can read ({FORMAT_VERSION})",
+    )

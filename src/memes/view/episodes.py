@@ -1,0 +1,70 @@
+"""Episodes of one genotype, with the states that the task's own simulator went through."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from memes.control import Step, rollout
+from memes.errors import require
+from memes.task import PRECISION, Task
+
+
+class Episode(NamedTuple):
+    """One episode: `qpos[T + 1, nq]`, from the start until its end, and what it came to.
+
+    `fitness` is a number and `feature[k]`; NaN where the simulator failed.
+    """
+
+    qpos: np.ndarray
+    fitness: float
+    feature: np.ndarray
+
+
+def robot_of(task: Task) -> Any:
+    """The simulator of a task with a robot; a `UsageError` for tasks without one."""
+    engine = None if task.control is None else task.control.environment.engine
+    require(engine is not None, f"task '{task.name}' has no robot to replay")
+    return engine
+
+
+def seconds_per_step(task: Task) -> float:
+    """Time between two recorded states."""
+    engine = robot_of(task)
+    return float(engine.substeps * engine.model.opt.timestep)
+
+
+def episodes(task: Task, x: Array, *, seed: int = 0, draws: int = 1) -> list[Episode]:
+    """Play the genotype `x[d]` from several starts; those of `draws=1` are the first of any more.
+
+    Args:
+        task: A task with a robot.
+        x: The genotype.
+        seed: Which starts, where the task draws them.
+        draws: How many episodes.
+    """
+    require(0 <= seed < 2**32, f"seed must lie in [0, 2^32), got {seed}")
+    require(draws >= 1, f"draws must be at least 1, got {draws}")
+    engine, control = robot_of(task), task.control
+    assert control is not None
+
+    def record(step: Step) -> tuple[Array, Array]:
+        return engine.qpos(step.before), engine.qpos(step.after)
+
+    def play(key: Array, x: Array) -> Any:
+        keys = jax.vmap(lambda draw: jax.random.fold_in(key, draw))(jnp.arange(draws))
+        with jax.default_matmul_precision(PRECISION):
+            outcome, recorded = rollout(control, keys, jnp.tile(x, (draws, 1)), record)
+        return outcome.length, control.score(outcome), recorded
+
+    played = jax.jit(play, compiler_options=engine.compiler_options)(jax.random.key(seed), x)
+    length, score, (before, after) = jax.device_get(played)
+    states = np.concatenate([before[:1], after])
+    return [
+        Episode(states[: length[i] + 1, i], float(score.fitness[i]), score.feature[i])
+        for i in range(draws)
+    ]

@@ -1,0 +1,334 @@
+"""Runs side by side: made up summaries, so that what should come out is known."""
+
+import csv
+import itertools
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from memes import UsageError
+from memes.analysis import comparisons, report, tables
+from memes.analysis.groups import all_labels, at, between, distinguish, final, group, main_view, views
+from memes.analysis.statistics import rank_sum
+from memes.analysis.style import looks
+from memes.commands.main import main
+from memes.store.summary import Summary, save_summary
+
+
+def made(task="arm", algorithm="memes", seed=0, *, score=100.0, each=10, points=5, **fields):
+    """A run of `each` evaluations a generation, whose score grows linearly to what is given."""
+    generation = np.arange(1.0, points + 1)
+    rising = score * generation / points
+    heat = np.full((3, 2), np.nan)
+    heat[0] = score
+    columns = {
+        "generation": generation,
+        "evaluations": each * generation,
+        "seconds": generation / 2,
+        "qd_score": rising,
+        "coverage": rising / 1000,
+        "max_fitness": rising,
+        "step_exploit": np.full(points, 0.5),
+    }
+    run = Summary(
+        task=task,
+        algorithm=algorithm,
+        label=algorithm,
+        seed=seed,
+        scale=None,
+        generations=points,
+        options={"lanes": 8},
+        about={"cells": [3, 2], "device": "cpu", "compile_seconds": 1.0, "seconds_per_generation": 0.5},
+        curves=columns,
+        corrections={},
+        lifespans={"exploit": {"all": {"count": 2, "mean": 10.0 + seed, "median": 9.0}}},
+        steps={"exploit": 0.5},
+        shape=(3, 2),
+        low=(0.0, 0.0),
+        high=(1.0, 1.0),
+        heat=heat,
+        corrected_heat=None,
+    )
+    return run._replace(**fields)
+
+
+def corrected(run, share):
+    """The run with a correction that leaves this share of its scores."""
+    last = {
+        name: float(run.curves[name][-1]) * share for name in ("qd_score", "coverage", "max_fitness")
+    }
+    losses = {f"{name}_loss": 1 - share for name in last}
+    places = {name: run.curves[name][-1] for name in ("generation", "evaluations")}
+    corrections = {name: np.array([value]) for name, value in (places | last | losses).items()}
+    return run._replace(corrections=corrections, corrected_heat=run.heat * share)
+
+
+SCORES = {"memes": [120.0, 140.0, 130.0, 150.0], "me": [90.0, 80.0, 100.0, 95.0]}
+RUNS = [
+    made(algorithm=algorithm, seed=seed, score=score, each=10 if algorithm == "memes" else 4)
+    for algorithm, scores in SCORES.items()
+    for seed, score in enumerate(scores)
+]
+
+
+@pytest.mark.parametrize("by", ["generation", "evaluations"])
+def test_a_measure_is_the_last_one_known(by):
+    run = made(score=50.0)
+    amounts = np.array([0.5, 1.0, 1.9, 2.0, 4.99, 5.0, 77.0]) * (10 if by == "evaluations" else 1)
+    known = zip(run.curves[by], run.curves["qd_score"], strict=True)
+    pairs = list(known)
+    expected = [max([y for x, y in pairs if x <= amount], default=np.nan) for amount in amounts]
+    np.testing.assert_array_equal(at(run, "qd_score", by, amounts), expected)
+
+
+def test_a_measure_that_was_known_much_earlier_is_not_known():
+    run = made(score=50.0)
+    kept = np.array([0, 1, 4])  # generations 1, 2 and 5: what came in between is not kept
+    run = run._replace(curves={name: column[kept] for name, column in run.curves.items()})
+    values = at(run, "qd_score", "generation", [1.9, 2.3, 2.5, 4.9, 5.0])
+    np.testing.assert_allclose(values, [10, 20, np.nan, np.nan, 50])
+    np.testing.assert_allclose(between(run, "qd_score", "generation", [1.5, 3.5, 5.0]), [15, 35, 50])
+
+
+def test_a_run_that_is_there_twice_counts_once():
+    run = made(about=made().about | {"when": "2024-07-14T10:00:00+00:00"})
+    assert group([run, run._replace(steps={})])["arm"]["memes"] == [run]
+    with pytest.raises(UsageError, match="both of task arm"):
+        group([run, run._replace(about=run.about | {"when": "2024-07-14T11:00:00+00:00"})])
+
+
+def test_groups_have_the_order_of_the_list_and_of_the_seeds():
+    runs = [made(t, a, s) for t in ("hexapod", "arm") for a in ("me", "own", "memes") for s in (2, 1)]
+    groups = group([run for run in runs if (run.task, run.algorithm) != ("arm", "memes")])
+    assert list(groups) == ["arm", "hexapod"]
+    assert list(groups["arm"]) == ["me", "own"]
+    assert list(groups["hexapod"]) == ["memes", "me", "own"]
+    assert [run.seed for run in groups["arm"]["me"]] == [1, 2]
+    assert all_labels(groups) == ["memes", "me", "own"]
+
+
+def test_labels_tell_options_apart_that_differ_on_a_task():
+    runs = [
+        made(options={"lanes": 8, "joints": 20}),
+        made(options={"lanes": 64, "joints": 20}),
+        made("hexapod", options={"lanes": 8}),
+        made(algorithm="me", options={"batch": 128, "joints": 20}),
+        made("hexapod", algorithm="me", options={"batch": 256, "generations": 7}),
+    ]
+    labels = [run.label for run in distinguish(runs)]
+    assert labels == ["memes lanes=8", "memes lanes=64", "memes lanes=8", "me", "me"]
+
+
+def test_two_runs_of_one_seed_and_other_cells_are_named():
+    with pytest.raises(UsageError, match=r"'a' and 'c' are both of task arm, memes, seed 0"):
+        group([made(), made(seed=1), made()], ["a", "b", "c"])
+    other = made(seed=1, about={"cells": [6, 6]})
+    with pytest.raises(UsageError, match=r"'a' has 3 x 2 over .* and 'b' has 6 x 6 over"):
+        group([made(), other], ["a", "b"])
+    with pytest.raises(UsageError, match=r"0 to 1, 0 to 1 and run 2 has 3 x 2 over 0 to 1, 0 to 2"):
+        group([made(), made(seed=1, high=(1.0, 2.0))])
+
+
+def test_views_compare_at_what_all_runs_have():
+    labels = group([made(points=5, each=10), made(seed=1, points=9, each=4)])["arm"]
+    by_generation, by_evaluation = views(labels)
+    assert by_generation.words == "after 5 generations"
+    assert by_evaluation.words == "after 36 evaluations"
+    first, second = labels["memes"]
+    assert by_generation.value(second, "qd_score") == pytest.approx(100 * 5 / 9)
+    assert by_evaluation.value(first, "qd_score") == pytest.approx(100 * 3 / 5)
+    assert by_evaluation.value(second, "qd_score") == 100
+
+
+def test_corrected_scores_count_once_all_runs_have_them():
+    runs = [corrected(made(seed=seed), 0.8) for seed in range(2)]
+    view = main_view({"memes": runs})
+    assert view.name == "corrected"
+    assert view.value(runs[0], "qd_score") == pytest.approx(80)
+    assert views({"memes": runs})[-1].value(runs[0], "coverage_loss") == pytest.approx(0.2)
+    assert final(runs[0], "max_fitness") == pytest.approx(80)
+    mixed = {"memes": runs, "me": [made(algorithm="me")]}
+    assert main_view(mixed).name == "generations"
+    assert math.isnan(views(mixed)[-1].value(mixed["me"][0], "qd_score"))
+    assert final(mixed["me"][0], "qd_score") == 100
+
+
+def test_corrections_in_the_middle_are_compared_at_equal_generations_and_evaluations():
+    """One run is twice as long and evaluates half as much in a generation."""
+
+    def rows(run, *generations):
+        at_them = np.array(generations)
+        return run._replace(
+            corrections={
+                "generation": at_them,
+                "evaluations": run.curves["evaluations"][at_them - 1],
+                "qd_score": 1.0 * at_them,
+                "qd_score_loss": 0.01 * at_them,
+            },
+        )
+
+    long, short = rows(made(points=8, each=5), 4, 8), rows(made(seed=1, points=4, each=10), 2, 4)
+    found = {view.name: view for view in views({"memes": [long, short]})}
+    assert found["corrected"].words == "corrected, after 4 generations"
+    assert [found["corrected"].value(run, "qd_score") for run in (long, short)] == [4, 4]
+    assert "corrected-evaluations" not in found  # 40 evaluations are the end of both
+    longer = rows(made(points=12, each=5), 4, 8, 12)
+    found = {view.name: view for view in views({"memes": [longer, short]})}
+    assert found["losses-evaluations"].words == "lost by correction, after 40 evaluations"
+    losses = [found["losses-evaluations"].value(run, "qd_score_loss") for run in (longer, short)]
+    assert losses == [0.08, 0.04]
+    late = rows(made(points=12, each=5), 12)
+    found = {view.name: view for view in views({"memes": [late, short]})}
+    assert found["corrected"].words == "corrected, at the end of each run"
+    assert "corrected-evaluations" not in found
+    notes = report.notes({"arm": {"memes": [late, short]}})
+    assert "arm: corrections differ in generations done (12 and 4)." in notes
+
+
+def test_tables_hold_medians_and_corrected_tests():
+    groups = group([*RUNS, made("hexapod")])
+    found = {
+        (row["task"], row["label"], row["view"], row["measure"]): row for row in tables.scores(groups)
+    }
+    for label, values in SCORES.items():
+        row = found["arm", label, "generations", "qd_score"]
+        assert row["median"] == np.median(values)
+        assert min(values) <= row["median_low"] < row["median"] < row["median_high"] <= max(values)
+        assert row["iqm"] == pytest.approx(np.mean(sorted(values)[1:3]))
+        assert row["n"] == 4
+    # 20 evaluations are 2 of 5 generations of memes, and all of me.
+    row = found["arm", "memes", "evaluations", "qd_score"]
+    assert row["median"] == pytest.approx(np.median(SCORES["memes"]) * 2 / 5)
+    alone = found["hexapod", "memes", "generations", "qd_score"]
+    assert (alone["median"], alone["n"]) == (100, 1)
+    assert math.isnan(alone["median_low"])
+
+    (test,) = (
+        row
+        for row in tables.tests(groups)
+        if (row["view"], row["measure"]) == ("generations", "qd_score")
+    )
+    assert test["p"] == test["corrected_p"] == pytest.approx(rank_sum(SCORES["memes"], SCORES["me"]))
+    assert test["difference"] == pytest.approx((135 - 92.5) / 92.5)
+
+
+def test_p_values_are_corrected_for_the_pairs_of_a_task():
+    third = [made(algorithm="es", seed=seed, score=10.0 + seed) for seed in range(4)]
+    rows = tables.tests(group([*RUNS, *third]))
+    pairs = {(row["a"], row["b"]) for row in rows}
+    assert pairs == set(itertools.combinations(["memes", "me", "es"], 2))
+    for row in rows:
+        assert row["corrected_p"] == pytest.approx(min(1, 3 * row["p"]))
+
+
+def test_lifespans_steps_times_and_seeds():
+    groups = group(RUNS[:4])
+    (life,) = tables.lifespans(groups)
+    assert (life["resets"], life["mean"], life["median"]) == (8, 11.5, 9)
+    (step,) = tables.steps(groups)
+    assert (step["kind"], step["distance"]) == ("exploit", 0.5)
+    (time,) = tables.times(groups)
+    assert (time["seconds_per_generation"], time["evaluations_per_second"]) == (0.5, 20)
+    assert [row["qd_score"] for row in tables.seeds(groups)] == SCORES["memes"]
+
+
+def test_too_few_seeds_are_said():
+    alone = report.notes(group([made(), made(algorithm="me"), made(algorithm="me", seed=1)]))
+    assert alone == ["arm: memes has one seed: no interval and no test."]
+    (few,) = report.notes(group([run for run in RUNS if run.seed < 3]))
+    assert "no corrected p below 0.1" in few
+    assert report.notes(group(RUNS)) == []
+    (table,) = report.test_tables(tables.tests(group([made(), made(algorithm="me")])))[:1]
+    assert table.rows == [["memes against me", "-", "-", "-"]]
+
+
+def test_numbers_are_written_for_people():
+    assert report.number(1234.5) == "1,234"
+    assert report.number(0.123456) == "0.1235"
+    assert report.number(0.123456, "coverage") == "12.3%"
+    assert report.number(-0.5, "qd_score_loss") == "-50.0%"
+    assert report.number(math.nan) == "-"
+    row = {"x": -2.0, "x_low": -3.0, "x_high": 1.5}
+    assert report._interval(row, "x") == "-2 [-3 to 1.5]"
+
+
+def test_no_two_labels_look_the_same():
+    found = list(looks([f"label {i}" for i in range(28)]).values())
+    assert len({(look.colour, look.line) for look in found}) == 28
+    assert len({(look.colour, look.marker) for look in found}) == 28
+    assert len({look.colour for look in found[:7]}) == 7
+
+
+def test_archives_share_a_colour_scale():
+    runs = {
+        label: [
+            corrected(made(algorithm=label, seed=seed, score=score + seed), 0.5) for seed in range(3)
+        ]
+        for label, score in (("memes", 100), ("me", 60))
+    }
+    figure = comparisons.archives_figure("arm", runs)
+    images = [image for axes in figure.axes for image in axes.images]
+    assert len(images) == 4
+    assert len({image.get_clim() for image in images}) == 1
+    assert images[0].get_clim()[1] == 101  # of the seed in the middle
+    assert comparisons.archives_figure("arm", {"memes": [made(heat=None)]}) is None
+
+
+def test_the_command_writes_tables_and_figures_of_committed_summaries(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("summaries").mkdir()
+    tall = {"shape": (2, 2, 2, 2), "low": (0.0,) * 4, "high": (1.0,) * 4}
+    runs = [
+        *RUNS,
+        corrected(made("ant/x:y", **tall, heat=np.eye(4).reshape(2, 2, 2, 2)), 0.5),
+        made("empty", curves={name: column * np.nan for name, column in made().curves.items()}),
+    ]
+    empty = runs[-1].curves | {name: made().curves[name] for name in ("generation", "evaluations")}
+    runs[-1] = runs[-1]._replace(curves=empty, heat=np.full((3, 2), np.nan), steps={}, lifespans={})
+    for i, run in enumerate(runs):
+        save_summary(f"summaries/{i}.json", run)
+    Path("a/b").mkdir(parents=True)
+    Path("a/b/archives-old.png").touch()  # of an earlier comparison
+    assert main(["compare", "summaries", "--out", "a/b"]) == 0
+    printed = capsys.readouterr().out
+    assert "arm, after 5 generations: median [95% interval]" in printed
+    assert "ant/x:y: memes has one seed" in printed
+    figures = {"scores", "losses", "convergence-generations", "convergence-evaluations", "steps"}
+    figures |= {"archives-arm", "archives-x-y", "archives-empty"}
+    written = {path.name for path in Path("a/b").iterdir()}
+    names = {f"{name}.csv" for name in ("scores", "tests", "lifespans", "steps", "times", "seeds")}
+    expected = (
+        names | {"comparison.md"} | {f"{name}.{end}" for name in figures for end in ("png", "pdf")}
+    )
+    assert written == expected
+    with Path("a/b/seeds.csv").open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert [float(row["qd_score"]) for row in rows if row["task"] == "arm"] == [
+        *SCORES["memes"],
+        *SCORES["me"],
+    ]
+    page = Path("a/b/comparison.md").read_text()
+    assert "| memes | 4 | 135 [120-150] |" in page
+    assert "![archives-arm](archives-arm.png)" in page
+    assert main(["compare", "summaries/0.json", "summaries/1.json", "--out", "a/b"]) == 0
+    assert not list(Path("a/b").glob("losses.*"))
+    assert not Path("a/b/tests.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ([], "RUN is missing"),
+        (["runs/*"], "there is no file or folder 'runs/*'"),
+        (["here.txt", "--out", "here.txt"], "out must be a folder"),
+    ],
+)
+def test_a_wrong_use_is_one_sentence(words, sentence, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("here.txt").write_text("")
+    assert main(["compare", *words]) == 2
+    printed = capsys.readouterr().err
+    assert sentence in printed
+    assert printed.count("\n") == 1

@@ -1,0 +1,278 @@
+"""Runs on an uncertain task correct their archives; whatever happens to them, they end the same."""
+
+import os
+import shutil
+import signal
+
+import jax
+import numpy as np
+import pytest
+
+import memes
+from memes.commands.main import main
+from memes.correction import STATISTICS, compare
+from memes.runner import memory
+from memes.runner.observers import corrections
+from memes.runner.observers.corrections import Corrections
+from memes.runner.progress import Reporter
+
+pytestmark = pytest.mark.usefixtures("compiled_once", "no_figures")
+
+TASK = memes.tasks.noisy_arm(joints=4, fitness_noise=0.1, feature_noise=0.1)
+CELLS = memes.cells.grid(TASK, (6, 6))
+OPTIONS = {
+    "generations": 6,
+    "generations_per_call": 1,
+    "seed": 3,
+    "progress": False,
+    "reevaluate_samples": 5,
+}
+COLUMNS = (
+    "generation,samples,by_mean,reevaluations,qd_score,coverage,max_fitness,illusory_qd_score,"
+    "illusory_coverage,illusory_max_fitness,qd_score_loss,coverage_loss,max_fitness_loss,median_fitness_variance,"
+    "median_feature_variance"
+)
+
+
+@pytest.fixture(scope="module")
+def algorithm():
+    return memes.presets.memes(TASK, CELLS, lanes=4, samples=8, stale_budget=2, fifo_size=64)
+
+
+@pytest.fixture(scope="module")
+def whole(algorithm, tmp_path_factory):
+    """A run that nobody disturbed, corrected after generations 2, 4 and 6."""
+    out = tmp_path_factory.mktemp("whole") / "run"
+    return memes.run(algorithm, out=out, reevaluate_every=2, **OPTIONS)
+
+
+def assert_equal_runs(one, other):
+    for name in ("archive.npz", "lanes.npz", "corrected.npz", "corrected.csv"):
+        assert (one / name).read_bytes() == (other / name).read_bytes(), name
+    a, b = memes.load_run(one).metrics, memes.load_run(other).metrics
+    for name in set(a) - {"seconds"}:
+        np.testing.assert_array_equal(a[name], b[name])
+
+
+def correction_of(result, generation, samples=5):
+    """What the documented key gives for the archive at the end."""
+    key = jax.random.fold_in(jax.random.fold_in(jax.random.key(3), corrections.STREAM), generation)
+    return memes.reevaluate(result.archive, TASK, samples, key=key)
+
+
+def test_the_last_row_is_the_correction_of_the_archive_at_the_end(whole):
+    assert (whole.folder / "corrected.csv").read_text().splitlines()[0] == COLUMNS
+    saved = memes.load_run(whole.folder)
+    np.testing.assert_array_equal(saved.corrected["generation"], [2, 4, 6])
+    np.testing.assert_array_equal(saved.corrected["samples"], 5)
+    jax.tree.map(np.testing.assert_array_equal, saved.correction, whole.correction)
+    expected = correction_of(whole, 6)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), whole.correction, expected)
+    last = {name: column[-1] for name, column in saved.corrected.items()}
+    for name, value in compare(whole.archive, expected).items():
+        assert last[name] == pytest.approx(value, rel=1e-4), name
+    for name in ("qd_score", "coverage", "max_fitness"):  # as the log of the run has it
+        logged = saved.metrics[name][[1, 3, 5]]
+        np.testing.assert_allclose(saved.corrected[f"illusory_{name}"], logged, rtol=1e-5)
+
+
+def test_evaluations_for_corrections_are_counted_apart(whole):
+    elites = whole.metrics["coverage"][[1, 3, 5]] * 36
+    np.testing.assert_allclose(whole.corrected["reevaluations"], np.cumsum(5 * elites), rtol=1e-6)
+    np.testing.assert_array_equal(whole.metrics["evaluations"], 36 * np.arange(1, 7))
+
+
+def test_corrections_change_nothing_in_the_run(algorithm, whole, tmp_path):
+    never = memes.run(algorithm, out=tmp_path / "run", reevaluate_every=0, **OPTIONS)
+    assert never.correction is None
+    assert not list((tmp_path / "run").glob("corrected*"))
+    jax.tree.map(np.testing.assert_array_equal, never.state, whole.state)
+    jax.tree.map(np.testing.assert_array_equal, never.lanes, whole.lanes)
+
+
+class Killed(BaseException):
+    """As sudden as a signal: nothing in the library catches it."""
+
+
+def killed_at(call, module, name, monkeypatch, after=False):
+    """Let the n-th call of a function be the last thing that the process does."""
+    original, calls = getattr(module, name), [0]
+
+    def function(*arguments, **options):
+        calls[0] += 1
+        if calls[0] == call and not after:
+            raise Killed
+        found = original(*arguments, **options)
+        if calls[0] == call:
+            raise Killed
+        return found
+
+    monkeypatch.setattr(module, name, function)
+
+
+@pytest.mark.parametrize(
+    ("name", "call", "after"),
+    [
+        ("correct", 1, False),  # in the middle of the run
+        ("compare", 2, False),  # corrected, and not yet written
+        ("compare", 3, False),  # of the last one, corrected.npz is written and corrected.csv is not
+        ("correct", 3, True),  # at the end, with everything else saved
+    ],
+)
+def test_a_run_killed_during_a_correction_ends_the_same(
+    algorithm, whole, tmp_path, monkeypatch, name, call, after
+):
+    out = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        killed_at(call, corrections, name, patch, after)
+        with pytest.raises(Killed):
+            memes.run(algorithm, out=out, reevaluate_every=2, **OPTIONS)
+    resumed = memes.resume(algorithm, out, progress=False)
+    assert_equal_runs(whole.folder, out)
+    jax.tree.map(np.testing.assert_array_equal, resumed.correction, whole.correction)
+    with pytest.raises(memes.UsageError, match="generations must be more than the 6"):
+        memes.resume(algorithm, out, progress=False)
+
+
+def test_a_checkpoint_before_a_correction_makes_it_once_more_and_not_twice(
+    algorithm, whole, tmp_path, monkeypatch
+):
+    out = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        killed_at(2, corrections.folders, "save_corrected", patch, after=True)  # after that of restart
+        with pytest.raises(Killed):
+            memes.run(algorithm, out=out, reevaluate_every=2, checkpoint_every=1, **OPTIONS)
+    assert memes.store.folder.load_corrected(out)["generation"].tolist() == [2]
+    (out / "checkpoints/00000002.npz").unlink()
+    memes.resume(algorithm, out, progress=False)
+    assert_equal_runs(whole.folder, out)
+
+
+def interrupting(monkeypatch, calls):
+    """Send Ctrl-C when elites are re-evaluated, in these calls of the simulator."""
+    original, seen = corrections.estimates, [0]
+
+    def estimates(*arguments):
+        for part in original(*arguments):
+            seen[0] += 1
+            if seen[0] in calls:
+                os.kill(os.getpid(), signal.SIGINT)
+            yield part
+
+    monkeypatch.setattr(corrections, "estimates", estimates)
+    monkeypatch.setattr(corrections, "ROWS", {"cpu": 10})  # two elites a call
+
+
+def test_an_interrupt_saves_the_run_first_and_the_next_one_skips_the_correction(
+    algorithm, whole, tmp_path, monkeypatch, capsys
+):
+    once, twice = tmp_path / "once", tmp_path / "twice"
+    with monkeypatch.context() as patch:
+        interrupting(patch, {1})
+        stopped = memes.run(algorithm, out=once, reevaluate_every=2, **OPTIONS)
+        assert stopped.metrics["generation"].tolist() == [1, 2]
+        assert stopped.corrected["generation"].tolist() == [2]
+    with monkeypatch.context() as patch:
+        interrupting(patch, {1, 3})
+        stopped = memes.run(algorithm, out=twice, reevaluate_every=2, **OPTIONS | {"progress": True})
+        assert stopped.correction is None
+        assert memes.load_run(twice).correction is None
+        jax.tree.map(np.testing.assert_array_equal, memes.load_archive(twice), stopped.archive)
+    said = " ".join(capsys.readouterr().err.split())
+    assert "skipping the rest of the re-evaluation" in said
+    assert f"'memes reevaluate {twice}' does it later" in said
+    for out in (once, twice):
+        memes.resume(algorithm, out, progress=False)
+        assert_equal_runs(whole.folder, out)
+
+
+def test_a_longer_run_forgets_the_correction_of_its_former_end(algorithm, whole, tmp_path):
+    out = tmp_path / "run"
+    short = memes.run(algorithm, out=out, **OPTIONS | {"generations": 3})
+    assert short.corrected["generation"].tolist() == [3]
+    longer = memes.resume(algorithm, out, generations=6, progress=False)
+    assert longer.corrected["generation"].tolist() == [6]
+    jax.tree.map(np.testing.assert_array_equal, longer.correction, whole.correction)
+
+
+def test_elites_of_a_resampled_task_are_sampled_singly(whole):
+    config = OPTIONS | {"statistic": "median"}
+    made = Corrections(None, memes.resampled(TASK, 7), config, Reporter(show=False))
+    found = made.finish(whole.archive, 6, lambda: False)
+    jax.tree.map(np.testing.assert_array_equal, found, whole.correction)
+    assert made.columns["reevaluations"].tolist() == [5 * len(found.elite_cell)]
+
+
+def test_too_many_elites_for_the_memory_are_taken_fewer_at_a_time(algorithm, whole, monkeypatch, capsys):
+    room = iter([2**40, 2])  # enough for a generation, and for nothing
+    monkeypatch.setattr(memory, "available", lambda: next(room, 2**40))
+    cut = memes.run(algorithm, **OPTIONS | {"progress": True})
+    said = " ".join(capsys.readouterr().err.split())
+    assert "that is too much: evaluating 1 rows at a time" in said
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), cut.correction, whole.correction
+    )
+
+
+COMMAND = [
+    "noisy-arm", "--joints", "4", "--fitness-noise", "0.1", "--feature-noise", "0.1", "--lanes", "4",
+    "--samples", "8", "--stale-budget", "2", "--fifo-size", "64", "--resolution", "6", "6",
+    "--generations", "6", "--generations-per-call", "1", "--seed", "3", "--reevaluate-samples", "5",
+    "--quiet",
+]  # fmt: skip
+
+
+def test_the_command_corrects_a_saved_run(whole, tmp_path, capsys):
+    out = tmp_path / "run"
+    assert main(["run", *COMMAND, "--out", str(out), "--reevaluate-every", "2"]) == 0
+    row = {name: column[-1] for name, column in memes.load_run(out).corrected.items()}
+    assert (
+        f"corrected by 5 evaluations of each elite: QD-score {row['qd_score']:.1f}, "
+        f"coverage {row['coverage']:.1%}, max fitness {row['max_fitness']:.4g}; "
+        f"{row['qd_score_loss']:.1%} of the QD-score is lost"
+    ) in capsys.readouterr().out
+    assert_equal_runs(whole.folder, out)
+
+    (out / "corrected.npz").unlink()
+    assert main(["reevaluate", str(out), "--samples", "5", "--quiet"]) == 0
+    again = memes.load_run(out).corrected
+    assert (out / "corrected.npz").read_bytes() == (whole.folder / "corrected.npz").read_bytes()
+    for name in set(again) - {"reevaluations"}:
+        np.testing.assert_array_equal(again[name], memes.load_run(whole.folder).corrected[name])
+    spent = 5 * round(36 * row["illusory_coverage"])
+    assert again["reevaluations"][-1] == row["reevaluations"] + spent
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0].split() == ["illusory", "corrected", "loss"]
+    assert printed[2].split() == [
+        "coverage", f"{row['illusory_coverage']:.1%}", f"{row['coverage']:.1%}",
+        f"{row['coverage_loss']:.1%}",
+    ]  # fmt: skip
+
+    assert main(["reevaluate", str(out), "--samples", "7", "--statistic", "mean", "--quiet"]) == 0
+    saved = memes.load_run(out)
+    np.testing.assert_array_equal(saved.corrected["generation"], [2, 4, 6])
+    np.testing.assert_array_equal(saved.corrected["samples"], [5, 5, 7])
+    key = jax.random.fold_in(jax.random.fold_in(jax.random.key(3), corrections.STREAM), 6)
+    mean = memes.reevaluate(saved.archive, TASK, 7, key=key, statistic=STATISTICS["mean"])
+    np.testing.assert_allclose(saved.correction.archive.fitness, mean.archive.fitness, rtol=1e-5)
+    assert np.load(out / "corrected.npz")["statistic"] == "mean"
+
+
+def test_wrong_uses_of_the_command_are_one_sentence(whole, tmp_path, capsys):
+    run = tmp_path / "run"
+    shutil.copytree(whole.folder, run)
+    wrong = {
+        "RUN is missing: it comes first": ["reevaluate", "--samples", "3"],
+        "'nothing' does not hold a run": ["reevaluate", "nothing"],
+        "samples must be at least 1, got 0": ["reevaluate", str(run), "--samples", "0"],
+        "does not say which joints": ["reevaluate", str(run)],  # it was made in Python
+        "reevaluate_every must be at least 0, got -1": ["run", *COMMAND, "--reevaluate-every", "-1"],
+        "reevaluate_samples must be at least 1": ["run", *COMMAND, "--reevaluate-samples", "0"],
+    }
+    for sentence, arguments in wrong.items():
+        assert main(arguments) == 2, sentence
+        said = capsys.readouterr().err
+        assert sentence in said
+        assert said.count("\n") == 1
+    with pytest.raises(memes.UsageError, match="statistic must be median or mean, got 'mode'"):
+        memes.run(memes.presets.me(TASK, CELLS, batch=4), generations=1, statistic="mode")

@@ -1,0 +1,208 @@
+"""Simulators that return nonsense, raise, or take their time."""
+
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import memes
+from memes import RunError
+from memes.archive import LIMIT, Fault, faults, finite
+from memes.runner.simulators import on_host, surviving
+from memes.task import Evaluation
+
+ARM = memes.tasks.arm(joints=4)
+NONSENSE = {Fault.NAN: np.nan, Fault.INFINITE: -np.inf, Fault.ABSURD: 1e30}
+
+
+def small(task, **options):
+    cells = memes.cells.grid(task, (10, 10))
+    return memes.presets.memes(task, cells, lanes=4, samples=16, stale_budget=3, fifo_size=64, **options)
+
+
+def poisoned(value, *, feature):
+    """The arm, a tenth of whose rows evaluate to a value, in the fitness or in the feature."""
+
+    def evaluate(keys, x):
+        exact = ARM.evaluate(keys, x)
+        bad = jax.vmap(lambda key: jax.random.bernoulli(key, 0.1))(keys)
+        if feature:
+            return exact.fitness, jnp.where(bad[:, None], value, exact.feature)
+        return jnp.where(bad, value, exact.fitness), exact.feature
+
+    return memes.Task(**{**vars(ARM), "evaluate": evaluate, "evaluate_transitions": None})
+
+
+@pytest.mark.parametrize(
+    ("fault", "feature"),
+    [(Fault.NAN, False), (Fault.INFINITE, True), (Fault.ABSURD, False), (Fault.ABSURD, True)],
+)
+def test_nonsense_is_counted_and_said_once_and_enters_nowhere(fault, feature, capsys):
+    algorithm = small(poisoned(NONSENSE[fault], feature=feature))
+    result = memes.run(algorithm, generations=40, seed=0, generations_per_call=10)
+    counts = {f: int(result.metrics[f"faults_{f.name.lower()}"][-1]) for f in Fault}
+    expected = 0.1 * 40 * algorithm.batch_size
+    assert 0.7 * expected < counts.pop(fault) < 1.3 * expected
+    assert not any(counts.values())
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.count("such rows are left out") == 1
+    for leaf in jax.tree.leaves(result.state._replace(archive=None)):
+        assert np.isfinite(leaf).all()
+        assert np.abs(leaf).max(initial=0) < LIMIT
+    elites = result.archive.occupied
+    assert elites.sum() > 10
+    assert (np.abs(result.archive.fitness[elites]) < 10).all()
+    assert (np.abs(result.archive.feature) < 10).all()
+
+
+def test_a_row_counts_once_by_its_worst_fault():
+    fitness = jnp.array([1.0, np.nan, np.inf, 1e20, 2.0, -np.inf])
+    feature = jnp.array([[0, 0], [np.inf, 0], [np.nan, 0], [0, 1], [0, -1e20], [0, 0]])
+    evaluation = Evaluation(fitness, feature)
+    np.testing.assert_array_equal(faults(evaluation), [2, 1, 2])
+    np.testing.assert_array_equal(finite(evaluation), [True] + [False] * 5)
+
+
+def test_a_lane_whose_mean_breaks_is_reset_for_that_reason():
+    """Such a learning rate throws every mean out of the floats in a step or two."""
+    algorithm = small(ARM, learning_rate=3e38, proportion_explore=0.0)
+    result = memes.run(algorithm, generations=12, seed=0, progress=False)
+    assert result.metrics["resets_degenerate"][-1] > 4
+    assert np.isfinite(result.archive.genotypes).all()
+
+
+def host(simulate):
+    return memes.Task(**{**vars(ARM), "evaluate": simulate, "jit": False, "evaluate_transitions": None})
+
+
+def arm_on_host(keys, x):
+    exact = ARM.evaluate(keys, jnp.asarray(x))
+    return np.asarray(exact.fitness), np.asarray(exact.feature)
+
+
+def test_a_simulator_that_raises_now_and_then_loses_only_those_rows(capsys):
+    calls = [0]
+
+    def simulate(keys, x):
+        calls[0] += 1
+        if (x[:, 0] > 0.9).any():
+            raise ArithmeticError("joint [/0] got stuck")
+        return arm_on_host(keys, x)
+
+    task = host(simulate)
+    task = memes.Task(**{**vars(task), "init": lambda key, n: 0.5 + 0.0 * ARM.init(key, n)})
+    algorithm = small(task, sigma=0.2)
+    result = memes.run(algorithm, generations=5, seed=0)
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.count("raised ArithmeticError: joint [/0] got stuck; rows for which") == 1
+    assert result.metrics["faults_nan"][-1] > 5
+    assert (np.asarray(result.archive.genotypes)[:, 0] <= 0.9).all()
+    assert result.archive.occupied.any()
+
+
+def test_rows_that_raise_are_found_wherever_they_are():
+    """Neighbours too, whole halves of the batch, and all of a small batch."""
+    bad = np.array([0, 1, 1, 0, 1, 1, 1, 1, 0, 0, 0], bool)
+
+    def simulate(keys, x):
+        if bad[x[:, 0].astype(int)].any():
+            raise ArithmeticError("stuck")
+        return 10 + x[:, 0], x[:, 1:3]
+
+    said = []
+    task = surviving(host(simulate), said.append, rows=11)
+    x = np.repeat(np.arange(11.0)[:, None], 4, axis=1)
+    fitness, feature = task.evaluate(np.arange(11), x)
+    np.testing.assert_array_equal(fitness, np.where(bad, np.nan, 10 + x[:, 0]))
+    np.testing.assert_array_equal(feature, np.where(bad[:, None], np.nan, x[:, 1:3]))
+    fitness, _ = task.evaluate(np.arange(4), x[4:8])
+    assert np.isnan(fitness).all()
+    assert len(said) == 1
+
+
+def test_a_simulator_that_raises_for_a_whole_generation_is_broken():
+    def always(keys, x):
+        raise ZeroDivisionError("nothing works")
+
+    with pytest.raises(ZeroDivisionError, match="nothing works"):
+        small(host(always))
+    task = surviving(host(always), lambda sentence: None, rows=8)
+    task.evaluate(np.arange(4), np.zeros((4, 4)))
+    with pytest.raises(RunError, match="raised ZeroDivisionError: nothing works for every row"):
+        task.evaluate(np.arange(4), np.zeros((4, 4)))
+
+
+def test_a_callback_from_jax_may_raise(tmp_path, capfd, monkeypatch):
+    """Now and then it loses rows; all the time it ends the run, which then goes on where it was."""
+    monkeypatch.setattr("memes.analysis.figures.draw_run", lambda path: [])
+    refused = [0.8]
+
+    def simulate(x):
+        if (x[:, 0] > refused[0]).any():
+            raise FileNotFoundError("no joint 0")
+        return x.sum(axis=1), x[:, :2]
+
+    def evaluate(keys, x):
+        n = x.shape[0]
+        shapes = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((n,), (n, 2))]
+        return tuple(jax.pure_callback(simulate, shapes, x))
+
+    task = memes.Task(**{**vars(ARM), "evaluate": evaluate, "evaluate_transitions": None})
+    algorithm = memes.presets.me(task, memes.cells.grid(task, (10, 10)), batch=16)
+    memes.run(algorithm, generations=3, out=tmp_path / "run")
+    said = " ".join(capfd.readouterr().err.split())
+    assert said.count("raised FileNotFoundError: no joint 0; rows for which") == 1
+    assert "Traceback" not in said
+    lost = int(memes.load_run(tmp_path / "run").metrics["faults_nan"][-1])
+    assert 2 < lost < 30
+    refused[0] = -1.0
+    with pytest.raises(RunError) as ended:
+        memes.resume(algorithm, tmp_path / "run", generations=5, progress=False)
+    assert "\n" not in str(ended.value)
+    for part in (f"'{task.name}' raised FileNotFoundError: no joint 0 for every row", "'memes resume"):
+        assert part in str(ended.value)
+    refused[0] = 2.0
+    resumed = memes.resume(algorithm, tmp_path / "run", generations=5, progress=False)
+    np.testing.assert_array_equal(resumed.metrics["generation"], np.arange(1, 6))
+    assert resumed.metrics["faults_nan"][-1] == lost
+
+
+def test_a_callback_inside_of_a_loop_is_found():
+    def evaluate(keys, x):
+        shape = jax.ShapeDtypeStruct((), jnp.float32)
+
+        def body(i, total):
+            return total + jax.pure_callback(np.sum, shape, x[i])
+
+        total = jax.jit(lambda: jax.lax.fori_loop(0, 2, body, 0.0))()
+        return jnp.full(x.shape[0], total), x[:, :2]
+
+    assert not on_host(memes.Task(**{**vars(ARM), "evaluate": evaluate})).jit
+    assert on_host(ARM) is ARM
+
+
+def test_a_device_that_fails_ends_the_run_with_a_sentence(tmp_path, monkeypatch):
+    failing = jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory\nat a place of no interest")
+
+    def wait(record):
+        raise failing
+
+    monkeypatch.setattr("memes.runner.loop._wait", wait)
+    with pytest.raises(RunError) as ended:
+        memes.run(memes.presets.me(ARM, batch=4), generations=2, out=tmp_path / "run", progress=False)
+    assert str(ended.value) == (
+        "task 'arm' failed on the device: JaxRuntimeError: RESOURCE_EXHAUSTED: Out of memory; "
+        f"'memes resume {tmp_path / 'run'}' goes on from the last checkpoint"
+    )
+
+
+def test_a_slow_simulator_is_waited_for():
+    def simulate(keys, x):
+        time.sleep(0.3)
+        return arm_on_host(keys, x)
+
+    result = memes.run(small(host(simulate)), generations=2, progress=False)
+    assert result.metrics["seconds"][-1] > 0.6
+    assert result.archive.occupied.any()

@@ -1,0 +1,122 @@
+"""Runs that do not fit into memory at once."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import memes
+from memes.runner import memory
+
+TASK = memes.tasks.arm(joints=4)
+
+
+def small(task):
+    return memes.presets.memes(task, memes.cells.grid(task, (10, 10)), lanes=4, samples=8, fifo_size=64)
+
+
+def run(task=TASK, **options):
+    return memes.run(small(task), generations=6, seed=1, progress=False, **options)
+
+
+def elementwise():
+    """A task without reductions, which compilers may round differently for different sizes."""
+
+    def evaluate(keys, x):
+        noise = jax.vmap(jax.random.normal)(keys)
+        return x[:, 0] * x[:, 1] + 0.1 * noise, jnp.sin(x[:, 2:4]) * x[:, :2]
+
+    return memes.Task(
+        name="elementwise",
+        dim=4,
+        feature_low=(0, 0),
+        feature_high=(1, 1),
+        init=memes.uniform(4, 0.0, 1.0),
+        evaluate=evaluate,
+    )
+
+
+@pytest.mark.parametrize("chunk", [7, 100])
+def test_results_do_not_depend_on_the_chunk(chunk):
+    task = elementwise()
+    whole, cut = run(task), run(task, chunk=chunk)
+    jax.tree.map(np.testing.assert_array_equal, whole.state, cut.state)
+
+
+def test_results_of_the_arm_depend_on_the_chunk_by_rounding_at_most():
+    whole, cut = run(), run(chunk=7)
+    np.testing.assert_allclose(cut.metrics["qd_score"], whole.metrics["qd_score"], rtol=1e-4)
+
+
+def test_a_host_simulator_sees_no_more_rows_than_the_chunk():
+    seen = []
+
+    def simulate(keys, x):
+        seen.append(len(x))
+        assert len(keys) == len(x)
+        return x.sum(axis=1), x[:, :2]
+
+    task = memes.Task(
+        name="host",
+        dim=4,
+        feature_low=(0, 0),
+        feature_high=(1, 1),
+        init=memes.uniform(4, 0.0, 1.0),
+        evaluate=simulate,
+        jit=False,
+    )
+    algorithm = small(task)
+    seen.clear()
+    memes.run(algorithm, generations=2, progress=False, chunk=10)
+    assert seen == [10, 10, 10, 6] * 2
+
+
+@pytest.mark.long
+def test_a_run_that_does_not_fit_is_evaluated_in_chunks(monkeypatch, tmp_path, capsys):
+    full = []
+    original = memory.needed
+
+    def needed(compiled):
+        full.append(original(compiled))
+        return full[-1]
+
+    monkeypatch.setattr(memory, "needed", needed)
+    memes.run(small(TASK), generations=2, out=tmp_path / "fits")
+    assert "of the" in capsys.readouterr().err
+    assert memes.load_run(tmp_path / "fits").config["chunk"] is None
+    monkeypatch.setattr(memory, "available", lambda: full[0])  # nine tenths of it are not enough
+    cut = memes.run(small(TASK), generations=2, out=tmp_path / "cut")
+    said = " ".join(capsys.readouterr().err.split())
+    chunk = memes.load_run(tmp_path / "cut").config["chunk"]
+    assert f"that is too much: evaluating {chunk} of 36 rows at a time" in said
+    assert chunk < 36
+    assert cut.metrics["evaluations"][-1] == 72
+
+
+def test_chunks_shrink_to_powers_of_two():
+    for rows, need, room in [(36, 100, 90), (1000, 10, 1), (16_416, 2**40, 2**35), (2, 9, 1)]:
+        size = memory.smaller(rows, need, room)
+        assert 1 <= size < rows
+        assert size & (size - 1) == 0
+    assert memory.smaller(1, 9, 1) == 1
+
+
+def test_there_is_memory():
+    assert memory.available() > 2**26
+    assert memory.in_words(3 * 2**30) == "3.0 GiB"
+    assert memory.in_words(5 * 2**20) == "5 MiB"
+
+
+def test_a_container_has_less_than_its_machine(tmp_path, monkeypatch):
+    assert memory._left_of_group(tmp_path) is None
+    for limit, expected in (("max", None), ("3000", 1000)):
+        (tmp_path / "memory.max").write_text(f"{limit}\n")
+        (tmp_path / "memory.current").write_text("2000\n")
+        assert memory._left_of_group(tmp_path) == expected
+    monkeypatch.setattr(memory, "_left_of_group", lambda: 1000)
+    assert memory.available() == 1000
+
+
+def test_wrong_chunks_are_named():
+    with pytest.raises(memes.UsageError, match="chunk must be at least 1, got 0"):
+        run(chunk=0)

@@ -1,0 +1,175 @@
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+import memes
+from memes import UsageError
+from memes.archive import empty
+from memes.correction import Correction
+from memes.store import summary as summaries
+from memes.store.folder import load_run, save_correction
+from memes.store.summary import find, load_all, load_summary, save_summary, summarise
+
+TASK = memes.tasks.arm(joints=4)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A short run in a folder, with many resets."""
+    cells = memes.cells.grid(TASK, (6, 5))
+    algorithm = memes.presets.memes(TASK, cells, lanes=4, samples=8, stale_budget=2, fifo_size=64)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("memes.analysis.figures.draw_run", lambda path: [])
+        return memes.run(
+            algorithm, generations=230, seed=3, out=tmp_path_factory.mktemp("runs") / "a", progress=False
+        )
+
+
+@pytest.fixture
+def folder(saved, tmp_path):
+    """A copy of the run that a test may spoil."""
+    return shutil.copytree(saved.folder, tmp_path / "copy")
+
+
+def assert_equal(one, other):
+    assert one._fields == other._fields
+    for name in one._fields:
+        np.testing.assert_equal(getattr(one, name), getattr(other, name), name)
+
+
+def test_a_run_leaves_its_summary_which_reads_back_the_same(saved, tmp_path):
+    made = summarise(load_run(saved.folder))
+    assert_equal(load_summary(saved.folder / "summary.json"), made)
+    save_summary(tmp_path / "again.json", made)
+    assert (tmp_path / "again.json").read_bytes() == (saved.folder / "summary.json").read_bytes()
+
+
+def test_curves_are_of_the_metrics_with_both_ends(saved):
+    curves = load_summary(saved.folder / "summary.json").curves
+    generation = curves["generation"].astype(int)
+    assert 50 < len(generation) <= summaries.POINTS
+    assert generation[0] == 1
+    assert generation[-1] == 230
+    for name in summaries.CURVES:
+        np.testing.assert_allclose(curves[name], saved.metrics[name][generation - 1], rtol=1e-8)
+
+
+def test_steps_are_medians_in_cell_widths(saved):
+    read = load_summary(saved.folder / "summary.json")
+    width = np.sqrt(1 / 30)
+    assert set(read.steps) == {"exploit", "explore"}
+    for kind, step in read.steps.items():
+        distance = saved.metrics[f"parent_distance_{kind}"] / width
+        assert step == pytest.approx(np.nanmedian(distance), rel=1e-6)
+        last = distance[int(read.curves["generation"][-2]) :]
+        assert read.curves[f"step_{kind}"][-1] == pytest.approx(np.nanmedian(last), rel=1e-3)
+
+
+def test_lifespans_are_the_ages_at_resets(saved):
+    read = load_summary(saved.folder / "summary.json")
+    for code, kind in enumerate(("exploit", "explore")):
+        ages = [
+            age
+            for row in zip(*(saved.lanes[name] for name in ("kind", "reset", "age")), strict=True)
+            for of, reason, age in zip(*row, strict=True)
+            if of == code and reason == 1
+        ]
+        expected = {"count": len(ages), "mean": np.mean(ages), "median": np.median(ages)}
+        assert len(ages) > 3
+        assert read.lifespans[kind] == {
+            "all": pytest.approx(expected),
+            "stale": pytest.approx(expected),
+        }
+
+
+def test_heat_is_the_fitness_of_each_cell_to_four_digits(saved):
+    read = load_summary(saved.folder / "summary.json")
+    fitness = np.asarray(saved.archive.fitness).reshape(6, 5)
+    np.testing.assert_array_equal(np.isnan(read.heat), np.isinf(fitness))
+    filled = ~np.isnan(read.heat)
+    np.testing.assert_allclose(read.heat[filled], fitness[filled], rtol=5e-4)
+    assert read.corrected is None
+    assert read.corrected_heat is None
+
+
+def test_corrections_in_the_folder_are_read(folder, saved):
+    (folder / "corrected.csv").write_text("generation,qd_score,qd_score_loss\n100,9,0.1\n230,8,\n")
+    fewer = saved.archive._replace(fitness=saved.archive.fitness.at[0].set(-np.inf))
+    variance = np.zeros(1)
+    save_correction(folder, Correction(fewer, np.array([1]), variance, variance[:, None], 512))
+    summaries.write_summary(folder)
+    read = load_summary(folder / "summary.json")
+    np.testing.assert_equal(
+        read.corrected,
+        {
+            "generation": 230,
+            "qd_score": 8,
+            "qd_score_loss": np.nan,
+            "evaluations": saved.metrics["evaluations"][-1],
+        },
+    )
+    assert np.isnan(read.corrected_heat[0, 0])
+
+
+def test_a_tessellation_has_no_heat(saved):
+    centroids = np.random.default_rng(0).random((5, 2), np.float32)
+    archive = empty(memes.cells.CVT(*memes.cells._bounds(TASK), centroids), TASK.dim)
+    made = summarise(load_run(saved.folder)._replace(archive=archive))
+    assert (made.shape, made.heat) == (None, None)
+    assert made.high == (1.0, 1.0)
+
+
+def test_runs_are_found_in_folders_files_and_patterns_once_each(folder, tmp_path):
+    committed = tmp_path / "summaries/arm"
+    committed.mkdir(parents=True)
+    shutil.copy(folder / "summary.json", committed / "memes-3.json")
+    (committed / "other.json").write_text('{"format": "another"}')
+    assert find([folder, f"{tmp_path}/cop*", folder / "summary.json"]) == [folder]
+    assert find([tmp_path]) == [folder, committed / "memes-3.json"]
+    one, other = load_all([tmp_path])
+    assert_equal(one, other)
+
+
+def test_a_run_without_a_summary_is_summarised(folder):
+    before = load_summary(folder / "summary.json")
+    (folder / "summary.json").unlink()
+    assert_equal(load_all([folder])[0], before)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("{", "is damaged"),
+        ("[]", "is not the summary of a run"),
+        ('{"format": "memes-summary", "format_version": 99}', "format version 99"),
+        ('{"format": "memes-summary", "format_version": 1}', "is damaged"),
+    ],
+)
+def test_a_damaged_summary_is_one_sentence(tmp_path, text, sentence):
+    (tmp_path / "s.json").write_text(text)
+    with pytest.raises(UsageError, match=sentence):
+        load_summary(tmp_path / "s.json")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("heat", [1, 2]), ("curves", {"generation": [1]}), ("seed", "x")]
+)
+def test_a_summary_with_wrong_fields_is_one_sentence(folder, field, value):
+    content = json.loads((folder / "summary.json").read_text())
+    (folder / "summary.json").write_text(json.dumps(content | {field: value}))
+    with pytest.raises(UsageError, match=r"summary\.json' is damaged"):
+        load_all([folder])
+
+
+def test_what_is_not_there_is_named(folder, tmp_path):
+    with pytest.raises(UsageError, match=r"no file or folder '.*/nothing-\*'"):
+        find([tmp_path / "nothing-*"])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UsageError, match=r"no run and no summary in '.*/empty'"):
+        find([tmp_path / "empty"])
+    (folder / "summary.json").unlink()
+    (folder / "lanes.npz").write_bytes(b"no zip")
+    with pytest.raises(UsageError, match=r"lanes\.npz' is damaged"):
+        load_all([folder])

@@ -1,0 +1,456 @@
+import dataclasses
+import json
+import shutil
+import urllib.request
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import memes
+from memes.analysis.figures import paths_figure, positions_figure
+from memes.archive import add, empty
+from memes.commands.main import main
+from memes.commands.rebuild import task_of
+from memes.task import Map
+from memes.tasks.robot import footprints
+from memes.view import browser, command, elites, offscreen, pictures
+from memes.view.episodes import episodes
+
+QUICK = [
+    "--scale", "laptop", "--steps", "20", "--lanes", "2", "--samples", "4", "--generations", "2",
+    "--reevaluate-every", "0",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def ant_run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "ant"
+    assert main(["run", "ant", *QUICK, "--out", str(folder), "--quiet"]) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def ant(ant_run):
+    run = memes.load_run(ant_run)
+    return run, task_of(run)
+
+
+@pytest.fixture(autouse=True)
+def in_an_empty_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def changed(folder, **changes):
+    """A copy of a run folder, with another config.json."""
+    shutil.copytree(folder, "copy")
+    file = Path("copy/config.json")
+    config = json.loads(file.read_text())
+    options = config["options"] | changes.pop("options", {})
+    file.write_text(json.dumps(config | {"options": options} | changes))
+    return "copy"
+
+
+def archive_with(cells, features, fitness=None):
+    n = len(features)
+    fitness = jnp.arange(n, dtype=float) if fitness is None else jnp.asarray(fitness)
+    evaluation = memes.Evaluation(fitness, jnp.asarray(features))
+    offered, lane = jnp.ones(n, bool), jnp.zeros(n, int)
+    return add(empty(cells, 3), jnp.ones((n, 3)), evaluation, offered, lane=lane, generation=0)[0]
+
+
+def box(k=2):
+    return memes.Task(
+        name="box",
+        dim=3,
+        feature_low=(0.0,) * k,
+        feature_high=(1.0,) * k,
+        init=memes.uniform(3, 0.0, 1.0),
+        evaluate=lambda keys, x: (x[:, 0], x[:, :k]),
+    )
+
+
+# ------------------------------------------------------------------------------------------ elites
+
+
+def test_a_cell_is_named_by_its_index_or_by_its_coordinates():
+    archive = archive_with(memes.cells.grid(box(), (3, 4)), [(0.5, 0.1), (0.9, 0.9)])
+    assert elites.at_cell(archive, [4]) == elites.at_cell(archive, (1, 0)) == 4
+    assert elites.at_cell(archive, (2, 3)) == 11
+    assert elites.name(archive.cells, 4) == "4 (1 0)"
+    assert elites.fittest(archive) == 11
+
+
+def test_the_nearest_elite_is_the_nearest_in_units_of_the_bounds():
+    task = memes.Task(**{**vars(box()), "feature_high": (100.0, 1.0)})
+    archive = archive_with(memes.cells.grid(task, (10, 10)), [(42.0, 0.15), (10.0, 0.9)])
+    assert elites.near_feature(archive, (12.0, 0.2)) == elites.at_cell(archive, (4, 1))
+
+
+@pytest.mark.parametrize(
+    ("cell", "sentence"),
+    [
+        ((0,), "cell 0 (0 0) is empty; the nearest that is not is 4 (1 0)"),
+        ((2, 2), "cell 10 (2 2) is empty; the nearest that is not is 11 (2 3)"),
+        ((12,), "cell must lie in 0 ... 11, got 12"),
+        ((-1,), "cell must lie in 0 ... 11, got -1"),
+        ((1, 4), "cell must lie in 0 ... 2 x 0 ... 3, got '1 4'"),
+        ((1, 2, 3), "cell must be an index, or 2 coordinates on the grid, got '1 2 3'"),
+    ],
+)
+def test_a_cell_that_cannot_be_replayed_is_one_sentence(cell, sentence):
+    archive = archive_with(memes.cells.grid(box(), (3, 4)), [(0.5, 0.1), (0.9, 0.9)])
+    with pytest.raises(memes.UsageError) as error:
+        elites.at_cell(archive, cell)
+    assert str(error.value) == sentence
+
+
+def test_cells_of_a_tessellation_have_an_index_only():
+    cells = memes.cells.cvt(jax.random.key(0), box(), 5, points=100)
+    archive = archive_with(cells, cells.centroids[:1])
+    assert elites.at_cell(archive, [0]) == 0
+    assert elites.name(cells, 0) == "0"
+    with pytest.raises(memes.UsageError, match="cell 3 is empty; the nearest that is not is 0"):
+        elites.at_cell(archive, [3])
+    with pytest.raises(memes.UsageError, match="cell must be an index, got '1 2'"):
+        elites.at_cell(archive, [1, 2])
+
+
+def test_there_is_nothing_to_replay_in_an_empty_archive():
+    archive = empty(memes.cells.grid(box(), (3, 4)), 3)
+    for choose in (elites.fittest, lambda a: elites.at_cell(a, [1]), elites.elites):
+        with pytest.raises(memes.UsageError, match="archive of this run is empty"):
+            choose(archive)
+
+
+# ---------------------------------------------------------------------------------------- episodes
+
+
+def test_the_states_are_those_of_the_simulator(ant):
+    run, task = ant
+    x = run.archive.genotypes[elites.fittest(run.archive)]
+    environment, controller = task.control.environment, task.control.controller
+    (episode,) = episodes(task, x, seed=3)
+
+    key = jax.random.fold_in(jax.random.key(3), 0)
+    state = environment.reset(key[None])
+    states = [environment.engine.qpos(state)[0]]
+    parameters = controller.parameters(x[None])
+    for t in range(environment.steps):
+        action = controller.act(parameters, environment.observe(state), jnp.asarray(t))
+        state = environment.step(state, action)
+        states.append(environment.engine.qpos(state)[0])
+        if environment.ended(state)[0]:
+            break
+    assert episode.qpos.shape == (len(states), environment.engine.model.nq)
+    np.testing.assert_allclose(episode.qpos, np.stack(states), atol=1e-4)
+
+
+def test_an_episode_is_scored_as_the_task_evaluates_it(ant):
+    run, task = ant
+    x = run.archive.genotypes[elites.fittest(run.archive)]
+    (episode,) = episodes(task, x, seed=3)
+    key = jax.random.fold_in(jax.random.key(3), 0)
+    fitness, feature, _ = jax.jit(task.evaluate)(key[None], x[None])
+    assert episode.fitness == pytest.approx(float(fitness[0]), rel=1e-3)
+    np.testing.assert_allclose(episode.feature, feature[0], atol=0.051)  # a contact more or less
+
+
+def test_draws_are_starts_of_their_own_and_do_not_depend_on_their_number(ant):
+    run, task = ant
+    x = run.archive.genotypes[elites.fittest(run.archive)]
+    (alone,) = episodes(task, x, seed=5)
+    first, second = episodes(task, x, seed=5, draws=2)
+    np.testing.assert_allclose(alone.qpos[0], first.qpos[0])
+    assert not np.allclose(first.qpos[0], second.qpos[0])
+    assert not np.allclose(first.qpos[0], episodes(task, x, seed=6)[0].qpos[0])
+
+
+def test_a_replay_stops_where_the_episode_ends(ant):
+    _, task = ant
+
+    def over(state):
+        return task.control.environment.engine.qpos(state)[:, 2] > -1  # always
+
+    environment = task.control.environment._replace(ended=over)
+    control = task.control._replace(environment=environment)
+    short = memes.Task(**{**vars(task), "control": control})
+    (episode,) = episodes(short, jnp.zeros(task.dim))
+    assert len(episode.qpos) == 2
+
+
+# ----------------------------------------------------------------------------------- rebuilt tasks
+
+
+def test_a_task_is_rebuilt_with_its_options_on_a_backend_of_this_machine(ant_run):
+    options = {"steps": 7, "hidden": [64, 64], "uncertain": False, "backend": "pallas"}
+    task = task_of(memes.load_run(changed(ant_run, options=options)))
+    assert task.control.environment.steps == 7
+    assert not task.uncertain
+    assert task.control.environment.engine.backend in ("native", "xla")
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"options": {"hidden": [3]}}, "has genotypes of 6472 entries and 4 features, but task 'ant'"),
+        ({"options": {"steps": "many"}}, "steps of the run in 'copy' must be int, got 'many'"),
+        ({"options": {"fidelity": "none"}}, "fidelity of the run in 'copy' must be"),
+        ({"task": "my-ant"}, "is of a task 'my-ant' that was made in Python"),
+        ({"task": "noisy-arm"}, "does not say which joints"),
+        ({"task": "mine.py:task"}, "if you trust that code, name it with --task mine.py:task"),
+    ],
+)
+def test_a_run_whose_task_cannot_be_rebuilt_is_one_sentence(ant_run, changes, sentence):
+    Path("mine.py").write_text("from pathlib import Path\nPath('executed').touch()\ntask = 3\n")
+    with pytest.raises(memes.UsageError) as error:
+        task_of(memes.load_run(changed(ant_run, **changes)))
+    assert sentence in str(error.value)
+    assert not Path("executed").exists()
+
+
+def test_a_task_of_your_own_is_named_again(ant_run, ant):
+    Path("mine.py").write_text(
+        "import memes\ndef make(*, steps: int = 3):\n    return memes.tasks.ant(steps=steps)\n"
+    )
+    run = memes.load_run(changed(ant_run, task="mine.py:make"))
+    assert task_of(run, "mine.py:make").control.environment.steps == 20  # the run's option
+
+
+# ---------------------------------------------------------------------------------------- pictures
+
+
+@pytest.fixture
+def renderer():
+    try:
+        return offscreen.library()
+    except memes.UsageError as error:
+        pytest.skip(str(error))
+
+
+def test_a_sheet_shows_the_robot_at_a_dozen_moments(renderer, ant):
+    run, task = ant
+    (episode,) = episodes(task, run.archive.genotypes[elites.fittest(run.archive)])
+    model = task.control.environment.engine.model
+    figure = pictures.sheet_figure(model, episode.qpos, seconds=0.05)
+    shown = [ax.images[0].get_array() for ax in figure.axes if ax.images]
+    assert len(shown) == 12
+    assert min(picture.std() for picture in shown) > 10
+    assert (shown[0] != shown[-1]).any()
+    assert [ax.texts[0].get_text() for ax in figure.axes][:: len(shown) - 1] == ["0.00 s", "1.00 s"]
+
+
+def test_frames_draw_the_positions_that_they_are_given(renderer, ant):
+    _, task = ant
+    model = task.control.environment.engine.model
+    states = np.tile(model.qpos0, (2, 1))
+    states[1, 2] += 0.5  # higher: the camera follows, but the floor is farther away
+    first, second, again = offscreen.frames(model, states[[0, 1, 0]], width=64, height=48)
+    assert first.shape == (48, 64, 3)
+    assert (first == again).all()
+    assert (first != second).mean() > 0.05
+
+
+def test_without_a_renderer_one_sentence_says_what_to_install(ant_run, capsys, monkeypatch):
+    monkeypatch.delenv("MUJOCO_GL", raising=False)
+    monkeypatch.setattr(offscreen, "_works", lambda name: False)
+    offscreen.library.cache_clear()
+    assert main(["replay", str(ant_run), "--sheet", "sheet.png"]) == 2
+    said = capsys.readouterr().err
+    assert "pictures cannot be drawn here" in said
+    assert said.count("\n") == 1
+    monkeypatch.setenv("MUJOCO_GL", "glx")
+    assert main(["replay", str(ant_run), "--video", "video.gif"]) == 2
+    assert "MUJOCO_GL=glx cannot draw pictures here" in capsys.readouterr().err
+    assert not list(Path().iterdir())
+
+
+def test_egl_is_tried_first_then_osmesa(monkeypatch):
+    monkeypatch.delenv("MUJOCO_GL", raising=False)
+    monkeypatch.setattr("sys.platform", "linux")
+    for works in (["egl", "osmesa"], ["osmesa"]):
+        monkeypatch.setattr(offscreen, "_works", lambda name, works=works: name in works)
+        offscreen.library.cache_clear()
+        assert offscreen.library() == works[0]
+    offscreen.library.cache_clear()
+
+
+# ------------------------------------------------------------------------------------- the command
+
+
+def test_replay_writes_what_was_asked_for_and_says_what_it_played(renderer, ant_run, ant, capsys):
+    run, _ = ant
+    cell = elites.fittest(run.archive)
+    files = {"sheet": "sheet.png", "video": "video.gif", "paths": "paths.png"}
+    words = [word for option, file in files.items() for word in (f"--{option}", file)]
+    assert main(["replay", str(ant_run), "--best", *words, "--draws", "3"]) == 0
+    said = capsys.readouterr().out
+    assert f"ant, cell {elites.name(run.archive.cells, cell)}" in said
+    assert f"stored:       fitness {float(run.archive.fitness[cell]):.4g}" in said
+    assert "this episode: fitness" in said
+    assert "final x over 3 starts: mean" in said
+    for file in files.values():
+        assert Path(file).stat().st_size > 1000
+        assert file in said
+    from PIL import Image
+
+    with Image.open("video.gif") as video:
+        assert video.n_frames == 21
+
+
+@pytest.mark.parametrize("choice", [["--random"], ["--feature", "0.5", "0.5", "0.5", "0.5"], ["--cell"]])
+def test_an_elite_is_chosen_and_played_in_the_browser(choice, ant_run, ant, capsys, monkeypatch):
+    run, _ = ant
+    if choice == ["--cell"]:
+        choice = ["--cell", str(elites.elites(run.archive)[0])]
+    played = []
+    monkeypatch.setattr(browser, "check_browser", lambda: None)
+    monkeypatch.setattr(browser, "play", lambda model, states, **about: played.append((states, about)))
+    assert main(["replay", str(ant_run), *choice, "--port", "9000"]) == 0
+    ((states, about),) = played
+    assert states.shape[1] == 15
+    assert about["seconds"] == pytest.approx(0.05)
+    assert about["port"] == 9000
+    assert about["title"] in capsys.readouterr().out
+
+
+def test_the_browser_is_served_on_loopback_until_interrupted(ant, capsys, monkeypatch):
+    pytest.importorskip("mjviser", reason="the extra 'replay' is not installed")
+    _, task = ant
+    model = task.control.environment.engine.model
+    asked = []
+
+    def interrupt(seconds):
+        url = capsys.readouterr().out.split()[2]
+        with urllib.request.urlopen(url) as page:
+            asked.append((url, page.status))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(browser.time, "sleep", interrupt)
+    browser.play(model, np.tile(model.qpos0, (5, 1)), seconds=0.05, title="a test", port=8391)
+    ((url, status),) = asked
+    assert url.startswith("http://127.0.0.1:")
+    assert status == 200
+    assert capsys.readouterr().out == ""
+
+
+def test_an_encoder_that_gives_up_is_one_sentence(ant, monkeypatch):
+    _, task = ant
+    model = task.control.environment.engine.model
+    monkeypatch.setattr(pictures, "_ffmpeg", lambda: "false")
+    monkeypatch.setattr(pictures, "check_video", lambda file: None)
+    picture = np.zeros((480, 640, 3), np.uint8)
+    monkeypatch.setattr(pictures, "frames", lambda *args, **size: iter([picture] * 9))
+    with pytest.raises(memes.UsageError, match=r"ffmpeg could not write 'video.mp4'"):
+        pictures.write_video(Path("video.mp4"), model, np.tile(model.qpos0, (9, 1)), seconds=0.05)
+
+
+WRONG = {
+    "RUN is missing": [],
+    "RUN is missing: it": ["--best"],
+    "'nothing' does not hold a run": ["nothing", "--paths", "paths.png"],
+    "video must be a file ending in .mp4 or .gif, got 'video.avi'": ["RUN", "--video", "video.avi"],
+    "sheet must be a file ending in .png, got 'sheet.jpg'": ["RUN", "--sheet", "sheet.jpg"],
+    "there is no folder 'nowhere'": ["RUN", "--paths", "nowhere/paths.png"],
+    "exclude each other": ["RUN", "--best", "--cell", "3", "--paths", "paths.png"],
+    "cell must lie in 0 ... 1295": ["RUN", "--cell", "5000", "--paths", "paths.png"],
+    "is empty; the nearest that is not is": ["RUN", "--cell", "0", "--paths", "paths.png"],
+    "feature must have 4 entries": ["RUN", "--feature", "0.5", "--paths", "paths.png"],
+    "draws must be at least 1, got 0": ["RUN", "--draws", "0", "--paths", "paths.png"],
+    "seed must lie in": ["RUN", "--seed", "-1", "--paths", "paths.png"],
+    "unknown task 'antt': did you mean 'ant'": ["RUN", "--task", "antt", "--paths", "paths.png"],
+    "but task 'arm' has": ["RUN", "--task", "arm", "--paths", "paths.png"],
+    "task 'arm' has no robot to replay": ["ARM"],
+    "needs the package mjviser": ["RUN"],
+    "needs the program ffmpeg": ["RUN", "--video", "video.mp4"],
+    "Unrecognized options: --vidoe": ["RUN", "--vidoe", "video.mp4"],
+    "Error parsing --cell": ["RUN", "--cell", "first"],
+}
+
+
+@pytest.fixture(scope="module")
+def arm_run(ant_run, tmp_path_factory):
+    folder = shutil.copytree(ant_run, tmp_path_factory.mktemp("runs") / "arm")
+    archive = archive_with(memes.cells.grid(box(), (3, 4)), [(0.5, 0.1)])
+    memes.save_archive(folder / "archive.npz", archive)
+    (folder / "config.json").write_text(
+        json.dumps({"format_version": 1, "task": "arm", "options": {"joints": 3}})
+    )
+    return folder
+
+
+@pytest.mark.parametrize(("sentence", "arguments"), WRONG.items(), ids=WRONG)
+def test_wrong_use_is_one_sentence_and_exit_code_2_and_writes_nothing(
+    sentence, arguments, ant_run, arm_run, capsys, monkeypatch
+):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    folders = {"RUN": str(ant_run), "ARM": str(arm_run)}
+    try:
+        code = main(["replay", *(folders.get(word, word) for word in arguments)])
+    except SystemExit as stopped:
+        code = stopped.code
+    printed = capsys.readouterr()
+    assert code == 2
+    assert sentence in printed.err
+    assert printed.out == ""
+    assert not list(Path().iterdir())
+
+
+def test_help_explains_every_option(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["replay", "--help"])
+    assert stopped.value.code == 0
+    said = capsys.readouterr().out
+    for field in dataclasses.fields(command.Settings):
+        assert field.name == "run" or f"--{field.name} " in said
+
+
+# -------------------------------------------------------------------------------------------- maps
+
+
+def test_walls_are_the_upright_boxes_that_do_not_move():
+    import mujoco
+
+    model = mujoco.MjModel.from_xml_string("""
+      <mujoco><worldbody>
+        <geom type="box" pos="4 1 0" size="1 0.5 2" euler="0 0 90"/>
+        <geom type="box" pos="9 9 0" size="1 1 1" euler="30 0 0"/>
+        <geom type="plane" size="1 1 1"/>
+        <body pos="2 0 0"><geom type="box" size="0.5 0.25 1"/></body>
+        <body><freejoint/><geom type="box" size="1 1 1"/></body>
+      </worldbody></mujoco>""")
+    turned, fixed = (sorted(outline) for outline in footprints(model))
+    np.testing.assert_allclose(turned, [(3.5, 0), (3.5, 2), (4.5, 0), (4.5, 2)], atol=1e-6)
+    np.testing.assert_allclose(fixed, [(1.5, -0.25), (1.5, 0.25), (2.5, -0.25), (2.5, 0.25)], atol=1e-6)
+
+
+@pytest.mark.slow
+def test_the_trap_stands_under_the_positions_of_its_elites(capsys):
+    assert main(["run", "ant-trap", *QUICK, "--out", "run", "--quiet"]) == 0
+    assert Path("run/figures/positions.png").exists()
+    walls = json.loads(Path("run/config.json").read_text())["map"]["walls"]
+    assert len(walls) == 3
+    assert max(x for wall in walls for x, _ in wall) == 12.5
+    capsys.readouterr()
+    assert main(["plot", "run"]) == 0
+    assert capsys.readouterr().out.split()[-1] == "run/figures/positions.png"
+
+
+@pytest.mark.parametrize("features", [[(0.1, 0.1), (0.6, 0.2), (0.9, 0.9)], np.zeros((0, 2))])
+def test_positions_count_who_got_past_the_goal(features, tmp_path):
+    archive = archive_with(memes.cells.grid(box(), (5, 5)), features)
+    figure = positions_figure(archive, Map(goal=0.5))
+    figure.savefig(tmp_path / "positions.png")
+    beyond = sum(x > 0.5 for x, _ in features)
+    assert figure.axes[0].get_title() == f"{len(features)} elites, {beyond} of them beyond x = 0.5"
+
+
+def test_paths_have_a_colour_for_each_label():
+    paths = {"one": [np.zeros((3, 2)), np.ones((5, 2))], "two": [np.ones((2, 2))]}
+    axes = paths_figure(paths).axes[0]
+    colours = [line.get_color() for line in axes.lines if len(line.get_xdata()) > 1]
+    assert colours == ["C0", "C0", "C1"]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["one", "two"]
