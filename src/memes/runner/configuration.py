@@ -51,7 +51,6 @@ def configure(
     }
     check_numbers(numbers | {"reevaluate_every": reevaluate_every})
     check_statistic(statistic)
-    check_history(algorithm, generations)
     if generations_per_call is None and not algorithm.task.jit:
         generations_per_call = 1  # the simulator decides the pace; show every generation
     lengths = calls(generations, generations_per_call, checkpoint_every, numbers["reevaluate_every"])
@@ -89,18 +88,6 @@ def check_same(about: dict[str, Any], config: dict[str, Any], folder: Path) -> N
     pairs += [(name, found, config["options"].get(name)) for name, found in about["options"].items()]
     for name, found, expected in pairs:
         require(
-            found == expected or name == "generations",
+            found == expected,
             f"{name} of the run in '{folder}' is {expected}, got {found}",
         )
-
-
-def check_history(algorithm: Algorithm, generations: int) -> None:
-    """Raise a `UsageError` if a history that keeps everything has no room for so many generations."""
-    room = algorithm.history.keeps_all
-    needed = generations * algorithm.emitter.candidates
-    require(
-        room is None or needed <= room,
-        f"generations must be at most {(room or 0) // algorithm.emitter.candidates} for a history that "
-        f"keeps everything and has room for {room} features, got {generations}; build the algorithm "
-        f"with generations={generations}",
-    )

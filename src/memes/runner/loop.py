@@ -19,7 +19,7 @@ from jax import Array
 from memes.algorithm import Algorithm, State
 from memes.errors import RunError, in_a_line, require
 from memes.hints import checked
-from memes.runner.configuration import check_history, check_numbers, check_same, configure
+from memes.runner.configuration import check_numbers, check_same, configure
 from memes.runner.device import Programs, calls, fitting, remaining
 from memes.runner.log import Log, Record
 from memes.runner.observers.corrections import Corrections, corrected_at, wanted
@@ -138,7 +138,6 @@ def resume(
         )
         check_same(about, config, folder)
         config |= {"generations": total, "resumed": [*config.get("resumed", []), now()]}
-    check_history(algorithm, total)
     for old in ("finished", "generations_done"):
         config.pop(old, None)
     with _in_words(folder, algorithm), only_writer(folder):
@@ -170,8 +169,8 @@ def _run(
     init_key, run_key = keys_of(config["seed"])
     identity, task = _identity(config), algorithm.task
     with Reporter(generations, show=progress) as report:
-        state = jax.jit(algorithm.init)(init_key)
-        start = _load(path, algorithm, state, identity, report.say)
+        state = jax.jit(algorithm.init, static_argnums=1)(init_key, generations)
+        start = None if path is None else checkpoint.load(path, state, identity, report.say)
         if start is not None:
             state = jax.device_put(start.state)
             report.say(f"going on after generation {start.history.generation}")
@@ -257,15 +256,6 @@ def conclude(result: Run, corrections: Corrections, stopped: Callable[[], bool])
         write_summary(result.folder)
         draw_run(result.folder)
     return result._replace(correction=correction, corrected=corrections.columns)
-
-
-def _load(
-    path: Path | None, algorithm: Algorithm, like: State, identity: str, say: Callable[[str], None]
-) -> Checkpoint | None:
-    def adopt(state: State) -> State:
-        return state._replace(history=algorithm.history.adopt(state.history))
-
-    return None if path is None else checkpoint.load(path, like, identity, say, adopt)
 
 
 def _wait(record: Record) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -148,7 +149,7 @@ def compile_together(
         while size > 1:
             report.say(f"compiling {size} seeds of {algorithm.name} together ...")
             init_keys, run_keys = _keys(range(size))
-            state = jax.eval_shape(jax.vmap(algorithm.init), init_keys)
+            state = jax.eval_shape(jax.vmap(partial(algorithm.init, generations=generations)), init_keys)
             advance = compile_calls(algorithm, set(lengths), run_keys, state, over=jax.vmap)
             seconds, need = time.perf_counter() - started, memory.most(advance.values())
             report.say(f"compiled in {seconds:.1f} s")
@@ -171,7 +172,8 @@ def _run_together(
     """Runs as one batch; if there are fewer than its size, the last one fills it up."""
     filled = configs + configs[-1:] * (batch.size - len(configs))
     init_keys, run_keys = _keys([config["seed"] for config in filled])
-    state = jax.jit(jax.vmap(algorithm.init))(init_keys)
+    init = partial(algorithm.init, generations=configs[0]["generations"])
+    state = jax.jit(jax.vmap(init))(init_keys)
     unread: list[Record] = []
     with ExitStack() as stack:
         report = stack.enter_context(Reporter(configs[0]["generations"], show=progress))

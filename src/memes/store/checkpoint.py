@@ -71,7 +71,6 @@ def load(
     like: Any,
     identity: str,
     say: Callable[[str], None],
-    adopt: Callable[[Any], Any] = lambda state: state,
 ) -> Checkpoint | None:
     """The newest intact checkpoint, or None if there is no checkpoint at all.
 
@@ -80,7 +79,6 @@ def load(
         like: A state of the algorithm that is resumed, or its shapes.
         identity: What the run is, as it was given to `save`.
         say: Told of checkpoints that are left out.
-        adopt: Turns a state that was saved into one like `like`, where runs may differ.
     """
     for file in _newest_first(folder):
         try:
@@ -89,7 +87,7 @@ def load(
         except UsageError as error:
             say(f"{error}; looking for an older checkpoint")
             continue
-        return _fitted(file, found, like, identity, adopt)
+        return _fitted(file, found, like, identity)
     require(
         not _newest_first(folder),
         f"no checkpoint in '{folder / 'checkpoints'}' can be read; remove them to start anew",
@@ -132,7 +130,7 @@ def _digest(arrays: dict[str, np.ndarray]) -> str:
     return digest.hexdigest()
 
 
-def _fitted(file: Path, raw: _Raw, like: Any, identity: str, adopt: Callable[[Any], Any]) -> Checkpoint:
+def _fitted(file: Path, raw: _Raw, like: Any, identity: str) -> Checkpoint:
     """What was read as a checkpoint of this run, or a `UsageError` that says why it is not one."""
     version = raw.about["format_version"]
     require(
@@ -143,10 +141,18 @@ def _fitted(file: Path, raw: _Raw, like: Any, identity: str, adopt: Callable[[An
     other = f"'{file}' is a checkpoint of another algorithm or task"
     shapes, tree = jax.tree.flatten(like)
     require([leaf.ndim for leaf in raw.leaves] == [leaf.ndim for leaf in shapes], other)
-    state = adopt(jax.tree.unflatten(tree, raw.leaves))
-    found = [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(state)]
+    leaves = [_with_room(leaf, like) for leaf, like in zip(raw.leaves, shapes, strict=True)]
+    found = [(leaf.shape, leaf.dtype) for leaf in leaves]
     require(found == [(leaf.shape, leaf.dtype) for leaf in shapes], other)
-    return Checkpoint(state, raw.history)
+    return Checkpoint(jax.tree.unflatten(tree, leaves), raw.history)
+
+
+def _with_room(leaf: np.ndarray, like: Any) -> np.ndarray:
+    """The rows that were saved, with as much room behind them as a run of another length has."""
+    if leaf.ndim == 0 or leaf.shape[1:] != like.shape[1:]:
+        return leaf
+    kept = leaf[: like.shape[0]]
+    return np.pad(kept, [(0, like.shape[0] - len(kept)), *[(0, 0)] * (leaf.ndim - 1)])
 
 
 class Checkpointer:
