@@ -13,7 +13,7 @@ import memes
 from memes.analysis.figures import paths_figure, positions_figure
 from memes.archive import add, empty
 from memes.commands.main import main
-from memes.commands.rebuild import task_of
+from memes.words.rebuild import task_of
 from memes.task import Map
 from memes.tasks.robot import footprints
 from memes.view import browser, command, elites, offscreen, pictures
