@@ -44,6 +44,7 @@ def made(task="arm", algorithm="memes", seed=0, *, score=100.0, each=10, points=
         curves=columns,
         corrections={},
         lifespans={"exploit": {"all": {"count": 2, "mean": 10.0 + seed, "median": 9.0}}},
+        longest_lives={},
         steps={"exploit": 0.5},
         shape=(3, 2),
         low=(0.0, 0.0),

@@ -57,7 +57,10 @@ class Summary(NamedTuple):
         corrections: The columns of `corrected.csv`, and the run's `evaluations` until then; empty if the
             archive was never corrected.
         lifespans: By kind of lane, and by reason of the reset or for `all`: `count`, `mean` and `median`
-            age at the reset.
+            age at the reset; for `all` also `paper_mean`, what the paper's table has in place of the
+            mean: of each lane (n - 1) / n times the longest of its n lives, as a mean over the lanes.
+        longest_lives: By kind, the longest life of each lane that was ever reset, in generations; empty
+            where an older version made the summary.
         steps: By kind, the median over all generations of the distances in `curves`.
         shape: Cells along each feature; None for a tessellation.
         low: Lower bounds of the features [k].
@@ -77,6 +80,7 @@ class Summary(NamedTuple):
     curves: dict[str, np.ndarray]
     corrections: dict[str, np.ndarray]
     lifespans: dict[str, dict[str, dict[str, float]]]
+    longest_lives: dict[str, np.ndarray]
     steps: dict[str, float]
     shape: tuple[int, ...] | None
     low: tuple[float, ...]
@@ -111,6 +115,7 @@ def summarise(run: Run) -> Summary:
         curves=_curves(metrics, steps),
         corrections=_corrections(run),
         lifespans=_lifespans(run.lanes),
+        longest_lives=_longest_lives(run.lanes),
         steps={kind: finite_median(values) for kind, values in steps.items()},
         shape=cells.shape if isinstance(cells, Grid) else None,
         low=tuple(np.asarray(cells.low).tolist()),
@@ -160,18 +165,38 @@ def _corrections(run: Run) -> dict[str, np.ndarray]:
 def _lifespans(lanes: dict[str, np.ndarray]) -> dict[str, dict[str, dict[str, float]]]:
     """Ages of the lanes [G, L] where they were reset, by kind and reason."""
     found: dict[str, dict[str, dict[str, float]]] = {}
-    for kind in Kind:
-        ended = (lanes["kind"] == kind) & (lanes["reset"] != Reason.NONE)
+    for kind, ended in _ended(lanes).items():
         ages = {"all": lanes["age"][ended]} | {
             reason.name.lower(): lanes["age"][ended & (lanes["reset"] == reason)] for reason in Reason
         }
-        if ended.any():
-            found[kind.name.lower()] = {
-                reason: {"count": age.size, "mean": float(age.mean()), "median": float(np.median(age))}
-                for reason, age in ages.items()
-                if age.size
-            }
+        found[kind.name.lower()] = {
+            reason: {"count": age.size, "mean": float(age.mean()), "median": float(np.median(age))}
+            for reason, age in ages.items()
+            if age.size
+        }
+        lives, of_kind = ended.sum(axis=0), (lanes["kind"] == kind).any(axis=0)
+        paper = (lives - 1) / np.maximum(lives, 1) * _longest(lanes, ended)
+        found[kind.name.lower()]["all"]["paper_mean"] = float(paper[of_kind].mean())
     return found
+
+
+def _longest_lives(lanes: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {
+        kind.name.lower(): _longest(lanes, ended)[ended.any(axis=0)]
+        for kind, ended in _ended(lanes).items()
+    }
+
+
+def _ended(lanes: dict[str, np.ndarray]) -> dict[Kind, np.ndarray]:
+    """Where lanes were reset, [G, L] for each kind that ever was."""
+    found = {kind: (lanes["kind"] == kind) & (lanes["reset"] != Reason.NONE) for kind in Kind}
+    return {kind: ended for kind, ended in found.items() if ended.any()}
+
+
+def _longest(lanes: dict[str, np.ndarray], ended: np.ndarray) -> np.ndarray:
+    """The largest age of each lane where it `ended[G, L]`, 0 if it never did: [L]."""
+    longest: np.ndarray = np.where(ended, lanes["age"], 0).max(axis=0)
+    return longest
 
 
 def _heat(archive: Archive) -> np.ndarray | None:
@@ -227,6 +252,7 @@ def _parse(content: Any, file: Path) -> Summary:
     ours = isinstance(content, dict) and content.get("format") == FORMAT
     require(ours, f"'{file}' is not the summary of a run")
     check_version(int(content["format_version"]), file)
+    content.setdefault("longest_lives", {})  # which summaries did not have from the beginning
     fields = {name: content[name] for name in Summary._fields}
     shape = None if fields["shape"] is None else tuple(map(int, fields["shape"]))
     curves = {name: _array(column) for name, column in fields["curves"].items()}
@@ -240,6 +266,7 @@ def _parse(content: Any, file: Path) -> Summary:
         generations=int(fields["generations"]),
         curves=curves,
         corrections={name: _array(column) for name, column in fields["corrections"].items()},
+        longest_lives={kind: _array(lives) for kind, lives in fields["longest_lives"].items()},
         steps={kind: _number(step) for kind, step in fields["steps"].items()},
         shape=shape,
         low=tuple(map(float, fields["low"])),
