@@ -185,7 +185,53 @@ def test_corrections_in_the_middle_are_compared_at_equal_generations_and_evaluat
     assert found["corrected"].words == "corrected, at the end of each run"
     assert "corrected-evaluations" not in found
     notes = report.notes({"arm": {"memes": [late, short]}})
-    assert "arm: corrections differ in generations done (12 and 4)." in notes
+    where = "arm, corrected, at the end of each run"
+    assert f"{where}: corrections differ in generations done (12 and 4)." in notes
+
+
+def corrected_at(run, *rows):
+    """The run with corrections (generation, samples, QD-score)."""
+    generation, samples, score = np.array(rows, float).T
+    scores = {"qd_score": score, "coverage": score / 1000, "max_fitness": score}
+    return run._replace(
+        corrections={
+            "generation": generation,
+            "evaluations": run.curves["evaluations"][generation.astype(int) - 1],
+            "samples": samples,
+            **scores,
+        }
+    )
+
+
+def test_a_few_more_evaluations_of_the_means_do_not_matter_to_corrections():
+    """The last correction counts, not an earlier one by fewer samples that is just below."""
+    memes = corrected_at(made(points=10, each=1001), (9, 64, 70), (10, 512, 80))
+    me = corrected_at(made(algorithm="me", points=10, each=1000), (9, 64, 50), (10, 512, 60))
+    es = corrected_at(made(algorithm="es", points=20, each=505), (18, 64, 20), (20, 512, 30))
+    assert [view.name for view in views({"memes": [memes], "me": [me]})][2:] == ["corrected", "losses"]
+    found = {view.name: view for view in views({"memes": [memes], "me": [me], "es": [es]})}
+    assert found["corrected"].words == "corrected, at the end of each run"
+    slower = corrected_at(made(algorithm="es", points=10, each=1100), (9, 64, 20), (10, 512, 30))
+    groups = {"arm": {"memes": [memes], "me": [me], "es": [slower]}}
+    view = next(view for view in views(groups["arm"]) if view.name == "corrected-evaluations")
+    assert [view.value(run, "qd_score") for run in (memes, me, slower)] == [80, 60, 20]
+    note = next(note for note in report.notes(groups) if "after 10,000 evaluations" in note)
+    assert "generations done (10 and 9), evaluations of each elite (512 and 64)" in note
+
+
+def test_corrected_scores_are_drawn_where_runs_were_corrected_on_the_way():
+    seeds = [
+        corrected_at(made(seed=seed), (2, 64, 20 + seed), (4, 64, 40 + seed), (5, 64, 0), (5, 512, 60))
+        for seed in range(3)
+    ]
+    once = [corrected_at(made(algorithm="me"), (5, 512, 30))]
+    groups = group([*seeds, *once, made("hexapod")])
+    figure = comparisons.corrected_figure(groups, looks(all_labels(groups)))
+    score, *_ = figure.axes
+    assert score.get_title(loc="left") == "arm, corrected by 64 or 512 evaluations of each elite"
+    (line,) = score.lines
+    np.testing.assert_allclose(line.get_xydata(), [(2, 21), (4, 41), (5, 60)])
+    assert comparisons.corrected_figure(group([*once, made("hexapod")]), {}) is None
 
 
 def test_tables_hold_medians_and_corrected_tests():

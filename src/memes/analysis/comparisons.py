@@ -99,19 +99,61 @@ def convergence_figure(groups: Groups, looks: Mapping[str, Look], by: str) -> Fi
         row[0].set_title(f"{task}, as found, not corrected" if corrected else task, loc="left")
         lasts = [float(run.curves[by][-1]) for runs in labels.values() for run in runs]
         logarithmic = max(lasts) > 20 * min(lasts)
-        for axes, (measure, words) in zip(row, MEASURES.items(), strict=True):
+        for axes, measure in zip(row, MEASURES, strict=True):
             axes.set_xscale("log" if logarithmic else "linear")
             for label, runs in labels.items():
                 x = _places(runs, by, logarithmic)
                 values = np.array([between(run, measure, by, x) for run in runs])
                 _draw_band(axes, x, values, looks[label])
-            axes.set_xlabel(AXES[by])
-            axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-            axes.set_ylabel(words)
-            if is_share(measure):
-                axes.yaxis.set_major_formatter(PER_CENT)
+            _name_axes(axes, measure, by)
     _legend(figure, looks)
     return figure
+
+
+def corrected_figure(groups: Groups, looks: Mapping[str, Look]) -> Figure | None:
+    """The same of the corrected archive by "generation", of runs that were corrected on the way too."""
+    several = {
+        task: {label: runs for label, runs in labels.items() if all(map(_corrected_on_the_way, runs))}
+        for task, labels in groups.items()
+    }
+    several = {task: labels for task, labels in several.items() if labels}
+    if not several:
+        return None
+    figure, panels = _panels(several, len(MEASURES))
+    for row, (task, labels) in zip(panels, several.items(), strict=True):
+        samples = np.unique(
+            [n for r in labels.values() for run in r for n in run.corrections["samples"]]
+        )
+        times = " or ".join(f"{n:g}" for n in samples)
+        row[0].set_title(f"{task}, corrected by {times} evaluations of each elite", loc="left")
+        for axes, measure in zip(row, MEASURES, strict=True):
+            for label, runs in labels.items():
+                x = np.unique(np.concatenate([run.corrections["generation"] for run in runs]))
+                values = np.array([_corrected_at(run, measure, x) for run in runs])
+                _draw_band(axes, x, values, looks[label])
+            _name_axes(axes, measure, "generation")
+    _legend(figure, {label: looks[label] for labels in several.values() for label in labels})
+    return figure
+
+
+def _corrected_on_the_way(run: Summary) -> bool:
+    return np.unique(run.corrections.get("generation", ())).size > 1
+
+
+def _corrected_at(run: Summary, measure: str, generation: np.ndarray) -> np.ndarray:
+    """A corrected measure at generations [p], between those known; the last counts of two at one."""
+    known, last = np.unique(run.corrections["generation"][::-1], return_index=True)
+    values = run.corrections[measure][::-1][last]
+    found: np.ndarray = np.interp(generation, known, values, left=np.nan, right=np.nan)
+    return found
+
+
+def _name_axes(axes: Axes, measure: str, by: str) -> None:
+    axes.set_xlabel(AXES[by])
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.set_ylabel(MEASURES[measure])
+    if is_share(measure):
+        axes.yaxis.set_major_formatter(PER_CENT)
 
 
 def steps_figure(groups: Groups, looks: Mapping[str, Look]) -> Figure | None:

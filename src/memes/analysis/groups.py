@@ -15,6 +15,7 @@ from memes.store.summary import Summary
 MEASURES = {"qd_score": "QD-score", "coverage": "coverage", "max_fitness": "max fitness"}
 LOSSES = {f"{name}_loss": f"{words} loss" for name, words in MEASURES.items()}
 SLACK = 0.15  # by which share of a number of generations or evaluations a known score may be earlier
+ALIKE = 1.01  # numbers of evaluations that differ by less count as equal: MEMES evaluates its means too
 
 # Task -> label -> runs, in the order in which they are shown.
 Groups = dict[str, dict[str, list[Summary]]]
@@ -190,7 +191,7 @@ def views(labels: Mapping[str, Sequence[Summary]]) -> list[View]:
         known = all(_has_correction(run, "generation", generations) for run in corrected)
         where = f"after {generations:,.0f} generations" if known else "at the end of each run"
         found += _corrected_views("", where, "generation", generations if known else np.inf)
-    if any(run.curves["evaluations"][-1] > evaluations for run in corrected) and all(
+    if any(run.curves["evaluations"][-1] > ALIKE * evaluations for run in corrected) and all(
         _has_correction(run, "evaluations", evaluations) for run in corrected
     ):
         where = f"after {evaluations:,.0f} evaluations"
@@ -219,12 +220,16 @@ def _corrected(run: Summary, measure: str, by: str, amount: float) -> float:
     """What the last correction at or before so many generations or evaluations says of a measure."""
     if measure not in run.corrections:
         return np.nan
-    before = run.corrections[measure][run.corrections[by] <= amount]
+    before = run.corrections[measure][run.corrections[by] <= _until(by, amount)]
     return float(before[-1]) if before.size else np.nan
+
+
+def _until(by: str, amount: float) -> float:
+    return ALIKE * amount if by == "evaluations" else amount
 
 
 def _has_correction(run: Summary, by: str, amount: float) -> bool:
     """Whether the archive was corrected at so many generations or evaluations, or hardly before."""
     places = run.corrections[by]
     slack = SLACK if by == "evaluations" else 0.0
-    return bool(((places <= amount) & (places >= (1 - slack) * amount)).any())
+    return bool(((places <= _until(by, amount)) & (places >= (1 - slack) * amount)).any())

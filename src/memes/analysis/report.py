@@ -164,13 +164,16 @@ def _unlike_corrections(task: str, labels: Mapping[str, Sequence[Summary]]) -> l
         "samples": ("evaluations of each elite", "{:g}".format),
         "by_mean": ("statistics", lambda by_mean: "means" if by_mean else "medians"),
     }
-    unlike = []
-    for view in [view for view in views(labels) if view.name == "corrected"]:
+    notes = []
+    for view in [view for view in views(labels) if view.name.startswith("corrected")]:
+        unlike = []
         for column, (words, said) in facts.items():
             values = [view.value(run, column) for runs in labels.values() for run in runs]
             found = dict.fromkeys(said(value) for value in values if math.isfinite(value))
             unlike += [f"{words} ({' and '.join(found)})"] * (len(found) > 1)
-    return [f"{task}: corrections differ in {', '.join(unlike)}."] if unlike else []
+        if unlike:
+            notes.append(f"{task}, {view.words}: corrections differ in {', '.join(unlike)}.")
+    return notes
 
 
 def _unknown(task: str, labels: Mapping[str, Sequence[Summary]]) -> list[str]:

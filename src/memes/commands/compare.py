@@ -73,6 +73,7 @@ def draw(groups: Groups, folder: Path) -> list[Path]:
             "losses": comparisons.losses_figure(groups, found),
             "convergence-generations": comparisons.convergence_figure(groups, found, "generation"),
             "convergence-evaluations": comparisons.convergence_figure(groups, found, "evaluations"),
+            "convergence-corrected": comparisons.corrected_figure(groups, found),
             "steps": comparisons.steps_figure(groups, found),
         }
         for task, labels in groups.items():
