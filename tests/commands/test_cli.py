@@ -419,7 +419,9 @@ def test_a_robot_of_ones_own_runs_and_stands_where_nothing_moves_it(capsys):
 
 
 def test_help_does_not_load_jax():
-    code = "import sys; from memes.commands.main import main; main(['--help']); exit('jax' in sys.modules)"
+    code = (
+        "import sys; from memes.commands.main import main; main(['--help']); exit('jax' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
 
 

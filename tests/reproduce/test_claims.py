@@ -58,7 +58,6 @@ def summary(task, label, seed, **numbers):
         },
         longest_lives={},
         steps=numbers.get("steps", {}),
-        shape=SHAPE,
         low=LOW,
         high=HIGH,
         heat=None,

@@ -10,7 +10,7 @@ from memes.reproduce import results, sweep
 from memes.reproduce.experiments import CHANGES, EXPERIMENTS, TASKS, VARIANTS, Experiment
 from memes.reproduce.plan import plan
 from memes.runner import log
-from memes.store.summary import load_all
+from memes.store.find import load_all
 
 WORDS = ["reproduce", "tiny", "--tasks", "arm", "--scale", "laptop", "--quiet", "--out"]
 
@@ -22,7 +22,7 @@ def _tiny():
         patch.setitem(EXPERIMENTS, "tiny", Experiment("a test", ("me",), 2))
         patch.setitem(CHANGES, "laptop", {"arm": {"joints": 4, "generations": 4, "batch": 8}})
         patch.setattr(results, "write_comparison", lambda groups, rows, folder: [])
-        patch.setattr("memes.analysis.figures.draw_run", lambda path: [])
+        patch.setattr("memes.analysis.figures.save_figures", lambda run: [])
         yield
 
 

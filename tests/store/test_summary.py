@@ -10,7 +10,8 @@ from memes.archive import empty
 from memes.correction import Correction
 from memes.store import summary as summaries
 from memes.store.folder import load_run, save_correction
-from memes.store.summary import find, load_all, load_summary, save_summary, summarise
+from memes.store.find import find, load_all
+from memes.store.summary import load_summary, save_summary, summarise
 
 TASK = memes.tasks.arm(joints=4)
 
@@ -21,7 +22,7 @@ def saved(tmp_path_factory):
     cells = memes.cells.grid(TASK, (6, 5))
     algorithm = memes.presets.memes(TASK, cells, lanes=4, samples=8, stale_budget=2, fifo_size=64)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("memes.analysis.figures.draw_run", lambda path: [])
+        patch.setattr("memes.analysis.figures.save_figures", lambda run: [])
         return memes.run(
             algorithm, generations=230, seed=3, out=tmp_path_factory.mktemp("runs") / "a", progress=False
         )
@@ -123,7 +124,7 @@ def test_corrections_in_the_folder_are_read(folder, saved):
     fewer = saved.archive._replace(fitness=saved.archive.fitness.at[0].set(-np.inf))
     variance = np.zeros(1)
     save_correction(folder, Correction(fewer, np.array([1]), variance, variance[:, None], 512))
-    summaries.write_summary(folder)
+    summaries.write_summary(load_run(folder))
     read = load_summary(folder / "summary.json")
     np.testing.assert_equal(
         read.corrected,
@@ -141,7 +142,7 @@ def test_a_tessellation_has_no_heat(saved):
     centroids = np.random.default_rng(0).random((5, 2), np.float32)
     archive = empty(memes.cells.CVT(*memes.cells._bounds(TASK), centroids), TASK.dim)
     made = summarise(load_run(saved.folder)._replace(archive=archive))
-    assert (made.shape, made.heat) == (None, None)
+    assert made.heat is None
     assert made.high == (1.0, 1.0)
 
 

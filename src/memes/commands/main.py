@@ -130,13 +130,11 @@ def reevaluate(arguments: list[str]) -> None:
 def plot(arguments: list[str]) -> None:
     """Draw the figures of each run folder again: archive.png, curves.png, and positions.png on a map."""
     require(bool(arguments), "RUN is missing: 'memes plot RUN...' needs at least one run folder")
-    from memes.analysis.figures import draw_run
+    from memes.analysis.figures import save_figures
     from memes.store.folder import load_run
 
-    for folder in arguments:
-        load_run(folder)  # all are looked at before the first is drawn
-    for folder in arguments:
-        for file in draw_run(folder):
+    for run in [load_run(folder) for folder in arguments]:  # all are read before the first is drawn
+        for file in save_figures(run):
             print(file)
 
 

@@ -63,11 +63,12 @@ def reevaluate(arguments: list[str]) -> None:
         corrections = Corrections(run.folder, task, run.config | chosen, report)
         # Of the archive that is there, which may be older than the log of a run that was killed.
         generation = int(run.lanes["generation"][-1])
-        corrections.finish(run.archive, generation, lambda: False)
-        from memes.analysis.figures import draw_run  # matplotlib is slow to import
+        correction = corrections.finish(run.archive, generation, lambda: False)
+        run = run._replace(correction=correction, corrected=corrections.columns)
+        from memes.analysis.figures import save_figures  # matplotlib is slow to import
 
-        write_summary(run.folder)
-        draw_run(run.folder)
+        write_summary(run)
+        save_figures(run)
     print(table({name: float(column[-1]) for name, column in corrections.columns.items()}))
     print(f"saved to {run.folder}/corrected.npz; see {run.folder}/figures/archive.png")
 

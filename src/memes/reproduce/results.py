@@ -9,11 +9,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from memes.analysis import report
 from memes.analysis.groups import group
-from memes.analysis.report import number
 from memes.analysis.statistics import interval
-from memes.analysis.tables import all_tables
-from memes.commands.compare import write as write_comparison
 from memes.reproduce.checks import Verdict
 from memes.reproduce.claims import Judged, judge
 from memes.reproduce.experiments import EXPERIMENTS, MINUTES
@@ -48,8 +46,7 @@ def write(
         labels = EXPERIMENTS[name].labels
         runs = [run for run in summaries if run.label in labels and run.task in EXPERIMENTS[name].tasks]
         if runs:
-            groups = group(runs)
-            write_comparison(groups, all_tables(groups), out / name)
+            report.write(report.compare(group(runs)), out / name)
     judged = judge(summaries, tasks)
     out.mkdir(parents=True, exist_ok=True)
     (out / "claims.md").write_text(page(judged, summaries))
@@ -110,7 +107,7 @@ def _run_times(summaries: Sequence[Summary]) -> list[str]:
     for label, paper in MINUTES.items():
         medians = [interval(took.get((label, task), [])).value for task in tasks]
         told = zip(medians, (paper.get(task) for task in tasks), strict=True)
-        rows.append([label, *(f"{number(ours)} ({theirs or '-'})" for ours, theirs in told)])
+        rows.append([label, *(f"{report.number(ours)} ({theirs or '-'})" for ours, theirs in told)])
     table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
     title = "Minutes that a run takes without compilation, the median here (and in the paper):"
     return [title, table] if took else []

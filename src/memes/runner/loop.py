@@ -251,12 +251,13 @@ def conclude(result: Run, corrections: Corrections, stopped: Callable[[], bool])
     """Correct the archive of a run that is over, and write and draw what sums it up."""
     generation = int(result.metrics["generation"][-1])
     correction = corrections.finish(result.archive, generation, stopped)
+    result = result._replace(correction=correction, corrected=corrections.columns)
     if result.folder is not None:
-        from memes.analysis.figures import draw_run  # matplotlib is slow to import
+        from memes.analysis.figures import save_figures  # matplotlib is slow to import
 
-        write_summary(result.folder)
-        draw_run(result.folder)
-    return result._replace(correction=correction, corrected=corrections.columns)
+        write_summary(result)
+        save_figures(result)
+    return result
 
 
 def _load(
