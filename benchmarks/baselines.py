@@ -82,7 +82,7 @@ def archives(algorithm: memes.Algorithm, evaluations: int, seeds: int) -> memes.
         def step(state: memes.State, generation: Array) -> tuple[memes.State, None]:
             return algorithm.step(jax.random.fold_in(run_key, generation), state)[0], None
 
-        state, _ = jax.lax.scan(step, algorithm.init(init_key), jnp.arange(generations))
+        state, _ = jax.lax.scan(step, algorithm.init(init_key, generations), jnp.arange(generations))
         return state.archive
 
     return jax.jit(jax.vmap(run))(jax.random.split(jax.random.key(0), seeds))

@@ -119,7 +119,7 @@ def me_es_case(scale: Scale, repeats: int) -> Iterator[Round]:
         yield Round(
             f"{samples} samples, {joints} joints",
             {
-                "memes": ours(presets.me_es(task, samples=samples, generations=capacity), generations),
+                "memes": ours(presets.me_es(task, samples=samples), generations, capacity),
                 "qdax": built(
                     qdax_me_es, task, samples=samples, generations=generations, capacity=capacity
                 ),
@@ -194,12 +194,15 @@ def rollouts(task: memes.Task, n: int, generations: int) -> Contestant:
     return Contestant(advancing(step, (key, jnp.float32(0), x), generations), lambda _: {})
 
 
-def ours(algorithm: memes.Algorithm, generations: int) -> Contestant:
-    """An algorithm of this library whose history, where it may forget, is full from the start."""
+def ours(algorithm: memes.Algorithm, generations: int, length: int | None = None) -> Contestant:
+    """An algorithm of this library, whose history has room for `length` generations.
+
+    None is for one that may forget: it is full from the start.
+    """
     task = algorithm.task
     init_key, past_key, key = jax.random.split(jax.random.key(0), 3)
-    state = algorithm.init(init_key)
-    if algorithm.history.keeps_all is None:
+    state = algorithm.init(init_key, length)
+    if length is None:
         low, high = (jnp.asarray(bound, jnp.float32) for bound in (task.feature_low, task.feature_high))
         feature = jax.random.uniform(past_key, (HISTORY, task.feature_dim), minval=low, maxval=high)
         full = algorithm.history.push(state.history, feature, jnp.ones(HISTORY, bool))

@@ -106,7 +106,7 @@ def test_non_finite_evaluations_never_enter_and_are_counted():
         elites = state.archive.occupied
         assert jnp.isfinite(state.archive.fitness[elites]).all()
         assert jnp.isfinite(state.archive.feature).all()
-        assert jnp.isfinite(state.history.feature).all()
+        assert jnp.isfinite(state.history.rows).all()
         for part in state.emitter:
             assert jnp.isfinite(part.strategy.mean).all()
 

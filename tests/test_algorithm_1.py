@@ -146,4 +146,4 @@ def test_archives_agree_with_algorithm_1(followed_run):
         assert archive.fitness[cell] == fitness
         np.testing.assert_array_equal(archive.genotypes[cell], genotype.astype(np.float32))
     size = int(state.history.size)
-    np.testing.assert_array_equal(state.history.feature[:size], np.asarray(oracle.novelty_archive))
+    np.testing.assert_array_equal(state.history.rows[:size], np.asarray(oracle.novelty_archive))

@@ -21,7 +21,9 @@ def archives(algorithm, generations):
         def step(state, generation):
             return algorithm.step(jax.random.fold_in(run_key, generation), state)[0], None
 
-        return jax.lax.scan(step, algorithm.init(init_key), jnp.arange(generations))[0].archive
+        return jax.lax.scan(step, algorithm.init(init_key, generations), jnp.arange(generations))[
+            0
+        ].archive
 
     return jax.jit(jax.vmap(run))(jax.random.split(jax.random.key(0), SEEDS))
 
@@ -73,18 +75,18 @@ def test_es_climbs_the_hill_it_starts_on_and_stays(trapped):
 
 
 def test_ns_es_spreads(trapped):
-    spread = archives(presets.ns_es(TRAP, samples=16, generations=1000), 1000)
+    spread = archives(presets.ns_es(TRAP, samples=16), 1000)
     assert median_coverage(spread) > 5 * median_coverage(trapped)
 
 
 @pytest.mark.long
 def test_nsra_es_leaves_the_trap():
-    freed = archives(presets.nsra_es(TRAP, samples=16, patience=5, generations=1000), 1000)
+    freed = archives(presets.nsra_es(TRAP, samples=16, patience=5), 1000)
     assert median_best(freed) > 2.5
 
 
 def test_me_es_spreads_and_climbs(trapped):
-    found = archives(presets.me_es(TRAP, samples=16, generations=1000), 1000)
+    found = archives(presets.me_es(TRAP, samples=16), 1000)
     assert median_coverage(found) > 3 * median_coverage(trapped)
     assert median_best(found) > 0.99
 

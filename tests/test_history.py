@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import memes
 from memes.archive import add, empty
 from memes.cells import Grid
 from memes.errors import UsageError
@@ -32,7 +33,7 @@ def random_pushes(sizes, seed):
 @pytest.mark.parametrize("capacity", [1, 7, 16])
 def test_fifo_keeps_the_last_features_as_a_deque_does(capacity):
     history, oracle = fifo(capacity), deque(maxlen=capacity)
-    state, push = history.init(2), jax.jit(history.push)
+    state, push = history.init(2, None), jax.jit(history.push)
     sizes = [5, 20] * 10
     for feature, mask in random_pushes(sizes, seed=capacity):
         state = push(state, feature, mask)
@@ -41,12 +42,11 @@ def test_fifo_keeps_the_last_features_as_a_deque_does(capacity):
     assert len(oracle) == capacity
 
 
-def test_everything_forgets_nothing_up_to_its_capacity():
+def test_everything_forgets_nothing_up_to_the_end_of_the_run():
     pushes = list(random_pushes([5] * 8, seed=0))
     total = sum(int(mask.sum()) for _, mask in pushes)
-    history = everything(total)
-    assert history.keeps_all == total
-    state, push, given = history.init(2), jax.jit(history.push), []
+    history = everything()
+    state, push, given = history.init(2, total), jax.jit(history.push), []
     for feature, mask in pushes:
         state = push(state, feature, mask)
         given += map(tuple, feature[mask].tolist())
@@ -54,13 +54,31 @@ def test_everything_forgets_nothing_up_to_its_capacity():
     assert len(given) == total
 
 
-def test_only_everything_promises_to_forget_nothing():
-    assert fifo(5).keeps_all is elites().keeps_all is nothing().keeps_all is None
+def test_a_ring_that_was_never_full_can_be_given_more_room():
+    """As a run does that goes on for longer than it was meant to."""
+    history, push = everything(), jax.jit(everything().push)
+    small, large = history.init(2, 12), history.init(2, 30)
+    for i, (feature, mask) in enumerate(random_pushes([4] * 6, seed=3)):
+        if i == 3:
+            assert 0 < small.size <= small.capacity == 12
+            small = small._replace(rows=jnp.pad(small.rows, ((0, 18), (0, 0))))
+        small, large = push(small, feature, mask), push(large, feature, mask)
+    jax.tree.map(np.testing.assert_array_equal, small, large)
+
+
+def test_everything_must_know_the_length_of_the_run():
+    with pytest.raises(UsageError, match=r"'everything' must know the length of the run"):
+        everything().init(2, None)
+    algorithm = memes.presets.ns_es(memes.tasks.arm(joints=2), samples=4)
+    with pytest.raises(UsageError, match=r"call init with generations"):
+        algorithm.init(jax.random.key(0))
+    with pytest.raises(UsageError, match=r"generations must be at least 1, got 0"):
+        algorithm.init(jax.random.key(0), 0)
 
 
 def test_elites_are_those_of_the_archive_as_it_stands():
     history = elites()
-    state = history.init(2)
+    state = history.init(2, None)
     assert remembered(history, state) == []
 
     def offer(archive, fitness, feature):
@@ -81,12 +99,11 @@ def test_elites_are_those_of_the_archive_as_it_stands():
 
 def test_nothing_remembers_nothing():
     history = nothing()
-    state = history.push(history.init(2), jnp.ones((3, 2)), jnp.ones(3, bool))
+    state = history.push(history.init(2, None), jnp.ones((3, 2)), jnp.ones(3, bool))
     assert history.past(state, ARCHIVE).feature.shape == (0, 2)
     assert remembered(history, state) == []
 
 
-@pytest.mark.parametrize("history", [fifo, everything])
-def test_a_history_needs_room(history):
+def test_a_history_needs_room():
     with pytest.raises(UsageError, match=r"^capacity of the history"):
-        history(0)
+        fifo(0)

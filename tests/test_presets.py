@@ -1,16 +1,24 @@
 """One protocol that every preset keeps, on a deterministic and on an uncertain task."""
 
 import inspect
+import json
+from functools import partial
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import memes
 from memes.archive import Status
 from memes.context import Kind
+from memes.parameters import parameters, writable
+from memes.presets.search import Search
 from memes.resets import Reason
+from memes.strategies import evosax, openai_es
+from memes.strategies.noise import low_rank
 
 SMALL = {
     "lanes": 4, "samples": 8, "batch": 12, "stale_budget": 2, "reset_every": 3, "every": 3,
@@ -59,7 +67,7 @@ def followed(request):
 
     @jax.jit
     def follow(key):
-        return jax.lax.scan(body, algorithm.init(key), jnp.arange(GENERATIONS))
+        return jax.lax.scan(body, algorithm.init(key, GENERATIONS), jnp.arange(GENERATIONS))
 
     state, (archives, infos) = follow(init_key)
     return algorithm, state, archives, infos
@@ -147,7 +155,7 @@ def test_the_papers_hyper_parameters_are_the_defaults():
     assert algorithm.emitter.samples == 16_384
     state = jax.eval_shape(algorithm.init, jax.random.key(0))
     assert state.archive.fitness.shape == (2500,)
-    assert state.history.feature.shape == (50_000, 2)
+    assert state.history.rows.shape == (50_000, 2)
     assert memes.presets.me(task).batch_size == 16_384
     assert memes.PRESETS["me-128"].build(task).batch_size == 128
 
@@ -165,8 +173,10 @@ def test_the_papers_hyper_parameters_of_the_baselines_are_the_defaults():
         assert algorithm.name == name
         cost = 32 if name == "me-sampling" else 1
         assert algorithm.task.cost == cost
-        remembers = name.startswith("ns") or name == "me-es"
-        assert algorithm.history.keeps_all == (2000 if remembers else None)
+        keeps_all = name.startswith("ns") or name == "me-es"
+        state = jax.eval_shape(partial(algorithm.init, generations=30), jax.random.key(0))
+        past = jax.eval_shape(algorithm.history.past, state.history, state.archive)
+        assert past.feature.shape[0] == (30 * candidates if keeps_all else 0)
     options = {name: memes.PRESETS[name].build(task).options for name in sizes}
     es_like = ["es", "ns-es", "nsr-es", "nsra-es", "me-es"]
     assert all(options[name]["sigma"] == 0.02 for name in es_like)
@@ -189,8 +199,8 @@ def test_the_papers_hyper_parameters_of_the_baselines_are_the_defaults():
 def test_me_es_starts_each_turn_from_the_elites_it_is_biased_to():
     """Explore starts from one of the most novel, exploit from one of the fittest or latest."""
     algorithm = build("me-es", TASKS["arm"])
-    init, step, ask = map(jax.jit, (algorithm.init, algorithm.step, algorithm.ask))
-    state = init(jax.random.key(0))
+    step, ask = jax.jit(algorithm.step), jax.jit(algorithm.ask)
+    state = algorithm.init(jax.random.key(0), 14)
     kinds = []
     for generation in range(14):
         key = jax.random.fold_in(jax.random.key(1), generation)
@@ -261,3 +271,108 @@ def test_wrong_hyper_parameters_are_named(options, sentence):
 def test_wrong_hyper_parameters_of_the_baselines_are_named(preset, options, sentence):
     with pytest.raises(memes.UsageError, match=sentence):
         memes.PRESETS[preset].build(TASKS["arm"], **options)
+
+
+def test_a_preset_shows_the_options_of_its_search_as_its_own():
+    shown = inspect.signature(memes.presets.me_es).parameters
+    assert [shown[name].default for name in ("samples", "l2", "sigma")] == [10_000, 0.01, 0.02]
+    assert all(p.kind is p.KEYWORD_ONLY for n, p in shown.items() if n not in ("task", "cells"))
+    assert "search" not in shown
+    bound = parameters(memes.PRESETS["memes-all"].build)
+    assert bound["offer_samples"] == (
+        bool,
+        True,
+        "Offer the samples to the archive too, not only the means.",
+    )
+    assert bound["sigma"] == (float, 0.02, "Standard deviation of the samples.")
+    assert parameters(Search)["sigma"] == bound["sigma"]
+    assert all(p.help for preset in memes.PRESETS.values() for p in parameters(preset.build).values())
+
+
+def test_what_a_shell_cannot_spell_is_known_by_its_type():
+    spelt = {name: writable(p.hint) for name, p in parameters(memes.presets.memes).items()}
+    assert spelt["optimiser"] is None
+    assert spelt["strategy"] is str
+    assert spelt["noise"] == Literal["gaussian", "low-rank"]
+    assert spelt["explore"] == Literal["fifo", "everything", "elites", "ga"]
+    assert spelt["reset_every"] == int | None
+
+
+OBJECTS = {
+    "strategy": (lambda: {"strategy": openai_es(samples=6)}, {"strategy": "Strategy(samples=6)"}),
+    "noise": (lambda: {"noise": low_rank(2)}, {"noise": "low_rank.<locals>.draw"}),
+    "optimiser": (lambda: {"optimiser": optax.adam(0.3)}, {}),
+    "history": (lambda: {"explore": memes.history.fifo(9)}, {"explore": "History()"}),
+    "objective": (lambda: {"explore": memes.objectives.improvement()}, {"explore": "Objective()"}),
+}
+
+
+@pytest.mark.parametrize(("options", "record"), OBJECTS.values(), ids=OBJECTS)
+def test_a_preset_takes_objects_and_records_them(options, record):
+    small = {"lanes": 2, "samples": 6, "fifo_size": 9}
+    algorithm = memes.presets.memes(TASKS["arm"], **small | options())
+    # What is recorded is the same for another object that was built alike, and a file can hold it.
+    again = memes.presets.memes(TASKS["arm"], **small | options())
+    assert json.loads(json.dumps(algorithm.options)) == again.options
+    assert algorithm.options == algorithm.options | record
+    state, _ = jax.jit(algorithm.step)(jax.random.key(1), algorithm.init(jax.random.key(0)))
+    assert algorithm.batch_size == 2 * 7
+    assert bool(state.archive.occupied.any())
+
+
+def test_objects_are_used_as_they_are():
+    """What a name stands for, given as an object, is the same algorithm."""
+    task, small = TASKS["arm"], {"lanes": 2, "samples": 6, "fifo_size": 9}
+    strategy = openai_es(samples=6, sigma=0.1, optimiser=optax.adam(0.3), l2=0.1)
+    pairs = [
+        ({"sigma": 0.1, "learning_rate": 0.3, "l2": 0.1}, {"strategy": strategy}),
+        ({"learning_rate": 0.3}, {"optimiser": optax.adam(0.3)}),
+        ({"noise": "low-rank", "rank": 1}, {"noise": low_rank(1)}),
+        ({}, {"explore": memes.history.fifo(9)}),
+        ({"explore": "elites"}, {"explore": memes.history.elites()}),
+        ({}, {"explore": memes.objectives.novelty(10)}),
+    ]
+    for named, given in pairs:
+        algorithms = [memes.presets.memes(task, **small | options) for options in (named, given)]
+        found = [jax.jit(partial(_two_generations, each))(jax.random.key(3)) for each in algorithms]
+        jax.tree.map(np.testing.assert_array_equal, *found)
+    cma = [openai_es(samples=6, sigma=0.5), evosax("cma-es", samples=6, sigma=0.5), "cma-es"]
+    found = [
+        jax.jit(partial(_two_generations, memes.presets.cma_me(task, strategy=each, pool=2, batch=6)))(
+            jax.random.key(3)
+        ).genotypes
+        for each in cma
+    ]
+    np.testing.assert_array_equal(found[1], found[2])
+    assert not np.array_equal(found[0], found[1])
+
+
+def _two_generations(algorithm, key):
+    init_key, *keys = jax.random.split(key, 3)
+    state = algorithm.init(init_key)
+    for each in keys:
+        state, _ = algorithm.step(each, state)
+    return state.archive
+
+
+WRONG_USES = {
+    "unknown argument of memes 'lane': did you mean 'lanes'": lambda task: memes.presets.memes(
+        task, lane=3
+    ),
+    "did you mean 'samples'": lambda task: memes.presets.me_es(task, sample=2),
+    "did you mean 'sigma'": lambda task: memes.PRESETS["memes-all"].build(task, sigm=2),
+    "rank is that of noise 'low-rank', got 2 with 'gaus": lambda task: memes.presets.memes(task, rank=2),
+    "got 2 with an object": lambda task: memes.presets.es(task, rank=2, noise=low_rank(2)),
+    "optimiser must be GradientTransformation": lambda task: memes.presets.es(task, optimiser=0.1),
+    "optimiser is that of strategy 'openai-es', got one with 'snes'": lambda task: memes.presets.es(
+        task, strategy="snes", optimiser=optax.sgd(0.1)
+    ),
+    "samples must be int, got '8'": lambda task: memes.presets.es(task, samples="8"),
+    "sigma must be float, got 'wide'": lambda task: Search(sigma="wide"),
+}
+
+
+@pytest.mark.parametrize(("sentence", "call"), WRONG_USES.items(), ids=range(len(WRONG_USES)))
+def test_wrong_uses_of_a_preset_in_python_are_sentences(sentence, call):
+    with pytest.raises(memes.UsageError, match=sentence):
+        call(TASKS["arm"])

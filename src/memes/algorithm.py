@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -95,6 +95,13 @@ class Info(NamedTuple):
         return jnp.sum(self.faults, axis=-1)
 
 
+class Init(Protocol):
+    """The type of `Algorithm.init`."""
+
+    def __call__(self, key: Array, generations: int | None = None) -> State:
+        """The first state of a run, of so many generations if that is known."""
+
+
 class Algorithm(NamedTuple):
     """A quality-diversity algorithm on a task.
 
@@ -105,7 +112,8 @@ class Algorithm(NamedTuple):
         cells: The archive's cells.
         emitter: Where its genotypes come from.
         history: What novelty is measured against.
-        init: `(key) -> State`.
+        init: `(key, generations=None) -> State`. A history that keeps everything makes room for so many
+            generations; no other part needs to know.
         ask: `(key, state) -> (State, Batch)`.
         tell: `(state, batch, evaluation) -> (State, Info)`.
         chunk: How many rows to evaluate at a time, where memory is short; None is all.
@@ -117,7 +125,7 @@ class Algorithm(NamedTuple):
     cells: Cells
     emitter: Emitter
     history: History
-    init: Callable[[Array], State]
+    init: Init
     ask: Callable[[Array, State], tuple[State, Batch]]
     tell: Callable[[State, Batch, Evaluation], tuple[State, Info]]
     chunk: int | None = None
@@ -174,12 +182,16 @@ def compose(
     memory = history or nothing()
     n_candidates = emitter.candidates
 
-    def init(key: Array) -> State:
+    def init(key: Array, generations: int | None = None) -> State:
+        require(
+            generations is None or generations >= 1, f"generations must be at least 1, got {generations}"
+        )
+        room = None if generations is None else generations * n_candidates
         return State(
             generation=jnp.int32(0),
             archive=archives.empty(tessellation, task.dim),
             judge=archives.empty(tessellation, 0) if offer_samples else None,
-            history=memory.init(task.feature_dim),
+            history=memory.init(task.feature_dim, room),
             emitter=emitter.init(key, task),
         )
 

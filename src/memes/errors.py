@@ -1,4 +1,10 @@
-"""The exceptions with a sentence for the user."""
+"""Exceptions with a sentence for the user, and the checks that raise them."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection
+from typing import Any
 
 
 class UsageError(ValueError):
@@ -15,7 +21,28 @@ def require(condition: bool, sentence: str) -> None:
         raise UsageError(sentence)
 
 
+def at_least(least: float, **named: float) -> None:
+    """Raise a `UsageError` that names the first argument that is smaller than `least`, or NaN."""
+    for name, value in named.items():
+        require(value >= least, f"{name} must be at least {least}, got {value}")
+
+
+def in_unit_interval(**named: float) -> None:
+    """Raise a `UsageError` that names the first argument that does not lie in [0, 1]."""
+    for name, value in named.items():
+        require(0 <= value <= 1, f"{name} must lie in [0, 1], got {value}")
+
+
+def known(what: str, name: Any, choices: Collection[str], hint: str = "") -> str:
+    """Return the name if it is among the choices; else raise a `UsageError` with the nearest."""
+    if isinstance(name, str) and name in choices:
+        return name
+    near = difflib.get_close_matches(str(name), choices, n=1)
+    suggestion = f"did you mean '{near[0]}'" if near else f"choose from {', '.join(choices)}"
+    raise UsageError(f"unknown {what} '{name}': {suggestion}{hint}{'?' if near else ''}")
+
+
 def in_a_line(error: Exception) -> str:
-    """What an exception says: its first line, or what raised a traceback that it quotes."""
+    """Return the message of an exception: its first line, or what raised a traceback that it quotes."""
     lines = f"{type(error).__name__}: {error}".strip().splitlines()
     return lines[-1] if "Traceback (most recent call last)" in str(error) else lines[0]

@@ -1,24 +1,24 @@
-"""Whether arguments are what the type hints of a function say, in a sentence that names them."""
+"""Arguments checked against the type hints of a function, with a sentence that names what is wrong."""
 
 from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from numbers import Integral, Real
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, ParamSpec, TypeVar
 
-from memes.errors import require
+from memes.errors import known, require
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Whether a value can be given to a parameter of a type."""
+    """Return whether a value can be given to a parameter of a type."""
     kind, parts = typing.get_origin(hint), typing.get_args(hint)
     if kind in (typing.Union, UnionType):
         return any(fits(value, part) for part in parts)
@@ -37,7 +37,7 @@ def fits(value: Any, hint: Any) -> bool:
 
 
 def described(hint: Any) -> str:
-    """A type, in words."""
+    """Return a type in words."""
     kind, parts = typing.get_origin(hint), typing.get_args(hint)
     if kind in (typing.Union, UnionType):
         return " or ".join(map(described, parts))
@@ -45,27 +45,45 @@ def described(hint: Any) -> str:
         return f"one of {', '.join(map(str, parts))}"
     if hint is type(None):
         return "None"
+    if kind is Callable:
+        return "a function"
     return str(hint) if kind is tuple else str(getattr(hint, "__name__", hint))
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
-    """The function, with a `UsageError` for an argument that is not what its hint says."""
+    """Wrap a function so that a wrong keyword, or an argument that does not fit, is a `UsageError`."""
     signature = inspect.signature(function)
 
     @wraps(function)
     def check_and_call(*arguments: P.args, **keywords: P.kwargs) -> R:
-        hints = typing.get_type_hints(function)
-        for name, value in signature.bind(*arguments, **keywords).arguments.items():
-            require(
-                fits(value, hints[name]),
-                f"{name} must be {described(hints[name])}, got {_short(value)}",
-            )
+        check_keywords(function.__name__, signature, keywords)
+        given = signature.bind(*arguments, **keywords).arguments
+        check_types(given, typing.get_type_hints(function))
         return function(*arguments, **keywords)
 
     return check_and_call
 
 
+def check_keywords(name: str, signature: inspect.Signature, keywords: Iterable[str]) -> None:
+    """Raise a `UsageError`, with the nearest name, for a keyword that a function does not have."""
+    if all(p.kind is not p.VAR_KEYWORD for p in signature.parameters.values()):
+        for keyword in keywords:
+            known(f"argument of {name}", keyword, signature.parameters)
+
+
+def check_types(values: Mapping[str, Any], hints: Mapping[str, Any]) -> None:
+    """Raise a `UsageError` that names the first value that does not fit the hint of that name."""
+    for name, value in values.items():
+        hint = hints[name]
+        require(fits(value, hint), f"{name} must be {described(hint)}, got {_short(value)}")
+
+
 def _short(value: Any) -> str:
-    """The value, or its type where it does not fit into a sentence."""
+    """Return the value, or its type where it does not fit into a sentence."""
     text = repr(value)
     return text if len(text) < 60 and "\n" not in text else type(value).__name__
+
+
+def check_fields(instance: Any) -> None:
+    """Raise a `UsageError` that names the first field of a dataclass that does not fit its hint."""
+    check_types(vars(instance), typing.get_type_hints(type(instance)))

@@ -1,4 +1,4 @@
-"""What novelty is measured against: the features that offspring had in the past."""
+"""Histories: the features of past offspring, which novelty is measured against."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from memes.archive import Archive
-from memes.errors import require
+from memes.errors import UsageError, require
+from memes.ring import Ring, push
 
 
 class Past(NamedTuple):
@@ -20,72 +21,52 @@ class Past(NamedTuple):
 
 
 class History(NamedTuple):
-    """Keeps features.
+    """A memory of features.
 
     Attributes:
-        init: `(k) -> state` for k features.
+        init: `(k, room) -> state` for k features. `room` is how many the whole run can push, or None
+            where its length is not known.
         push: `(state, feature[n, k], mask[n]) -> state`, remembers the rows in the mask.
-        past: `(state, archive) -> Past`, what is remembered now.
-        keeps_all: The most features it can be given if none may be forgotten; None if it may forget.
-        adopt: `(state) -> state`, that of one which keeps all and has another capacity as its own.
+        past: `(state, archive) -> Past`, the features that are remembered now.
     """
 
-    init: Callable[[int], Any]
+    init: Callable[[int, int | None], Any]
     push: Callable[[Any, Array, Array], Any]
     past: Callable[[Any, Archive], Past]
-    keeps_all: int | None = None
-    adopt: Callable[[Any], Any] = lambda state: state
-
-
-class Ring(NamedTuple):
-    """A ring buffer: `feature[capacity, k]`, how many slots are filled, and which is written next."""
-
-    feature: Array
-    size: Array
-    position: Array
 
 
 def fifo(capacity: int = 50_000) -> History:
     """The last `capacity` features; the oldest make room for the newest."""
     require(capacity >= 1, f"capacity of the history must be at least 1, got {capacity}")
-
-    def init(k: int) -> Ring:
-        return Ring(jnp.zeros((capacity, k)), jnp.int32(0), jnp.int32(0))
-
-    def push(ring: Ring, feature: Array, mask: Array) -> Ring:
-        order = jnp.cumsum(mask) - 1
-        count = jnp.sum(mask)
-        # Where a batch exceeds the capacity only its last rows may write, each to a slot of its own.
-        written = mask & (order >= count - capacity)
-        slot = jnp.where(written, (ring.position + order) % capacity, capacity)
-        return Ring(
-            ring.feature.at[slot].set(feature, mode="drop"),
-            jnp.minimum(ring.size + count, capacity),
-            (ring.position + count) % capacity,
-        )
-
-    def past(ring: Ring, archive: Archive) -> Past:
-        del archive
-        return Past(ring.feature, jnp.arange(capacity) < ring.size)
-
-    return History(init, push, past)
+    return History(lambda k, room: _ring(capacity, k), push, _past)
 
 
-def everything(capacity: int) -> History:
-    """Every feature. `capacity` must hold the whole run; a run that would exceed it is refused."""
+def everything() -> History:
+    """Every feature of the run, whose length `Algorithm.init` must be told."""
 
-    def adopt(ring: Ring) -> Ring:
-        kept = ring.feature[:capacity]  # all there are: as many as fit into both
-        feature = jnp.pad(kept, ((0, capacity - kept.shape[0]), (0, 0)))
-        return Ring(feature, ring.size, ring.size % capacity)
+    def init(k: int, room: int | None) -> Ring[Array]:
+        if room is None:
+            raise UsageError(
+                "the history 'everything' must know the length of the run: call init with generations"
+            )
+        return _ring(room, k)
 
-    return fifo(capacity)._replace(keeps_all=capacity, adopt=adopt)
+    return History(init, push, _past)
+
+
+def _ring(capacity: int, k: int) -> Ring[Array]:
+    return Ring(jnp.zeros((capacity, k)), jnp.int32(0))
+
+
+def _past(ring: Ring[Array], archive: Archive) -> Past:
+    del archive
+    return Past(ring.rows, jnp.arange(ring.capacity) < ring.size)
 
 
 def elites() -> History:
     """The features of the archive's present elites; nothing is stored."""
     return History(
-        init=lambda k: (),
+        init=lambda k, room: (),
         push=lambda state, feature, mask: state,
         past=lambda state, archive: Past(archive.feature, archive.occupied),
     )
@@ -94,7 +75,7 @@ def elites() -> History:
 def nothing() -> History:
     """No history, for algorithms that do not use novelty."""
     return History(
-        init=lambda k: jnp.zeros((0, k)),
+        init=lambda k, room: jnp.zeros((0, k)),
         push=lambda state, feature, mask: state,
         past=lambda state, archive: Past(state, jnp.zeros(0, bool)),
     )

@@ -100,12 +100,6 @@ def test_paper_is_the_default_scale():
     assert algorithm.batch_size == 32 * 513
 
 
-def test_the_history_that_keeps_everything_fits_the_run():
-    arguments = ["arm", "--algorithm", "memes-everything", "--joints", "2", "--generations", "3000"]
-    algorithm = settings.build(settings.parse(arguments, "memes run"))
-    assert algorithm.history.keeps_all == 3000 * 32
-
-
 def test_a_scale_does_not_change_what_a_preset_is_named_for():
     arguments = ["arm", "--algorithm", "me-128", "--scale", "laptop"]
     assert settings.parse(arguments, "memes run").algorithm_options["batch"] == 128
@@ -165,7 +159,7 @@ def test_a_task_of_your_own():
 
 
 WRONG = {
-    "unknown command 'rnu': did you mean run?": ["rnu"],
+    "unknown command 'rnu': did you mean 'run'?": ["rnu"],
     "TASK is missing": ["run"],
     "TASK is missing: it": ["run", "--lanes", "3"],
     "unknown task 'amr': did you mean 'arm'": ["run", "amr"],

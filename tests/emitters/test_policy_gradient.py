@@ -9,7 +9,8 @@ import memes
 from memes import UsageError
 from memes.control import Transition
 from memes.emitters import isoline, parallel, policy_gradient
-from memes.emitters.policy_gradient import TD3, Replay, remember, sample
+from memes.emitters.policy_gradient import TD3, remember, sample
+from memes.ring import Ring
 from memes.task import evaluate
 
 CAPACITY = 50
@@ -33,7 +34,7 @@ def transitions_of(values, alive):
 
 def empty_replay():
     blank = transitions_of(jnp.zeros((1, CAPACITY)), jnp.zeros((1, CAPACITY), bool))
-    return Replay(jax.tree.map(lambda leaf: leaf[0], blank), jnp.int32(0), jnp.int32(0))
+    return Ring(jax.tree.map(lambda leaf: leaf[0], blank), jnp.int32(0))
 
 
 def test_the_replay_keeps_the_last_transitions_that_count():
@@ -49,11 +50,11 @@ def test_the_replay_keeps_the_last_transitions_that_count():
         oracle.extend(
             v for v, counts in zip(values.ravel(), alive.ravel(), strict=True) if counts & (v == v)
         )
-        kept = np.asarray(replay.kept.reward)[: int(replay.size)]
+        kept = np.asarray(replay.rows.reward)[: int(replay.size)]
         np.testing.assert_array_equal(np.sort(kept), np.sort(oracle))
         # Whole rows: the parts of a transition stay together.
-        np.testing.assert_array_equal(replay.kept.observation[: int(replay.size), 0], kept)
-        np.testing.assert_array_equal(replay.kept.next_observation[: int(replay.size), 0], kept + 0.5)
+        np.testing.assert_array_equal(replay.rows.observation[: int(replay.size), 0], kept)
+        np.testing.assert_array_equal(replay.rows.next_observation[: int(replay.size), 0], kept + 0.5)
     assert replay.size == CAPACITY
 
 
@@ -160,7 +161,7 @@ def test_the_critics_learn_the_discounted_return(ends, worth):
         state, _ = step(jax.random.key(g + 1), state)
     from memes.emitters.policy_gradient import _value
 
-    replay = state.emitter.replay.kept
+    replay = state.emitter.replay.rows
     seen = slice(0, int(state.emitter.replay.size))
     value = _value(task, learner)(
         state.emitter.learner.critics, replay.observation[seen], replay.action[seen]

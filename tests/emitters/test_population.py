@@ -21,16 +21,17 @@ ALGORITHM = memes.compose(
     population(
         memes.objectives.novelty(2), size=SIZE, strategy=memes.strategies.openai_es(samples=SAMPLES)
     ),
-    history=memes.history.everything(100),
+    history=memes.history.everything(),
 )
-init, ask, tell = jax.jit(ALGORITHM.init), jax.jit(ALGORITHM.ask), jax.jit(ALGORITHM.tell)
+init = jax.jit(ALGORITHM.init, static_argnums=1)
+ask, tell = jax.jit(ALGORITHM.ask), jax.jit(ALGORITHM.tell)
 evaluate = jax.jit(ALGORITHM.evaluate)
 
 
 @pytest.fixture(scope="module")
 def trace():
     """(state before, asked, batch, evaluation, state after, info) of each generation."""
-    state, generations = init(jax.random.key(0)), []
+    state, generations = init(jax.random.key(0), 25), []
     for generation in range(25):
         key, evaluate_key = jax.random.split(jax.random.fold_in(jax.random.key(1), generation))
         asked, batch = ask(key, state)
@@ -90,7 +91,7 @@ def test_everything_offered_is_remembered(trace):
     after = trace[-1][4]
     assert int(after.history.size) == len(trace)
     offered = np.stack([evaluation.feature[0] for _, _, _, evaluation, _, _ in trace])
-    np.testing.assert_array_equal(after.history.feature[: len(trace)], offered)
+    np.testing.assert_array_equal(after.history.rows[: len(trace)], offered)
 
 
 def test_evaluations_that_fail_do_no_harm(trace):

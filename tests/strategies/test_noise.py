@@ -39,7 +39,7 @@ def test_blocks_of_another_size_and_bad_options_are_refused():
         drawn(1, dim=99)
     with pytest.raises(UsageError, match="rank must be at least 1"):
         low_rank(0)
-    with pytest.raises(UsageError, match="noise must be one of gaussian, low-rank, got 'white'"):
+    with pytest.raises(UsageError, match="noise must be one of gaussian, low-rank or a function"):
         memes.presets.memes(memes.tasks.arm(joints=4), noise="white")
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from memes.errors import RunError, UsageError, require
+from memes.errors import RunError, UsageError, known, require
 from memes.version import __version__
 
 if TYPE_CHECKING:
@@ -75,7 +74,7 @@ def resume(arguments: list[str]) -> None:
     from memes.commands.rebuild import algorithm_of
 
     parsed = tyro.cli(s.ResumeSettings, prog="memes resume", args=arguments)
-    algorithm = algorithm_of(parsed.run, parsed.task, parsed.generations)
+    algorithm = algorithm_of(parsed.run, parsed.task)
     from memes.runner.loop import resume as resume_run
     from memes.store.folder import load_config
 
@@ -223,10 +222,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"memes {__version__}")
         return 0
     try:
-        if words[0] not in COMMANDS:
-            near = difflib.get_close_matches(words[0], COMMANDS, n=1) or COMMANDS
-            raise UsageError(f"unknown command '{words[0]}': did you mean {' or '.join(near)}?")
-        command = COMMANDS[words[0]]
+        command = COMMANDS[known("command", words[0], COMMANDS)]
         if command.usage and {"-h", "--help"} & set(words[1:]):
             print(f"usage: {command.usage}\n\n{command.function.__doc__}")
         else:

@@ -7,7 +7,6 @@ command line, the TOML file and the help text are derived from that signature an
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import importlib
 import importlib.util
 import inspect
@@ -15,18 +14,17 @@ import itertools
 import sys
 import tomllib
 import typing
-from collections.abc import Callable, Collection, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any
 
 import jax
 import tyro
-from docstring_parser import parse as parse_docstring
 
 from memes.cells import Cells, cvt, grid
-from memes.errors import UsageError, require
+from memes.errors import UsageError, known, require
+from memes.parameters import REQUIRED, parameters, writable
 from memes.task import Task
 from memes.tasks import TASKS
 
@@ -84,26 +82,23 @@ def _import(where: str) -> ModuleType:
 
 def options_of(function: Callable[..., Any], title: str) -> type:
     """A dataclass of the keyword-only parameters of a function, with their help from its docstring."""
-    plain = inspect.unwrap(function.func if isinstance(function, partial) else function)
-    hints = typing.get_type_hints(plain)
-    help_of = {p.arg_name: p.description for p in parse_docstring(plain.__doc__ or "").params}
-    parameters = inspect.signature(function).parameters.values()
-    for parameter in parameters:
-        given = parameter.name in ("task", "cells", "generations")  # by the command itself
+    for parameter in inspect.signature(function).parameters.values():
+        given = parameter.name in ("task", "cells")  # by the command itself
         require(
             given
             or parameter.kind is parameter.KEYWORD_ONLY
             or parameter.default is not parameter.empty,
-            f"task: '{plain.__name__}' must take keyword-only parameters, got '{parameter.name}'",
+            f"task: '{getattr(function, '__name__', title)}' must take keyword-only parameters, "
+            f"got '{parameter.name}'",
         )
     fields: list[Any] = [
         (
             name,
-            Annotated[hints.get(name, type(parameter.default)), tyro.conf.arg(help=help_of.get(name))],
-            dataclasses.MISSING if parameter.default is parameter.empty else parameter.default,
+            Annotated[writable(p.hint), tyro.conf.arg(help=p.help)],
+            dataclasses.MISSING if p.default is REQUIRED else p.default,
         )
-        for name, parameter in inspect.signature(function).parameters.items()
-        if parameter.kind is parameter.KEYWORD_ONLY and name != "generations"
+        for name, p in parameters(function).items()
+        if writable(p.hint) is not None
     ]
     return dataclasses.make_dataclass("Options", fields, namespace={"__doc__": title})
 
@@ -138,15 +133,6 @@ def unique_hints(groups: dict[str, type]) -> dict[str, Any]:
             )
             hints[name] = hint
     return hints
-
-
-def known(what: str, name: Any, choices: Collection[str], hint: str = "") -> str:
-    """The name, if it is among the choices; else a `UsageError` that suggests the nearest."""
-    if isinstance(name, str) and name in choices:
-        return name
-    near = difflib.get_close_matches(str(name), choices, n=1)
-    suggestion = f"did you mean '{near[0]}'" if near else f"choose from {', '.join(choices)}"
-    raise UsageError(f"unknown {what} '{name}': {suggestion}{hint}{'?' if near else ''}")
 
 
 def value_of(option: str, arguments: list[str]) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import typing
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from memes.algorithm import Algorithm
-from memes.commands.options import cells_of, known, options_of, task_factory
-from memes.errors import UsageError, require
+from memes.commands.options import cells_of, options_of, task_factory
+from memes.errors import UsageError, known, require
 from memes.hints import described, fits
 from memes.presets import PRESETS
 from memes.store.folder import Run, load_config
@@ -41,13 +40,12 @@ def task_of(run: Run, name: str | None = None) -> Task:
     return task
 
 
-def algorithm_of(path: Path, name: str | None = None, generations: int | None = None) -> Algorithm:
+def algorithm_of(path: Path, name: str | None = None) -> Algorithm:
     """The algorithm of a run that the command line made, rebuilt from its `config.json`.
 
     Args:
         path: The run's folder.
         name: The task, as in `task_of`.
-        generations: For how many it must have room; None is as many as were asked of the run.
     """
     config = load_config(path)
     task = _rebuild_task(path, config, name)
@@ -57,8 +55,6 @@ def algorithm_of(path: Path, name: str | None = None, generations: int | None = 
     options = _recorded_options(path, config, hints)
     missing = [option for option in hints if option not in options]
     require(not missing, f"the run in '{path}' does not say which {' and '.join(missing)} it has")
-    if "generations" in inspect.signature(preset).parameters:
-        options["generations"] = config["generations"] if generations is None else generations
     centroids = config.get("centroids")
     resolution = config.get("cells") if centroids is None else None
     _check_recorded(path, "centroids", centroids, int | None)

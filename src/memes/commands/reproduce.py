@@ -10,8 +10,7 @@ from typing import Annotated, Literal
 import tyro
 from rich.console import Console
 
-from memes.commands.options import known
-from memes.errors import RunError, require
+from memes.errors import RunError, known, require
 from memes.reproduce import results
 from memes.reproduce.experiments import EXPERIMENTS, TASKS, VARIANTS
 from memes.reproduce.plan import Item, existing, plan

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import itertools
 import re
 from collections.abc import Callable, Mapping
@@ -19,14 +18,13 @@ from memes.commands.options import (
     cells_of,
     defaults,
     flag_words,
-    known,
     options_of,
     read_toml,
     task_factory,
     unique_hints,
     value_of,
 )
-from memes.errors import require
+from memes.errors import known, require
 from memes.hints import described, fits
 from memes.presets import PRESETS
 from memes.task import Task
@@ -208,8 +206,6 @@ def build(parsed: Parsed) -> Algorithm:
         f"task '{parsed.task}' must be a function that returns a Task, got {type(task).__name__}",
     )
     preset = PRESETS[settings.algorithm].build
-    if "generations" in inspect.signature(preset).parameters:
-        options["generations"] = settings.generations
     # Under its own name: some presets are others with an option bound.
     return preset(task, _cells(task, settings), **options)._replace(name=settings.algorithm)
 

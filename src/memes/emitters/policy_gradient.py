@@ -20,6 +20,7 @@ from memes.control import Control, Controller, Transition, mlp
 from memes.emitters.base import Emitter, Lanes, Proposal, Rows
 from memes.errors import UsageError, require
 from memes.resets import Reason
+from memes.ring import Ring, push
 from memes.selectors import Selector, select, uniform
 from memes.task import PRECISION, Task, initial
 
@@ -40,15 +41,7 @@ class TD3(NamedTuple):
     soft_update: float = 0.005
 
 
-class Replay(NamedTuple):
-    """The last transitions: leaves [capacity, ...], of which the first `size` are filled.
-
-    `position` is where the next one goes.
-    """
-
-    kept: Transition
-    size: Array
-    position: Array
+Replay = Ring[Transition]  # the last transitions: leaves [capacity, ...]
 
 
 class Learner(NamedTuple):
@@ -124,7 +117,7 @@ def policy_gradient(
                 critic_adam.init(critics),
                 actor_adam.init(actor),
             ),
-            Replay(kept, jnp.int32(0), jnp.int32(0)),
+            Ring(kept, jnp.int32(0)),
             jnp.full((batch, task.feature_dim), jnp.nan),
         )
 
@@ -244,28 +237,22 @@ def policy_gradient(
 
 def remember(replay: Replay, seen: Transition) -> Replay:
     """Put transitions [n, T, ...] that count into the buffer, over the oldest."""
-    capacity = replay.kept.reward.shape[0]
     count = seen.reward.size
     require(
-        count <= capacity,
-        f"replay_size must hold the {count} transitions of a generation, got {capacity}",
+        count <= replay.capacity,
+        f"replay_size must hold the {count} transitions of a generation, got {replay.capacity}",
     )
     flat: Transition = jax.tree.map(lambda leaf: leaf.reshape(count, *leaf.shape[2:]), seen)
     sound = jnp.abs(flat.reward) < LIMIT
     for part in (flat.observation, flat.next_observation, flat.action):
         sound &= (jnp.abs(part) < LIMIT).all(axis=1)
-    taken = flat.alive & sound
-    order = jnp.cumsum(taken) - 1
-    place = jnp.where(taken, (replay.position + order) % capacity, capacity)
-    kept = jax.tree.map(lambda old, new: old.at[place].set(new, mode="drop"), replay.kept, flat)
-    added = jnp.sum(taken, dtype=jnp.int32)
-    return Replay(kept, jnp.minimum(replay.size + added, capacity), (replay.position + added) % capacity)
+    return push(replay, flat, flat.alive & sound)
 
 
 def sample(key: Array, replay: Replay, *shape: int) -> Transition:
     """Draw remembered transitions, leaves [*shape, ...], with replacement."""
     index = jax.random.randint(key, shape, 0, replay.size)
-    drawn: Transition = jax.tree.map(lambda leaf: leaf[index], replay.kept)
+    drawn: Transition = jax.tree.map(lambda leaf: leaf[index], replay.rows)
     return drawn
 
 

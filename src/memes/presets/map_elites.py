@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Literal
 
-from memes import emitters, objectives, strategies
+from memes import emitters, objectives
 from memes.algorithm import Algorithm, compose
 from memes.cells import Cells
 from memes.emitters import isoline, one_of, parallel, policy_gradient
 from memes.emitters.policy_gradient import TD3
-from memes.errors import require
-from memes.presets.parts import recorded
+from memes.errors import at_least, require
+from memes.presets.record import recorded
+from memes.strategies import Strategy, evosax
 from memes.task import Task, resampled
 
 
@@ -55,7 +56,7 @@ def me_sampling(
         iso: Standard deviation of the isotropic part of the variation.
         line: Standard deviation of the part along the line between two parents.
     """
-    require(resamples >= 1, f"resamples must be at least 1, got {resamples}")
+    at_least(1, resamples=resamples)
     return compose(resampled(task, resamples), isoline(batch, iso=iso, line=line), cells=cells)
 
 
@@ -68,7 +69,7 @@ def cma_me(
     ranking: Literal["imp", "opt", "rnd"] = "imp",
     batch: int = 128,
     sigma: float = 0.5,
-    strategy: str = "cma-es",
+    strategy: str | Strategy = "cma-es",
 ) -> Algorithm:
     """CMA-ME: CMA-ES emitters that take turns, each ranked by what its samples add to the archive.
 
@@ -83,17 +84,18 @@ def cma_me(
         batch: Samples in a generation, all of them offered to the archive.
         sigma: Standard deviation of an emitter's first samples.
         strategy: Search distribution, one of evosax by name; sep-cma-es is far quicker in many
-            dimensions.
+            dimensions. In Python also a `Strategy`, which has a batch and a sigma of its own.
     """
-    require(pool >= 1, f"pool must be at least 1 emitter, got {pool}")
-    require(batch >= 2, f"batch must be at least 2, got {batch}")
+    at_least(1, pool=pool)
+    at_least(2, batch=batch)
     ranked = {
         "imp": objectives.improvement(),
         "opt": objectives.fitness(),
         "rnd": objectives.random_direction(task.feature_dim),
     }
-    search = strategies.evosax(strategy, samples=batch, sigma=sigma)
-    return compose(task, one_of(emitters.cma(ranked[ranking], strategy=search), pool), cells=cells)
+    if isinstance(strategy, str):
+        strategy = evosax(strategy, samples=batch, sigma=sigma)
+    return compose(task, one_of(emitters.cma(ranked[ranking], strategy=strategy), pool), cells=cells)
 
 
 @recorded
@@ -128,7 +130,7 @@ def pga_me(
         transitions_batch: Transitions in a training step.
         critic_hidden: Sizes of the critics' hidden layers.
     """
-    require(batch >= 1, f"batch must be at least 1, got {batch}")
+    at_least(1, batch=batch)
     require(
         0 < proportion_gradient <= 1,
         f"proportion_gradient must lie in (0, 1], got {proportion_gradient}",

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 from memes import emitters, objectives, resets
 from memes.algorithm import Algorithm, compose
 from memes.cells import Cells
 from memes.emitters import isoline, parallel
-from memes.errors import require
+from memes.errors import at_least, in_unit_interval
 from memes.history import History, elites, everything, fifo, nothing
-from memes.presets.parts import RANK, noise_of, recorded, search_of
+from memes.objectives import Objective
+from memes.presets.record import recorded
+from memes.presets.search import Search
 from memes.task import Task
+
+Explore = Literal["fifo", "everything", "elites", "ga"] | History | Objective
 
 
 @recorded
@@ -22,20 +26,13 @@ def memes(
     *,
     lanes: int = 32,
     proportion_explore: float = 0.5,
-    explore: Literal["fifo", "everything", "elites", "ga"] = "fifo",
-    samples: int = 512,
-    sigma: float = 0.02,
-    learning_rate: float = 0.01,
-    l2: float = 0.0,
-    noise: Literal["gaussian", "low-rank"] = "gaussian",
-    rank: int = RANK,
-    strategy: str = "openai-es",
+    explore: Explore = "fifo",
+    search: Search = Search(),
     stale_budget: int = 32,
     reset_every: int | None = None,
     offer_samples: bool = False,
     neighbours: int = 10,
     fifo_size: int = 50_000,
-    generations: int = 2000,
 ) -> Algorithm:
     """MEMES: lanes of evolution strategies that climb fitness or novelty, reset when stale.
 
@@ -45,58 +42,40 @@ def memes(
         lanes: Evolution strategies at once, exploit and explore together.
         proportion_explore: Share of the lanes that explore.
         explore: How they explore: by novelty with respect to the last offspring (fifo), to all of them
-            (everything) or to the elites (elites), or by random variation of elites (ga).
-        samples: Samples of each lane in a generation, in mirrored pairs.
-        sigma: Standard deviation of the samples.
-        learning_rate: Of Adam, which moves each lane's mean.
-        l2: Pull of the means towards zero.
-        noise: Of the samples: gaussian, or low-rank, whose matrices are of the given rank.
-        rank: Of low-rank noise.
-        strategy: Search distribution of each lane: openai-es, or one of evosax by name, such as
-            sep-cma-es or snes, to which learning_rate, l2 and noise do not apply.
+            (everything) or to the elites (elites), or by random variation of elites (ga). In Python also
+            a `History`, for novelty with respect to it, or an `Objective` to climb.
+        search: The search distribution of each lane.
         stale_budget: A lane is reset after more than this many generations in a row without progress.
         reset_every: Reset lanes every so many generations instead.
         offer_samples: Offer the samples to the archive too, not only the means.
         neighbours: Nearest features that make up the novelty score.
         fifo_size: Features that the fifo history remembers.
-        generations: Length of the run, for which the history `everything` makes room.
     """
-    require(lanes >= 1, f"lanes must be at least 1, got {lanes}")
-    require(
-        0 <= proportion_explore <= 1,
-        f"proportion_explore must lie in [0, 1], got {proportion_explore}",
-    )
-    require(stale_budget >= 0, f"stale_budget must be at least 0, got {stale_budget}")
-    require(
-        reset_every is None or reset_every >= 1, f"reset_every must be at least 1, got {reset_every}"
-    )
-    require(fifo_size >= 1, f"fifo_size must be at least 1, got {fifo_size}")
+    at_least(1, lanes=lanes, fifo_size=fifo_size)
+    at_least(0, stale_budget=stale_budget)
+    if reset_every is not None:
+        at_least(1, reset_every=reset_every)
+    in_unit_interval(proportion_explore=proportion_explore)
     n_explore = round(lanes * proportion_explore)
     n_exploit = lanes - n_explore
-    search = search_of(strategy, samples, sigma, learning_rate, l2, noise_of(task, noise, rank))
     reset = resets.stagnation(stale_budget) if reset_every is None else resets.every(reset_every)
-    history: dict[str, Callable[[], History]] = {
-        "fifo": lambda: fifo(fifo_size),
-        "everything": lambda: everything(lanes * generations),
-        "elites": elites,
-        "ga": nothing,
-    }
+    es = partial(emitters.es, strategy=search.strategy_for(task), reset=reset)
+    history, objective = _exploration(explore, neighbours, fifo_size)
+    parts = [es(objectives.fitness(), lanes=n_exploit)] if n_exploit else []
+    if n_explore:
+        parts += [isoline(n_explore) if objective is None else es(objective, lanes=n_explore)]
+    emitter = parallel(*parts)
+    return compose(task, emitter, cells=cells, history=history, offer_samples=offer_samples)
 
-    parts = []
-    if n_exploit:
-        parts += [emitters.es(objectives.fitness(), lanes=n_exploit, strategy=search, reset=reset)]
-    if n_explore and explore == "ga":
-        parts += [isoline(n_explore)]
-    elif n_explore:
-        novelty = objectives.novelty(neighbours)
-        parts += [emitters.es(novelty, lanes=n_explore, strategy=search, reset=reset)]
-    return compose(
-        task,
-        parallel(*parts),
-        cells=cells,
-        history=history[explore](),
-        offer_samples=offer_samples,
-    )
+
+def _exploration(explore: Explore, neighbours: int, fifo_size: int) -> tuple[History, Objective | None]:
+    """Return the history, and what lanes climb to explore; None where variation of elites explores."""
+    if isinstance(explore, Objective):
+        return fifo(fifo_size), explore
+    if explore == "ga":
+        return nothing(), None
+    named = {"fifo": fifo(fifo_size), "everything": everything(), "elites": elites()}
+    return named[explore] if isinstance(explore, str) else explore, objectives.novelty(neighbours)
 
 
 @recorded
@@ -106,11 +85,7 @@ def memes_sequential(
     *,
     lanes: int = 32,
     every: int = 10,
-    samples: int = 512,
-    sigma: float = 0.02,
-    learning_rate: float = 0.01,
-    l2: float = 0.0,
-    strategy: str = "openai-es",
+    search: Search = Search(),
     neighbours: int = 10,
     fifo_size: int = 50_000,
 ) -> Algorithm:
@@ -121,21 +96,15 @@ def memes_sequential(
         cells: The archive's cells; None is the task's grid.
         lanes: Evolution strategies at once.
         every: Generations between changes.
-        samples: Samples of each lane in a generation, in mirrored pairs.
-        sigma: Standard deviation of the samples.
-        learning_rate: Of Adam, which moves each lane's mean.
-        l2: Pull of the means towards zero.
-        strategy: Search distribution of each lane: openai-es, or one of evosax by name, such as
-            sep-cma-es or snes, to which learning_rate and l2 do not apply.
+        search: The search distribution of each lane.
         neighbours: Nearest features that make up the novelty score.
         fifo_size: Features that the fifo history remembers.
     """
-    require(fifo_size >= 1, f"fifo_size must be at least 1, got {fifo_size}")
-    objective = objectives.alternate(objectives.novelty(neighbours), objectives.fitness(), every)
+    at_least(1, fifo_size=fifo_size)
     emitter = emitters.es(
-        objective,
+        objectives.alternate(objectives.novelty(neighbours), objectives.fitness(), every),
         lanes=lanes,
-        strategy=search_of(strategy, samples, sigma, learning_rate, l2),
+        strategy=search.strategy_for(task),
         reset=resets.every(every),
     )
     return compose(task, emitter, cells=cells, history=fifo(fifo_size))

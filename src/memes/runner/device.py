@@ -1,22 +1,26 @@
-"""What a run executes: calls of the device, each of so many generations, compiled to fit into memory."""
+"""What a run executes: calls of the device, of as many generations as wanted, that fit into memory."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable
+import os
+import time
+from collections.abc import Callable
 from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.experimental.compilation_cache import compilation_cache
 
 from memes.algorithm import Algorithm, Batch, Info, State
-from memes.metrics import measure
+from memes.metrics import Generation, measure
 from memes.runner import memory
-from memes.runner.log import Record
-from memes.task import Evaluation
+from memes.task import Evaluation, Task
 
+MOST = 256  # generations in a call
 LANE_FIELDS = (
     "lane",
     "kind",
@@ -30,100 +34,158 @@ LANE_FIELDS = (
     "reset",
 )
 
-# (key, state) -> (state, Record with a leading generation axis)
-Advance = Callable[[Array, State], tuple[State, Record]]
-# By the lengths of its calls: an algorithm that fits into memory, and what advances it by each length.
-Programs = dict[frozenset[int], tuple[Algorithm, dict[int, Advance]]]
+
+class Record(NamedTuple):
+    """The measures of a generation, and `Info` of the lanes that persist; stacked, [G, ...]."""
+
+    measures: Generation
+    lanes: dict[str, Array]
 
 
-def calls(generations: int, per_call: int | None, *pauses: int | None) -> list[int]:
-    """How many generations each call of the device computes. Each distinct number is compiled.
+# (key, state, n) -> the state n generations later, and at least n records, of which the first n count
+Advance = Callable[[Array, State, int], tuple[State, Record]]
 
-    Calls end after each multiple of the pauses, where checkpoints are written or elites re-evaluated.
+
+class Program(NamedTuple):
+    """A compiled run of one seed, or of several at once.
+
+    Attributes:
+        algorithm: The one that is run; evaluating in chunks, if memory is short.
+        seeds: How many run at once. With more than one, keys, states and records have a leading axis.
+        advance: Computes generations.
+        seconds: What compilation took.
     """
-    span = math.gcd(*(pause for pause in pauses if pause)) or generations
-    size = min(per_call or min(100, -(-generations // 50)), span, generations)
-    if per_call is None:
-        # Rather a somewhat smaller chunk than a remainder that must be compiled as well.
-        size = next((s for s in range(size, size // 2, -1) if span % s == 0), size)
-    lengths, done = [], 0
-    while done < generations:
-        lengths.append(min(size, span - done % span, generations - done))
-        done += lengths[-1]
-    return lengths
+
+    algorithm: Algorithm
+    seeds: int
+    advance: Advance
+    seconds: float
+
+    def keys(self, seeds: list[int]) -> Array:
+        """The keys of the generations of some seeds."""
+        if self.seeds == 1:
+            return keys_of(seeds[0])[1]
+        return jax.random.wrap_key_data(
+            jnp.stack([jax.random.key_data(keys_of(seed)[1]) for seed in seeds])
+        )
+
+    def split(self, tree: Any) -> list[Any]:
+        """A state or a record of each seed."""
+        if self.seeds == 1:
+            return [tree]
+        return [jax.tree.map(lambda leaf, i=i: leaf[i], tree) for i in range(self.seeds)]
+
+    def join(self, trees: list[Any]) -> Any:
+        """The opposite of `split`."""
+        if self.seeds == 1:
+            return jax.device_put(trees[0])
+        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+
+    def trim(self, record: Record, n: int) -> Record:
+        """The first n generations of a record."""
+        rows = slice(n) if self.seeds == 1 else (slice(None), slice(n))
+        return jax.tree.map(lambda leaf: leaf[rows], record)
 
 
-def remaining(lengths: list[int], done: int) -> list[int]:
-    """The calls of the device that are left after so many generations."""
-    left = []
-    for n in lengths:
-        skipped = min(n, done)
-        done -= skipped
-        left += [n - skipped] if n > skipped else []
-    return left
+def keys_of(seed: int) -> tuple[Array, Array]:
+    """The key of a run's first state, and the key of its generations."""
+    init_key, run_key = jax.random.split(jax.random.key(seed))
+    return init_key, run_key
 
 
-def fitting(
+def first_state(algorithm: Algorithm, generations: int) -> Callable[[Array], State]:
+    """The function that makes the first state of a run of such a length, compiled."""
+    return jax.jit(partial(algorithm.init, generations=generations))
+
+
+def most_together(task: Task, seeds: int, together: int | None) -> int:
+    """How many of so many seeds to run at once, if memory allows it: as asked, or by the task."""
+    if together is not None:
+        return min(together, seeds)
+    # A simulator fills the device by itself.
+    return seeds if task.jit and task.control is None else 1
+
+
+def compile_fitting(
     algorithm: Algorithm,
-    chunk: int | None,
-    lengths: list[int],
-    key: Array,
-    state: State,
+    seeds: int,
+    generations: int,
     say: Callable[[str], None],
-) -> tuple[Algorithm, dict[int, Advance]]:
-    """The algorithm, evaluating in chunks if it has to, and what advances it; see `compile_calls`."""
-    algorithm = algorithm._replace(chunk=chunk)
-    advance = compile_calls(algorithm, set(lengths), key, state)
-    rows = chunk or algorithm.batch_size
-    while fewer := memory.fewer(rows, advance.values(), "a generation", say):
-        if chunk is not None:
-            break
-        rows = fewer
-        say(f"that is too much: evaluating {rows} of {algorithm.batch_size} rows at a time")
-        algorithm = algorithm._replace(chunk=rows)
-        advance = compile_calls(algorithm, set(lengths), key, state)
-    return algorithm, advance
+    exactly: bool = False,
+) -> Program:
+    """Compile a run of so many seeds at once; of fewer, or in chunks, if memory does not allow it.
 
-
-def compile_calls(
-    algorithm: Algorithm,
-    lengths: Iterable[int],
-    key: Array,
-    state: State,
-    over: Callable[[Advance], Advance] = lambda advance: advance,
-) -> dict[int, Advance]:
-    """For each length n, a function that advances the run by n generations.
-
-    With `over=jax.vmap` it advances several runs; all arrays then have a leading axis of runs.
+    Args:
+        algorithm: What to run. If it has a chunk, that is kept.
+        seeds: How many at once.
+        generations: How many a run has.
+        say: Told what is compiled and what it needs.
+        exactly: Whether just so many seeds must run at once, as in a run that is resumed.
     """
+    device, start = jax.devices()[0].device_kind, time.perf_counter()
+    several = f"{seeds} seeds of {algorithm.name} together" if seeds > 1 else algorithm.task.name
+    say(f"compiling {several} for {device} ...")
+    chosen, size, rows = algorithm, seeds, algorithm.chunk or algorithm.batch_size
+    while True:
+        advance, programs = _compile(chosen, size, generations)
+        what = "a generation" if size == 1 else f"a generation of {size} seeds"
+        fewer = memory.fewer(rows, programs, what, say)
+        if fewer is None or (size == 1 and algorithm.chunk is not None):
+            break
+        if size > 1 and not exactly:
+            size = -(-size // 2)
+            say(f"that is too much: running {size} at once" if size > 1 else "that is too much")
+        elif rows > 1:
+            rows = fewer
+            chosen = algorithm._replace(chunk=rows)
+            say(f"that is too much: evaluating {rows} of {algorithm.batch_size} rows at a time")
+    seconds = time.perf_counter() - start
+    say(f"compiled in {seconds:.1f} s")
+    return Program(chosen, size, advance, seconds)
+
+
+def _compile(algorithm: Algorithm, seeds: int, generations: int) -> tuple[Advance, list[Any]]:
+    """Compile what advances a run, and return it with the compiled programs that it executes."""
     persistent = np.flatnonzero(algorithm.emitter.persistent)
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    state = jax.eval_shape(first_state(algorithm, generations), key)
 
     def record(state: State, info: Info) -> Record:
         lanes = {name: getattr(info, name)[persistent] for name in LANE_FIELDS}
         return Record(measure(state.archive, info, algorithm.task.min_fitness), lanes)
 
     if not algorithm.task.jit:
-        step = _host_step(algorithm, record, key, state)
-        return {n: partial(_loop, step, n) for n in lengths}
+        return _on_host(algorithm, record, key, state)
 
-    def step_on_device(key: Array, state: State) -> tuple[State, Record]:
+    def step(key: Array, state: State) -> tuple[State, Record]:
         state, info = algorithm.step(jax.random.fold_in(key, state.generation), state)
         return state, record(state, info)
 
-    def scan(n: int, key: Array, state: State) -> tuple[State, Record]:
-        def advance(key: Array, state: State) -> tuple[State, Record]:
-            return jax.lax.scan(lambda state, _: step_on_device(key, state), state, length=n)
+    def advance(key: Array, state: State, n: Array) -> tuple[State, Record]:
+        # How many generations there are is an argument, not compiled in: one program serves all calls,
+        # and results cannot depend on how a run is cut into them.
+        kept = jax.eval_shape(step, key, state)[1]
+        blank = jax.tree.map(lambda leaf: jnp.zeros((MOST, *leaf.shape), leaf.dtype), kept)
 
-        return over(advance)(key, state)
+        def body(i: Array, carried: tuple[State, Record]) -> tuple[State, Record]:
+            state, latest = step(key, carried[0])
+            return state, jax.tree.map(lambda rows, row: rows.at[i].set(row), carried[1], latest)
 
-    compiled = jax.jit(scan, static_argnums=0, donate_argnums=2)
-    return {n: compiled.lower(n, key, state).compile() for n in lengths}
+        return jax.lax.fori_loop(0, n, body, (state, blank))
+
+    if seeds > 1:
+        advance = jax.vmap(advance, in_axes=(0, 0, None))
+        key, state = jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct((seeds, *leaf.shape), leaf.dtype), (key, state)
+        )
+    compiled = jax.jit(advance).lower(key, state, jnp.int32(0)).compile()
+    return lambda key, state, n: compiled(key, state, jnp.int32(n)), [compiled]
 
 
-def _host_step(
+def _on_host(
     algorithm: Algorithm, record: Callable[[State, Info], Record], key: Array, state: State
-) -> Advance:
-    """One generation, with the evaluation on the host between a compiled ask and a compiled tell."""
+) -> tuple[Advance, list[Any]]:
+    """Generations with the evaluation on the host, between a compiled ask and a compiled tell."""
 
     def ask(key: Array, state: State) -> tuple[State, Batch, Array]:
         ask_key, evaluate_key = jax.random.split(jax.random.fold_in(key, state.generation))
@@ -137,20 +199,35 @@ def _host_step(
     evaluation = Evaluation(jnp.zeros(n), jnp.zeros((n, k)))
     asked, batch, _ = jax.eval_shape(ask, key, state)
     compiled_ask = jax.jit(ask).lower(key, state).compile()
-    compiled_tell = jax.jit(tell, donate_argnums=0).lower(asked, batch, evaluation).compile()
+    compiled_tell = jax.jit(tell).lower(asked, batch, evaluation).compile()
 
-    def step(key: Array, state: State) -> tuple[State, Record]:
-        state, batch, evaluate_key = compiled_ask(key, state)
-        told: tuple[State, Record] = compiled_tell(state, batch, algorithm.evaluate(evaluate_key, batch))
-        return told
+    def advance(key: Array, state: State, n: int) -> tuple[State, Record]:
+        records = []
+        for _ in range(n):
+            state, batch, evaluate_key = compiled_ask(key, state)
+            state, latest = compiled_tell(state, batch, algorithm.evaluate(evaluate_key, batch))
+            records.append(latest)
+        return state, jax.tree.map(lambda *leaves: np.stack(leaves), *records)
 
-    return step
+    return advance, []  # chunks of rows would change nothing about what these two need
 
 
-def _loop(step: Advance, n: int, key: Array, state: State) -> tuple[State, Record]:
-    """What `lax.scan` does, on the host."""
-    records = []
-    for _ in range(n):
-        state, last = step(key, state)
-        records.append(last)
-    return state, jax.tree.map(lambda *leaves: np.stack(leaves), *records)
+def cache_folder() -> Path | None:
+    """The folder for what JAX has compiled; None if it cannot be made."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "memes" / "xla"
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+    except OSError:  # a home that cannot be written: nothing is kept
+        return None
+    return cache
+
+
+def keep_compiled() -> None:
+    """Let JAX keep what it compiles for later runs, unless the user has said where, or not to."""
+    if jax.config.values["jax_compilation_cache_dir"] is not None:
+        return
+    cache = cache_folder()
+    if cache is not None:
+        jax.config.update("jax_compilation_cache_dir", str(cache))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+        compilation_cache.reset_cache()  # JAX looks at these settings only once

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from statistics import fmean
 from types import TracebackType
+from typing import NamedTuple
 
 from rich.console import Console
 from rich.progress import (
@@ -22,18 +23,28 @@ from rich.progress import (
 SECONDS_BETWEEN_LINES = 2.0
 
 
-class Reporter:
-    """Reports the state of a run to a console; `show=False` makes it silent."""
+class Standing(NamedTuple):
+    """Where a run stands."""
 
-    def __init__(self, generations: int = 0, *, show: bool, console: Console | None = None) -> None:
-        self._generations = generations
+    generation: int
+    qd_score: float
+    coverage: float
+    evaluations: int
+
+
+class Reporter:
+    """Reports where runs that go side by side stand; `show=False` makes it silent."""
+
+    def __init__(self, *, show: bool, console: Console | None = None) -> None:
         self._show = show
         self._console = console or Console(stderr=True)
         self._bar: Progress | None = None
         self._task = TaskID(0)
         self._last_line = -math.inf
-        self._start = time.perf_counter()
-        self._before = (0, 0)
+        self._begin = time.perf_counter()
+        self._generations = 0
+        self._first: dict[int, Standing] = {}
+        self._now: dict[int, Standing] = {}
 
     def __enter__(self) -> Reporter:
         return self
@@ -47,19 +58,24 @@ class Reporter:
         if self._bar is not None:
             self._bar.stop()
 
-    def say(self, sentence: str) -> None:
+    def say(self, sentence: str, end: str = "\n") -> None:
         """Print one line."""
         if self._show:
             # Nothing in it is a command to the console: it may quote what a simulator raised.
-            self._console.print(sentence, highlight=False, markup=False, emoji=False, soft_wrap=True)
+            self._console.print(
+                sentence, highlight=False, markup=False, emoji=False, soft_wrap=True, end=end
+            )
 
-    def begin(self, generation: int = 0, evaluations: int = 0) -> None:
-        """The first generation starts now, after those of a run that is resumed."""
-        self._start = time.perf_counter()
-        self._before = (generation, evaluations)
+    def begin(self, generations: int, standings: dict[int, Standing]) -> None:
+        """Start to show runs of so many generations, by seed, from where each stands."""
+        self._begin = time.perf_counter()
+        self._generations, self._first, self._now = generations, standings, {}
         if self._show and self._console.is_terminal:
+            if self._bar is not None:
+                self._bar.remove_task(self._task)
+            done = min(standing.generation for standing in standings.values())
             self._task = self._bars().add_task(
-                "generation", total=self._generations, completed=generation, figures=""
+                "generation", total=generations, completed=done, figures=""
             )
 
     def _bars(self) -> Progress:
@@ -88,7 +104,7 @@ class Reporter:
             if done == total or now - last >= SECONDS_BETWEEN_LINES:
                 last = now
                 left = (now - start) / max(done, 1) * (total - done)
-                self.say(f"{what} {done}/{total}  ETA {left:.0f} s")
+                self.say(f"{what} {done}/{total}  ETA {duration(left)}")
 
         if self._show and self._console.is_terminal:
             bars = self._bars()
@@ -99,52 +115,46 @@ class Reporter:
             yield line
 
     def leave_out(self, seconds: float) -> None:
-        """So much of the time so far says nothing of the generations' pace."""
-        self._start += seconds
+        """Do not count so much of the time so far: it says nothing of the generations' pace."""
+        self._begin += seconds
 
-    def update(self, generation: int, qd_score: float, coverage: float, evaluations: int) -> None:
-        """Show where the run stands after `generation` generations."""
-        if not self._show:
+    def update(self, seed: int, standing: Standing) -> None:
+        """Take in where the run of a seed stands; show it once all of them have come as far."""
+        self._now[seed] = standing
+        now, elapsed = time.perf_counter(), max(time.perf_counter() - self._begin, 1e-9)
+        behind = any(
+            self._now.get(other, first).generation < standing.generation
+            for other, first in self._first.items()
+        )
+        if not self._show or behind:
             return
-        now = time.perf_counter()
-        elapsed = max(now - self._start, 1e-9)
-        before, evaluated = self._before
+        stands, done = list(self._now.values()), standing.generation
+        evaluations = sum(each.evaluations - self._first[s].evaluations for s, each in self._now.items())
         figures = (
-            f"QD-score {qd_score:,.1f}  coverage {coverage:.1%}  "
-            f"{_short((evaluations - evaluated) / elapsed)} evaluations/s"
+            f"QD-score {fmean(each.qd_score for each in stands):,.1f}  "
+            f"coverage {fmean(each.coverage for each in stands):.1%}  "
+            f"{_short(evaluations / elapsed)} evaluations/s"
         )
         if self._bar is not None:
-            self._bar.update(self._task, completed=generation, figures=figures)
-        elif generation == self._generations or now - self._last_line >= SECONDS_BETWEEN_LINES:
+            self._bar.update(self._task, completed=done, figures=figures)
+        elif done == self._generations or now - self._last_line >= SECONDS_BETWEEN_LINES:
             self._last_line = now
-            left = elapsed / (generation - before) * (self._generations - generation)
-            self.say(f"generation {generation}/{self._generations}  {figures}  ETA {left:.0f} s")
+            left = elapsed / (done - self._first[seed].generation) * (self._generations - done)
+            line = f"generation {done}/{self._generations}  {figures}  ETA {duration(left)}"
+            # In a notebook one line is enough, which the next one writes over.
+            last = done == self._generations or not self._console.is_jupyter
+            self.say(line, end="\n" if last else "\r")
 
 
-class Member:
-    """One of several runs that go side by side: what it says is passed on, where it stands is kept."""
-
-    def __init__(self, report: Reporter, name: str) -> None:
-        self._report = report
-        self._name = name
-        self.stands: tuple[int, float, float, int] = (0, 0.0, 0.0, 0)
-
-    def say(self, sentence: str) -> None:
-        """Print one line that begins with the run's name."""
-        self._report.say(f"{self._name}: {sentence}")
-
-    def leave_out(self, seconds: float) -> None:
-        """Nothing: the time is not this run's alone."""
-
-    def update(self, generation: int, qd_score: float, coverage: float, evaluations: int) -> None:
-        """Keep where the run stands."""
-        self.stands = (generation, qd_score, coverage, evaluations)
-
-
-def update_together(report: Reporter, members: Sequence[Member]) -> None:
-    """Show where runs stand that go side by side: means of their scores, all of their evaluations."""
-    generation, qd_score, coverage, evaluations = zip(*(m.stands for m in members), strict=True)
-    report.update(generation[0], fmean(qd_score), fmean(coverage), sum(evaluations))
+def duration(seconds: float) -> str:
+    """A time in words: '42 s', '3 min 20 s' or '1 h 05 min'."""
+    if not math.isfinite(seconds):
+        return "unknown"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes == 0:
+        return f"{rest} s"
+    hours, left = divmod(minutes, 60)
+    return f"{minutes} min {rest:02} s" if hours == 0 else f"{hours} h {left:02} min"
 
 
 def _short(number: float) -> str:

@@ -1,8 +1,8 @@
 """Checkpoints: all that a run needs to go on as if it had never stopped.
 
 A checkpoint is one npz file of plain arrays, written aside and renamed, so that it is there as a whole
-or not at all. It holds the state of the algorithm and the log so far; the keys of a run follow from its
-seed. A digest of all arrays tells a damaged or edited file; then the one before is used.
+or not at all. It holds the state of the algorithm, and the metrics and lanes so far; the keys of a run
+follow from its seed. A digest of all arrays tells a damaged or edited file; then the one before is used.
 
 Plain files rather than Orbax: a state is a few dozen arrays on one machine, and a file that is renamed
 into place needs neither a folder of shards and metadata nor a protocol to tell whether it is complete.
@@ -13,83 +13,84 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import jax
 import numpy as np
 
+from memes.algorithm import State
 from memes.errors import UsageError, require
 from memes.store.files import intact, read_arrays, replace_file
+from memes.store.folder import Run
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 KEEP = 2  # the last ones; the older is there in case the newer is damaged
-
-
-class History(NamedTuple):
-    """The log of a run: `columns` of metrics.csv, `lanes` and running `totals`, arrays by name."""
-
-    columns: dict[str, np.ndarray]
-    lanes: dict[str, np.ndarray]
-    totals: dict[str, np.ndarray]
-
-    @property
-    def generation(self) -> int:
-        """How many generations it is of."""
-        return len(self.columns["generation"])
+PARTS = ("state", "metrics", "lanes")
 
 
 class Checkpoint(NamedTuple):
-    """The state after some generations, and the log up to there."""
+    """The state after some generations, and the metrics and lanes up to there, arrays by name."""
 
-    state: Any
-    history: History
+    state: State
+    metrics: dict[str, np.ndarray]
+    lanes: dict[str, np.ndarray]
 
 
-def save(folder: Path, checkpoint: Checkpoint, identity: str) -> None:
-    """Write a checkpoint into `folder/checkpoints`, and remove those that are too old."""
-    leaves = jax.device_get(jax.tree.leaves(checkpoint.state))
-    arrays = {f"state/{i}": leaf for i, leaf in enumerate(leaves)}
-    for part, named in checkpoint.history._asdict().items():
-        arrays |= {f"{part}/{name}": array for name, array in named.items()}
-    path = folder / "checkpoints"
+def save(run: Run) -> None:
+    """Write a checkpoint of a run into its folder, and remove those that are too old."""
+    assert run.folder is not None
+    leaves = jax.device_get(jax.tree.leaves(run.state))
+    named = {"state": dict(enumerate(leaves)), "metrics": run.metrics, "lanes": run.lanes}
+    arrays = {f"{part}/{name}": array for part in PARTS for name, array in named[part].items()}
+    path = run.folder / "checkpoints"
     path.mkdir(exist_ok=True)
-
-    def write(file: IO[bytes]) -> None:
-        about = {"format_version": FORMAT_VERSION, "identity": identity, "digest": _digest(arrays)}
-        np.savez(file, about=np.array(json.dumps(about)), **arrays)
-
-    replace_file(path / f"{checkpoint.history.generation:08d}.npz", write)
+    about = {
+        "format_version": FORMAT_VERSION,
+        "identity": identity(run.config),
+        "generations": run.config["generations"],
+        "digest": _digest(arrays),
+    }
+    replace_file(
+        path / f"{run.generations:08d}.npz",
+        lambda file: np.savez(file, about=np.array(json.dumps(about)), **arrays),
+    )
     # A process that was killed may have left one that it had not finished.
-    for old in [*_newest_first(folder)[KEEP:], *path.glob("*.tmp")]:
+    for old in [*_newest_first(run.folder)[KEEP:], *path.glob("*.tmp")]:
         old.unlink(missing_ok=True)
+
+
+def identity(config: dict[str, Any]) -> str:
+    """All that must be equal for a checkpoint to belong to a run."""
+    names = ("task", "algorithm", "options", "seed", "cells", "dim")
+    return json.dumps({name: config.get(name) for name in names}, sort_keys=True, default=str)
 
 
 def load(
     folder: Path,
-    like: Any,
-    identity: str,
+    config: dict[str, Any],
+    blank: Callable[[int], State],
     say: Callable[[str], None],
-    adopt: Callable[[Any], Any] = lambda state: state,
 ) -> Checkpoint | None:
-    """The newest intact checkpoint, or None if there is no checkpoint at all.
+    """Read the newest intact checkpoint; None if there is no checkpoint at all.
 
     Args:
         folder: The run's folder.
-        like: A state of the algorithm that is resumed, or its shapes.
-        identity: What the run is, as it was given to `save`.
+        config: The run's; its number of generations may be another one than when it was saved.
+        blank: `(generations) -> State`, the first state of a run of such a length.
         say: Told of checkpoints that are left out.
-        adopt: Turns a state that was saved into one like `like`, where runs may differ.
     """
     for file in _newest_first(folder):
         try:
             with intact(file):
-                found = _read(file)
+                about, parts = _read(file)
         except UsageError as error:
             say(f"{error}; looking for an older checkpoint")
             continue
-        return _fitted(file, found, like, identity, adopt)
+        _check(file, about, config)
+        leaves = [parts["state"][str(i)] for i in range(len(parts["state"]))]
+        state = _fitted(file, leaves, about["generations"], config["generations"], blank)
+        return Checkpoint(state, parts["metrics"], parts["lanes"])
     require(
         not _newest_first(folder),
         f"no checkpoint in '{folder / 'checkpoints'}' can be read; remove them to start anew",
@@ -101,26 +102,20 @@ def _newest_first(folder: Path) -> list[Path]:
     return sorted((folder / "checkpoints").glob("[0-9]*.npz"), reverse=True)
 
 
-class _Raw(NamedTuple):
-    about: dict[str, Any]
-    leaves: list[np.ndarray]
-    history: History
-
-
-def _read(file: Path) -> _Raw:
+def _read(file: Path) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]]:
+    """Read what is said of a checkpoint, and its arrays by part and name."""
     arrays = read_arrays(file)
     about = dict(json.loads(str(arrays.pop("about"))))
-    parts: dict[str, dict[str, np.ndarray]] = {name: {} for name in ("state", *History._fields)}
-    if about["format_version"] <= FORMAT_VERSION:  # of a newer one nothing else is known
+    parts: dict[str, dict[str, np.ndarray]] = {name: {} for name in PARTS}
+    if about["format_version"] == FORMAT_VERSION:  # of another one nothing else is known
         if about["digest"] != _digest(arrays):
             raise ValueError("it does not hold what was written")
         for name, array in arrays.items():
             part, _, rest = name.partition("/")
             parts[part][rest] = array
-        if len(parts["columns"]["generation"]) != int(file.stem):
+        if len(parts["metrics"]["generation"]) != int(file.stem):
             raise ValueError("it is not of the generation in its name")
-    state = parts.pop("state")
-    return _Raw(about, [state[str(i)] for i in range(len(state))], History(**parts))
+    return about, parts
 
 
 def _digest(arrays: dict[str, np.ndarray]) -> str:
@@ -132,48 +127,37 @@ def _digest(arrays: dict[str, np.ndarray]) -> str:
     return digest.hexdigest()
 
 
-def _fitted(file: Path, raw: _Raw, like: Any, identity: str, adopt: Callable[[Any], Any]) -> Checkpoint:
-    """What was read as a checkpoint of this run, or a `UsageError` that says why it is not one."""
-    version = raw.about["format_version"]
+def _check(file: Path, about: dict[str, Any], config: dict[str, Any]) -> None:
+    """Raise a `UsageError` that says why a checkpoint cannot be used for a run, if it cannot."""
+    version = about["format_version"]
+    newer = f"newer than this memes can read ({FORMAT_VERSION})"
+    older = "of an older memes: go on with that one, or start anew"
     require(
-        version <= FORMAT_VERSION,
-        f"'{file}' has format version {version}, newer than this memes can read ({FORMAT_VERSION})",
+        version == FORMAT_VERSION,
+        f"'{file}' has format version {version}, {newer if version > FORMAT_VERSION else older}",
     )
-    require(raw.about["identity"] == identity, f"'{file}' is a checkpoint of another run")
-    other = f"'{file}' is a checkpoint of another algorithm or task"
-    shapes, tree = jax.tree.flatten(like)
-    require([leaf.ndim for leaf in raw.leaves] == [leaf.ndim for leaf in shapes], other)
-    state = adopt(jax.tree.unflatten(tree, raw.leaves))
-    found = [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(state)]
-    require(found == [(leaf.shape, leaf.dtype) for leaf in shapes], other)
-    return Checkpoint(state, raw.history)
+    require(about["identity"] == identity(config), f"'{file}' is a checkpoint of another run")
 
 
-class Checkpointer:
-    """Writes checkpoints in the background, one at a time."""
+def _fitted(
+    file: Path, leaves: list[np.ndarray], before: int, now: int, blank: Callable[[int], State]
+) -> State:
+    """Put saved leaves into a state of a run of `now` generations that was meant to have `before`.
 
-    def __init__(self, folder: Path, identity: str) -> None:
-        self._folder = folder
-        self._identity = identity
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
-        self._pending: Future[None] | None = None
+    What grows with the length of a run is filled from its beginning, which is kept.
+    """
+    saved, tree = jax.tree.flatten(jax.eval_shape(lambda: blank(before)))
+    require(
+        [(leaf.shape, leaf.dtype) for leaf in leaves] == [(leaf.shape, leaf.dtype) for leaf in saved],
+        f"'{file}' is a checkpoint of another algorithm or task",
+    )
+    if before == now:
+        return jax.tree.unflatten(tree, leaves)
 
-    @property
-    def busy(self) -> bool:
-        """Whether the last one is still being written."""
-        return self._pending is not None and not self._pending.done()
+    def fit(leaf: np.ndarray, like: jax.Array) -> np.ndarray:
+        room = np.array(like)
+        n = room.shape[:1] and min(len(leaf), len(room))
+        room[:n] = leaf[:n]
+        return room
 
-    def start(self, checkpoint: Checkpoint) -> None:
-        """Begin to write; waits for the one before, and raises what it raised."""
-        self.wait()
-        self._pending = self._thread.submit(save, self._folder, checkpoint, self._identity)
-
-    def wait(self) -> None:
-        """Wait until all is written; raises what went wrong."""
-        if self._pending is not None:
-            pending, self._pending = self._pending, None
-            pending.result()
-
-    def close(self) -> None:
-        """Stop, without raising anything."""
-        self._thread.shutdown(wait=True)
+    return jax.tree.map(fit, jax.tree.unflatten(tree, leaves), blank(now))

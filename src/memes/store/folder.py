@@ -16,6 +16,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,6 +34,10 @@ from memes.resets import Reason
 from memes.store.files import intact, read_arrays, replace_file
 
 FORMAT_VERSION = 1
+CONTENT = (
+    "config.json", "metrics.csv", "lanes.npz", "archive.npz", "corrected.npz", "corrected.csv",
+    "summary.json", "checkpoints", "figures",
+)  # fmt: skip
 
 
 class Run(NamedTuple):
@@ -58,6 +63,20 @@ class Run(NamedTuple):
     correction: Correction | None
     state: State | None = None
 
+    @property
+    def generations(self) -> int:
+        """How many generations were done."""
+        return len(self.metrics["generation"])
+
+    def __repr__(self) -> str:
+        where = "" if self.folder is None else f" in '{self.folder}'"
+        name = f"{self.config['algorithm']} on {self.config['task']}, seed {self.config['seed']}{where}"
+        if not self.generations:
+            return f"<Run: {name}, not begun>"
+        scores = self.metrics["qd_score"][-1], self.metrics["coverage"][-1]
+        shown = "QD-score {:.1f}, coverage {:.1%}".format(*scores)
+        return f"<Run: {name}, {self.generations} generations, {shown}>"
+
 
 def holds_run(path: Path) -> bool:
     """Whether the folder already holds a run."""
@@ -66,16 +85,31 @@ def holds_run(path: Path) -> bool:
 
 def check_free(path: Path) -> None:
     """Raise a `UsageError` unless a new run can be written to `path`."""
+    check_writable(path)
+    require(
+        not holds_run(path),
+        f"out must not hold a run yet, but '{path}' does; choose another folder, or overwrite it",
+    )
+
+
+def check_writable(path: Path) -> None:
+    """Raise a `UsageError` unless `path` is a folder that can be written, or can be made."""
     there = next(p for p in (path, *path.absolute().parents) if os.path.exists(p))
     require(there.is_dir(), f"out must be a folder, but '{there}' is a file")
     require(
         os.access(there, os.W_OK | os.X_OK),
         f"out cannot be written: there is no permission for '{there}'",
     )
-    require(
-        not holds_run(path),
-        f"out must not hold a run yet, but '{path}' does; choose another folder or remove it",
-    )
+
+
+def remove_run(path: Path) -> None:
+    """Remove the files of a run from a folder, and nothing else."""
+    for name in CONTENT:
+        place = path / name
+        if place.is_dir() and not place.is_symlink():
+            shutil.rmtree(place)
+        else:
+            place.unlink(missing_ok=True)
 
 
 def save_config(path: Path, config: dict[str, Any]) -> None:
@@ -89,27 +123,19 @@ def plain(value: Any) -> Any:
     return value.tolist() if isinstance(value, (np.generic, np.ndarray)) else str(value)
 
 
-class MetricsWriter:
-    """Writes `metrics.csv` anew with the rows that there are, and appends others."""
+def save_metrics(path: Path, columns: Mapping[str, np.ndarray]) -> None:
+    """Write `metrics.csv` anew with the rows that there are, perhaps none."""
+    (path / "metrics.csv").write_text("")
+    append_metrics(path, columns)
 
-    def __init__(self, path: Path, rows: list[dict[str, np.ndarray]]) -> None:
-        self._file = (path / "metrics.csv").open("w", newline="")
-        self._csv = csv.writer(self._file)
-        self._started = False
-        for columns in rows:
-            self.write(columns)
 
-    def write(self, columns: dict[str, np.ndarray]) -> None:
-        """Append the rows of equally long columns. NaN becomes an empty field."""
-        if not self._started:
-            self._csv.writerow(columns)
-            self._started = True
-        self._csv.writerows(_fields(columns))
-        self._file.flush()
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
+def append_metrics(path: Path, columns: Mapping[str, np.ndarray]) -> None:
+    """Append the rows of equally long columns to `metrics.csv`. NaN becomes an empty field."""
+    with (path / "metrics.csv").open("a", newline="") as file:
+        writer = csv.writer(file)
+        if file.tell() == 0 and columns:
+            writer.writerow(columns)
+        writer.writerows(_fields(columns))
 
 
 def _fields(columns: Mapping[str, Iterable[float]]) -> Iterator[list[str]]:

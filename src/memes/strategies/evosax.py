@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib.util
 import inspect
 import math
@@ -15,7 +14,7 @@ import numpy as np
 import optax
 from jax import Array
 
-from memes.errors import UsageError, require
+from memes.errors import UsageError, known, require
 from memes.strategies.base import Strategy, choose_lanes
 
 # Of evosax 0.3.2: those that compare values across generations, which ranks within one cannot serve;
@@ -107,11 +106,9 @@ def _constructor(name: str) -> Any:
         importlib.util.find_spec("evosax") is not None,
         f"strategy '{name}' needs evosax: pip install 'memes-qd[evosax]'",
     )
-    known = _constructors()
-    near = difflib.get_close_matches(name, ["openai-es", *known], n=1)
-    suggestion = f"did you mean '{near[0]}'?" if near else f"choose from openai-es, {', '.join(known)}"
-    require(name in known, f"unknown strategy '{name}': {suggestion}")
-    return known[name]
+    require(name != "openai-es", "strategy 'openai-es' is not of evosax: use memes.strategies.openai_es")
+    constructors = _constructors()
+    return constructors[known("strategy", name, ["openai-es", *constructors])]
 
 
 def _constructors() -> dict[str, Any]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+import time
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -14,18 +15,20 @@ from jax import Array
 from memes.archive import Archive
 from memes.correction import (
     STATISTICS,
-    Correction,
     Reevaluator,
     compare,
     correct,
     estimates,
     reevaluator,
 )
-from memes.errors import require
+from memes.errors import at_least
+from memes.hints import check_fields
 from memes.runner import memory
+from memes.runner.observers.base import Moment, Stage, Watch
 from memes.runner.progress import Reporter
 from memes.runner.simulators import surviving
 from memes.store import folder as folders
+from memes.store.folder import Run
 from memes.task import Task
 
 # Rows at a time, where the run has no chunk: enough to keep a device busy, and a sign of life from it
@@ -36,145 +39,177 @@ ROWS_ELSEWHERE = 16_384
 STREAM = 2
 
 
-def check_statistic(statistic: str) -> None:
-    """Raise a `UsageError` unless elites can be summed up like that."""
-    require(statistic in STATISTICS, f"statistic must be {' or '.join(STATISTICS)}, got '{statistic}'")
-
-
-def wanted(task: Task, config: dict[str, Any]) -> bool:
-    """Whether the archive of such a run is corrected at all."""
-    return task.uncertain and config.get("reevaluate_every") != 0
-
-
-def corrected_at(path: Path, generation: int) -> bool:
-    """Whether a run's folder holds the correction of its archive after so many generations."""
-    made = folders.load_corrected(path).get("generation", np.zeros(0))
-    return generation in made and (path / "corrected.npz").exists()
-
-
+@dataclass(frozen=True, kw_only=True)
 class Corrections:
-    """Re-evaluates the elites of a run; `columns` are those of its corrected.csv.
+    """Evaluates the elites again, where the task is uncertain, and says what is left of the archive.
 
     A task that is `resampled` is sampled singly for that. Randomness follows from the run's seed and the
     generation: a correction can be repeated, and takes nothing from the run itself.
+
+    Attributes:
+        every: Generations between corrections. None corrects the archive at the end alone, 0 not even
+            that.
+        samples: How often each elite is evaluated again at the end.
+        every_samples: How often on the way; None is as often.
+        statistic: Sums up an elite's evaluations.
     """
 
-    def __init__(self, path: Path | None, task: Task, config: dict[str, Any], report: Reporter) -> None:
-        single = task.single or task
-        self._path = path
-        self._every = config.get("reevaluate_every") if wanted(task, config) else 0
-        self._samples = config.get("reevaluate_samples", 512)
-        self._statistic = config.get("statistic", "median")
-        self._rows = config.get("chunk") or ROWS.get(jax.default_backend(), ROWS_ELSEWHERE)
-        self._task = single if single.jit else surviving(single, report.say, self._rows)
-        self._key = jax.random.fold_in(jax.random.key(config["seed"]), STREAM)
-        self._report = report
-        self._again: Reevaluator | None = None
-        self.columns = {} if path is None else folders.load_corrected(path)
+    every: int | None = None
+    samples: int = 512
+    every_samples: int | None = None
+    statistic: Literal["median", "mean"] = "median"
+    prefix: ClassVar[str] = "reevaluate"
 
-    def restart(self, done: int) -> None:
-        """Forget what a run that nobody stopped would not have before its next call of the device.
+    def __post_init__(self) -> None:
+        check_fields(self)
+        at_least(0, reevaluate_every=self.every or 0)
+        at_least(1, reevaluate_samples=self.samples)
+        if self.every_samples is not None:
+            at_least(1, reevaluate_every_samples=self.every_samples)
 
-        The correction after just so many generations is made again, as it may be another one.
-        """
-        made = self.columns.get("generation", np.zeros(0))
-        self._keep((made % self._every == 0) & (made < done) if self._every else made < 0)
-        if self._path is not None:
-            folders.save_corrected(self._path, self.columns)
-            (self._path / "corrected.npz").unlink(missing_ok=True)
+    def wanted(self, task: Task) -> bool:
+        """Is the archive of a run on such a task corrected at all?"""
+        return task.uncertain and self.every != 0
 
-    def _keep(self, rows: np.ndarray) -> None:
-        self.columns = {name: column[rows] for name, column in self.columns.items()}
+    def watch(self, stage: Stage) -> Watch:
+        """Follow a run."""
+        task, length = stage.algorithm.task, stage.config["generations"]
+        if not self.wanted(task):
+            return Watch()
 
-    def due(self, generation: int) -> bool:
-        """Whether a correction is to be made in the middle of the run, after so many generations."""
-        if not self._every or generation == 0 or generation % self._every:
-            return False
-        return generation not in self.columns.get("generation", ())
-
-    def make(self, archive: Archive, generation: int, stopped: Callable[[], bool]) -> None:
-        """Make a correction in the middle of the run, unless it is stopped."""
-        correction = self._correct(archive, generation, stopped)
-        if correction is not None:
-            self._record(archive, correction, generation)
-
-    def finish(
-        self, archive: Archive, generation: int, stopped: Callable[[], bool]
-    ) -> Correction | None:
-        """Make the correction at the end; None if there is to be none, or if it is stopped."""
-        if self._every == 0:
-            return None
-        self._report.say(f"evaluating every elite again, {self._samples} times; Ctrl-C skips that")
-        correction = self._correct(archive, generation, stopped)
-        if correction is None:
-            self._report.say(f"not re-evaluated; 'memes reevaluate {self._path or 'RUN'}' does it later")
-            return None
-        if self._path is not None:
-            folders.save_correction(
-                self._path,
-                correction,
-                statistic=self._statistic,
-                task=self._task.name,
-                min_fitness=self._task.min_fitness,
+        def corrected_by(samples: int, run: Run) -> Run:
+            start = time.perf_counter()
+            run = corrected(
+                run,
+                task,
+                samples=samples,
+                statistic=self.statistic,
+                report=stage.report,
+                stopped=stage.interrupted,
+                once=stage.once,
             )
-        self._record(archive, correction, generation)  # after the archive: a row says it is there
-        return correction
+            stage.report.leave_out(time.perf_counter() - start)
+            return run
 
-    def _correct(
-        self, archive: Archive, generation: int, stopped: Callable[[], bool]
-    ) -> Correction | None:
-        key = jax.random.fold_in(self._key, generation)
-        if self._again is None and not stopped():
-            self._again = self._fitting(key, archive)
-        if self._again is None or stopped():
-            return None
-        parts, done, total = [], 0, int(archive.occupied.sum())
-        with self._report.counting("elites re-evaluated", total) as show:
-            for part in estimates(self._again, key, archive, self._task):
-                parts.append(part)
-                done += len(part.fitness_variance)
-                show(done)
-                if stopped():
-                    return None
-        return correct(archive, self._samples, parts)
+        def due(generation: int) -> bool:
+            return bool(self.every) and 0 < generation < length and generation % (self.every or 1) == 0
 
-    def _fitting(self, key: Array, archive: Archive) -> Reevaluator:
-        """What re-evaluates as many rows at a time as fit into memory."""
-        rows, say = self._rows, self._report.say
-        while True:
-            again = reevaluator(
-                self._task,
-                self._samples,
-                statistic=STATISTICS[self._statistic],
-                rows=rows,
-                most=archive.cells.count,
-            )
-            if not self._task.jit:
-                return again
-            cell = jnp.zeros(again.elites, jnp.int32)
-            compiled = again.estimate.lower(key, archive.genotypes, cell).compile()
-            fewer = memory.fewer(rows, [compiled], f"evaluating {again.elites} elites at a time", say)
-            if fewer is None:
-                return again._replace(estimate=compiled)
-            rows = fewer
-            say(f"that is too much: evaluating {rows} rows at a time")
+        def on_the_way(run: Run) -> Run:
+            run = corrected_by(self.every_samples or self.samples, run)._replace(correction=None)
+            if run.folder is not None:
+                folders.save_corrected(run.folder, run.corrected)
+            return run
 
-    def _record(self, archive: Archive, correction: Correction, generation: int) -> None:
-        """Add the row of a correction; in place of that of the same generation, if there is one."""
-        before = max(self.columns.get("reevaluations", ()), default=0)
-        self._keep(self.columns.get("generation", np.zeros(0)) < generation)
-        spent = len(correction.elite_cell) * self._samples * self._task.cost
-        row = {
-            "generation": generation,
-            "samples": self._samples,
-            "by_mean": float(self._statistic == "mean"),
-            "reevaluations": spent + before,
-            **compare(archive, correction, self._task.min_fitness),
-        }
-        rows = len(self.columns.get("generation", ()))
-        self.columns = {
-            name: np.append(self.columns.get(name, np.full(rows, np.nan)), value)
-            for name, value in row.items()
-        }
-        if self._path is not None:
-            folders.save_corrected(self._path, self.columns)
+        def begin(run: Run) -> Run:
+            # Only what a run that nobody stopped would have by now. The correction after just so many
+            # generations is made again, as it may be another one.
+            at = run.corrected.get("generation", np.zeros(0))
+            kept = (at % self.every == 0) & (at < run.generations) if self.every else at < 0
+            run = run._replace(corrected={name: rows[kept] for name, rows in run.corrected.items()})
+            if run.folder is not None:
+                folders.save_corrected(run.folder, run.corrected)
+                (run.folder / "corrected.npz").unlink(missing_ok=True)
+            return on_the_way(run) if due(run.generations) else run
+
+        def see(moment: Moment) -> Run | None:
+            return on_the_way(moment.run) if due(moment.run.generations) else None
+
+        def finish(run: Run) -> Run:
+            stage.say(f"evaluating every elite again, {self.samples} times; Ctrl-C skips that")
+            run = corrected_by(self.samples, run)
+            if run.correction is None:
+                stage.say(f"not re-evaluated; 'memes reevaluate {run.folder or 'RUN'}' does it later")
+            save_correction(run, task, self.statistic)
+            return run
+
+        return Watch(begin, due, see, finish)
+
+
+def save_correction(run: Run, task: Task, statistic: str) -> None:
+    """Write the correction of a run, and the table of all, if it has one and a folder."""
+    if run.folder is not None and run.correction is not None:
+        about = {"statistic": statistic, "task": task.name, "min_fitness": task.min_fitness}
+        folders.save_correction(run.folder, run.correction, **about)
+        folders.save_corrected(run.folder, run.corrected)  # last: a row says that the archive is there
+
+
+def corrected(
+    run: Run,
+    task: Task,
+    *,
+    samples: int,
+    statistic: str,
+    report: Reporter,
+    stopped: Callable[[], bool],
+    once: Callable[[Hashable, Callable[[], Any]], Any] = lambda key, make: make(),
+) -> Run:
+    """Correct the archive of a run, and add a row about that to its table.
+
+    Args:
+        run: A run, over or not.
+        task: What its elites are evaluated on.
+        samples: How often each of them is evaluated.
+        statistic: A key of `STATISTICS`.
+        report: Shows how many are done.
+        stopped: Asked now and then; if it says so, the run comes back without a correction.
+        once: As in `Stage`.
+    """
+    single = task.single or task
+    rows = run.config.get("chunk") or ROWS.get(jax.default_backend(), ROWS_ELSEWHERE)
+    here = single if single.jit else surviving(single, report.say, rows)
+    key = jax.random.fold_in(jax.random.key(run.config["seed"]), STREAM)
+    key = jax.random.fold_in(key, run.generations)
+    run = run._replace(correction=None)
+    if stopped():
+        return run
+    again: Reevaluator = once(
+        ("reevaluator", samples),
+        lambda: _fitting(here, samples, statistic, rows, key, run.archive, report.say),
+    )
+    parts, total = [], int(run.archive.occupied.sum())
+    with report.counting("elites re-evaluated", total) as show:
+        for part in estimates(again, key, run.archive, here):
+            parts.append(part)
+            show(sum(len(each.fitness_variance) for each in parts))
+            if stopped():
+                return run
+    correction = correct(run.archive, samples, parts)
+    spent = len(correction.elite_cell) * samples * single.cost
+    row = {
+        "generation": run.generations,
+        "samples": samples,
+        "by_mean": float(statistic == "mean"),
+        "reevaluations": spent + max(run.corrected.get("reevaluations", ()), default=0),
+        **compare(run.archive, correction, single.min_fitness),
+    }
+    # In place of that of the same generation, if there is one.
+    earlier = run.corrected.get("generation", np.zeros(0)) < run.generations
+    unknown = np.full(int(earlier.sum()), np.nan)
+    before = {name: rows[earlier] for name, rows in run.corrected.items()}
+    columns = {name: np.append(before.get(name, unknown), value) for name, value in row.items()}
+    return run._replace(correction=correction, corrected=columns)
+
+
+def _fitting(
+    task: Task,
+    samples: int,
+    statistic: str,
+    rows: int,
+    key: Array,
+    archive: Archive,
+    say: Callable[[str], None],
+) -> Reevaluator:
+    """Build what re-evaluates as many rows at a time as fit into memory."""
+    while True:
+        again = reevaluator(
+            task, samples, statistic=STATISTICS[statistic], rows=rows, most=archive.cells.count
+        )
+        if not task.jit:
+            return again
+        cell = jnp.zeros(again.elites, jnp.int32)
+        compiled = again.estimate.lower(key, archive.genotypes, cell).compile()
+        fewer = memory.fewer(rows, [compiled], f"evaluating {again.elites} elites at a time", say)
+        if fewer is None:
+            return again._replace(estimate=compiled)
+        rows = fewer
+        say(f"that is too much: evaluating {rows} rows at a time")

@@ -1,0 +1,49 @@
+"""The files of a run that need no settings, and sentences about nonsense in its evaluations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from memes.archive import Fault
+from memes.runner.observers.base import Moment, Stage, Watch
+from memes.store import folder as folders
+from memes.store.folder import Run
+
+WORDS = {Fault.NAN: "not a number", Fault.INFINITE: "infinite", Fault.ABSURD: "of absurd size"}
+
+
+@dataclass(frozen=True)
+class Log:
+    """Writes `config.json`, `metrics.csv`, `lanes.npz` and `archive.npz` of a run that has a folder."""
+
+    def watch(self, stage: Stage) -> Watch:
+        """Follow a run."""
+        folder, task = stage.folder, stage.algorithm.task
+
+        def begin(run: Run) -> Run:
+            if folder is not None:
+                folders.save_config(folder, run.config)
+                folders.save_metrics(folder, run.metrics)
+            return run
+
+        def see(moment: Moment) -> None:
+            if folder is not None:
+                folders.append_metrics(folder, moment.rows)
+            for fault in Fault:
+                counts = moment.run.metrics[f"faults_{fault.name.lower()}"]
+                if counts[-1] and (len(counts) == moment.new or not counts[-moment.new - 1]):
+                    stage.say(
+                        f"{int(counts[-1])} evaluations so far are {WORDS[fault]}: such rows are left "
+                        "out and counted"
+                    )
+
+        def finish(run: Run) -> Run:
+            if folder is not None:
+                folders.save_lanes(folder / "lanes.npz", run.lanes)
+                folders.save_archive(
+                    folder / "archive.npz", run.archive, task=task.name, min_fitness=task.min_fitness
+                )
+                folders.save_config(folder, run.config)
+            return run
+
+        return Watch(begin=begin, see=see, finish=finish)
