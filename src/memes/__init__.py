@@ -34,14 +34,13 @@ if TYPE_CHECKING:
     from memes.algorithm import Info as Info
     from memes.algorithm import State as State
     from memes.algorithm import compose as compose
+    from memes.api import resume as resume
+    from memes.api import run as run
     from memes.archive import Archive as Archive
     from memes.context import Kind as Kind
     from memes.correction import reevaluate as reevaluate
     from memes.metrics import archive_loss as archive_loss
     from memes.presets import PRESETS as PRESETS
-    from memes.runner.loop import resume as resume
-    from memes.runner.loop import run as run
-    from memes.runner.seeds import run_seeds as run_seeds
     from memes.store.folder import Run as Run
     from memes.store.folder import load_archive as load_archive
     from memes.store.folder import load_run as load_run
@@ -70,9 +69,8 @@ _NAMES = {
     "load_run": "store.folder",
     "save_archive": "store.folder",
     "Run": "store.folder",
-    "resume": "runner.loop",
-    "run": "runner.loop",
-    "run_seeds": "runner.seeds",
+    "resume": "api",
+    "run": "api",
     "archive_loss": "metrics",
     "PRESETS": "presets",
     "Evaluation": "task",

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 from memes.algorithm import Algorithm
 from memes.analysis.observers import Figures, Summaries
@@ -18,9 +18,7 @@ from memes.store.folder import Run, load_config
 USUAL: tuple[Any, ...] = (Log, Corrections, Checkpoints, Progress, Summaries, Figures)
 
 
-def with_usual(
-    given: Sequence[Observer], config: Mapping[str, Any] | None = None
-) -> list[Observer]:
+def with_usual(given: Sequence[Observer], config: Mapping[str, Any] | None = None) -> list[Observer]:
     """The usual observers, each replaced by one of its own type if it is given, and the others.
 
     Args:
@@ -38,8 +36,16 @@ def restored(kind: Any, config: Mapping[str, Any]) -> Any:
     return kind(**{field: config[name] for name, field in names.items() if name in config})
 
 
+@overload
+def run(
+    algorithm: Algorithm, *, generations: int, seed: int = 0, seeds: None = None, **options: Any
+) -> Run: ...
+@overload
+def run(
+    algorithm: Algorithm, *, generations: int, seeds: Sequence[int], **options: Any
+) -> list[Run]: ...
 @wraps(loop.run)
-def run(algorithm: Algorithm, *, observers: Sequence[Any] = (), **options: Any) -> Any:
+def run(algorithm: Algorithm, *, observers: Sequence[Any] = (), **options: Any) -> Run | list[Run]:
     """Run an algorithm with the usual observers and those that are given."""
     return loop.run(algorithm, observers=with_usual(observers), **options)
 
@@ -49,4 +55,5 @@ def resume(
     algorithm: Algorithm, path: str | Path, *, observers: Sequence[Any] = (), **options: Any
 ) -> Run | list[Run]:
     """Go on with a run, with its usual observers and those that are given."""
-    return loop.resume(algorithm, path, observers=observers, **options)
+    recorded = load_config(loop.run_folders(path)[0])
+    return loop.resume(algorithm, path, observers=with_usual(observers, recorded), **options)

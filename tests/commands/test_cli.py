@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import memes
-from memes.commands import settings
+from memes.words import settings
 from memes.commands.main import main
-from memes.commands.options import options_of
-from memes.commands.rebuild import algorithm_of, task_of
+from memes.words.options import options_of
+from memes.words.rebuild import algorithm_of, task_of
 from memes.control import rollout
 from memes.store.folder import save_config
 from memes.store.provenance import describe

@@ -13,12 +13,12 @@ import memes
 from memes.analysis import plot
 from memes.archive import add, empty
 from memes.commands.main import main
-from memes.commands.rebuild import task_of
 from memes.commands.replay import Settings
 from memes.task import Map
 from memes.tasks.robot import footprints
 from memes.view import browser, elites, offscreen, pictures
 from memes.view.episodes import episodes
+from memes.words.rebuild import task_of
 
 QUICK = [
     "--scale", "laptop", "--steps", "20", "--lanes", "2", "--samples", "4", "--generations", "2",

@@ -11,6 +11,7 @@ from importlib import metadata
 from importlib.util import find_spec
 from typing import Any
 
+from memes.errors import RunError, require
 from memes.version import __version__
 
 # What an extra needs, by the name it is imported under.
@@ -20,6 +21,22 @@ EXTRAS = {
     "replay": ("mjviser", "imageio_ffmpeg"),
 }
 PACKAGES = ("jax", "jaxlib", "numpy", "optax", "mujoco", "tyro", "rich", "matplotlib")
+
+
+def doctor(arguments: list[str]) -> None:
+    """Show versions, devices, memory and what is missing, and try the library for ten seconds."""
+    require(not arguments, f"memes doctor takes no arguments, got '{' '.join(arguments)}'")
+    for line in report():
+        print(line)
+    failed = []
+    for name, check in self_check().items():
+        try:
+            print(f"{name}: {check()}")
+        except Exception as error:  # whatever it is, it is what the doctor looks for
+            failed.append(name)
+            print(f"{name}: FAILED: {type(error).__name__}: {error}")
+    if failed:
+        raise RunError(f"the self-check failed: {', '.join(failed)}")
 
 
 def report() -> Iterator[str]:

@@ -8,13 +8,13 @@ from typing import Annotated, Literal
 
 import tyro
 
-from memes.commands.rebuild import task_of
 from memes.errors import require
-from memes.runner.observers.corrections import Corrections
+from memes.runner.observers.corrections import corrected, save_correction
 from memes.runner.progress import Reporter
 from memes.store.files import only_writer
 from memes.store.folder import load_run
 from memes.store.summary import write_summary
+from memes.words.rebuild import task_of
 
 DESCRIPTION = """Evaluate the elites of a saved run again, and see what of its archive was luck.
 
@@ -54,22 +54,24 @@ def reevaluate(arguments: list[str]) -> None:
     if not task.uncertain:
         print(f"task '{task.name}' is deterministic: every elite evaluates to what the archive says")
         return
-    chosen = {
-        "reevaluate_every": None,
-        "reevaluate_samples": settings.samples,
-        "statistic": settings.statistic,
-    }
-    with only_writer(run.folder), Reporter(show=not settings.quiet) as report:
-        corrections = Corrections(run.folder, task, run.config | chosen, report)
-        # Of the archive that is there, which may be older than the log of a run that was killed.
-        generation = int(run.lanes["generation"][-1])
-        correction = corrections.finish(run.archive, generation, lambda: False)
-        run = run._replace(correction=correction, corrected=corrections.columns)
+    with only_writer(settings.run), Reporter(show=not settings.quiet) as report:
+        # The archive that is there may be older than the log of a run that was killed.
+        n = len(run.lanes["generation"])
+        run = run._replace(metrics={name: column[:n] for name, column in run.metrics.items()})
+        run = corrected(
+            run,
+            task,
+            samples=settings.samples,
+            statistic=settings.statistic,
+            report=report,
+            stopped=lambda: False,
+        )
+        save_correction(run, task, settings.statistic)
+        write_summary(run)
         from memes.analysis.figures import save_figures  # matplotlib is slow to import
 
-        write_summary(run)
         save_figures(run)
-    print(table({name: float(column[-1]) for name, column in corrections.columns.items()}))
+    print(table({name: float(column[-1]) for name, column in run.corrected.items()}))
     print(f"saved to {run.folder}/corrected.npz; see {run.folder}/figures/archive.png")
 
 

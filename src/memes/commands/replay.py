@@ -11,11 +11,11 @@ import numpy as np
 import tyro
 
 from memes.archive import Archive
-from memes.commands.rebuild import task_of
 from memes.errors import require
 from memes.store.folder import load_run
 from memes.view import elites
 from memes.view.episodes import Episode, episodes, robot_of, seconds_per_step
+from memes.words.rebuild import task_of
 
 DESCRIPTION = """Play an elite of a saved run.
 

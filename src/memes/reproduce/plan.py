@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
-from memes.commands.options import flag_words
-from memes.commands.settings import Parsed, parse, recorded
 from memes.reproduce.experiments import CHANGES, EXPERIMENTS, MOST_SEEDS, VARIANTS
 from memes.store.folder import plain
 from memes.store.summary import Summary
+from memes.words.options import flag_words
+from memes.words.settings import Parsed, parse
 
 
 class Item(NamedTuple):
@@ -25,7 +25,7 @@ class Item(NamedTuple):
     @property
     def generations(self) -> int:
         """For how long."""
-        return self.parsed.settings.generations
+        return int(self.parsed.running["generations"])
 
     @property
     def name(self) -> str:
@@ -92,10 +92,10 @@ def _command(task: str, label: str, scale: str, generations: int | None) -> Pars
 
 def is_of(summary: Summary, item: Item) -> bool:
     """Whether a run is what an item asks for, whatever its seed."""
-    asked = (item.task, item.label, item.parsed.settings.scale, item.generations)
+    asked = (item.task, item.label, item.parsed.choice.scale, item.generations)
     if (summary.task, summary.label, summary.scale, summary.generations) != asked:
         return False
-    options = json.loads(json.dumps(recorded(item.parsed)["options"], default=plain))
+    options = json.loads(json.dumps(item.parsed.options, default=plain))
     found = json.loads(json.dumps(summary.options, default=plain))
     return all(found[name] == options[name] for name in set(found) & set(options))
 

@@ -6,21 +6,24 @@ import importlib.util
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from memes import api
 from memes.algorithm import Algorithm
-from memes.commands.settings import build, recorded
+from memes.analysis.observers import Figures
 from memes.reproduce.experiments import VARIANTS
 from memes.reproduce.plan import Item, is_of
-from memes.runner.device import Programs
-from memes.runner.loop import resume, run
-from memes.runner.seeds import Batch, compile_together, most_together, run_seeds
+from memes.runner.device import compile_fitting, keep_compiled, most_together
+from memes.runner.observers import Corrections
 from memes.store.files import only_writer
-from memes.store.folder import Run, holds_run
-from memes.store.summary import FILE, Summary, load_summary, save_summary, summarise
+from memes.store.folder import holds_run
+from memes.store.summary import FILE, Summary, load_summary, save_summary
+
+# Corrections on the way, for curves of corrected scores: how many, and of how many samples.
+POINTS, POINT_SAMPLES = 10, 64
 
 
 def sweep(
@@ -35,14 +38,13 @@ def sweep(
 ) -> None:
     """Run what is missing; a summary of each run goes to `out/summaries/TASK`.
 
-    While the device is busy with an item, the host compiles the next one, and makes the summaries of
-    the one before.
+    While the device is busy with an item, the host compiles the next one.
 
     Args:
         items: What is wanted.
         known: What there is of it already.
         out: Folder for everything.
-        together: As in `run_seeds`.
+        together: As in `memes.run`.
         keep_archives: Keep the run folders, in `out/runs`.
         progress: Whether to show the progress of each item.
         say: Told of each item.
@@ -50,27 +52,18 @@ def sweep(
     start = time.perf_counter()
     todo = [item for item in _missing(items, known) if _installed(item, say)]
     out.mkdir(parents=True, exist_ok=True)
-    with only_writer(out), ThreadPoolExecutor(1) as compiler, ThreadPoolExecutor(1) as writer:
-        ahead = [compiler.submit(_prepare, item, out, together, keep_archives) for item in todo[:1]]
-        written: list[Future[None]] = []
+    keep_compiled()
+    with only_writer(out), ThreadPoolExecutor(1) as compiler:
+        ahead = [compiler.submit(_prepared, item, out, together) for item in todo[:1]]
         for i, item in enumerate(todo, 1):
             seeds = "1 seed" if len(item.seeds) == 1 else f"{len(item.seeds)} seeds"
             where, passed = f"[{i}/{len(todo)}] {item.task}", time.perf_counter() - start
             say(f"{where} {item.label}: {seeds}, {item.generations} generations; {passed:.0f} s so far")
             work = ahead.pop().result()
-            ahead += [
-                compiler.submit(_prepare, following, out, together, keep_archives)
-                for following in todo[i : i + 1]
-            ]
-            if work.batch is None:
-                _run_one_by_one(work, progress)
-                continue
-            results = _run_together(work, progress)
-            for future in written:
-                future.result()  # raises what went wrong
-            written = [writer.submit(_write, work, result) for result in results]
-        for future in written:
-            future.result()
+            ahead += [compiler.submit(_prepared, item, out, together) for item in todo[i : i + 1]]
+            _run(work, together, progress)
+            if not keep_archives:
+                _remove(work.folder, above=2)  # the task's folder, and 'runs'
 
 
 def _missing(items: Sequence[Item], known: Sequence[Summary]) -> Iterator[Item]:
@@ -91,69 +84,69 @@ def _installed(item: Item, say: Callable[[str], None]) -> bool:
 
 
 class _Work(NamedTuple):
-    """An item that is ready to run; without a batch, one seed after the other."""
+    """An item that is ready to run, in a folder with one for each seed."""
 
     item: Item
-    out: Path
     algorithm: Algorithm
-    batch: Batch | None
-    keep_archives: bool
-
-    def options(self, progress: bool) -> dict[str, Any]:
-        """What `run` and `run_seeds` are told."""
-        return {
-            "generations": self.item.generations,
-            "reevaluate_samples": self.item.parsed.settings.reevaluate_samples,
-            "settings": recorded(self.item.parsed) | {"label": self.item.label},
-            "progress": progress,
-        }
-
-    def folder(self, seed: int) -> Path:
-        """Where the run folder of a seed is."""
-        return self.out / "runs" / self.item.task / self.item.name / f"seed-{seed}"
-
-    def summary_file(self, seed: int) -> Path:
-        """Where the summary of a seed is kept."""
-        return self.out / "summaries" / self.item.task / f"{self.item.name}-seed-{seed}.json"
+    folder: Path
+    summaries: Path
 
 
-def _prepare(item: Item, out: Path, together: int | None, keep_archives: bool) -> _Work:
-    """Build and compile what an item runs, while the device is busy with the one before."""
-    algorithm = build(item.parsed)
+def _prepared(item: Item, out: Path, together: int | None) -> _Work:
+    """Build what an item runs, and compile it into JAX's cache, where the run finds it."""
+    algorithm = item.parsed.build()
     most = most_together(algorithm.task, len(item.seeds), together)
-    batch = compile_together(algorithm, most, generations=item.generations, progress=False)
-    (out / "summaries" / item.task).mkdir(parents=True, exist_ok=True)
-    return _Work(item, out, algorithm, batch, keep_archives)
+    if algorithm.task.jit:
+        compile_fitting(algorithm, most, item.generations, say=lambda sentence: None)
+    summaries = out / "summaries" / item.task
+    summaries.mkdir(parents=True, exist_ok=True)
+    return _Work(item, algorithm, out / "runs" / item.task / item.name, summaries)
 
 
-def _run_together(work: _Work, progress: bool) -> list[Run]:
-    folder = None
-    if work.keep_archives:
-        for seed in work.item.seeds:  # left by a sweep that was killed; without checkpoints
-            shutil.rmtree(work.folder(seed), ignore_errors=True)
-        folder = work.folder(0).parent
-    return run_seeds(
-        work.algorithm,
-        seeds=work.item.seeds,
-        out=folder,
-        batch=work.batch,
-        **work.options(progress),
+def _run(work: _Work, together: int | None, progress: bool) -> None:
+    """Run the seeds of an item, or go on with those that were stopped. Ctrl-C ends the sweep."""
+    item, observing = work.item, work.item.parsed.observing
+    corrections = Corrections(
+        samples=observing["reevaluate_samples"],
+        every=max(1, item.generations // POINTS),
+        every_samples=min(POINT_SAMPLES, observing["reevaluate_samples"]),
     )
+    while left := [seed for seed in item.seeds if not _taken_over(work, seed)]:
+        begun = [seed for seed in left if holds_run(work.folder / f"seed-{seed}")]
+        if begun:
+            done = api.resume(
+                work.algorithm,
+                work.folder / f"seed-{begun[0]}",
+                observers=[Figures(draw=False)],
+                progress=progress,
+            )
+        else:
+            done = api.run(
+                work.algorithm,
+                generations=item.generations,
+                seeds=left,
+                together=together,
+                out=work.folder,
+                observers=[corrections, Figures(draw=False)],
+                about=item.parsed.recorded() | {"label": item.label},
+                progress=progress,
+            )
+        runs = done if isinstance(done, list) else [done]
+        if any(run.config["stopped"] for run in runs) or not runs:
+            raise KeyboardInterrupt
 
 
-def _write(work: _Work, result: Run) -> None:
-    summary = summarise(result)
-    save_summary(work.summary_file(summary.seed), summary)
-
-
-def _run_one_by_one(work: _Work, progress: bool) -> None:
-    """Run the seeds in folders of their own, which are left once there is a summary."""
-    programs: Programs = {}
-    for seed in work.item.seeds:
-        summary = _run_alone(work, seed, programs, progress)
-        save_summary(work.summary_file(seed), summary)
-        if not work.keep_archives:
-            _remove(work.folder(seed), above=3)  # the item's folder, the task's, and 'runs'
+def _taken_over(work: _Work, seed: int) -> bool:
+    """Copy the summary of a run to the others, if it has all of its generations, and is corrected."""
+    file = work.folder / f"seed-{seed}" / FILE
+    if not file.exists():
+        return False
+    summary, task = load_summary(file), work.algorithm.task
+    corrected = not task.uncertain or work.item.generations in summary.corrections.get("generation", ())
+    if summary.generations < work.item.generations or not corrected:
+        return False
+    save_summary(work.summaries / f"{work.item.name}-seed-{seed}.json", summary)
+    return True
 
 
 def _remove(folder: Path, above: int) -> None:
@@ -162,25 +155,3 @@ def _remove(folder: Path, above: int) -> None:
     with suppress(OSError):  # not empty
         for parent in folder.parents[:above]:
             parent.rmdir()
-
-
-def _run_alone(work: _Work, seed: int, programs: Programs, progress: bool) -> Summary:
-    """Run a seed, or go on with it where it was stopped. Ctrl-C during the run ends the sweep."""
-    folder = work.folder(seed)
-    if _finished(work, folder) is None:
-        if holds_run(folder):
-            resume(work.algorithm, folder, progress=progress, programs=programs)
-        else:
-            run(work.algorithm, seed=seed, out=folder, programs=programs, **work.options(progress))
-    summary = _finished(work, folder)
-    if summary is None:
-        raise KeyboardInterrupt
-    return summary
-
-
-def _finished(work: _Work, folder: Path) -> Summary | None:
-    """The summary of a run, if it has all of its generations, and is corrected where it has to be."""
-    summary = load_summary(folder / FILE) if (folder / FILE).exists() else None
-    if summary is None or summary.generations < work.item.generations:
-        return None
-    return summary if summary.corrections or not work.algorithm.task.uncertain else None

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -16,6 +14,7 @@ from jax import Array
 from jax.experimental.compilation_cache import compilation_cache
 
 from memes.algorithm import Algorithm, Batch, Info, State
+from memes.cache import compiled_programs
 from memes.metrics import Generation, measure
 from memes.runner import memory
 from memes.task import Evaluation, Task
@@ -65,9 +64,9 @@ class Program(NamedTuple):
         """The keys of the generations of some seeds."""
         if self.seeds == 1:
             return keys_of(seeds[0])[1]
-        return jax.random.wrap_key_data(
-            jnp.stack([jax.random.key_data(keys_of(seed)[1]) for seed in seeds])
-        )
+        data = [jax.random.key_data(keys_of(seed)[1]) for seed in seeds]
+        keys: Array = jax.random.wrap_key_data(jnp.stack(data))
+        return keys
 
     def split(self, tree: Any) -> list[Any]:
         """A state or a record of each seed."""
@@ -84,7 +83,8 @@ class Program(NamedTuple):
     def trim(self, record: Record, n: int) -> Record:
         """The first n generations of a record."""
         rows = slice(n) if self.seeds == 1 else (slice(None), slice(n))
-        return jax.tree.map(lambda leaf: leaf[rows], record)
+        trimmed: Record = jax.tree.map(lambda leaf: leaf[rows], record)
+        return trimmed
 
 
 def keys_of(seed: int) -> tuple[Array, Array]:
@@ -171,13 +171,13 @@ def _compile(algorithm: Algorithm, seeds: int, generations: int) -> tuple[Advanc
             state, latest = step(key, carried[0])
             return state, jax.tree.map(lambda rows, row: rows.at[i].set(row), carried[1], latest)
 
-        return jax.lax.fori_loop(0, n, body, (state, blank))
+        done: tuple[State, Record] = jax.lax.fori_loop(0, n, body, (state, blank))
+        return done
 
     if seeds > 1:
         advance = jax.vmap(advance, in_axes=(0, 0, None))
-        key, state = jax.tree.map(
-            lambda leaf: jax.ShapeDtypeStruct((seeds, *leaf.shape), leaf.dtype), (key, state)
-        )
+        several = jax.vmap(lambda i, tree: tree, in_axes=(0, None))
+        key, state = jax.eval_shape(several, jnp.arange(seeds), (key, state))
     compiled = jax.jit(advance).lower(key, state, jnp.int32(0)).compile()
     return lambda key, state, n: compiled(key, state, jnp.int32(n)), [compiled]
 
@@ -212,21 +212,11 @@ def _on_host(
     return advance, []  # chunks of rows would change nothing about what these two need
 
 
-def cache_folder() -> Path | None:
-    """The folder for what JAX has compiled; None if it cannot be made."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "memes" / "xla"
-    try:
-        cache.mkdir(parents=True, exist_ok=True)
-    except OSError:  # a home that cannot be written: nothing is kept
-        return None
-    return cache
-
-
 def keep_compiled() -> None:
     """Let JAX keep what it compiles for later runs, unless the user has said where, or not to."""
     if jax.config.values["jax_compilation_cache_dir"] is not None:
         return
-    cache = cache_folder()
+    cache = compiled_programs()
     if cache is not None:
         jax.config.update("jax_compilation_cache_dir", str(cache))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -57,14 +57,6 @@ LEAST = {"generations": 1, "seed": 0, "chunk": 1, "together": 1, "call_seconds":
 SEEDS = 2**32
 
 
-@overload
-def run(
-    algorithm: Algorithm, *, generations: int, seed: int = 0, seeds: None = None, **others: Any
-) -> Run: ...
-@overload
-def run(
-    algorithm: Algorithm, *, generations: int, seeds: Sequence[int], **others: Any
-) -> list[Run]: ...
 @checked
 def run(
     algorithm: Algorithm,
@@ -231,16 +223,16 @@ def check_same(described: dict[str, Any], config: dict[str, Any], folder: Path) 
     pairs = [(name, described[name], config.get(name)) for name in compared]
     pairs += [(name, found, config["options"].get(name)) for name, found in described["options"].items()]
     for name, found, expected in pairs:
-        require(
-            found == expected, f"{name} of the run in '{folder}' is {expected}, got {found}"
-        )
+        require(found == expected, f"{name} of the run in '{folder}' is {expected}, got {found}")
 
 
 def settings_of(observers: Sequence[Observer]) -> dict[str, Any]:
-    """The settings of observers as `config.json` has them: by their prefix, or by the observer's name."""
+    """The settings of observers as `config.json` has them: by prefix, or by the observer's name."""
     found: dict[str, Any] = {}
     for observer in observers:
-        fields = asdict(observer) if is_dataclass(observer) and not isinstance(observer, type) else {}
+        fields: dict[str, Any] = (
+            asdict(observer) if is_dataclass(observer) and not isinstance(observer, type) else {}
+        )
         prefix = getattr(observer, "prefix", None)
         if prefix is not None:
             found |= {f"{prefix}_{name}": value for name, value in fields.items()}
@@ -288,11 +280,12 @@ def _run_all(
         program = compile_fitting(
             algorithm._replace(task=here, chunk=chunk), size, generations, report.say, exactly
         )
-        about = {"chunk": program.algorithm.chunk, "seeds_together": program.seeds}
+        about: dict[str, Any] = {"chunk": program.algorithm.chunk, "seeds_together": program.seeds}
         for start in starts:  # also of those that an interrupt leaves undone: so `resume` finds them
             if start.folder is not None:
                 save_config(start.folder, start.config | about)
-        seconds, over = program.seconds, {}
+        seconds = program.seconds
+        over: dict[int, Run] = {}
         for group in _groups(begun, program.seeds):
             about["compile_seconds"], seconds = seconds, 0.0
             runs = [begun[i]._replace(config=begun[i].config | about) for i in group]

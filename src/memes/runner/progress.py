@@ -147,9 +147,9 @@ class Reporter:
 
 
 def duration(seconds: float) -> str:
-    """A time in words: '42 s', '3 min 20 s' or '1 h 05 min'."""
-    if not math.isfinite(seconds):
-        return "unknown"
+    """A time in words: '0.4 s', '42 s', '3 min 20 s' or '1 h 05 min'."""
+    if not seconds >= 9.95:
+        return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     if minutes == 0:
         return f"{rest} s"

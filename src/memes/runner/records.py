@@ -22,7 +22,9 @@ def new_run(config: dict[str, Any], state: State, **fields: Any) -> Run:
     return Run(config=config, archive=state.archive, state=state, **parts | fields)
 
 
-def extended(run: Run, totals: Totals, state: State, record: Record, seconds: float) -> tuple[Run, Totals]:
+def extended(
+    run: Run, totals: Totals, state: State, record: Record, seconds: float
+) -> tuple[Run, Totals]:
     """Add generations to a run.
 
     Args:
@@ -37,15 +39,13 @@ def extended(run: Run, totals: Totals, state: State, record: Record, seconds: fl
     before = float(run.metrics["seconds"][-1]) if done else 0.0
     share = np.arange(1, n + 1) / n
     columns = {"generation": done + np.arange(1, n + 1), **columns, "seconds": before + seconds * share}
-    lanes = {"generation": columns["generation"], **record.lanes}
+    lanes: dict[str, Any] = {"generation": columns["generation"], **record.lanes}
     metrics = _joined(run.metrics, columns) if done else columns
     lanes = _joined(run.lanes, lanes) if done else lanes
     return run._replace(metrics=metrics, lanes=lanes, archive=state.archive, state=state), totals
 
 
-def _joined(
-    first: dict[str, np.ndarray], second: dict[str, np.ndarray]
-) -> dict[str, np.ndarray]:
+def _joined(first: dict[str, np.ndarray], second: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {name: np.concatenate([first[name], second[name]]) for name in first}
 
 
@@ -61,8 +61,8 @@ def totals_of(run: Run) -> Totals:
         return np.array([int(value) for value in columns])
 
     return Totals(
-        samples=np.int64(metrics["samples"][-1]),
-        candidates=np.int64(metrics["candidates"][-1]),
+        samples=np.asarray(metrics["samples"][-1], np.int64),
+        candidates=np.asarray(metrics["candidates"][-1], np.int64),
         additions=np.array([int(metrics[f"added_{kind.name.lower()}"].sum()) for kind in Kind]),
         resets=last("resets", Reason),
         lifespans=np.sum(np.where(ended, lanes["age"], 0), axis=(1, 2)),

@@ -14,7 +14,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -41,8 +41,9 @@ def save(run: Run) -> None:
     """Write a checkpoint of a run into its folder, and remove those that are too old."""
     assert run.folder is not None
     leaves = jax.device_get(jax.tree.leaves(run.state))
-    named = {"state": dict(enumerate(leaves)), "metrics": run.metrics, "lanes": run.lanes}
-    arrays = {f"{part}/{name}": array for part in PARTS for name, array in named[part].items()}
+    arrays = {f"state/{i}": leaf for i, leaf in enumerate(leaves)}
+    arrays |= {f"metrics/{name}": column for name, column in run.metrics.items()}
+    arrays |= {f"lanes/{name}": array for name, array in run.lanes.items()}
     path = run.folder / "checkpoints"
     path.mkdir(exist_ok=True)
     about = {
@@ -151,13 +152,14 @@ def _fitted(
         [(leaf.shape, leaf.dtype) for leaf in leaves] == [(leaf.shape, leaf.dtype) for leaf in saved],
         f"'{file}' is a checkpoint of another algorithm or task",
     )
-    if before == now:
-        return jax.tree.unflatten(tree, leaves)
 
     def fit(leaf: np.ndarray, like: jax.Array) -> np.ndarray:
+        if leaf.shape == like.shape:
+            return leaf
         room = np.array(like)
-        n = room.shape[:1] and min(len(leaf), len(room))
+        n = min(len(leaf), len(room))
         room[:n] = leaf[:n]
         return room
 
-    return jax.tree.map(fit, jax.tree.unflatten(tree, leaves), blank(now))
+    state: State = jax.tree.unflatten(tree, leaves)
+    return state if before == now else jax.tree.map(fit, state, blank(now))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from memes.archive import Fault
 from memes.runner.observers.base import Moment, Stage, Watch
@@ -15,6 +16,8 @@ WORDS = {Fault.NAN: "not a number", Fault.INFINITE: "infinite", Fault.ABSURD: "o
 @dataclass(frozen=True)
 class Log:
     """Writes `config.json`, `metrics.csv`, `lanes.npz` and `archive.npz` of a run that has a folder."""
+
+    prefix: ClassVar[str] = "log"
 
     def watch(self, stage: Stage) -> Watch:
         """Follow a run."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from memes.runner.observers.base import Moment, Stage, Watch
 from memes.runner.progress import Standing
@@ -12,6 +13,8 @@ from memes.store.folder import Run
 @dataclass(frozen=True)
 class Progress:
     """Shows where a run stands, and when it will be over."""
+
+    prefix: ClassVar[str] = "progress"
 
     def watch(self, stage: Stage) -> Watch:
         """Follow a run."""

@@ -1,0 +1,79 @@
+"""`memes run`."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import sys
+from pathlib import Path
+
+from memes import api
+from memes.runner.progress import duration
+from memes.store.folder import Run
+from memes.words.settings import Parsed, parse
+
+CODES = {"SIGINT": 130, "SIGTERM": 143}  # as shells have them
+
+
+def run(arguments: list[str]) -> int:
+    """Run an algorithm on a task; returns the exit code."""
+    from jax import default_backend
+
+    parsed = parse(arguments, "memes run")
+    algorithm, choice, running = parsed.build(), parsed.choice, dict(parsed.running)
+    if choice.scale == "paper" and not choice.quiet and default_backend() == "cpu":
+        print("no GPU found: '--scale laptop' is the quicker choice on a CPU", file=sys.stderr)
+    if choice.seeds is not None:
+        first = running.pop("seed")
+        running["seeds"] = range(first, first + choice.seeds)
+    out = choice.out or output_folder(parsed)
+    runs = api.run(
+        algorithm,
+        **running,
+        out=out,
+        observers=parsed.observers(),
+        progress=not choice.quiet,
+        about=parsed.recorded(),
+    )
+    return conclude(runs if isinstance(runs, list) else [runs], choice.seeds or 1, out)
+
+
+def output_folder(parsed: Parsed) -> Path:
+    """The first free folder under runs/ for such a command, or for its seeds."""
+    names = (re.sub(r"\W+", "-", Path(each).name) for each in (parsed.task, parsed.choice.algorithm))
+    base = Path("runs") / "-".join(names)
+    again = (base.with_name(f"{base.name}-take-{i}") for i in itertools.count(2))
+    seed = () if parsed.choice.seeds is not None else (f"seed-{parsed.running['seed']}",)
+    free = (path.joinpath(*seed) for path in itertools.chain([base], again))
+    return next(path for path in free if not path.exists())
+
+
+def conclude(runs: list[Run], wanted: int, out: str | Path) -> int:
+    """Say how runs ended; returns the exit code."""
+    signals = [run.config["stopped"] for run in runs if run.config["stopped"] in CODES]
+    for run in runs:
+        last = {name: column[-1] for name, column in run.metrics.items()}
+        name = f"seed {run.config['seed']}: " if wanted > 1 else ""
+        if run.config["stopped"]:
+            print(
+                f"{name}stopped after {run.generations} of {run.config['generations']} generations "
+                f"({run.config['stopped']}); 'memes resume {run.folder}' goes on"
+            )
+        print(
+            f"{name}QD-score {last['qd_score']:.1f}, coverage {last['coverage']:.1%}, "
+            f"max fitness {last['max_fitness']:.4g} after {run.generations} generations, "
+            f"{int(last['evaluations']):,} evaluations and {duration(last['seconds'])}"
+        )
+        if run.correction is not None:
+            row = {name: column[-1] for name, column in run.corrected.items()}
+            print(
+                f"{name}corrected by {run.correction.samples} evaluations of each elite: "
+                f"QD-score {row['qd_score']:.1f}, coverage {row['coverage']:.1%}, "
+                f"max fitness {row['max_fitness']:.4g}; "
+                f"{row['qd_score_loss']:.1%} of the QD-score is lost"
+            )
+    if len(runs) < wanted:
+        print(f"{len(runs)} of {wanted} seeds were begun; 'memes resume {out}' goes on with the others")
+    one, several = f"see {runs[0].folder}/figures/archive.png", f"'memes compare {out}' sums up"
+    print(f"saved to {out}; {one if wanted == 1 else several}")
+    return CODES[signals[0]] if signals else 0

@@ -1,0 +1,1 @@
+"""From words to objects: names of tasks and algorithms, options, scales, files, and saved runs."""

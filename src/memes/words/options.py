@@ -1,0 +1,143 @@
+"""Flags, keys of TOML files and help texts, derived from where an option is declared.
+
+An option is a keyword-only parameter of the function of a task, of a preset or of `memes.run`, or a
+field of an observer; its help is in the docstring there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import itertools
+import tomllib
+import typing
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from memes.errors import UsageError, require
+from memes.parameters import REQUIRED, Parameter, parameters, writable
+
+Options = dict[str, Parameter]
+
+
+def options_of(of: Callable[..., Any], prefix: str = "", without: Collection[str] = ()) -> Options:
+    """The options of a function or of an observer that can be written down, by name."""
+    if inspect.isfunction(of):
+        for parameter in inspect.signature(of).parameters.values():
+            given = parameter.name in ("task", "cells", "algorithm")  # by the command itself
+            require(
+                given or parameter.kind is parameter.KEYWORD_ONLY or parameter.default is not REQUIRED,
+                f"task: '{of.__name__}' must take keyword-only parameters, got '{parameter.name}'",
+            )
+    return {
+        f"{prefix}_{name}" if prefix else name: option._replace(hint=writable(option.hint))
+        for name, option in parameters(of).items()
+        if writable(option.hint) is not None and name not in without
+    }
+
+
+def unique(groups: Mapping[str, Options]) -> Options:
+    """All options; raises a `UsageError` if two have the same name."""
+    found: Options = {}
+    for group in groups.values():
+        for name, option in group.items():
+            require(
+                name not in found,
+                f"task: its option '{name}' has the name of another option of the run; rename it",
+            )
+            found[name] = option
+    return found
+
+
+def scaled(options: Options, values: Mapping[str, Any]) -> Options:
+    """The options with such defaults as a scale gives them, where these are smaller than their own."""
+
+    def default(name: str, option: Parameter) -> Any:
+        own, value = option.default, values.get(name, option.default)
+        return min(own, value) if isinstance(own, (int, float)) and name in values else value
+
+    return {name: option._replace(default=default(name, option)) for name, option in options.items()}
+
+
+def read(
+    groups: Mapping[str, Options], words: list[str], program: str, description: str
+) -> dict[str, dict[str, Any]]:
+    """Read flags: the values of the options of each group."""
+    kinds = [_as_dataclass(options) for options in groups.values()]
+    command = dataclasses.make_dataclass("Command", list(zip(groups, kinds, strict=True)))
+    parsed = tyro.cli(
+        command,
+        prog=program,
+        description=description,
+        args=words,
+        default=command(*(_defaults(kind) for kind in kinds)),
+        config=(tyro.conf.OmitArgPrefixes,),
+    )
+    return {name: dataclasses.asdict(getattr(parsed, name)) for name in groups}
+
+
+def _as_dataclass(options: Options) -> type:
+    fields: list[Any] = [
+        (
+            name,
+            Annotated[option.hint, _shown(option)],
+            dataclasses.MISSING if option.default is REQUIRED else option.default,
+        )
+        for name, option in options.items()
+    ]
+    return dataclasses.make_dataclass("Options", fields, kw_only=True)
+
+
+def _shown(option: Parameter) -> Any:
+    """How the help shows an option: without a None that is its default, which its text explains."""
+    text = " ".join((option.help or "").split())
+    if option.default is not None:
+        return tyro.conf.arg(help=text)
+    kind = next(part for part in typing.get_args(option.hint) if part is not type(None))
+    item = typing.get_args(kind)[0].__name__.upper() if typing.get_origin(kind) is tuple else ""
+    metavar = f"{item} [{item} ...]" if item else kind.__name__.upper()
+    return tyro.conf.arg(help=text, metavar=metavar, help_behavior_hint="")
+
+
+def _defaults(kind: type) -> Any:
+    required = [f.name for f in dataclasses.fields(kind) if f.default is dataclasses.MISSING]
+    return kind(**dict.fromkeys(required, tyro.MISSING))
+
+
+def bound(make: Callable[..., Any]) -> dict[str, Any]:
+    """The options that a preset is named for, which a scale does not change."""
+    return make.keywords if isinstance(make, partial) else {}
+
+
+def value_of(option: str, arguments: list[str]) -> str | None:
+    """The value of `--option value` or `--option=value`; the last one."""
+    value = None
+    for word, following in itertools.zip_longest(arguments, arguments[1:]):
+        if word == f"--{option}":
+            value = following
+        elif word.startswith(f"--{option}="):
+            value = word.partition("=")[2]
+    return value
+
+
+def read_toml(file: Path) -> dict[str, Any]:
+    """The table in a TOML file."""
+    try:
+        return tomllib.loads(file.read_text())
+    except OSError as error:
+        raise UsageError(f"config: cannot read '{file}': {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"config: '{file}' is not TOML: {error}") from None
+
+
+def flag_words(key: str, value: Any) -> list[str]:
+    """A TOML entry as words of the command line."""
+    flag = key.replace("_", "-")
+    if isinstance(value, bool):
+        return [f"--{flag}" if value else f"--no-{flag}"]
+    values = value if isinstance(value, list) else [value]
+    return [f"--{flag}", *map(str, values)]

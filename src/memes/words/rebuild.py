@@ -1,0 +1,137 @@
+"""The task and the algorithm of a saved run, rebuilt from what its `config.json` says.
+
+Reading a run folder executes no code that the folder names: a task or an algorithm of the user's own has
+to be named again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from memes.algorithm import Algorithm
+from memes.errors import UsageError, known, require
+from memes.hints import described, fits
+from memes.presets import PRESETS
+from memes.store.folder import Run, load_config
+from memes.task import Task
+from memes.tasks import TASKS
+from memes.words.names import (
+    algorithm_factory,
+    cells_of,
+    make_algorithm,
+    make_task,
+    task_factory,
+)
+from memes.words.options import Options, options_of
+
+
+def task_of(run: Run, name: str | None = None) -> Task:
+    """Rebuild the task of a saved run from its name and options, for whatever runs simulators here.
+
+    Args:
+        run: The run.
+        name: The task as in `memes run`, where it is not one of the library's, or where the run does
+            not say which it was.
+    """
+    # The run's backend may need a device that is not here.
+    task = _rebuilt_task(run.folder, run.config, name, backend="auto")
+    size, k = run.archive.genotypes.shape[1], run.archive.feature.shape[1]
+    require(
+        (task.dim, task.feature_dim) == (size, k),
+        f"the run in '{run.folder}' has genotypes of {size} entries and {k} features, but task "
+        f"'{name or task.name}' has {task.dim} and {task.feature_dim}",
+    )
+    return task
+
+
+def algorithm_of(path: Path, task: str | None = None, algorithm: str | None = None) -> Algorithm:
+    """Rebuild the algorithm of a run that the command line made.
+
+    Args:
+        path: The run's folder.
+        task: The task, as in `task_of`.
+        algorithm: The algorithm as in `memes run`, where it is not one of the library's.
+    """
+    config = load_config(path)
+    rebuilt = _rebuilt_task(path, config, task)
+    recorded = str(config.get("algorithm"))
+    if algorithm is None:
+        _require_named_again(path, "algorithm", recorded)
+        known(f"algorithm of the run in '{path}'", recorded, PRESETS)
+    make = algorithm_factory(algorithm or recorded)
+    options = options_of(make)
+    values = _recorded_options(path, config, options)
+    missing = [option for option in options if option not in values]
+    require(not missing, f"the run in '{path}' does not say which {' and '.join(missing)} it has")
+    centroids = config.get("centroids")
+    resolution = config.get("cells") if centroids is None else None
+    _check_recorded(path, "centroids", centroids, int | None)
+    _check_recorded(path, "cells", resolution, tuple[int, ...] | None)
+    with _recorded_in(path):
+        cells = cells_of(rebuilt, resolution, centroids)
+        return make_algorithm(make, recorded, rebuilt, cells, values)
+
+
+def _rebuilt_task(path: Path | None, config: dict[str, Any], name: str | None, **replaced: Any) -> Task:
+    recorded = str(config.get("task"))
+    if name is None:
+        _require_named_again(path, "task", recorded)
+        require(
+            recorded in TASKS,
+            f"the run in '{path}' is of a task '{recorded}' that was made in Python: name the task "
+            "with --task module:name or --task file.py:name",
+        )
+    make = task_factory(name or recorded)
+    options = options_of(make)
+    values = _recorded_options(path, config, options)
+    missing = [option for option in options if option not in values]
+    # A run made in Python records the algorithm's options alone; the task's may have been anything.
+    require(
+        name is not None or not missing,
+        f"the run in '{path}' does not say which {' and '.join(missing)} its task '{recorded}' had: "
+        "name a task that has them with --task module:name or --task file.py:name",
+    )
+    values |= {option: value for option, value in replaced.items() if option in values}
+    with _recorded_in(path):
+        return make_task(make, name or recorded, values)
+
+
+def _require_named_again(path: Path | None, what: str, recorded: str) -> None:
+    """Raise a `UsageError` if what a run recorded is code of the user's own."""
+    kind = "a task" if what == "task" else "an algorithm"
+    require(
+        ":" not in recorded,
+        f"the run in '{path}' is of {kind} of its own, '{recorded}': if you trust that code, "
+        f"name it with --{what} {recorded}",
+    )
+
+
+@contextmanager
+def _recorded_in(path: Path | None) -> Iterator[None]:
+    """Let a `UsageError` say that what is wrong is what a run recorded."""
+    try:
+        yield
+    except UsageError as error:
+        raise UsageError(f"the run in '{path}' cannot be rebuilt: {error}") from error
+
+
+def _recorded_options(path: Path | None, config: dict[str, Any], options: Options) -> dict[str, Any]:
+    """The values that a run recorded of the options, as their types."""
+    recorded = config.get("options") or {}
+    require(isinstance(recorded, dict), f"options of the run in '{path}' must be a table")
+    values = {name: recorded[name] for name in options if name in recorded}
+    for name, value in values.items():
+        _check_recorded(path, name, value, options[name].hint)
+    return {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
+
+
+def _check_recorded(path: Path | None, name: str, value: Any, hint: Any) -> None:
+    """Raise a `UsageError` unless what a run's `config.json` says can be what the option was."""
+    sane = not isinstance(value, int) or abs(value) < 2**31
+    require(
+        fits(value, hint) and sane,
+        f"{name} of the run in '{path}' must be {described(hint)}, got {value!r}",
+    )

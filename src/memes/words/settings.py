@@ -1,0 +1,195 @@
+"""From words to a run: a task and an algorithm by their names, their options, scales and TOML files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from memes.algorithm import Algorithm
+from memes.api import USUAL, restored
+from memes.errors import UsageError, at_least, known, require
+from memes.hints import described, fits
+from memes.parameters import parameters
+from memes.presets import PRESETS
+from memes.runner import loop
+from memes.runner.observers import Observer
+from memes.task import Task
+from memes.words.names import algorithm_factory, cells_of, make_algorithm, make_task, task_factory
+from memes.words.options import (
+    Options,
+    bound,
+    flag_words,
+    options_of,
+    read,
+    read_toml,
+    scaled,
+    unique,
+    value_of,
+)
+
+# What a scale changes, by option; options that a task or an algorithm does not have are ignored, and
+# none of theirs is made larger than its default.
+SCALES: dict[str, dict[str, Any]] = {
+    "paper": {"generations": 2000},
+    "laptop": {
+        "generations": 1500,
+        "joints": 100,
+        "lanes": 16,
+        "samples": 128,
+        "reevaluate_samples": 64,
+        "batch": 2048,
+        "resamples": 8,
+        "num_critic_training_steps": 300,
+        "gradient_steps": 30,
+        "transitions_batch": 128,
+        "critic_hidden": (64, 64),
+        "replay_size": 200_000,
+    },
+}
+# What it changes further on a task.
+TASK_SCALES: dict[str, dict[str, dict[str, Any]]] = {
+    "paper": {"ant-trap": {"generations": 10_000}},
+    "laptop": {
+        "point-maze": {"generations": 500, "samples": 32, "batch": 512},
+        "hexapod": {"generations": 400, "samples": 32, "batch": 512},
+        "ant": {"generations": 200, "samples": 64, "batch": 1024},
+        "ant-trap": {"generations": 150, "samples": 64, "batch": 1024},
+    },
+}
+
+DESCRIPTION = """Run an algorithm on a task and save what it finds.
+
+TASK is one of 'memes list', or your own as package.module:name or path/to/file.py:name, where name is \
+a Task or a function that returns one; its keyword-only parameters become options too, which \
+'TASK --help' shows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """Choices of a command that makes runs.
+
+    Attributes:
+        algorithm: An algorithm of `memes list`, or your own as module:name or file.py:name, a function
+            of a task and its cells. Together with --help, shows its options.
+        scale: The defaults: those of the paper, for a GPU, or smaller ones for a laptop.
+        out: Folder for the results, or for those of each seed; a new one below runs/ if there is none.
+        seeds: How many seeds to run, from --seed on; each has a folder of its own.
+        resolution: Grid cells along each feature; by default as the task has it, or about 2500 in all.
+        centroids: Use a centroidal Voronoi tessellation of so many cells instead of a grid.
+        quiet: Show no progress.
+        config: TOML file with any of these options, such as lanes = 64, and the task. Options below a
+            heading such as [me] are for that algorithm alone. Flags win over it.
+    """
+
+    algorithm: str = "memes"
+    scale: Literal["paper", "laptop"] = "paper"
+    out: Path | None = None
+    seeds: int | None = None
+    resolution: tuple[int, ...] | None = None
+    centroids: int | None = None
+    quiet: bool = False
+    config: Path | None = None
+
+    def __post_init__(self) -> None:
+        at_least(1, seeds=1 if self.seeds is None else self.seeds)
+
+
+class Parsed(NamedTuple):
+    """A parsed command: names, what makes the task and the algorithm, and the options of each.
+
+    `running` are the keywords of `memes.run`, and `observing` the settings of observers.
+    """
+
+    task: str
+    make_task: Callable[..., Task]
+    make_algorithm: Callable[..., Algorithm]
+    choice: Choice
+    running: dict[str, Any]
+    observing: dict[str, Any]
+    task_options: dict[str, Any]
+    algorithm_options: dict[str, Any]
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Options of the task and the algorithm."""
+        return self.task_options | self.algorithm_options
+
+    def recorded(self) -> dict[str, Any]:
+        """What `config.json` says of the command."""
+        return {**vars(self.choice), "task": self.task, "options": self.options}
+
+    def observers(self) -> list[Observer]:
+        """The usual observers, as they are asked for."""
+        return [restored(kind, self.observing) for kind in USUAL]
+
+    def build(self) -> Algorithm:
+        """Build the algorithm, on its task."""
+        task = make_task(self.make_task, self.task, self.task_options)
+        cells = cells_of(task, self.choice.resolution, self.choice.centroids)
+        name = self.choice.algorithm
+        return make_algorithm(self.make_algorithm, name, task, cells, self.algorithm_options)
+
+
+def parse(words: list[str], program: str, changes: Mapping[str, Any] | None = None) -> Parsed:
+    """Parse `TASK [OPTIONS]`; which options there are depends on the task and on the algorithm.
+
+    Args:
+        words: The words.
+        program: What comes before them.
+        changes: What to change further at the scale that they name.
+    """
+    file = value_of("config", words)
+    table = {} if file is None else read_toml(Path(file))
+    task = words[0] if words and not words[0].startswith("-") else table.get("task")
+    words = words[1:] if words and not words[0].startswith("-") else words
+    require(
+        task is not None or bool({"-h", "--help"} & set(words)),
+        f"TASK is missing: it comes first in '{program} TASK [OPTIONS]'; 'memes list' shows tasks",
+    )
+    algorithm = value_of("algorithm", words) or table.get("algorithm", "memes")
+    scale = value_of("scale", words) or table.get("scale", "paper")
+    make, build = task_factory(str(task)) if task is not None else None, algorithm_factory(algorithm)
+    groups: dict[str, Options] = {
+        "run": options_of(Choice) | options_of(loop.run, without=("progress", "out")),
+        "observer": {k: v for kind in USUAL for k, v in options_of(kind, kind.prefix).items()},
+        "task": {} if make is None else options_of(make),
+        "algorithm": options_of(build),
+    }
+    options = unique(groups)
+    flags = _flags(table, str(file), algorithm, options)
+    values = SCALES[known("scale", scale, SCALES)] | TASK_SCALES[scale].get(str(task), {})
+    at_scale = {k: v for k, v in {**values, **(changes or {})}.items() if k not in bound(build)}
+    groups = {title: scaled(group, at_scale) for title, group in groups.items()}
+    # The last of equal options wins: flags over the file.
+    found = read(groups, flags + words, f"{program} TASK", DESCRIPTION)
+    assert make is not None  # help alone has ended the command
+    choice = Choice(**{name: found["run"].pop(name) for name in parameters(Choice)})
+    return Parsed(str(task), make, build, choice, *found.values())
+
+
+def _flags(table: dict[str, Any], file: str, algorithm: Any, options: Options) -> list[str]:
+    """The entries of a TOML file as words, checked: those for all, then those for the algorithm."""
+    sections = {k: v for k, v in table.items() if isinstance(v, dict)}
+    for name in sections:
+        known(f"section of '{file}'", name, PRESETS) if ":" not in name else name
+    words: list[str] = []
+    for entries in (table, sections.get(str(algorithm), {})):
+        for key, value in entries.items():
+            name = key.replace("-", "_")
+            if (key == "task" and entries is table) or key in sections:
+                continue
+            owners = [n for n, preset in PRESETS.items() if name in options_of(preset.build)]
+            if name not in options and owners:
+                raise UsageError(
+                    f"key '{key}' of '{file}' is an option of {', '.join(owners)}, not of {algorithm}; "
+                    f"put it below a heading [{owners[0]}]"
+                )
+            known(f"key of '{file}'", name, [n for n in options if n != "config"])
+            require(
+                fits(value, options[name].hint) and value != [],
+                f"{name} in '{file}' must be {described(options[name].hint)}, got {value!r}",
+            )
+            words += flag_words(key, value)
+    return words
