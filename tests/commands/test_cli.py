@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 import memes
-from memes.words import settings
 from memes.commands.main import main
-from memes.words.options import options_of
-from memes.words.rebuild import algorithm_of, task_of
 from memes.control import rollout
 from memes.store.folder import save_config
 from memes.store.provenance import describe
+from memes.words import settings
+from memes.words.options import options_of
+from memes.words.rebuild import algorithm_of, task_of
 
 QUICK = ["--scale", "laptop", "--joints", "4", "--lanes", "4", "--samples", "8", "--generations", "3"]
 LONGER = ["--generations", "9"]
@@ -209,7 +209,7 @@ WRONG = {
     "reevaluate_samples must be at least 1": ["run", "arm", "--reevaluate-samples", "0"],
     "config: cannot read 'taken': Is a directory": ["run", "arm", "--config", "taken"],
     "config: 'binary.toml' is not TOML": ["run", "arm", "--config", "binary.toml"],
-    "unknown key of 'table.toml' 'run'": ["run", "arm", "--config", "table.toml"],
+    "unknown section of 'table.toml' 'run'": ["run", "arm", "--config", "table.toml"],
     "scale in 'scale.toml' must be one of paper, laptop": ["run", "arm", "--config", "scale.toml"],
     "resolution and centroids exclude each": ["run", "arm", "--config", "cvt.toml", "--centroids", "9"],
     "fitness of real numbers, got dtype complex64": ["run", "mine:imaginary"],
@@ -221,7 +221,7 @@ WRONG = {
     "RUN is missing": ["plot"],
     "RUN is missing: 'memes resume RUN'": ["resume"],
     "RUN is missing: it comes first": ["replay"],
-    "'nothing' does not hold a run": ["plot", "nothing"],
+    "RUN: there is no file or folder 'nothing'": ["plot", "nothing"],
     "'nothing' does not hold a run: it": ["resume", "nothing"],
     "'typo.toml' does not hold a run": ["resume", "typo.toml"],
     "'taken/config.json' is damaged": ["resume", "taken"],
@@ -232,7 +232,7 @@ WRONG = {
     "task_name of the run in 'done' is arm": ["resume", "done", "--task", "mine:renamed", *LONGER],
     "of a task of its own, 'mine.py:task': if you trust": ["resume", "own", *LONGER],
     "unknown algorithm of the run in 'strange' 'mems'": ["resume", "strange", *LONGER],
-    "seed in 'unsown/config.json' must be a whole number": ["resume", "unsown", *LONGER],
+    "seed in 'unsown/config.json' must be int, got 'x'": ["resume", "unsown", *LONGER],
     "'future/config.json' has format version 99": ["resume", "future", *LONGER],
     "'reseeded/checkpoints/00000003.npz' is a checkpoint of another run": [
         "resume",

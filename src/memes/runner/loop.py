@@ -230,7 +230,7 @@ def settings_of(observers: Sequence[Observer]) -> dict[str, Any]:
     """The settings of observers as `config.json` has them: by prefix, or by the observer's name."""
     found: dict[str, Any] = {}
     for observer in observers:
-        fields = dict(vars(observer)) if is_dataclass(observer) else {}
+        fields: dict[str, Any] = dict(vars(observer)) if is_dataclass(observer) else {}
         prefix = getattr(observer, "prefix", None)
         if prefix is not None:
             found |= {f"{prefix}_{name}": value for name, value in fields.items()}
