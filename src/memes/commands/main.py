@@ -74,10 +74,9 @@ def _call(name: str, words: list[str]) -> int:
     if name == "run":  # whose options depend on the task and on the algorithm
         return int(function(words))
     usage, _ = COMMANDS[name]
+    asks_for_help, has_run = {"-h", "--help"} & set(words), words and not words[0].startswith("-")
     require(
-        not usage.startswith("RUN")
-        or bool({"-h", "--help"} & set(words))
-        or bool(words and words[0][:1] != "-"),
+        bool(not usage.startswith("RUN") or asks_for_help or has_run),
         f"RUN is missing: it comes first in 'memes {name} {usage} [OPTIONS]'",
     )
     import tyro
