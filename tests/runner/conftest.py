@@ -2,6 +2,9 @@ import jax
 import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
+from memes.analysis.observers import Figures
+from memes.store import files
+
 
 @pytest.fixture(scope="module")
 def compiled_once(tmp_path_factory):
@@ -25,5 +28,35 @@ def compiled_once(tmp_path_factory):
 def no_figures():
     """Where they are of no concern: they are slow to draw."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("memes.analysis.figures.draw_run", lambda path: [])
+        patch.setattr(Figures.__init__, "__defaults__", (False,))
         yield
+
+
+class Killed(BaseException):
+    """As sudden as a signal: nothing in the library catches it."""
+
+
+@pytest.fixture
+def killed_at(monkeypatch):
+    """A context in which the n-th call of a function is the last thing that the process does."""
+    from contextlib import contextmanager
+
+    @contextmanager
+    def context(call, module, name, after=False, dying=lambda *arguments: None):
+        original, calls = getattr(module, name), [0]
+
+        def function(*arguments, **options):
+            calls[0] += 1
+            if calls[0] >= call and not after:
+                dying(*arguments)
+                raise Killed
+            found = original(*arguments, **options)
+            if calls[0] >= call:
+                raise Killed
+            return found
+
+        with monkeypatch.context() as patched, pytest.raises(Killed):
+            patched.setattr(module, name, function)
+            yield
+
+    return context

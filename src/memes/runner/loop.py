@@ -51,6 +51,7 @@ from memes.store.provenance import describe, now
 # What is said to the first Ctrl-C: during the run, and while it is finished.
 STOPPING = "stopping after this call of the device; Ctrl-C again stops at once, without saving"
 SKIPPING = "skipping the rest of the re-evaluation"
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 GROWTH = 4  # a call of the device has at most so many times the generations of the one before
 # The least of each setting that is a number. Those of a `config.json` are checked as well.
 LEAST = {
@@ -546,7 +547,7 @@ def _interruptible(say: Callable[[str], None], sentence: str) -> Iterator[Callab
 
     before: dict[signal.Signals, Any] = {}
     try:
-        for each in (signal.SIGINT, signal.SIGTERM):
+        for each in SIGNALS:
             before[each] = signal.signal(each, note)
     except ValueError:  # not in the main thread, where signals do not arrive anyway
         yield lambda: None
