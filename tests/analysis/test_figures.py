@@ -5,7 +5,7 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 import memes
-from memes.analysis import figures, heat
+from memes.analysis import heat, plot
 from memes.archive import add, empty
 from memes.task import Map
 
@@ -54,11 +54,11 @@ def test_a_tessellation_is_drawn_cell_by_cell():
     task = task_with(2)
     cells = memes.cells.cvt(jax.random.key(0), task, 7, points=300)
     archive = filled(task, cells, cells.centroids)
-    image = figures.archive_figure(archive).axes[0].images[0]
+    image = plot.archive(archive).axes[0].images[0]
     assert image.get_extent() == [0.0, 1.0, 0.0, 1.0]
     picture = image.get_array().T
     for centroid in np.asarray(cells.centroids):
-        x, y = (centroid * figures.PIXELS).astype(int)
+        x, y = (centroid * heat.PIXELS).astype(int)
         assert picture[x, y] == pytest.approx(centroid[0])
 
 
@@ -67,7 +67,7 @@ def test_archives_of_any_dimension_can_be_drawn(k, tmp_path):
     task = task_with(k)
     x = jax.random.uniform(jax.random.key(0), (20, k))
     archive = filled(task, memes.cells.grid(task, (3,) * k), x)
-    figure = figures.archive_figure(archive)
+    figure = plot.archive(archive)
     figure.savefig(tmp_path / "archive.png")
     shown = figure.axes[0].images[0].get_array()
     assert np.ma.count(shown) == int(archive.occupied.sum())
@@ -77,10 +77,10 @@ def test_a_corrected_archive_is_drawn_beside_the_illusory_one_in_the_same_colour
     task, cells = task_with(2), memes.cells.grid(task_with(2), (3, 3))
     x = jax.random.uniform(jax.random.key(0), (20, 2))
     illusory, corrected = filled(task, cells, x), filled(task, cells, x[:4] - 0.2)
-    figure = figures.archive_figure(illusory, corrected=corrected)
+    figure = plot.archive(illusory, corrected=corrected)
     left, right = (axes.images[0] for axes in figure.axes[:2])
     both = np.concatenate([np.ma.compressed(image.get_array()) for image in (left, right)])
-    assert left.get_clim() == right.get_clim() == (both.min(), both.max())
+    assert left.get_clim() == right.get_clim() == (np.percentile(both, 1), both.max())
     for image, archive in ((left, illusory), (right, corrected)):
         count = int(archive.occupied.sum())
         assert np.ma.count(image.get_array()) == count
@@ -98,7 +98,7 @@ def test_a_run_that_added_nothing_is_drawn_all_the_same(tmp_path):
 
 def test_a_wall_of_two_corners_is_drawn_too():
     def pixels(*walls):
-        figure = figures.paths_figure({"a": [np.zeros((2, 2))]}, Map(walls=walls))
+        figure = plot.paths({"a": [np.zeros((2, 2))]}, map=Map(walls=walls))
         figure.axes[0].set_xlim(-1, 2)
         figure.axes[0].set_ylim(-1, 2)
         canvas = FigureCanvasAgg(figure)

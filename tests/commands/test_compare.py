@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from memes import UsageError
-from memes.analysis import comparisons, report, tables
-from memes.analysis.groups import all_labels, at, between, distinguish, final, group, main_view, views
+from memes.analysis import comparisons, notes, report, tables
+from memes.analysis.groups import all_labels, at, distinguish, group, main_view, views
 from memes.analysis.statistics import rank_sum
 from memes.analysis.style import looks
 from memes.commands.main import main
@@ -44,8 +44,8 @@ def made(task="arm", algorithm="memes", seed=0, *, score=100.0, each=10, points=
         curves=columns,
         corrections={},
         lifespans={"exploit": {"all": {"count": 2, "mean": 10.0 + seed, "median": 9.0}}},
+        longest_lives={},
         steps={"exploit": 0.5},
-        shape=(3, 2),
         low=(0.0, 0.0),
         high=(1.0, 1.0),
         heat=heat,
@@ -89,7 +89,11 @@ def test_a_measure_that_was_known_much_earlier_is_not_known():
     run = run._replace(curves={name: column[kept] for name, column in run.curves.items()})
     values = at(run, "qd_score", "generation", [1.9, 2.3, 2.5, 4.9, 5.0])
     np.testing.assert_allclose(values, [10, 20, np.nan, np.nan, 50])
-    np.testing.assert_allclose(between(run, "qd_score", "generation", [1.5, 3.5, 5.0]), [15, 35, 50])
+    figure = comparisons.convergence_figure(
+        {"arm": {"memes": [run, made(score=70.0)]}}, looks(["memes"]), "generation"
+    )
+    (line,) = figure.axes[0].lines  # what is not known lies between what is
+    np.testing.assert_allclose(line.get_xydata(), [(g, 12 * g) for g in range(1, 6)])
 
 
 def test_a_run_that_is_there_twice_counts_once():
@@ -115,7 +119,7 @@ def test_labels_tell_options_apart_that_differ_on_a_task():
         made(options={"lanes": 64, "joints": 20}),
         made("hexapod", options={"lanes": 8}),
         made(algorithm="me", options={"batch": 128, "joints": 20}),
-        made("hexapod", algorithm="me", options={"batch": 256, "generations": 7}),
+        made("hexapod", algorithm="me", options={"batch": 256}),
     ]
     labels = [run.label for run in distinguish(runs)]
     assert labels == ["memes lanes=8", "memes lanes=64", "memes lanes=8", "me", "me"]
@@ -148,11 +152,9 @@ def test_corrected_scores_count_once_all_runs_have_them():
     assert view.name == "corrected"
     assert view.value(runs[0], "qd_score") == pytest.approx(80)
     assert views({"memes": runs})[-1].value(runs[0], "coverage_loss") == pytest.approx(0.2)
-    assert final(runs[0], "max_fitness") == pytest.approx(80)
     mixed = {"memes": runs, "me": [made(algorithm="me")]}
     assert main_view(mixed).name == "generations"
     assert math.isnan(views(mixed)[-1].value(mixed["me"][0], "qd_score"))
-    assert final(mixed["me"][0], "qd_score") == 100
 
 
 def test_corrections_in_the_middle_are_compared_at_equal_generations_and_evaluations():
@@ -183,8 +185,54 @@ def test_corrections_in_the_middle_are_compared_at_equal_generations_and_evaluat
     found = {view.name: view for view in views({"memes": [late, short]})}
     assert found["corrected"].words == "corrected, at the end of each run"
     assert "corrected-evaluations" not in found
-    notes = report.notes({"arm": {"memes": [late, short]}})
-    assert "arm: corrections differ in generations done (12 and 4)." in notes
+    said = notes.notes({"arm": {"memes": [late, short]}})
+    where = "arm, corrected, at the end of each run"
+    assert f"{where}: corrections differ in generations done (12 and 4)." in said
+
+
+def corrected_at(run, *rows):
+    """The run with corrections (generation, samples, QD-score)."""
+    generation, samples, score = np.array(rows, float).T
+    scores = {"qd_score": score, "coverage": score / 1000, "max_fitness": score}
+    return run._replace(
+        corrections={
+            "generation": generation,
+            "evaluations": run.curves["evaluations"][generation.astype(int) - 1],
+            "samples": samples,
+            **scores,
+        }
+    )
+
+
+def test_a_few_more_evaluations_of_the_means_do_not_matter_to_corrections():
+    """The last correction counts, not an earlier one by fewer samples that is just below."""
+    memes = corrected_at(made(points=10, each=1001), (9, 64, 70), (10, 512, 80))
+    me = corrected_at(made(algorithm="me", points=10, each=1000), (9, 64, 50), (10, 512, 60))
+    es = corrected_at(made(algorithm="es", points=20, each=505), (18, 64, 20), (20, 512, 30))
+    assert [view.name for view in views({"memes": [memes], "me": [me]})][2:] == ["corrected", "losses"]
+    found = {view.name: view for view in views({"memes": [memes], "me": [me], "es": [es]})}
+    assert found["corrected"].words == "corrected, at the end of each run"
+    slower = corrected_at(made(algorithm="es", points=10, each=1100), (9, 64, 20), (10, 512, 30))
+    groups = {"arm": {"memes": [memes], "me": [me], "es": [slower]}}
+    view = next(view for view in views(groups["arm"]) if view.name == "corrected-evaluations")
+    assert [view.value(run, "qd_score") for run in (memes, me, slower)] == [80, 60, 20]
+    note = next(note for note in notes.notes(groups) if "after 10,000 evaluations" in note)
+    assert "generations done (10 and 9), evaluations of each elite (512 and 64)" in note
+
+
+def test_corrected_scores_are_drawn_where_runs_were_corrected_on_the_way():
+    seeds = [
+        corrected_at(made(seed=seed), (2, 64, 20 + seed), (4, 64, 40 + seed), (5, 64, 0), (5, 512, 60))
+        for seed in range(3)
+    ]
+    once = [corrected_at(made(algorithm="me"), (5, 512, 30))]
+    groups = group([*seeds, *once, made("hexapod")])
+    figure = comparisons.corrected_figure(groups, looks(all_labels(groups)))
+    score, *_ = figure.axes
+    assert score.get_title(loc="left") == "arm, corrected by 64 or 512 evaluations of each elite"
+    (line,) = score.lines
+    np.testing.assert_allclose(line.get_xydata(), [(2, 21), (4, 41), (5, 60)])
+    assert comparisons.corrected_figure(group([*once, made("hexapod")]), {}) is None
 
 
 def test_tables_hold_medians_and_corrected_tests():
@@ -235,11 +283,11 @@ def test_lifespans_steps_times_and_seeds():
 
 
 def test_too_few_seeds_are_said():
-    alone = report.notes(group([made(), made(algorithm="me"), made(algorithm="me", seed=1)]))
+    alone = notes.notes(group([made(), made(algorithm="me"), made(algorithm="me", seed=1)]))
     assert alone == ["arm: memes has one seed: no interval and no test."]
-    (few,) = report.notes(group([run for run in RUNS if run.seed < 3]))
+    (few,) = notes.notes(group([run for run in RUNS if run.seed < 3]))
     assert "no corrected p below 0.1" in few
-    assert report.notes(group(RUNS)) == []
+    assert notes.notes(group(RUNS)) == []
     (table,) = report.test_tables(tables.tests(group([made(), made(algorithm="me")])))[:1]
     assert table.rows == [["memes against me", "-", "-", "-"]]
 
@@ -251,7 +299,7 @@ def test_numbers_are_written_for_people():
     assert report.number(-0.5, "qd_score_loss") == "-50.0%"
     assert report.number(math.nan) == "-"
     row = {"x": -2.0, "x_low": -3.0, "x_high": 1.5}
-    assert report._interval(row, "x") == "-2 [-3 to 1.5]"
+    assert report._cell(row, "x") == "-2 [-3 to 1.5]"
 
 
 def test_no_two_labels_look_the_same():
@@ -279,7 +327,7 @@ def test_archives_share_a_colour_scale():
 def test_the_command_writes_tables_and_figures_of_committed_summaries(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("summaries").mkdir()
-    tall = {"shape": (2, 2, 2, 2), "low": (0.0,) * 4, "high": (1.0,) * 4}
+    tall = {"low": (0.0,) * 4, "high": (1.0,) * 4}
     runs = [
         *RUNS,
         corrected(made("ant/x:y", **tall, heat=np.eye(4).reshape(2, 2, 2, 2)), 0.5),

@@ -4,10 +4,22 @@ import numpy as np
 import pytest
 
 from memes.reproduce import results
-from memes.reproduce.checks import Verdict, above, all_of, at_least, below, most_have, none_has, on_par
+from memes.reproduce.checks import (
+    Verdict,
+    above,
+    all_of,
+    at_least,
+    at_most,
+    between,
+    most_have,
+    near,
+    none_has,
+    on_par,
+    where_run,
+)
 from memes.reproduce.claims import CLAIMS, LIFESPANS, judge
 from memes.reproduce.experiments import TASKS, VARIANTS
-from memes.reproduce.quantities import cells_beyond, coverage, qd, seconds, step
+from memes.reproduce.quantities import cells_beyond, coverage, kept, qd, seconds, step
 from memes.store.summary import Summary
 
 LOW, HIGH, SHAPE = (0.0, -8.0), (30.0, 8.0), (10, 4)
@@ -24,7 +36,7 @@ def summary(task, label, seed, **numbers):
     }
     corrected, heat = {}, None
     if about["uncertain"]:
-        corrected = scores | {"qd_score_loss": 1 - numbers.get("kept", 1.0)}
+        corrected = scores | {"qd_score_loss": 1 - numbers.get("kept", 1.0), "generation": 100.0}
         scores = dict.fromkeys(scores, np.nan)  # what was luck must not matter
         heat = np.full(SHAPE, np.nan)
         heat[4] = 1.0  # from x = 12 to 15
@@ -41,11 +53,11 @@ def summary(task, label, seed, **numbers):
         curves={name: np.array([0.0, value]) for name, value in scores.items()},
         corrections={name: np.array([value]) for name, value in corrected.items()},
         lifespans={
-            kind: {"all": {"count": 3, "mean": mean, "median": mean}}
+            kind: {"all": {"count": 3, "mean": 1.0, "median": 1.0, "paper_mean": mean}}
             for kind, mean in numbers.get("lives", {}).items()
         },
+        longest_lives={},
         steps=numbers.get("steps", {}),
-        shape=SHAPE,
         low=LOW,
         high=HIGH,
         heat=None,
@@ -61,6 +73,7 @@ FAMILY = {
     "memes-reset-50": 92.0,
     "memes-reset-100": 93.0,
     "memes-everything": 100.0,
+    "memes-twice-samples": 102.0,
     "memes-x4": 130.0,
     "memes-all-x4": 130.0,
 }
@@ -73,13 +86,15 @@ def as_claimed(task, label):
         score = 130.0 if task == "arm" else 100.0
     if label == "memes-ga" and task == "arm":
         score = 100.0
+    if label == "memes-reset-100" and task == "arm":
+        score = 91.0
     if label in ("me", "memes-elites") and task == "hexapod":
         score = 101.0
     explore, exploit = LIFESPANS[task]
     return {
         "qd": score,
         "coverage": score / 200,
-        "best": {"pga-me": 120.0}.get(label, 100.0),
+        "best": {"pga-me": 120.0, "memes-reset-20": 95.0}.get(label, 100.0),
         "kept": 0.9 if label in ("memes", "me-sampling") else 0.4,
         "seconds": 1.05 if label == "memes" else 1.0,
         "beyond": label == "memes",
@@ -91,7 +106,7 @@ def as_claimed(task, label):
 def reversed_(task, label):
     """The numbers of a label if the paper is wrong in every respect."""
     low = {"memes": 50.0, "memes-reset-10": 60.0, "memes-x4": 25.0, "memes-all-x4": 25.0}
-    score = low.get(label, 100.0)
+    score = (low | {"memes-reset-50": 70.0}).get(label, 100.0)
     if label == "memes-all" and task == "arm":
         score = 25.0
     if label == "memes-ga" and task == "arm":
@@ -115,7 +130,7 @@ def alike(task, label):
     return one | {
         "beyond": None,
         "steps": {"exploit": 1.0, "variation": 1.0},
-        "lives": {"explore": 100.0, "exploit": 100.0},
+        "lives": dict.fromkeys(("explore", "exploit"), sum(LIFESPANS[task]) / 2),
     }
 
 
@@ -148,7 +163,7 @@ def world(numbers, spread, seeds=10):
 )
 def test_every_claim_gets_its_verdict(numbers, spread, verdict):
     judged = judge(world(numbers, spread))
-    assert {each.claim.name for each in judged} == {f"C{i}" for i in range(1, 17)}
+    assert {each.claim.name for each in judged} == {"C1b", *(f"C{i}" for i in range(1, 22))}
     for each in judged:
         exempt = (each.claim.name, each.task) == ("C8", "arm")  # where nothing is to be corrected
         expected = Verdict.NOT_TESTED if exempt else verdict
@@ -164,7 +179,15 @@ def test_without_runs_nothing_is_tested():
 def test_runs_that_were_not_corrected_say_nothing_on_an_uncertain_task():
     runs = [run._replace(corrections={}, corrected_heat=None) for run in world(as_claimed, 0.002)]
     verdicts = {each.claim.name: each.outcome.verdict for each in judge(runs, ["ant-trap"])}
-    assert {verdicts[name] for name in ("C7", "C8", "C16")} == {Verdict.NOT_TESTED}
+    assert {verdicts[name] for name in ("C7", "C8", "C16", "C18")} == {Verdict.NOT_TESTED}
+
+
+def test_a_correction_on_the_way_says_nothing_of_the_end():
+    (run,) = (run for run in world(as_claimed, 0.002, seeds=1) if (run.task, run.label) == ("ant", "me"))
+    earlier = run._replace(corrections=run.corrections | {"generation": np.array([90.0])})
+    for of in (qd, coverage, kept):
+        assert of("me").values({"me": [run]}).size == 1
+        assert of("me").values({"me": [earlier]}).size == 0
 
 
 def runs(**values):
@@ -175,15 +198,44 @@ def runs(**values):
     }
 
 
+SHORT = np.array([0.4, 0.45, 0.5, 0.55, 0.6])
 LOWER, HIGHER = [1.0, 1.01, 1.02, 1.03, 1.04], [1.2, 1.21, 1.22, 1.23, 1.24]
 
 
-def test_p_values_are_corrected_for_the_comparisons_of_the_claim():
-    """Five seeds against five give p = 2 / 252 at best: enough for six comparisons, not for seven."""
+def test_all_of_a_claim_is_shown_uncorrected_and_one_of_it_refuted_corrected():
+    """Five seeds against five give p = 2 / 252 at best: to refute one of six, but not of seven."""
     found = runs(a=HIGHER, b=LOWER)
-    assert all_of([above(qd("a"), qd("b"))] * 6, found).verdict is Verdict.REPRODUCED
-    assert all_of([above(qd("a"), qd("b"))] * 7, found).verdict is Verdict.INCONCLUSIVE
+    assert all_of([above(qd("a"), qd("b"))] * 20, found).verdict is Verdict.REPRODUCED
     assert all_of([above(qd("b"), qd("a"))] * 6, found).verdict is Verdict.NOT_REPRODUCED
+    assert all_of([above(qd("b"), qd("a"))] * 7, found).verdict is Verdict.INCONCLUSIVE
+    assert "p = 0.0079, 0.056 corrected" in all_of([above(qd("b"), qd("a"))] * 7, found).numbers[0]
+
+
+def test_a_level_of_significance_may_be_another():
+    """Four seeds against four of which one is the other way round: p = 0.057."""
+    found = runs(a=[1.2, 1.3, 1.4, 1.05], b=[1.0, 0.9, 1.1, 0.8])
+    assert above(qd("a"), qd("b"))(found, 1).verdict is Verdict.INCONCLUSIVE
+    assert above(qd("a"), qd("b"), level=0.08)(found, 1).verdict is Verdict.REPRODUCED
+
+
+def test_fewer_than_five_seeds_have_no_interval():
+    base = np.linspace(0.999, 1.001, 5)
+    for n, verdict in ((5, Verdict.REPRODUCED), (4, Verdict.INCONCLUSIVE)):
+        found = runs(a=base[:n], b=base)
+        checks = [check(qd("a"), qd("b")) for check in (on_par, at_least)]
+        checks += [at_most(qd("a"), qd("b"), more=0.1), near(qd("a"), 1.0, within=0.1)]
+        outcomes = [check(found, 1) for check in checks]
+        assert {outcome.verdict for outcome in outcomes} == {verdict}
+        assert {outcome.seeds for outcome in outcomes} == {n}
+
+
+def test_what_was_not_run_is_named_where_only_what_was_run_counts():
+    found = runs(a=[0.0] * 3, b=[0.0] * 3)
+    check = where_run(lambda label: none_has(qd(label)), ["a", "b", "nobody"])
+    assert check(found, 1).verdict is Verdict.REPRODUCED
+    assert check(found, 1).numbers[-1] == "not run: nobody"
+    assert check(found | runs(b=[1.0] * 3), 1).verdict is Verdict.NOT_REPRODUCED
+    assert check({}, 1).verdict is Verdict.NOT_TESTED
 
 
 def test_a_claim_is_no_better_than_the_worst_of_its_parts():
@@ -240,9 +292,9 @@ def test_a_cell_that_only_begins_before_the_trap_does_not_count():
 def test_a_limit_is_compared_with_the_interval():
     steps = {
         label: [summary("arm", label, i, steps={"exploit": v}) for i, v in enumerate(values)]
-        for label, values in {"short": [0.4, 0.5, 0.6], "long": [1.4, 1.5], "both": [0.5, 1.5]}.items()
+        for label, values in {"short": SHORT, "long": SHORT + 1, "both": SHORT + 0.5}.items()
     }
-    verdicts = [below(step(label, "exploit"), 1.0)(steps, 1).verdict for label in steps]
+    verdicts = [between(step(label, "exploit"), 0.0, 1.0)(steps, 1).verdict for label in steps]
     assert verdicts == [Verdict.REPRODUCED, Verdict.NOT_REPRODUCED, Verdict.INCONCLUSIVE]
 
 
@@ -255,4 +307,8 @@ def test_the_page_shows_verdicts_and_numbers():
         assert all(line in page for line in each.outcome.numbers)
     assert "scale paper; generations 100; device made up; commit 0123456" in page
     assert "smaller than the paper's" not in page
+    assert "MEMES. | arm | reproduced | 3 |" not in page  # too few to show it
+    assert "MEMES. | arm | inconclusive | 3 |" in page
+    assert "| memes | 1.75 (64) | 1.75 (77) | 1.75 (813) |" in page  # 100 generations of 1.05 s
+    assert "Minutes" not in results.page(judged, [summaries[0]])
     assert "smaller than the paper's" in results.page(judged, [summaries[0]._replace(scale="laptop")])

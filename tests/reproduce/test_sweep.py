@@ -10,7 +10,7 @@ from memes.reproduce import results, sweep
 from memes.reproduce.experiments import CHANGES, EXPERIMENTS, TASKS, VARIANTS, Experiment
 from memes.reproduce.plan import plan
 from memes.runner import log
-from memes.store.summary import load_all
+from memes.store.find import load_all
 
 WORDS = ["reproduce", "tiny", "--tasks", "arm", "--scale", "laptop", "--quiet", "--out"]
 
@@ -22,7 +22,7 @@ def _tiny():
         patch.setitem(EXPERIMENTS, "tiny", Experiment("a test", ("me",), 2))
         patch.setitem(CHANGES, "laptop", {"arm": {"joints": 4, "generations": 4, "batch": 8}})
         patch.setattr(results, "write_comparison", lambda groups, rows, folder: [])
-        patch.setattr("memes.analysis.figures.draw_run", lambda path: [])
+        patch.setattr("memes.analysis.figures.save_figures", lambda run: [])
         yield
 
 
@@ -116,7 +116,7 @@ def test_a_sweep_that_is_stopped_goes_on(swept, asked, tmp_path, monkeypatch):
 
 
 def test_a_plan_has_what_applies_once_with_the_most_seeds_of_all_experiments():
-    items = plan(["main", "explore", "reset", "lanes"], ["arm"], "paper")
+    items = plan(["main", "explore", "reset", "lanes", "samples"], ["arm"], "paper")
     found = {item.label: item for item in items}
     assert len(found) == len(items)
     applies = {label for label, variant in VARIANTS.items() if "arm" in variant.tasks}
@@ -127,6 +127,12 @@ def test_a_plan_has_what_applies_once_with_the_most_seeds_of_all_experiments():
     assert found["memes-x4"].parsed.algorithm_options["lanes"] == 128
     assert found["me-x4"].parsed.algorithm_options["batch"] == 65_536
     assert found["memes-reset-50"].parsed.algorithm_options["reset_every"] == 50
+    samples = [
+        found[label].parsed.algorithm_options["samples"] for label in EXPERIMENTS["samples"].labels
+    ]
+    assert samples == [64, 128, 256, 512, 1024]
+    assert found["cma-me"].parsed.algorithm_options["sigma"] == 0.5
+    assert found["cma-me-tuned"].parsed.algorithm_options["sigma"] < 0.5
 
 
 def test_ant_trap_takes_longer_but_less_so_with_four_times_the_lanes():

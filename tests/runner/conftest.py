@@ -1,9 +1,9 @@
+from contextlib import contextmanager
+
 import jax
 import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
-from memes.analysis.observers import Figures
-from memes.store import files
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def compiled_once(tmp_path_factory):
 def no_figures():
     """Where they are of no concern: they are slow to draw."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Figures.__init__, "__defaults__", (False,))
+        patch.setattr("memes.analysis.figures.save_figures", lambda run: [])
         yield
 
 
@@ -39,8 +39,6 @@ class Killed(BaseException):
 @pytest.fixture
 def killed_at(monkeypatch):
     """A context in which the n-th call of a function is the last thing that the process does."""
-    from contextlib import contextmanager
-
     @contextmanager
     def context(call, module, name, after=False, dying=lambda *arguments: None):
         original, calls = getattr(module, name), [0]

@@ -136,7 +136,7 @@ def test_a_simulator_that_raises_for_a_whole_generation_is_broken():
 
 def test_a_callback_from_jax_may_raise(tmp_path, capfd, monkeypatch):
     """Now and then it loses rows; all the time it ends the run, which then goes on where it was."""
-    monkeypatch.setattr("memes.analysis.figures.draw_run", lambda path: [])
+    monkeypatch.setattr("memes.analysis.figures.save_figures", lambda run: [])
     refused = [0.8]
 
     def simulate(x):

@@ -226,7 +226,7 @@ def test_the_host_is_free_while_the_device_computes(monkeypatch, tmp_path):
         wait(record)
 
     monkeypatch.setattr(loop, "_wait", look_and_wait)
-    monkeypatch.setattr("memes.analysis.figures.draw_run", lambda path: [])
+    monkeypatch.setattr("memes.analysis.figures.save_figures", lambda run: [])
     slow = memes.presets.me(memes.tasks.arm(joints=200), batch=1024)
     options = {"generations": 60, "generations_per_call": 30, "progress": False}
     memes.run(slow, out=tmp_path / "run", **options)

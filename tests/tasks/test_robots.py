@@ -139,6 +139,16 @@ def test_the_trapped_ant_is_told_apart_by_where_it_ends():
     assert task.control.environment.observation_size == 29
 
 
+def test_an_ant_that_leaves_the_map_counts_at_its_border():
+    task, outcome, _ = episodes("ant-trap")
+    beyond = np.linspace([-40, -30], [60, 30], N, dtype=np.float32)
+    feature = task.control.score(outcome._replace(last=beyond)).feature
+    np.testing.assert_array_equal(feature, np.clip(beyond, task.feature_low, task.feature_high))
+    inside = (beyond >= task.feature_low) & (beyond <= task.feature_high)
+    assert inside.any()
+    assert not inside.all()
+
+
 # Close to each wall, so that thrashing ants run into it.
 @pytest.mark.parametrize("start", [(10.75, 0.0, 0.0), (9.0, 1.75, 0.0), (9.0, -1.75, 0.0)])
 def test_walls_stop_the_ant_where_mujoco_says_they_touch(start):

@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 
 import memes
-from memes.analysis.figures import paths_figure, positions_figure
+from memes.analysis import plot
 from memes.archive import add, empty
 from memes.commands.main import main
-from memes.words.rebuild import task_of
+from memes.commands.replay import Settings
 from memes.task import Map
 from memes.tasks.robot import footprints
-from memes.view import browser, command, elites, offscreen, pictures
+from memes.view import browser, elites, offscreen, pictures
 from memes.view.episodes import episodes
+from memes.words.rebuild import task_of
 
 QUICK = [
     "--scale", "laptop", "--steps", "20", "--lanes", "2", "--samples", "4", "--generations", "2",
@@ -404,7 +405,7 @@ def test_help_explains_every_option(capsys):
         main(["replay", "--help"])
     assert stopped.value.code == 0
     said = capsys.readouterr().out
-    for field in dataclasses.fields(command.Settings):
+    for field in dataclasses.fields(Settings):
         assert field.name == "run" or f"--{field.name} " in said
 
 
@@ -442,7 +443,7 @@ def test_the_trap_stands_under_the_positions_of_its_elites(capsys):
 @pytest.mark.parametrize("features", [[(0.1, 0.1), (0.6, 0.2), (0.9, 0.9)], np.zeros((0, 2))])
 def test_positions_count_who_got_past_the_goal(features, tmp_path):
     archive = archive_with(memes.cells.grid(box(), (5, 5)), features)
-    figure = positions_figure(archive, Map(goal=0.5))
+    figure = plot.positions(archive, map=Map(goal=0.5))
     figure.savefig(tmp_path / "positions.png")
     beyond = sum(x > 0.5 for x, _ in features)
     assert figure.axes[0].get_title() == f"{len(features)} elites, {beyond} of them beyond x = 0.5"
@@ -450,7 +451,7 @@ def test_positions_count_who_got_past_the_goal(features, tmp_path):
 
 def test_paths_have_a_colour_for_each_label():
     paths = {"one": [np.zeros((3, 2)), np.ones((5, 2))], "two": [np.ones((2, 2))]}
-    axes = paths_figure(paths).axes[0]
+    axes = plot.paths(paths).axes[0]
     colours = [line.get_color() for line in axes.lines if len(line.get_xdata()) > 1]
     assert colours == ["C0", "C0", "C1"]
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["one", "two"]

@@ -1,4 +1,4 @@
-"""Pictures of many runs: final scores, losses, convergence, parent-offspring distances and archives.
+"""Figures of many runs: final scores, losses, convergence, parent-offspring distances and archives.
 
 Every label looks the same in all figures of a comparison; a row of panels is a task.
 """
@@ -6,41 +6,59 @@ Every label looks the same in all figures of a comparison; a row of panels is a 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from textwrap import fill, shorten
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullFormatter
+from scipy import stats
 
-from memes.analysis.groups import LOSSES, MEASURES, Groups, between, common, is_share, main_view
-from memes.analysis.heat import draw_grid, draw_walls
+from memes.analysis.groups import LOSSES, MEASURES, Groups, Labels, all_labels, is_share, main_view
+from memes.analysis.heat import colour_scale, draw_cells
 from memes.analysis.statistics import interval
-from memes.analysis.style import Look
+from memes.analysis.style import PER_CENT, Look, Picture, looks, styled
+from memes.cells import Grid
 from memes.store.summary import Summary
 from memes.task import Map
 
 WIDTH = 7.2  # inches: a page of two columns
-CURVE_POINTS = 200
 BINS = 30
 KINDS = ("exploit", "variation", "explore")
-PER_CENT = FuncFormatter(lambda share, _: f"{100 * share:.3g}%")
 AXES = {"generation": "generations", "evaluations": "evaluations"}
 
+Looks = Mapping[str, Look]
 
-def scores_figure(
-    groups: Groups, looks: Mapping[str, Look], measures: Mapping[str, str] = MEASURES
-) -> Figure:
-    """Each seed as a dot, with the median and its interval, at the end as `main_view` has it."""
+
+def draw(groups: Groups) -> dict[str, Figure]:
+    """Draw every figure that there is something to show in, by name."""
+    found = looks(all_labels(groups))
+    with styled():
+        figures = {
+            "scores": scores_figure(groups, found),
+            "losses": losses_figure(groups, found),
+            "convergence-generations": convergence_figure(groups, found, "generation"),
+            "convergence-evaluations": convergence_figure(groups, found, "evaluations"),
+            "convergence-corrected": corrected_figure(groups, found),
+            "steps": steps_figure(groups, found),
+        }
+        for task, labels in groups.items():
+            name = "".join(c if c.isalnum() else "-" for c in Path(task).name)
+            figures[f"archives-{name}"] = archives_figure(task, labels)
+    return {name: figure for name, figure in figures.items() if figure is not None}
+
+
+def scores_figure(groups: Groups, looks: Looks, measures: Mapping[str, str] = MEASURES) -> Figure:
+    """Draw each seed as a dot, with the median and its interval, at the end as `main_view` has it."""
     heights = [0.55 + 0.19 * len(labels) for labels in groups.values()]
-    figure = Figure(figsize=(WIDTH, sum(heights)), layout="constrained")
-    panels = figure.subplots(
-        len(groups), len(measures), squeeze=False, sharey="row", height_ratios=heights
-    )
-    for row, (task, labels) in zip(panels, groups.items(), strict=True):
+    figure = Picture(WIDTH, sum(heights))
+    options = {"sharey": "row", "height_ratios": heights}
+    for row, task, labels in _rows(figure, groups, len(measures), **options):
         view = main_view(labels)
         row[0].set_title(f"{task}, {view.words}", loc="left")
         row[0].set_yticks(range(len(labels)), [_shortened(label, 32) for label in labels])
@@ -56,8 +74,8 @@ def scores_figure(
     return figure
 
 
-def losses_figure(groups: Groups, looks: Mapping[str, Look]) -> Figure | None:
-    """The share of each measure that correction takes away, on tasks whose runs are all corrected."""
+def losses_figure(groups: Groups, looks: Looks) -> Figure | None:
+    """Draw the share of each measure that correction takes away, where all runs are corrected."""
     corrected = {
         task: labels for task, labels in groups.items() if main_view(labels).name == "corrected"
     }
@@ -69,59 +87,88 @@ def losses_figure(groups: Groups, looks: Mapping[str, Look]) -> Figure | None:
     return figure
 
 
-def _shortened(label: str, width: int) -> str:
-    return shorten(label, width, placeholder=" ...")
+def convergence_figure(groups: Groups, looks: Looks, by: str) -> Figure:
+    """Draw median and quartiles over the seeds of each measure, by "generation" or "evaluations".
 
-
-def _draw_seeds(axes: Axes, y: int, values: Sequence[float], look: Look) -> None:
-    """The seeds' values as open dots, side by side, over the interval of the median, and the median."""
-    found = interval(values)
-    if not math.isfinite(found.value):
-        return
-    axes.plot(
-        [found.low, found.high], [y, y], color=look.colour, linewidth=6, alpha=0.3, solid_capstyle="butt"
-    )
-    spread = np.linspace(-0.22, 0.22, len(values)) if len(values) > 1 else [0]
-    axes.plot(
-        values, y + np.asarray(spread), look.marker, color=look.colour, mfc="none", ms=3.2, mew=0.7
-    )
-    axes.plot([found.value], [y], "|", color=look.colour, ms=11, mew=2)
-
-
-def convergence_figure(groups: Groups, looks: Mapping[str, Look], by: str) -> Figure:
-    """Median and quartiles over the seeds of each measure, by "generation" or "evaluations".
-
-    Of the archive as it was found, which the title says where it is not all.
+    They are of the archive as it was found, which the title says where it is not all.
     """
-    figure, panels = _panels(groups, len(MEASURES))
-    for row, (task, labels) in zip(panels, groups.items(), strict=True):
-        corrected = any(run.corrections for runs in labels.values() for run in runs)
-        row[0].set_title(f"{task}, as found, not corrected" if corrected else task, loc="left")
-        lasts = [float(run.curves[by][-1]) for runs in labels.values() for run in runs]
-        logarithmic = max(lasts) > 20 * min(lasts)
+
+    def title(task: str, runs: Sequence[Summary]) -> str:
+        return f"{task}, as found, not corrected" if any(run.corrections for run in runs) else task
+
+    return _convergence(groups, looks, by, title, lambda run: run.curves)
+
+
+def corrected_figure(groups: Groups, looks: Looks) -> Figure | None:
+    """Draw the same of the corrected archive, of labels whose runs were corrected on the way too."""
+    on_the_way = {
+        task: {
+            label: runs
+            for label, runs in labels.items()
+            if all(len(_corrections(run)["generation"]) > 1 for run in runs)
+        }
+        for task, labels in groups.items()
+    }
+    drawn = {task: labels for task, labels in on_the_way.items() if labels}
+
+    def title(task: str, runs: Sequence[Summary]) -> str:
+        samples = np.unique(np.concatenate([run.corrections["samples"] for run in runs]))
+        times = " or ".join(f"{n:g}" for n in samples)
+        return f"{task}, corrected by {times} evaluations of each elite"
+
+    return _convergence(drawn, looks, "generation", title, _corrections) if drawn else None
+
+
+def _corrections(run: Summary) -> dict[str, np.ndarray]:
+    """List the corrections of a run, with the last one of several after the same generation."""
+    generation = run.corrections.get("generation", np.zeros(0))
+    _, last = np.unique(generation[::-1], return_index=True)
+    columns = {"generation": generation} | run.corrections
+    return {name: column[::-1][last] for name, column in columns.items()}
+
+
+def _convergence(
+    groups: Groups,
+    looks: Looks,
+    by: str,
+    title: Callable[[str, Sequence[Summary]], str],
+    columns: Callable[[Summary], Mapping[str, np.ndarray]],
+) -> Figure:
+    """Draw the measures in the columns of each run, as far as all runs of a label go."""
+    figure = _figure(groups)
+    for row, task, labels in _rows(figure, groups, len(MEASURES)):
+        everything = [run for runs in labels.values() for run in runs]
+        row[0].set_title(title(task, everything), loc="left")
+        ends = [float(columns(run)[by][-1]) for run in everything]
         for axes, (measure, words) in zip(row, MEASURES.items(), strict=True):
-            axes.set_xscale("log" if logarithmic else "linear")
+            axes.set_xscale("log" if max(ends) > 20 * min(ends) else "linear")
             for label, runs in labels.items():
-                x = _places(runs, by, logarithmic)
-                values = np.array([between(run, measure, by, x) for run in runs])
-                _draw_band(axes, x, values, looks[label])
+                known = [columns(run) for run in runs]
+                x = np.unique(np.concatenate([each[by] for each in known]))
+                x = x[x <= min(each[by][-1] for each in known)]
+                values = [np.interp(x, each[by], each[measure], left=np.nan) for each in known]
+                _draw_band(axes, x, np.array(values), looks[label])
             axes.set_xlabel(AXES[by])
             axes.xaxis.set_major_formatter(EngFormatter(sep=""))
             axes.set_ylabel(words)
             if is_share(measure):
                 axes.yaxis.set_major_formatter(PER_CENT)
-    _legend(figure, looks)
+    _legend(figure, groups, looks)
     return figure
 
 
-def steps_figure(groups: Groups, looks: Mapping[str, Look]) -> Figure | None:
-    """How far offspring are from their parents, in cell widths, by kind of offspring."""
-    everything = [run for labels in groups.values() for runs in labels.values() for run in runs]
-    kinds = [kind for kind in KINDS if any(kind in run.steps for run in everything)]
+def steps_figure(groups: Groups, looks: Looks) -> Figure | None:
+    """Draw how far offspring are from their parents, in cell widths, by kind of offspring."""
+    having = {
+        task: {label: runs for label, runs in labels.items() if any(run.steps for run in runs)}
+        for task, labels in groups.items()
+    }
+    all_steps = [run.steps for labels in having.values() for runs in labels.values() for run in runs]
+    kinds = [kind for kind in KINDS if any(kind in steps for steps in all_steps)]
     if not kinds:
         return None
-    figure, panels = _panels(groups, len(kinds), sharey="row")
-    for row, (task, labels) in zip(panels, groups.items(), strict=True):
+    figure = _figure(groups)
+    for row, task, labels in _rows(figure, having, len(kinds), sharey="row"):
         row[0].set_title(task, loc="left")
         row[0].set_ylabel("distance / cell width")
         row[0].set_yscale("log")
@@ -133,34 +180,33 @@ def steps_figure(groups: Groups, looks: Mapping[str, Look]) -> Figure | None:
             axes.set_title(kind)
             axes.set_xlabel("generations")
             for label, runs in labels.items():
-                having = [run for run in runs if kind in run.steps]
-                if having:
-                    _draw_band(axes, *_binned(having, f"step_{kind}"), looks[label])
-    _legend(figure, {run.label: looks[run.label] for run in everything if run.steps})
+                of_kind = [run for run in runs if kind in run.steps]
+                if of_kind:
+                    _draw_band(axes, *_binned(of_kind, f"step_{kind}"), looks[label])
+    _legend(figure, having, looks)
     return figure
 
 
 def _binned(runs: Sequence[Summary], column: str) -> tuple[np.ndarray, np.ndarray]:
-    """Medians of a curve over stretches of equal length: their ends [b], and values [runs, b]."""
+    """Take medians of a curve over stretches of equal length: their ends [b], and values [runs, b]."""
     last = max(float(run.curves["generation"][-1]) for run in runs)
-    ends = np.linspace(0, last, BINS + 1)[1:]
-    values = np.full((len(runs), BINS), np.nan)
-    for row, run in zip(values, runs, strict=True):
-        of_bin = np.searchsorted(ends, run.curves["generation"])
-        for b in range(BINS):
-            inside = run.curves[column][(of_bin == b) & np.isfinite(run.curves[column])]
-            row[b] = np.median(inside) if inside.size else np.nan
-    return ends, values
+    values = []
+    for run in runs:
+        known = np.isfinite(run.curves[column])
+        middle = run.curves["generation"][known] - 0.5  # of the time that a generation takes
+        found = stats.binned_statistic(middle, run.curves[column][known], "median", BINS, (0, last))
+        values.append(found.statistic)
+    return np.linspace(0, last, BINS + 1)[1:], np.array(values)
 
 
-def archives_figure(task: str, labels: Mapping[str, Sequence[Summary]]) -> Figure | None:
-    """The archives of the runs with the median QD-score, as found and corrected, in one colour scale."""
+def archives_figure(task: str, labels: Labels) -> Figure | None:
+    """Draw the archives of the runs with the median QD-score, as found and corrected, in one scale."""
     view = main_view(labels)
-    chosen = {
-        label: run
+    middle = {
+        label: _middle(runs, [view.value(run, "qd_score") for run in runs])
         for label, runs in labels.items()
-        if (run := _middle(runs, [view.value(run, "qd_score") for run in runs])).heat is not None
     }
+    chosen = {label: run for label, run in middle.items() if run.heat is not None}
     if not chosen:
         return None
     kinds = 2 if any(run.corrected_heat is not None for run in chosen.values()) else 1
@@ -168,10 +214,10 @@ def archives_figure(task: str, labels: Mapping[str, Sequence[Summary]]) -> Figur
     columns = min(len(chosen), most)
     lines = math.ceil(len(chosen) / columns)
     side = (WIDTH - 1) / most
-    size = (1 + columns * side, 0.5 + lines * (0.25 + kinds * side))
-    figure = Figure(figsize=size, layout="constrained")
+    figure = Picture(1 + columns * side, 0.5 + lines * (0.25 + kinds * side))
     panels = figure.subplots(kinds * lines, columns, squeeze=False, sharex=True, sharey=True)
-    scale = _colour_scale([h for run in chosen.values() for h in (run.heat, run.corrected_heat)])
+    heats = [heat for run in chosen.values() for heat in (run.heat, run.corrected_heat)]
+    scale = colour_scale([heat for heat in heats if heat is not None])
     for axes in panels.flat:
         axes.axis("off")
     for i, (label, run) in enumerate(chosen.items()):
@@ -183,13 +229,17 @@ def archives_figure(task: str, labels: Mapping[str, Sequence[Summary]]) -> Figur
             axes.axis("on")
             axes.grid(visible=False)
             axes.set_box_aspect(1)
-            image = draw_grid(axes, heat, np.array(run.low), np.array(run.high), **scale)
+            cells = Grid(jnp.asarray(run.low), jnp.asarray(run.high), heat.shape)
+            about = run.about.get("map")
+            image = draw_cells(axes, cells, heat, Map(**about) if about else None, **scale)
             words = "corrected" if kind else f"{fill(label, 76 // most, max_lines=2)}\nseed {run.seed}"
-            words += f", {np.isfinite(heat).mean():.0%}"
-            axes.set_title(words)
-            axes.label_outer()
-            if run.about.get("map"):
-                draw_walls(axes, Map(**run.about["map"]), facecolor="none", edgecolor="black")
+            axes.set_title(f"{words}, {np.isfinite(heat).mean():.0%}")
+            lowest = kind == kinds - 1 and i + columns >= len(chosen)
+            axes.tick_params(labelbottom=lowest)
+            if not lowest:
+                axes.set_xlabel("")
+            if i % columns:
+                axes.set_ylabel("")
     figure.colorbar(
         image, ax=panels, label="fitness", extend="min", shrink=0.9, aspect=min(20 * kinds * lines, 50)
     )
@@ -198,61 +248,65 @@ def archives_figure(task: str, labels: Mapping[str, Sequence[Summary]]) -> Figur
 
 
 def _middle(runs: Sequence[Summary], scores: Sequence[float]) -> Summary:
-    """The run whose score is the median, or the lower one of the two in the middle."""
+    """Choose the run whose score is the median, or the lower one of the two in the middle."""
     return runs[int(np.argsort(scores)[(len(runs) - 1) // 2])]
 
 
-def _colour_scale(heats: Sequence[np.ndarray | None]) -> dict[str, float]:
-    """From the 1st percentile, as a few hopeless elites would take up the scale, to the maximum."""
-    values = np.concatenate([heat[np.isfinite(heat)] for heat in heats if heat is not None])
-    if not values.size:
-        return {}
-    return {"vmin": float(np.percentile(values, 1)), "vmax": float(values.max())}
+def _figure(groups: Groups) -> Figure:
+    return Picture(WIDTH, 0.35 + 1.75 * len(groups))
 
 
-def _panels(groups: Groups, columns: int, **options: Any) -> tuple[Figure, Any]:
-    figure = Figure(figsize=(WIDTH, 0.35 + 1.75 * len(groups)), layout="constrained")
-    return figure, figure.subplots(len(groups), columns, squeeze=False, **options)
+def _rows(
+    figure: Figure, groups: Groups, columns: int, **options: Any
+) -> Iterator[tuple[np.ndarray, str, dict[str, list[Summary]]]]:
+    """Give each task a row of panels."""
+    panels = figure.subplots(len(groups), columns, squeeze=False, **options)
+    for row, (task, labels) in zip(panels, groups.items(), strict=True):
+        yield row, task, labels
 
 
-def _places(runs: Sequence[Summary], by: str, logarithmic: bool) -> np.ndarray:
-    """Where a group's curves are drawn: as far as all of its runs go."""
-    first, last = min(float(run.curves[by][0]) for run in runs), common(runs, by)
-    space = np.geomspace if logarithmic else np.linspace
-    places: np.ndarray = space(first, last, CURVE_POINTS)
-    places[-1] = last  # rounding must not leave the end out
-    return places
+def _draw_seeds(axes: Axes, y: int, values: Sequence[float], look: Look) -> None:
+    """Draw the seeds' values as open dots, side by side, over the interval of the median; the median."""
+    found = interval(values)
+    if not math.isfinite(found.value):
+        return
+    axes.plot(
+        [found.low, found.high], [y, y], color=look.colour, linewidth=6, alpha=0.3, solid_capstyle="butt"
+    )
+    spread = np.linspace(-0.22, 0.22, len(values)) if len(values) > 1 else np.zeros(1)
+    axes.plot(values, y + spread, look.marker, color=look.colour, mfc="none", ms=3.2, mew=0.7)
+    axes.plot([found.value], [y], "|", color=look.colour, ms=11, mew=2)
 
 
 def _draw_band(axes: Axes, x: np.ndarray, values: np.ndarray, look: Look) -> None:
-    """The median over the runs of values [runs, points], between the quartiles."""
+    """Draw the median over the runs of values [runs, points], between the quartiles."""
     known = np.isfinite(values).any(axis=0)
     if not known.any():
         return
     low, middle, high = np.nanquantile(values[:, known], (0.25, 0.5, 0.75), axis=0)
     axes.fill_between(x[known], low, high, color=look.colour, alpha=0.2, linewidth=0)
-    axes.plot(
-        x[known],
-        middle,
-        color=look.colour,
-        linestyle=look.line,
-        marker=look.marker,
-        markersize=3.5,
-        markevery=0.15,
+    axes.add_line(_line(look, x[known], middle, markevery=0.15))
+    axes.autoscale_view()
+
+
+def _line(look: Look, x: Any = (), y: Any = (), **more: Any) -> Line2D:
+    return Line2D(
+        x, y, color=look.colour, linestyle=look.line, marker=look.marker, markersize=3.5, **more
     )
 
 
-def _legend(figure: Figure, looks: Mapping[str, Look]) -> None:
-    handles = [
-        Line2D([], [], color=look.colour, linestyle=look.line, marker=look.marker, markersize=3.5)
-        for look in looks.values()
-    ]
-    columns = max(1, int(WIDTH * 14 / (min(60, max(map(len, looks))) + 8)))
+def _legend(figure: Figure, groups: Groups, looks: Looks) -> None:
+    shown = [label for label in looks if any(label in labels for labels in groups.values())]
+    width = min(60, max(map(len, shown)))
     figure.legend(
-        handles,
-        [_shortened(label, 60) for label in looks],
+        [_line(looks[label]) for label in shown],
+        [_shortened(label, 60) for label in shown],
         loc="outside lower center",
-        ncols=min(columns, len(looks)),
+        ncols=min(max(1, int(WIDTH * 14 / (width + 8))), len(shown)),
         frameon=False,
         handlelength=3,
     )
+
+
+def _shortened(label: str, width: int) -> str:
+    return shorten(label, width, placeholder=" ...")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,8 +15,10 @@ from memes.store.summary import Summary
 MEASURES = {"qd_score": "QD-score", "coverage": "coverage", "max_fitness": "max fitness"}
 LOSSES = {f"{name}_loss": f"{words} loss" for name, words in MEASURES.items()}
 SLACK = 0.15  # by which share of a number of generations or evaluations a known score may be earlier
+ALIKE = 1.01  # numbers of evaluations that differ by less count as equal: MEMES evaluates its means too
 
-# Task -> label -> runs, in the order in which they are shown.
+# The runs of a task by label, and those of all tasks, in the order in which they are shown.
+Labels = Mapping[str, Sequence[Summary]]
 Groups = dict[str, dict[str, list[Summary]]]
 
 
@@ -28,13 +30,18 @@ def group(summaries: Sequence[Summary], names: Sequence[str] = ()) -> Groups:
 
     Args:
         summaries: Runs of any number of tasks and algorithms.
-        names: What errors call each of them.
+        names: How errors call each of them.
     """
     called = [f"'{name}'" for name in names] or [f"run {i + 1}" for i in range(len(summaries))]
-    _check_cells(summaries, called)
-    labelled = distinguish(summaries)
-    seen: dict[tuple[Any, ...], tuple[Summary, str]] = {}
-    for run, name in zip(labelled, called, strict=True):
+    first: dict[str, tuple[Summary, str]] = {}
+    seen: dict[tuple[str, str, int], tuple[Summary, str]] = {}
+    for run, name in zip(distinguish(summaries), called, strict=True):
+        like, other = first.setdefault(run.task, (run, name))
+        require(
+            _cells(run) == _cells(like),
+            f"RUN: runs of task {run.task} must have the same cells, but {other} has {_cells(like)} and "
+            f"{name} has {_cells(run)}",
+        )
         like, other = seen.setdefault((run.task, run.label, run.seed), (run, name))
         require(
             like is run or _same(like, run),
@@ -48,62 +55,6 @@ def group(summaries: Sequence[Summary], names: Sequence[str] = ()) -> Groups:
     return groups
 
 
-def _same(a: Summary, b: Summary) -> bool:
-    """Whether two summaries are of the very same run, which the moment of its start tells."""
-    when = a.about.get("when")
-    return when is not None and (when, a.generations) == (b.about.get("when"), b.generations)
-
-
-def all_labels(groups: Groups) -> list[str]:
-    """The labels of all tasks, in the order in which each task has them."""
-    places = {label: _place(runs[0]) for labels in groups.values() for label, runs in labels.items()}
-    return sorted(places, key=lambda label: places[label])
-
-
-def _place(run: Summary) -> tuple[int, str]:
-    order = list(PRESETS)
-    return order.index(run.algorithm) if run.algorithm in order else len(order), run.label
-
-
-def distinguish(summaries: Sequence[Summary]) -> list[Summary]:
-    """Add to the label of each run the options by which runs of that label differ on a task.
-
-    The number of generations is no such option.
-    """
-    options: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for run in summaries:
-        options.setdefault((run.task, run.label), []).append(run.options)
-    differing: dict[str, list[str]] = {}
-    for (_, label), found in options.items():
-        names = differing.setdefault(label, [])
-        for name in dict.fromkeys(name for each in found for name in each):
-            if (
-                name != "generations"
-                and name not in names
-                and any(each.get(name) != found[0].get(name) for each in found)
-            ):
-                names.append(name)
-    return [
-        run._replace(label=" ".join([run.label, *_options(run, differing[run.label])]))
-        for run in summaries
-    ]
-
-
-def _options(run: Summary, names: list[str]) -> list[str]:
-    return [f"{name}={run.options[name]}" for name in names if name in run.options]
-
-
-def _check_cells(summaries: Sequence[Summary], names: Sequence[str]) -> None:
-    first: dict[str, tuple[Summary, str]] = {}
-    for run, name in zip(summaries, names, strict=True):
-        like, other = first.setdefault(run.task, (run, name))
-        require(
-            _cells(run) == _cells(like),
-            f"RUN: runs of task {run.task} must have the same cells, but {other} has {_cells(like)} and "
-            f"{name} has {_cells(run)}",
-        )
-
-
 def _cells(run: Summary) -> str:
     cells = run.about.get("cells")
     shape = " x ".join(map(str, cells)) if isinstance(cells, list) else str(cells)
@@ -111,8 +62,81 @@ def _cells(run: Summary) -> str:
     return f"{shape} over {bounds}"
 
 
+def _same(a: Summary, b: Summary) -> bool:
+    """Tell by the moment of their start if two summaries are of the very same run."""
+    when = a.about.get("when")
+    return when is not None and (when, a.generations) == (b.about.get("when"), b.generations)
+
+
+def _place(run: Summary) -> tuple[int, str]:
+    order = list(PRESETS)
+    return order.index(run.algorithm) if run.algorithm in order else len(order), run.label
+
+
+def all_labels(groups: Groups) -> list[str]:
+    """List the labels of all tasks, in the order in which each task has them."""
+    places = {label: _place(runs[0]) for labels in groups.values() for label, runs in labels.items()}
+    return sorted(places, key=lambda label: places[label])
+
+
+def distinguish(summaries: Sequence[Summary]) -> list[Summary]:
+    """Add to the label of each run the options by which runs of that label differ on a task."""
+    differing: dict[str, list[str]] = {}
+    for (_, label), runs in _alike(summaries).items():
+        names = dict.fromkeys(name for run in runs for name in run.options)
+        differing.setdefault(label, []).extend(
+            name
+            for name in names
+            if any(run.options.get(name) != runs[0].options.get(name) for run in runs)
+        )
+    return [run._replace(label=" ".join(_words(run, differing[run.label]))) for run in summaries]
+
+
+def _words(run: Summary, options: Sequence[str]) -> list[str]:
+    names = dict.fromkeys(name for name in options if name in run.options)
+    return [run.label, *(f"{name}={run.options[name]}" for name in names)]
+
+
+def _alike(summaries: Sequence[Summary]) -> dict[tuple[str, str], list[Summary]]:
+    """Sort runs by task and label."""
+    found: dict[tuple[str, str], list[Summary]] = {}
+    for run in summaries:
+        found.setdefault((run.task, run.label), []).append(run)
+    return found
+
+
+def without_short(runs: Mapping[str, Summary]) -> tuple[dict[str, Summary], list[str]]:
+    """Leave out runs with less than half of the generations that runs of their label have as a median.
+
+    They were stopped early, or made to try something, and would cut a comparison at equal generations
+    short. A label that is short as a whole stays.
+
+    Args:
+        runs: By name, which is a path as a rule.
+
+    Returns:
+        The other runs, and a sentence for each one that is left out.
+    """
+    labelled = distinguish(list(runs.values()))
+    usual = {
+        key: float(np.median([run.generations for run in alike]))
+        for key, alike in _alike(labelled).items()
+    }
+    kept, notes = {}, []
+    for (name, run), found in zip(runs.items(), labelled, strict=True):
+        median = usual[found.task, found.label]
+        if 2 * run.generations >= median:
+            kept[name] = run
+        else:
+            notes.append(
+                f"{run.task}: '{name}' is left out: it has {run.generations:,} generations, where the "
+                f"median of {found.label} is {median:,.0f}."
+            )
+    return kept, notes
+
+
 def at(run: Summary, measure: str, by: str, amount: ArrayLike) -> np.ndarray:
-    """A measure as it was last known at or before so many generations or evaluations.
+    """Look up a measure as it was last known at or before so many generations or evaluations.
 
     Args:
         run: Whose curve is meant.
@@ -129,25 +153,14 @@ def at(run: Summary, measure: str, by: str, amount: ArrayLike) -> np.ndarray:
     return np.where((index >= 0) & known, run.curves[measure][index], np.nan)
 
 
-def between(run: Summary, measure: str, by: str, amount: ArrayLike) -> np.ndarray:
-    """A measure at so many generations or evaluations, on a line between the two nearest ones known."""
-    value: np.ndarray = np.interp(np.asarray(amount, float), run.curves[by], run.curves[measure])
-    return value
-
-
-def is_share(measure: str) -> bool:
-    """Whether a measure is shown in per cent."""
-    return measure == "coverage" or measure in LOSSES
-
-
 def common(runs: Sequence[Summary], by: str) -> float:
-    """How many generations or evaluations all of the runs have."""
+    """Count the generations or evaluations that all of the runs have."""
     return min(float(run.curves[by][-1]) for run in runs)
 
 
-def final(run: Summary, measure: str) -> float:
-    """A measure at the end of a run, of the corrected archive if there is one."""
-    return float(run.curves[measure][-1]) if run.corrected is None else run.corrected[measure]
+def is_share(measure: str) -> bool:
+    """Tell if a measure is shown in per cent."""
+    return measure == "coverage" or measure in LOSSES
 
 
 class View(NamedTuple):
@@ -156,75 +169,70 @@ class View(NamedTuple):
     Attributes:
         name: "generations", "evaluations", "corrected" or "losses", or one of the latter two with
             "-evaluations".
-        words: Where that is, in words.
-        measures: Names of what is compared, in words.
-        value: `(run, measure)`, NaN where a run does not have it.
+        words: The place in words.
+        measures: The names of the measures in words.
+        by: "generation" or "evaluations".
+        amount: How many of them.
     """
 
     name: str
     words: str
     measures: Mapping[str, str]
-    value: Callable[[Summary, str], float]
+    by: str
+    amount: float
+
+    def value(self, run: Summary, measure: str) -> float:
+        """Look up a measure of a run, as found or in its last correction until there; NaN if unknown."""
+        if self.name in ("generations", "evaluations"):
+            return float(at(run, measure, self.by, self.amount))
+        if measure not in run.corrections:
+            return np.nan
+        before = run.corrections[measure][run.corrections[self.by] <= _until(self.by, self.amount)]
+        return float(before[-1]) if before.size else np.nan
 
 
-def views(labels: Mapping[str, Sequence[Summary]]) -> list[View]:
-    """The views of the runs of one task, those of corrections if any of them was corrected."""
+def views(labels: Labels) -> list[View]:
+    """List the views of the runs of one task, those of corrections if any of them was corrected."""
     runs = [run for group in labels.values() for run in group]
     generations, evaluations = common(runs, "generation"), common(runs, "evaluations")
+    after = f"after {generations:,.0f} generations", f"after {evaluations:,.0f} evaluations"
     found = [
-        View(
-            "generations",
-            f"after {generations:,.0f} generations",
-            MEASURES,
-            lambda run, measure: float(at(run, measure, "generation", generations)),
-        ),
-        View(
-            "evaluations",
-            f"after {evaluations:,.0f} evaluations",
-            MEASURES,
-            lambda run, measure: float(at(run, measure, "evaluations", evaluations)),
-        ),
+        View("generations", after[0], MEASURES, "generation", generations),
+        View("evaluations", after[1], MEASURES, "evaluations", evaluations),
     ]
     corrected = [run for run in runs if run.corrections]
     if corrected:
-        known = all(_has_correction(run, "generation", generations) for run in corrected)
-        where = f"after {generations:,.0f} generations" if known else "at the end of each run"
-        found += _corrected_views("", where, "generation", generations if known else np.inf)
-    if any(run.curves["evaluations"][-1] > evaluations for run in corrected) and all(
+        if all(_has_correction(run, "generation", generations) for run in corrected):
+            found += _corrected_views("", after[0], "generation", generations)
+        else:
+            found += _corrected_views("", "at the end of each run", "generation", np.inf)
+    if any(run.curves["evaluations"][-1] > ALIKE * evaluations for run in corrected) and all(
         _has_correction(run, "evaluations", evaluations) for run in corrected
     ):
-        where = f"after {evaluations:,.0f} evaluations"
-        found += _corrected_views("-evaluations", where, "evaluations", evaluations)
+        found += _corrected_views("-evaluations", after[1], "evaluations", evaluations)
     return found
 
 
-def _corrected_views(suffix: str, where: str, by: str, amount: float) -> list[View]:
-    def value(run: Summary, measure: str) -> float:
-        return _corrected(run, measure, by, amount)
-
-    return [
-        View(f"corrected{suffix}", f"corrected, {where}", MEASURES, value),
-        View(f"losses{suffix}", f"lost by correction, {where}", LOSSES, value),
-    ]
-
-
-def main_view(labels: Mapping[str, Sequence[Summary]]) -> View:
-    """The one that counts: corrected if all runs are, and else at equal generations."""
+def main_view(labels: Labels) -> View:
+    """Choose the view that counts: corrected if all runs are, and else at equal generations."""
     every = all(run.corrections for group in labels.values() for run in group)
     name = "corrected" if every else "generations"
     return next(view for view in views(labels) if view.name == name)
 
 
-def _corrected(run: Summary, measure: str, by: str, amount: float) -> float:
-    """What the last correction at or before so many generations or evaluations says of a measure."""
-    if measure not in run.corrections:
-        return np.nan
-    before = run.corrections[measure][run.corrections[by] <= amount]
-    return float(before[-1]) if before.size else np.nan
+def _corrected_views(suffix: str, where: str, by: str, amount: float) -> list[View]:
+    return [
+        View(f"corrected{suffix}", f"corrected, {where}", MEASURES, by, amount),
+        View(f"losses{suffix}", f"lost by correction, {where}", LOSSES, by, amount),
+    ]
 
 
 def _has_correction(run: Summary, by: str, amount: float) -> bool:
-    """Whether the archive was corrected at so many generations or evaluations, or hardly before."""
+    """Tell if the archive was corrected at so many generations or evaluations, or hardly before."""
     places = run.corrections[by]
     slack = SLACK if by == "evaluations" else 0.0
-    return bool(((places <= amount) & (places >= (1 - slack) * amount)).any())
+    return bool(((places <= _until(by, amount)) & (places >= (1 - slack) * amount)).any())
+
+
+def _until(by: str, amount: float) -> float:
+    return ALIKE * amount if by == "evaluations" else amount

@@ -1,49 +1,63 @@
-"""Archives as pictures: the fitness of each cell over the feature space.
+"""Archives and maps on the axes of a figure.
 
-Two features span a plane. More are drawn as a grid of grids: the first two features span the inner
-grids, the next two say which grid, and so on.
+Two features span a plane. More of a grid are drawn as a grid of grids: the first two features span the
+inner grids, the next two say which grid, and so on. Of a tessellation the first two features are drawn,
+with the others at mid-range.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.image import AxesImage
 from matplotlib.patches import Polygon
 
+from memes.archive import Archive
+from memes.cells import Cells, Grid
 from memes.task import Map
 
-EMPTY = "#E8E8E8"  # cells without an elite
+EMPTY = "#E8E8E8"  # cells of inner grids without an elite
+PIXELS = 300  # along each side of a tessellation
 
 
-def draw_grid(
-    axes: Axes, fitness: np.ndarray, low: np.ndarray, high: np.ndarray, **look: Any
+def fitness_of(archive: Archive) -> np.ndarray:
+    """Read the fitness of each cell, NaN where it is empty: [cells]."""
+    return np.where(np.asarray(archive.occupied), np.asarray(archive.fitness, float), np.nan)
+
+
+def colour_scale(fitness: Sequence[np.ndarray]) -> dict[str, float]:
+    """Choose colours for all of the arrays.
+
+    From the 1st percentile, as a few hopeless elites would take up the scale, to the maximum.
+    """
+    values = np.concatenate([each[np.isfinite(each)] for each in fitness])
+    if not values.size:
+        return {"vmin": 0.0, "vmax": 1.0}
+    return {"vmin": float(np.percentile(values, 1)), "vmax": float(values.max())}
+
+
+def draw_cells(
+    axes: Axes, cells: Cells, fitness: np.ndarray, place: Map | None = None, **look: Any
 ) -> AxesImage:
-    """Draw the fitness [*shape] of a grid's cells, NaN where empty, between the corners [k]."""
-    image = draw_picture(axes, nest(fitness), low, high, **look)
-    _rule_inner_grids(axes, fitness.shape)
-    return image
-
-
-def draw_picture(
-    axes: Axes, picture: np.ndarray, low: np.ndarray, high: np.ndarray, **look: Any
-) -> AxesImage:
-    """Draw a picture [x, y] of the features between the corners [k], with their names."""
-    k = len(low)
-    across = (float(low[0]), float(high[0])) if k <= 2 else (0.0, 1.0)
-    along = (float(low[1]), float(high[1])) if k == 2 else (0.0, 1.0)
+    """Draw the fitness of cells, NaN where empty, and the walls of a map, if there is one."""
+    low, high = np.asarray(cells.low, float), np.asarray(cells.high, float)
+    values = fitness.reshape(cells.shape) if isinstance(cells, Grid) else _rasterise(cells, fitness)
+    k = values.ndim
+    across = (low[0], high[0]) if k <= 2 else (0.0, 1.0)
+    along = (low[1], high[1]) if k == 2 else (0.0, 1.0)
+    extent, picture = (*across, *along), nest(values).T
+    image = axes.imshow(picture, origin="lower", extent=extent, aspect="auto", **look)
     axes.set_xlabel(" in ".join(f"feature {i + 1}" for i in range(0, k, 2)))
     axes.set_ylabel(" in ".join(f"feature {i + 1}" for i in range(1, k, 2)))
-    return axes.imshow(
-        picture.T,
-        origin="lower",
-        extent=(*across, *along),
-        aspect="auto",
-        interpolation="nearest",
-        **{"cmap": "viridis", **look},
-    )
+    if k > 2:
+        _rule_inner_grids(axes, values.shape)
+    if place is not None:
+        draw_walls(axes, place, facecolor="none", edgecolor="black")
+    return image
 
 
 def draw_walls(axes: Axes, place: Map, **look: Any) -> None:
@@ -53,24 +67,32 @@ def draw_walls(axes: Axes, place: Map, **look: Any) -> None:
 
 
 def nest(values: np.ndarray) -> np.ndarray:
-    """An array of any number of dimensions as two: even ones along x, odd ones along y."""
+    """Lay out an array of any number of dimensions as two: even ones along x, odd ones along y."""
     if values.ndim % 2:
         values = values[..., None]
     shape, k = values.shape, values.ndim
     # The last pair of features is the outermost.
     order = [*range(k - 2, -1, -2), *range(k - 1, 0, -2)]
-    x, y = int(np.prod(shape[0::2])), int(np.prod(shape[1::2]))
-    return values.transpose(order).reshape(x, y)
+    return values.transpose(order).reshape(int(np.prod(shape[0::2])), int(np.prod(shape[1::2])))
 
 
-def _rule_inner_grids(axes: Axes, cells: tuple[int, ...]) -> None:
-    shape = (*cells, 1) if len(cells) % 2 else cells
-    if len(shape) <= 2:
-        return
-    for along, draw in ((shape[0::2], axes.axvline), (shape[1::2], axes.axhline)):
-        outer = int(np.prod(along[1:]))
+def _rule_inner_grids(axes: Axes, shape: tuple[int, ...]) -> None:
+    for along, draw in ((shape[2::2], axes.axvline), (shape[3::2], axes.axhline)):
+        outer = int(np.prod(along))
         for i in range(1, outer):
             draw(i / outer, color="white", linewidth=0.8)
     axes.set_facecolor(EMPTY)  # or the white rules would not show
     axes.set_xticks([])
     axes.set_yticks([])
+
+
+def _rasterise(cells: Cells, fitness: np.ndarray) -> np.ndarray:
+    """Look up the fitness at PIXELS places along each of the first two features."""
+    low, high = np.asarray(cells.low), np.asarray(cells.high)
+    shown = min(2, low.size)
+    places = np.full((*[PIXELS] * shown, low.size), 0.5)
+    centres = [(np.arange(PIXELS) + 0.5) / PIXELS] * shown
+    places[..., :shown] = np.stack(np.meshgrid(*centres, indexing="ij"), axis=-1)
+    feature = (low + places * (high - low)).reshape(-1, low.size).astype(np.float32)
+    cell = np.asarray(cells.index(jnp.asarray(feature)))
+    return np.asarray(fitness[cell].reshape(places.shape[:-1]))

@@ -5,31 +5,51 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from memes.hints import check_fields
 from memes.runner.observers import Stage, Watch
+from memes.store.folder import Run
+from memes.store.summary import write_summary
 
 
 @dataclass(frozen=True)
 class Summaries:
-    """Writes `summary.json` of a run that has a folder."""
+    """Writes `summary.json` into the folder of a run, for `memes compare`."""
 
     prefix: ClassVar[str] = "summaries"
 
     def watch(self, stage: Stage) -> Watch:
         """Follow a run."""
-        return Watch()
+
+        def finish(run: Run) -> Run:
+            write_summary(run)
+            return run
+
+        return Watch(finish=finish)
 
 
 @dataclass(frozen=True)
 class Figures:
-    """Draws the figures of a run that has a folder.
+    """Draws a run into `figures/` of its folder.
 
     Attributes:
-        draw: Whether to.
+        draw: Draw it at all, which takes a second or two.
     """
 
     draw: bool = True
     prefix: ClassVar[str] = "figures"
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+
     def watch(self, stage: Stage) -> Watch:
         """Follow a run."""
-        return Watch()
+        if not self.draw or stage.folder is None:
+            return Watch()
+
+        def finish(run: Run) -> Run:
+            from memes.analysis.figures import save_figures  # matplotlib is slow to import
+
+            save_figures(run)
+            return run
+
+        return Watch(finish=finish)

@@ -1,10 +1,10 @@
-"""The tables of a comparison as people read them: in the terminal, as Markdown, and as CSV files."""
+"""Comparisons as people read them: tables in the terminal, as Markdown and as CSV files, and figures."""
 
 from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,16 +12,27 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from memes.analysis.groups import LOSSES, MEASURES, Groups, is_share, main_view, views
-from memes.analysis.statistics import corrected_p, smallest_p
-from memes.analysis.tables import Row
-from memes.store.summary import Summary
+from memes.analysis.comparisons import draw
+from memes.analysis.groups import LOSSES, MEASURES, Groups, is_share, main_view
+from memes.analysis.notes import SIGNIFICANT, notes
+from memes.analysis.style import save
+from memes.analysis.tables import Row, all_tables
 
 WORDS = MEASURES | LOSSES
 STATISTICS = {"median": "median", "iqm": "interquartile mean"}
+OTHERS = {
+    "lifespans": "Lifespans: generations between the start and the reset of a lane [95% interval]",
+    "steps": "Parent-offspring distance in cell widths: median [95% interval]",
+    "times": "Times: the longest compilation, and medians",
+}
+HEADS = {"label": "algorithm", "n": "seeds"}
 AGAINST = " against "
+FIGURES = [
+    f"{name}.{end}"
+    for name in ("scores", "losses", "convergence-*", "steps", "archives-*")
+    for end in ("png", "pdf")
+]
 MAX_PAIRS = 10  # in a table of the terminal
-SIGNIFICANT = 0.05
 
 READING = """\
 Intervals are percentile bootstrap intervals over the seeds, at 95%. At equal generations or evaluations
@@ -31,165 +42,133 @@ score that this took away. Pairs are compared by two-sided Wilcoxon rank-sum tes
 correction for the pairs of a task; an asterisk marks p < 0.05."""
 
 
+class Comparison(NamedTuple):
+    """Runs that are compared, the rows of all tables by name, and sentences about them."""
+
+    groups: Groups
+    rows: dict[str, list[Row]]
+    notes: list[str]
+
+
 class Table(NamedTuple):
-    """What is shown: a title, a header, and rows of words that begin with a name."""
+    """A table to be read: a title, a header, and rows of words that begin with a name."""
 
     title: str
     header: list[str]
     rows: list[list[str]]
 
 
-def shown(groups: Groups, rows: Mapping[str, list[Row]]) -> list[Table]:
-    """What the terminal shows: medians, and means and tests where they count."""
+def compare(groups: Groups, said: Sequence[str] = ()) -> Comparison:
+    """Compare runs; sentences that are said of them already come first."""
+    return Comparison(groups, all_tables(groups), [*said, *notes(groups)])
+
+
+def show(comparison: Comparison, console: Console) -> None:
+    """Print medians, and means and tests where they count, and what is said of the runs."""
 
     def counts(row: Row) -> bool:
-        return bool(row["view"] == main_view(groups[row["task"]]).name)
+        return bool(row["view"] == main_view(comparison.groups[row["task"]]).name)
 
-    return [
-        *score_tables(rows["scores"], "median"),
-        *score_tables(filter(counts, rows["scores"]), "iqm"),
-        *map(_shortened, test_tables(filter(counts, rows["tests"]))),
+    scores, tests = comparison.rows["scores"], comparison.rows["tests"]
+    tables = [
+        *score_tables(scores, "median"),
+        *score_tables(filter(counts, scores), "iqm"),
+        *map(_shortened, test_tables(filter(counts, tests))),
     ]
+    for table in tables:
+        console.print(_for_terminal(table))
+    for note in comparison.notes:
+        console.print(note)
 
 
-def _shortened(table: Table) -> Table:
-    """A table of many pairs with those of the first label alone."""
-    first = table.rows[0][0].partition(AGAINST)[0]
-    kept = [row for row in table.rows if row[0].startswith(first + AGAINST)]
-    if len(table.rows) <= MAX_PAIRS:
-        return table
-    return Table(f"{table.title}; the other pairs are in tests.csv", table.header, kept)
+def write(comparison: Comparison, folder: Path) -> list[Path]:
+    """Write the tables, the figures, and a page of both into a folder; returns the PNG files.
+
+    Files of an earlier comparison are replaced.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, rows in comparison.rows.items():
+        _write_csv(folder / f"{name}.csv", rows)
+    for pattern in FIGURES:
+        for old in folder.glob(pattern):
+            old.unlink()
+    drawn = [save(figure, folder / name) for name, figure in draw(comparison.groups).items()]
+    (folder / "comparison.md").write_text(page(comparison, [file.stem for file in drawn]))
+    return drawn
 
 
 def score_tables(rows: Iterable[Row], statistic: str) -> list[Table]:
-    """A table of medians or means for each task and view: labels down, measures across."""
-    found = []
-    for (task, where), part in _split(rows, "task", "where"):
-        measures = list(dict.fromkeys(row["measure"] for row in part))
-        lines = []
-        for (label,), of_label in _split(part, "label"):
-            by = {row["measure"]: row for row in of_label}
-            values = [_interval(by[name], statistic, name) for name in measures]
-            lines.append([label, str(of_label[0]["n"]), *values])
-        title = f"{task}, {where}: {STATISTICS[statistic]} [95% interval]"
-        found.append(Table(title, ["algorithm", "seeds", *(WORDS[name] for name in measures)], lines))
-    return found
+    """Make a table of medians or means for each task and view: labels down, measures across."""
+
+    def line(names: Sequence[str], found: list[Row]) -> list[str]:
+        values = (_cell(row, statistic, row["measure"]) for row in found)
+        return [*names, str(found[0]["n"]), *values]
+
+    title = f"{STATISTICS[statistic]} [95% interval]"
+    return _by_measure(rows, ["label"], ["algorithm", "seeds"], lambda row: title, line)
 
 
 def test_tables(rows: Iterable[Row]) -> list[Table]:
-    """A table for each task and view: a row for each pair of labels, a column for each measure."""
-    found = []
-    for (task, where), part in _split(rows, "task", "where"):
-        measures = list(dict.fromkeys(row["measure"] for row in part))
-        lines = []
-        for (a, b), of_pair in _split(part, "a", "b"):
-            lines.append([f"{a}{AGAINST}{b}", *map(_tested, of_pair)])
-        title = f"{task}, {where}: difference of medians (p corrected for {_count(len(lines), 'pair')})"
-        found.append(Table(title, ["pair", *(WORDS[name] for name in measures)], lines))
-    return [table for table in found if table.rows]
+    """Make a table for each task and view: pairs of labels down, measures across."""
+
+    def title(row: Row) -> str:
+        pairs = "1 pair" if row["comparisons"] == 1 else f"{row['comparisons']} pairs"
+        return f"difference of medians (p corrected for {pairs})"
+
+    def line(names: Sequence[str], found: list[Row]) -> list[str]:
+        return [AGAINST.join(names), *map(_tested, found)]
+
+    return _by_measure(rows, ["a", "b"], ["pair"], title, line)
 
 
-def other_tables(rows: Mapping[str, list[Row]]) -> list[Table]:
-    """Lifespans, steps and times, if there are any."""
-    lives = [
-        [
-            *(row[name] for name in ("task", "label", "kind", "reason")),
-            f"{row['resets']:,}",
-            _interval(row, "mean"),
-            number(row["median"]),
-        ]
-        for row in _telling(rows["lifespans"])
-    ]
-    steps = [
-        [row["task"], row["label"], row["kind"], str(row["n"]), _interval(row, "distance")]
-        for row in rows["steps"]
-    ]
-    times = [
-        [
-            row["task"],
-            row["label"],
-            str(row["n"]),
-            number(row["compile_seconds"]),
-            number(row["seconds_per_generation"] * 1000),
-            number(row["evaluations_per_second"]),
-            row["device"],
-        ]
-        for row in rows["times"]
-    ]
-    found = [
+def _by_measure(
+    rows: Iterable[Row],
+    keys: Sequence[str],
+    heads: Sequence[str],
+    title: Callable[[Row], str],
+    line: Callable[[Sequence[str], list[Row]], list[str]],
+) -> list[Table]:
+    """Make a table for each task and view, with a line for each combination of values of the keys."""
+    return [
         Table(
-            "Lifespans: generations between the start and the reset of a lane",
-            ["task", "algorithm", "lanes", "reset", "resets", "mean [95%]", "median"],
-            lives,
-        ),
-        Table(
-            "Parent-offspring distance in cell widths",
-            ["task", "algorithm", "offspring", "seeds", "median [95%]"],
-            steps,
-        ),
-        Table(
-            "Times: the longest compilation, and medians",
-            ["task", "algorithm", "seeds", "compile (s)", "generation (ms)", "evaluations/s", "device"],
-            times,
-        ),
+            f"{task}, {where}: {title(part[0])}",
+            [*heads, *dict.fromkeys(WORDS[row["measure"]] for row in part)],
+            [line(names, found) for names, found in _split(part, *keys).items()],
+        )
+        for (task, where), part in _split(rows, "task", "where").items()
     ]
-    return [table for table in found if table.rows]
 
 
-def notes(groups: Groups) -> list[str]:
-    """What the numbers of seeds do not allow to be said, a sentence for each task concerned."""
-    found = []
-    for task, labels in groups.items():
-        alone = [label for label, runs in labels.items() if len(runs) == 1]
-        if alone:
-            has = "has" if len(alone) == 1 else "have"
-            found.append(f"{task}: {', '.join(alone)} {has} one seed: no interval and no test.")
-        most = sorted(len(runs) for runs in labels.values())[-2:]
-        pairs = math.comb(len(labels), 2)
-        p = corrected_p(smallest_p(*most), pairs) if pairs else math.nan
-        if p >= SIGNIFICANT:
-            found.append(
-                f"{task}: too few seeds to find a significant difference: {most[0]} against {most[1]} "
-                f"in {_count(pairs, 'comparison')} give no corrected p below {number(p)}."
-            )
-        found += _unlike_corrections(task, labels)
-        found += _unknown(task, labels)
-    return found
+def other_tables(rows: dict[str, list[Row]]) -> list[Table]:
+    """Make tables of lifespans, steps and times, if there are any."""
+    found = {title: rows[name] for name, title in OTHERS.items()}
+    found[OTHERS["lifespans"]] = _telling(rows["lifespans"])
+    return [_table(title, part) for title, part in found.items() if part]
 
 
-def _unlike_corrections(task: str, labels: Mapping[str, Sequence[Summary]]) -> list[str]:
-    """How the corrections that are compared differ, if they do."""
-    facts: dict[str, tuple[str, Callable[[float], str]]] = {
-        "generation": ("generations done", "{:g}".format),
-        "samples": ("evaluations of each elite", "{:g}".format),
-        "by_mean": ("statistics", lambda by_mean: "means" if by_mean else "medians"),
-    }
-    unlike = []
-    for view in [view for view in views(labels) if view.name == "corrected"]:
-        for column, (words, said) in facts.items():
-            values = [view.value(run, column) for runs in labels.values() for run in runs]
-            found = dict.fromkeys(said(value) for value in values if math.isfinite(value))
-            unlike += [f"{words} ({' and '.join(found)})"] * (len(found) > 1)
-    return [f"{task}: corrections differ in {', '.join(unlike)}."] if unlike else []
+def _table(title: str, rows: Sequence[Row]) -> Table:
+    """Show rows as they are, with the ends of an interval beside its middle."""
+    names = [name for name in rows[0] if not name.endswith(("_low", "_high"))]
+    heads = [HEADS.get(name, name.replace("_", " ")) for name in names]
+    return Table(title, heads, [[_cell(row, name) for name in names] for row in rows])
 
 
-def _unknown(task: str, labels: Mapping[str, Sequence[Summary]]) -> list[str]:
-    """Whose scores at equal evaluations are not known."""
-    view = next(view for view in views(labels) if view.name == "evaluations")
-    unknown = [
-        label
-        for label, runs in labels.items()
-        if any(math.isnan(view.value(run, "coverage")) for run in runs)
-    ]
-    return [f"{task}: scores {view.words} are not known of {', '.join(unknown)}."] if unknown else []
+def _telling(rows: list[Row]) -> list[Row]:
+    """Drop lifespans of all resets where there is only one reason."""
+    parts = _split(rows, "task", "label", "kind").values()
+    return [row for part in parts for row in part if row["reason"] != "all" or len(part) > 2]
 
 
-def _count(n: int, what: str) -> str:
-    return f"{n} {what}{'s' * (n != 1)}"
+def _shortened(table: Table) -> Table:
+    """Keep only the pairs of the first label in a table of many pairs."""
+    if len(table.rows) <= MAX_PAIRS:
+        return table
+    first = table.rows[0][0].partition(AGAINST)[0]
+    kept = [row for row in table.rows if row[0].startswith(first + AGAINST)]
+    return Table(f"{table.title}; the other pairs are in tests.csv", table.header, kept)
 
 
-def print_table(console: Console, table: Table) -> None:
-    """Show a table in the terminal."""
+def _for_terminal(table: Table) -> RichTable:
     rich = RichTable(
         title=table.title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False
     )
@@ -200,25 +179,25 @@ def print_table(console: Console, table: Table) -> None:
         )
     for row in table.rows:
         rich.add_row(*row)
-    console.print(rich)
+    return rich
 
 
-def page(groups: Groups, rows: Mapping[str, list[Row]], figures: Sequence[str]) -> str:
-    """All tables and figures as one page of Markdown."""
+def page(comparison: Comparison, figures: Sequence[str]) -> str:
+    """Put all tables and figures onto one page of Markdown."""
+    rows = comparison.rows
     scores = score_tables(rows["scores"], "median") + score_tables(rows["scores"], "iqm")
     sections = {
-        f"Comparison of {len(rows['seeds'])} runs": [READING, *(f"- {note}" for note in notes(groups))],
-        "Scores": [*map(_markdown, scores)],
-        "Tests": [*map(_markdown, test_tables(rows["tests"]))],
-        "Lanes, offspring and times": [*map(_markdown, other_tables(rows))],
-        "Figures": [f"![{name}]({name}.png)" for name in figures],
+        f"# Comparison of {len(rows['seeds'])} runs": [
+            READING,
+            *(f"- {note}" for note in comparison.notes),
+        ],
+        "## Scores": map(_markdown, scores),
+        "## Tests": map(_markdown, test_tables(rows["tests"])),
+        "## Lanes, offspring and times": map(_markdown, other_tables(rows)),
+        "## Figures": (f"![{name}]({name}.png)" for name in figures),
     }
-    parts = [
-        [f"{'#' * (1 + (i > 0))} {title}", *text]
-        for i, (title, text) in enumerate(sections.items())
-        if text
-    ]
-    return "\n\n".join(line for part in parts for line in part) + "\n"
+    parts = [[title, *text] for title, text in sections.items()]
+    return "\n\n".join(line for part in parts if len(part) > 1 for line in part) + "\n"
 
 
 def _markdown(table: Table) -> str:
@@ -227,7 +206,7 @@ def _markdown(table: Table) -> str:
     return f"### {table.title}\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def write_csv(file: Path, rows: Sequence[Row]) -> None:
+def _write_csv(file: Path, rows: Sequence[Row]) -> None:
     """Write rows with the same keys; NaN and None become empty fields. Without rows there is no file."""
     if not rows:
         file.unlink(missing_ok=True)
@@ -238,8 +217,14 @@ def write_csv(file: Path, rows: Sequence[Row]) -> None:
         writer.writerows([_field(value) for value in row.values()] for row in rows)
 
 
+def _field(value: Any) -> Any:
+    if isinstance(value, float):
+        return f"{value:.9g}" if math.isfinite(value) else ""
+    return "" if value is None else value
+
+
 def number(value: float, measure: str = "") -> str:
-    """A number to four digits, or a share in per cent; "-" for NaN."""
+    """Write a number to four digits, or a share in per cent; "-" for NaN."""
     if not math.isfinite(value):
         return "-"
     if is_share(measure):
@@ -247,43 +232,33 @@ def number(value: float, measure: str = "") -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
-def _interval(row: Row, name: str, measure: str = "") -> str:
-    value, low, high = (number(row[key], measure) for key in (name, f"{name}_low", f"{name}_high"))
-    to = " to " if row[f"{name}_low"] < 0 else "-"
-    return value if low == "-" else f"{value} [{low}{to}{high}]"
-
-
-def _telling(rows: list[Row]) -> list[Row]:
-    """Lifespans without those of all resets where there is only one reason."""
-    reasons: dict[tuple[str, ...], list[Row]] = dict(_split(rows, "task", "label", "kind"))
-    return [
-        row
-        for row in rows
-        if row["reason"] != "all" or len(reasons[row["task"], row["label"], row["kind"]]) > 2
-    ]
+def _cell(row: Row, name: str, measure: str = "") -> str:
+    """Write what a row has under a name: words, a number, or an estimate with its interval."""
+    if isinstance(row[name], str):
+        return str(row[name])
+    shown = number(row[name], measure)
+    low, high = row.get(f"{name}_low", math.nan), row.get(f"{name}_high", math.nan)
+    if not math.isfinite(low):
+        return shown
+    to = " to " if low < 0 else "-"
+    return f"{shown} [{number(low, measure)}{to}{number(high, measure)}]"
 
 
 def _tested(row: Row) -> str:
     if not math.isfinite(row["p"]):
         return "-"
     share = f"{row['difference']:+.1%} " if math.isfinite(row["difference"]) else ""
-    star = "*" * (row["corrected_p"] < SIGNIFICANT)
+    star = "*" if row["corrected_p"] < SIGNIFICANT else ""
     return f"{share}(p={row['corrected_p']:.2g}{star})"
 
 
-def _split(rows: Iterable[Row], *keys: str) -> list[tuple[tuple[str, ...], list[Row]]]:
-    """Rows in a list for each combination of values of the keys, in the order of the first ones."""
+def _split(rows: Iterable[Row], *keys: str) -> dict[tuple[str, ...], list[Row]]:
+    """Sort rows into a list for each combination of values of the keys."""
     found: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
         found.setdefault(tuple(row[key] for key in keys), []).append(row)
-    return list(found.items())
+    return found
 
 
 def _numeric(table: Table, column: int) -> bool:
     return all(row[column][:1] in "-+0123456789" for row in table.rows)
-
-
-def _field(value: Any) -> Any:
-    if isinstance(value, float):
-        return f"{value:.9g}" if math.isfinite(value) else ""
-    return "" if value is None else value

@@ -1,6 +1,6 @@
-"""What may be said of a handful of seeds: intervals by bootstrap, and the Wilcoxon rank-sum test.
+"""Statistics of a handful of seeds: intervals by bootstrap, and the Wilcoxon rank-sum test.
 
-Values that are not finite are left out. What too few values cannot say is NaN.
+Values that are not finite are left out. Where there are too few, the result is NaN.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
+LEVEL = 0.95
 RESAMPLES = 20_000  # with fewer, the ends of an interval depend on which ones
 EXACT = 25  # values on either side up to which the rank-sum test counts arrangements
 
@@ -26,68 +27,56 @@ class Estimate(NamedTuple):
     n: int
 
 
-def interval(
-    values: ArrayLike, statistic: Callable[..., np.ndarray] = np.median, *, level: float = 0.95
-) -> Estimate:
-    """A statistic of the values [n], and its percentile bootstrap interval.
+def interval(values: ArrayLike, statistic: Callable[..., np.ndarray] = np.median) -> Estimate:
+    """Compute a statistic of the values [n], with its 95% percentile bootstrap interval.
 
     The resamples are the same on every call, so that a table comes out the same again.
 
     Args:
         values: One for each seed.
         statistic: `(values, axis=...)`, such as `np.median` or `interquartile_mean`.
-        level: Confidence of the interval.
     """
-    found = _finite(values)
-    value = float(statistic(found, axis=-1)) if found.size else math.nan
-    if found.size < 2:
-        return Estimate(value, math.nan, math.nan, found.size)
-    return Estimate(value, *_bootstrap((found,), statistic, level), found.size)
+    return _estimate(statistic, values)
 
 
-def relative_difference(a: ArrayLike, b: ArrayLike, *, level: float = 0.95) -> Estimate:
-    """By which share of the median of `b[m]` the median of `a[n]` exceeds it, with an interval.
+def relative_difference(a: ArrayLike, b: ArrayLike) -> Estimate:
+    """Compute by which share of the median of `b[m]` the median of `a[n]` exceeds it, with an interval.
 
-    Both sides are resampled. NaN where the median of `b` is 0, or where either side has fewer than two
-    values: then there is no interval.
+    Both sides are resampled. NaN where the median of `b` is 0.
     """
 
     def difference(a: np.ndarray, b: np.ndarray, axis: int = -1) -> np.ndarray:
         first, second = np.median(a, axis=axis), np.median(b, axis=axis)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = (first - second) / np.abs(second)
-        return np.where(second == 0, np.nan, ratio)
+        return np.asarray((first - second) / np.where(second == 0, np.nan, np.abs(second)))
 
-    one, other = _finite(a), _finite(b)
-    count = min(one.size, other.size)
-    value = float(difference(one, other)) if count else math.nan
-    if count < 2 or not math.isfinite(value):
-        return Estimate(value, math.nan, math.nan, count)
-    return Estimate(value, *_bootstrap((one, other), difference, level), count)
+    return _estimate(difference, a, b)
 
 
-def _bootstrap(
-    samples: tuple[np.ndarray, ...], statistic: Callable[..., np.ndarray], level: float
-) -> tuple[float, float]:
-    found = stats.bootstrap(
-        samples,
+def _estimate(statistic: Callable[..., np.ndarray], *samples: ArrayLike) -> Estimate:
+    found = [_finite(values) for values in samples]
+    n = min(values.size for values in found)
+    value = float(statistic(*found, axis=-1)) if n else math.nan
+    if n < 2 or not math.isfinite(value):
+        return Estimate(value, math.nan, math.nan, n)
+    ends = stats.bootstrap(
+        found,
         statistic,
         vectorized=True,
         n_resamples=RESAMPLES,
-        confidence_level=level,
+        confidence_level=LEVEL,
         method="percentile",
         rng=np.random.default_rng(0),
     ).confidence_interval
-    return float(found.low), float(found.high)
+    return Estimate(value, float(ends.low), float(ends.high), n)
 
 
 def interquartile_mean(values: ArrayLike, axis: int = -1) -> np.ndarray:
-    """The mean without a quarter of the values at either end, rounded down to whole values."""
+    """Compute the mean without a quarter of the values at either end, rounded down to whole values."""
     return np.asarray(stats.trim_mean(np.asarray(values), 0.25, axis=axis))
 
 
 def rank_sum(a: ArrayLike, b: ArrayLike) -> float:
-    """Two-sided p-value of the Wilcoxon rank-sum test (Mann-Whitney) for `a[n]` against `b[m]`.
+    """Compute the two-sided p-value of the Wilcoxon rank-sum test for `a[n]` against `b[m]`.
 
     It is exact for up to 25 values without ties, and a normal approximation otherwise. NaN where either
     side has fewer than two values.
@@ -103,12 +92,12 @@ def rank_sum(a: ArrayLike, b: ArrayLike) -> float:
 
 
 def corrected_p(p: float, comparisons: int) -> float:
-    """A p-value after Bonferroni correction for so many comparisons."""
+    """Correct a p-value for so many comparisons, after Bonferroni."""
     return min(1.0, p * comparisons) if math.isfinite(p) else math.nan
 
 
 def smallest_p(n: int, m: int) -> float:
-    """The smallest p-value that `rank_sum` can give for n and m values without ties."""
+    """Compute the smallest p-value that `rank_sum` can give for n and m values without ties."""
     return 2 / math.comb(n + m, n) if min(n, m) >= 2 else math.nan
 
 

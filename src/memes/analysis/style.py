@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from io import BytesIO
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import matplotlib
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
 
 LineStyle = Literal["-", "--", "-.", ":"]
 
@@ -16,6 +18,7 @@ LineStyle = Literal["-", "--", "-.", ":"]
 COLOURS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
 LINES: tuple[LineStyle, ...] = ("-", "--", "-.", ":")
+PER_CENT = FuncFormatter(lambda share, _: f"{100 * share:.3g}%")
 
 SETTINGS: dict[Any, Any] = {
     "font.size": 8,
@@ -41,8 +44,20 @@ SETTINGS: dict[Any, Any] = {
 }
 
 
+class Picture(Figure):
+    """A figure that notebooks show by themselves; pyplot knows nothing of it."""
+
+    def __init__(self, width: float, height: float) -> None:
+        super().__init__(figsize=(width, height), layout="constrained")
+
+    def _repr_png_(self) -> bytes:
+        stream = BytesIO()
+        self.savefig(stream, format="png")
+        return stream.getvalue()
+
+
 class Look(NamedTuple):
-    """What tells one label from the others, also without colours."""
+    """A colour, a line and a marker that tell a label from the others, also without colours."""
 
     colour: str
     line: LineStyle
@@ -50,28 +65,23 @@ class Look(NamedTuple):
 
 
 def looks(labels: Sequence[str]) -> dict[str, Look]:
-    """A look for each label: no two have the same colour and line, nor the same colour and marker."""
+    """Choose a look for each label: no two have the same colour and line, or colour and marker."""
     return {
-        label: Look(
-            COLOURS[i % len(COLOURS)],
-            LINES[i % len(LINES)],
-            MARKERS[i % len(MARKERS)],
-        )
+        label: Look(COLOURS[i % len(COLOURS)], LINES[i % len(LINES)], MARKERS[i % len(MARKERS)])
         for i, label in enumerate(labels)
     }
 
 
-@contextmanager
-def styled() -> Iterator[None]:
-    """Make and save figures in this style."""
-    with matplotlib.rc_context(SETTINGS):
-        yield
+def styled() -> AbstractContextManager[None]:
+    """Make and save figures in this style, as long as the context lasts."""
+    return matplotlib.rc_context(SETTINGS)
 
 
-def save(figure: Figure, file: Path) -> list[Path]:
-    """Write a figure as PNG and as PDF beside it; the same figure gives the same bytes."""
-    files = [file.with_suffix(".png"), file.with_suffix(".pdf")]
-    figure.savefig(files[0], dpi=200)
-    figure.set_layout_engine("none")  # everything has its place now
-    figure.savefig(files[1], metadata={"CreationDate": None})
-    return files
+def save(figure: Figure, file: Path) -> Path:
+    """Write a figure as PNG, which is returned, and PDF; the same figure gives the same bytes."""
+    png = file.with_name(f"{file.name}.png")
+    with styled():
+        figure.savefig(png, dpi=200)
+        figure.set_layout_engine("none")  # everything has its place now
+        figure.savefig(png.with_suffix(".pdf"), metadata={"CreationDate": None})
+    return png

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from memes.analysis.groups import Groups, views
+from memes.analysis.groups import Groups, View, views
 from memes.analysis.statistics import (
     Estimate,
     corrected_p,
@@ -17,62 +17,67 @@ from memes.analysis.statistics import (
     rank_sum,
     relative_difference,
 )
-from memes.store.summary import Summary
+from memes.store.summary import CURVES, Summary
 
 Row = dict[str, Any]
 
 
 def all_tables(groups: Groups) -> dict[str, list[Row]]:
-    """The rows of every table, by the name of its function."""
+    """Make the rows of every table, by the name of its function."""
     return {make.__name__: make(groups) for make in (scores, tests, lifespans, steps, times, seeds)}
 
 
 def scores(groups: Groups) -> list[Row]:
-    """Median and interquartile mean over the seeds of every measure, in every view of every task."""
+    """List the median and interquartile mean over the seeds of every measure, in every view."""
     return [
         {"task": task, "label": label, "view": view.name, "where": view.words, "measure": measure}
-        | _estimate("median", interval(values := [view.value(run, measure) for run in runs]))
+        | _estimate("median", interval(values))
         | _estimate("iqm", interval(values, interquartile_mean))
-        for task, labels in groups.items()
-        for view in views(labels)
-        for measure in view.measures
-        for label, runs in labels.items()
+        for task, view, measure, by_label in _measured(groups)
+        for label, values in by_label.items()
     ]
 
 
 def tests(groups: Groups) -> list[Row]:
-    """Rank-sum tests between the labels of a task, for every measure in every view.
+    """List rank-sum tests between the labels of a task, for every measure in every view.
 
     p-values are corrected for the pairs of labels that a task has.
     """
     rows = []
+    for task, view, measure, by_label in _measured(groups):
+        pairs = list(combinations(by_label, 2))
+        for a, b in pairs:
+            p = rank_sum(by_label[a], by_label[b])
+            rows.append(
+                {"task": task, "view": view.name, "where": view.words, "measure": measure}
+                | {"a": a, "b": b}
+                | _estimate("difference", relative_difference(by_label[a], by_label[b]))
+                | {"p": p, "comparisons": len(pairs), "corrected_p": corrected_p(p, len(pairs))}
+            )
+    return rows
+
+
+def _measured(groups: Groups) -> Iterator[tuple[str, View, str, dict[str, list[float]]]]:
+    """Evaluate every measure in every view of every task: the values of the seeds by label."""
     for task, labels in groups.items():
-        pairs = list(combinations(labels, 2))
         for view in views(labels):
             for measure in view.measures:
                 values = {
                     label: [view.value(run, measure) for run in runs] for label, runs in labels.items()
                 }
-                for a, b in pairs:
-                    p = rank_sum(values[a], values[b])
-                    rows.append(
-                        {"task": task, "view": view.name, "where": view.words, "measure": measure}
-                        | {"a": a, "b": b}
-                        | _estimate("difference", relative_difference(values[a], values[b]))
-                        | {"p": p, "comparisons": len(pairs), "corrected_p": corrected_p(p, len(pairs))}
-                    )
-    return rows
+                yield task, view, measure, values
 
 
 def lifespans(groups: Groups) -> list[Row]:
-    """How old lanes were when they were reset: the mean of each run, as the median over the seeds."""
+    """List how old lanes were at their resets: the mean of each run, as the median over the seeds."""
     rows = []
     for task, label, runs in _each(groups):
         lives = [
-            (kind, reason) for run in runs for kind in run.lifespans for reason in run.lifespans[kind]
+            (kind, reason) for run in runs for kind, found in run.lifespans.items() for reason in found
         ]
         for kind, reason in dict.fromkeys(lives):
-            found = [life for run in runs if (life := run.lifespans.get(kind, {}).get(reason))]
+            having = [run.lifespans[kind] for run in runs if reason in run.lifespans.get(kind, {})]
+            found = [of_kind[reason] for of_kind in having]
             rows.append(
                 {"task": task, "label": label, "kind": kind, "reason": reason}
                 | {"resets": int(sum(life["count"] for life in found))}
@@ -83,7 +88,7 @@ def lifespans(groups: Groups) -> list[Row]:
 
 
 def steps(groups: Groups) -> list[Row]:
-    """How far offspring are from their parents, in cell widths, by kind: the median over the seeds."""
+    """List how far offspring are from their parents, in cell widths, by kind: medians over the seeds."""
     return [
         {"task": task, "label": label, "kind": kind}
         | _estimate("distance", interval([run.steps[kind] for run in runs if kind in run.steps]))
@@ -93,15 +98,14 @@ def steps(groups: Groups) -> list[Row]:
 
 
 def times(groups: Groups) -> list[Row]:
-    """What runs took, and on what."""
+    """List what runs took, and on what."""
 
     def evaluations_per_second(run: Summary) -> float:
         seconds = float(run.curves["seconds"][-1])
         return float(run.curves["evaluations"][-1]) / seconds if seconds > 0 else np.nan
 
     def median(runs: list[Summary], of: Callable[[Summary], float | None]) -> float:
-        values = [np.nan if (value := of(run)) is None else value for run in runs]
-        return interval(values).value
+        return interval(np.array([of(run) for run in runs], float)).value  # None becomes NaN
 
     return [
         {
@@ -121,14 +125,10 @@ def times(groups: Groups) -> list[Row]:
 
 
 def seeds(groups: Groups) -> list[Row]:
-    """Every run by itself: what it reached at its end."""
+    """List every run by itself, and what it reached at its end."""
     rows = [
         {"task": task, "label": label, "seed": run.seed, "algorithm": run.algorithm, "scale": run.scale}
-        | {
-            name: float(column[-1])
-            for name, column in run.curves.items()
-            if not name.startswith("step_")
-        }
+        | {name: float(run.curves[name][-1]) for name in CURVES}
         | {f"corrected_{name}": value for name, value in (run.corrected or {}).items()}
         for task, label, runs in _each(groups)
         for run in runs
@@ -144,9 +144,5 @@ def _each(groups: Groups) -> Iterator[tuple[str, str, list[Summary]]]:
 
 
 def _estimate(name: str, estimate: Estimate) -> Row:
-    return {
-        name: estimate.value,
-        f"{name}_low": estimate.low,
-        f"{name}_high": estimate.high,
-        "n": estimate.n,
-    }
+    value, low, high, n = estimate
+    return {name: value, f"{name}_low": low, f"{name}_high": high, "n": n}

@@ -80,12 +80,12 @@ def replay(arguments: list[str]) -> None:
     print(_described(title, run.archive, cell, played[0], seconds))
 
     if settings.paths:
-        from memes.analysis.figures import paths_figure
+        from memes.analysis import plot
 
         free = model.njnt > 0 and model.jnt_type[0] == 0
         require(bool(free), f"paths: the robot of task '{task.name}' has no free joint to move by")
         ways = [episode.qpos[:, :2] for episode in played]
-        figure = paths_figure({title: ways}, task.map)
+        figure = plot.paths({title: ways}, map=task.map)
         figure.savefig(settings.paths, dpi=150)
         x = np.array([way[-1, 0] for way in ways])
         print(f"final x over {draws} starts: mean {x.mean():.2f}, from {x.min():.2f} to {x.max():.2f}")

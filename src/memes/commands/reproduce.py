@@ -15,7 +15,8 @@ from memes.reproduce import results
 from memes.reproduce.experiments import EXPERIMENTS, TASKS, VARIANTS
 from memes.reproduce.plan import Item, existing, plan
 from memes.reproduce.sweep import sweep
-from memes.store.summary import Summary, load_all
+from memes.store.find import load_all
+from memes.store.summary import Summary
 
 ALL = "all"
 # Options of algorithms that say how large a generation is.

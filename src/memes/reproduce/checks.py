@@ -1,8 +1,9 @@
 """What a claim is made of: relations between two samples of seeds, each with a verdict and its numbers.
 
-*Above* means a higher median and a p-value below 0.05, after correction for all comparisons of a claim
-on a task. *On par* means that the whole interval of the relative difference lies within 5%. A relation
-is not reproduced only where the opposite is shown; what shows neither is inconclusive.
+A claim needs all of its relations, so each is *shown* by its own p-value: an intersection-union test. To
+*refute* one is enough, so there p-values are corrected for all comparisons of the claim on a task.
+*Above* means a higher median and p < 0.05. *On par* means that the whole interval of the relative
+difference lies within 5%. What is neither shown nor refuted is inconclusive.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from memes.reproduce.quantities import Of, Runs
 SIGNIFICANT = 0.05
 MARGIN = 0.05
 FEWEST = 3  # seeds that can show what most or none of the seeds have
+FEWEST_OF_INTERVAL = 5  # even the range of n values covers their median with 1 - 2 ** (1 - n) only
 
 
 class Verdict(StrEnum):
@@ -32,24 +34,25 @@ class Verdict(StrEnum):
 
 
 class Outcome(NamedTuple):
-    """A verdict, and a line for each number behind it."""
+    """A verdict, a line for each number behind it, and the fewest seeds that any of them is of."""
 
     verdict: Verdict
     numbers: tuple[str, ...]
+    seeds: int = 0
 
 
 # (runs, comparisons that the p-values are corrected for) -> what they say
 Check = Callable[[Runs, int], Outcome]
 
 
-def above(a: Of, b: Of) -> Check:
-    """`a` is above `b`."""
+def above(a: Of, b: Of, level: float = SIGNIFICANT) -> Check:
+    """`a` is above `b`, with a p-value below a level."""
 
     def check(runs: Runs, comparisons: int) -> Outcome:
         compared = _compared(a, b, runs, comparisons)
-        significant = compared.p < SIGNIFICANT
         return compared.outcome(
-            shown=significant and compared.higher, refuted=significant and not compared.higher
+            shown=compared.p < level and compared.higher,
+            refuted=compared.corrected_p < level and not compared.higher,
         )
 
     return check
@@ -61,8 +64,10 @@ def on_par(a: Of, b: Of, within: float = MARGIN) -> Check:
     def check(runs: Runs, comparisons: int) -> Outcome:
         compared = _compared(a, b, runs, comparisons)
         low, high = compared.difference.low, compared.difference.high
+        outside = low > within or high < -within
         return compared.outcome(
-            shown=-within <= low and high <= within, refuted=low > within or high < -within
+            shown=-within <= low and high <= within,
+            refuted=outside and compared.corrected_p < SIGNIFICANT,
         )
 
     return check
@@ -73,9 +78,9 @@ def at_least(a: Of, b: Of, within: float = MARGIN) -> Check:
 
     def check(runs: Runs, comparisons: int) -> Outcome:
         compared = _compared(a, b, runs, comparisons)
-        shown = compared.difference.low >= -within
-        refuted = compared.p < SIGNIFICANT and not compared.higher and not shown
-        return compared.outcome(shown=shown, refuted=refuted)
+        low = compared.difference.low
+        lower = compared.corrected_p < SIGNIFICANT and not compared.higher
+        return compared.outcome(shown=low >= -within, refuted=lower and low < -within)
 
     return check
 
@@ -85,22 +90,34 @@ def at_most(a: Of, b: Of, more: float) -> Check:
 
     def check(runs: Runs, comparisons: int) -> Outcome:
         compared = _compared(a, b, runs, comparisons)
-        difference = compared.difference
-        return compared.outcome(shown=difference.high <= more, refuted=difference.low > more)
+        low, high = compared.difference.low, compared.difference.high
+        refuted = low > more and compared.corrected_p < SIGNIFICANT
+        return compared.outcome(shown=high <= more, refuted=refuted)
 
     return check
 
 
-def below(a: Of, limit: float) -> Check:
-    """The median of `a` is below a number."""
+def between(a: Of, least: float, most: float) -> Check:
+    """The median of `a` lies between two numbers, as far as the interval of it tells."""
 
     def check(runs: Runs, comparisons: int) -> Outcome:
         del comparisons
-        estimate = interval(a.values(runs))
-        line = f"{a.words}: {a.label} {_shown(estimate)}, to be below {limit:g}"
-        return _outcome(estimate.n, line, shown=estimate.high < limit, refuted=estimate.low >= limit)
+        found = interval(a.values(runs))
+        enough = found.n >= FEWEST_OF_INTERVAL
+        line = f"{a.words}: {a.label} {_shown(found)}, to lie between {least:.4g} and {most:.4g}"
+        return _outcome(
+            found.n,
+            line,
+            shown=enough and least <= found.low and found.high <= most,
+            refuted=enough and (found.low > most or found.high < least),
+        )
 
     return check
+
+
+def near(a: Of, number: float, within: float) -> Check:
+    """The median of `a` differs from a number by no more than such a share of it."""
+    return noted(between(a, (1 - within) * number, (1 + within) * number), f"in the paper: {number:g}")
 
 
 def most_have(a: Of) -> Check:
@@ -138,13 +155,25 @@ def noted(check: Check, line: str) -> Check:
     return check_and_note
 
 
+def where_run(check_of: Callable[[str], Check], labels: Sequence[str]) -> Check:
+    """What is checked of each label holds for all that have runs; a line names those that have none."""
+
+    def check(runs: Runs, comparisons: int) -> Outcome:
+        del comparisons
+        outcome = all_of([check_of(label) for label in labels if runs.get(label)], runs)
+        missing = ", ".join(label for label in labels if not runs.get(label))
+        return outcome._replace(numbers=(*outcome.numbers, *[f"not run: {missing}"] * bool(missing)))
+
+    return check
+
+
 def does_not_apply(reason: str) -> Check:
     """Nothing to be tested."""
     return lambda runs, comparisons: Outcome(Verdict.NOT_TESTED, (reason,))
 
 
 def all_of(checks: Sequence[Check], runs: Runs) -> Outcome:
-    """What runs say of several checks that must all hold; p-values are corrected for their number.
+    """What runs say of several checks that must all hold.
 
     One that is refuted refutes all. Where nothing could be tested, nothing is; where only some could,
     the rest cannot be conclusive.
@@ -152,18 +181,23 @@ def all_of(checks: Sequence[Check], runs: Runs) -> Outcome:
     outcomes = [check(runs, len(checks)) for check in checks]
     verdicts = {outcome.verdict for outcome in outcomes}
     numbers = tuple(line for outcome in outcomes for line in outcome.numbers)
-    if len(verdicts) == 1:
-        return Outcome(verdicts.pop(), numbers)
+    seeds = min((outcome.seeds for outcome in outcomes if outcome.seeds), default=0)
+    if len(verdicts) <= 1:
+        return Outcome(next(iter(verdicts), Verdict.NOT_TESTED), numbers, seeds)
     refuted = Verdict.NOT_REPRODUCED in verdicts
-    return Outcome(Verdict.NOT_REPRODUCED if refuted else Verdict.INCONCLUSIVE, numbers)
+    return Outcome(Verdict.NOT_REPRODUCED if refuted else Verdict.INCONCLUSIVE, numbers, seeds)
 
 
 class _Compared(NamedTuple):
-    """Two samples side by side: the line about them, the corrected p-value, and their difference."""
+    """Two samples side by side: the line about them, p before and after correction, their difference.
+
+    The difference has no interval where there are too few seeds for one.
+    """
 
     n: int
     line: str
     p: float
+    corrected_p: float
     higher: bool
     difference: Estimate
 
@@ -175,7 +209,10 @@ def _compared(a: Of, b: Of, runs: Runs, comparisons: int) -> _Compared:
     one, other = a.values(runs), b.values(runs)
     first, second = interval(one), interval(other)
     difference = relative_difference(one, other)
-    p = corrected_p(rank_sum(one, other), comparisons)
+    if difference.n < FEWEST_OF_INTERVAL:
+        difference = difference._replace(low=math.nan, high=math.nan)
+    p = rank_sum(one, other)
+    corrected = corrected_p(p, comparisons)
     line = f"{a.words}: {a.label} {_shown(first)} against {b.label} {_shown(second)}"
     if a.label == b.label:
         line = f"{a.label}: {a.words} {_shown(first)} against {b.words} {_shown(second)}"
@@ -188,15 +225,16 @@ def _compared(a: Of, b: Of, runs: Runs, comparisons: int) -> _Compared:
         if math.isfinite(difference.low):
             line += f" [{difference.low:+.1%}, {difference.high:+.1%}]"
         if math.isfinite(p):
-            line += f", p = {p:.2g}"
-    return _Compared(min(first.n, second.n), line, p, first.value > second.value, difference)
+            line += f", p = {p:.2g}" + f", {corrected:.2g} corrected" * (comparisons > 1)
+    higher = first.value > second.value
+    return _Compared(min(first.n, second.n), line, p, corrected, higher, difference)
 
 
 def _outcome(n: int, line: str, *, shown: bool, refuted: bool) -> Outcome:
     if n == 0:
         return Outcome(Verdict.NOT_TESTED, (line,))
     verdict = Verdict.REPRODUCED if shown else Verdict.INCONCLUSIVE
-    return Outcome(Verdict.NOT_REPRODUCED if refuted else verdict, (line,))
+    return Outcome(Verdict.NOT_REPRODUCED if refuted else verdict, (line,), n)
 
 
 def _shown(estimate: Estimate) -> str:

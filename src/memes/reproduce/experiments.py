@@ -17,7 +17,7 @@ class Variant(NamedTuple):
     Attributes:
         algorithm: A preset.
         options: What differs from its defaults.
-        times: Options that are so many times what they are at a scale.
+        times: Options that are so many times what they are at a scale, in whole numbers.
         tasks: Where it applies.
         generations: For how long, on tasks where that is not what the scale says, at paper scale.
         needs: A package that it needs and that not everyone has.
@@ -25,12 +25,13 @@ class Variant(NamedTuple):
 
     algorithm: str
     options: Mapping[str, Any] = NONE
-    times: Mapping[str, int] = NONE
+    times: Mapping[str, float] = NONE
     tasks: tuple[str, ...] = TASKS
     generations: Mapping[str, int] = NONE
     needs: str | None = None
 
 
+TUNED_SIGMA = 0.02  # of CMA-ME; with the paper's 0.5 nearly every generation ends in a restart
 SHORTER = {"ant-trap": 4000}  # what the paper had time for with four times the lanes
 
 # By label, which names a variant in files, tables and figures.
@@ -47,6 +48,10 @@ VARIANTS = {
     "memes-ga": Variant("memes-ga"),
     "memes-x4": Variant("memes", times={"lanes": 4}, generations=SHORTER),
     "memes-all-x4": Variant("memes-all", times={"lanes": 4}, generations=SHORTER),
+    "memes-eighth-samples": Variant("memes", times={"samples": 1 / 8}),
+    "memes-quarter-samples": Variant("memes", times={"samples": 1 / 4}),
+    "memes-half-samples": Variant("memes", times={"samples": 1 / 2}),
+    "memes-twice-samples": Variant("memes", times={"samples": 2}),
     "me": Variant("me"),
     "me-x4": Variant("me", times={"batch": 4}, generations=SHORTER),
     "me-128": Variant("me-128"),
@@ -57,6 +62,7 @@ VARIANTS = {
     "nsra-es": Variant("nsra-es"),
     "me-es": Variant("me-es"),
     "cma-me": Variant("cma-me", tasks=("arm", "hexapod"), needs="evosax"),
+    "cma-me-tuned": Variant("cma-me", {"sigma": TUNED_SIGMA}, tasks=("arm", "hexapod"), needs="evosax"),
     "pga-me": Variant("pga-me", tasks=UNCERTAIN),
 }
 
@@ -77,7 +83,7 @@ class Experiment(NamedTuple):
 EXPERIMENTS = {
     "main": Experiment(
         "MEMES against the baselines",
-        ("memes", "memes-all", *BASELINES),
+        ("memes", "memes-all", *BASELINES, "cma-me-tuned"),
         10,
     ),
     "sampling": Experiment(
@@ -107,7 +113,24 @@ EXPERIMENTS = {
         ("memes", "memes-x4", "memes-all", "memes-all-x4", "me", "me-x4"),
         10,
     ),
+    "samples": Experiment(
+        "an eighth to twice the samples of a lane: 64 to 1 024 at paper scale",
+        (
+            *("memes-eighth-samples", "memes-quarter-samples", "memes-half-samples", "memes"),
+            "memes-twice-samples",
+        ),
+        5,
+    ),
     "time": Experiment("what a run takes", ("me-128", "me", "pga-me", "memes", "memes-all"), 10),
+}
+
+# The paper's table of run times, in minutes; it has none for the Arm.
+MINUTES = {
+    "me-128": {"hexapod": 4, "ant": 25, "ant-trap": 81},
+    "me": {"hexapod": 60, "ant": 69, "ant-trap": 753},
+    "pga-me": {"ant": 150, "ant-trap": 383},
+    "memes": {"hexapod": 64, "ant": 77, "ant-trap": 813},
+    "memes-all": {"hexapod": 87, "ant": 100, "ant-trap": 960},
 }
 
 # What a scale changes here, beyond what `memes run --scale` does: options that an algorithm or a task

@@ -86,7 +86,7 @@ def _command(task: str, label: str, scale: str, generations: int | None) -> Pars
     if not variant.times:
         return parsed
     for option, factor in variant.times.items():
-        words += flag_words(option, factor * parsed.algorithm_options[option])
+        words += flag_words(option, int(factor * parsed.algorithm_options[option]))
     return understood(words)
 
 

@@ -43,9 +43,9 @@ def measure(label: str, name: str, words: str) -> Of:
     """A measure at the end, of the corrected archive where the task is uncertain."""
 
     def value(run: Summary) -> float:
-        if run.corrected is not None:
-            return run.corrected[name]
-        return math.nan if run.about.get("uncertain") else float(run.curves[name][-1])
+        if run.about.get("uncertain"):
+            return _at_end(run).get(name, math.nan)
+        return float(run.curves[name][-1])
 
     return Of(label, words, value)
 
@@ -67,11 +67,13 @@ def best(label: str) -> Of:
 
 def kept(label: str) -> Of:
     """The share of the QD-score that correction leaves: 1 less the archive loss."""
+    return Of(label, "QD-score kept", lambda run: 1 - _at_end(run).get("qd_score_loss", math.nan))
 
-    def value(run: Summary) -> float:
-        return math.nan if run.corrected is None else 1 - run.corrected["qd_score_loss"]
 
-    return Of(label, "QD-score kept", value)
+def _at_end(run: Summary) -> dict[str, float]:
+    """What the correction of the finished run says; nothing where only earlier archives were."""
+    last = run.corrected or {}
+    return last if last.get("generation") == run.generations else {}
 
 
 def step(label: str, kind: str) -> Of:
@@ -80,12 +82,12 @@ def step(label: str, kind: str) -> Of:
 
 
 def lifespan(label: str, kind: str) -> Of:
-    """The mean age at which lanes of a kind were reset."""
+    """The age at which lanes of a kind were reset, by the statistic of the paper's table."""
 
     def value(run: Summary) -> float:
-        return run.lifespans.get(kind, {}).get("all", {}).get("mean", math.nan)
+        return run.lifespans.get(kind, {}).get("all", {}).get("paper_mean", math.nan)
 
-    return Of(label, f"lifespan of {kind} lanes", value)
+    return Of(label, f"lifespan of {kind} lanes, as the paper computes it", value)
 
 
 def seconds(label: str) -> Of:

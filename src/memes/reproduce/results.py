@@ -9,12 +9,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from memes.analysis import report
 from memes.analysis.groups import group
-from memes.analysis.tables import all_tables
-from memes.commands.compare import write as write_comparison
+from memes.analysis.statistics import interval
 from memes.reproduce.checks import Verdict
 from memes.reproduce.claims import Judged, judge
-from memes.reproduce.experiments import EXPERIMENTS
+from memes.reproduce.experiments import EXPERIMENTS, MINUTES
 from memes.store.summary import Summary
 
 STYLES = {
@@ -24,13 +24,15 @@ STYLES = {
     Verdict.NOT_TESTED: "dim",
 }
 READING = """\
-*Above* means a higher median over the seeds and a rank-sum p-value below 0.05, corrected for all
-comparisons of the claim on the task. *On par* means that the 95% interval of the relative difference of
-the medians lies within 5%, and *at least* that it does not reach below -5%. A claim is *not reproduced*
-where one of its parts is refuted: significantly the other way round, or an interval wholly outside. What
-shows neither is *inconclusive*, and what has no runs, or nothing to be tested, is *not tested*. Numbers
-are medians with 95% bootstrap intervals; scores are corrected on uncertain tasks; p-values are after
-correction; seeds that ran as one batch have one time."""
+*Above* means a higher median over the seeds and a rank-sum p-value below 0.05. *On par* means that the
+95% interval of the relative difference of the medians lies within 5%, and *at least* that it does not
+reach below -5%; fewer than five seeds have no such interval. A claim is *reproduced* where each of its
+parts is shown by its own p-value, uncorrected, since all of them must be (an intersection-union test).
+It is *not reproduced* where one part is refuted: significantly the other way round, after Bonferroni
+correction for all comparisons of the claim on the task. What shows neither is *inconclusive*, and what
+has no runs, or nothing to be tested, is *not tested*. *Seeds* are the fewest that any part is of; the
+paper has 10, and 5 in C10 to C12 and C19. Numbers are medians with 95% bootstrap intervals; scores are
+corrected on uncertain tasks; seeds that ran as one batch have one time."""
 SMALLER = """\
 These runs are smaller than the paper's in every way, so the verdicts are of smaller problems: they show
 that everything works, and where a claim needs the paper's scale."""
@@ -44,8 +46,7 @@ def write(
         labels = EXPERIMENTS[name].labels
         runs = [run for run in summaries if run.label in labels and run.task in EXPERIMENTS[name].tasks]
         if runs:
-            groups = group(runs)
-            write_comparison(groups, all_tables(groups), out / name)
+            report.write(report.compare(group(runs)), out / name)
     judged = judge(summaries, tasks)
     out.mkdir(parents=True, exist_ok=True)
     (out / "claims.md").write_text(page(judged, summaries))
@@ -59,11 +60,13 @@ def page(judged: Sequence[Judged], summaries: Sequence[Summary]) -> str:
         READING,
         *([SMALLER] if any(run.scale == "laptop" for run in summaries) else []),
         *_made_of(summaries),
-        "| | claim | task | verdict |\n|---|---|---|---|\n"
+        "| | claim | task | verdict | seeds |\n|---|---|---|---|---|\n"
         + "\n".join(
-            f"| {each.claim.name} | {each.claim.sentence} | {each.task} | {each.outcome.verdict} |"
+            f"| {each.claim.name} | {each.claim.sentence} | {each.task} | {each.outcome.verdict} | "
+            f"{each.outcome.seeds or '-'} |"
             for each in judged
         ),
+        *_run_times(summaries),
         "## The numbers",
     ]
     for each in judged:
@@ -81,12 +84,33 @@ def _made_of(summaries: Sequence[Summary]) -> list[str]:
         facts: dict[str, list[object]] = {
             "scale": [run.scale for run in runs],
             "generations": [run.generations for run in runs],
+            "evaluations of an elite to correct it": [
+                f"{run.corrections['samples'][-1]:g}" for run in runs if "samples" in run.corrections
+            ],
             "device": [run.about.get("device") for run in runs],
-            "commit": [str(run.about.get("commit"))[:7] for run in runs],
+            "commit": [run.about["commit"][:7] for run in runs if run.about.get("commit")],
         }
-        said = [f"{name} {', '.join(map(str, dict.fromkeys(v)))}" for name, v in facts.items()]
+        said = [f"{name} {', '.join(map(str, dict.fromkeys(v)))}" for name, v in facts.items() if v]
         lines.append(f"- {task}: {len(runs)} runs; {'; '.join(said)}")
     return ["\n".join(lines)] if lines else []
+
+
+def _run_times(summaries: Sequence[Summary]) -> list[str]:
+    """The paper's table of run times, beside what runs at paper scale took here."""
+    took: dict[tuple[str, str], list[float]] = {}
+    for run in summaries:
+        if run.scale == "paper" and run.task in MINUTES.get(run.label, {}):
+            minutes = run.about["seconds_per_generation"] * run.generations / 60
+            took.setdefault((run.label, run.task), []).append(minutes)
+    tasks = list(MINUTES["memes"])
+    rows = [["", *tasks], ["---"] * (1 + len(tasks))]
+    for label, paper in MINUTES.items():
+        medians = [interval(took.get((label, task), [])).value for task in tasks]
+        told = zip(medians, (paper.get(task) for task in tasks), strict=True)
+        rows.append([label, *(f"{report.number(ours)} ({theirs or '-'})" for ours, theirs in told)])
+    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    title = "Minutes that a run takes without compilation, the median here (and in the paper):"
+    return [title, table] if took else []
 
 
 def show(judged: Sequence[Judged], console: Console) -> None:

@@ -1,11 +1,9 @@
-"""What is left of a run when it is compared with others: one small JSON file, without genotypes."""
+"""Summaries of runs: one small JSON file each, without genotypes, for comparisons."""
 
 from __future__ import annotations
 
-import glob
 import json
 import math
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +16,7 @@ from memes.errors import require
 from memes.metrics import finite_median
 from memes.resets import Reason
 from memes.store.files import intact, replace_file
-from memes.store.folder import FORMAT_VERSION, Run, check_version, holds_run, load_run, plain
+from memes.store.folder import FORMAT_VERSION, Run, check_version, load_run, plain
 
 FILE = "summary.json"
 FORMAT = "memes-summary"
@@ -26,15 +24,8 @@ POINTS = 120  # generations that the curves show, at most
 MAX_CELLS = 20_000  # of an archive whose fitness is written down cell by cell
 CURVES = ("generation", "evaluations", "seconds", "qd_score", "coverage", "max_fitness")
 ABOUT = (
-    "device",
-    "versions",
-    "precision",
-    "compile_seconds",
-    "cells",
-    "uncertain",
-    "map",
-    "seeds_together",
-)
+    "device", "versions", "precision", "compile_seconds", "cells", "uncertain", "map", "seeds_together",
+)  # fmt: skip
 
 
 class Summary(NamedTuple):
@@ -57,12 +48,15 @@ class Summary(NamedTuple):
         corrections: The columns of `corrected.csv`, and the run's `evaluations` until then; empty if the
             archive was never corrected.
         lifespans: By kind of lane, and by reason of the reset or for `all`: `count`, `mean` and `median`
-            age at the reset.
+            age at the reset; for `all` also `paper_mean`, what the paper's table has in place of the
+            mean: of each lane (n - 1) / n times the longest of its n lives, as a mean over the lanes.
+        longest_lives: By kind, the longest life of each lane that was ever reset, in generations; empty
+            where an older version made the summary.
         steps: By kind, the median over all generations of the distances in `curves`.
-        shape: Cells along each feature; None for a tessellation.
         low: Lower bounds of the features [k].
         high: Upper bounds of the features [k].
-        heat: Fitness [*shape], NaN where empty; None for a tessellation and for very many cells.
+        heat: Fitness along each feature of a grid, NaN where empty; None for a tessellation and for very
+            many cells.
         corrected_heat: The same of the corrected archive, if there is one.
     """
 
@@ -77,8 +71,8 @@ class Summary(NamedTuple):
     curves: dict[str, np.ndarray]
     corrections: dict[str, np.ndarray]
     lifespans: dict[str, dict[str, dict[str, float]]]
+    longest_lives: dict[str, np.ndarray]
     steps: dict[str, float]
-    shape: tuple[int, ...] | None
     low: tuple[float, ...]
     high: tuple[float, ...]
     heat: np.ndarray | None
@@ -91,9 +85,11 @@ class Summary(NamedTuple):
 
 
 def summarise(run: Run) -> Summary:
-    """The summary of a run, with what its folder holds of corrections."""
+    """Sum up a run; one that was read from a folder gives the same as the one that was saved there."""
+    run = run._replace(metrics=_as_saved(run.metrics), corrected=_as_saved(run.corrected))
     config, metrics, cells = run.config, run.metrics, run.archive.cells
     done, steps = len(metrics["generation"]), _steps(run)
+    lifespans, longest_lives = _lives(run.lanes)
     return Summary(
         task=config["task"],
         algorithm=config["algorithm"],
@@ -101,7 +97,7 @@ def summarise(run: Run) -> Summary:
         seed=int(config["seed"]),
         scale=config.get("scale"),
         generations=done,
-        options=config.get("options") or {},
+        options=_options(config.get("options") or {}),
         about={name: config.get(name) for name in ABOUT}
         | {
             "commit": config.get("git_commit"),
@@ -110,9 +106,9 @@ def summarise(run: Run) -> Summary:
         },
         curves=_curves(metrics, steps),
         corrections=_corrections(run),
-        lifespans=_lifespans(run.lanes),
+        lifespans=lifespans,
+        longest_lives=longest_lives,
         steps={kind: finite_median(values) for kind, values in steps.items()},
-        shape=cells.shape if isinstance(cells, Grid) else None,
         low=tuple(np.asarray(cells.low).tolist()),
         high=tuple(np.asarray(cells.high).tolist()),
         heat=_heat(run.archive),
@@ -120,22 +116,29 @@ def summarise(run: Run) -> Summary:
     )
 
 
-def cell_width(low: np.ndarray, high: np.ndarray, count: int) -> float:
-    """The side of a cube as large as the average one of `count` cells between two corners [k]."""
-    return float((np.prod(np.asarray(high) - np.asarray(low)) / count) ** (1 / len(low)))
+def _as_saved(columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Columns with as many digits as CSV files have."""
+    return {name: _rounded(column, 9) for name, column in columns.items()}
+
+
+def _options(options: dict[str, Any]) -> dict[str, Any]:
+    """Options without `generations`, which version 0.1 recorded among them."""
+    return {name: value for name, value in options.items() if name != "generations"}
 
 
 def _steps(run: Run) -> dict[str, np.ndarray]:
-    """For each kind with offspring, their mean distance from the parents in cell widths: [G]."""
+    """Divide the mean parent-offspring distances [G] of each kind with offspring by the cell width.
+
+    That is the side of a cube as large as the average cell.
+    """
     cells = run.archive.cells
-    width = cell_width(np.asarray(cells.low, float), np.asarray(cells.high, float), cells.count)
-    distances = {
-        kind.name.lower(): run.metrics.get(f"parent_distance_{kind.name.lower()}") for kind in Kind
-    }
+    sides = np.asarray(cells.high, float) - np.asarray(cells.low, float)
+    width = (np.prod(sides) / cells.count) ** (1 / len(sides))
+    names = {kind.name.lower(): f"parent_distance_{kind.name.lower()}" for kind in Kind}
     return {
-        kind: values / width
-        for kind, values in distances.items()
-        if values is not None and np.isfinite(values).any()
+        kind: run.metrics[name] / width
+        for kind, name in names.items()
+        if name in run.metrics and np.isfinite(run.metrics[name]).any()
     }
 
 
@@ -157,21 +160,30 @@ def _corrections(run: Run) -> dict[str, np.ndarray]:
     return run.corrected | {"evaluations": run.metrics["evaluations"][row]}
 
 
-def _lifespans(lanes: dict[str, np.ndarray]) -> dict[str, dict[str, dict[str, float]]]:
-    """Ages of the lanes [G, L] where they were reset, by kind and reason."""
-    found: dict[str, dict[str, dict[str, float]]] = {}
+def _lives(
+    lanes: dict[str, np.ndarray],
+) -> tuple[dict[str, dict[str, dict[str, float]]], dict[str, np.ndarray]]:
+    """Collect `lifespans` and `longest_lives` from the ages [G, L] of lanes where they were reset."""
+    lifespans: dict[str, dict[str, dict[str, float]]] = {}
+    longest_lives: dict[str, np.ndarray] = {}
+    age, reset = lanes["age"], lanes["reset"]
     for kind in Kind:
-        ended = (lanes["kind"] == kind) & (lanes["reset"] != Reason.NONE)
-        ages = {"all": lanes["age"][ended]} | {
-            reason.name.lower(): lanes["age"][ended & (lanes["reset"] == reason)] for reason in Reason
+        of_kind = lanes["kind"] == kind
+        ended = of_kind & (reset != Reason.NONE)
+        if not ended.any():
+            continue
+        ages = {reason.name.lower(): age[ended & (reset == reason)] for reason in Reason}
+        found = {
+            reason: {"count": ages.size, "mean": float(ages.mean()), "median": float(np.median(ages))}
+            for reason, ages in {"all": age[ended], **ages}.items()
+            if ages.size
         }
-        if ended.any():
-            found[kind.name.lower()] = {
-                reason: {"count": age.size, "mean": float(age.mean()), "median": float(np.median(age))}
-                for reason, age in ages.items()
-                if age.size
-            }
-    return found
+        lives, longest = ended.sum(axis=0), np.where(ended, age, 0).max(axis=0)
+        paper = (lives - 1) / np.maximum(lives, 1) * longest
+        found["all"]["paper_mean"] = float(paper[of_kind.any(axis=0)].mean())
+        lifespans[kind.name.lower()] = found
+        longest_lives[kind.name.lower()] = longest[lives > 0]
+    return lifespans, longest_lives
 
 
 def _heat(archive: Archive) -> np.ndarray | None:
@@ -182,9 +194,9 @@ def _heat(archive: Archive) -> np.ndarray | None:
 
 
 def _rounded(values: np.ndarray, digits: int) -> np.ndarray:
-    """The values to so many significant digits."""
-    flat = [float(f"{value:.{digits}g}") for value in np.asarray(values, float).ravel()]
-    return np.asarray(flat).reshape(np.shape(values))
+    """Round values to so many significant digits."""
+    rounded: np.ndarray = np.char.mod(f"%.{digits}g", np.asarray(values, float)).astype(float)
+    return rounded
 
 
 def save_summary(path: str | Path, summary: Summary) -> None:
@@ -194,11 +206,10 @@ def save_summary(path: str | Path, summary: Summary) -> None:
     replace_file(Path(path), lambda file: file.write(f"{text}\n".encode()))
 
 
-def write_summary(folder: str | Path) -> Path:
-    """Summarise the run in a folder and write `summary.json` there; returns its path."""
-    file = Path(folder) / FILE
-    save_summary(file, summarise(load_run(folder)))
-    return file
+def write_summary(run: Run) -> None:
+    """Write `summary.json` into the folder of a run, if it has one."""
+    if run.folder is not None:
+        save_summary(run.folder / FILE, summarise(run))
 
 
 def _plain(value: Any) -> Any:
@@ -217,8 +228,12 @@ def _plain(value: Any) -> Any:
 
 
 def load_summary(path: str | Path) -> Summary:
-    """Read a summary file."""
-    file = Path(path)
+    """Read a summary file, or sum up a run folder that has none."""
+    path = Path(path)
+    file = path / FILE if path.is_dir() else path
+    if path.is_dir() and not file.exists():
+        with intact(path):
+            return summarise(load_run(path))
     with intact(file):
         return _parse(json.loads(file.read_text()), file)
 
@@ -227,77 +242,26 @@ def _parse(content: Any, file: Path) -> Summary:
     ours = isinstance(content, dict) and content.get("format") == FORMAT
     require(ours, f"'{file}' is not the summary of a run")
     check_version(int(content["format_version"]), file)
+    content.setdefault("longest_lives", {})  # which summaries did not have from the beginning
     fields = {name: content[name] for name in Summary._fields}
-    shape = None if fields["shape"] is None else tuple(map(int, fields["shape"]))
-    curves = {name: _array(column) for name, column in fields["curves"].items()}
-    sizes = {len(curves[name]) for name in CURVES}
+    for name in ("curves", "corrections", "longest_lives"):
+        fields[name] = {column: _array(values) for column, values in fields[name].items()}
+    sizes = {len(fields["curves"][name]) for name in CURVES}
     require(len(sizes) == 1 and sizes != {0}, f"'{file}' is damaged: its curves are not equally long")
     for name in ("heat", "corrected_heat"):
         if fields[name] is not None:
-            fields[name] = _array(fields[name]).reshape(shape)
+            fields[name] = _array(fields[name])
+            flat = fields[name].ndim != len(fields["low"])
+            require(not flat, f"'{file}' is damaged: its {name} is not that of a grid")
     return Summary(**fields)._replace(
         seed=int(fields["seed"]),
         generations=int(fields["generations"]),
-        curves=curves,
-        corrections={name: _array(column) for name, column in fields["corrections"].items()},
-        steps={kind: _number(step) for kind, step in fields["steps"].items()},
-        shape=shape,
+        options=_options(fields["options"]),
+        steps={kind: float(_array(step)) for kind, step in fields["steps"].items()},
         low=tuple(map(float, fields["low"])),
         high=tuple(map(float, fields["high"])),
     )
 
 
-def _number(value: float | None) -> float:
-    return math.nan if value is None else float(value)
-
-
-def _array(values: list[Any]) -> np.ndarray:
+def _array(values: Any) -> np.ndarray:
     return np.asarray(values, dtype=float)  # None becomes NaN
-
-
-def load_all(paths: Iterable[str | Path], argument: str = "RUN") -> list[Summary]:
-    """Summaries of run folders, summary files, folders of either, or patterns such as `runs/arm-*`."""
-    return [load(path) for path in find(paths, argument)]
-
-
-def load(path: Path) -> Summary:
-    """The summary of one run folder or summary file."""
-    if not path.is_dir():
-        return load_summary(path)
-    if (path / FILE).exists():
-        return load_summary(path / FILE)
-    with intact(path):
-        return summarise(load_run(path))
-
-
-def find(paths: Iterable[str | Path], argument: str = "RUN") -> list[Path]:
-    """The run folders and summary files that are meant, each of them once, in the order given.
-
-    Errors name the argument.
-    """
-    found: dict[Path, Path] = {}
-    for word in paths:
-        places = [Path(word)] if Path(word).exists() else [Path(p) for p in sorted(glob.glob(str(word)))]
-        require(bool(places), f"{argument}: there is no file or folder '{word}'")
-        here = [run for place in places for run in _runs_in(place)]
-        require(bool(here), f"{argument}: there is no run and no summary in '{word}'")
-        for run in here:
-            folder = run.parent if run.name == FILE and holds_run(run.parent) else run
-            found.setdefault(folder.resolve(), folder)
-    return list(found.values())
-
-
-def _runs_in(place: Path) -> Iterator[Path]:
-    if not place.is_dir() or holds_run(place):
-        yield place
-        return
-    for entry in sorted(place.iterdir()):
-        if entry.is_dir():
-            yield from _runs_in(entry)
-        elif entry.suffix == ".json" and _is_summary(entry):
-            yield entry
-
-
-def _is_summary(file: Path) -> bool:
-    with file.open("rb") as stream:
-        return FORMAT.encode() in stream.read(100)  # a folder may hold large files of other kinds

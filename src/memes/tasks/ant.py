@@ -19,6 +19,7 @@ SUBSTEPS = 5  # of 0.01 s
 HEIGHT = (0.2, 1.0)  # of the torso; outside of it an episode ends
 NOISE = 0.1
 PASSED = 13.0  # x of a torso that has left the trap behind; its back wall ends at 12.5
+ARENA_LOW, ARENA_HIGH = (0.0, -8.0), (30.0, 8.0)  # where the trapped ant is told apart
 
 
 @checked
@@ -105,9 +106,10 @@ def ant_trap(
         environment,
         mlp([environment.observation_size, *hidden, environment.action_size], weights=weights),
         fitness=lambda outcome: outcome.total,
-        feature=lambda outcome: outcome.last,
-        feature_low=(0.0, -8.0),
-        feature_high=(30.0, 8.0),
+        # Clipped, or else novelty would pay for running off the map.
+        feature=lambda outcome: jnp.clip(outcome.last, jnp.array(ARENA_LOW), jnp.array(ARENA_HIGH)),
+        feature_low=ARENA_LOW,
+        feature_high=ARENA_HIGH,
         min_fitness=-3.38 * steps,
         uncertain=uncertain,
         map=Map(walls=footprints(engine.model), goal=PASSED),

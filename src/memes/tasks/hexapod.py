@@ -57,7 +57,8 @@ def hexapod(*, steps: int = 250, fidelity: Fidelity = "fast", backend: Backend =
 def sinusoids() -> Controller:
     """Open-loop gaits: an amplitude and a phase in [-1, 1] for the hip of each leg, then for each knee.
 
-    The third joint of a leg is turned by minus the knee's angle, so that the foot stays upright.
+    The third joint of a leg is turned by minus the knee's angle, so that the foot stays upright. Genes
+    beyond the bounds are clipped: the longest strides fill the map, and longer ones would leave it.
     """
 
     def parameters(x: Array) -> Array:

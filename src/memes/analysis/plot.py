@@ -1,0 +1,200 @@
+"""Figures of runs, for notebooks and papers: `memes.plot`.
+
+    memes.plot.archive(run)             fitness over the features, beside what correction leaves of it
+    memes.plot.curves(run)              scores, resets and additions over the evaluations
+    memes.plot.positions(run)           where elites end up on the map of their task
+    memes.plot.compare(["runs/arm-*"])  scores, convergence, ... of many runs, by name
+
+A run is what `memes.run` returns, or the path of its folder. All return figures of matplotlib, which
+notebooks show and `figure.savefig("file.pdf")` writes.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from memes.analysis import comparisons
+from memes.analysis.groups import MEASURES, group, without_short
+from memes.analysis.heat import colour_scale, draw_cells, draw_walls, fitness_of
+from memes.analysis.style import PER_CENT, Picture
+from memes.archive import Archive
+from memes.store.find import find
+from memes.store.folder import Run, load_archive, load_run
+from memes.store.summary import Summary, load_summary, summarise
+from memes.task import Map
+
+KINDS = {"exploit": "#D55E00", "explore": "#0072B2", "variation": "#009E73"}
+WALLS = "#C8B4AC"
+
+
+def archive(
+    source: Run | Archive | str | Path, *, corrected: Archive | None = None, map: Map | None = None
+) -> Figure:
+    """Draw the fitness of every elite over the feature space.
+
+    Args:
+        source: A run, an archive, or the path of either.
+        corrected: What re-evaluation left of it, to be drawn beside it in the same colours; that of the
+            run, if it has one.
+        map: What stands where; that of the run's task, if it has one.
+    """
+    run = _run(source)
+    if corrected is None and run.correction is not None:
+        corrected = run.correction.archive
+    archives = {"": run.archive}
+    if corrected is not None:
+        archives = {"illusory: ": run.archive, "corrected: ": corrected}
+    figure = Picture(1.4 + 4.2 * len(archives), 4.8)
+    panels = figure.subplots(1, len(archives), sharey=True, squeeze=False)[0]
+    scale = colour_scale([fitness_of(each) for each in archives.values()])
+    for axes, (name, each) in zip(panels, archives.items(), strict=True):
+        image = draw_cells(axes, each.cells, fitness_of(each), map or _map(run), **scale)
+        axes.set_title(
+            f"{name}{int(each.occupied.sum())} of {each.cells.count} cells", fontsize="medium"
+        )
+    for axes in panels[1:]:
+        axes.set_ylabel("")
+    figure.colorbar(image, ax=panels, label="fitness", extend="min")
+    figure.suptitle(_title(run))
+    return figure
+
+
+def curves(source: Run | str | Path) -> Figure:
+    """Draw how a run went: scores, resets and additions over the evaluations spent.
+
+    Args:
+        source: The run, or its folder.
+    """
+    run = _run(source)
+    figure = Picture(9, 5.4)
+    panels = figure.subplots(2, 3, sharex=True)
+    for axes, (column, words) in zip(panels[0], MEASURES.items(), strict=True):
+        axes.plot(run.metrics["evaluations"], run.metrics[column], color="black")
+        axes.set_ylabel(words)
+    panels[0, 1].yaxis.set_major_formatter(PER_CENT)
+    _draw_kinds(panels[1, 0], run, "share", "share of additions")
+    panels[1, 0].set_ylim(0, 1)
+    if panels[1, 0].lines:
+        panels[1, 0].legend(frameon=False, loc="lower right")  # the colours are the same in all three
+    _draw_kinds(panels[1, 1], run, "lifespan", "mean lifespan of reset lanes")
+    _draw_kinds(panels[1, 2], run, "parent_distance", "parent-offspring distance")
+    for axes in panels[1]:
+        axes.set_xlabel("evaluations")
+    figure.suptitle(_title(run))
+    return figure
+
+
+def positions(source: Run | Archive | str | Path, *, map: Map | None = None) -> Figure:
+    """Draw where elites end up on a map: features of their stored evaluations, coloured by fitness.
+
+    Args:
+        source: A run, an archive, or the path of either.
+        map: What stands where; that of the run's task, if it has one.
+    """
+    run = _run(source)
+    elites, place = run.archive, map or _map(run) or Map()
+    figure = Picture(8, 4.6)
+    axes = figure.subplots()
+    occupied = np.asarray(elites.occupied)
+    x, y = np.asarray(elites.feature)[occupied][:, :2].T
+    fitness = np.asarray(elites.fitness)[occupied]
+    order = np.argsort(fitness)  # the fittest on top
+    _draw_map(axes, place)
+    shown = axes.scatter(x[order], y[order], c=fitness[order], s=8, cmap="viridis", zorder=3)
+    axes.update_datalim(np.stack([elites.cells.low, elites.cells.high])[:, :2])  # the same for every run
+    figure.colorbar(shown, ax=axes, label="fitness")
+    said = f"{x.size} elites"
+    if place.goal is not None:
+        said += f", {np.sum(x > place.goal)} of them beyond x = {place.goal:g}"
+    axes.set_title(said, fontsize="medium")
+    figure.suptitle(_title(run))
+    return figure
+
+
+def paths(ways: Mapping[str, Sequence[np.ndarray]], *, map: Map | None = None) -> Figure:
+    """Draw paths over the ground seen from above, with a colour for each label.
+
+    Args:
+        ways: For each label, such as a cell, the paths [T, 2] of its episodes.
+        map: What stands where.
+    """
+    figure = Picture(8, 4.6)
+    axes = figure.subplots()
+    _draw_map(axes, map or Map())
+    for i, (label, episodes) in enumerate(ways.items()):
+        for path in episodes:
+            axes.plot(*path.T, color=f"C{i}", linewidth=0.8, alpha=0.6)
+        ends = np.array([path[-1] for path in episodes])
+        axes.scatter(ends[:, 0], ends[:, 1], color=f"C{i}", s=10, zorder=3, label=label)
+    axes.legend(frameon=False, fontsize="small", loc="upper left")
+    return figure
+
+
+def compare(runs: Iterable[Run | Summary | str | Path]) -> dict[str, Figure]:
+    """Draw the figures of `memes compare`, by name: "scores", "convergence-generations", ...
+
+    A run that is much shorter than others of its label is left out, with a warning.
+
+    Args:
+        runs: Runs, their summaries, or paths and patterns as `memes compare` takes them.
+    """
+    found: dict[str, Summary] = {}
+    for i, run in enumerate(runs, 1):
+        if isinstance(run, Run):
+            found[str(run.folder or f"run {i}")] = summarise(run)
+        elif isinstance(run, Summary):
+            found[f"run {i}"] = run
+        else:
+            found |= {str(path): load_summary(path) for path in find([run], "runs")}
+    kept, left_out = without_short(found)
+    for note in left_out:
+        warnings.warn(note, stacklevel=2)
+    return comparisons.draw(group(list(kept.values()), list(kept)))
+
+
+def _run(source: Run | Archive | str | Path) -> Run:
+    """Read a run; of an archive by itself, nothing else is known."""
+    if isinstance(source, Run):
+        return source
+    if isinstance(source, (str, Path)) and Path(source).is_dir():
+        return load_run(source)
+    elites = source if isinstance(source, Archive) else load_archive(source)
+    return Run(None, {}, {}, {}, elites, {}, None)
+
+
+def _title(run: Run) -> str:
+    if not run.config:
+        return ""
+    return f"{Path(run.config['task']).name}, {run.config['algorithm']}, seed {run.config['seed']}"
+
+
+def _map(run: Run) -> Map | None:
+    about = run.config.get("map")
+    return None if about is None else Map(**about)
+
+
+def _draw_map(axes: Axes, place: Map) -> None:
+    draw_walls(axes, place, color=WALLS, linewidth=2)  # a wall may have no width of its own
+    axes.plot(*place.start, marker="P", markersize=9, color="black", markeredgecolor="white", zorder=4)
+    if place.goal is not None:
+        axes.axvline(place.goal, color="grey", linestyle="--", linewidth=1)
+    axes.set_aspect("equal", adjustable="datalim")
+    axes.set_xlabel("x (m)")
+    axes.set_ylabel("y (m)")
+
+
+def _draw_kinds(axes: Axes, run: Run, prefix: str, words: str) -> None:
+    """Draw a column of the metrics for each kind of offspring that has it."""
+    for kind, colour in KINDS.items():
+        values = run.metrics.get(f"{prefix}_{kind}")
+        if values is not None and np.nan_to_num(values).any():
+            axes.plot(run.metrics["evaluations"], values, color=colour, label=kind, linewidth=1)
+    axes.set_ylabel(words)
+    if not axes.lines:
+        axes.text(0.5, 0.5, "none yet", transform=axes.transAxes, ha="center", va="center", color="grey")

@@ -1,0 +1,51 @@
+"""Runs on the disk: folders and summary files, by their paths or by patterns."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from memes.errors import require
+from memes.store.folder import holds_run
+from memes.store.summary import FILE, FORMAT, Summary, load_summary
+
+
+def load_all(paths: Iterable[str | Path], argument: str = "RUN") -> list[Summary]:
+    """Read the summaries of all runs that `find` finds."""
+    return [load_summary(path) for path in find(paths, argument)]
+
+
+def find(paths: Iterable[str | Path], argument: str = "RUN") -> list[Path]:
+    """List the run folders and summary files that are meant, each of them once, in the order given.
+
+    Args:
+        paths: Run folders, summary files, folders of either, or patterns such as `runs/arm-*`.
+        argument: How errors call them.
+    """
+    found: dict[Path, Path] = {}
+    for word in paths:
+        places = [Path(word)] if Path(word).exists() else [Path(p) for p in sorted(glob.glob(str(word)))]
+        require(bool(places), f"{argument}: there is no file or folder '{word}'")
+        here = [run for place in places for run in _runs_in(place)]
+        require(bool(here), f"{argument}: there is no run and no summary in '{word}'")
+        for run in here:
+            folder = run.parent if run.name == FILE and holds_run(run.parent) else run
+            found.setdefault(folder.resolve(), folder)
+    return list(found.values())
+
+
+def _runs_in(place: Path) -> Iterator[Path]:
+    if not place.is_dir() or holds_run(place):
+        yield place
+        return
+    for entry in sorted(place.iterdir()):
+        if entry.is_dir():
+            yield from _runs_in(entry)
+        elif entry.suffix == ".json" and _is_summary(entry):
+            yield entry
+
+
+def _is_summary(file: Path) -> bool:
+    with file.open("rb") as stream:
+        return FORMAT.encode() in stream.read(100)  # a folder may hold large files of other kinds
