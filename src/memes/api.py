@@ -10,6 +10,7 @@ from typing import Any, overload
 
 from memes.algorithm import Algorithm
 from memes.analysis.observers import Figures, Summaries
+from memes.errors import UsageError
 from memes.hints import checked
 from memes.runner import loop
 from memes.runner.observers import Checkpoints, Corrections, Log, Observer, Progress
@@ -26,9 +27,9 @@ def with_usual(given: Sequence[Observer], config: Mapping[str, Any] | None = Non
         given: Observers.
         config: What a run has recorded of the settings of the usual ones; None is their defaults.
     """
-    own = {type(observer): observer for observer in given}
-    usual = [own.pop(kind, None) or restored(kind, config or {}) for kind in USUAL]
-    return [*usual, *own.values()]
+    own = {type(observer): observer for observer in given if type(observer) in USUAL}
+    usual = [own.get(kind) or restored(kind, config or {}) for kind in USUAL]
+    return [*usual, *(observer for observer in given if type(observer) not in USUAL)]
 
 
 def restored(kind: Any, config: Mapping[str, Any]) -> Any:
@@ -57,5 +58,10 @@ def resume(
     algorithm: Algorithm, path: str | Path, *, observers: Sequence[Any] = (), **options: Any
 ) -> Run | list[Run]:
     """Go on with a run, with its usual observers and those that are given."""
-    recorded = load_config(loop.run_folders(path)[0])
-    return loop.resume(algorithm, path, observers=with_usual(observers, recorded), **options)
+    folder = loop.run_folders(path)[0]
+    recorded = load_config(folder)
+    try:
+        chosen = with_usual(observers, recorded)
+    except UsageError as error:
+        raise UsageError(f"the run in '{folder}' cannot be resumed: {error}") from error
+    return loop.resume(algorithm, path, observers=chosen, **options)

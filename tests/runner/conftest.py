@@ -1,6 +1,9 @@
+from contextlib import contextmanager
+
 import jax
 import pytest
 from jax.experimental.compilation_cache import compilation_cache
+
 
 
 @pytest.fixture(scope="module")
@@ -27,3 +30,31 @@ def no_figures():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("memes.analysis.figures.save_figures", lambda run: [])
         yield
+
+
+class Killed(BaseException):
+    """As sudden as a signal: nothing in the library catches it."""
+
+
+@pytest.fixture
+def killed_at(monkeypatch):
+    """A context in which the n-th call of a function is the last thing that the process does."""
+    @contextmanager
+    def context(call, module, name, after=False, dying=lambda *arguments: None):
+        original, calls = getattr(module, name), [0]
+
+        def function(*arguments, **options):
+            calls[0] += 1
+            if calls[0] >= call and not after:
+                dying(*arguments)
+                raise Killed
+            found = original(*arguments, **options)
+            if calls[0] >= call:
+                raise Killed
+            return found
+
+        with monkeypatch.context() as patched, pytest.raises(Killed):
+            patched.setattr(module, name, function)
+            yield
+
+    return context

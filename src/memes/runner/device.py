@@ -68,23 +68,30 @@ class Program(NamedTuple):
         keys: Array = jax.random.wrap_key_data(jnp.stack(data))
         return keys
 
-    def split(self, tree: Any) -> list[Any]:
-        """A state or a record of each seed."""
+    def join(self, states: list[State]) -> State:
+        """Put the state of each seed on the device, as `advance` takes them."""
         if self.seeds == 1:
-            return [tree]
-        return [jax.tree.map(lambda leaf, i=i: leaf[i], tree) for i in range(self.seeds)]
+            joined: State = jax.device_put(states[0])
+        else:
+            each = jax.device_get(states)
+            joined = jax.device_put(jax.tree.map(lambda *leaves: np.stack(leaves), *each))
+        return joined
 
-    def join(self, trees: list[Any]) -> Any:
-        """The opposite of `split`."""
+    def states(self, joined: State) -> list[State]:
+        """The state of each seed; the opposite of `join`."""
+        return [joined] if self.seeds == 1 else _rows(joined, self.seeds)
+
+    def records(self, joined: Record, n: int) -> list[Record]:
+        """The first n generations of the record of each seed, on the host."""
+        host = jax.device_get(joined)
         if self.seeds == 1:
-            return jax.device_put(trees[0])
-        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+            return [jax.tree.map(lambda leaf: leaf[:n], host)]
+        return [jax.tree.map(lambda leaf, i=i: leaf[i, :n], host) for i in range(self.seeds)]
 
-    def trim(self, record: Record, n: int) -> Record:
-        """The first n generations of a record."""
-        rows = slice(n) if self.seeds == 1 else (slice(None), slice(n))
-        trimmed: Record = jax.tree.map(lambda leaf: leaf[rows], record)
-        return trimmed
+
+@partial(jax.jit, static_argnums=1)
+def _rows(state: State, n: int) -> list[State]:
+    return [jax.tree.map(lambda leaf, i=i: leaf[i], state) for i in range(n)]
 
 
 def keys_of(seed: int) -> tuple[Array, Array]:
@@ -93,9 +100,9 @@ def keys_of(seed: int) -> tuple[Array, Array]:
     return init_key, run_key
 
 
-def first_state(algorithm: Algorithm, generations: int) -> Callable[[Array], State]:
-    """The function that makes the first state of a run of such a length, compiled."""
-    return jax.jit(partial(algorithm.init, generations=generations))
+def first_state(algorithm: Algorithm) -> Callable[[Array, int], State]:
+    """The function `(key, generations) -> State` that makes the first state of a run, compiled."""
+    return jax.jit(lambda key, generations: algorithm.init(key, generations), static_argnums=1)
 
 
 def most_together(task: Task, seeds: int, together: int | None) -> int:
@@ -148,7 +155,7 @@ def _compile(algorithm: Algorithm, seeds: int, generations: int) -> tuple[Advanc
     """Compile what advances a run, and return it with the compiled programs that it executes."""
     persistent = np.flatnonzero(algorithm.emitter.persistent)
     key = jax.eval_shape(lambda: jax.random.key(0))
-    state = jax.eval_shape(first_state(algorithm, generations), key)
+    state = jax.eval_shape(partial(algorithm.init, generations=generations), key)
 
     def record(state: State, info: Info) -> Record:
         lanes = {name: getattr(info, name)[persistent] for name in LANE_FIELDS}

@@ -7,7 +7,7 @@ import signal
 import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
@@ -51,9 +51,19 @@ from memes.store.provenance import describe, now
 # What is said to the first Ctrl-C: during the run, and while it is finished.
 STOPPING = "stopping after this call of the device; Ctrl-C again stops at once, without saving"
 SKIPPING = "skipping the rest of the re-evaluation"
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 GROWTH = 4  # a call of the device has at most so many times the generations of the one before
 # The least of each setting that is a number. Those of a `config.json` are checked as well.
-LEAST = {"generations": 1, "seed": 0, "chunk": 1, "together": 1, "call_seconds": 0}
+LEAST = {
+    "generations": 1,
+    "seed": 0,
+    "call_seconds": 0,
+    "chunk": 1,
+    "together": 1,
+    "seeds_together": 1,
+}
+NEEDED = ("generations", "seed", "call_seconds")
+UNRECORDED = {"call_seconds": 1.0, "chunk": None}  # by version 0.1
 SEEDS = 2**32
 
 
@@ -121,6 +131,7 @@ def run(
         together in (None, 1) or algorithm.task.jit,
         f"together must be 1 for task '{algorithm.task.name}', which runs on the host, got {together}",
     )
+    check_observers(observers)
     config = {**describe(algorithm), **(about or {}), **numbers, **settings_of(observers)}
     starts = []
     for each in chosen:
@@ -160,13 +171,14 @@ def resume(
     Returns:
         The run, or the runs of those seeds that were not done.
     """
+    check_observers(observers)
     folders = run_folders(path)
     one = folders == [Path(path)]
     algorithm = callbacks_outside(algorithm)
     described = json.loads(json.dumps(describe(algorithm), default=plain))
     starts = []
     for folder in folders:
-        config = load_config(folder)
+        config = UNRECORDED | load_config(folder)
         with intact(folder / "config.json"):
             check_numbers(config, f" in '{folder / 'config.json'}'")
             done, total = config.get("generations_done", 0), config["generations"]
@@ -180,13 +192,14 @@ def resume(
             )
             check_same(described, config, folder)
             config |= {"generations": total, "resumed": [*config.get("resumed", []), now()]}
+            config |= settings_of(observers)
         for old in ("finished", "generations_done", "stopped"):
             config.pop(old, None)
         starts += [_Start(config, folder)] if left else []
     require(bool(starts), f"all runs in '{path}' are over; ask for more generations")
     lengths = {start.config["generations"] for start in starts}
     require(len(lengths) == 1, f"the runs in '{path}' differ in generations: resume them one by one")
-    size = {start.config.get("seeds_together", 1) for start in starts}
+    size = {start.config.get("seeds_together") or 1 for start in starts}
     require(len(size) == 1, f"the runs in '{path}' differ in seeds_together: resume them one by one")
     with _in_words(path, algorithm), ExitStack() as stack:
         for start in starts:
@@ -207,7 +220,7 @@ def check_numbers(given: dict[str, Any], where: str = "") -> None:
     """Raise a `UsageError` that names what is no number, or too small."""
     for name, least in LEAST.items():
         value, hint = given.get(name), float if name == "call_seconds" else int
-        if value is not None or name in ("generations", "seed"):
+        if value is not None or name in NEEDED:
             check_types({f"{name}{where}": value}, {f"{name}{where}": hint})
             in_range = name != "seed" or 0 <= given[name] < SEEDS
             require(in_range, f"seed{where} must lie in [0, 2^32), got {value}")
@@ -226,16 +239,24 @@ def check_same(described: dict[str, Any], config: dict[str, Any], folder: Path) 
         require(found == expected, f"{name} of the run in '{folder}' is {expected}, got {found}")
 
 
+def check_observers(observers: Sequence[Any]) -> None:
+    """Raise a `UsageError` that names what cannot watch a run."""
+    for observer in observers:
+        can_watch = callable(getattr(observer, "watch", None)) and not isinstance(observer, type)
+        require(can_watch, f"observers must each have a method watch, got {observer!r}")
+
+
 def settings_of(observers: Sequence[Observer]) -> dict[str, Any]:
     """The settings of observers as `config.json` has them: by prefix, or by the observer's name."""
     found: dict[str, Any] = {}
     for observer in observers:
-        fields: dict[str, Any] = dict(vars(observer)) if is_dataclass(observer) else {}
+        names = [field.name for field in fields(observer)] if is_dataclass(observer) else []
+        values = {name: getattr(observer, name) for name in names}
         prefix = getattr(observer, "prefix", None)
         if prefix is not None:
-            found |= {f"{prefix}_{name}": value for name, value in fields.items()}
-        elif fields:
-            found.setdefault("observers", {})[type(observer).__name__] = fields
+            found |= {f"{prefix}_{name}": value for name, value in values.items()}
+        else:
+            found.setdefault("observers", {})[type(observer).__name__] = values
     return found
 
 
@@ -274,7 +295,8 @@ def _run_all(
     with Reporter(show=progress) as report:
         task = algorithm.task
         here = task if task.jit else surviving(task, report.say, algorithm.batch_size)
-        begun = [_begun(algorithm, start, report.say) for start in starts]
+        first = first_state(algorithm)
+        begun = [_begun(first, start, report.say) for start in starts]
         program = compile_fitting(
             algorithm._replace(task=here, chunk=chunk), size, generations, report.say, exactly
         )
@@ -284,10 +306,11 @@ def _run_all(
                 save_config(start.folder, start.config | about)
         seconds = program.seconds
         over: dict[int, Run] = {}
+        shared: dict[Hashable, Any] = {}
         for group in _groups(begun, program.seeds):
             about["compile_seconds"], seconds = seconds, 0.0
             runs = [begun[i]._replace(config=begun[i].config | about) for i in group]
-            runs, interrupted = _run_group(program, algorithm, runs, observers, report)
+            runs, interrupted = _run_group(program, algorithm, runs, observers, report, shared)
             over |= dict(zip(group, runs, strict=True))
             if interrupted:
                 break
@@ -302,13 +325,15 @@ def _groups(runs: Sequence[Run], size: int) -> list[list[int]]:
     return [same[i : i + size] for same in far.values() for i in range(0, len(same), size)]
 
 
-def _begun(algorithm: Algorithm, start: _Start, say: Callable[[str], None]) -> Run:
+def _begun(
+    first: Callable[[jax.Array, int], State], start: _Start, say: Callable[[str], None]
+) -> Run:
     """A run as it stands: from the newest checkpoint in its folder, or from the start."""
     config, folder = start
     init_key, _ = keys_of(config["seed"])
 
     def blank(generations: int) -> State:
-        return first_state(algorithm, generations)(init_key)
+        return first(init_key, generations)
 
     found = None if folder is None else checkpoint.load(folder, config, blank, say)
     if folder is None or found is None:
@@ -342,19 +367,20 @@ class _Member:
 
     def _stop(self, reason: str) -> None:
         self._stage.say(f"stopping: {reason}")
+        self._stage.report.end(self.run.config["seed"])
         self.stopped = reason
 
     def begin(self, observers: Sequence[Observer]) -> None:
         self._watches = [observer.watch(self._stage) for observer in observers]
         for watch in self._watches:
-            self.run = watch.begin(self.run)
+            self.run = watch.begin(self.run) or self.run
 
     def due(self, generation: int) -> bool:
         return self.stopped is None and any(watch.due(generation) for watch in self._watches)
 
     def see(self, state: State, record: Record, seconds: float) -> None:
-        """Take in further generations."""
-        if self.stopped is not None:
+        """Take in further generations, unless it was stopped; there is one at least."""
+        if self.stopped is not None and self.run.generations:
             return
         before = self.run.generations
         self.run, self._totals = extended(self.run, self._totals, state, record, seconds)
@@ -370,7 +396,7 @@ class _Member:
         }
         self.run = self.run._replace(config=self.run.config | about)
         for watch in self._watches:
-            self.run = watch.finish(self.run)
+            self.run = watch.finish(self.run) or self.run
         return self.run
 
 
@@ -380,6 +406,7 @@ def _run_group(
     runs: list[Run],
     observers: Sequence[Observer],
     report: Reporter,
+    shared: dict[Hashable, Any],
 ) -> tuple[list[Run], bool]:
     """Run some seeds side by side until all are over; also says whether it was interrupted."""
     config, done = runs[0].config, runs[0].generations
@@ -387,7 +414,6 @@ def _run_group(
     state = program.join([run.state for run in filled])
     key = program.keys([run.config["seed"] for run in filled])
     heard: list[Callable[[], str | None]] = [lambda: None]
-    shared: dict[Hashable, Any] = {}
 
     def once(name: Hashable, make: Callable[[], Any]) -> Any:
         if name not in shared:
@@ -422,14 +448,12 @@ def _run_group(
             def due(generation: int) -> bool:
                 return any(each.due(generation) for each in members)
 
-            for call in _calls(program, key, state, done, config, due):
-                states, records = program.split(call.state), program.split(call.record)
-                for each, own, record in zip(members, states, records, strict=False):
-                    each.see(own, record, call.seconds / len(members))
-                if heard[0]() is not None:
-                    break
-                if all(each.stopped is not None for each in members):
-                    break
+            def going() -> bool:
+                return heard[0]() is None and any(each.stopped is None for each in members)
+
+            for call in _calls(program, key, state, done, config, due, going):
+                for each, state, record in zip(members, call.states, call.records, strict=False):
+                    each.see(state, record, call.seconds / len(members))
             signalled = heard[0]()
             for each in members:
                 if each.run.generations < config["generations"]:
@@ -439,10 +463,10 @@ def _run_group(
 
 
 class _Call(NamedTuple):
-    """A call of the device that is over: `n` generations."""
+    """A call of the device that is over: the state and the record of each seed."""
 
-    state: State
-    record: Record
+    states: list[State]
+    records: list[Record]
     seconds: float
 
 
@@ -453,8 +477,11 @@ def _calls(
     done: int,
     config: dict[str, Any],
     due: Callable[[int], bool],
+    going: Callable[[], bool],
 ) -> Iterator[_Call]:
     """Call the device for the generations that are left, about `call_seconds` at a time.
+
+    It ends early, though not before the first generation, once `going` says no.
 
     It works on the next call while the host looks at the one before; unless somebody is due to look, who
     may need the device.
@@ -468,7 +495,7 @@ def _calls(
         return time.perf_counter(), n, *program.advance(key, state, n)
 
     ahead = None
-    while done < generations:
+    while done < generations and (done == 0 or going()):
         began, n, state, record = ahead or start(state)
         done += n
         may_go_on = program.algorithm.task.jit and done < generations and not due(done)
@@ -477,7 +504,7 @@ def _calls(
         now = time.perf_counter()
         seconds, free = now - max(began, free), now
         size = int(np.clip(aim / max(seconds / n, 1e-9), 1, min(GROWTH * n, MOST)))
-        yield _Call(state, program.trim(jax.device_get(record), n), seconds)
+        yield _Call(program.states(state), program.records(record, n), seconds)
 
 
 def _wait(record: Record) -> None:
@@ -520,7 +547,7 @@ def _interruptible(say: Callable[[str], None], sentence: str) -> Iterator[Callab
 
     before: dict[signal.Signals, Any] = {}
     try:
-        for each in (signal.SIGINT, signal.SIGTERM):
+        for each in SIGNALS:
             before[each] = signal.signal(each, note)
     except ValueError:  # not in the main thread, where signals do not arrive anyway
         yield lambda: None

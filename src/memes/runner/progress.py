@@ -45,6 +45,7 @@ class Reporter:
         self._generations = 0
         self._first: dict[int, Standing] = {}
         self._now: dict[int, Standing] = {}
+        self._ended: set[int] = set()
 
     def __enter__(self) -> Reporter:
         return self
@@ -114,6 +115,10 @@ class Reporter:
         else:
             yield line
 
+    def end(self, seed: int) -> None:
+        """Wait no longer for the run of a seed: it was stopped."""
+        self._ended.add(seed)
+
     def leave_out(self, seconds: float) -> None:
         """Do not count so much of the time so far: it says nothing of the generations' pace."""
         self._begin += seconds
@@ -125,6 +130,7 @@ class Reporter:
         behind = any(
             self._now.get(other, first).generation < standing.generation
             for other, first in self._first.items()
+            if other not in self._ended
         )
         if not self._show or behind:
             return

@@ -38,6 +38,8 @@ CONTENT = (
     "config.json", "metrics.csv", "lanes.npz", "archive.npz", "corrected.npz", "corrected.csv",
     "summary.json", "checkpoints", "figures",
 )  # fmt: skip
+# Codes whose names `lanes.npz` holds beside the lanes.
+CODES = {"kinds": Kind, "reasons": Reason, "statuses": Status}
 
 
 class Run(NamedTuple):
@@ -203,11 +205,14 @@ def save_archive(path: str | Path, archive: Archive, **about: Any) -> None:
 
 def save_lanes(path: Path, lanes: dict[str, Any]) -> None:
     """Write what each lane did, arrays [G, L, ...], with the names of its codes."""
-    names = {"kinds": Kind, "reasons": Reason, "statuses": Status}
     codes: dict[str, Any] = {
-        key: np.asarray([code.name.lower() for code in enum]) for key, enum in names.items()
+        key: np.asarray([code.name.lower() for code in enum]) for key, enum in CODES.items()
     }
     _save_npz(path, **codes, **lanes)
+
+
+def _load_lanes(file: Path) -> dict[str, np.ndarray]:
+    return {name: array for name, array in _load_npz(file).items() if name not in CODES}
 
 
 def _save_npz(path: str | Path, **arrays: Any) -> None:
@@ -267,7 +272,7 @@ def load_run(path: str | Path) -> Run:
         folder,
         config,
         load_metrics(folder / "metrics.csv"),
-        _load_npz(folder / "lanes.npz"),
+        _load_lanes(folder / "lanes.npz"),
         load_archive(folder),
         load_corrected(folder),
         load_correction(folder),

@@ -44,18 +44,20 @@ class Moment(NamedTuple):
 class Watch(NamedTuple):
     """The functions through which an observer follows one run.
 
+    Those that return a run may change it; None leaves it as it is.
+
     Attributes:
         begin: `(run) -> run`, before the first generation, or the first one of a resumed run.
         due: `(generation) -> bool`: must a call of the device end after so many generations? Calls are
             sized by time: only there does every run of a seed have a moment.
-        see: `(moment) -> run`, after each call of the device. None leaves the run as it is.
+        see: `(moment) -> run`, after each call of the device.
         finish: `(run) -> run`, after the last generation, also if the run was stopped.
     """
 
-    begin: Callable[[Run], Run] = lambda run: run
+    begin: Callable[[Run], Run | None] = lambda run: None
     due: Callable[[int], bool] = lambda generation: False
     see: Callable[[Moment], Run | None] = lambda moment: None
-    finish: Callable[[Run], Run] = lambda run: run
+    finish: Callable[[Run], Run | None] = lambda run: None
 
 
 @dataclass(frozen=True)

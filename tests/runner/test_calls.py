@@ -1,0 +1,156 @@
+"""Calls of the device: how long they are, where they end, and what the host does meanwhile."""
+
+import os
+import signal
+import threading
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from memes.runner import loop
+from memes.runner.device import MOST
+
+
+class Device:
+    """Stands for a program whose generations take so many seconds, on a clock of its own."""
+
+    def __init__(self, monkeypatch, *, cost=0.0, jit=True):
+        self.clock, self.lengths, self.events = 0.0, [], []
+        self.cost = cost
+        self.algorithm = SimpleNamespace(task=SimpleNamespace(jit=jit))
+        monkeypatch.setattr(loop.time, "perf_counter", lambda: self.clock)
+        monkeypatch.setattr(loop, "_wait", self._wait)
+
+    def advance(self, key, state, n):
+        self.lengths.append(n)
+        self.events.append(("called", state))
+        return state + n, state + n
+
+    def _wait(self, record):
+        self.events.append(("waited", record))
+        self.clock += self.cost * self.lengths[-1]
+
+    def states(self, state):
+        return [state]
+
+    def records(self, record, n):
+        return [record]
+
+
+def call(device, generations, *, done=0, aim=1.0, due=lambda generation: False, going=lambda: True):
+    config = {"generations": generations, "call_seconds": aim}
+    seen = []
+    for each in loop._calls(device, None, done, done, config, due, going):
+        device.events.append(("seen", each.states[0]))
+        seen.append(each)
+    return seen
+
+
+@pytest.mark.parametrize("generations", [1, 40, 1009])
+@pytest.mark.parametrize("every", [1, 7, 60, 2000])
+@pytest.mark.parametrize("cost", [0.0, 0.003, 5.0])
+def test_calls_end_where_somebody_is_due_and_add_up(monkeypatch, generations, every, cost):
+    device = Device(monkeypatch, cost=cost)
+    call(device, generations, due=lambda generation: generation % every == 0)
+    assert sum(device.lengths) == generations
+    assert set(range(every, generations, every)) <= set(np.cumsum(device.lengths))
+    assert max(device.lengths) <= min(MOST, every)
+
+
+@pytest.mark.parametrize("cost", [1e-6, 0.004, 0.03, 0.4, 20.0])
+def test_calls_take_the_time_that_is_asked_for(monkeypatch, cost):
+    """From one generation on they grow, until they are about as long, or of the most generations."""
+    device = Device(monkeypatch, cost=cost, jit=False)
+    call(device, 5000, aim=2.0)
+    wanted = np.clip(int(2.0 / cost), 1, MOST)
+    assert device.lengths[0] == 1
+    assert all(b <= 4 * a for a, b in zip(device.lengths, device.lengths[1:], strict=False))
+    assert device.lengths[5] == wanted
+    assert set(device.lengths[5:-1]) == {wanted}
+
+
+def test_a_machine_that_slows_down_gets_shorter_calls(monkeypatch):
+    device = Device(monkeypatch, cost=0.01, jit=False)
+
+    def due(generation):
+        device.cost = 0.01 if generation < 500 else 0.5
+        return False
+
+    call(device, 600, due=due)
+    assert max(device.lengths) == 100
+    assert max(device.lengths[-20:]) == 2
+
+
+def test_no_time_makes_calls_of_one_generation(monkeypatch):
+    device = Device(monkeypatch)
+    call(device, 20, aim=0.0)
+    assert device.lengths == [1] * 20
+
+
+def test_the_device_has_the_next_call_before_the_host_looks_at_the_last(monkeypatch):
+    device = Device(monkeypatch)
+    call(device, 3, aim=0.0)
+    assert device.events == [
+        ("called", 0), ("called", 1), ("waited", 1), ("seen", 1),
+        ("called", 2), ("waited", 2), ("seen", 2), ("waited", 3), ("seen", 3),
+    ]  # fmt: skip
+
+
+def test_the_device_is_left_to_whoever_is_due(monkeypatch):
+    device = Device(monkeypatch)
+    call(device, 4, aim=0.0, due=lambda generation: generation == 2)
+    assert device.events.index(("seen", 2)) < device.events.index(("called", 2))
+    assert device.events.index(("called", 3)) < device.events.index(("seen", 3))
+
+
+def test_a_simulator_on_the_host_is_not_called_ahead(monkeypatch):
+    device = Device(monkeypatch, jit=False)
+    call(device, 5, aim=0.0)
+    assert [name for name, _ in device.events] == ["called", "waited", "seen"] * 5
+
+
+def test_the_time_of_a_call_is_the_devices_and_not_the_hosts(monkeypatch):
+    device = Device(monkeypatch, cost=0.5)
+    seconds = []
+    config = {"generations": 6, "call_seconds": 0.0}
+    for each in loop._calls(device, None, 0, 0, config, lambda generation: True, lambda: True):
+        device.clock += 100.0  # somebody looks for a long time
+        seconds.append(each.seconds)
+    assert seconds == [0.5] * 6
+
+
+def test_nothing_is_called_once_nobody_goes_on_but_there_is_a_first_generation(monkeypatch):
+    for done, expected in ((0, [1]), (3, [])):
+        device = Device(monkeypatch)
+        assert [each.states[0] for each in call(device, 10, done=done, going=lambda: False)] == expected
+
+
+class Busy:
+    """What a device would return that is never ready."""
+
+    def is_ready(self):
+        return False
+
+
+@pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])
+def test_interrupts_are_heard_while_the_device_computes(which):
+    """The first is noted, the second ends the wait, for a device that would never be ready."""
+    said = []
+    # A shell that starts the tests in the background has them ignore Ctrl-C.
+    inherited = {each: signal.signal(each, signal.default_int_handler) for each in loop.SIGNALS}
+    try:
+        with loop._interruptible(said.append, "stopping") as heard:
+            assert heard() is None
+            interrupts = [threading.Timer(s, os.kill, (os.getpid(), which)) for s in (0.05, 0.3)]
+            for interrupt in interrupts:
+                interrupt.start()
+            with pytest.raises(KeyboardInterrupt):
+                loop._wait([Busy()])
+            assert heard() == which.name
+        for each in loop.SIGNALS:
+            assert signal.getsignal(each) is signal.default_int_handler
+    finally:
+        for each, handler in inherited.items():
+            signal.signal(each, handler)
+    assert said == ["stopping"]
