@@ -6,7 +6,7 @@ Every label looks the same in all figures of a comparison; a row of panels is a 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from textwrap import fill, shorten
 from typing import Any
@@ -56,9 +56,8 @@ def draw(groups: Groups) -> dict[str, Figure]:
 def scores_figure(groups: Groups, looks: Looks, measures: Mapping[str, str] = MEASURES) -> Figure:
     """Draw each seed as a dot, with the median and its interval, at the end as `main_view` has it."""
     heights = [0.55 + 0.19 * len(labels) for labels in groups.values()]
-    figure = Picture(WIDTH, sum(heights))
-    options = {"sharey": "row", "height_ratios": heights}
-    for row, task, labels in _rows(figure, groups, len(measures), **options):
+    figure, rows = _panels(groups, len(measures), heights, sharey="row")
+    for row, task, labels in rows:
         view = main_view(labels)
         row[0].set_title(f"{task}, {view.words}", loc="left")
         row[0].set_yticks(range(len(labels)), [_shortened(label, 32) for label in labels])
@@ -135,8 +134,8 @@ def _convergence(
     columns: Callable[[Summary], Mapping[str, np.ndarray]],
 ) -> Figure:
     """Draw the measures in the columns of each run, as far as all runs of a label go."""
-    figure = _figure(groups)
-    for row, task, labels in _rows(figure, groups, len(MEASURES)):
+    figure, rows = _panels(groups, len(MEASURES), [1.9] * len(groups))
+    for row, task, labels in rows:
         everything = [run for runs in labels.values() for run in runs]
         row[0].set_title(title(task, everything), loc="left")
         ends = [float(columns(run)[by][-1]) for run in everything]
@@ -163,12 +162,14 @@ def steps_figure(groups: Groups, looks: Looks) -> Figure | None:
         task: {label: runs for label, runs in labels.items() if any(run.steps for run in runs)}
         for task, labels in groups.items()
     }
-    all_steps = [run.steps for labels in having.values() for runs in labels.values() for run in runs]
-    kinds = [kind for kind in KINDS if any(kind in steps for steps in all_steps)]
+    found = {
+        kind for labels in having.values() for runs in labels.values() for r in runs for kind in r.steps
+    }
+    kinds = [kind for kind in KINDS if kind in found]
     if not kinds:
         return None
-    figure = _figure(groups)
-    for row, task, labels in _rows(figure, having, len(kinds), sharey="row"):
+    figure, rows = _panels(having, len(kinds), [1.9] * len(having), sharey="row")
+    for row, task, labels in rows:
         row[0].set_title(task, loc="left")
         row[0].set_ylabel("distance / cell width")
         row[0].set_yscale("log")
@@ -252,17 +253,13 @@ def _middle(runs: Sequence[Summary], scores: Sequence[float]) -> Summary:
     return runs[int(np.argsort(scores)[(len(runs) - 1) // 2])]
 
 
-def _figure(groups: Groups) -> Figure:
-    return Picture(WIDTH, 0.35 + 1.75 * len(groups))
-
-
-def _rows(
-    figure: Figure, groups: Groups, columns: int, **options: Any
-) -> Iterator[tuple[np.ndarray, str, dict[str, list[Summary]]]]:
-    """Give each task a row of panels."""
-    panels = figure.subplots(len(groups), columns, squeeze=False, **options)
-    for row, (task, labels) in zip(panels, groups.items(), strict=True):
-        yield row, task, labels
+def _panels(
+    groups: Groups, columns: int, heights: list[float], **options: Any
+) -> tuple[Figure, list[tuple[np.ndarray, str, Labels]]]:
+    """Make a figure with a row of panels for each task."""
+    figure = Picture(WIDTH, sum(heights))
+    panels = figure.subplots(len(groups), columns, squeeze=False, height_ratios=heights, **options)
+    return figure, [(row, *each) for row, each in zip(panels, groups.items(), strict=True)]
 
 
 def _draw_seeds(axes: Axes, y: int, values: Sequence[float], look: Look) -> None:
