@@ -58,6 +58,6 @@ def runner(
 
 if __name__ == "__main__":
     algorithm = memes.presets.memes(runner(steps=50), lanes=8, samples=32)
-    result = memes.run(algorithm, generations=20, seed=0, reevaluate_samples=64)
+    result = memes.run(algorithm, generations=20, seed=0, observers=[memes.Corrections(samples=64)])
     print(f"corrected coverage {result.corrected['coverage'][-1]:.1%}")
     print(f"coverage {result.metrics['coverage'][-1]:.1%}")

@@ -2,21 +2,23 @@
 
     task = memes.tasks.arm()                    what is optimised; your own is memes.Task(...)
     algorithm = memes.presets.memes(task)       how; memes.PRESETS names them all
-    result = memes.run(algorithm, generations=2000, out="runs/arm")
-    archive = memes.load_archive("runs/arm")
+    run = memes.run(algorithm, generations=2000, out="runs/arm")
+    memes.plot.archive(run)                     and later memes.load_run("runs/arm")
 
 The parts that algorithms are composed of are the modules below. Everything is imported on first use,
 so that `import memes` is quick.
 """
 
+import ast
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memes.errors import RunError as RunError
 from memes.errors import UsageError as UsageError
 from memes.version import __version__ as __version__
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # the table of contents: `__getattr__` reads it too
     from memes import archive as archive
     from memes import cells as cells
     from memes import control as control
@@ -34,13 +36,24 @@ if TYPE_CHECKING:
     from memes.algorithm import Info as Info
     from memes.algorithm import State as State
     from memes.algorithm import compose as compose
+    from memes.analysis import plot as plot
+    from memes.analysis.observers import Figures as Figures
     from memes.api import resume as resume
     from memes.api import run as run
     from memes.archive import Archive as Archive
+    from memes.archive import Status as Status
     from memes.context import Kind as Kind
     from memes.correction import reevaluate as reevaluate
     from memes.metrics import archive_loss as archive_loss
+    from memes.metrics import qd_score as qd_score
     from memes.presets import PRESETS as PRESETS
+    from memes.resets import Reason as Reason
+    from memes.runner.observers import Checkpoints as Checkpoints
+    from memes.runner.observers import Corrections as Corrections
+    from memes.runner.observers import Moment as Moment
+    from memes.runner.observers import Stage as Stage
+    from memes.runner.observers import Track as Track
+    from memes.runner.observers import Watch as Watch
     from memes.store.folder import Run as Run
     from memes.store.folder import load_archive as load_archive
     from memes.store.folder import load_run as load_run
@@ -52,44 +65,26 @@ if TYPE_CHECKING:
     from memes.task import rowwise as rowwise
     from memes.task import uniform as uniform
     from memes.tasks import TASKS as TASKS
+    from memes.words.rebuild import task_of as task_of
 
-_MODULES = {
-    "archive", "cells", "control", "emitters", "history", "metrics", "objectives", "physics", "presets",
-    "resets", "selectors", "strategies", "tasks",
-}  # fmt: skip
-_NAMES = {
-    "Algorithm": "algorithm",
-    "Info": "algorithm",
-    "State": "algorithm",
-    "compose": "algorithm",
-    "Archive": "archive",
-    "Kind": "context",
-    "reevaluate": "correction",
-    "load_archive": "store.folder",
-    "load_run": "store.folder",
-    "save_archive": "store.folder",
-    "Run": "store.folder",
-    "resume": "api",
-    "run": "api",
-    "archive_loss": "metrics",
-    "PRESETS": "presets",
-    "Evaluation": "task",
-    "Task": "task",
-    "noisy": "task",
-    "resampled": "task",
-    "rowwise": "task",
-    "uniform": "task",
-    "TASKS": "tasks",
-}
+
+def _contents() -> dict[str, str]:
+    """The module of each name above."""
+    block = next(n for n in ast.parse(Path(__file__).read_text()).body if isinstance(n, ast.If))
+    imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
+    return {alias.name: str(node.module) for node in imports for alias in node.names}
+
+
+_MODULES = _contents()
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'memes' has no attribute '{name}'")
+    if _MODULES[name] == "memes":
         return import_module(f"memes.{name}")
-    if name in _NAMES:
-        return getattr(import_module(f"memes.{_NAMES[name]}"), name)
-    raise AttributeError(f"module 'memes' has no attribute '{name}'")
+    return getattr(import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*_MODULES, *_NAMES, "RunError", "UsageError", "__version__"})
+    return sorted({*_MODULES, "RunError", "UsageError", "__version__"})

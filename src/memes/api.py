@@ -10,6 +10,7 @@ from typing import Any, overload
 
 from memes.algorithm import Algorithm
 from memes.analysis.observers import Figures, Summaries
+from memes.hints import checked
 from memes.runner import loop
 from memes.runner.observers import Checkpoints, Corrections, Log, Observer, Progress
 from memes.store.folder import Run, load_config
@@ -50,6 +51,7 @@ def run(algorithm: Algorithm, *, observers: Sequence[Any] = (), **options: Any) 
     return loop.run(algorithm, observers=with_usual(observers), **options)
 
 
+@checked
 @wraps(loop.resume)
 def resume(
     algorithm: Algorithm, path: str | Path, *, observers: Sequence[Any] = (), **options: Any

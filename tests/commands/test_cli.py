@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 
 import memes
-from memes.words import settings
 from memes.commands.main import main
-from memes.words.options import options_of
-from memes.words.rebuild import algorithm_of, task_of
 from memes.control import rollout
 from memes.store.folder import save_config
 from memes.store.provenance import describe
+from memes.words import settings
+from memes.words.options import options_of
+from memes.words.rebuild import algorithm_of, task_of
 
 QUICK = ["--scale", "laptop", "--joints", "4", "--lanes", "4", "--samples", "8", "--generations", "3"]
 LONGER = ["--generations", "9"]
-EXAMPLES = Path(__file__).parent.parent / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 @pytest.fixture(autouse=True)
@@ -33,29 +33,29 @@ def in_an_empty_folder(tmp_path, monkeypatch):
 def test_run_saves_to_a_new_folder_each_time(capsys):
     assert main(["run", "arm", *QUICK]) == 0
     printed = capsys.readouterr()
-    assert "saved to runs/arm-memes-0" in printed.out
+    assert "saved to runs/arm-memes/seed-0" in printed.out
     assert "compiling arm" in printed.err
     assert "generation 3/3" in printed.err
     assert main(["run", "arm", *QUICK, "--quiet"]) == 0
     assert capsys.readouterr().err == ""
-    runs = sorted(path.name for path in Path("runs").iterdir())
-    assert runs == ["arm-memes-0", "arm-memes-0-2"]
-    config = json.loads(Path("runs/arm-memes-0/config.json").read_text())
+    runs = sorted(str(path.relative_to("runs")) for path in Path("runs").glob("*/*"))
+    assert runs == ["arm-memes-take-2/seed-0", "arm-memes/seed-0"]
+    config = json.loads(Path("runs/arm-memes/seed-0/config.json").read_text())
     assert config["options"]["samples"] == 8
     assert config["options"]["joints"] == 4
     assert config["algorithm"] == "memes"
 
-    assert main(["reevaluate", "runs/arm-memes-0"]) == 0
+    assert main(["reevaluate", "runs/arm-memes/seed-0"]) == 0
     assert "task 'arm' is deterministic" in capsys.readouterr().out
-    assert not list(Path("runs/arm-memes-0").glob("corrected*"))
+    assert not list(Path("runs/arm-memes/seed-0").glob("corrected*"))
 
-    Path("runs/arm-memes-0/figures/archive.png").unlink()
-    assert main(["plot", "runs/arm-memes-0"]) == 0
+    Path("runs/arm-memes/seed-0/figures/archive.png").unlink()
+    assert main(["plot", "runs/arm-memes/seed-0"]) == 0
     assert capsys.readouterr().out.split() == [
-        "runs/arm-memes-0/figures/archive.png",
-        "runs/arm-memes-0/figures/curves.png",
+        "runs/arm-memes/seed-0/figures/archive.png",
+        "runs/arm-memes/seed-0/figures/curves.png",
     ]
-    assert Path("runs/arm-memes-0/figures/archive.png").exists()
+    assert Path("runs/arm-memes/seed-0/figures/archive.png").exists()
 
 
 def test_list_shows_every_task_and_algorithm(capsys):
@@ -72,10 +72,9 @@ def test_help_explains_every_option(preset, capsys):
         main(["run", "arm", "--algorithm", preset, "--help"])
     assert stopped.value.code == 0
     text = capsys.readouterr().out
-    options = options_of(memes.PRESETS[preset].build, "")
-    for field in options.__dataclass_fields__.values():
-        assert f"--{field.name.replace('_', '-')}" in text
-        assert field.type.__metadata__[0].help, field.name
+    for name, option in options_of(memes.PRESETS[preset].build).items():
+        assert f"--{name.replace('_', '-')}" in text
+        assert option.help, name
 
 
 def test_scale_then_file_then_flags():
@@ -84,19 +83,19 @@ def test_scale_then_file_then_flags():
     assert parsed.task_options == {"joints": 100}  # of the scale, which the file chose
     assert parsed.algorithm_options["lanes"] == 6  # of the file
     assert parsed.algorithm_options["samples"] == 12  # of the flag
-    assert parsed.settings.resolution == (7, 9)
-    assert parsed.settings.reevaluate_samples == 64
-    algorithm = settings.build(parsed)
+    assert parsed.choice.resolution == (7, 9)
+    assert parsed.observing["reevaluate_samples"] == 64
+    algorithm = parsed.build()
     assert algorithm.emitter.lanes == 6
     assert algorithm.task.dim == 100
 
 
 def test_paper_is_the_default_scale():
     parsed = settings.parse(["arm"], "memes run")
-    assert parsed.settings.generations == 2000
-    assert parsed.settings.reevaluate_samples == 512
+    assert parsed.running["generations"] == 2000
+    assert parsed.observing["reevaluate_samples"] == 512
     assert parsed.task_options == {"joints": 1000}
-    algorithm = settings.build(parsed)
+    algorithm = parsed.build()
     assert algorithm.batch_size == 32 * 513
 
 
@@ -111,8 +110,8 @@ def test_a_preset_that_binds_an_option_is_resumed_under_its_own_name():
     """It is another preset with that option; a run's folder is of the one that was asked for."""
     words = ["arm", "--algorithm", "me-128", "--joints", "2", "--batch", "8", "--out", "run"]
     parsed = settings.parse(words, "memes run")
-    algorithm = settings.build(parsed)
-    about = describe(algorithm) | settings.recorded(parsed)
+    algorithm = parsed.build()
+    about = describe(algorithm) | parsed.recorded()
     assert algorithm.name == about["algorithm"] == "me-128"
     Path("run").mkdir()
     save_config(Path("run"), about)
@@ -137,13 +136,14 @@ def test_every_setting_is_written_down(capsys):
     config = json.loads(Path("run/config.json").read_text())
     assert config["resolution"] == config["cells"] == [7, 8]
     assert config["options"]["stale_budget"] == 32
-    assert config["generations_per_call"] == 1  # as it was worked out, not as it was left open
+    assert config["seeds_together"] == 1  # as it was worked out, not as it was left open
+    assert (config["reevaluate_samples"], config["checkpoint_every"]) == (64, None)
     assert config["generations_done"] == config["generations"] == 3
 
 
 def test_centroids_make_a_tessellation():
     parsed = settings.parse(["arm", "--joints", "2", "--centroids", "30"], "memes run")
-    assert settings._cells(memes.tasks.arm(joints=2), parsed.settings).count == 30
+    assert parsed.build().cells.count == 30
 
 
 def test_a_task_of_your_own():
@@ -154,8 +154,8 @@ def test_a_task_of_your_own():
         "task = make(size=2)\n"
     )
     for name, joints in [("mine:task", 2), ("mine.py:task", 2), ("mine:make", 3)]:
-        assert settings.build(settings.parse([name], "memes run")).task.dim == joints
-    assert settings.build(settings.parse(["mine:make", "--size", "5"], "memes run")).task.dim == 5
+        assert settings.parse([name], "memes run").build().task.dim == joints
+    assert settings.parse(["mine:make", "--size", "5"], "memes run").build().task.dim == 5
 
 
 WRONG = {
@@ -204,10 +204,12 @@ WRONG = {
     "out must be a folder": ["run", "arm", *QUICK, "--out", "typo.toml"],
     "chunk must be at least 1, got 0": ["run", "arm", *QUICK, "--chunk", "0"],
     "checkpoint_every must be at least 0": ["run", "arm", *QUICK, "--checkpoint-every", "-1"],
-    "generations_per_call must be at least 1": ["run", "arm", *QUICK, "--generations-per-call", "0"],
+    "call_seconds must be at least 0": ["run", "arm", *QUICK, "--call-seconds", "-1"],
+    "seeds must be at least 1, got 0": ["run", "arm", *QUICK, "--seeds", "0"],
+    "reevaluate_samples must be at least 1": ["run", "arm", "--reevaluate-samples", "0"],
     "config: cannot read 'taken': Is a directory": ["run", "arm", "--config", "taken"],
     "config: 'binary.toml' is not TOML": ["run", "arm", "--config", "binary.toml"],
-    "unknown key of 'table.toml' 'run'": ["run", "arm", "--config", "table.toml"],
+    "unknown section of 'table.toml' 'run'": ["run", "arm", "--config", "table.toml"],
     "scale in 'scale.toml' must be one of paper, laptop": ["run", "arm", "--config", "scale.toml"],
     "resolution and centroids exclude each": ["run", "arm", "--config", "cvt.toml", "--centroids", "9"],
     "fitness of real numbers, got dtype complex64": ["run", "mine:imaginary"],
@@ -219,7 +221,7 @@ WRONG = {
     "RUN is missing": ["plot"],
     "RUN is missing: 'memes resume RUN'": ["resume"],
     "RUN is missing: it comes first": ["replay"],
-    "'nothing' does not hold a run": ["plot", "nothing"],
+    "RUN: there is no file or folder 'nothing'": ["plot", "nothing"],
     "'nothing' does not hold a run: it": ["resume", "nothing"],
     "'typo.toml' does not hold a run": ["resume", "typo.toml"],
     "'taken/config.json' is damaged": ["resume", "taken"],
@@ -230,7 +232,7 @@ WRONG = {
     "task_name of the run in 'done' is arm": ["resume", "done", "--task", "mine:renamed", *LONGER],
     "of a task of its own, 'mine.py:task': if you trust": ["resume", "own", *LONGER],
     "unknown algorithm of the run in 'strange' 'mems'": ["resume", "strange", *LONGER],
-    "seed in 'unsown/config.json' must be a whole number": ["resume", "unsown", *LONGER],
+    "seed in 'unsown/config.json' must be int, got 'x'": ["resume", "unsown", *LONGER],
     "'future/config.json' has format version 99": ["resume", "future", *LONGER],
     "'reseeded/checkpoints/00000003.npz' is a checkpoint of another run": [
         "resume",
@@ -345,7 +347,7 @@ WRONG_CALLS = {
     "generations must be int, got True": lambda: memes.run(small(), generations=True, out="x"),
     "seed must be int, got 0.5": lambda: memes.run(small(), generations=2, seed=0.5, out="x"),
     "out must be str or Path or None, got 3": lambda: memes.run(small(), generations=2, out=3),
-    "settings must be dict or None": lambda: memes.run(small(), generations=2, settings=[1], out="x"),
+    "about must be dict or None": lambda: memes.run(small(), generations=2, about=[1], out="x"),
     "out must not hold a run yet": lambda: memes.run(small(), generations=2, out="done"),
     "task must be Task, got 'arm'": lambda: memes.presets.memes("arm"),
     "cells must be Cells or None, got (5, 5)": lambda: memes.presets.memes(ARM, (5, 5)),
@@ -392,7 +394,7 @@ def test_a_task_file_may_use_its_neighbours_and_runs_once(capsys):
         "print('executed')\n"
         "task = memes.tasks.arm(joints=neighbour_of_mine.joints)\n"
     )
-    assert settings.build(settings.parse(["sub/own.py:task"], "memes run")).task.dim == 3
+    assert settings.parse(["sub/own.py:task"], "memes run").build().task.dim == 3
     assert capsys.readouterr().out.count("executed") == 1
 
 

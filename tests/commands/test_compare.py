@@ -10,7 +10,7 @@ import pytest
 
 from memes import UsageError
 from memes.analysis import comparisons, notes, report, tables
-from memes.analysis.groups import all_labels, at, distinguish, group, main_view, views, without_short
+from memes.analysis.groups import all_labels, at, distinguish, group, main_view, views
 from memes.analysis.statistics import rank_sum
 from memes.analysis.style import looks
 from memes.commands.main import main

@@ -9,8 +9,8 @@ from memes import UsageError
 from memes.archive import empty
 from memes.correction import Correction
 from memes.store import summary as summaries
-from memes.store.folder import load_run, save_correction
 from memes.store.find import find, load_all
+from memes.store.folder import load_run, save_correction
 from memes.store.summary import load_summary, save_summary, summarise
 
 TASK = memes.tasks.arm(joints=4)

@@ -218,6 +218,7 @@ def keep_compiled() -> None:
         return
     cache = compiled_programs()
     if cache is not None:
-        jax.config.update("jax_compilation_cache_dir", str(cache))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+        update: Any = jax.config.update
+        update("jax_compilation_cache_dir", str(cache))
+        update("jax_persistent_cache_min_compile_time_secs", 0.1)
         compilation_cache.reset_cache()  # JAX looks at these settings only once

@@ -7,7 +7,7 @@ import signal
 import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, is_dataclass
+from dataclasses import is_dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
@@ -230,9 +230,7 @@ def settings_of(observers: Sequence[Observer]) -> dict[str, Any]:
     """The settings of observers as `config.json` has them: by prefix, or by the observer's name."""
     found: dict[str, Any] = {}
     for observer in observers:
-        fields: dict[str, Any] = (
-            asdict(observer) if is_dataclass(observer) and not isinstance(observer, type) else {}
-        )
+        fields: dict[str, Any] = dict(vars(observer)) if is_dataclass(observer) else {}
         prefix = getattr(observer, "prefix", None)
         if prefix is not None:
             found |= {f"{prefix}_{name}": value for name, value in fields.items()}

@@ -17,8 +17,7 @@ from memes.store.folder import Run
 
 def new_run(config: dict[str, Any], state: State, **fields: Any) -> Run:
     """A run of which no generation is done."""
-    empty: dict[str, np.ndarray] = {"generation": np.zeros(0, int)}
-    parts = {"folder": None, "metrics": empty, "lanes": {}, "corrected": {}, "correction": None}
+    parts = {"folder": None, "metrics": {}, "lanes": {}, "corrected": {}, "correction": None}
     return Run(config=config, archive=state.archive, state=state, **parts | fields)
 
 

@@ -66,7 +66,7 @@ class Run(NamedTuple):
     @property
     def generations(self) -> int:
         """How many generations were done."""
-        return len(self.metrics["generation"])
+        return len(self.metrics.get("generation", ()))
 
     def __repr__(self) -> str:
         where = "" if self.folder is None else f" in '{self.folder}'"
