@@ -11,6 +11,26 @@ from memes.cells import CVT, Cells, Grid
 from memes.errors import UsageError, require
 
 
+def choose(
+    archive: Archive,
+    *,
+    cell: Sequence[int] | None = None,
+    feature: Sequence[float] | None = None,
+    best: bool = False,
+    random: bool = False,
+) -> int:
+    """The cell of the elite that is asked for in one of four ways; the fittest if in none."""
+    given = [cell is not None, feature is not None, best, random]
+    require(sum(given) <= 1, "cell, feature, best and random exclude each other: choose one")
+    if cell is not None:
+        return at_cell(archive, cell)
+    if feature is not None:
+        return near_feature(archive, feature)
+    if random:
+        return int(np.random.default_rng().choice(elites(archive)))
+    return fittest(archive)
+
+
 def at_cell(archive: Archive, cell: Sequence[int]) -> int:
     """The index of an occupied cell that is given by its index, or by its coordinates on the grid."""
     index = _index(archive.cells, tuple(cell))
