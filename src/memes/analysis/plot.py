@@ -79,7 +79,7 @@ def curves(source: Run | str | Path) -> Figure:
         axes.set_ylabel(words)
     panels[0, 1].yaxis.set_major_formatter(PER_CENT)
     _draw_kinds(panels[1, 0], run, "share", "share of additions")
-    panels[1, 0].set_ylim(0, 1)
+    panels[1, 0].set_ylim(0, 1.02)  # all of them are seen, too
     if panels[1, 0].lines:
         panels[1, 0].legend(frameon=False, loc="lower right")  # the colours are the same in all three
     _draw_kinds(panels[1, 1], run, "lifespan", "mean lifespan of reset lanes")
