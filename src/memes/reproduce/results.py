@@ -43,12 +43,15 @@ that everything works, and where a claim needs the paper's scale."""
 def write(
     experiments: Sequence[str], tasks: Sequence[str], summaries: Sequence[Summary], out: Path
 ) -> list[Judged]:
-    """Write a comparison for each experiment, and the claims, into a folder; returns the verdicts."""
+    """Write the experiments' comparisons, on tasks with something to compare, and the claims.
+
+    Returns the verdicts.
+    """
     for name in experiments:
         labels = EXPERIMENTS[name].labels
         runs = [run for run in summaries if run.label in labels and run.task in EXPERIMENTS[name].tasks]
-        if runs:
-            groups = group(runs)
+        groups = {task: of_task for task, of_task in group(runs).items() if len(of_task) > 1}
+        if groups:
             write_comparison(groups, all_tables(groups), out / name)
     judged = judge(summaries, tasks)
     out.mkdir(parents=True, exist_ok=True)
