@@ -73,7 +73,8 @@ def cma_me(
 ) -> Algorithm:
     """CMA-ME: CMA-ES emitters that take turns, each ranked by what its samples add to the archive.
 
-    An emitter starts again from a random elite when none of its samples enters the archive.
+    An emitter starts again from a random elite when none of its samples enters the archive. All samples
+    update its distribution, where the original takes those that entered (docs/deviations.md).
 
     Args:
         task: What to optimise.
