@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from memes.task import noisy as noisy
     from memes.task import resampled as resampled
     from memes.task import rowwise as rowwise
+    from memes.task import seeds_of as seeds_of
     from memes.task import uniform as uniform
     from memes.tasks import TASKS as TASKS
 
@@ -80,6 +81,7 @@ _NAMES = {
     "noisy": "task",
     "resampled": "task",
     "rowwise": "task",
+    "seeds_of": "task",
     "uniform": "task",
     "TASKS": "tasks",
 }
