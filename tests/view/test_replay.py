@@ -308,8 +308,11 @@ def test_an_elite_is_chosen_and_played_in_the_browser(choice, ant_run, ant, caps
     if choice == ["--cell"]:
         choice = ["--cell", str(elites.elites(run.archive)[0])]
     played = []
-    monkeypatch.setattr(browser, "check_browser", lambda: None)
-    monkeypatch.setattr(browser, "play", lambda model, states, **about: played.append((states, about)))
+    monkeypatch.setattr("memes.commands.replay.check_browser", lambda: None)
+    monkeypatch.setattr(
+        "memes.commands.replay.play",
+        lambda model, states, **about: played.append((states, about)),
+    )
     assert main(["replay", str(ant_run), *choice, "--port", "9000"]) == 0
     ((states, about),) = played
     assert states.shape[1] == 15

@@ -62,9 +62,6 @@ def episodes(task: Task, x: Array, *, seed: int = 0, draws: int = 1) -> list[Epi
         return outcome.length, control.score(outcome), recorded
 
     played = jax.jit(play, compiler_options=engine.compiler_options)(jax.random.key(seed), x)
-    length, score, (before, after) = jax.device_get(played)
+    length, (fitness, feature), (before, after) = jax.device_get(played)
     states = np.concatenate([before[:1], after])
-    return [
-        Episode(states[: length[i] + 1, i], float(score.fitness[i]), score.feature[i])
-        for i in range(draws)
-    ]
+    return [Episode(states[: length[i] + 1, i], float(fitness[i]), feature[i]) for i in range(draws)]
