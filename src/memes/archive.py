@@ -6,7 +6,9 @@ from enum import IntEnum
 from typing import NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
+from jax.core import Tracer
 
 from memes.cells import Cells
 from memes.task import Evaluation
@@ -38,6 +40,11 @@ class Archive(NamedTuple):
     def occupied(self) -> Array:
         """Which cells hold an elite: bool[c]."""
         return self.fitness > -jnp.inf
+
+    def __repr__(self) -> str:
+        known = isinstance(self.fitness, (np.ndarray, Array)) and not isinstance(self.fitness, Tracer)
+        elites = f"{int(self.occupied.sum())} elites in " if known else ""
+        return f"<Archive: {elites}{self.cells.count} cells>"
 
 
 def empty(cells: Cells, dim: int) -> Archive:
