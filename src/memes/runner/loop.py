@@ -371,6 +371,7 @@ class _Member:
         self.stopped = reason
 
     def begin(self, observers: Sequence[Observer]) -> None:
+        self._save_config()
         self._watches = [observer.watch(self._stage) for observer in observers]
         for watch in self._watches:
             self.run = watch.begin(self.run) or self.run
@@ -388,6 +389,7 @@ class _Member:
             self.run = watch.see(Moment(self.run, self.run.generations - before)) or self.run
 
     def finish(self) -> Run:
+        """Let the observers finish. What `config.json` says of the end comes last: that all is there."""
         about = {
             "finished": now(),
             "generations_done": self.run.generations,
@@ -397,7 +399,12 @@ class _Member:
         self.run = self.run._replace(config=self.run.config | about)
         for watch in self._watches:
             self.run = watch.finish(self.run) or self.run
+        self._save_config()
         return self.run
+
+    def _save_config(self) -> None:
+        if self.run.folder is not None:
+            save_config(self.run.folder, self.run.config)
 
 
 def _run_group(
