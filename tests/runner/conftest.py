@@ -5,7 +5,6 @@ import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
 
-
 @pytest.fixture(scope="module")
 def compiled_once(tmp_path_factory):
     """Runs of the same algorithm share their compiled programs."""
@@ -39,6 +38,7 @@ class Killed(BaseException):
 @pytest.fixture
 def killed_at(monkeypatch):
     """A context in which the n-th call of a function is the last thing that the process does."""
+
     @contextmanager
     def context(call, module, name, after=False, dying=lambda *arguments: None):
         original, calls = getattr(module, name), [0]

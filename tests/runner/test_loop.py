@@ -190,7 +190,11 @@ def test_overwriting_replaces_the_files_of_the_run_and_no_others(saved, tmp_path
     ("files", "options", "sentence"),
     [
         ({"config.json": '{"format_version": 1}'}, {"generations": 0}, "generations must be at least 1"),
-        ({"config.json": '{"learning_rate": 3}'}, {}, "config.json' is damaged or not what its name says"),
+        (
+            {"config.json": '{"learning_rate": 3}'},
+            {},
+            "config.json' is damaged or not what its name says",
+        ),
         ({"checkpoints/7.npz": ""}, {}, "out must not hold checkpoints of another run"),
     ],
 )

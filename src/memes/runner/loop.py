@@ -325,9 +325,7 @@ def _groups(runs: Sequence[Run], size: int) -> list[list[int]]:
     return [same[i : i + size] for same in far.values() for i in range(0, len(same), size)]
 
 
-def _begun(
-    first: Callable[[jax.Array, int], State], start: _Start, say: Callable[[str], None]
-) -> Run:
+def _begun(first: Callable[[jax.Array, int], State], start: _Start, say: Callable[[str], None]) -> Run:
     """A run as it stands: from the newest checkpoint in its folder, or from the start."""
     config, folder = start
     init_key, _ = keys_of(config["seed"])
