@@ -15,7 +15,7 @@ from memes.task import PRECISION, Task
 
 
 class Episode(NamedTuple):
-    """One episode: `qpos[T + 1, nq]`, from the start until its end, and what it came to.
+    """One episode: `qpos[T + 1, nq]`, from the start until its end, and its evaluation.
 
     `fitness` is a number and `feature[k]`; NaN where the simulator failed.
     """
@@ -26,14 +26,14 @@ class Episode(NamedTuple):
 
 
 def robot_of(task: Task) -> Any:
-    """The simulator of a task with a robot; a `UsageError` for tasks without one."""
+    """Find the simulator of a task with a robot; a `UsageError` for tasks without one."""
     engine = None if task.control is None else task.control.environment.engine
     require(engine is not None, f"task '{task.name}' has no robot to replay")
     return engine
 
 
 def seconds_per_step(task: Task) -> float:
-    """Time between two recorded states."""
+    """Compute the time between two recorded states."""
     engine = robot_of(task)
     return float(engine.substeps * engine.model.opt.timestep)
 
