@@ -53,8 +53,9 @@ def killed_at(monkeypatch):
                 raise Killed
             return found
 
-        with monkeypatch.context() as patched, pytest.raises(Killed):
+        with monkeypatch.context() as patched:
             patched.setattr(module, name, function)
-            yield
+            with pytest.raises(Killed):
+                yield
 
     return context

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 SUBSTEPS = 5  # of 0.01 s
 PERIOD = 25  # control steps
 LEGS = 6
-REACH = 2.0  # metres, of the map to either side of the start
 
 
 @checked
@@ -48,10 +47,9 @@ def hexapod(*, steps: int = 250, fidelity: Fidelity = "fast", backend: Backend =
         environment,
         sinusoids(),
         fitness=lambda outcome: -arc_error(outcome),
-        # Clipped, or else novelty would pay for walking off the map.
-        feature=lambda outcome: jnp.clip(outcome.last[:, :2], -REACH, REACH),
-        feature_low=(-REACH, -REACH),
-        feature_high=(REACH, REACH),
+        feature=lambda outcome: outcome.last[:, :2],
+        feature_low=(-2.0, -2.0),
+        feature_high=(2.0, 2.0),
         min_fitness=-math.pi,
     )
 
