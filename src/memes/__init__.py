@@ -82,8 +82,8 @@ _MODULES = _contents()
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module 'memes' has no attribute '{name}'")
-    if _MODULES[name] == "memes":
-        return import_module(f"memes.{name}")
+    if _MODULES[name] in ("memes", "memes.analysis"):  # whose names are modules
+        return import_module(f"{_MODULES[name]}.{name}")
     return getattr(import_module(_MODULES[name]), name)
 
 

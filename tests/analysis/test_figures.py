@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from dataclasses import replace
 
 import jax
@@ -194,3 +196,9 @@ def test_what_cannot_be_drawn_is_one_sentence(run):
         with pytest.raises(memes.UsageError) as refused:
             call()
         assert sentence in str(refused.value)
+
+
+def test_plots_are_public():
+    program = "import memes; print(memes.plot.archive.__module__)"
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert said.stdout.strip() == "memes.analysis.plot"
