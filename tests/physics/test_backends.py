@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from memes import physics
-from memes.physics.native import compiler
+from memes.kernels.cxx import compiler
 
 SUBSTEPS, FAST = 5, physics.Fidelity(4, 2)
 ANTS = 256  # as many as in the rollouts, so that a step is compiled once
@@ -36,7 +36,7 @@ def engines(kit, fast_ants):
 
 
 @pytest.fixture
-def after(engines, states, interpreted_pallas):
+def after(engines, states, emulated_cuda):
     """qpos and qvel after one control step of a model on a backend, [N, nq + nv]."""
 
     def find(name, backend):
@@ -62,8 +62,8 @@ def assert_equal_to_rounding(a, b):
     [
         ("ant", "xla"),
         ("walls", "xla"),
-        ("ant", "pallas"),
-        ("hexapod", "pallas"),  # 6 copies, padded to 8; 13 robots, in blocks of 4
+        ("ant", "cuda"),
+        ("hexapod", "cuda"),  # 6 legs, 5 robots in a warp
         pytest.param("ant", "native", marks=needs_compiler),
         pytest.param("hopper", "native", marks=needs_compiler),
         pytest.param("hexapod", "xla", marks=pytest.mark.long),
@@ -74,18 +74,18 @@ def test_float32_is_float64_to_rounding(kit, states, after, name, backend):
     assert_equal_to_rounding(after(name, backend), after(name, "numpy"))
 
 
-@pytest.mark.parametrize("backend", ["pallas", native])
+@pytest.mark.parametrize("backend", ["cuda", native])
 def test_backends_agree_on_ants(after, backend):
     assert_equal_to_rounding(after("ant", backend), after("ant", "xla"))
 
 
 def test_auto_picks_a_backend_that_runs_here(kit):
     engine = physics.compile(kit.load("hopper"), substeps=SUBSTEPS, fidelity=FAST)
-    assert engine.backend in ("xla", "pallas", "native")
+    assert engine.backend in ("xla", "cuda", "native")
 
 
-@pytest.mark.parametrize("backend", ["numpy", "xla", "pallas", native])
-def test_a_robot_that_fails_is_frozen_and_flagged_alone(engines, states, interpreted_pallas, backend):
+@pytest.mark.parametrize("backend", ["numpy", "xla", "cuda", native])
+def test_a_robot_that_fails_is_frozen_and_flagged_alone(engines, states, emulated_cuda, backend):
     engine, step = engines("ant", backend)
     given = states["ant"]
     start = engine.init(given.qpos, given.qvel)
@@ -107,8 +107,8 @@ def test_a_robot_that_fails_is_frozen_and_flagged_alone(engines, states, interpr
     np.testing.assert_array_equal(later.rows[:, ~victims], expected.rows[:, ~victims])
 
 
-@pytest.mark.parametrize("backend", ["xla", "pallas", native])
-def test_a_robot_that_overflows_is_flagged(engines, states, interpreted_pallas, backend):
+@pytest.mark.parametrize("backend", ["xla", "cuda", native])
+def test_a_robot_that_overflows_is_flagged(engines, states, emulated_cuda, backend):
     engine, step = engines("ant", backend)
     qvel = states["ant"].qvel.copy()
     qvel[7] = 1e30

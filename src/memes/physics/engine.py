@@ -13,14 +13,16 @@ import numpy as np
 from jax import Array
 
 from memes.errors import require
+from memes.kernels import cuda
+from memes.kernels.cxx import compiler
 from memes.physics import algebra as la
 from memes.physics import dynamics
 from memes.physics.algebra import Scalar, Value
 from memes.physics.backends import Advance, array_operations, numpy_backend, xla_backend
 from memes.physics.constraints import touch
 from memes.physics.model import Model, Point
-from memes.physics.native import compiler, native_backend
-from memes.physics.pallas import padded, pallas_backend
+from memes.physics.cuda import cuda_backend
+from memes.physics.native import native_backend
 from memes.physics.reading import load, read
 from memes.physics.solver import Fidelity
 from memes.physics.stacking import StackedModel, stacked, unstacked
@@ -31,7 +33,7 @@ MIN_ITERATIONS = 4
 BACKENDS = {
     "numpy": numpy_backend,
     "xla": xla_backend,
-    "pallas": pallas_backend,
+    "cuda": cuda_backend,
     "native": native_backend,
 }
 
@@ -58,7 +60,7 @@ class Engine:
 
     Attributes:
         model: The compiled MuJoCo model.
-        backend: `numpy`, `xla`, `pallas` or `native`.
+        backend: `numpy`, `xla`, `cuda` or `native`.
         substeps: Timesteps in a `step`.
         copies: How many isomorphic subtrees are simulated as one, K.
     """
@@ -161,7 +163,7 @@ class Engine:
         return np.float64 if self.backend == "numpy" else np.float32
 
     def _unpack(self, rows: Array, order: np.ndarray, start: int) -> Array:
-        # The first row that holds each native index; padding repeats some.
+        # The first row that holds each native index.
         _, first = np.unique(order, return_index=True)
         # Row by row, which XLA fuses into what reads them; one gather would be a kernel of its own.
         found: Array = self._xp.stack([rows[start + int(i)] for i in first]).T
@@ -193,7 +195,7 @@ def compile(
     *,
     substeps: int = 1,
     fidelity: Literal["default", "fast"] | Fidelity = "default",
-    backend: Literal["auto", "numpy", "xla", "pallas", "native"] = "auto",
+    backend: Literal["auto", "numpy", "xla", "cuda", "native"] = "auto",
 ) -> Engine:
     """Specialise the simulator to a model.
 
@@ -203,8 +205,8 @@ def compile(
         substeps: Timesteps of the model in one `step`.
         fidelity: How exactly contacts are solved: `default` (6 Newton iterations of 2 line-search steps
             each), `fast` (4 of 2), or numbers of your own, with at least 4 iterations.
-        backend: `numpy` (float64, for reference), `xla` (any device), `pallas` (NVIDIA GPUs), `native`
-            (CPUs with a C++ compiler), or `auto`, which chooses.
+        backend: `numpy` (float64, for reference), `xla` (any device), `cuda` (NVIDIA GPUs, with a C++
+            compiler and NVRTC), `native` (CPUs with a C++ compiler), or `auto`, which chooses.
     """
     require(substeps >= 1, f"substeps must be at least 1, got {substeps}")
     chosen = FIDELITY.get(fidelity) if isinstance(fidelity, str) else fidelity
@@ -222,14 +224,11 @@ def compile(
         f"backend must be auto or one of {', '.join(BACKENDS)}, got '{backend}'",
     )
     if backend == "auto":
-        on_cpu = "native" if compiler() else "xla"
-        backend = {"gpu": "pallas", "cpu": on_cpu}.get(jax.default_backend(), "xla")  # type: ignore[assignment]
+        backend = _fastest()
     native = load(model)
     own = read(native)
     plain = unstacked(own)
     folded: StackedModel = plain if backend == "native" else stacked(own)
-    if backend == "pallas":
-        folded = padded(folded)
     layout = folded.layout
     order = tuple(
         np.array([i for slot in slots for i in slot], int)
@@ -245,3 +244,13 @@ def compile(
         _order=order,  # type: ignore[arg-type]
         _advance=BACKENDS[backend](folded, chosen, substeps),
     )
+
+
+def _fastest() -> Literal["xla", "cuda", "native"]:
+    """The fastest backend for JAX's default device."""
+    device = jax.default_backend()
+    if device == "cpu" and compiler():
+        return "native"
+    if device == "gpu" and cuda.devices() and cuda.usable("memes.physics"):
+        return "cuda"
+    return "xla"
