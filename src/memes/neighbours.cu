@@ -4,9 +4,11 @@
 constexpr int DIMENSIONS = @DIMENSIONS@;
 constexpr int QUERIES = @QUERIES@;
 constexpr int EACH = @EACH@;              // groups of a lane, a multiple of 4
+constexpr int AHEAD = @AHEAD@;            // divides EACH / 4
 constexpr int GROUPS = 32 * EACH;
 constexpr int COUNT = @COUNT@;            // how many distances are wanted, at most GROUPS
 constexpr int LISTS = (COUNT + 31) / 32;  // registers of a lane for a sorted list of so many
+constexpr int PARTS = 4;                  // members of a group that a lane reads together
 constexpr unsigned WARP = 0xffffffffu;
 #define FUNCTION static __device__ __forceinline__
 #define FAR __int_as_float(0x7f800000)  // infinitely
@@ -54,25 +56,34 @@ nearest(const float* query, const float* by_member, const float* by_group, float
     return sum;
   };
 
+  // Four points of a lane at a time, read AHEAD of their use.
+  constexpr int BATCHES = EACH / 4;
+  const int last_batch = members * BATCHES - 1;
+  float4 buffer[AHEAD][DIMENSIONS];
+  auto read = [&](float4 (&four)[DIMENSIONS], int batch) {
+    const size_t offset = (size_t)(batch < last_batch ? batch : last_batch) * 128 + lane * 4;
+#pragma unroll
+    for (int d = 0; d < DIMENSIONS; ++d)
+      four[d] = *reinterpret_cast<const float4*>(by_member + d * points + offset);
+  };
+#pragma unroll
+  for (int i = 0; i < AHEAD; ++i) read(buffer[i], i);
 #pragma unroll 1
   for (int member = 0; member < members; ++member) {
 #pragma unroll
-    for (int j = 0; j < EACH; j += 4) {
-      float four[DIMENSIONS][4];
+    for (int batch = 0; batch < BATCHES; ++batch) {
+      float four[4][DIMENSIONS];
 #pragma unroll
       for (int d = 0; d < DIMENSIONS; ++d) {
-        const size_t row = d * points + (size_t)member * GROUPS;
-        const float4 read = *reinterpret_cast<const float4*>(by_member + row + j * 32 + lane * 4);
-        four[d][0] = read.x, four[d][1] = read.y, four[d][2] = read.z, four[d][3] = read.w;
+        const float4 x = buffer[batch % AHEAD][d];
+        four[0][d] = x.x, four[1][d] = x.y, four[2][d] = x.z, four[3][d] = x.w;
       }
+      read(buffer[batch % AHEAD], member * BATCHES + batch + AHEAD);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        float point[DIMENSIONS];
+      for (int i = 0; i < 4; ++i)
 #pragma unroll
-        for (int d = 0; d < DIMENSIONS; ++d) point[d] = four[d][i];
-#pragma unroll
-        for (int q = 0; q < QUERIES; ++q) minima[q][j + i] = fminf(minima[q][j + i], squared(q, point));
-      }
+        for (int q = 0; q < QUERIES; ++q)
+          minima[q][4 * batch + i] = fminf(minima[q][4 * batch + i], squared(q, four[i]));
     }
   }
 
@@ -119,29 +130,35 @@ nearest(const float* query, const float* by_member, const float* by_group, float
       group = __shfl_sync(WARP, group, i % 32);
       const float* base = by_group + (size_t)group * DIMENSIONS * members;
 #pragma unroll 1
-      for (int start = 0; start < members; start += 32) {
-        float distance = FAR;
-        if (start + lane < members) {
+      for (int start = 0; start < members; start += 32 * PARTS) {
+        float distances[PARTS];
+#pragma unroll
+        for (int part = 0; part < PARTS; ++part) {
+          const int member = start + 32 * part + lane;
           float point[DIMENSIONS];
 #pragma unroll
-          for (int d = 0; d < DIMENSIONS; ++d) point[d] = base[(size_t)d * members + start + lane];
-          distance = squared(q, point);
+          for (int d = 0; d < DIMENSIONS; ++d)
+            point[d] = member < members ? base[(size_t)d * members + member] : FAR;
+          distances[part] = squared(q, point);
         }
-        unsigned waiting = __ballot_sync(WARP, distance <= furthest && distance < last);
-        while (waiting) {
-          const float value = __shfl_sync(WARP, distance, __ffs(waiting) - 1);
-          waiting &= waiting - 1;
-          if (!(value < last)) continue;
-          float before = -FAR;  // the last of the list before
 #pragma unroll
-          for (int list = 0; list < LISTS; ++list) {
-            float previous = __shfl_up_sync(WARP, sorted[list], 1);
-            const float end = __shfl_sync(WARP, sorted[list], 31);
-            if (lane == 0) previous = before;
-            before = end;
-            sorted[list] = sorted[list] <= value ? sorted[list] : fmaxf(previous, value);
+        for (int part = 0; part < PARTS; ++part) {
+          unsigned waiting = __ballot_sync(WARP, distances[part] <= furthest && distances[part] < last);
+          while (waiting) {
+            const float value = __shfl_sync(WARP, distances[part], __ffs(waiting) - 1);
+            waiting &= waiting - 1;
+            if (!(value < last)) continue;
+            float before = -FAR;  // the last of the list before
+#pragma unroll
+            for (int list = 0; list < LISTS; ++list) {
+              float previous = __shfl_up_sync(WARP, sorted[list], 1);
+              const float end = __shfl_sync(WARP, sorted[list], 31);
+              if (lane == 0) previous = before;
+              before = end;
+              sorted[list] = sorted[list] <= value ? sorted[list] : fmaxf(previous, value);
+            }
+            last = __shfl_sync(WARP, sorted[LISTS - 1], (COUNT - 1) % 32);
           }
-          last = __shfl_sync(WARP, sorted[LISTS - 1], (COUNT - 1) % 32);
         }
       }
     }

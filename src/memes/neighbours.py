@@ -106,7 +106,8 @@ def nearest_by_kernel(
 def search_kernel(dimensions: int, count: int, queries: int) -> Kernel:
     """The kernel, with `queries` to a warp."""
     source = (resources.files("memes") / "neighbours.cu").read_text()
-    settings = {"DIMENSIONS": dimensions, "COUNT": count, "QUERIES": queries}
+    ahead = 1 if queries == QUERIES else EACH // 4  # few warps hide little: they read further ahead
+    settings = {"DIMENSIONS": dimensions, "COUNT": count, "QUERIES": queries, "AHEAD": ahead}
     for name, value in {**settings, "EACH": EACH, "THREADS": 32 * WARPS}.items():
         source = source.replace(f"@{name}@", str(value))
     return Kernel(source, "nearest")

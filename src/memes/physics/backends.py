@@ -37,7 +37,7 @@ from memes.physics.solver import (
 from memes.physics.stacking import Layout, Slots, StackedModel
 from memes.physics.step import Phase
 
-# (rows[R, N], flags[N], controls[C, N]) -> (rows, flags). Robots that fail keep their last rows.
+# (rows[R, N], flags[N], ctrl[N, nu]) -> (rows, flags). Robots that fail keep their last rows.
 Advance = Callable[[Any, Any, Any], tuple[Any, Any]]
 
 
@@ -47,7 +47,6 @@ class Packing(NamedTuple):
     qpos: tuple[tuple[int, int], ...]
     qvel: tuple[tuple[int, int], ...]
     warm: tuple[tuple[int, int], ...]
-    controls: tuple[tuple[int, int], ...]
     rows: int
 
 
@@ -56,8 +55,7 @@ def packing(layout: Layout) -> Packing:
     qpos, end = _spans(layout.qpos, 0)
     qvel, end = _spans(layout.dofs, end)
     warm, end = _spans(layout.dofs, end)
-    controls, _ = _spans(layout.controls, 0)
-    return Packing(qpos, qvel, warm, controls, end)
+    return Packing(qpos, qvel, warm, end)
 
 
 def _spans(slots: Slots, start: int) -> tuple[tuple[tuple[int, int], ...], int]:
@@ -138,13 +136,13 @@ def numpy_backend(stacked: StackedModel, fidelity: Fidelity, substeps: int) -> A
     """The reference: float64, one array operation after the other."""
     layout = packing(stacked.layout)
 
-    def advance(before: np.ndarray, flags: np.ndarray, controls: np.ndarray) -> Any:
+    def advance(before: np.ndarray, flags: np.ndarray, ctrl: np.ndarray) -> Any:
         rows = before
         of = array_operations(np, stacked.tree.copies, rows.shape[1])
-        ctrl = _read(controls, layout.controls)
+        controls = _controls(np, ctrl, stacked.layout)
         for _ in range(substeps):
             state = _read(rows, layout.qpos + layout.qvel + layout.warm)
-            after = one_step(stacked, fidelity, of, UNROLLED, state, ctrl)
+            after = one_step(stacked, fidelity, of, UNROLLED, state, controls)
             rows = np.concatenate([np.atleast_2d(x) for x in after])
         return _freeze(np, before, rows, flags)
 
@@ -155,13 +153,13 @@ def xla_backend(stacked: StackedModel, fidelity: Fidelity, substeps: int) -> Adv
     """Plain JAX."""
     layout = packing(stacked.layout)
 
-    def advance(rows: Array, flags: Array, controls: Array) -> Any:
+    def advance(rows: Array, flags: Array, ctrl: Array) -> Any:
         of = array_operations(jnp, stacked.tree.copies, rows.shape[1])
-        ctrl = _read(controls, layout.controls)
+        controls = _controls(jnp, ctrl, stacked.layout)
 
         def once(_: Any, rows: Array) -> Array:
             state = _read(rows, layout.qpos + layout.qvel + layout.warm)
-            after = one_step(stacked, fidelity, of, rolled(of), state, ctrl)
+            after = one_step(stacked, fidelity, of, rolled(of), state, controls)
             return jnp.concatenate([x if x.ndim == 2 else x[None] for x in after])
 
         return _freeze(jnp, rows, jax.lax.fori_loop(0, substeps, once, rows), flags)
@@ -177,3 +175,11 @@ def _freeze(xp: Any, before: Any, after: Any, flags: Any) -> tuple[Any, Any]:
 
 def _read(rows: Any, spans: Sequence[tuple[int, int]]) -> list[Any]:
     return [rows[first] if size == 1 else rows[first : first + size] for first, size in spans]
+
+
+def _controls(xp: Any, ctrl: Any, layout: Layout) -> list[Any]:
+    """The data of each control slot, [N] or [K, N]."""
+    return [
+        ctrl[:, slot[0]] if len(slot) == 1 else xp.stack([ctrl[:, i] for i in slot])
+        for slot in layout.controls
+    ]

@@ -32,7 +32,17 @@ FUNCTION V root(V a) { return sqrtf(a); }
 #endif
 
 @ANGLES@
-// The parameters are matrices with n columns, one for each robot; y counts the members of a batch.
+// What belongs to one leg, by selections: an array would not stay in registers.
+template <class T>
+FUNCTION T pick(int copy, const T (&values)[COPIES]) {
+  T x = values[0];
+#pragma unroll
+  for (int i = 1; i < COPIES; ++i) x = copy == i ? values[i] : x;
+  return x;
+}
+
+// `rows` is a matrix with a column for each of n robots, `controls` one with a row for each. Blocks of
+// another y have another member of a batch.
 extern "C" __global__ void __launch_bounds__(@THREADS@)
 advance(const float* rows, const float* failed, const float* controls, float* out, float* out_failed, int n) {
   const int lane = threadIdx.x % 32, copy = lane % COPIES;
@@ -42,7 +52,7 @@ advance(const float* rows, const float* failed, const float* controls, float* ou
   const int column = robot < n ? robot : n - 1;
   rows += (size_t)blockIdx.y * @HEIGHT@ * n;
   out += (size_t)blockIdx.y * @HEIGHT@ * n;
-  controls += (size_t)blockIdx.y * @CONTROL_HEIGHT@ * n;
+  controls += ((size_t)blockIdx.y * n + column) * @WIDTH@;
   failed += (size_t)blockIdx.y * n;
   out_failed += (size_t)blockIdx.y * n;
   auto place = [&](int row) { return (size_t)row * n + column; };
@@ -63,12 +73,6 @@ advance(const float* rows, const float* failed, const float* controls, float* ou
 #pragma unroll
     for (int i = 1; i < period; ++i) sum += __shfl_sync(WARP, x, first + i);
     return sum;
-  };
-  auto pick = [&](const float (&values)[COPIES]) {
-    V x = values[0];
-#pragma unroll
-    for (int i = 1; i < COPIES; ++i) x = copy == i ? values[i] : x;
-    return x;
   };
 
   @CONSTANTS@

@@ -45,10 +45,8 @@ def cuda_backend(
     kernel = step_kernel(stacked, fidelity, substeps)
     robots = THREADS // WARP * (WARP // copies)  # in a block
 
-    def advance(rows: Array, flags: Array, controls: Array) -> Any:
+    def advance(rows: Array, flags: Array, ctrl: Array) -> Any:
         n = rows.shape[1]
-        if not stacked.layout.controls:
-            controls = jnp.zeros((1, n))
         results = [
             jax.ShapeDtypeStruct(rows.shape, jnp.float32),  # type: ignore[no-untyped-call]
             jax.ShapeDtypeStruct((n,), jnp.float32),  # type: ignore[no-untyped-call]
@@ -57,7 +55,7 @@ def cuda_backend(
         return tuple(
             launch(
                 kernel,
-                (rows, flags, controls),
+                (rows, flags, ctrl),
                 results,
                 blocks=-(-n // robots),
                 threads=THREADS,
@@ -79,7 +77,12 @@ def step_kernel(stacked: StackedModel, fidelity: Fidelity, substeps: int) -> Ker
         return f"[place({span[0]}{' + copy' if span[1] > 1 else ''})]"
 
     state = [f"x[{i}] = rows{place(span)};" for i, span in enumerate(spans)]
-    ctrl = [f"c[{i}] = controls{place(span)};" for i, span in enumerate(layout.controls)]
+    ctrl = [
+        f"c[{i}] = controls[pick(copy, {{{', '.join(map(str, slot))}}})];"
+        if len(slot) > 1
+        else f"c[{i}] = controls[{slot[0]}];"
+        for i, slot in enumerate(stacked.layout.controls)
+    ]
     write = [(f"out{place(span)} = x[{i}];", span[1] > 1) for i, span in enumerate(spans)]
     source = filled(
         "cuda.cu",
@@ -88,10 +91,10 @@ def step_kernel(stacked: StackedModel, fidelity: Fidelity, substeps: int) -> Ker
         ROWS=len(spans),
         HEIGHT=layout.rows,
         CONTROLS=max(len(ctrl), 1),
-        CONTROL_HEIGHT=max(sum(size for _, size in layout.controls), 1),
+        WIDTH=sum(len(slot) for slot in stacked.layout.controls),
         SUBSTEPS=substeps,
         CONSTANTS=[
-            f"const V {name} = pick({{{', '.join(f'{x:.9e}f' for x in values)}}});"
+            f"const V {name} = pick(copy, {{{', '.join(f'{x:.9e}f' for x in values)}}});"
             for values, name in program.constants.items()
         ],
         READ=state + ctrl,

@@ -120,7 +120,9 @@ class Program:
         self.lines.append("}")
         return restore(values, start)
 
-    def branch(self, condition: Condition, then: Alternative, otherwise: Alternative) -> Sequence[Scalar]:
+    def branch(
+        self, condition: Condition, then: Alternative, otherwise: Alternative
+    ) -> Sequence[Scalar]:
         """Both alternatives, each left out where no robot that is computed together takes it."""
         if not isinstance(condition, Value):
             return then()

@@ -71,7 +71,7 @@ class Engine:
     copies: int
     _own: Model
     _tree: Tree
-    _order: tuple[np.ndarray, np.ndarray, np.ndarray]
+    _order: tuple[np.ndarray, np.ndarray]
     _advance: Advance
 
     @property
@@ -102,7 +102,7 @@ class Engine:
             velocity.shape == (n, self.model.nv),
             f"qvel must have shape ({n}, {self.model.nv}), got {tuple(velocity.shape)}",
         )
-        order_q, order_v, _ = self._order
+        order_q, order_v = self._order
         rows = [position.T[order_q], velocity.astype(self._dtype).T[order_v]]
         rows.append(xp.zeros((len(order_v), n), self._dtype))
         return State(xp.concatenate(rows), xp.zeros(n, self._dtype))
@@ -114,10 +114,7 @@ class Engine:
             ctrl.shape == (state.rows.shape[1], self.model.nu),
             f"ctrl must have shape ({state.rows.shape[1]}, {self.model.nu}), got {tuple(ctrl.shape)}",
         )
-        ctrl = xp.asarray(ctrl, self._dtype)
-        columns = [ctrl[:, int(i)] for i in self._order[2]]
-        controls = xp.stack(columns) if columns else ctrl.T
-        return State(*self._advance(state.rows, state.flags, controls))
+        return State(*self._advance(state.rows, state.flags, xp.asarray(ctrl, self._dtype)))
 
     def qpos(self, state: State) -> Array:
         """Positions in MuJoCo's order, [N, nq]."""
@@ -231,8 +228,7 @@ def compile(
     folded: StackedModel = plain if backend == "native" else stacked(own)
     layout = folded.layout
     order = tuple(
-        np.array([i for slot in slots for i in slot], int)
-        for slots in (layout.qpos, layout.dofs, layout.controls)
+        np.array([i for slot in slots for i in slot], int) for slots in (layout.qpos, layout.dofs)
     )
     return Engine(
         model=native,

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from memes.kernels.cache import digest
 from memes.kernels.cxx import shared_library
-from memes.physics.backends import Advance, packing
+from memes.physics.backends import Advance
 from memes.physics.emit import emit, filled
 from memes.physics.solver import Fidelity
 from memes.physics.stacking import StackedModel
@@ -25,12 +25,11 @@ def native_backend(folded: StackedModel, fidelity: Fidelity, substeps: int) -> A
     """Vectorised C++ on all cores. The model must not be stacked."""
     assert folded.tree.copies == 1, "the native backend unrolls every subtree"
     name = _registered(native_source(folded, fidelity, substeps))
-    layout = packing(folded.layout)
+    order = [i for slot in folded.layout.controls for i in slot]
 
-    def advance(rows: Any, flags: Any, controls: Any) -> Any:
+    def advance(rows: Any, flags: Any, ctrl: Any) -> Any:
         n = rows.shape[1]
-        if not layout.controls:
-            controls = jnp.zeros((1, n))
+        controls = jnp.stack([ctrl[:, i] for i in order]) if order else jnp.zeros((1, n))
         result = [
             jax.ShapeDtypeStruct(rows.shape, jnp.float32),  # type: ignore[no-untyped-call]
             jax.ShapeDtypeStruct((n,), jnp.float32),  # type: ignore[no-untyped-call]
