@@ -27,7 +27,7 @@ def report() -> Iterator[str]:
     import jax
 
     from memes.experiment import memory
-    from memes.physics.native import compiler
+    from memes.kernels.cxx import compiler
     from memes.task import PRECISION
 
     yield f"memes {__version__}, Python {platform.python_version()}, {platform.platform()}"

@@ -5,12 +5,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
 
-import emulation
 import jax
 import mujoco
 import numpy as np
 import pytest
 
+import emulation
 from memes import physics
 from memes.physics import algebra as la
 from memes.physics import step as stepping

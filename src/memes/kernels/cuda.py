@@ -56,7 +56,7 @@ def launch(
     call = jax.ffi.ffi_call(
         TARGET, list(results), vmap_method="broadcast_all", input_output_aliases=dict(aliases or {})
     )
-    found: list[Array] = call(
+    found = call(
         *arguments,
         kernel=_loaded(kernel),
         blocks=np.int32(blocks),
@@ -64,7 +64,7 @@ def launch(
         size=np.int64(prod(results[0].shape)),
         numbers=np.array(numbers, np.int32),
     )
-    return found
+    return list(found)
 
 
 @cache

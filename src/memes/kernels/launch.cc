@@ -66,6 +66,7 @@ extern "C" const char* load(const char* key, const void* image, const char* name
 static ffi::Error Launch(void* stream, ffi::RemainingArgs arguments, ffi::RemainingRets results,
                          std::string_view kernel, int32_t blocks, int32_t threads, int64_t size,
                          ffi::Span<const int32_t> numbers) {
+  if (size == 0 || blocks == 0) return ffi::Error::Success();
   Handle function = nullptr;
   {
     std::lock_guard<std::mutex> lock(guard);

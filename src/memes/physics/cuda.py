@@ -1,7 +1,7 @@
 """The trace as one CUDA kernel for all substeps, for NVIDIA GPUs.
 
-A thread simulates one leg of one robot; sums over the legs are shuffles between neighbouring threads, and
-nothing leaves the registers before the last substep.
+A thread simulates one leg of one robot. Sums over the legs are shuffles between neighbouring threads,
+and nothing leaves the registers before the last substep.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def cuda_backend(
     copies = stacked.tree.copies
     require(
         copies <= WARP,
-        f"backend 'cuda' takes at most {WARP} equal subtrees, got {copies}; backend 'xla' takes any number",
+        f"backend 'cuda' takes models of at most {WARP} equal subtrees, got {copies}; use 'xla'",
     )
     kernel = step_kernel(stacked, fidelity, substeps)
     robots = THREADS // WARP * (WARP // copies)  # in a block

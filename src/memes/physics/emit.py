@@ -1,8 +1,8 @@
 """The trace of a step as lines of C++, for CPUs (`native.py`) and for GPUs (`cuda.py`).
 
-The lines speak of values `V` and conditions `I` and call a few functions (`choose`, `least`, `root`, ...).
-Each of the two has its own prelude that says what those are: a vector of several robots, or a number of
-one leg of one robot.
+The lines speak of values `V` and conditions `I`, and call a few functions (`choose`, `least`, `root`).
+Each of the two has a prelude of its own that says what those are: a vector of several robots, or a
+number of one leg of one robot.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ from memes.physics import dynamics
 from memes.physics.algebra import Scalar, Value
 from memes.physics.backends import Advance, array_operations, numpy_backend, xla_backend
 from memes.physics.constraints import touch
+from memes.physics.cuda import WARP, cuda_backend
 from memes.physics.model import Model, Point
-from memes.physics.cuda import cuda_backend
 from memes.physics.native import native_backend
 from memes.physics.reading import load, read
 from memes.physics.solver import Fidelity
@@ -220,12 +220,12 @@ def compile(
         backend == "auto" or backend in BACKENDS,
         f"backend must be auto or one of {', '.join(BACKENDS)}, got '{backend}'",
     )
-    if backend == "auto":
-        backend = _fastest()
     native = load(model)
     own = read(native)
-    plain = unstacked(own)
-    folded: StackedModel = plain if backend == "native" else stacked(own)
+    plain, together = unstacked(own), stacked(own)
+    if backend == "auto":
+        backend = _fastest(together.tree.copies)
+    folded: StackedModel = plain if backend == "native" else together
     layout = folded.layout
     order = tuple(
         np.array([i for slot in slots for i in slot], int) for slots in (layout.qpos, layout.dofs)
@@ -242,11 +242,11 @@ def compile(
     )
 
 
-def _fastest() -> Literal["xla", "cuda", "native"]:
-    """The fastest backend for JAX's default device."""
+def _fastest(copies: int) -> Literal["xla", "cuda", "native"]:
+    """The fastest backend for JAX's default device and a model of so many equal subtrees."""
     device = jax.default_backend()
     if device == "cpu" and compiler():
         return "native"
-    if device == "gpu" and cuda.devices() and cuda.usable("memes.physics"):
+    if device == "gpu" and copies <= WARP and cuda.devices() and cuda.usable("memes.physics"):
         return "cuda"
     return "xla"

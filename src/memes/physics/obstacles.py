@@ -39,9 +39,8 @@ def _rivals(contacts: list[Contact]) -> list[Rivals]:
 
 def _exclude(a: Contact, b: Contact) -> bool:
     """Whether two contacts are alike but for their shapes, and these too far apart for the ball."""
-    shape = {"name": "", "shape": "", "place": (), "frame": (), "size": ()}
-    reach = max(_largest(c.radius) + _largest(c.margin) for c in (a, b))
-    return _same(a._replace(**shape), b._replace(**shape)) and _distance(a, b) > 2 * reach
+    same_shape = a._replace(name=b.name, shape=b.shape, place=b.place, frame=b.frame, size=b.size)
+    return _same(same_shape, b) and _distance(a, b) > 2 * (_largest(a.radius) + _largest(a.margin))
 
 
 def _distance(a: Contact, b: Contact) -> float:
