@@ -7,6 +7,7 @@ import platform
 import shutil
 import subprocess
 from functools import cache
+from importlib import metadata
 from pathlib import Path
 
 import jax
@@ -39,7 +40,9 @@ def shared_library(source: str, user: str) -> Path:
         done = subprocess.run(command, capture_output=True, text=True)
         require(done.returncode == 0, f"{user}: the compiler failed: {done.stderr[:500]}")
 
-    return cached(f"{digest(source, version, *FLAGS, _processor())}.so", build)
+    # jaxlib's headers are part of the library, and an older jaxlib refuses what a newer one's made.
+    key = digest(source, version, *FLAGS, _processor(), metadata.version("jaxlib"))
+    return cached(f"{key}.so", build)
 
 
 @cache
