@@ -12,6 +12,12 @@ from memes.history import Past, fifo
 from memes.neighbours import GROUP, nearest_by_blocks, nearest_by_kernel
 from memes.novelty import novelty
 
+
+@pytest.fixture(scope="module")
+def optimised():
+    return True
+
+
 jitted_novelty = jax.jit(novelty, static_argnums=2)
 jitted_blocks = jax.jit(nearest_by_blocks, static_argnums=2)
 jitted_kernel = jax.jit(partial(nearest_by_kernel, interpret=True), static_argnums=2)

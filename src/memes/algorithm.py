@@ -31,7 +31,7 @@ from memes.emitters.base import Emitter, Rows
 from memes.errors import at_least, require
 from memes.hints import checked
 from memes.history import History, nothing
-from memes.task import Evaluation, Task, as_evaluation, check
+from memes.task import Evaluated, Evaluation, Task, as_evaluation, check
 from memes.task import evaluate as evaluate_task
 from memes.trees import take
 
@@ -138,7 +138,7 @@ class Algorithm(NamedTuple):
     history: History
     init: Init
     ask: Callable[[Array, State], tuple[State, Batch]]
-    tell: Callable[[State, Batch, Evaluation], tuple[State, Info]]
+    tell: Callable[[State, Batch, Evaluated], tuple[State, Info]]
     chunk: int | None = None
 
     @property
@@ -226,7 +226,7 @@ def compose(
         )
         return state._replace(emitter=emitter_state), batch
 
-    def tell(state: State, batch: Batch, evaluation: Evaluation) -> tuple[State, Info]:
+    def tell(state: State, batch: Batch, evaluation: Evaluated) -> tuple[State, Info]:
         batch = Batch(*map(jnp.asarray, batch))
         evaluation = as_evaluation(task, batch.x.shape[0], evaluation)
         transitions, evaluation = evaluation.transitions, evaluation._replace(transitions=None)

@@ -37,6 +37,10 @@ class Evaluation(NamedTuple):
     transitions: Transition | None = None
 
 
+# What an `evaluate` returns: fitness[n] and feature[n, k].
+Evaluated = Evaluation | tuple[ArrayLike, ArrayLike]
+
+
 class Map(NamedTuple):
     """The walls of a task whose two features are a place; figures draw it under the elites.
 
@@ -83,7 +87,7 @@ class Task:
     feature_low: Sequence[float]
     feature_high: Sequence[float]
     init: Callable[[Array, int], ArrayLike]
-    evaluate: Callable[[Array, Any], Evaluation | tuple[ArrayLike, ArrayLike]]
+    evaluate: Callable[[Array, Any], Evaluated]
     min_fitness: float = 0.0
     uncertain: bool = False
     jit: bool = True

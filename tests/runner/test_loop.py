@@ -16,6 +16,12 @@ from memes.runner import loop
 from memes.runner.progress import Reporter
 from memes.store.folder import load_metrics
 
+
+@pytest.fixture(scope="module")
+def optimised():
+    return True
+
+
 task = memes.tasks.arm(joints=4)
 cells = memes.cells.grid(task, (10, 10))
 algorithm = memes.presets.memes(task, cells, lanes=4, samples=8, stale_budget=2, fifo_size=64)

@@ -62,7 +62,7 @@ class TD3:
         )
 
 
-Replay = Ring[Transition]  # the last transitions: leaves [replay_size, ...]
+Replay = Ring  # its rows are the last transitions, leaves [replay_size, ...]
 
 
 class Learner(NamedTuple):
