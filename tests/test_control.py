@@ -16,8 +16,8 @@ from memes.control import (
     control_task,
     mlp,
     rollout,
-    transitions,
 )
+from memes.rollouts import transitions
 from memes.task import evaluate
 from memes.trees import in_chunks
 

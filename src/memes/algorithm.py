@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -78,9 +78,7 @@ class Info(NamedTuple):
         feature: Its feature.
         parent_feature: The feature of what it was made from.
         status: The answer of the archive (or of the judge, where samples are offered too).
-        age: As in `Lanes`; so are `stale` and `reset`.
-        stale: See `Lanes`.
-        reset: See `Lanes`.
+        age, stale, reset: As in `Lanes`.
         additions: Rows of the whole batch that the archive took, by `Kind` of lane.
         faults: Rows of the whole batch whose evaluation cannot be used, by `Fault`.
         ledger: Evaluations that were spent.
@@ -101,16 +99,9 @@ class Info(NamedTuple):
     ledger: Ledger
 
     @property
-    def non_finite(self) -> Int[Array, ""]:
+    def non_finite(self) -> Int[Array, "*G"]:
         """Rows with any fault."""
         return jnp.sum(self.faults, axis=-1)
-
-
-class Init(Protocol):
-    """The type of `Algorithm.init`."""
-
-    def __call__(self, key: Key[Array, ""], generations: int | None = None) -> State:
-        """Make the first state of a run, of so many generations if that is known."""
 
 
 class Algorithm(NamedTuple):
@@ -136,7 +127,7 @@ class Algorithm(NamedTuple):
     cells: Cells
     emitter: Emitter
     history: History
-    init: Init
+    init: Callable[..., State]
     ask: Callable[[Array, State], tuple[State, Batch]]
     tell: Callable[[State, Batch, Evaluated], tuple[State, Info]]
     chunk: int | None = None

@@ -85,7 +85,8 @@ class CVT:
         width = self.high - self.low
         # Clipped: far outside the bounds, rounding would swallow the differences between centroids.
         position = jnp.clip((jnp.asarray(feature) - self.low) / width, 0, 1)
-        cell = _nearest(jnp.atleast_2d(position), (self.centroids - self.low) / width)
+        flat = position.reshape(-1, self.low.shape[0])
+        cell = _nearest(flat, (self.centroids - self.low) / width)
         return cell.reshape(position.shape[:-1])
 
 

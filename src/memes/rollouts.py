@@ -54,7 +54,7 @@ class Environment(NamedTuple):
 
 
 class Controller(NamedTuple):
-    """How genotypes act.
+    """The way in which genotypes act.
 
     Attributes:
         dim: Entries of a genotype, d.

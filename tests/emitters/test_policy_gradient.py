@@ -7,10 +7,10 @@ import pytest
 
 import memes
 from memes import UsageError
-from memes.control import Transition
 from memes.emitters import isoline, parallel, policy_gradient
 from memes.emitters.td3 import TD3, networks, remember, sample
 from memes.ring import Ring
+from memes.rollouts import Transition
 from memes.task import evaluate
 
 CAPACITY = 50
@@ -165,7 +165,7 @@ def test_the_critics_learn_the_discounted_return(ends, worth):
         state, _ = step(jax.random.key(g + 1), state)
     replay = state.emitter.replay.rows
     seen = slice(0, int(state.emitter.replay.size))
-    value = networks(task, learner).value(
+    value = networks(task, learner)[1](
         state.emitter.learner.critics, replay.observation[seen], replay.action[seen]
     )
     np.testing.assert_allclose(np.median(value), worth, rtol=0.1)
