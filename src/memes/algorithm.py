@@ -278,14 +278,4 @@ def compose(
         state = state._replace(generation=state.generation + 1, emitter=emitter_state)
         return state, info
 
-    return Algorithm(
-        name="composed",
-        options={},
-        task=task,
-        cells=tessellation,
-        emitter=emitter,
-        history=memory,
-        init=init,
-        ask=ask,
-        tell=tell,
-    )
+    return Algorithm("composed", {}, task, tessellation, emitter, memory, init, ask, tell)

@@ -185,18 +185,14 @@ def as_evaluation(task: Task, n: int, result: Any) -> Evaluation:
 
 def _as_array(task: Task, what: str, part: Any, shape: tuple[int, ...]) -> Array:
     """Make float32 of what an `evaluate` returned; of lists too, where nothing is compiled."""
+    must = f"evaluate of task '{task.name}' must return {what} as"
     if not task.jit and isinstance(part, (list, tuple)):
         try:
             part = np.asarray(part, np.float32)
         except ValueError as error:
-            raise UsageError(
-                f"evaluate of task '{task.name}' must return {what} as numbers of shape {shape}: {error}"
-            ) from None
-    require(
-        not isinstance(part, (list, tuple, dict)),
-        f"evaluate of task '{task.name}' must return {what} as one array, "
-        f"got a {type(part).__name__}; use jnp.stack",
-    )
+            raise UsageError(f"{must} numbers of shape {shape}: {error}") from None
+    listed = isinstance(part, (list, tuple, dict))
+    require(not listed, f"{must} one array, got a {type(part).__name__}; use jnp.stack")
     _require_array(task, "evaluate", what, part, shape)
     return jnp.asarray(part, jnp.float32)
 
