@@ -111,7 +111,7 @@ def test_nothing_is_novel_without_a_past(size):
 
 def test_a_half_full_history_has_no_phantom_neighbour_at_the_origin():
     history = fifo(37)
-    state = history.push(history.init(2), jnp.full((10, 2), 5.0), jnp.ones(10, bool))
+    state = history.push(history.init(2, None), jnp.full((10, 2), 5.0), jnp.ones(10, bool))
     past = history.past(state, empty(Grid(jnp.zeros(2), jnp.ones(2), (2, 2)), 1))
     found = jitted_novelty(jnp.zeros((9, 2)), past, 4)
     np.testing.assert_allclose(found, np.full(9, np.sqrt(50)), rtol=1e-6)

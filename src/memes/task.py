@@ -246,18 +246,15 @@ def uniform(dim: int, low: float, high: float) -> Callable[[Array, int], Array]:
     return lambda key, n: jax.random.uniform(key, (n, dim), minval=low, maxval=high)
 
 
-def rowwise(
-    function: Callable[[Array, Any], tuple[ArrayLike, ArrayLike]],
-) -> Callable[[Array, Any], tuple[ArrayLike, ArrayLike]]:
+def rowwise(function: Callable[[Array, Any], Any]) -> Callable[[Array, Any], Any]:
     """Turn a function of one key and one genotype, `x[d] -> (fitness, feature[k])`, into `evaluate`.
 
     JAX maps it over the rows; a task with `jit=False` calls it for one row after the other.
     """
 
-    def evaluate_rows(keys: Array, x: Any) -> tuple[ArrayLike, ArrayLike]:
+    def evaluate_rows(keys: Array, x: Any) -> Any:
         if not isinstance(x, np.ndarray):
-            fitness, feature = jax.vmap(function)(keys, x)
-            return fitness, feature
+            return jax.vmap(function)(keys, x)
         rows = [function(key, row) for key, row in zip(keys, x, strict=True)]
         return np.array([row[0] for row in rows]), np.array([row[1] for row in rows])
 
