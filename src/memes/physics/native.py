@@ -193,7 +193,8 @@ def _register(source: str) -> str:
     require(program is not None, "backend 'native' needs a C++ compiler (g++ or clang++), found none")
     assert program is not None
     version = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
-    key = hashlib.sha256("\0".join([source, version, *FLAGS, _processor()]).encode()).hexdigest()[:24]
+    about = [source, version, jax.__version__, *FLAGS, _processor()]  # JAX: its headers are compiled in
+    key = hashlib.sha256("\0".join(about).encode()).hexdigest()[:24]
     folder = _folder_for(f"{key}.so")
     library = folder / f"{key}.so"
     if not library.exists():
