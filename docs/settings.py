@@ -1,9 +1,11 @@
-"""Writes the table of settings into guide.md, from where each of them is declared: `python docs/settings.py`.
+"""Writes the table of settings into guide.md, from where they are declared: `python docs/settings.py`.
 
 A test checks that the table is up to date.
 """
 
+import typing
 from pathlib import Path
+from typing import Literal
 
 from memes.api import USUAL
 from memes.parameters import REQUIRED, Parameter, parameters
@@ -21,13 +23,13 @@ def table() -> str:
     for kind in USUAL:
         prefix = f"{kind.prefix}_"
         python |= {f"{prefix}{name}": f"`{kind.__name__}({name}=…)`" for name in parameters(kind)}
-    # One that is spelt differently in Python.
+    # Two that are spelt differently in Python.
     python |= {"seeds": "`run(seeds=range(n))`", "quiet": "`run(progress=False)`"}
     rows = [
         f"| `{_flag(name, option)}` | {python[name]} | {_default(option)} | {_text(option)} |"
         for name, option in (own | of_observers).items()
     ]
-    return "\n".join(["| flag | in Python | default | |", "|---|---|---|---|", *rows, ""])
+    return "\n".join(["| flag | in Python | default | meaning |", "|---|---|---|---|", *rows, ""])
 
 
 def _flag(name: str, option: Parameter) -> str:
@@ -35,9 +37,12 @@ def _flag(name: str, option: Parameter) -> str:
 
 
 def _default(option: Parameter) -> str:
-    if isinstance(option.default, bool) or option.default in (None, REQUIRED):
+    if option.default is REQUIRED:
+        return "the scale's"
+    if isinstance(option.default, bool) or option.default is None:
         return ""
-    return f"{option.default}"
+    choices = typing.get_args(option.hint) if typing.get_origin(option.hint) is Literal else ()
+    return " or ".join([f"{option.default}", *(each for each in choices if each != option.default)])
 
 
 def _text(option: Parameter) -> str:

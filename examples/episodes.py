@@ -1,4 +1,4 @@
-"""Episodes of an environment in Python, in several processes: how to run Gymnasium, or any slow simulator.
+"""Episodes in several processes: how to run Gymnasium, or any slow simulator in Python.
 
 `memes run examples/episodes.py:task --scale laptop --generations 100`, or run this file.
 """
@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache
+from itertools import pairwise
 from multiprocessing import get_context
 
 import jax
@@ -17,17 +18,19 @@ import numpy as np
 import memes
 
 SIZES = (2, 8, 1)  # observation, hidden layer and action of the policy
-DIM = sum((i + 1) * o for i, o in zip(SIZES, SIZES[1:], strict=False))
+DIM = sum((i + 1) * o for i, o in pairwise(SIZES))
 
 
 class Pendulum:
-    """Has the `reset` and `step` of Gymnasium: put `gymnasium.make(...)` in its place."""
+    """A pendulum with `reset` and `step` as Gymnasium has them: put `gymnasium.make(...)` in its place."""
 
     def reset(self, seed: int) -> tuple[np.ndarray, dict[str, float]]:
+        """Start an episode."""
         self.angle, self.speed = np.random.default_rng(seed).normal(0, 0.05, 2)
         return np.array([self.angle, self.speed]), {}
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, float]]:
+        """Observation, reward, whether it is over, whether time is over, and nothing else."""
         self.speed += 0.05 * (-9.81 * math.sin(self.angle) + 4 * float(action[0]) - 0.1 * self.speed)
         self.angle += 0.05 * self.speed
         observation = np.array([self.angle, self.speed])
@@ -36,7 +39,7 @@ class Pendulum:
 
 def act(x: np.ndarray, signal: np.ndarray) -> np.ndarray:
     """The action of a small network; its genotype has the weights and the biases, layer after layer."""
-    for i, o in zip(SIZES, SIZES[1:], strict=False):
+    for i, o in pairwise(SIZES):
         weights, biases, x = x[: i * o].reshape(i, o), x[i * o : (i + 1) * o], x[(i + 1) * o :]
         signal = np.tanh(signal @ weights + biases)
     return signal

@@ -1,4 +1,4 @@
-"""What README.md and docs/ print: every snippet and every command runs as it stands there, only smaller."""
+"""Every snippet and every command of README.md and docs/ runs as it is printed, only smaller."""
 
 import functools
 import inspect
@@ -18,7 +18,8 @@ import pytest
 
 import memes
 from memes import api
-from memes.commands import doctor, replay
+from memes.analysis import figures
+from memes.commands import doctor, plot, reevaluate, replay  # noqa: F401  (before they are patched)
 from memes.commands.main import COMMANDS, main
 from memes.parameters import parameters
 from memes.reproduce import experiments
@@ -28,7 +29,10 @@ from memes.words.options import options_of
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-LINKED = [*DOCUMENTS, *(ROOT / name for name in ("CHANGELOG.md", "results/README.md", "benchmarks/README.md"))]
+LINKED = [
+    *DOCUMENTS,
+    *(ROOT / name for name in ("CHANGELOG.md", "results/README.md", "benchmarks/README.md")),
+]
 each_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.stem)
 
 PROGRAMS = ("memes", "python", "python3", "pip", "bash")
@@ -44,7 +48,7 @@ NOT_RUN = {
     "bash .ci/run": "would run these tests",
     "python docs/settings.py": "is what the table's own test would write",
 }
-GENERATIONS = 3
+GENERATIONS, SEEDS = 3, 2
 SMALL = {
     "generations": GENERATIONS, "joints": 8, "lanes": 4, "samples": 8, "batch": 16, "fifo_size": 50,
     "steps": 6, "hidden": (4,), "reevaluate_samples": 4,
@@ -95,23 +99,23 @@ def is_command(code):
 
 @pytest.fixture(scope="module")
 def small():
-    """Runs of a few generations of small algorithms on small tasks, whatever is asked for."""
+    """Short runs of small algorithms on small tasks for few seeds, whatever is asked for."""
     whole = api.run
-    chosen = {k: v for k, v in experiments.EXPERIMENTS.items() if k in ("main", "reset")}
 
     @functools.wraps(whole)
-    def run(algorithm, *, generations, **options):
-        return whole(algorithm, generations=min(generations, GENERATIONS), **options)
+    def run(algorithm, *, generations, seeds=None, **options):
+        seeds = None if seeds is None else list(seeds)[:SEEDS]
+        return whole(algorithm, generations=min(generations, GENERATIONS), seeds=seeds, **options)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(api, "run", run)
         patch.setattr(settings, "SCALES", {"paper": SMALL, "laptop": SMALL})
         patch.setattr(settings, "TASK_SCALES", {"paper": {}, "laptop": {}})
-        patch.setattr(experiments, "EXPERIMENTS", chosen)
         patch.setattr(experiments, "CHANGES", {"paper": {}, "laptop": {}})
-        patch.setattr(doctor, "self_check", dict)  # tests/commands has it
+        patch.setattr(figures, "save_figures", lambda run: [])  # at the end of runs; `plot` draws
+        patch.setattr(doctor, "self_check", dict)  # which takes ten seconds
         patch.setattr(replay, "check_browser", lambda: None)
-        patch.setattr(replay, "play", lambda *about, **more: None)
+        patch.setattr(replay, "play", lambda *about, **more: None)  # until Ctrl-C
         yield
 
 
@@ -119,7 +123,7 @@ def small():
 def robot_run(small, tmp_path_factory):
     """A run of an uncertain task with a robot that was stopped a generation before its end."""
     folder = tmp_path_factory.mktemp("robot") / "RUN"
-    assert main(["run", "ant", "--quiet", "--out", str(folder)]) == 0
+    assert main(["run", "ant-trap", "--quiet", "--out", str(folder)]) == 0
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"generations": GENERATIONS + 1}))
     return folder
@@ -164,11 +168,20 @@ def run_command(command, where, capsys):
     elif lacking(words):
         return
     else:
-        if words[1] == "reproduce" and "--list" not in words:
-            words += ["--labels", "memes", "me", "--seeds", "1"]
+        words += smaller(words)
         code = called(lambda: main(words[1:]))
     printed = capsys.readouterr()
     assert code == 0, f"{where}\n{printed.err}"
+
+
+def smaller(words):
+    """Options that shrink what a command asks for by itself; the last of equal options wins."""
+    if words[1] == "reproduce":
+        return [] if "--list" in words else ["--labels", "memes", "--seeds", "1"]
+    if words[1] != "run":
+        return []
+    asked = [name for name in SMALL if f"--{name}" in words]
+    return [part for name in asked for part in (f"--{name}", str(SMALL[name]))]
 
 
 def called(function):
@@ -232,14 +245,14 @@ x = 1
 @each_document
 def test_names_within_lines_exist(document):
     """A call is of what `import memes` is enough for; a module may be named by its own path."""
-    for kind, code, line in pieces(document.read_text()):
-        for name, call in re.findall(r"\b(memes(?:\.[A-Za-z_]\w*)+)(\()?", code if kind == "inline" else ""):
-            if name.startswith("memes.") and "/" not in code:
-                where = f"{document.name}:{line}: {name}"
+    for piece in pieces(document.read_text()):
+        for name, call in re.findall(r"\bmemes\.([A-Za-z_][\w.]*\w)(\()?", piece.text):
+            if piece.kind == "inline" and not piece.text.startswith("from ") and "/" not in piece.text:
+                where = f"{document.name}:{piece.line}: {piece.text}"
                 if call:
-                    assert functools.reduce(lambda of, part: getattr(of, part, None), name.split(".")[1:], memes), where
+                    assert functools.reduce(getattr, name.split("."), memes), where
                 else:
-                    assert pkgutil.resolve_name(name), where
+                    assert pkgutil.resolve_name(f"memes.{name}"), where
 
 
 def all_flags():
