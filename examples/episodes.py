@@ -6,7 +6,6 @@
 import atexit
 import math
 import os
-from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from itertools import pairwise
@@ -22,7 +21,7 @@ DIM = sum((i + 1) * o for i, o in pairwise(SIZES))
 
 
 class Pendulum:
-    """A pendulum with `reset` and `step` as Gymnasium has them: put `gymnasium.make(...)` in its place."""
+    """Has `reset` and `step` as Gymnasium has them: put `gymnasium.make(...)` in its place."""
 
     def reset(self, seed: int) -> tuple[np.ndarray, dict[str, float]]:
         """Start an episode."""
@@ -67,8 +66,7 @@ def workers() -> ProcessPoolExecutor:
 
 
 def evaluate(keys: jax.Array, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    seeds: Iterable[int] = np.asarray(jax.vmap(jax.random.bits)(keys)).tolist()  # a seed from each key
-    found = np.array(list(workers().map(episode, seeds, x, chunksize=16)))
+    found = np.array(list(workers().map(episode, memes.seeds_of(keys), x, chunksize=16)))
     return found[:, 0], found[:, 1:]
 
 

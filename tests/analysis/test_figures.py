@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from dataclasses import replace
 
 import jax
@@ -177,3 +179,26 @@ def test_of_a_tessellation_the_first_two_features_are_drawn_within_their_bounds(
     axes = plot.archive(filled(task, cells, cells.centroids)).axes[0]
     assert axes.images[0].get_extent() == [0.0, 2.0, 0.0, 3.0]
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("feature 1", "feature 2")
+
+
+def test_what_cannot_be_drawn_is_one_sentence(run):
+    wrong = {
+        "source must be Run or Archive or str or Path, got 3": lambda: plot.archive(3),
+        "source must be Run or str or Path, got": lambda: plot.curves(run.archive),
+        "source must be a run or its folder, got the archive '": lambda: plot.curves(
+            run.folder / "archive.npz"
+        ),
+        "'nothing'": lambda: plot.archive("nothing"),
+        "runs: there is no file or folder 'nothing'": lambda: plot.compare("nothing"),
+        "unknown argument of archive 'maps': did you mean 'map'": lambda: plot.archive(run, maps=None),
+    }
+    for sentence, call in wrong.items():
+        with pytest.raises(memes.UsageError) as refused:
+            call()
+        assert sentence in str(refused.value)
+
+
+def test_plots_are_public():
+    program = "import memes; print(memes.plot.archive.__module__)"
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert said.stdout.strip() == "memes.analysis.plot"

@@ -277,7 +277,7 @@ def test_panels_with_nothing_below_have_ticks():
 def test_figures_of_runs_summaries_and_paths_are_the_same(tmp_path):
     for i, run in enumerate(RUNS):
         save_summary(tmp_path / f"{i}.json", run)
-    drawn = plot.compare([tmp_path])
+    drawn = plot.compare(tmp_path)
     assert drawn.keys() == plot.compare(RUNS).keys() >= {"scores", "steps", "archives-arm"}
     with pytest.warns(UserWarning, match="'run 9' is left out: it has 1 generations"):
         again = plot.compare([*RUNS, made(seed=9, points=1)])

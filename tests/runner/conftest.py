@@ -1,3 +1,4 @@
+import csv
 from contextlib import contextmanager
 
 import jax
@@ -53,8 +54,29 @@ def killed_at(monkeypatch):
                 raise Killed
             return found
 
-        with monkeypatch.context() as patched, pytest.raises(Killed):
+        with monkeypatch.context() as patched:
             patched.setattr(module, name, function)
-            yield
+            with pytest.raises(Killed):
+                yield
 
     return context
+
+
+@pytest.fixture(scope="session")
+def assert_equal_runs():
+    """A function that checks that two folders hold the same run, to the last bit; times aside."""
+
+    def check(one, other):
+        for name in ("archive.npz", "lanes.npz", "corrected.npz", "corrected.csv"):
+            there = [(folder / name).exists() for folder in (one, other)]
+            assert there[0] == there[1], name
+            if there[0]:
+                assert (one / name).read_bytes() == (other / name).read_bytes(), name
+        rows = [
+            list(csv.DictReader((folder / "metrics.csv").read_text().splitlines()))
+            for folder in (one, other)
+        ]
+        for a, b in zip(*rows, strict=True):
+            assert {**a, "seconds": 0} == {**b, "seconds": 0}
+
+    return check

@@ -1,42 +1,49 @@
 import csv
-import io
 import json
 import os
 import signal
 import threading
+from dataclasses import replace
 
 import jax
 import numpy as np
 import pytest
-from rich.console import Console
 
 import memes
-from memes.runner import device as programs
-from memes.runner import loop
-from memes.runner.progress import Reporter
+from memes.runner.observers import Checkpoints
 from memes.store.folder import load_metrics
+
+pytestmark = pytest.mark.usefixtures("compiled_once")
 
 task = memes.tasks.arm(joints=4)
 cells = memes.cells.grid(task, (10, 10))
 algorithm = memes.presets.memes(task, cells, lanes=4, samples=8, stale_budget=2, fifo_size=64)
+variation = memes.presets.me(task, cells, batch=4)
 
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
     """A short run in a folder."""
     out = tmp_path_factory.mktemp("runs") / "arm"
-    return memes.run(algorithm, generations=21, seed=3, out=out, progress=False, settings={"x": [1]})
+    return memes.run(algorithm, generations=21, seed=3, out=out, progress=False, about={"x": [1]})
 
 
-def test_results_do_not_depend_on_how_the_run_is_cut(saved):
-    for per_call in (1, 5, 21):
-        other = memes.run(
-            algorithm, generations=21, seed=3, progress=False, generations_per_call=per_call
-        )
-        jax.tree.map(np.testing.assert_array_equal, other.state, saved.state)
-        jax.tree.map(np.testing.assert_array_equal, other.lanes, saved.lanes)
-        for name in set(saved.metrics) - {"seconds"}:
-            np.testing.assert_array_equal(other.metrics[name], saved.metrics[name], name)
+@pytest.mark.parametrize("call_seconds", [0, 1e-3, 1e3])
+@pytest.mark.parametrize("every", [0, 5])
+def test_results_do_not_depend_on_how_the_run_is_cut(saved, tmp_path, call_seconds, every):
+    other = memes.run(
+        algorithm,
+        generations=21,
+        seed=3,
+        out=tmp_path / "run",
+        call_seconds=call_seconds,
+        observers=[Checkpoints(every=every), memes.Figures(draw=False)],
+        progress=False,
+    )
+    jax.tree.map(np.testing.assert_array_equal, other.state, saved.state)
+    jax.tree.map(np.testing.assert_array_equal, other.lanes, saved.lanes)
+    for name in set(saved.metrics) - {"seconds"}:
+        np.testing.assert_array_equal(other.metrics[name], saved.metrics[name], name)
 
 
 def test_a_host_simulator_gives_what_the_compiled_task_gives(saved):
@@ -46,7 +53,7 @@ def test_a_host_simulator_gives_what_the_compiled_task_gives(saved):
         assert isinstance(x, np.ndarray)
         return tuple(np.asarray(part) for part in compiled(keys, x)[:2])
 
-    host = memes.Task(**{**vars(task), "evaluate": simulate, "jit": False})
+    host = replace(task, evaluate=simulate, jit=False)
     on_host = memes.run(
         memes.presets.memes(host, cells, lanes=4, samples=8, stale_budget=2, fifo_size=64),
         generations=21,
@@ -92,6 +99,19 @@ def test_metrics_follow_from_the_lanes(saved):
         np.testing.assert_allclose(metrics[f"parent_distance_{kind}"], expected, rtol=1e-5)
 
 
+def test_a_run_is_what_is_read_from_its_folder(saved):
+    """Elites and lanes to the last bit; the text of metrics.csv has nine digits."""
+    read = memes.load_run(saved.folder)
+    assert read.config == {"format_version": 1, **json.loads(json.dumps(saved.config))}
+    for part in ("archive", "lanes"):
+        jax.tree.map(np.testing.assert_array_equal, getattr(read, part), getattr(saved, part))
+    assert list(read.metrics) == list(saved.metrics)
+    for name, column in saved.metrics.items():
+        np.testing.assert_allclose(read.metrics[name], column, rtol=1e-8, err_msg=name)
+    assert (read.folder, read.corrected, read.correction) == (saved.folder, {}, None)
+    assert (read.state, read.generations) == (None, saved.generations)
+
+
 def test_an_archive_is_loaded_in_one_line(saved):
     archive = memes.load_archive(saved.folder)
     jax.tree.map(np.testing.assert_array_equal, archive, saved.archive)
@@ -122,8 +142,19 @@ def test_the_folder_is_complete_and_readable_without_the_library(saved):
         assert (saved.folder / f"figures/{picture}.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_settings_are_recorded_each_by_its_name(saved):
+    config = json.loads((saved.folder / "config.json").read_text())
+    expected = {
+        "call_seconds": 1.0, "chunk": None, "together": None, "seeds_together": 1,
+        "checkpoint_every": None, "reevaluate_every": None, "reevaluate_samples": 512,
+        "reevaluate_every_samples": None, "reevaluate_statistic": "median", "figures_draw": True,
+        "generations_done": 21, "stopped": None,
+    }  # fmt: skip
+    assert {name: config.get(name, "nothing") for name in expected} == expected
+
+
 def test_offspring_of_random_variation_are_not_lanes():
-    result = memes.run(memes.presets.me(task, cells, batch=16), generations=2, progress=False)
+    result = memes.run(variation, generations=2, progress=False)
     assert result.lanes["fitness"].shape == (2, 0)
     assert result.metrics["share_variation"][-1] == 1
 
@@ -135,16 +166,88 @@ def test_a_folder_that_holds_a_run_is_refused_and_left_alone(saved):
     assert before == {file: file.stat().st_mtime_ns for file in saved.folder.rglob("*")}
 
 
+def test_overwriting_replaces_the_files_of_the_run_and_no_others(saved, tmp_path):
+    out = tmp_path / "run"
+    quick = {"generations": 3, "progress": False, "observers": [memes.Figures(draw=False)]}
+    memes.run(variation, out=out, overwrite=True, **quick)  # there is nothing to replace
+    (out / "notes.txt").write_text("mine")
+    (out / "figures").mkdir()
+    (out / "figures/curves.png").write_text("of the old run")
+    (out / "corrected.csv").write_text("of the old run")
+    again = memes.run(variation, out=out, overwrite=True, seed=1, **quick | {"generations": 2})
+    assert (out / "notes.txt").read_text() == "mine"
+    assert {file.name for file in out.iterdir()} == {
+        ".lock", "archive.npz", "checkpoints", "config.json", "lanes.npz", "metrics.csv", "notes.txt",
+        "summary.json",
+    }  # fmt: skip
+    assert max(file.name for file in out.glob("checkpoints/*")) == "00000002.npz"
+    read = memes.load_run(out)
+    assert (read.config["seed"], read.generations) == (1, 2)
+    jax.tree.map(np.testing.assert_array_equal, read.archive, again.archive)
+
+
+@pytest.mark.parametrize(
+    ("files", "options", "sentence"),
+    [
+        ({"config.json": '{"format_version": 1}'}, {"generations": 0}, "generations must be at least 1"),
+        (
+            {"config.json": '{"learning_rate": 3}'},
+            {},
+            "config.json' is damaged or not what its name says",
+        ),
+        ({"checkpoints/7.npz": ""}, {}, "out must not hold checkpoints of another run"),
+    ],
+)
+def test_a_wrong_use_overwrites_nothing(tmp_path, files, options, sentence):
+    files = files | {"metrics.csv": "mine", "figures/mine.png": ""}
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    with pytest.raises(memes.UsageError, match=sentence):
+        memes.run(variation, **{"generations": 2, "overwrite": True, **options}, out=tmp_path)
+    found = {str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*") if file.is_file()}
+    assert found == set(files)
+
+
+def test_a_folder_with_other_things_stays_so(tmp_path):
+    (tmp_path / "figures").mkdir()
+    (tmp_path / "figures/mine.png").write_text("mine")
+    memes.run(variation, generations=2, out=tmp_path, overwrite=True, progress=False)
+    assert (tmp_path / "figures/mine.png").read_text() == "mine"
+
+
 def test_a_file_cannot_be_the_output_folder(tmp_path):
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(memes.UsageError, match="out must be a folder"):
-        memes.run(algorithm, generations=2, out=tmp_path / "file", progress=False)
+    for overwrite in (False, True):
+        with pytest.raises(memes.UsageError, match="out must be a folder"):
+            memes.run(
+                algorithm, generations=2, out=tmp_path / "file", overwrite=overwrite, progress=False
+            )
+    assert (tmp_path / "file").read_text() == "mine"
 
 
-@pytest.mark.parametrize("name", ["generations", "generations_per_call"])
-def test_wrong_lengths_are_named(name):
-    with pytest.raises(memes.UsageError, match=f"{name} must be at least 1, got 0"):
-        memes.run(algorithm, **{"generations": 3, name: 0}, progress=False)
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"generations": 0}, "generations must be at least 1, got 0"),
+        ({"call_seconds": -1}, "call_seconds must be at least 0, got -1"),
+        ({"call_seconds": float("nan")}, "call_seconds must be at least 0, got nan"),
+        ({"call_seconds": "1"}, "call_seconds must be float, got '1'"),
+        ({"seed": 2**32}, "seed must lie in"),
+        ({"seeds": []}, "seeds must name at least one"),
+        ({"seeds": [1, 1]}, "seeds must differ, got 1, 1"),
+        ({"seeds": [-1]}, "seed must lie in"),
+        ({"together": 0}, "together must be at least 1"),
+        ({"observers": [3]}, "observers must each have a method watch, got 3"),
+        ({"observers": [Checkpoints]}, "observers must each have a method watch, got <class"),
+        ({"generatoins": 3}, "unknown argument of run 'generatoins': did you mean 'generations'?"),
+    ],
+)
+def test_wrong_arguments_are_named_and_write_nothing(wrong, sentence, tmp_path):
+    with pytest.raises(memes.UsageError) as error:
+        memes.run(algorithm, **{"generations": 3, "out": tmp_path / "run", **wrong}, progress=False)
+    assert sentence in str(error.value)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_history_that_keeps_everything_fits_the_run():
@@ -155,7 +258,7 @@ def test_a_history_that_keeps_everything_fits_the_run():
 
 
 def test_a_task_of_the_wrong_shape_writes_nothing(tmp_path):
-    wrong = memes.Task(**{**vars(task), "evaluate": lambda keys, x: (x, x[:, :2])})
+    wrong = replace(task, evaluate=lambda keys, x: (x, x[:, :2]))
     with pytest.raises(memes.UsageError, match="fitness of shape"):
         memes.run(memes.presets.memes(wrong), generations=2, out=tmp_path / "run", progress=False)
     assert not list(tmp_path.iterdir())
@@ -172,97 +275,45 @@ def test_an_interrupt_saves_what_was_computed(tmp_path):
             os.kill(os.getpid(), signal.SIGINT)
         return np.zeros(len(x)), np.full((len(x), 2), 0.5)
 
-    host = memes.Task(**{**vars(task), "evaluate": simulate, "jit": False})
+    host = replace(task, evaluate=simulate, jit=False)
     result = memes.run(
         memes.presets.me(host, cells, batch=4),
         generations=100,
         out=tmp_path / "run",
+        call_seconds=0,
         progress=False,
     )
     assert result.metrics["generation"][-1] == 3
     assert load_metrics(tmp_path / "run/metrics.csv")["generation"].tolist() == [1, 2, 3]
-    assert json.loads((tmp_path / "run/config.json").read_text())["generations_done"] == 3
+    config = json.loads((tmp_path / "run/config.json").read_text())
+    assert (config["generations_done"], config["stopped"]) == (3, "SIGINT")
     assert (tmp_path / "run/archive.npz").exists()
 
 
-def test_the_pace_of_a_resumed_run_is_its_own(monkeypatch):
-    clock, text = [100.0], io.StringIO()
-    monkeypatch.setattr("memes.runner.progress.time.perf_counter", lambda: clock[0])
-    report = Reporter(400, show=True, console=Console(file=text, width=200))
-    report.begin(100, 1000)
-    clock[0] += 10.0
-    report.update(200, 1.0, 0.5, 3000)
-    assert "200 evaluations/s  ETA 20 s" in text.getvalue()
-
-
-def test_interrupts_are_heard_while_the_device_computes():
-    """The first is noted, the second ends the wait, for a device that would never be ready."""
-
-    class Busy:
-        def is_ready(self):
-            return False
-
-    said = []
-    # A shell that starts the tests in the background has them ignore Ctrl-C.
-    inherited = signal.signal(signal.SIGINT, signal.default_int_handler)
-    interrupts = [threading.Timer(s, os.kill, (os.getpid(), signal.SIGINT)) for s in (0.05, 0.3)]
-    with loop._interruptible(said.append, "stopping") as interrupted:
-        for interrupt in interrupts:
-            interrupt.start()
-        with pytest.raises(KeyboardInterrupt):
-            loop._wait([Busy()])
-        assert interrupted()
-    signal.signal(signal.SIGINT, inherited)
-    assert len(said) == 1
-
-
-def test_the_host_is_free_while_the_device_computes(monkeypatch, tmp_path):
-    """It gets to waiting, by way of the copy for a checkpoint, before the first call is done."""
-    ready = []
-    wait = loop._wait
-
-    def look_and_wait(record):
-        ready.append(jax.tree.leaves(record)[-1].is_ready())
-        wait(record)
-
-    monkeypatch.setattr(loop, "_wait", look_and_wait)
-    monkeypatch.setattr("memes.analysis.figures.save_figures", lambda run: [])
-    slow = memes.presets.me(memes.tasks.arm(joints=200), batch=1024)
-    options = {"generations": 60, "generations_per_call": 30, "progress": False}
-    memes.run(slow, out=tmp_path / "run", **options)
-    assert ready[0] is False
-
-
-@pytest.mark.parametrize("generations", [1, 40, 1009, 2000])
-@pytest.mark.parametrize("per_call", [None, 7])
-@pytest.mark.parametrize("every", [None, 0, 1, 60, 101])
-def test_calls_of_the_device_end_at_checkpoints_and_are_long(generations, per_call, every):
-    lengths = programs.calls(generations, per_call, every)
-    assert sum(lengths) == generations
-    ends = set(np.cumsum(lengths))
-    assert set(range(every or generations, generations, every or generations)) <= ends
-    assert len(set(lengths)) <= 3
-    size = per_call or min(100, -(-generations // 50))
-    assert max(lengths) <= size
-    assert max(lengths) >= min(size, every or size, generations) / 2
-    assert programs.remaining(lengths, sum(lengths[:2])) == lengths[2:]
-
-
 def test_what_json_does_not_know_is_written_all_the_same(tmp_path):
-    odd = memes.Task(**{**vars(task), "min_fitness": np.float32(-1)})
+    odd = replace(task, min_fitness=np.float32(-1))
     chosen = memes.presets.me(odd, cells, batch=4)
     out = tmp_path / "run"
-    memes.run(chosen, generations=1, out=out, progress=False, settings={"path": out})
+    memes.run(chosen, generations=1, out=out, progress=False, about={"path": out})
     config = json.loads((out / "config.json").read_text())
     assert (config["min_fitness"], config["path"]) == (-1.0, str(out))
 
 
 def test_a_run_works_outside_the_main_thread():
     results = []
-    chosen = memes.presets.me(task, cells, batch=4)
     thread = threading.Thread(
-        target=lambda: results.append(memes.run(chosen, generations=2, progress=False))
+        target=lambda: results.append(memes.run(variation, generations=2, progress=False))
     )
     thread.start()
     thread.join()
     assert results[0].metrics["generation"][-1] == 2
+
+
+def test_a_run_and_its_archive_print_as_one_line(saved):
+    folder = saved.folder
+    assert repr(saved) == repr(memes.load_run(folder))
+    assert repr(saved).startswith(f"<Run: memes on arm, seed 3 in '{folder}', 21 generations, QD-score ")
+    assert "\n" not in repr(saved)
+    elites = int(saved.archive.occupied.sum())
+    assert repr(saved.archive).startswith(f"Archive({elites} elites of 100 cells")
+    jax.jit(lambda archive: print(archive) or archive.fitness)(saved.archive)

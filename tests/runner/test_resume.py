@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import jax
@@ -24,14 +24,16 @@ import memes
 from memes import RunError, UsageError
 from memes.archive import LIMIT
 from memes.commands.main import main
-from memes.store import checkpoint, files
+from memes.parameters import parameters
+from memes.runner.observers import Checkpoints, Watch
+from memes.store import files, folder
 from memes.store.files import only_writer
 from memes.store.folder import load_metrics
 
 TASK = memes.tasks.arm(joints=4)
 CELLS = memes.cells.grid(TASK, (10, 10))
-OPTIONS = {"generations": 12, "generations_per_call": 2, "seed": 3, "progress": False}
-
+EVERY = Checkpoints(every=2)
+OPTIONS = {"generations": 12, "seed": 3, "progress": False, "observers": [EVERY]}
 
 pytestmark = pytest.mark.usefixtures("compiled_once", "no_figures")
 
@@ -47,74 +49,35 @@ def whole(algorithm, tmp_path_factory):
     return memes.run(algorithm, out=tmp_path_factory.mktemp("whole") / "run", **OPTIONS)
 
 
-class Killed(BaseException):
-    """As sudden as a signal: nothing in the library catches it."""
-
-
-def assert_equal_runs(one: Path, other: Path) -> None:
-    for name in ("archive.npz", "lanes.npz"):
-        assert (one / name).read_bytes() == (other / name).read_bytes(), name
-    rows = [file.read_text().splitlines() for file in (one / "metrics.csv", other / "metrics.csv")]
-    header = rows[0][0].split(",")
-    seconds = header.index("seconds")
-    for a, b in zip(*rows, strict=True):
-        assert [x for i, x in enumerate(a.split(",")) if i != seconds] == [
-            x for i, x in enumerate(b.split(",")) if i != seconds
-        ]
-
-
-def killed_after(writes, monkeypatch, algorithm, out, *, half_written=False, **options):
-    """A run that is killed just before, or in the middle of, its n-th file."""
-    left = [writes]
-    original = files.os.replace
-
-    def replace(source, target):
-        if left[0] == 0:
-            if half_written:
-                Path(source).write_bytes(Path(source).read_bytes()[:-100])
-            raise Killed
-        left[0] -= 1
-        original(source, target)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(files.os, "replace", replace)
-        with pytest.raises(Killed):
-            memes.run(algorithm, out=out, **OPTIONS, **options)
-    return left[0]
-
-
-# A run writes its configuration, a checkpoint a call (or fewer), and in the end lanes, archive and more.
-@pytest.mark.parametrize("writes", [1, 2, 3, 5])
+# The configuration twice, six checkpoints, lanes, archive, summary, and the configuration again.
+@pytest.mark.parametrize("writes", [2, 3, 4, 6, 9, 10, 11, 12])
 @pytest.mark.parametrize("half_written", [False, True])
 def test_a_run_killed_while_it_writes_a_file_ends_the_same(
-    algorithm, whole, tmp_path, monkeypatch, writes, half_written
+    algorithm, whole, tmp_path, killed_at, assert_equal_runs, writes, half_written
 ):
+    def dying(source, target):
+        if half_written:
+            Path(source).write_bytes(Path(source).read_bytes()[:-100])
+
     out = tmp_path / "run"
-    killed_after(writes, monkeypatch, algorithm, out, half_written=half_written)
+    with killed_at(writes, files.os, "replace", dying=dying):
+        memes.run(algorithm, out=out, **OPTIONS)
     resumed = memes.resume(algorithm, out, progress=False)
     assert_equal_runs(whole.folder, out)
     jax.tree.map(np.testing.assert_array_equal, resumed.state, whole.state)
+    assert (out / "summary.json").exists()
     assert not list(out.rglob("*.tmp"))
 
 
-def test_a_run_killed_between_the_rows_of_its_log_ends_the_same(algorithm, whole, tmp_path, monkeypatch):
-    from memes.store.folder import MetricsWriter
+def test_a_run_killed_between_the_rows_of_its_log_ends_the_same(
+    algorithm, whole, tmp_path, killed_at, assert_equal_runs
+):
+    def dying(path, columns):
+        with (path / "metrics.csv").open("a") as file:
+            file.write("7,1234,0.")  # half a row
 
-    calls = [0]
-    original = MetricsWriter.write
-
-    def write(self, columns):
-        calls[0] += 1
-        if calls[0] == 4:
-            self._file.write("7,1234,0.")  # half a row
-            self._file.flush()
-            raise Killed
-        original(self, columns)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(MetricsWriter, "write", write)
-        with pytest.raises(Killed):
-            memes.run(algorithm, out=tmp_path / "run", **OPTIONS)
+    with killed_at(4, folder, "append_metrics", dying=dying):
+        memes.run(algorithm, out=tmp_path / "run", **OPTIONS)
     memes.resume(algorithm, tmp_path / "run", progress=False)
     assert_equal_runs(whole.folder, tmp_path / "run")
 
@@ -122,7 +85,7 @@ def test_a_run_killed_between_the_rows_of_its_log_ends_the_same(algorithm, whole
 SMALL = {
     "lanes": 2, "samples": 4, "batch": 6, "stale_budget": 2, "every": 3, "population_size": 3,
     "resamples": 2, "pool": 3, "num_critic_training_steps": 4, "gradient_steps": 2,
-    "replay_size": 300, "transitions_batch": 8, "critic_hidden": (4,), "generations": 12,
+    "replay_size": 300, "transitions_batch": 8, "critic_hidden": (4,),
 }  # fmt: skip
 
 
@@ -165,20 +128,19 @@ def assert_sound(state, task):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("preset", memes.PRESETS)
-def test_every_algorithm_resumes_exactly_and_keeps_nonsense_out(preset, tmp_path, monkeypatch):
-    import inspect
-
+def test_every_algorithm_resumes_exactly_and_keeps_nonsense_out(
+    preset, tmp_path, killed_at, assert_equal_runs
+):
     build = memes.PRESETS[preset].build
     task = hostile(memes.tasks.point_maze(steps=4, hidden=(3,)) if preset == "pga-me" else TASK)
-    accepted = inspect.signature(build).parameters
-    options = {name: value for name, value in SMALL.items() if name in accepted}
+    options = {name: value for name, value in SMALL.items() if name in parameters(build)}
     algorithm = build(task, memes.cells.grid(task, (8, 8)), **options)
-    programs = {}  # compiled once for all three
-    whole = memes.run(algorithm, out=tmp_path / "whole", programs=programs, **OPTIONS)
+    whole = memes.run(algorithm, out=tmp_path / "whole", **OPTIONS)
     assert_sound(whole.state, task)
     assert sum(whole.metrics[f"faults_{fault}"][-1] for fault in ("nan", "infinite", "absurd")) > 0
-    killed_after(3, monkeypatch, algorithm, tmp_path / "cut", programs=programs)
-    memes.resume(algorithm, tmp_path / "cut", programs=programs, progress=False)
+    with killed_at(6, files.os, "replace"):  # the fourth checkpoint
+        memes.run(algorithm, out=tmp_path / "cut", **OPTIONS)
+    memes.resume(algorithm, tmp_path / "cut", progress=False)
     assert_equal_runs(tmp_path / "whole", tmp_path / "cut")
 
 
@@ -188,12 +150,12 @@ def command(*words):
 
 ARGUMENTS = (
     "run", "arm", "--joints", 20, "--lanes", 4, "--samples", 16, "--generations", 1200,
-    "--generations-per-call", 10, "--quiet",
+    "--call-seconds", 0.05, "--quiet",
 )  # fmt: skip
 
 
 @pytest.mark.slow
-def test_a_process_killed_at_random_moments_ends_with_the_same_bytes(tmp_path):
+def test_a_process_killed_at_random_moments_ends_with_the_same_bytes(tmp_path, assert_equal_runs):
     environment = os.environ | {
         "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache"),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
@@ -218,28 +180,39 @@ def test_a_process_killed_at_random_moments_ends_with_the_same_bytes(tmp_path):
     assert_equal_runs(tmp_path / "whole", cut)
 
 
+@dataclass(frozen=True)
+class Send:
+    """Sends a signal to the process after so many generations."""
+
+    which: int
+    generation: int
+
+    def watch(self, stage):
+        def see(moment):
+            if moment.run.generations == self.generation:
+                os.kill(os.getpid(), self.which)
+
+        return Watch(see=see, due=lambda generation: generation == self.generation)
+
+
 @pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_run_with_everything_saved_and_resume_goes_on(
-    algorithm, whole, tmp_path, monkeypatch, which
+    algorithm, whole, tmp_path, assert_equal_runs, which
 ):
-    from memes.store.folder import MetricsWriter
+    out = tmp_path / "run"
+    stopped = memes.run(algorithm, out=out, **OPTIONS | {"observers": [Send(which, 5)]})
+    assert stopped.generations == 5
+    config = memes.load_run(out).config
+    assert (config["generations_done"], config["stopped"]) == (5, which.name)
+    resumed = memes.resume(algorithm, out, progress=False)
+    assert len(resumed.config["resumed"]) == 1
+    assert_equal_runs(whole.folder, out)
 
-    calls = [0]
-    original = MetricsWriter.write
 
-    def write(self, columns):
-        original(self, columns)
-        calls[0] += 1
-        if calls[0] == 2:
-            os.kill(os.getpid(), which)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(MetricsWriter, "write", write)
-        stopped = memes.run(algorithm, out=tmp_path / "run", **OPTIONS)
-    assert 4 <= len(stopped.metrics["generation"]) < 12
-    assert memes.load_run(tmp_path / "run").config["generations_done"] < 12
-    memes.resume(algorithm, tmp_path / "run", progress=False)
-    assert_equal_runs(whole.folder, tmp_path / "run")
+def test_a_signal_while_the_last_generation_is_seen_stops_nothing(algorithm, whole, tmp_path):
+    out = tmp_path / "run"
+    done = memes.run(algorithm, out=out, **OPTIONS | {"observers": [Send(signal.SIGINT, 12)]})
+    assert (done.generations, done.config["stopped"]) == (12, None)
 
 
 def test_a_finished_run_goes_on_only_for_longer(algorithm, whole, tmp_path):
@@ -253,19 +226,33 @@ def test_a_finished_run_goes_on_only_for_longer(algorithm, whole, tmp_path):
     np.testing.assert_array_equal(load_metrics(out / "metrics.csv")["generation"], np.arange(1, 17))
 
 
-def test_a_history_that_keeps_everything_makes_room_for_more(tmp_path):
+def test_a_history_that_keeps_everything_makes_room_for_more(tmp_path, assert_equal_runs):
     """One run goes on for longer than it was meant to, and ends as one that was meant to be so long."""
 
     algorithm = memes.presets.ns_es(TASK, CELLS, population_size=2, samples=4, neighbours=3)
     memes.run(algorithm, out=tmp_path / "cut", **OPTIONS | {"generations": 4})
-    memes.resume(algorithm, tmp_path / "cut", generations=8, progress=False)
-    memes.run(algorithm, out=tmp_path / "whole", **OPTIONS | {"generations": 8})
+    longer = memes.resume(algorithm, tmp_path / "cut", generations=8, progress=False)
+    whole = memes.run(algorithm, out=tmp_path / "whole", **OPTIONS | {"generations": 8})
     assert_equal_runs(tmp_path / "whole", tmp_path / "cut")
+    jax.tree.map(np.testing.assert_array_equal, longer.state, whole.state)
+    assert longer.state.history.capacity == 8
 
 
-def test_a_run_does_not_go_back_behind_its_checkpoint(algorithm, tmp_path, monkeypatch):
-    killed_after(4, monkeypatch, algorithm, tmp_path / "run")
-    with pytest.raises(UsageError, match=r"generations must be at least the \d+ of the last checkpoint"):
+def test_a_history_that_keeps_everything_makes_do_with_less(tmp_path, killed_at, assert_equal_runs):
+    """A run that was killed ends earlier than it was meant to."""
+    algorithm = memes.presets.ns_es(TASK, CELLS, population_size=2, samples=4, neighbours=3)
+    with killed_at(5, files.os, "replace"):
+        memes.run(algorithm, out=tmp_path / "cut", **OPTIONS)
+    shorter = memes.resume(algorithm, tmp_path / "cut", generations=8, progress=False)
+    whole = memes.run(algorithm, out=tmp_path / "whole", **OPTIONS | {"generations": 8})
+    assert_equal_runs(tmp_path / "whole", tmp_path / "cut")
+    jax.tree.map(np.testing.assert_array_equal, shorter.state, whole.state)
+
+
+def test_a_run_does_not_go_back_behind_its_checkpoint(algorithm, tmp_path, killed_at):
+    with killed_at(5, files.os, "replace"):
+        memes.run(algorithm, out=tmp_path / "run", **OPTIONS)
+    with pytest.raises(UsageError, match=r"generations must be at least the 4 of the last checkpoint"):
         memes.resume(algorithm, tmp_path / "run", generations=1, progress=False)
 
 
@@ -277,8 +264,9 @@ def test_another_algorithm_does_not_go_on_with_a_run(whole, tmp_path):
         memes.resume(other, out, generations=20)
     with pytest.raises(UsageError, match=r"algorithm of the run in .* is memes, got me"):
         memes.resume(memes.presets.me(TASK, CELLS, batch=36), out, generations=20)
-    with pytest.raises(UsageError, match="does not hold a run"):
-        memes.resume(other, tmp_path)
+    for nothing in (tmp_path / "nowhere", tmp_path / "run/checkpoints"):
+        with pytest.raises(UsageError, match="does not hold a run"):
+            memes.resume(other, nothing)
 
 
 def test_a_second_writer_is_refused_and_a_dead_one_is_no_obstacle(algorithm, whole, tmp_path):
@@ -291,30 +279,10 @@ def test_a_second_writer_is_refused_and_a_dead_one_is_no_obstacle(algorithm, who
     memes.resume(algorithm, out, generations=14, progress=False)
 
 
-def test_children_of_a_dead_writer_do_not_keep_its_lock(tmp_path):
-    script = """
-import os, pathlib, time
-from memes.store.files import only_writer
-started, start = os.pipe()
-with only_writer(pathlib.Path('.')):
-    child = os.fork()
-    if child == 0:
-        os.write(start, b'!')
-        time.sleep(60)
-        os._exit(0)
-    os.read(started, 1)
-try:
-    with only_writer(pathlib.Path('.')):
-        print('locked again')
-finally:
-    os.kill(child, 9)
-"""
-    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True)
-    assert done.stdout == "locked again\n", done.stderr
-
-
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
-def test_a_disk_without_room_for_the_log_ends_the_run_with_a_sentence(algorithm, whole, tmp_path):
+def test_a_disk_without_room_for_the_log_ends_the_run_with_a_sentence(
+    algorithm, whole, tmp_path, assert_equal_runs
+):
     (tmp_path / "metrics.csv").symlink_to("/dev/full")
     with pytest.raises(RunError, match=r"cannot write to .*: No space left on device; 'memes resume"):
         memes.run(algorithm, out=tmp_path, **OPTIONS)
@@ -325,9 +293,9 @@ def test_a_disk_without_room_for_the_log_ends_the_run_with_a_sentence(algorithm,
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS])
 def test_a_full_disk_ends_the_run_with_a_sentence_and_a_checkpoint(
-    algorithm, whole, tmp_path, monkeypatch, code
+    algorithm, whole, tmp_path, monkeypatch, assert_equal_runs, code
 ):
-    out, left = tmp_path / "run", [3]
+    out, left = tmp_path / "run", [4]
     original = files.os.replace
 
     def replace(source, target):
@@ -349,120 +317,10 @@ def test_a_full_disk_ends_the_run_with_a_sentence_and_a_checkpoint(
 def test_no_checkpoints_if_none_are_wanted_and_as_often_as_wanted(algorithm, tmp_path):
     for every, expected in ((0, []), (4, ["00000008.npz", "00000012.npz"])):
         out = tmp_path / str(every)
-        memes.run(algorithm, out=out, checkpoint_every=every, **OPTIONS)
+        memes.run(algorithm, out=out, **OPTIONS | {"observers": [Checkpoints(every=every)]})
         assert sorted(file.name for file in out.glob("checkpoints/*")) == expected
     with pytest.raises(UsageError, match="checkpoint_every must be at least 0"):
-        memes.run(algorithm, out=tmp_path / "x", checkpoint_every=-1, **OPTIONS)
-    assert not (tmp_path / "x").exists()
-
-
-@pytest.fixture(scope="module")
-def checkpoints(whole):
-    """The two checkpoints of the run, oldest first, as bytes by name."""
-    return {f.name: f.read_bytes() for f in sorted(whole.folder.glob("checkpoints/*.npz"))}
-
-
-def loaded(folder, algorithm, whole):
-    from memes.runner.loop import _identity
-    from memes.store.folder import load_config
-
-    said = []
-    like = jax.eval_shape(algorithm.init, jax.random.key(0))
-    return checkpoint.load(folder, like, _identity(load_config(whole.folder)), said.append), said
-
-
-@hypothesis_settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-@given(data=st.data())
-def test_a_damaged_checkpoint_is_left_out_for_the_one_before(
-    data, algorithm, whole, checkpoints, tmp_path
-):
-    folder = tmp_path / "checkpoints"
-    folder.mkdir(exist_ok=True)
-    older, newest = checkpoints
-    (folder / older).write_bytes(checkpoints[older])
-    good = checkpoints[newest]
-    if data.draw(st.booleans()):
-        bad = good[: data.draw(st.integers(0, len(good) - 1))]
-    else:
-        place = data.draw(st.integers(0, len(good) - 1))
-        bad = good[:place] + bytes([good[place] ^ data.draw(st.integers(1, 255))]) + good[place + 1 :]
-    (folder / newest).write_bytes(bad)
-    found, said = loaded(tmp_path, algorithm, whole)
-    assert found is not None
-    if said:
-        assert newest in said[0]
-        assert found.history.generation == int(Path(older).stem)
-    else:  # a byte that nobody reads
-        (folder / newest).write_bytes(good)
-        expected, _ = loaded(tmp_path, algorithm, whole)
-        jax.tree.map(np.testing.assert_array_equal, found, expected)
-
-
-def test_an_edited_checkpoint_is_left_out_as_well(algorithm, whole, checkpoints, tmp_path):
-    """As one that somebody wrote with the right tools; its checksums are right."""
-    shutil.copytree(whole.folder / "checkpoints", tmp_path / "checkpoints")
-    older, newest = checkpoints
-    with np.load(tmp_path / "checkpoints" / newest) as data:
-        arrays = dict(data)
-    arrays["columns/qd_score"] = arrays["columns/qd_score"] + 1
-    np.savez(tmp_path / "checkpoints" / newest, **arrays)
-    found, said = loaded(tmp_path, algorithm, whole)
-    assert found.history.generation == int(Path(older).stem)
-    assert "does not hold what was written; looking for an older checkpoint" in said[0]
-    (tmp_path / "checkpoints" / older).unlink()
-    with pytest.raises(UsageError, match=r"no checkpoint in .* can be read"):
-        loaded(tmp_path, algorithm, whole)
-
-
-def test_a_checkpoint_of_another_run_or_of_the_future_is_named(algorithm, whole, tmp_path):
-    folder = tmp_path / "checkpoints"
-    shutil.copytree(whole.folder / "checkpoints", folder)
-    like = jax.eval_shape(algorithm.init, jax.random.key(0))
-    with pytest.raises(UsageError, match="of another run"):
-        checkpoint.load(tmp_path, like, "something else", print)
-    newest = max(folder.glob("*.npz"))
-    with np.load(newest) as data:
-        arrays = dict(data)
-    arrays["about"] = np.array(
-        str(arrays["about"]).replace('"format_version": 1', '"format_version": 9')
-    )
-    np.savez(newest, **arrays)
-    with pytest.raises(UsageError, match="format version 9, newer than this"):
-        loaded(tmp_path, algorithm, whole)
-
-
-@hypothesis_settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-@given(data=st.data())
-def test_damaged_files_of_a_run_are_named_in_one_sentence(data, whole, tmp_path):
-    folder = tmp_path / "run"
-    if not folder.exists():
-        shutil.copytree(whole.folder, folder)
-    name = data.draw(st.sampled_from(["config.json", "metrics.csv", "lanes.npz", "archive.npz"]))
-    good = (whole.folder / name).read_bytes()
-    kind = data.draw(st.sampled_from(["truncated", "changed", "missing", "replaced"]))
-    if kind == "truncated":
-        bad = good[: data.draw(st.integers(0, len(good) - 1))]
-    elif kind == "changed":
-        place = data.draw(st.integers(0, len(good) - 1))
-        bad = good[:place] + bytes([good[place] ^ data.draw(st.integers(1, 255))]) + good[place + 1 :]
-    else:
-        bad = data.draw(st.binary(max_size=200))
-    (folder / name).write_bytes(bad)
-    if kind == "missing":
-        (folder / name).unlink()
-    said = f"{name} is read all the same"
-    try:
-        memes.load_run(folder)
-    except UsageError as error:
-        said = str(error)
-    finally:
-        (folder / name).write_bytes(good)
-    assert name in said or "does not hold a run" in said
-    assert "\n" not in said
+        Checkpoints(every=-1)
 
 
 JSON = st.recursive(
@@ -488,7 +346,7 @@ def commanded(tmp_path_factory):
 def test_an_edited_configuration_is_named_in_one_sentence(data, commanded, monkeypatch, capsys):
     """Or does no harm: then the run begins to go on, which is as far as this goes."""
     folder, config = commanded
-    monkeypatch.setattr("memes.runner.loop._run", lambda *arguments: sys.exit(0))
+    monkeypatch.setattr("memes.runner.loop._run_all", lambda *arguments, **options: sys.exit(0))
     places = list(config) + [("options", name) for name in config["options"]]
     place = data.draw(st.sampled_from(places))
     table = edited = json.loads(json.dumps(config))

@@ -1,20 +1,39 @@
+"""Several seeds: one after the other, or together as one batch on the device."""
+
+import os
+import signal
+from dataclasses import dataclass, replace
+from pathlib import Path
+
 import jax
 import numpy as np
 import pytest
 
 import memes
 from memes.runner import memory
+from memes.runner.observers import Checkpoints, Moment, Stage, Watch
+from memes.store import files
+
+pytestmark = pytest.mark.usefixtures("compiled_once", "no_figures")
 
 task = memes.tasks.arm(joints=4)
 cells = memes.cells.grid(task, (10, 10))
 algorithm = memes.presets.memes(task, cells, lanes=4, samples=8, stale_budget=2, fifo_size=64)
+quick = memes.presets.me(task, cells, batch=4)
 SEEDS = (0, 3, 5)
+OPTIONS = {"seeds": SEEDS, "generations": 12, "progress": False}
 
 
 @pytest.fixture(scope="module")
 def single():
     """A run of each seed by itself."""
-    return memes.run_seeds(algorithm, seeds=SEEDS, generations=12, together=1, progress=False)
+    return memes.run(algorithm, together=1, **OPTIONS)
+
+
+@pytest.fixture(scope="module")
+def batch(tmp_path_factory):
+    """Seeds that ran together and that nobody disturbed."""
+    return memes.run(quick, out=tmp_path_factory.mktemp("batch"), **OPTIONS)
 
 
 def assert_agree(results, expected):
@@ -29,13 +48,79 @@ def assert_agree(results, expected):
         np.testing.assert_allclose(result.archive.genotypes, other.archive.genotypes, atol=1e-5)
 
 
-def test_seeds_one_after_the_other_are_the_runs_themselves_and_compile_once(single):
+def assert_same_bits(result, other):
+    for name in set(other.metrics) - {"seconds"}:
+        np.testing.assert_array_equal(result.metrics[name], other.metrics[name], name)
+    for part in ("lanes", "archive"):
+        jax.tree.map(np.testing.assert_array_equal, getattr(result, part), getattr(other, part))
+
+
+def assert_saved(out: Path, expected) -> None:
+    """The folders of the seeds hold what the runs are, to the last bit."""
+    for run in expected:
+        saved, folder = memes.load_run(out / f"seed-{run.config['seed']}"), run.folder
+        assert_same_bits(saved, memes.load_run(folder))
+        assert (saved.folder / "archive.npz").read_bytes() == (folder / "archive.npz").read_bytes()
+        assert saved.config["generations_done"] == 12
+
+
+@dataclass(frozen=True)
+class At:
+    """Does something after so many generations of a seed."""
+
+    generation: int
+    do: object
+    seed: int = 3
+
+    def watch(self, stage: Stage) -> Watch:
+        def see(moment: Moment) -> None:
+            if moment.run.generations == self.generation and stage.config["seed"] == self.seed:
+                self.do(stage)
+
+        return Watch(see=see, due=lambda generation: generation == self.generation)
+
+
+def send(which):
+    return lambda stage: os.kill(os.getpid(), which)
+
+
+@pytest.fixture
+def compiled():
+    """The names of the functions that are compiled from now on."""
+    names = []
+
+    def note(event, seconds, fun_name="", **about):
+        if event == "/jax/core/compile/backend_compile_duration":
+            names.append(fun_name)
+
+    jax.monitoring.register_event_duration_secs_listener(note)
+    yield names
+    jax.monitoring.unregister_event_duration_listener(note)
+
+
+def test_seeds_one_after_the_other_are_the_runs_themselves_and_compile_once(single, compiled):
     alone = memes.run(algorithm, generations=12, seed=SEEDS[1], progress=False)
     jax.tree.map(np.testing.assert_array_equal, single[1].state, alone.state)
     jax.tree.map(np.testing.assert_array_equal, single[1].lanes, alone.lanes)
     assert [result.config["seed"] for result in single] == list(SEEDS)
-    compiled = [result.config["compile_seconds"] for result in single]
-    assert max(compiled[1:]) < compiled[0] / 10
+    for_one = list(compiled)
+    assert sum("advance" in name for name in for_one) == 1
+    compiled.clear()
+    memes.run(algorithm, together=1, **OPTIONS)
+    assert len(compiled) == len(for_one)
+    assert [result.config["compile_seconds"] > 0 for result in single] == [True, False, False]
+
+
+def test_corrections_of_all_seeds_are_compiled_once(compiled):
+    noisy = memes.tasks.noisy_arm(joints=4)
+    chosen = memes.presets.me(noisy, cells, batch=4)
+    options = {"generations": 2, "progress": False, "observers": [memes.Corrections(samples=3)]}
+    memes.run(chosen, **options)
+    for seeds, together in (([0], 1), ([1, 2, 3], 1), ([1, 2, 3], 3)):
+        compiled.clear()
+        runs = memes.run(chosen, seeds=seeds, together=together, **options)
+        assert all(run.correction is not None for run in runs)
+        assert sum("estimate" in name for name in compiled) == 1
 
 
 def test_seeds_together_are_the_runs_themselves_up_to_rounding(single, monkeypatch, capsys, tmp_path):
@@ -43,43 +128,155 @@ def test_seeds_together_are_the_runs_themselves_up_to_rounding(single, monkeypat
     needs = iter([1000, 10])
     monkeypatch.setattr(memory, "available", lambda: 100)
     monkeypatch.setattr(memory, "most", lambda programs: next(needs))
-    results = memes.run_seeds(algorithm, seeds=SEEDS, generations=12, out=tmp_path)
+    results = memes.run(algorithm, out=tmp_path, **OPTIONS | {"progress": True})
     said = capsys.readouterr().err
     assert "3 seeds of memes together" in said
-    assert "2 seeds of memes together" in said
+    assert "that is too much: running 2 at once" in said
     assert_agree(results, single)
     assert sorted(folder.name for folder in tmp_path.iterdir()) == ["seed-0", "seed-3", "seed-5"]
     for seed, result in zip(SEEDS, results, strict=True):
         saved = memes.load_run(tmp_path / f"seed-{seed}")
         jax.tree.map(np.testing.assert_array_equal, saved.archive, result.archive)
         assert saved.config["seed"] == seed
-        assert saved.config["seeds_together"] == (1 if seed == 5 else 2)
+        assert saved.config["seeds_together"] == 2
         assert saved.config["generations_done"] == 12
 
 
+@pytest.mark.parametrize("call_seconds", [0, 1e-3, 1e3])
+def test_results_do_not_depend_on_how_a_batch_is_cut_or_ordered(batch, call_seconds):
+    options = OPTIONS | {"seeds": SEEDS[::-1], "call_seconds": call_seconds}
+    for run, other in zip(memes.run(quick, **options), batch[::-1], strict=True):
+        assert run.config["seed"] == other.config["seed"]
+        jax.tree.map(np.testing.assert_array_equal, run.state, other.state)
+        assert_same_bits(run, other)
+
+
+@pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_batch_with_everything_saved_and_resume_goes_on(batch, tmp_path, which):
+    stopped = memes.run(quick, out=tmp_path, observers=[At(5, send(which))], **OPTIONS)
+    assert [run.config["seed"] for run in stopped] == list(SEEDS)
+    for run in stopped:
+        assert run.generations == 5
+        assert run.config["stopped"] == which.name
+        assert memes.load_run(run.folder).config["generations_done"] == 5
+    memes.resume(quick, tmp_path, progress=False)
+    assert_saved(tmp_path, batch)
+    with pytest.raises(memes.UsageError, match=r"all runs in .* are over; ask for more generations"):
+        memes.resume(quick, tmp_path, progress=False)
+
+
+# Of each seed, the configuration is written twice, then two checkpoints, lanes, archive, summary and
+# the configuration again.
+@pytest.mark.parametrize("writes", [4, 7, 9, 11, 13, 14, 15, 16, 19, 24])
+def test_a_batch_killed_while_it_writes_a_file_ends_the_same(batch, tmp_path, killed_at, writes):
+    with killed_at(writes, files.os, "replace"):
+        memes.run(quick, out=tmp_path, observers=[Checkpoints(every=6)], **OPTIONS)
+    memes.resume(quick, tmp_path, progress=False)
+    assert_saved(tmp_path, batch)
+    assert len(list(tmp_path.glob("*/summary.json"))) == 3
+    assert not list(tmp_path.rglob("*.tmp"))
+
+
+def test_lanes_of_a_batch_that_was_killed_end_the_same(tmp_path, killed_at):
+    options = {"seeds": (0, 3), "generations": 12, "progress": False}
+    whole = memes.run(algorithm, out=tmp_path / "whole", **options)
+    with killed_at(9, files.os, "replace"):
+        memes.run(algorithm, out=tmp_path / "cut", observers=[Checkpoints(every=2)], **options)
+    memes.resume(algorithm, tmp_path / "cut", progress=False)
+    assert_saved(tmp_path / "cut", whole)
+
+
+def test_one_seed_of_a_batch_goes_on_by_itself(batch, tmp_path):
+    memes.run(quick, out=tmp_path, observers=[At(5, send(signal.SIGINT))], **OPTIONS)
+    run = memes.resume(quick, tmp_path / "seed-3", progress=False)
+    assert_same_bits(run, batch[1])
+    assert memes.load_run(tmp_path / "seed-0").generations == 5
+
+
+def test_a_seed_that_is_stopped_leaves_the_others_going(batch, tmp_path, capsys):
+    observers = [At(5, lambda stage: stage.stop("it is enough"))]
+    runs = memes.run(quick, out=tmp_path, observers=observers, **OPTIONS | {"progress": True})
+    assert [run.generations for run in runs] == [12, 5, 12]
+    assert [run.config["stopped"] for run in runs] == [None, "it is enough", None]
+    for i in (0, 2):
+        assert_same_bits(runs[i], batch[i])
+    said = capsys.readouterr().err
+    assert "seed 3: stopping: it is enough" in said
+    assert "generation 12/12" in said  # nobody waits for the one that was stopped
+    (resumed,) = memes.resume(quick, tmp_path, progress=False)
+    assert_same_bits(resumed, batch[1])
+    assert_saved(tmp_path, batch)
+
+
+@pytest.mark.parametrize("together", [1, 2])
+def test_seeds_that_were_never_begun_are_found(tmp_path, together):
+    options = OPTIONS | {"together": together}
+    whole = memes.run(quick, out=tmp_path / "whole", **options)
+    stopped = memes.run(quick, out=tmp_path / "cut", observers=[At(4, send(2), seed=0)], **options)
+    assert [run.config["seed"] for run in stopped] == list(SEEDS[:together])
+    resumed = memes.resume(quick, tmp_path / "cut", progress=False)
+    assert [run.config["seed"] for run in resumed] == list(SEEDS)
+    assert_saved(tmp_path / "cut", whole)
+
+
+def test_a_batch_goes_on_for_longer(batch, tmp_path):
+    memes.run(quick, out=tmp_path, **OPTIONS | {"generations": 7})
+    for run, other in zip(
+        memes.resume(quick, tmp_path, generations=12, progress=False), batch, strict=True
+    ):
+        assert_same_bits(run, other)
+    assert_saved(tmp_path, batch)
+
+
+def test_seeds_that_differ_are_resumed_one_by_one(tmp_path):
+    for seed, generations in ((1, 3), (2, 4)):
+        out = tmp_path / f"seed-{seed}"
+        memes.run(
+            quick, generations=generations, seed=seed, out=out, progress=False,
+            observers=[At(2, send(signal.SIGINT), seed=seed)],
+        )  # fmt: skip
+    with pytest.raises(memes.UsageError, match="differ in generations: resume them one by one"):
+        memes.resume(quick, tmp_path, progress=False)
+    assert len(memes.resume(quick, tmp_path, generations=4, progress=False)) == 2
+
+
+def test_a_batch_that_does_not_fit_any_more_keeps_its_seeds_and_evaluates_fewer_rows(
+    batch, tmp_path, monkeypatch
+):
+    """A seed alone, or with fewer others, would be rounded differently."""
+    memes.run(quick, out=tmp_path, observers=[At(5, send(signal.SIGINT))], **OPTIONS)
+    needs = iter([1000, 10])
+    monkeypatch.setattr(memory, "available", lambda: 100)
+    monkeypatch.setattr(memory, "most", lambda programs: next(needs))
+    for run in memes.resume(quick, tmp_path, progress=False):
+        assert run.config["seeds_together"] == 3
+        assert run.config["chunk"] < quick.batch_size
+
+
 def test_a_simulator_on_the_host_runs_no_seeds_together():
-    host = memes.Task(
-        **{
-            **vars(task),
-            "evaluate": lambda keys, x: (np.zeros(len(x)), np.full((len(x), 2), 0.5)),
-            "jit": False,
-        }
-    )
-    chosen = memes.presets.me(host, cells, batch=4)
+    def simulate(keys, x):
+        return np.zeros(len(x)), np.full((len(x), 2), 0.5)
+
+    chosen = memes.presets.me(replace(task, evaluate=simulate, jit=False), cells, batch=4)
+    options = {"seeds": [1, 2], "generations": 2, "progress": False}
     with pytest.raises(memes.UsageError, match="together must be 1"):
-        memes.run_seeds(chosen, seeds=[1, 2], generations=2, together=2, progress=False)
+        memes.run(chosen, together=2, **options)
+    assert [run.config["seeds_together"] for run in memes.run(chosen, **options)] == [1, 1]
 
 
-@pytest.mark.parametrize(
-    ("wrong", "sentence"),
-    [
-        ({"seeds": []}, "seeds must name at least one"),
-        ({"seeds": [1, 1]}, "seeds must differ"),
-        ({"seeds": [-1]}, "seed must lie in"),
-        ({"together": 0}, "together must be at least 1"),
-        ({"generations": 0}, "generations must be at least 1"),
-    ],
-)
-def test_wrong_arguments_are_named(wrong, sentence):
-    with pytest.raises(memes.UsageError, match=sentence):
-        memes.run_seeds(algorithm, **{"seeds": [0], "generations": 2, **wrong}, progress=False)
+def test_a_simulator_on_the_device_runs_one_seed_at_a_time_unless_told_to():
+    maze = memes.tasks.point_maze(steps=2, hidden=(2,))
+    chosen = memes.presets.me(maze, memes.cells.grid(maze, (4, 4)), batch=2)
+    for together, expected in ((None, 1), (2, 2)):
+        runs = memes.run(chosen, seeds=[1, 2], generations=1, together=together, progress=False)
+        assert {run.config["seeds_together"] for run in runs} == {expected}
+
+
+def test_one_folder_that_is_taken_refuses_all_seeds(batch, tmp_path):
+    (tmp_path / "seed-5").mkdir()
+    (tmp_path / "seed-5/config.json").write_text('{"format_version": 1}')
+    with pytest.raises(memes.UsageError, match=r"out must not hold a run yet, but '.*seed-5' does"):
+        memes.run(quick, out=tmp_path, **OPTIONS)
+    assert [file.name for file in tmp_path.iterdir()] == ["seed-5"]
+    memes.run(quick, out=tmp_path, overwrite=True, **OPTIONS)
+    assert_saved(tmp_path, batch)

@@ -140,16 +140,9 @@ def _curves(
     columns: Callable[[Summary], Mapping[str, np.ndarray]],
     **options: Any,
 ) -> Figure:
-    """Draw median and quartiles over the seeds of columns of each run, as far as all seeds go.
+    """Draw median and quartiles over the seeds, as far as all seeds go, of `columns(run)`.
 
-    Args:
-        groups: Whose curves are drawn.
-        looks: How they look.
-        by: The column along x: "generation" or "evaluations".
-        panels: The other columns, with their words.
-        title: `(task, runs)`, of a row of panels.
-        columns: `(run)`, whose values that are not finite are left out.
-        options: Of the panels.
+    The column `by` lies along x; `panels` has the other columns, with their words.
     """
     figure, rows = _panels(groups, len(panels), [1.9] * len(groups), **options)
     for row, task, labels in rows:

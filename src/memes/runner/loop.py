@@ -7,7 +7,7 @@ import signal
 import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import fields, is_dataclass
+from dataclasses import Field, fields, is_dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
@@ -38,7 +38,6 @@ from memes.store.files import intact, only_writer
 from memes.store.folder import (
     Run,
     check_free,
-    check_writable,
     holds_run,
     load_config,
     load_corrected,
@@ -137,7 +136,7 @@ def run(
     for each in chosen:
         folder = None if out is None else Path(out) if seeds is None else Path(out) / f"seed-{each}"
         if folder is not None:
-            (check_writable if overwrite else check_free)(folder)
+            check_free(folder, overwrite)
         starts.append(_Start(config | {"seed": each}, folder))
     size = most_together(algorithm.task, len(chosen), together)
     with _in_words(out, algorithm), ExitStack() as stack:
@@ -145,7 +144,8 @@ def run(
             if start.folder is not None:
                 start.folder.mkdir(parents=True, exist_ok=True)
                 stack.enter_context(only_writer(start.folder))
-                (remove_run if overwrite else check_free)(start.folder)
+                check_free(start.folder, overwrite)
+                remove_run(start.folder)
         runs = _run_all(algorithm, starts, observers, progress, size)
     return runs[0] if seeds is None else runs
 
@@ -250,8 +250,8 @@ def settings_of(observers: Sequence[Observer]) -> dict[str, Any]:
     """The settings of observers as `config.json` has them: by prefix, or by the observer's name."""
     found: dict[str, Any] = {}
     for observer in observers:
-        names = [field.name for field in fields(observer)] if is_dataclass(observer) else []
-        values = {name: getattr(observer, name) for name in names}
+        own: tuple[Field[Any], ...] = fields(observer) if is_dataclass(observer) else ()
+        values = {field.name: getattr(observer, field.name) for field in own}
         prefix = getattr(observer, "prefix", None)
         if prefix is not None:
             found |= {f"{prefix}_{name}": value for name, value in values.items()}
@@ -369,6 +369,7 @@ class _Member:
         self.stopped = reason
 
     def begin(self, observers: Sequence[Observer]) -> None:
+        self._save_config()
         self._watches = [observer.watch(self._stage) for observer in observers]
         for watch in self._watches:
             self.run = watch.begin(self.run) or self.run
@@ -386,6 +387,7 @@ class _Member:
             self.run = watch.see(Moment(self.run, self.run.generations - before)) or self.run
 
     def finish(self) -> Run:
+        """Let the observers finish. What `config.json` says of the end comes last: that all is there."""
         about = {
             "finished": now(),
             "generations_done": self.run.generations,
@@ -395,7 +397,12 @@ class _Member:
         self.run = self.run._replace(config=self.run.config | about)
         for watch in self._watches:
             self.run = watch.finish(self.run) or self.run
+        self._save_config()
         return self.run
+
+    def _save_config(self) -> None:
+        if self.run.folder is not None:
+            save_config(self.run.folder, self.run.config)
 
 
 def _run_group(
@@ -409,7 +416,7 @@ def _run_group(
     """Run some seeds side by side until all are over; also says whether it was interrupted."""
     config, done = runs[0].config, runs[0].generations
     filled = runs + runs[-1:] * (program.seeds - len(runs))
-    state = program.join([run.state for run in filled])
+    state = program.join([run.state for run in filled if run.state is not None])
     key = program.keys([run.config["seed"] for run in filled])
     heard: list[Callable[[], str | None]] = [lambda: None]
 

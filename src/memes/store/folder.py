@@ -85,13 +85,19 @@ def holds_run(path: Path) -> bool:
     return os.path.exists(path / "config.json")
 
 
-def check_free(path: Path) -> None:
-    """Raise a `UsageError` unless a new run can be written to `path`."""
+def check_free(path: Path, overwrite: bool = False) -> None:
+    """Raise a `UsageError` unless a new run can be written to `path`, perhaps in place of another."""
     check_writable(path)
     require(
-        not holds_run(path),
+        overwrite or not holds_run(path),
         f"out must not hold a run yet, but '{path}' does; choose another folder, or overwrite it",
     )
+    require(
+        holds_run(path) or not (path / "checkpoints").exists(),
+        f"out must not hold checkpoints of another run, but '{path}' does; choose another folder",
+    )
+    if holds_run(path):
+        load_config(path)  # refuses what is no run
 
 
 def check_writable(path: Path) -> None:
@@ -105,8 +111,8 @@ def check_writable(path: Path) -> None:
 
 
 def remove_run(path: Path) -> None:
-    """Remove the files of a run from a folder, and nothing else."""
-    for name in CONTENT:
+    """Remove the files of a run from a folder, if it holds one, and nothing else."""
+    for name in CONTENT if holds_run(path) else ():
         place = path / name
         if place.is_dir() and not place.is_symlink():
             shutil.rmtree(place)

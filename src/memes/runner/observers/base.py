@@ -7,12 +7,15 @@ An observer is a frozen dataclass with its settings and a method `watch`. It is 
         patience: int = 50
 
         def watch(self, stage: Stage) -> Watch:
+            def due(generation: int) -> bool:
+                return generation % 10 == 0
+
             def see(moment: Moment) -> None:
                 coverage = moment.run.metrics["coverage"]
-                if len(coverage) > self.patience and coverage[-1] == coverage[-1 - self.patience]:
+                if due(len(coverage)) and coverage[-1] in coverage[: -self.patience]:
                     stage.stop(f"coverage has not grown for {self.patience} generations")
 
-            return Watch(see=see)
+            return Watch(due=due, see=see)
 """
 
 from __future__ import annotations

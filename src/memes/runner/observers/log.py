@@ -1,4 +1,4 @@
-"""The files of a run that need no settings, and sentences about nonsense in its evaluations."""
+"""The tables and arrays of a run, and sentences about nonsense in its evaluations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WORDS = {Fault.NAN: "not a number", Fault.INFINITE: "infinite", Fault.ABSURD: "o
 
 @dataclass(frozen=True)
 class Log:
-    """Writes `config.json`, `metrics.csv`, `lanes.npz` and `archive.npz` of a run that has a folder."""
+    """Writes `metrics.csv`, `lanes.npz` and `archive.npz` of a run that has a folder."""
 
     prefix: ClassVar[str] = "log"
 
@@ -23,11 +23,9 @@ class Log:
         """Follow a run."""
         folder, task = stage.folder, stage.algorithm.task
 
-        def begin(run: Run) -> Run:
+        def begin(run: Run) -> None:
             if folder is not None:
-                folders.save_config(folder, run.config)
                 folders.save_metrics(folder, run.metrics)
-            return run
 
         def see(moment: Moment) -> None:
             if folder is not None:
@@ -40,13 +38,11 @@ class Log:
                         "out and counted"
                     )
 
-        def finish(run: Run) -> Run:
+        def finish(run: Run) -> None:
             if folder is not None:
                 folders.save_lanes(folder / "lanes.npz", run.lanes)
                 folders.save_archive(
                     folder / "archive.npz", run.archive, task=task.name, min_fitness=task.min_fitness
                 )
-                folders.save_config(folder, run.config)
-            return run
 
         return Watch(begin=begin, see=see, finish=finish)

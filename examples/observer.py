@@ -1,0 +1,37 @@
+"""Your own observer: stop a run once its archive has stopped growing.
+
+An observer is a frozen dataclass. Its fields are its settings, which `config.json` records.
+"""
+
+from dataclasses import dataclass
+
+import memes
+
+
+@dataclass(frozen=True)
+class Stagnation:
+    """Stops a run when its coverage has not grown for so many generations."""
+
+    patience: int = 50
+
+    def watch(self, stage: memes.Stage) -> memes.Watch:
+        """Follow one run; of several seeds, each is watched by itself."""
+
+        def due(generation: int) -> bool:  # here the device hands the run over, on any machine
+            return generation % 10 == 0
+
+        def see(moment: memes.Moment) -> None:  # at the latest then, perhaps more often
+            coverage = moment.run.metrics["coverage"]
+            before = coverage[: -self.patience]  # empty, as long as the run is young
+            if due(len(coverage)) and coverage[-1] in before:
+                stage.stop(f"coverage has not grown for {self.patience} generations")
+
+        return memes.Watch(due=due, see=see)
+
+
+if __name__ == "__main__":
+    task = memes.tasks.arm(joints=10)
+    algorithm = memes.presets.memes(task, memes.cells.grid(task, (16, 16)), lanes=8, samples=32)
+    result = memes.run(algorithm, generations=5000, seed=0, observers=[Stagnation(patience=50)])
+    print(f"stopped after {result.generations} generations: {result.config['stopped']}")
+    print(f"coverage {result.metrics['coverage'][-1]:.1%}")

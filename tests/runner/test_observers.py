@@ -1,0 +1,222 @@
+"""Observers: what they see, when, and what they may do to a run."""
+
+import importlib.util
+import json
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+import memes
+from memes import Checkpoints, Corrections, Figures, Track, Watch
+from memes.api import USUAL, with_usual
+from memes.runner.observers import Progress
+from memes.store.folder import load_metrics
+
+pytestmark = pytest.mark.usefixtures("compiled_once", "no_figures")
+
+EXAMPLE = Path(__file__).parents[2] / "examples/observer.py"
+task = memes.tasks.arm(joints=4)
+algorithm = memes.presets.me(task, memes.cells.grid(task, (3, 3)), batch=4)
+OPTIONS = {"generations": 40, "seed": 3, "progress": False}
+
+
+@pytest.fixture(scope="module")
+def example():
+    spec = importlib.util.spec_from_file_location("observer", EXAMPLE)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run that nobody disturbed."""
+    return memes.run(algorithm, out=tmp_path_factory.mktemp("whole") / "run", **OPTIONS)
+
+
+@dataclass(frozen=True)
+class Notes:
+    """Writes down all that it is told, and asks for moments every so often."""
+
+    every: int = 1000
+    told: list = field(default_factory=list)
+
+    def watch(self, stage):
+        seed = stage.config["seed"]
+
+        def note(what):
+            return lambda run: self.told.append((seed, what, run.generations))
+
+        def see(moment):
+            last = moment.run.generations
+            assert moment.rows["generation"].tolist() == list(range(last - moment.new + 1, last + 1))
+            self.told.append((seed, "see", last))
+
+        return Watch(note("begin"), lambda generation: generation % self.every == 0, see, note("finish"))
+
+
+def test_an_observer_of_ten_lines_stops_a_run(example, whole, tmp_path):
+    """At the same generation however the run is cut into calls of the device."""
+    coverage = whole.metrics["coverage"]
+    grown = np.flatnonzero(np.diff(coverage, prepend=0)) + 1  # the generations in which it grew
+    quiet = next(g for g in range(10, 41, 10) if grown[grown <= g][-1] <= g - 5)
+    for call_seconds in (0, 1e-3, 10):
+        out = tmp_path / str(call_seconds)
+        observers = [example.Stagnation(patience=5)]
+        options = OPTIONS | {"call_seconds": call_seconds, "out": out, "observers": observers}
+        stopped = memes.run(algorithm, **options)
+        assert stopped.generations == quiet < 40
+        read = memes.load_run(out)
+        assert read.generations == read.config["generations_done"] == quiet
+        assert read.config["stopped"] == "coverage has not grown for 5 generations"
+        assert read.config["observers"] == {"Stagnation": {"patience": 5}}
+        jax.tree.map(np.testing.assert_array_equal, read.archive, stopped.archive)
+
+
+def test_a_run_that_was_stopped_goes_on(example, whole, tmp_path):
+    memes.run(algorithm, out=tmp_path, observers=[example.Stagnation(patience=5)], **OPTIONS)
+    resumed = memes.resume(algorithm, tmp_path, progress=False)
+    jax.tree.map(np.testing.assert_array_equal, resumed.state, whole.state)
+    assert resumed.config["stopped"] is None
+    assert (tmp_path / "archive.npz").read_bytes() == (whole.folder / "archive.npz").read_bytes()
+
+
+def test_an_observer_sees_every_generation_once_and_those_that_are_due_as_last():
+    notes = Notes(every=7)
+    memes.run(algorithm, observers=[notes], **OPTIONS)
+    whats = [what for _, what, _ in notes.told]
+    assert whats == ["begin", *["see"] * (len(whats) - 2), "finish"]
+    seen = [generation for _, what, generation in notes.told if what == "see"]
+    assert seen == sorted(set(seen))
+    assert {7, 14, 21, 28, 35, 40} <= set(seen)
+    assert (notes.told[0][2], notes.told[-1][2]) == (0, 40)
+
+
+def test_a_resumed_run_begins_where_it_stopped(tmp_path):
+    memes.run(algorithm, out=tmp_path, **OPTIONS | {"generations": 10})
+    notes = Notes(every=15)
+    memes.resume(algorithm, tmp_path, generations=20, observers=[notes], progress=False)
+    assert notes.told[0] == (3, "begin", 10)
+    assert (3, "see", 15) in notes.told
+    assert notes.told[-1] == (3, "finish", 20)
+
+
+def test_each_seed_of_a_batch_is_watched_by_itself():
+    notes = Notes(every=5)
+    memes.run(algorithm, seeds=[1, 2], generations=10, observers=[notes], progress=False)
+    for seed in (1, 2):
+        assert {(seed, "begin", 0), (seed, "see", 5), (seed, "see", 10), (seed, "finish", 10)} <= set(
+            notes.told
+        )
+
+
+def test_a_run_is_what_an_observer_makes_of_it():
+    @dataclass(frozen=True)
+    class Sign:
+        def watch(self, stage):
+            def sign(run):
+                return run._replace(config=run.config | {"signed": run.generations})
+
+            return Watch(begin=sign, see=lambda moment: sign(moment.run))
+
+    assert memes.run(algorithm, observers=[Sign()], **OPTIONS).config["signed"] == 40
+
+
+def test_whoever_stops_before_the_first_generation_gets_one(tmp_path):
+    @dataclass(frozen=True)
+    class Never:
+        def watch(self, stage):
+            return Watch(begin=lambda run: stage.stop("no time"))
+
+    for observers in ([Never()], [Never(), Never()]):
+        run = memes.run(algorithm, observers=observers, **OPTIONS)
+        assert (run.generations, run.config["stopped"]) == (1, "no time")
+    memes.run(algorithm, out=tmp_path, **OPTIONS | {"generations": 10})
+    run = memes.resume(algorithm, tmp_path, generations=20, observers=[Never()], progress=False)
+    assert (run.generations, run.config["stopped"]) == (10, "no time")
+
+
+def test_given_observers_replace_the_usual_ones_of_their_type_and_join_the_others():
+    tracks = [Track(print), Track(len)]
+    chosen = with_usual([Checkpoints(every=3), *tracks, Figures(draw=False)])
+    assert [type(each) for each in chosen] == [*USUAL, Track, Track]
+    assert Checkpoints(every=3) in chosen
+    assert Figures(draw=False) in chosen
+    assert Corrections() in chosen
+    assert chosen[-2:] == tracks
+
+
+def test_usual_observers_of_a_resumed_run_have_its_settings_unless_others_are_given():
+    config = {"checkpoint_every": 7, "reevaluate_samples": 3, "figures_draw": False}
+    chosen = with_usual([Corrections(samples=9)], config)
+    assert {Checkpoints(every=7), Figures(draw=False), Corrections(samples=9)} <= set(chosen)
+
+
+def test_settings_that_a_resumed_run_is_given_are_recorded(tmp_path):
+    memes.run(algorithm, out=tmp_path, **OPTIONS | {"generations": 4})
+    options = {"observers": [Checkpoints(every=3)], "progress": False}
+    memes.resume(algorithm, tmp_path, generations=8, **options)
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert (config["checkpoint_every"], config["reevaluate_samples"]) == (3, 512)
+    assert sorted(file.name for file in tmp_path.glob("checkpoints/*")) == [
+        "00000006.npz",
+        "00000008.npz",
+    ]
+
+
+@dataclass(frozen=True)
+class Connected:
+    """Holds what can be neither copied nor written as JSON, as trackers do."""
+
+    to: object = field(default_factory=threading.Lock)
+
+    def watch(self, stage):
+        return Watch()
+
+
+def test_settings_of_any_kind_are_recorded_as_they_print(tmp_path):
+    memes.run(algorithm, out=tmp_path, observers=[Connected()], **OPTIONS | {"generations": 1})
+    recorded = json.loads((tmp_path / "config.json").read_text())["observers"]
+    assert "lock" in recorded["Connected"]["to"]
+
+
+def test_a_tracker_gets_each_generation_once_as_in_the_table(tmp_path):
+    rows = []
+    memes.run(algorithm, out=tmp_path, observers=[Track(rows.append)], **OPTIONS)
+    table = load_metrics(tmp_path / "metrics.csv")
+    assert len(rows) == 40
+    for name, column in table.items():
+        np.testing.assert_allclose([row[name] for row in rows], column, rtol=1e-7)
+
+
+def test_a_run_without_a_folder_writes_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = memes.run(algorithm, **OPTIONS | {"progress": True})
+    assert run.folder is None
+    assert not list(tmp_path.iterdir())
+
+
+def test_progress_is_an_observer_like_any_other(capsys):
+    memes.run(algorithm, **OPTIONS | {"progress": True}, observers=[Progress()])
+    assert capsys.readouterr().err.count("generation 40/40") == 1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        (lambda: Checkpoints(every=-1), "checkpoint_every must be at least 0, got -1"),
+        (lambda: Checkpoints(every="x"), "every must be int or None, got 'x'"),
+        (lambda: Corrections(every=-1), "reevaluate_every must be at least 0"),
+        (lambda: Corrections(samples=0), "reevaluate_samples must be at least 1, got 0"),
+        (lambda: Corrections(every_samples=0), "reevaluate_every_samples must be at least 1, got 0"),
+        (lambda: Corrections(statistic="mode"), "statistic must be one of median, mean, got 'mode'"),
+        (lambda: Figures(draw="no"), "draw must be bool, got 'no'"),
+    ],
+)
+def test_wrong_settings_are_named(wrong, sentence):
+    with pytest.raises(memes.UsageError, match=sentence):
+        wrong()

@@ -1,0 +1,163 @@
+"""Checkpoints that are damaged, edited, of other runs or of other versions."""
+
+import json
+import shutil
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+import memes
+from memes import UsageError
+from memes.runner.device import first_state, keys_of
+from memes.store import checkpoint
+from memes.store.folder import load_config
+
+TASK = memes.tasks.arm(joints=4)
+ALGORITHM = memes.presets.me(TASK, memes.cells.grid(TASK, (5, 5)), batch=4)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run with two checkpoints."""
+    observers = [memes.Checkpoints(every=6), memes.Figures(draw=False)]
+    out = tmp_path_factory.mktemp("whole") / "run"
+    return memes.run(ALGORITHM, generations=12, out=out, observers=observers, progress=False)
+
+
+@pytest.fixture(scope="module")
+def checkpoints(whole):
+    """The two checkpoints of the run, oldest first, as bytes by name."""
+    found = {f.name: f.read_bytes() for f in sorted(whole.folder.glob("checkpoints/*.npz"))}
+    assert list(found) == ["00000006.npz", "00000012.npz"]
+    return found
+
+
+def loaded(folder, whole, **changed):
+    """What is found in a folder by the run, and what is said about it."""
+    said = []
+    config = load_config(whole.folder) | changed
+    first = first_state(ALGORITHM)
+    found = checkpoint.load(folder, config, lambda n: first(keys_of(0)[0], n), said.append)
+    return found, said
+
+
+def rewrite(file: Path, **changed) -> None:
+    """Change arrays of a checkpoint, with the right tools: its checksums are right."""
+    with np.load(file) as data:
+        arrays = dict(data)
+    np.savez(file, **arrays | changed)
+
+
+def test_a_checkpoint_holds_all_that_a_run_needs(whole):
+    found, said = loaded(whole.folder, whole)
+    assert not said
+    jax.tree.map(np.testing.assert_array_equal, found.state, whole.state)
+    for part in ("metrics", "lanes"):
+        for name, column in getattr(whole, part).items():
+            np.testing.assert_array_equal(getattr(found, part)[name], column)
+            assert getattr(found, part)[name].dtype == column.dtype
+
+
+def test_there_may_be_none(tmp_path, whole):
+    assert loaded(tmp_path, whole) == (None, [])
+
+
+@hypothesis_settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(data=st.data())
+def test_a_damaged_checkpoint_is_left_out_for_the_one_before(data, whole, checkpoints, tmp_path):
+    folder = tmp_path / "checkpoints"
+    folder.mkdir(exist_ok=True)
+    older, newest = checkpoints
+    (folder / older).write_bytes(checkpoints[older])
+    good = checkpoints[newest]
+    if data.draw(st.booleans()):
+        bad = good[: data.draw(st.integers(0, len(good) - 1))]
+    else:
+        place = data.draw(st.integers(0, len(good) - 1))
+        bad = good[:place] + bytes([good[place] ^ data.draw(st.integers(1, 255))]) + good[place + 1 :]
+    (folder / newest).write_bytes(bad)
+    found, said = loaded(tmp_path, whole)
+    assert found is not None
+    if said:
+        assert newest in said[0]
+        assert found.metrics["generation"][-1] == int(Path(older).stem)
+    else:  # a byte that nobody reads
+        (folder / newest).write_bytes(good)
+        expected, _ = loaded(tmp_path, whole)
+        jax.tree.map(np.testing.assert_array_equal, found, expected)
+
+
+def test_an_edited_checkpoint_is_left_out_as_well(whole, checkpoints, tmp_path):
+    shutil.copytree(whole.folder / "checkpoints", tmp_path / "checkpoints")
+    older, newest = checkpoints
+    rewrite(tmp_path / "checkpoints" / newest, **{"metrics/qd_score": whole.metrics["qd_score"] + 1})
+    found, said = loaded(tmp_path, whole)
+    assert found.metrics["generation"][-1] == int(Path(older).stem)
+    assert "does not hold what was written; looking for an older checkpoint" in said[0]
+    (tmp_path / "checkpoints" / older).unlink()
+    with pytest.raises(UsageError, match=r"no checkpoint in .* can be read"):
+        loaded(tmp_path, whole)
+
+
+def test_a_checkpoint_under_another_name_is_left_out(whole, checkpoints, tmp_path):
+    (tmp_path / "checkpoints").mkdir()
+    older, newest = checkpoints
+    (tmp_path / "checkpoints" / older).write_bytes(checkpoints[older])
+    (tmp_path / "checkpoints/00000099.npz").write_bytes(checkpoints[newest])
+    found, said = loaded(tmp_path, whole)
+    assert len(found.metrics["generation"]) == int(Path(older).stem)
+    assert "it is not of the generation in its name" in said[0]
+
+
+@pytest.mark.parametrize("other", [{"seed": 8}, {"task": "ant"}, {"options": {}}, {"cells": [2, 2]}])
+def test_a_checkpoint_of_another_run_is_named(whole, other):
+    with pytest.raises(UsageError, match="'.*00000012.npz' is a checkpoint of another run"):
+        loaded(whole.folder, whole, **other)
+
+
+def test_a_checkpoint_of_an_algorithm_that_has_changed_is_named(whole, tmp_path):
+    """As after an update of the library: it goes by the same name, and has other arrays."""
+    shutil.copytree(whole.folder, tmp_path / "run")
+    larger = memes.presets.me(TASK, memes.cells.grid(TASK, (5, 5)), batch=4)
+    larger = larger._replace(init=lambda key, generations=None: (ALGORITHM.init(key), key))
+    first = first_state(larger)
+    with pytest.raises(UsageError, match="is a checkpoint of another algorithm or task"):
+        checkpoint.load(
+            whole.folder, load_config(whole.folder), lambda n: first(keys_of(0)[0], n), print
+        )
+
+
+@pytest.mark.parametrize(
+    ("version", "sentence"),
+    [
+        (9, "format version 9, newer than this memes can read"),
+        (1, "format version 1, of an older memes: go on with that one, or start anew"),
+    ],
+)
+def test_a_checkpoint_of_the_future_or_of_the_past_is_named(whole, tmp_path, version, sentence):
+    shutil.copytree(whole.folder, tmp_path / "run")
+    newest = max((tmp_path / "run/checkpoints").glob("*.npz"))
+    about = {"format_version": version, "identity": "as it was", "digest": "of other things"}
+    rewrite(newest, about=np.array(json.dumps(about)))
+    with pytest.raises(UsageError, match=sentence) as error:
+        memes.resume(ALGORITHM, tmp_path / "run", generations=15, progress=False)
+    assert "\n" not in str(error.value)
+    assert str(newest) in str(error.value)
+
+
+def test_only_the_last_two_are_kept_and_what_was_left_half_written_is_removed(whole, tmp_path):
+    run = whole._replace(folder=tmp_path)
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints/00000003.npz.tmp").write_text("half")
+    for n in (2, 5, 11):
+        metrics = {name: column[:n] for name, column in whole.metrics.items()}
+        checkpoint.save(run._replace(metrics=metrics))
+    found = sorted(file.name for file in (tmp_path / "checkpoints").iterdir())
+    assert found == ["00000005.npz", "00000011.npz"]
