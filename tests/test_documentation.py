@@ -139,6 +139,7 @@ def place(robot_run, tmp_path, monkeypatch):
     shutil.copytree(robot_run, "RUN")
 
 
+@pytest.mark.slow
 @each_document
 def test_snippets_and_commands_run_as_printed(document, place, capsys):
     names, ran = {"__name__": document.stem}, set()
