@@ -42,7 +42,7 @@ def report() -> Iterator[str]:
     """The lines that describe this machine."""
     import jax
 
-    from memes.physics.native import compiler
+    from memes.kernels.cxx import compiler
     from memes.runner import memory
     from memes.task import PRECISION
 

@@ -18,7 +18,7 @@ from memes.errors import require
 if TYPE_CHECKING:  # MuJoCo is imported by those who use it
     from memes.physics import Engine, State
 
-Backend = Literal["auto", "xla", "pallas", "native"]
+Backend = Literal["auto", "xla", "cuda", "native"]
 Fidelity = Literal["default", "fast"]
 
 
