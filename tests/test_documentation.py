@@ -48,6 +48,7 @@ NOT_RUN = {
     "bash .ci/run": "would run these tests",
     "python docs/settings.py": "is what the table's own test would write",
 }
+SCALES = settings.SCALES
 GENERATIONS, SEEDS = 3, 2
 SMALL = {
     "generations": GENERATIONS, "joints": 8, "lanes": 4, "samples": 8, "batch": 16, "fifo_size": 50,
@@ -111,7 +112,7 @@ def small():
         patch.setattr(api, "run", run)
         patch.setattr(settings, "SCALES", {"paper": SMALL, "laptop": SMALL})
         patch.setattr(settings, "TASK_SCALES", {"paper": {}, "laptop": {}})
-        patch.setattr(experiments, "CHANGES", {"paper": {}, "laptop": {}})
+        patch.setitem(experiments.CHANGES, "laptop", {})
         patch.setattr(figures, "save_figures", lambda run: [])  # at the end of runs; `plot` draws
         patch.setattr(doctor, "self_check", dict)  # which takes ten seconds
         patch.setattr(replay, "check_browser", lambda: None)
@@ -130,13 +131,14 @@ def robot_run(small, tmp_path_factory):
 
 
 @pytest.fixture
-def place(robot_run, tmp_path, monkeypatch):
-    """A folder like a checkout, with a run in it."""
+def place(document, small, request, tmp_path, monkeypatch):
+    """A folder like a checkout; with a run in it, if the document speaks of one."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     for name in ("examples", "results", "benchmarks"):
         (tmp_path / name).symlink_to(ROOT / name)
-    shutil.copytree(robot_run, "RUN")
+    if " RUN" in document.read_text():
+        shutil.copytree(request.getfixturevalue("robot_run"), "RUN")
 
 
 @pytest.mark.slow
@@ -169,8 +171,10 @@ def run_command(command, where, capsys):
     elif lacking(words):
         return
     else:
-        words += smaller(words)
-        code = called(lambda: main(words[1:]))
+        with pytest.MonkeyPatch.context() as patch:
+            if "--report-only" in words:  # of runs that are there, at the paper's scale
+                patch.setattr(settings, "SCALES", SCALES)
+            code = called(lambda: main([*words[1:], *smaller(words)]))
     printed = capsys.readouterr()
     assert code == 0, f"{where}\n{printed.err}"
 
@@ -241,6 +245,11 @@ x = 1
         *("memes list", "memes plot RUN...", "memes doctor", "python x.py", "ls", "a b")
     ]
     assert found[-1] == Piece("python", "x = 1\n", 10)
+
+
+@each_document
+def test_no_command_hides_in_an_indented_block(document):
+    assert not re.findall(rf"^ {{4,}}(?:{'|'.join(PROGRAMS)}) .*", document.read_text(), re.MULTILINE)
 
 
 @each_document
