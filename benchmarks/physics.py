@@ -144,7 +144,7 @@ def main(s: Settings) -> None:
         return
     gpu = jax.default_backend() == "gpu"
     path = resources.files("memes.tasks") / "models" / f"{s.model}.xml"
-    cases = s.backends or (*(("pallas",) if gpu else ("native",)), "xla", "mujoco-c", "mjx")
+    cases = s.backends or (*(("cuda",) if gpu else ("native",)), "xla", "mujoco-c", "mjx")
     rows = []
     report = {**about("jax", "mujoco", "numpy"), "model": s.model, "fidelity": s.fidelity}
     report |= {"steps": s.steps, "rows": rows}

@@ -18,7 +18,8 @@ from memes.control import (
     rollout,
     transitions,
 )
-from memes.task import evaluate, in_chunks
+from memes.task import evaluate
+from memes.trees import in_chunks
 
 STEPS = 6
 

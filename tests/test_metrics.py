@@ -106,7 +106,8 @@ def test_archive_loss_takes_the_offset_into_account():
     before, after = archive_of([-1.0, -2.0]), archive_of([-3.0, -4.0])
     loss = archive_loss(before, after, min_fitness=-5.0)
     assert loss["qd_score"] == pytest.approx((7 - 3) / 7)
-    assert loss["max_fitness"] == pytest.approx(2.0)
+    assert loss["max_fitness"] == pytest.approx((4 - 2) / 4)
+    assert loss["mean_fitness"] == pytest.approx((3.5 - 1.5) / 3.5)
     assert loss["mean_fitness"] == pytest.approx(2 / 1.5)
 
 

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import emulation
 from memes import neighbours as searches
 from memes.archive import empty
 from memes.cells import Grid
@@ -14,7 +15,7 @@ from memes.novelty import novelty
 
 jitted_novelty = jax.jit(novelty, static_argnums=2)
 jitted_blocks = jax.jit(nearest_by_blocks, static_argnums=2)
-jitted_kernel = jax.jit(partial(nearest_by_kernel, interpret=True), static_argnums=2)
+jitted_kernel = jax.jit(partial(nearest_by_kernel, launch=emulation.launch), static_argnums=2)
 
 
 def brute_force(query, feature, valid, neighbours):
@@ -34,16 +35,20 @@ def assert_exact(query, feature, valid, neighbours):
 
 
 def assert_kernel_agrees(query, points, count):
-    """The kernel for GPUs, interpreted, finds what the search in plain JAX finds."""
+    """The kernel for GPUs, emulated, finds what the search in plain JAX finds."""
     np.testing.assert_allclose(
         jitted_kernel(query, points, count), jitted_blocks(query, points, count), rtol=1e-6
     )
 
 
-def test_the_kernel_searches_a_past_of_several_segments(monkeypatch):
-    monkeypatch.setattr(searches, "SEGMENT", 64)
+@pytest.mark.parametrize("count", [4, 40])
+def test_the_kernel_takes_several_queries_to_a_warp(monkeypatch, count):
+    monkeypatch.setattr(searches, "WARPS_WANTED", 1)
     rng = np.random.default_rng(4)
-    assert_kernel_agrees(np.float32(rng.normal(size=(9, 2))), np.float32(rng.normal(size=(150, 2))), 10)
+    query, points = np.float32(rng.normal(size=(11, 3))), np.float32(rng.normal(size=(1500, 3)))
+    points[rng.random(1500) < 0.2] = np.inf
+    found = nearest_by_kernel(query, points, count, launch=emulation.launch)
+    np.testing.assert_allclose(found, jitted_blocks(query, points, count), rtol=1e-6)
 
 
 def test_the_kernel_is_mapped_over_seeds():

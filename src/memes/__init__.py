@@ -63,6 +63,7 @@ if TYPE_CHECKING:  # the table of contents: `__getattr__` reads it too
     from memes.task import noisy as noisy
     from memes.task import resampled as resampled
     from memes.task import rowwise as rowwise
+    from memes.task import seeds_of as seeds_of
     from memes.task import uniform as uniform
     from memes.tasks import TASKS as TASKS
     from memes.words.rebuild import task_of as task_of
@@ -81,8 +82,8 @@ _MODULES = _contents()
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module 'memes' has no attribute '{name}'")
-    if _MODULES[name] == "memes":
-        return import_module(f"memes.{name}")
+    if _MODULES[name] in ("memes", "memes.analysis"):  # whose names are modules
+        return import_module(f"{_MODULES[name]}.{name}")
     return getattr(import_module(_MODULES[name]), name)
 
 

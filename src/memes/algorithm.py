@@ -21,27 +21,30 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Bool, Float, Int, Key
 
 from memes import archive as archives
 from memes.archive import Archive
 from memes.cells import Cells, grid
 from memes.context import Context, Kind
-from memes.emitters.base import Emitter, Rows, take
-from memes.errors import require
+from memes.emitters.base import Emitter, Rows
+from memes.errors import at_least, require
+from memes.hints import checked
 from memes.history import History, nothing
 from memes.task import Evaluation, Task, as_evaluation, check
 from memes.task import evaluate as evaluate_task
+from memes.trees import take
 
 
 class Batch(NamedTuple):
-    """What to evaluate: `x[n, d]`, a candidate of each lane first, then the samples.
+    """Rows to evaluate: a candidate of each lane first, then the samples.
 
-    `offered[n]` are the rows that may enter the archive and `lane[n]` those they came from.
+    Those that are `offered` may enter the archive; `lane` says where they came from.
     """
 
-    x: Array
-    offered: Array
-    lane: Array
+    x: Float[Array, "n d"]
+    offered: Bool[Array, " n"]
+    lane: Int[Array, " n"]
 
 
 class State(NamedTuple):
@@ -50,7 +53,7 @@ class State(NamedTuple):
     `judge` is the archive that decides whether a mean made progress, where that is not `archive`.
     """
 
-    generation: Array
+    generation: Int[Array, ""]
     archive: Archive
     judge: Archive | None
     history: Any
@@ -60,37 +63,45 @@ class State(NamedTuple):
 class Ledger(NamedTuple):
     """Evaluations spent in one generation, counts of the underlying problem."""
 
-    samples: Array
-    candidates: Array
+    samples: Int[Array, ""]
+    candidates: Int[Array, ""]
 
 
 class Info(NamedTuple):
-    """What happened in a generation.
+    """The events of a generation. The first fields have an entry for each of L candidates.
 
-    With an entry for each candidate, [L]: `lane`, whose it is; `kind`, its `Kind`; `offered`, whether
-    the archive was asked; `fitness` and `feature[L, k]`, what it evaluated to; `parent_feature[L, k]`,
-    that of what it was made from; `status`, the answer of the archive (or of the judge, where samples
-    are offered too); `age`, `stale` and `reset`, as in `Lanes`. For the whole batch: `additions[kinds]`,
-    rows that the archive took, by kind of lane; `faults[faults]`, rows that evaluated to something that
-    is no number to go by, by `Fault`; and the `ledger`.
+    Attributes:
+        lane: The lane that the candidate came from.
+        kind: Its `Kind`.
+        offered: Whether it was offered to the archive.
+        fitness: Its fitness.
+        feature: Its feature.
+        parent_feature: The feature of what it was made from.
+        status: The answer of the archive (or of the judge, where samples are offered too).
+        age: As in `Lanes`; so are `stale` and `reset`.
+        stale: See `Lanes`.
+        reset: See `Lanes`.
+        additions: Rows of the whole batch that the archive took, by `Kind` of lane.
+        faults: Rows of the whole batch whose evaluation cannot be used, by `Fault`.
+        ledger: Evaluations that were spent.
     """
 
-    lane: Array
-    kind: Array
-    offered: Array
-    fitness: Array
-    feature: Array
-    parent_feature: Array
-    status: Array
-    age: Array
-    stale: Array
-    reset: Array
-    additions: Array
-    faults: Array
+    lane: Int[Array, " L"]
+    kind: Int[Array, " L"]
+    offered: Bool[Array, " L"]
+    fitness: Float[Array, " L"]
+    feature: Float[Array, "L k"]
+    parent_feature: Float[Array, "L k"]
+    status: Int[Array, " L"]
+    age: Int[Array, " L"]
+    stale: Int[Array, " L"]
+    reset: Int[Array, " L"]
+    additions: Int[Array, " kinds"]
+    faults: Int[Array, " faults"]
     ledger: Ledger
 
     @property
-    def non_finite(self) -> Array:
+    def non_finite(self) -> Int[Array, ""]:
         """Rows with any fault."""
         return jnp.sum(self.faults, axis=-1)
 
@@ -98,20 +109,20 @@ class Info(NamedTuple):
 class Init(Protocol):
     """The type of `Algorithm.init`."""
 
-    def __call__(self, key: Array, generations: int | None = None) -> State:
-        """The first state of a run, of so many generations if that is known."""
+    def __call__(self, key: Key[Array, ""], generations: int | None = None) -> State:
+        """Make the first state of a run, of so many generations if that is known."""
 
 
 class Algorithm(NamedTuple):
     """A quality-diversity algorithm on a task.
 
     Attributes:
-        name: What it is called in files and figures.
+        name: Its name in files and figures.
         options: Its hyper-parameters, for the record.
-        task: What it optimises.
+        task: The task that it optimises.
         cells: The archive's cells.
-        emitter: Where its genotypes come from.
-        history: What novelty is measured against.
+        emitter: The source of its genotypes.
+        history: The features that novelty is measured against.
         init: `(key, generations=None) -> State`. A history that keeps everything makes room for so many
             generations; no other part needs to know.
         ask: `(key, state) -> (State, Batch)`.
@@ -135,19 +146,25 @@ class Algorithm(NamedTuple):
         """Rows evaluated in a generation, n."""
         return self.emitter.candidates + self.emitter.samples
 
-    def evaluate(self, key: Array, batch: Batch) -> Evaluation:
+    def __repr__(self) -> str:
+        emitter = self.emitter
+        size = f"{emitter.candidates} candidates and {emitter.samples} samples a generation"
+        return f"Algorithm('{self.name}' on '{self.task.name}', {size}, {self.cells.count} cells)"
+
+    def evaluate(self, key: Key[Array, ""], batch: Batch) -> Evaluation:
         """Evaluate the batch, with a key of its own for each row."""
         keys = jax.random.split(key, self.batch_size)
         wanted = self.emitter.transitions
         return evaluate_task(self.task, keys, batch.x, transitions=wanted, chunk=self.chunk)
 
-    def step(self, key: Array, state: State) -> tuple[State, Info]:
-        """One generation: ask, evaluate, tell."""
+    def step(self, key: Key[Array, ""], state: State) -> tuple[State, Info]:
+        """Advance by one generation: ask, evaluate, tell."""
         ask_key, evaluate_key = jax.random.split(key)
         state, batch = self.ask(ask_key, state)
         return self.tell(state, batch, self.evaluate(evaluate_key, batch))
 
 
+@checked
 def compose(
     task: Task,
     emitter: Emitter,
@@ -162,7 +179,7 @@ def compose(
         task: What to optimise.
         emitter: Where genotypes come from.
         cells: The archive's cells; None is the task's grid.
-        history: What novelty is measured against; None keeps nothing.
+        history: The features that novelty is measured against; None keeps nothing.
         offer_samples: Offer the samples to the archive too, not only the candidates. Progress of the
             lanes is then judged by a second archive that only the candidates enter: a lane's mean can
             hardly beat the best of all samples.
@@ -183,10 +200,10 @@ def compose(
     n_candidates = emitter.candidates
 
     def init(key: Array, generations: int | None = None) -> State:
-        require(
-            generations is None or generations >= 1, f"generations must be at least 1, got {generations}"
-        )
-        room = None if generations is None else generations * n_candidates
+        room = None
+        if generations is not None:
+            at_least(1, generations=generations)
+            room = generations * n_candidates
         return State(
             generation=jnp.int32(0),
             archive=archives.empty(tessellation, task.dim),
@@ -213,11 +230,11 @@ def compose(
         batch = Batch(*map(jnp.asarray, batch))
         evaluation = as_evaluation(task, batch.x.shape[0], evaluation)
         transitions, evaluation = evaluation.transitions, evaluation._replace(transitions=None)
-        offered = take(batch, 0, n_candidates)
+        candidates = take(batch, 0, n_candidates)
         outcome = take(evaluation, 0, n_candidates)
 
         # Without offered samples the batch's first rows are all that can enter: add no more than them.
-        entrants, results = (batch, evaluation) if offer_samples else (offered, outcome)
+        entrants, results = (batch, evaluation) if offer_samples else (candidates, outcome)
         archive, added = archives.add(
             state.archive,
             entrants.x,
@@ -230,13 +247,13 @@ def compose(
         if judge is not None:
             judge, status = archives.add(
                 judge,
-                offered.x[:, :0],
+                candidates.x[:, :0],
                 outcome,
-                offered.offered,
-                lane=offered.lane,
+                candidates.offered,
+                lane=candidates.lane,
                 generation=state.generation,
             )
-        remembered = offered.offered & archives.finite(outcome)
+        remembered = candidates.offered & archives.finite(outcome)
         before = state.archive
         state = state._replace(
             archive=archive,
@@ -251,11 +268,11 @@ def compose(
             take(rows, n_candidates, batch.x.shape[0]),
             replace(context_of(state), before=before, transitions=transitions),
         )
-        kind_of_lane = jnp.zeros(emitter.lanes, jnp.int32).at[offered.lane].set(lanes.kind)
+        kind_of_lane = jnp.zeros(emitter.lanes, jnp.int32).at[candidates.lane].set(lanes.kind)
         kind_of_entrant = kind_of_lane[entrants.lane]
         info = Info(
-            lane=offered.lane,
-            offered=offered.offered,
+            lane=candidates.lane,
+            offered=candidates.offered,
             fitness=outcome.fitness,
             feature=outcome.feature,
             status=status,
@@ -270,4 +287,14 @@ def compose(
         state = state._replace(generation=state.generation + 1, emitter=emitter_state)
         return state, info
 
-    return Algorithm("composed", {}, task, tessellation, emitter, memory, init, ask, tell)
+    return Algorithm(
+        name="composed",
+        options={},
+        task=task,
+        cells=tessellation,
+        emitter=emitter,
+        history=memory,
+        init=init,
+        ask=ask,
+        tell=tell,
+    )

@@ -5,17 +5,17 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
-from jax.core import Tracer
+from jaxtyping import Bool, Float, Int
 
 from memes.cells import Cells
 from memes.task import Evaluation
 
 
 class Status(IntEnum):
-    """What became of a row that was offered to the archive."""
+    """The answer of the archive to a row that was offered."""
 
     REJECTED = 0
     IMPROVED = 1
@@ -25,30 +25,31 @@ class Status(IntEnum):
 class Archive(NamedTuple):
     """One elite for each of c cells; an empty cell has fitness -inf.
 
-    `genotypes[c, d]`, `fitness[c]`, `feature[c, k]`, and the `generation[c]` and `lane[c]` that filled
-    the cell (-1 where empty).
+    `generation` and `lane` say when and by whom the cell was filled (-1 where empty).
     """
 
     cells: Cells
-    genotypes: Array
-    fitness: Array
-    feature: Array
-    generation: Array
-    lane: Array
+    genotypes: Float[Array, "c d"]
+    fitness: Float[Array, " c"]
+    feature: Float[Array, "c k"]
+    generation: Int[Array, " c"]
+    lane: Int[Array, " c"]
 
     @property
-    def occupied(self) -> Array:
-        """Which cells hold an elite: bool[c]."""
+    def occupied(self) -> Bool[Array, " c"]:
+        """The cells that hold an elite."""
         return self.fitness > -jnp.inf
 
     def __repr__(self) -> str:
-        known = isinstance(self.fitness, (np.ndarray, Array)) and not isinstance(self.fitness, Tracer)
-        elites = f"{int(self.occupied.sum())} elites in " if known else ""
-        return f"<Archive: {elites}{self.cells.count} cells>"
+        if isinstance(self.fitness, jax.core.Tracer) or not hasattr(self.fitness, "max"):
+            return f"Archive{tuple(self)}"  # of what stands for arrays, in a program that is traced
+        elites, best = int(self.occupied.sum()), float(self.fitness.max())
+        of = f"genotypes={self.genotypes.shape}, feature={self.feature.shape}"
+        return f"Archive({elites} elites of {self.fitness.size} cells, best fitness {best:.4g}, {of})"
 
 
 def empty(cells: Cells, dim: int) -> Archive:
-    """An archive without elites for genotypes of `dim` entries."""
+    """Make an archive without elites for genotypes of `dim` entries."""
     c, k = cells.count, cells.low.shape[0]
     return Archive(
         cells=cells,
@@ -60,26 +61,26 @@ def empty(cells: Cells, dim: int) -> Archive:
     )
 
 
-# What is larger can be no measurement, and its square no float32.
+# A larger number can be no measurement, and its square no float32.
 LIMIT = 1e15
 
 
 class Fault(IntEnum):
-    """What is wrong with an evaluation."""
+    """A flaw of an evaluation."""
 
     NAN = 0
     INFINITE = 1
     ABSURD = 2
 
 
-def finite(evaluation: Evaluation) -> Array:
-    """Which rows have a fitness and a feature that are finite and of no absurd size: bool[..., n]."""
+def finite(evaluation: Evaluation) -> Bool[Array, "*n"]:
+    """Find the rows whose fitness and feature are finite and of no absurd size."""
     sound = jnp.abs(evaluation.feature) < LIMIT
     return (jnp.abs(evaluation.fitness) < LIMIT) & sound.all(axis=-1)
 
 
-def faults(evaluation: Evaluation) -> Array:
-    """How many rows are not `finite`, by their worst `Fault`: int32[faults]."""
+def faults(evaluation: Evaluation) -> Int[Array, " faults"]:
+    """Count the rows that are not `finite`, by their worst `Fault`."""
     size = jnp.abs(jnp.concatenate([evaluation.fitness[:, None], evaluation.feature], axis=1))
     nan = jnp.isnan(size).any(axis=1)
     infinite = jnp.isinf(size).any(axis=1) & ~nan
@@ -89,13 +90,13 @@ def faults(evaluation: Evaluation) -> Array:
 
 def add(
     archive: Archive,
-    x: Array,
+    x: Float[Array, "n d"],
     evaluation: Evaluation,
-    offered: Array,
+    offered: Bool[Array, " n"],
     *,
-    lane: Array,
-    generation: Array | int,
-) -> tuple[Archive, Array]:
+    lane: Int[Array, " n"],
+    generation: Int[Array, "*"] | int,
+) -> tuple[Archive, Int[Array, " n"]]:
     """Offer rows to the archive; each cell takes the fittest row if it beats the present elite.
 
     An elite is replaced only by a strictly fitter row. Among equally fit rows of one batch the first
@@ -104,14 +105,14 @@ def add(
 
     Args:
         archive: The archive before.
-        x: Genotypes [n, d].
+        x: Genotypes.
         evaluation: Their fitness [n] and feature [n, k].
-        offered: bool[n], which rows may enter.
-        lane: int32[n], where each row came from.
+        offered: The rows that may enter.
+        lane: Where each row came from.
         generation: When; one number, or one for each row.
 
     Returns:
-        The archive after, and the `Status` of each row, int32[n].
+        The archive after, and the `Status` of each row.
     """
     n, c = x.shape[0], archive.fitness.shape[0]
     row = jnp.arange(n)

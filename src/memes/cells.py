@@ -1,8 +1,9 @@
-"""How the feature space is cut into cells: a regular grid, or a centroidal Voronoi tessellation."""
+"""Cells of the feature space: a regular grid, or a centroidal Voronoi tessellation."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
@@ -10,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jaxtyping import Float, Int, Key
 
 from memes.errors import require
 from memes.hints import checked
@@ -24,19 +26,19 @@ class Cells(Protocol):
     """A partition of the feature space: `low[k]`, `high[k]`, `count` cells, and `index`."""
 
     @property
-    def low(self) -> Array:
-        """Lower bounds of the features, [k]."""
+    def low(self) -> Float[Array, " k"]:
+        """Lower bounds of the features."""
 
     @property
-    def high(self) -> Array:
-        """Upper bounds of the features, [k]."""
+    def high(self) -> Float[Array, " k"]:
+        """Upper bounds of the features."""
 
     @property
     def count(self) -> int:
         """Number of cells, c."""
 
-    def index(self, feature: Array) -> Array:
-        """The cell of each finite `feature[n, k]`, as int32[n] in [0, count)."""
+    def index(self, feature: Float[Array, "*n k"]) -> Int[Array, "*n"]:
+        """Find the cell of each finite feature, in [0, count)."""
 
 
 @jax.tree_util.register_dataclass
@@ -44,8 +46,8 @@ class Cells(Protocol):
 class Grid:
     """Equal boxes: `shape[i]` of them along feature i; the index is arithmetic, in C order."""
 
-    low: Array
-    high: Array
+    low: Float[Array, " k"]
+    high: Float[Array, " k"]
     shape: tuple[int, ...] = field(metadata={"static": True})
 
     @property
@@ -53,10 +55,10 @@ class Grid:
         """Number of cells, c."""
         return math.prod(self.shape)
 
-    def index(self, feature: Array) -> Array:
-        """The cell of each finite `feature[n, k]`: int32[n]."""
+    def index(self, feature: Float[Array, "*n k"] | Sequence[float]) -> Int[Array, "*n"]:
+        """Find the cell of each finite feature."""
         shape = jnp.asarray(self.shape, jnp.float32)
-        position = jnp.floor((feature - self.low) / (self.high - self.low) * shape)
+        position = jnp.floor((jnp.asarray(feature) - self.low) / (self.high - self.low) * shape)
         position = jnp.clip(position, 0, shape - 1).astype(jnp.int32)
         strides = np.cumprod((1, *self.shape[:0:-1]), dtype=np.int32)[::-1]
         return jnp.sum(position * strides, axis=-1)
@@ -67,26 +69,27 @@ class Grid:
 class CVT:
     """The nearest of `centroids[c, k]`, measured in units of the feature bounds."""
 
-    low: Array
-    high: Array
-    centroids: Array
+    low: Float[Array, " k"]
+    high: Float[Array, " k"]
+    centroids: Float[Array, "c k"]
 
     @property
     def count(self) -> int:
         """Number of cells, c."""
         return int(self.centroids.shape[0])
 
-    def index(self, feature: Array) -> Array:
-        """The cell of each finite `feature[n, k]`: int32[n]."""
+    def index(self, feature: Float[Array, "*n k"] | Sequence[float]) -> Int[Array, "*n"]:
+        """Find the cell of each finite feature."""
         width = self.high - self.low
         # Clipped: far outside the bounds, rounding would swallow the differences between centroids.
-        position = jnp.clip((feature - self.low) / width, 0, 1)
-        return _nearest(position, (self.centroids - self.low) / width)
+        position = jnp.clip((jnp.asarray(feature) - self.low) / width, 0, 1)
+        cell = _nearest(jnp.atleast_2d(position), (self.centroids - self.low) / width)
+        return cell.reshape(position.shape[:-1])
 
 
 @checked
 def grid(task: Task, resolution: tuple[int, ...] | None = None) -> Grid:
-    """A regular grid over the task's features.
+    """Lay a regular grid over the task's features.
 
     Args:
         task: Whose feature bounds to cover.
@@ -111,8 +114,10 @@ def grid(task: Task, resolution: tuple[int, ...] | None = None) -> Grid:
     return Grid(*_bounds(task), tuple(int(s) for s in shape))
 
 
-def cvt(key: Array, task: Task, centroids: int, *, points: int = 50_000, iterations: int = 20) -> CVT:
-    """A centroidal Voronoi tessellation of the task's feature box, by Lloyd's algorithm.
+def cvt(
+    key: Key[Array, ""], task: Task, centroids: int, *, points: int = 50_000, iterations: int = 20
+) -> CVT:
+    """Make a centroidal Voronoi tessellation of the task's feature box, by Lloyd's algorithm.
 
     Args:
         key: PRNG key of the random points.
@@ -140,7 +145,7 @@ def _bounds(task: Task) -> tuple[Array, Array]:
 
 
 def _nearest(points: Array, centres: Array) -> Array:
-    """Index of the centre [c, k] nearest to each of the points [n, k]: int32[n]; the first on ties.
+    """Find the centre [c, k] nearest to each of the points [n, k]: int32[n]; the first on ties.
 
     Points go by in blocks, so that memory does not grow with points x centres.
     """

@@ -1,23 +1,21 @@
-"""What the parts of an algorithm may look at."""
+"""The context of a generation: all that the parts of an algorithm may look at."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING
 
 from jax import Array
+from jaxtyping import Int
 
 from memes.archive import Archive
 from memes.history import Past
+from memes.rollouts import Transition
 from memes.task import Task
-
-if TYPE_CHECKING:
-    from memes.control import Transition
 
 
 class Kind(IntEnum):
-    """What a candidate was made for."""
+    """The purpose that a candidate was made for."""
 
     EXPLOIT = 0
     EXPLORE = 1
@@ -33,7 +31,7 @@ class Context:
     """
 
     task: Task
-    generation: Array
+    generation: Int[Array, ""]
     archive: Archive
     past: Past
     before: Archive | None = None

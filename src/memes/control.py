@@ -1,186 +1,27 @@
-"""What control tasks share: controllers, environments, and rollouts of many of them at once.
-
-environment   n independent episodes as pure functions of a batched state
-controller    what a genotype means: its parameters, and the action they lead to
-rollout       both together, keeping only running sums
-control_task  a `Task` from an environment, a controller and what to make of the sums
-"""
+"""Control tasks: a `Task` whose genotypes are controllers of an environment."""
 
 from __future__ import annotations
 
-import itertools
-import math
-import os
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Float
 
-from memes.errors import require
-from memes.task import Evaluation, Task, in_chunks
-
-
-class Environment(NamedTuple):
-    """n episodes at once; a state is any pytree of arrays that holds n of them.
-
-    Attributes:
-        observation_size: Entries of an observation, o.
-        action_size: Entries of an action, a.
-        steps: Control steps in an episode, T.
-        reset: `(keys[n]) -> state`, the start of an episode for each key.
-        observe: `(state) -> observation[n, o]`.
-        step: `(state, action[n, a]) -> state`.
-        reward: `(before, action[n, a], after) -> reward[n]` of a step between two states.
-        ended: `(state) -> bool[n]`, episodes that are over; what comes after does not count.
-        failed: `(state) -> bool[n]`, episodes that the simulator could not go on with.
-        measure: `(state) -> [n, m]`, of which a rollout reports the mean and the last.
-        engine: The simulator of a robot, and how to get its own state out of `state`: for replays.
-    """
-
-    observation_size: int
-    action_size: int
-    steps: int
-    reset: Callable[[Array], Any]
-    observe: Callable[[Any], Array]
-    step: Callable[[Any, Array], Any]
-    reward: Callable[[Any, Array, Any], Array]
-    ended: Callable[[Any], Array]
-    failed: Callable[[Any], Array]
-    measure: Callable[[Any], Array]
-    engine: Any = None
-
-
-class Controller(NamedTuple):
-    """How genotypes act.
-
-    Attributes:
-        dim: Entries of a genotype, d.
-        init: `(key, n) -> x[n, d]`.
-        parameters: `(x[n, d]) -> pytree`, what `act` needs; computed once in a rollout.
-        act: `(parameters, observation[n, o], t) -> action[n, a]` at control step t.
-        policy: `(x[d], observation[b, o]) -> action[b, a]`, one genotype at many observations, for those
-            that learn by its gradient; None where actions do not follow from observations alone.
-        blocks: Rows and columns of the matrices that a genotype is made of, in order, if it is.
-    """
-
-    dim: int
-    init: Callable[[Array, int], Array]
-    parameters: Callable[[Array], Any]
-    act: Callable[[Any, Array, Array], Array]
-    policy: Callable[[Array, Array], Array] | None = None
-    blocks: tuple[tuple[int, int], ...] | None = None
-
-
-class Outcome(NamedTuple):
-    """n episodes in a few numbers.
-
-    The sum of the rewards, `total[n]`; the mean and the last of what was measured after each step until
-    the end, `mean[n, m]` and `last[n, m]`; the steps taken until the end, `length[n]`; and whether the
-    end was that the simulator `failed[n]`.
-    """
-
-    total: Array
-    mean: Array
-    last: Array
-    length: Array
-    failed: Array
-
-
-class Step(NamedTuple):
-    """One control step of n episodes, for those who want to record it.
-
-    `alive[n]` says whose episode had not ended before it, `ended[n]` whose is over after it.
-    """
-
-    before: Any
-    observation: Array
-    action: Array
-    after: Any
-    reward: Array
-    alive: Array
-    ended: Array
-
-
-class Control(NamedTuple):
-    """What a control task is made of; `score` makes fitness and feature of episodes."""
-
-    environment: Environment
-    controller: Controller
-    score: Callable[[Outcome], Evaluation]
-
-
-def rollout(
-    control: Control, keys: Array, x: Array, record: Callable[[Step], Any] | None = None
-) -> tuple[Outcome, Any]:
-    """One episode of each genotype `x[n, d]`, from the starts that `keys[n]` lead to.
-
-    Args:
-        control: The environment and the controller.
-        keys: A PRNG key for each episode.
-        x: The genotypes.
-        record: What to keep of each control step; without it no trajectory is stored.
-
-    Returns:
-        The outcome, and what was recorded with a leading axis of T steps.
-    """
-    environment, controller = control.environment, control.controller
-    parameters = controller.parameters(x)
-    n = x.shape[0]
-
-    def step(carry: Any, t: Array) -> tuple[Any, Any]:
-        before, alive, sums = carry
-        observation = environment.observe(before)
-        action = controller.act(parameters, observation, t)
-        after = environment.step(before, action)
-        reward = environment.reward(before, action, after)
-        ended = environment.ended(after)
-        measured = environment.measure(after)
-        sums = Outcome(
-            total=sums.total + jnp.where(alive, reward, 0.0),
-            mean=sums.mean + jnp.where(alive[:, None], measured, 0.0),
-            last=jnp.where(alive[:, None], measured, sums.last),
-            length=sums.length + alive,
-            failed=sums.failed | (alive & environment.failed(after)),
-        )
-        kept = record and record(Step(before, observation, action, after, reward, alive, ended))
-        return (after, alive & ~ended & ~sums.failed, sums), kept
-
-    start = environment.reset(keys)
-    nothing = jnp.zeros_like(environment.measure(start))
-    none = jnp.zeros(n, bool)
-    sums = Outcome(jnp.zeros(n), nothing, nothing, jnp.zeros(n, jnp.int32), none)
-    times = jnp.arange(environment.steps)
-    (_, _, sums), recorded = jax.lax.scan(step, (start, ~none, sums), times)
-    return sums._replace(mean=sums.mean / sums.length[:, None]), recorded
-
-
-class Transition(NamedTuple):
-    """What reinforcement learning learns from: arrays [T, n, ...], of which those `alive[T, n]` count.
-
-    `ended` says that the episode ended there by itself, not because its time was over.
-    """
-
-    observation: Array
-    action: Array
-    reward: Array
-    next_observation: Array
-    ended: Array
-    alive: Array
-
-
-def transitions(control: Control, keys: Array, x: Array) -> tuple[Outcome, Transition]:
-    """A rollout with all of its transitions."""
-    environment = control.environment
-
-    def record(step: Step) -> Transition:
-        following = environment.observe(step.after)
-        # Where the simulator failed, what it shows is not what the action led to.
-        counts = step.alive & ~environment.failed(step.after)
-        return Transition(step.observation, step.action, step.reward, following, step.ended, counts)
-
-    return rollout(control, keys, x, record)
+from memes.errors import at_least
+from memes.rollouts import Control as Control
+from memes.rollouts import Controller as Controller
+from memes.rollouts import Environment as Environment
+from memes.rollouts import Episodes as Episodes
+from memes.rollouts import Step as Step
+from memes.rollouts import Transition as Transition
+from memes.rollouts import mlp as mlp
+from memes.rollouts import rollout as rollout
+from memes.rollouts import transitions as transitions
+from memes.task import Evaluation, Task
+from memes.trees import in_chunks
 
 
 def control_task(
@@ -188,13 +29,13 @@ def control_task(
     environment: Environment,
     controller: Controller,
     *,
-    fitness: Callable[[Outcome], Array],
-    feature: Callable[[Outcome], Array],
+    fitness: Callable[[Episodes], Float[Array, " n"]],
+    feature: Callable[[Episodes], Float[Array, "n k"]],
     feature_low: Sequence[float],
     feature_high: Sequence[float],
     **about: Any,
 ) -> Task:
-    """A task whose genotypes are controllers.
+    """Build a task whose genotypes are controllers.
 
     Episodes that the simulator could not finish evaluate to NaN: no archive takes them, and they are
     counted.
@@ -203,26 +44,27 @@ def control_task(
         name: Short name, used in files and figures.
         environment: Where they act.
         controller: How they act.
-        fitness: `(outcome) -> fitness[n]`.
-        feature: `(outcome) -> feature[n, k]`.
+        fitness: `(episodes) -> fitness[n]`.
+        feature: `(episodes) -> feature[n, k]`.
         feature_low: Lower bound of each feature.
         feature_high: Upper bound of each feature.
         **about: Further fields of the `Task`, such as `min_fitness` and `uncertain`.
     """
-    require(environment.steps >= 1, f"steps must be at least 1, got {environment.steps}")
+    at_least(1, steps=environment.steps)
 
-    def score(outcome: Outcome) -> Evaluation:
-        return Evaluation(jnp.where(outcome.failed, jnp.nan, fitness(outcome)), feature(outcome))
+    def score(episodes: Episodes) -> tuple[Array, Array]:
+        return jnp.where(episodes.failed, jnp.nan, fitness(episodes)), feature(episodes)
 
     control = Control(environment, controller, score)
 
     def evaluate(keys: Array, x: Array) -> Evaluation:
-        return score(in_chunks(lambda keys, x: rollout(control, keys, x)[0], chunk_rows(), keys, x))
+        episodes = in_chunks(lambda keys, x: rollout(control, keys, x)[0], environment.at_once, keys, x)
+        return Evaluation(*score(episodes))
 
     def evaluate_transitions(keys: Array, x: Array) -> Evaluation:
-        outcome, taken = transitions(control, keys, x)
+        episodes, taken = transitions(control, keys, x)
         rows_first = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), taken)
-        return score(outcome)._replace(transitions=rows_first)
+        return Evaluation(*score(episodes), transitions=rows_first)
 
     return Task(
         name=name,
@@ -235,73 +77,3 @@ def control_task(
         control=control,
         **about,
     )
-
-
-def chunk_rows() -> int | None:
-    """How many episodes to roll out at once; None is all.
-
-    On CPUs as many as keep their policies in the caches of the cores for the whole of a rollout: that
-    is faster by half than to read all policies from memory in every step.
-    """
-    return 64 * (os.cpu_count() or 1) if jax.default_backend() == "cpu" else None
-
-
-def mlp(
-    sizes: Sequence[int],
-    *,
-    hidden: Callable[[Array], Array] = jax.nn.relu,
-    output: Callable[[Array], Array] = jnp.tanh,
-    weights: str = "float32",
-) -> Controller:
-    """A multi-layer perceptron of its own for each genotype.
-
-    A genotype is, layer after layer, the weights (in, out) in row-major order and the biases. Weights
-    start lecun-uniform, U(-sqrt(3 / in), sqrt(3 / in)), biases at 0.
-
-    Args:
-        sizes: Entries of the observation, of each hidden layer and of the action.
-        hidden: Activation of hidden layers.
-        output: Activation of the last layer.
-        weights: How weights are kept during a rollout: `float32`, or `bfloat16`, which halves the
-            memory that a step on a GPU reads; sums are float32 in any case.
-    """
-    require(len(sizes) >= 2, f"sizes must name at least input and output, got {tuple(sizes)}")
-    require(min(sizes) >= 1, f"sizes must be at least 1, got {tuple(sizes)}")
-    require(weights in ("float32", "bfloat16"), f"weights must be float32 or bfloat16, got '{weights}'")
-    shapes = list(itertools.pairwise(sizes))
-    ends = [0]
-    for rows, columns in shapes:
-        ends.append(ends[-1] + rows * columns + columns)
-
-    def init(key: Array, n: int) -> Array:
-        layers = []
-        for layer_key, (rows, columns) in zip(jax.random.split(key, len(shapes)), shapes, strict=True):
-            bound = math.sqrt(3 / rows)
-            entries = jax.random.uniform(layer_key, (n, rows * columns), minval=-bound, maxval=bound)
-            layers += [entries, jnp.zeros((n, columns))]
-        return jnp.concatenate(layers, axis=1)
-
-    def parameters(x: Array) -> list[tuple[Array, Array]]:
-        layers = []
-        for start, (rows, columns) in zip(ends[:-1], shapes, strict=True):
-            middle, end = start + rows * columns, start + rows * columns + columns
-            matrix = x[:, start:middle].reshape(-1, rows, columns)
-            layers.append((matrix.astype(weights), x[:, middle:end]))
-        return layers
-
-    def forward(layers: Any, signal: Array, product: str) -> Array:
-        for i, (matrix, bias) in enumerate(layers):
-            total = jnp.einsum(product, signal, matrix, preferred_element_type=jnp.float32) + bias
-            signal = output(total) if i == len(layers) - 1 else hidden(total)
-        return signal
-
-    def act(layers: Any, observation: Array, t: Array) -> Array:
-        del t
-        return forward(layers, observation, "ni,nio->no")
-
-    def policy(x: Array, observation: Array) -> Array:
-        layers = jax.tree.map(lambda leaf: leaf[0], parameters(x[None]))
-        return forward(layers, observation, "bi,io->bo")
-
-    blocks = tuple(block for rows, columns in shapes for block in ((rows, columns), (1, columns)))
-    return Controller(ends[-1], init, parameters, act, policy, blocks)

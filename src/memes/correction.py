@@ -1,4 +1,4 @@
-"""Uncertain quality-diversity: what is left of an archive once its elites are evaluated again.
+"""Corrections of an archive on an uncertain task: its elites are evaluated again.
 
 `reevaluate` does it at once. Its two halves serve whoever wants to watch or stop it: `reevaluator`
 estimates a few elites at a time, compiled once, and `correct` makes the corrected archive of all.
@@ -13,13 +13,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jaxtyping import Float, Int, Key
 
 from memes.archive import LIMIT, Archive, add, empty
-from memes.errors import require
+from memes.errors import at_least, require
 from memes.metrics import archive_loss, finite_median, score
 from memes.task import Evaluation, Task, evaluate
 
-# By name. They leave out what was not finite, which they see as NaN.
+# By name. They leave out evaluations that were not finite, which they see as NaN.
 STATISTICS: dict[str, Callable[..., Array]] = {"median": jnp.nanmedian, "mean": jnp.nanmean}
 
 
@@ -27,34 +28,34 @@ class Correction(NamedTuple):
     """A corrected archive, and how uncertain the e elites of the illusory archive are.
 
     Attributes:
-        archive: Of those elites that hold a cell by the statistic of their evaluations. Each keeps the
+        archive: The elites that hold a cell by the statistic of their evaluations. Each keeps the
             generation and lane of its discovery.
-        elite_cell: The cell that each elite held in the illusory archive, int[e].
-        fitness_variance: Over the evaluations of each elite, [e].
-        feature_variance: The same of each feature, [e, k].
+        elite_cell: The cell that each elite held in the illusory archive.
+        fitness_variance: Over the evaluations of each elite.
+        feature_variance: The same of each feature.
         samples: Evaluations of each elite.
     """
 
     archive: Archive
-    elite_cell: np.ndarray
-    fitness_variance: np.ndarray
-    feature_variance: np.ndarray
+    elite_cell: Int[np.ndarray, " e"]
+    fitness_variance: Float[np.ndarray, " e"]
+    feature_variance: Float[np.ndarray, "e k"]
     samples: int
 
 
 class Estimates(NamedTuple):
-    """Of n elites: the statistic `of` their evaluations, and the variances [n] and [n, k]."""
+    """Estimates of n elites: the statistic `of` their evaluations, and the variances."""
 
     of: Evaluation
-    fitness_variance: Array
-    feature_variance: Array
+    fitness_variance: Float[Array, " n"]
+    feature_variance: Float[Array, "n k"]
 
 
 class Reevaluator(NamedTuple):
-    """How elites are evaluated again.
+    """A way to evaluate elites again.
 
     Attributes:
-        elites: How many are taken together, n.
+        elites: The number that is taken together, n.
         estimate: `(key, genotypes[c, d], cell[n]) -> Estimates` of the elites in these cells; compiled,
             if the task can be.
     """
@@ -68,7 +69,7 @@ def reevaluate(
     task: Task,
     samples: int = 512,
     *,
-    key: Array | None = None,
+    key: Key[Array, ""] | None = None,
     statistic: Callable[..., Array] = jnp.nanmedian,
     rows: int = 16_384,
 ) -> Correction:
@@ -92,9 +93,8 @@ def reevaluate(
 def reevaluator(
     task: Task, samples: int, *, statistic: Callable[..., Array], rows: int, most: int
 ) -> Reevaluator:
-    """Build what evaluates elites again; arguments as of `reevaluate`, but for `most` elites at once."""
-    require(samples >= 1, f"samples must be at least 1, got {samples}")
-    require(rows >= 1, f"rows must be at least 1, got {rows}")
+    """Build a `Reevaluator` of at most `most` elites at once; other arguments as of `reevaluate`."""
+    at_least(1, samples=samples, rows=rows)
 
     def estimate(key: Array, genotypes: Array, cell: Array) -> Estimates:
         # Keys follow from the cell, so that the result does not depend on what is taken together.
@@ -116,8 +116,10 @@ def reevaluator(
     return Reevaluator(max(1, min(rows // samples, most)), jax.jit(estimate) if task.jit else estimate)
 
 
-def estimates(again: Reevaluator, key: Array, archive: Archive, task: Task) -> Iterator[Estimates]:
-    """The estimates of all elites, in the order of their cells, a few at a time as they are ready."""
+def estimates(
+    again: Reevaluator, key: Key[Array, ""], archive: Archive, task: Task
+) -> Iterator[Estimates]:
+    """Yield the estimates of all elites in the order of their cells, a few at a time."""
     require(
         archive.genotypes.shape[1] == task.dim,
         f"archive must hold genotypes of {task.dim} entries, as task '{task.name}' has, "
@@ -133,7 +135,7 @@ def estimates(again: Reevaluator, key: Array, archive: Archive, task: Task) -> I
 
 
 def correct(archive: Archive, samples: int, parts: Sequence[Estimates]) -> Correction:
-    """The correction of an archive by the estimates of all its elites, as `estimates` yields them."""
+    """Correct an archive by the estimates of all its elites, as `estimates` yields them."""
     elites = np.flatnonzero(np.asarray(archive.occupied))
     corrected = empty(archive.cells, archive.genotypes.shape[1])
     if elites.size == 0:
@@ -160,7 +162,7 @@ def correct(archive: Archive, samples: int, parts: Sequence[Estimates]) -> Corre
 
 
 def compare(illusory: Archive, correction: Correction, min_fitness: float = 0.0) -> dict[str, float]:
-    """Measures of the corrected and of the illusory archive, what was lost, and the variances.
+    """Return the measures of both archives, the loss of each, and the variances.
 
     `median_fitness_variance` is the median over the elites, and `median_feature_variance` that of the
     mean over the features; NaN if there is no elite.

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Bool, Float
 
 from memes.archive import Archive
 from memes.errors import UsageError, require
@@ -14,10 +15,10 @@ from memes.ring import Ring, push
 
 
 class Past(NamedTuple):
-    """Features `feature[h, k]`, of which those with `valid[h]` count."""
+    """Features, of which those that are `valid` count."""
 
-    feature: Array
-    valid: Array
+    feature: Float[Array, "h k"]
+    valid: Bool[Array, " h"]
 
 
 class History(NamedTuple):

@@ -1,4 +1,4 @@
-"""What is measured: pure functions of the archive and of `Info`."""
+"""Measures: pure functions of the archive and of `Info`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jaxtyping import Float, Int
 
 from memes.algorithm import Info
 from memes.archive import Archive, Fault
@@ -16,35 +17,35 @@ from memes.resets import Reason
 LANE_KINDS = (Kind.EXPLOIT, Kind.EXPLORE)
 
 
-def qd_score(archive: Archive, min_fitness: float = 0.0) -> Array:
-    """Sum over the elites of how far their fitness exceeds `min_fitness`."""
+def qd_score(archive: Archive, min_fitness: float = 0.0) -> Float[Array, ""]:
+    """Sum over the elites how far their fitness exceeds `min_fitness`."""
     above = jnp.maximum(archive.fitness - min_fitness, 0.0)
     return jnp.sum(jnp.where(archive.occupied, above, 0.0))
 
 
-def coverage(archive: Archive) -> Array:
+def coverage(archive: Archive) -> Float[Array, ""]:
     """Share of the cells that hold an elite."""
     return jnp.mean(archive.occupied, dtype=jnp.float32)
 
 
-def max_fitness(archive: Archive) -> Array:
+def max_fitness(archive: Archive) -> Float[Array, ""]:
     """Fitness of the best elite; -inf if there is none."""
     return jnp.max(archive.fitness)
 
 
-def mean_fitness(archive: Archive) -> Array:
+def mean_fitness(archive: Archive) -> Float[Array, ""]:
     """Mean fitness of the elites; NaN if there are none."""
     return jnp.mean(archive.fitness, where=archive.occupied)
 
 
 def finite_median(values: np.ndarray) -> float:
-    """The median of what is finite; NaN, and no warning, if nothing is."""
+    """Return the median of what is finite; NaN, and no warning, if nothing is."""
     finite = values[np.isfinite(values)]
     return float(np.median(finite)) if finite.size else float("nan")
 
 
 def score(archive: Archive, min_fitness: float = 0.0) -> dict[str, Array]:
-    """The four measures of an archive, by name."""
+    """Return the four measures of an archive, by name."""
     return {
         "qd_score": qd_score(archive, min_fitness),
         "coverage": coverage(archive),
@@ -54,24 +55,26 @@ def score(archive: Archive, min_fitness: float = 0.0) -> dict[str, Array]:
 
 
 def archive_loss(illusory: Archive, corrected: Archive, min_fitness: float = 0.0) -> dict[str, float]:
-    """Relative drop of each measure from the archive as found to the corrected one.
+    """Return the relative drop of each measure from the archive as found to the corrected one.
 
-    0 is no loss, 1 is everything lost, as when no elite is left; a measure that is 0 before has no loss
-    to speak of (NaN).
+    Fitness is measured from `min_fitness`, as the QD-score is. 0 is no loss, 1 is everything lost, as
+    when no elite is left; a measure that is 0 before has no loss to speak of (NaN).
     """
     before, after = score(illusory, min_fitness), score(corrected, min_fitness)
     nothing_left = not corrected.occupied.any()
 
-    def drop(a: float, b: float) -> float:
+    def drop(name: str) -> float:
+        origin = min_fitness if name.endswith("fitness") else 0.0
+        a, b = float(before[name]) - origin, float(after[name]) - origin
         if not np.isfinite(a) or a == 0:
             return float("nan")
         return 1.0 if nothing_left else (a - b) / abs(a)
 
-    return {name: drop(float(before[name]), float(after[name])) for name in before}
+    return {name: drop(name) for name in before}
 
 
-def parent_distance(info: Info) -> Array:
-    """Mean distance in feature space between offspring and their parents, by kind: [kinds].
+def parent_distance(info: Info) -> Float[Array, " kinds"]:
+    """Return the mean distance in feature space between offspring and their parents, by kind.
 
     Candidates that no step produced are left out. NaN where a kind has no offspring.
     """
@@ -81,31 +84,31 @@ def parent_distance(info: Info) -> Array:
 
 
 def _mean_by_kind(values: Array, kind: Array, counted: Array) -> Array:
-    """The mean of the counted values [L] of each kind: [kinds]."""
+    """Return the mean of the counted values [L] of each kind: [kinds]."""
     where = (kind == jnp.arange(len(Kind))[:, None]) & counted
     return jnp.mean(jnp.broadcast_to(values, where.shape), axis=-1, where=where)
 
 
 class Generation(NamedTuple):
-    """The measures of one generation, [] or [kinds] or [reasons]; stacked by a scan to [G, ...]."""
+    """The measures of one generation; stacked by a scan, of G."""
 
-    qd_score: Array
-    coverage: Array
-    max_fitness: Array
-    mean_fitness: Array
-    parent_distance: Array
-    age: Array
-    additions: Array
-    resets: Array
-    lifespans: Array
-    ended: Array
-    faults: Array
-    samples: Array
-    candidates: Array
+    qd_score: Float[Array, "*G"]
+    coverage: Float[Array, "*G"]
+    max_fitness: Float[Array, "*G"]
+    mean_fitness: Float[Array, "*G"]
+    parent_distance: Float[Array, "*G kinds"]
+    age: Float[Array, "*G kinds"]
+    additions: Int[Array, "*G kinds"]
+    resets: Int[Array, "*G reasons"]
+    lifespans: Int[Array, "*G kinds"]
+    ended: Int[Array, "*G kinds"]
+    faults: Int[Array, "*G faults"]
+    samples: Int[Array, "*G"]
+    candidates: Int[Array, "*G"]
 
 
 def measure(archive: Archive, info: Info, min_fitness: float = 0.0) -> Generation:
-    """What one generation did, in a few numbers.
+    """Sum up one generation in a few numbers.
 
     `age[kinds]` is the mean age of the lanes of each kind, `lifespans[kinds]` the sum of the ages of the
     lanes that were reset now, and `ended[kinds]` their number.
@@ -127,7 +130,7 @@ def measure(archive: Archive, info: Info, min_fitness: float = 0.0) -> Generatio
 
 
 class Totals(NamedTuple):
-    """Sums since the start of a run, as int64 arrays: what the cumulative columns are made of."""
+    """Sums since the start of a run, as int64 arrays, from which the cumulative columns are made."""
 
     samples: np.ndarray
     candidates: np.ndarray
@@ -139,23 +142,23 @@ class Totals(NamedTuple):
 
     @classmethod
     def zero(cls) -> Totals:
-        """The totals before the first generation."""
+        """Return the totals before the first generation."""
         shapes = {"additions": len(Kind), "resets": len(Reason), "lifespans": len(Kind)}
         shapes |= {"ended": len(Kind), "faults": len(Fault)}
         return cls(*(np.zeros(shapes.get(name, ()), np.int64) for name in cls._fields))
 
 
-def accumulate(totals: Totals, chunk: Generation) -> tuple[Totals, dict[str, np.ndarray]]:
+def accumulate(totals: Totals, measured: Generation) -> tuple[Totals, dict[str, np.ndarray]]:
     """Turn the stacked measures of G generations into the columns of `metrics.csv`, each [G].
 
     Returns:
-        The totals after the chunk, and the columns: `samples`, `candidates`, their sum `evaluations`,
+        The totals after them, and the columns: `samples`, `candidates`, their sum `evaluations`,
         `resets_*`, `share_*`, `lifespan_*` and `faults_*` count from the start of the run; the others
         are of the generation alone. A mean over nothing is NaN.
     """
     so_far = Totals(
         *(
-            total + np.cumsum(np.asarray(getattr(chunk, name), np.int64), axis=0)
+            total + np.cumsum(np.asarray(getattr(measured, name), np.int64), axis=0)
             for name, total in zip(Totals._fields, totals, strict=True)
         )
     )
@@ -169,18 +172,18 @@ def accumulate(totals: Totals, chunk: Generation) -> tuple[Totals, dict[str, np.
         "candidates": so_far.candidates,
     }
     for name in ("qd_score", "coverage", "max_fitness", "mean_fitness"):
-        columns[name] = np.asarray(getattr(chunk, name))
+        columns[name] = np.asarray(getattr(measured, name))
     for kind in Kind:
-        columns[f"added_{kind.name.lower()}"] = np.asarray(chunk.additions)[:, kind]
+        columns[f"added_{kind.name.lower()}"] = np.asarray(measured.additions)[:, kind]
         columns[f"share_{kind.name.lower()}"] = share[:, kind]
     for kind in LANE_KINDS:
-        columns[f"age_{kind.name.lower()}"] = np.asarray(chunk.age)[:, kind]
+        columns[f"age_{kind.name.lower()}"] = np.asarray(measured.age)[:, kind]
         columns[f"lifespan_{kind.name.lower()}"] = lifespan[:, kind]
     for reason in Reason:
         if reason is not Reason.NONE:
             columns[f"resets_{reason.name.lower()}"] = so_far.resets[:, reason]
     for kind in Kind:
-        columns[f"parent_distance_{kind.name.lower()}"] = np.asarray(chunk.parent_distance)[:, kind]
+        columns[f"parent_distance_{kind.name.lower()}"] = np.asarray(measured.parent_distance)[:, kind]
     for fault in Fault:
         columns[f"faults_{fault.name.lower()}"] = so_far.faults[:, fault]
     return Totals(*(total[-1] for total in so_far)), columns

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Float
 
 from memes.history import Past
 from memes.neighbours import nearest
 
 
-def novelty(query: Array, past: Past, neighbours: int) -> Array:
-    """Mean Euclidean distance of `query[n, k]` to its nearest `neighbours` in the past: [n].
+def novelty(query: Float[Array, "n k"], past: Past, neighbours: int) -> Float[Array, " n"]:
+    """Measure the mean Euclidean distance of each query to its nearest `neighbours` in the past.
 
     Where the past holds fewer points than `neighbours`, the mean is over those; where it is empty, it
     is 0.

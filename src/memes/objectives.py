@@ -1,4 +1,4 @@
-"""What a lane climbs: objectives turn the evaluations of its samples into utilities."""
+"""Objectives: they turn the evaluations of a lane's samples into the utilities that it climbs."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Bool, Float, Int
 
 from memes.archive import finite
 from memes.context import Context, Kind
-from memes.errors import require
+from memes.errors import at_least, in_unit_interval, require
 from memes.novelty import novelty as novelty_score
 from memes.task import Evaluation
 
 
 class Objective(NamedTuple):
-    """Scores samples for lanes.
+    """A score for the samples of lanes.
 
     Attributes:
         init: `(lanes) -> state`.
@@ -40,42 +41,46 @@ PAIRS = 1024
 PAIRS_ON_CPU = 256
 
 
-def centred_ranks(values: Array, valid: Array) -> Array:
-    """Ranks along the last axis, spread evenly over [-0.5, 0.5]; ties share the mean of their ranks.
+def centred_ranks(values: Float[Array, "*l m"], valid: Bool[Array, "*l m"]) -> Float[Array, "*l m"]:
+    """Rank along the last axis, spread evenly over [-0.5, 0.5]; ties share the mean of their ranks.
 
     Samples that are not `valid` rank 0 and do not count for the others.
     """
-    few = PAIRS_ON_CPU if jax.default_backend() == "cpu" else PAIRS
-    beaten = _beaten_by_pairs if values.shape[-1] <= few else _beaten_by_sorting
+
+    def by(few: int) -> Callable[[Array, Array], Array]:
+        return _beaten_by_pairs if values.shape[-1] <= few else _beaten_by_sorting
+
+    beaten = jax.lax.platform_dependent(values, valid, cpu=by(PAIRS_ON_CPU), default=by(PAIRS))
     others = jnp.maximum(jnp.sum(valid, axis=-1, keepdims=True) - 1, 1)
-    return jnp.where(valid, beaten(values, valid) / (2 * others), 0.0)
+    return jnp.where(valid, beaten / (2 * others), 0.0)
 
 
 def _beaten_by_pairs(values: Array, valid: Array) -> Array:
-    """How many valid entries lie below each valid one, less how many lie above it."""
+    """Count the valid entries below each valid one, less those above it: float32."""
     values = jnp.where(valid, values, 0.0)
     above = jnp.sign(values[..., :, None] - values[..., None, :]) * valid[..., None, :]
     return jnp.sum(above, axis=-1)
 
 
 def _beaten_by_sorting(values: Array, valid: Array) -> Array:
-    """The same in M log M steps."""
+    """Count them in M log M steps."""
     values = jnp.where(valid, values, jnp.inf)  # behind all that count
     axis, n = values.ndim - 1, values.shape[-1]
     place = jax.lax.broadcasted_iota(jnp.int32, values.shape, axis)
     ordered, row = jax.lax.sort_key_val(values, place)
     changes = ordered[..., 1:] != ordered[..., :-1]
     edge = jnp.ones((*values.shape[:-1], 1), bool)
-    # Of the run of equal values that a place belongs to: where it begins, and where the next begins.
+    # Equal values stand side by side. For each place: where its equals begin, and where they end.
     begin = jax.lax.cummax(jnp.where(jnp.concatenate([edge, changes], axis), place, 0), axis)
     last = jnp.where(jnp.concatenate([changes, edge], axis), place + 1, n)
     end = jax.lax.cummin(last, axis, reverse=True)
     beaten = begin - (jnp.sum(valid, axis=-1, keepdims=True) - end)
-    return jax.lax.sort_key_val(row, beaten)[1]  # back to the order of the samples
+    back: Array = jax.lax.sort_key_val(row, beaten)[1]  # in the order of the samples
+    return back.astype(jnp.float32)
 
 
 def stateless(score: Callable[[Evaluation, Context], Array], kind: Kind) -> Objective:
-    """An objective that centre-ranks `score(evaluation, context) -> [L, M]`; higher is better."""
+    """Make an objective that centre-ranks `score(evaluation, context) -> [L, M]`; higher is better."""
 
     def utilities(state: Any, evaluation: Evaluation, context: Context) -> tuple[Any, Array]:
         score_of_samples = score(evaluation, context)
@@ -92,19 +97,18 @@ def fitness() -> Objective:
 
 def novelty(neighbours: int = 10) -> Objective:
     """Climb the mean distance to the nearest `neighbours` features of the history (explore)."""
-    require(neighbours >= 1, f"neighbours must be at least 1, got {neighbours}")
+    at_least(1, neighbours=neighbours)
 
     def score(evaluation: Evaluation, context: Context) -> Array:
-        lanes, samples, k = evaluation.feature.shape
-        feature = evaluation.feature.reshape(lanes * samples, k)
-        return novelty_score(feature, context.past, neighbours).reshape(lanes, samples)
+        feature = evaluation.feature.reshape(-1, evaluation.feature.shape[-1])
+        return novelty_score(feature, context.past, neighbours).reshape(evaluation.fitness.shape)
 
     return stateless(score, Kind.EXPLORE)
 
 
 def blend(a: Objective, b: Objective, weight: float = 0.5) -> Objective:
-    """`weight` of the utilities of `a` and the rest of those of `b`: ranks blended, not ranked again."""
-    require(0 <= weight <= 1, f"weight must lie in [0, 1], got {weight}")
+    """Blend the utilities: `weight` of those of `a`, the rest of those of `b`; not ranked again."""
+    in_unit_interval(weight=weight)
 
     def utilities(state: Any, evaluation: Evaluation, context: Context) -> tuple[Any, Array]:
         state_a, of_a = a.utilities(state[0], evaluation, context)
@@ -117,15 +121,15 @@ def blend(a: Objective, b: Objective, weight: float = 0.5) -> Objective:
 class Adaptation(NamedTuple):
     """The `weight` of the first objective, the `best` fitness so far, and for how long it has stood."""
 
-    weight: Array
-    best: Array
-    waited: Array
+    weight: Float[Array, ""]
+    best: Float[Array, ""]
+    waited: Int[Array, ""]
 
 
 def adaptive_blend(
     a: Objective, b: Objective, *, weight: float = 1.0, step: float = 0.05, patience: int = 50
 ) -> Objective:
-    """A `blend` whose weight of `a` rises while the best fitness improves and falls while it does not.
+    """Blend with a weight of `a` that rises while the best fitness improves, and else falls.
 
     The best fitness is that of the archive, so of all candidates so far; samples do not count. This is
     the rule of NSRA-ES, where `a` is fitness and `b` novelty.
@@ -137,9 +141,9 @@ def adaptive_blend(
         step: By how much the weight rises with each improvement, up to 1, and falls, down to 0.
         patience: Generations without improvement after which it falls; then as many again.
     """
-    require(0 <= weight <= 1, f"weight must lie in [0, 1], got {weight}")
+    in_unit_interval(weight=weight)
     require(0 <= step <= 1, f"step of the weight must lie in [0, 1], got {step}")
-    require(patience >= 1, f"patience must be at least 1 generation, got {patience}")
+    at_least(1, patience=patience)
 
     def init(lanes: int) -> tuple[Any, Any, Adaptation]:
         adaptation = Adaptation(jnp.float32(weight), jnp.float32(-jnp.inf), jnp.int32(0))
@@ -191,7 +195,7 @@ def random_direction(features: int) -> Objective:
     bounds. Samples that would enter the archive as it was before this generation come first. The `rnd`
     ranking of CMA-ME.
     """
-    require(features >= 1, f"features must be at least 1, got {features}")
+    at_least(1, features=features)
 
     def utilities(state: Array, evaluation: Evaluation, context: Context) -> tuple[Array, Array]:
         task = context.task
@@ -215,21 +219,19 @@ def random_direction(features: int) -> Objective:
 
 
 def _incumbent(evaluation: Evaluation, context: Context) -> Array:
-    """Fitness of the elite whose cell each sample falls into, before this generation; -inf if none."""
+    """Look up the fitness of the elite in each sample's cell, before this generation; -inf if none."""
     archive = context.archive if context.before is None else context.before
-    shape = evaluation.fitness.shape
-    cell = archive.cells.index(evaluation.feature.reshape(-1, evaluation.feature.shape[-1]))
-    return archive.fitness[cell].reshape(shape)
+    return archive.fitness[archive.cells.index(evaluation.feature)]
 
 
 def _in_two_tiers(first: Array, score: Array, evaluation: Evaluation) -> Array:
-    """Scores [L, M] in the order of `score`, but all samples in `first` ahead of all others."""
+    """Score [L, M] in the order of `score`, but all samples in `first` ahead of all others."""
     return centred_ranks(score, finite(evaluation)) + 2.0 * first
 
 
 def alternate(a: Objective, b: Objective, every: int) -> Objective:
-    """`a` for `every` generations, then `b` for as many, and so on. Only the one in turn is computed."""
-    require(every >= 1, f"every must be at least 1 generation, got {every}")
+    """Climb `a` for `every` generations, then `b` for as many, and so on; only one is computed."""
+    at_least(1, every=every)
 
     def turn_of_a(generation: Array) -> Array:
         return (generation // every) % 2 == 0
@@ -257,7 +259,7 @@ def _of_two(
     utilities: Callable[[Any, Evaluation, Context], tuple[Any, Array]],
     kind: Callable[[Array], Array | Kind],
 ) -> Objective:
-    """An objective whose state is the pair of those of `a` and `b`."""
+    """Make an objective whose state is the pair of those of `a` and `b`."""
     return Objective(
         init=lambda lanes: (a.init(lanes), b.init(lanes)),
         utilities=utilities,

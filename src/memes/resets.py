@@ -1,4 +1,4 @@
-"""When a lane gives up its mean and starts again from an elite."""
+"""Resets: a lane gives up its mean and starts again from an elite."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Bool, Int
 
 from memes.errors import require
 
 
 class Reason(IntEnum):
-    """Why a lane was reset."""
+    """The reason for which a lane was reset."""
 
     NONE = 0
     STALE = 1
@@ -35,12 +36,20 @@ class Reset(NamedTuple):
     planned: Callable[[Array], Array]
 
 
+def reason(
+    *, stale: Bool[Array, " L"], planned: Bool[Array, " L"], degenerate: Bool[Array, " L"]
+) -> Int[Array, " L"]:
+    """Return the first `Reason` that holds for each lane."""
+    reasons = [Reason.STALE, Reason.PLANNED, Reason.DEGENERATE]
+    return jnp.select([stale, planned, degenerate], reasons, Reason.NONE).astype(jnp.int32)
+
+
 def _no(count: Array) -> Array:
     return jnp.zeros_like(count, bool)
 
 
 def never() -> Reset:
-    """A lane goes on for ever."""
+    """Let a lane go on for ever."""
     return Reset(earned=_no, planned=_no)
 
 

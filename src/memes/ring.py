@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Bool, Int
 
-Rows = TypeVar("Rows")
+T = TypeVar("T")
 
 
-class Ring(NamedTuple, Generic[Rows]):
+class Ring(NamedTuple, Generic[T]):
     """The last rows that were pushed: `rows`, an array or a pytree of arrays [capacity, ...].
 
     `pushed[]` counts them; once the ring is full it goes round in [capacity, 2 capacity). So a ring that
     never was full can be given more room behind.
     """
 
-    rows: Rows
-    pushed: Array
+    rows: T
+    pushed: Int[Array, ""]
 
     @property
     def capacity(self) -> int:
@@ -27,13 +28,13 @@ class Ring(NamedTuple, Generic[Rows]):
         return int(jax.tree.leaves(self.rows)[0].shape[0])
 
     @property
-    def size(self) -> Array:
-        """The number of rows that are filled, from the first on: int32[]."""
+    def size(self) -> Int[Array, ""]:
+        """The number of rows that are filled, from the first on."""
         return jnp.minimum(self.pushed, self.capacity)
 
 
-def push(ring: Ring[Any], rows: Any, mask: Array) -> Ring[Any]:
-    """Write those of the rows [n, ...] that are in `mask[n]`, in their order."""
+def push(ring: Ring[T], rows: T, mask: Bool[Array, " n"]) -> Ring[T]:
+    """Write those of the rows [n, ...] that are in the mask, in their order."""
     capacity = ring.capacity
     order = jnp.cumsum(mask) - 1
     added = jnp.sum(mask, dtype=jnp.int32)

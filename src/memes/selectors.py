@@ -1,4 +1,4 @@
-"""Which elites a lane starts from."""
+"""Selectors: they choose the elites that lanes start from."""
 
 from __future__ import annotations
 
@@ -9,33 +9,38 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jaxtyping import Bool, Float, Int, Key
 
 from memes.context import Context
-from memes.errors import require
+from memes.errors import at_least, in_unit_interval
 from memes.novelty import novelty
-from memes.strategies.base import choose_lanes
 from memes.task import initial
+from memes.trees import choose
 
 
 class Individuals(NamedTuple):
-    """Whole elites: `x[n, d]`, `fitness[n]`, `feature[n, k]`."""
+    """Whole elites."""
 
-    x: Array
-    fitness: Array
-    feature: Array
+    x: Float[Array, "n d"]
+    fitness: Float[Array, " n"]
+    feature: Float[Array, "n k"]
 
 
-# (key, context, n) -> n individuals. What it returns for an empty archive does not matter.
+# (key, context, n) -> n individuals; of an empty archive, any.
 Selector = Callable[[Array, Context, int], Individuals]
 
 
 def select(
-    selector: Selector, key: Array, context: Context, n: int, wanted: Array | None = None
+    selector: Selector,
+    key: Key[Array, ""],
+    context: Context,
+    n: int,
+    wanted: Bool[Array, " n"] | None = None,
 ) -> Individuals:
-    """`n` individuals by the selector; from an empty archive, draws from `task.init` instead.
+    """Select `n` individuals; from an empty archive, draw them from `task.init` instead.
 
     Such draws have never been evaluated: their fitness and feature are NaN. Where none of them is
-    `wanted[n]`, it does not matter what is returned; None wants them all.
+    `wanted`, any are returned; None wants them all.
     """
 
     def draw(key: Array) -> Individuals:
@@ -49,36 +54,30 @@ def select(
             jnp.where(some, elites.feature, jnp.nan),
         )
 
-    if wanted is None or jax.default_backend() != "cpu":
+    if wanted is None:
         return draw(key)
-    # On a CPU it spares the work in all the generations in which no lane starts anew.
     nobody = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(draw, key))
-    return _either_way(wanted.any(), draw, lambda key: nobody, key)
+    again = _for_branches(key)
+    selected: Individuals = jax.lax.platform_dependent(
+        # A CPU is spared the work in all the generations in which no lane starts anew.
+        cpu=lambda: jax.lax.cond(wanted.any(), lambda: draw(again()), lambda: nobody),
+        default=lambda: draw(again()),
+    )
+    return selected
 
 
-def _either_way(
-    first: Array,
-    a: Callable[[Array], Individuals],
-    b: Callable[[Array], Individuals],
-    key: Array,
-) -> Individuals:
-    """`a(key)` if `first`, else `b(key)`; only that one is computed, unless seeds run together.
+def _for_branches(key: Array) -> Callable[[], Array]:
+    """Let branches, of which one is taken, have a key each.
 
-    The key goes in as numbers: where seeds run together the branch becomes a choice, which would look
+    The key goes in as numbers: where seeds run together a branch becomes a choice, which would look
     like a key that is used twice.
     """
     numbers, kind = jax.random.key_data(key), jax.random.key_impl(key)
-
-    def again() -> Array:
-        wrapped: Array = jax.random.wrap_key_data(numbers, impl=kind)
-        return wrapped
-
-    chosen: Individuals = jax.lax.cond(first, lambda: a(again()), lambda: b(again()))
-    return chosen
+    return lambda: jax.random.wrap_key_data(numbers, impl=kind)
 
 
-def uniform(key: Array, context: Context, n: int) -> Individuals:
-    """Each elite with equal probability, with replacement."""
+def uniform(key: Key[Array, ""], context: Context, n: int) -> Individuals:
+    """Select each elite with equal probability, with replacement."""
     occupied = context.archive.occupied
     c = occupied.shape[0]
     filled = jnp.cumsum(occupied)
@@ -90,20 +89,20 @@ def uniform(key: Array, context: Context, n: int) -> Individuals:
 
 
 def fittest(count: int) -> Selector:
-    """One of the `count` fittest elites, each with equal probability."""
+    """Select one of the `count` fittest elites, each with equal probability."""
     return _one_of_best(count, lambda context: context.archive.fitness)
 
 
 def most_novel(count: int, neighbours: int = 10) -> Selector:
-    """One of the `count` elites most novel with respect to the history, each with equal probability."""
+    """Select one of the `count` elites that are most novel, each with equal probability."""
     return _one_of_best(
         count, lambda context: novelty(context.archive.feature, context.past, neighbours)
     )
 
 
 def fittest_of_latest(count: int, latest: int) -> Selector:
-    """One of the `count` fittest among the `latest` cells to have changed, with equal probability."""
-    require(latest >= 1, f"latest must be at least 1 cell, got {latest}")
+    """Select one of the `count` fittest among the `latest` cells to have changed."""
+    at_least(1, latest=latest)
 
     def score(context: Context) -> Array:
         archive = context.archive
@@ -116,35 +115,35 @@ def fittest_of_latest(count: int, latest: int) -> Selector:
 
 
 def either(a: Selector, b: Selector, probability: float = 0.5) -> Selector:
-    """Each time by `a` with the given probability, by `b` otherwise."""
-    require(0 <= probability <= 1, f"probability must lie in [0, 1], got {probability}")
+    """Select by `a` with the given probability, by `b` otherwise."""
+    in_unit_interval(probability=probability)
 
     def selector(key: Array, context: Context, n: int) -> Individuals:
         key_a, key_b, key_choice = jax.random.split(key, 3)
         by_a = jax.random.bernoulli(key_choice, probability, (n,))
-        picked: Individuals = choose_lanes(by_a, a(key_a, context, n), b(key_b, context, n))
-        return picked
+        return choose(by_a, a(key_a, context, n), b(key_b, context, n))
 
     return selector
 
 
 def alternate(a: Selector, b: Selector, every: int) -> Selector:
-    """By `a` for `every` generations, then by `b` for as many, as `objectives.alternate` does."""
-    require(every >= 1, f"every must be at least 1 generation, got {every}")
+    """Select by `a` for `every` generations, then by `b` for as many, and so on."""
+    at_least(1, every=every)
 
     def selector(key: Array, context: Context, n: int) -> Individuals:
-        return _either_way(
+        again = _for_branches(key)
+        chosen: Individuals = jax.lax.cond(
             (context.generation // every) % 2 == 0,
-            lambda key: a(key, context, n),
-            lambda key: b(key, context, n),
-            key,
+            lambda: a(again(), context, n),
+            lambda: b(again(), context, n),
         )
+        return chosen
 
     return selector
 
 
 def _one_of_best(count: int, score: Callable[[Context], Array]) -> Selector:
-    require(count >= 1, f"count must be at least 1 elite to choose from, got {count}")
+    at_least(1, count=count)
 
     def selector(key: Array, context: Context, n: int) -> Individuals:
         occupied = context.archive.occupied
@@ -157,6 +156,6 @@ def _one_of_best(count: int, score: Callable[[Context], Array]) -> Selector:
     return selector
 
 
-def _take(context: Context, cell: Array) -> Individuals:
+def _take(context: Context, cell: Int[Array, " n"]) -> Individuals:
     archive = context.archive
     return Individuals(archive.genotypes[cell], archive.fitness[cell], archive.feature[cell])

@@ -1,4 +1,4 @@
-"""What is optimised: a task maps genotypes to a fitness and a feature.
+"""Tasks: a task maps genotypes to a fitness and a feature.
 
 A task is data, not a class to inherit from: build a `Task` from two functions, `init` and `evaluate`,
 or wrap an existing one with `noisy` and `resampled`.
@@ -8,36 +8,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.typing import ArrayLike
+from jaxtyping import Float, Int, Key
 
-from memes.errors import UsageError, require
+from memes.errors import UsageError, at_least, require
 from memes.hints import checked, fits
-
-if TYPE_CHECKING:
-    from memes.control import Control, Transition
+from memes.rollouts import Control, Transition
+from memes.trees import concatenate, in_chunks
 
 # Matrix products of tasks run in full float32: no TF32, no bfloat16 passes.
 PRECISION = "highest"
 
 
 class Evaluation(NamedTuple):
-    """The outcome of evaluating n genotypes: `fitness[n]` and `feature[n, k]`.
+    """The outcome of evaluating n genotypes (or M of each of L lanes): fitness and feature.
 
     `transitions` are those of a control task, leaves [n, T, ...], where an algorithm asks for them.
     """
 
-    fitness: Array
-    feature: Array
+    fitness: Float[Array, "*n"]
+    feature: Float[Array, "*n k"]
     transitions: Transition | None = None
 
 
 class Map(NamedTuple):
-    """What stands where, for a task whose two features are a place; figures draw it under the elites.
+    """The walls of a task whose two features are a place; figures draw it under the elites.
 
     Attributes:
         walls: Their outlines seen from above, polygons of corners (x, y); two for a thin wall.
@@ -50,7 +51,7 @@ class Map(NamedTuple):
     goal: float | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Task:
     """A quality-diversity problem.
 
@@ -62,26 +63,27 @@ class Task:
         init: `(key, n) -> x[n, d]`, random genotypes to start from.
         evaluate: `(keys[n], x[n, d]) -> Evaluation` (or a plain `(fitness[n], feature[n, k])`). There
             is one PRNG key for each row, so that a row's result depends on neither batch nor chunk.
-        min_fitness: What an elite's fitness is measured from in the QD-score, so that every elite adds
-            a positive amount. Elites below it add nothing.
+        min_fitness: The fitness that the QD-score measures from, so that every elite adds a positive
+            amount. Elites below it add nothing.
         uncertain: Whether equal genotypes can evaluate differently.
         jit: False for an ordinary Python `evaluate`: it is called outside of JAX's compilation with a
-            NumPy `x`, and may return NumPy arrays.
+            NumPy `x`, and may return NumPy arrays or lists. `seeds_of(keys)` gives it integers.
         resolution: Grid cells for each feature; None chooses about 2 500 cells in all.
         cost: Evaluations of the underlying problem behind one row, for the ledger.
-        single: What a `resampled` task evaluates repeatedly, for corrections: luck is judged by that.
+        single: The task that a `resampled` one evaluates repeatedly. Corrections use it, since luck is
+            judged by single evaluations.
         evaluate_transitions: As `evaluate`, with the `transitions` of every row, for algorithms that
             learn from them; None where there are none.
         control: Environment and controller of a control task, for replays and policy gradients.
-        map: What stands where, if the features are a place.
+        map: The walls, if the features are a place.
     """
 
     name: str
     dim: int
     feature_low: Sequence[float]
     feature_high: Sequence[float]
-    init: Callable[[Array, int], Any]
-    evaluate: Callable[[Array, Any], Any]
+    init: Callable[[Array, int], ArrayLike]
+    evaluate: Callable[[Array, Any], Evaluation | tuple[ArrayLike, ArrayLike]]
     min_fitness: float = 0.0
     uncertain: bool = False
     jit: bool = True
@@ -119,11 +121,24 @@ class Task:
         """Number of features, k."""
         return len(self.feature_low)
 
+    def __repr__(self) -> str:
+        kind = "uncertain" if self.uncertain else "deterministic"
+        return f"Task('{self.name}', dim={self.dim}, features={self.feature_dim}, {kind})"
+
+
+# Genotypes; NumPy's where a task is not compiled.
+Genotypes = Float[Array | np.ndarray, "n d"]
+
 
 def evaluate(
-    task: Task, keys: Array, x: Array, *, transitions: bool = False, chunk: int | None = None
+    task: Task,
+    keys: Key[Array, " n"],
+    x: Genotypes,
+    *,
+    transitions: bool = False,
+    chunk: int | None = None,
 ) -> Evaluation:
-    """Evaluate `x[n, d]` with one key a row; float32, traceable if the task is, checked for shape.
+    """Evaluate genotypes with one key a row; float32, traceable if the task is, checked for shape.
 
     Args:
         task: The task.
@@ -137,8 +152,7 @@ def evaluate(
             as_evaluation(task, len(x[i]), task.evaluate(keys[i], np.asarray(x[i])))
             for i in _slices(x.shape[0], chunk)
         ]
-        joined: Evaluation = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
-        return joined
+        return concatenate(parts)
     function = task.evaluate_transitions if transitions else task.evaluate
     assert function is not None, "the algorithm checks this"
 
@@ -146,57 +160,45 @@ def evaluate(
         with jax.default_matmul_precision(PRECISION):
             return as_evaluation(task, x.shape[0], function(keys, x))
 
-    found: Evaluation = in_chunks(evaluate_rows, chunk, keys, x)
-    return found
+    return in_chunks(evaluate_rows, chunk, keys, jnp.asarray(x))
 
 
 def _slices(n: int, size: int | None) -> list[slice]:
     return [slice(start, min(start + (size or n), n)) for start in range(0, n, size or n)]
 
 
-def in_chunks(function: Callable[..., Any], rows: int | None, *arrays: Array) -> Any:
-    """`function(*arrays)` for arrays [n, ...], computed for so many rows at a time; None is all at once.
-
-    Every chunk has just as many rows, the last one is filled up: compilers round differently for
-    different sizes, and a row's result must not depend on how many others there are.
-    """
-    if rows is None:
-        return function(*arrays)
-    n = arrays[0].shape[0]
-    count = -(-n // rows)
-
-    def cut(array: Array) -> Array:
-        missing = count * rows - n
-        if jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
-            filler = jax.random.split(jax.random.key(0, impl=jax.random.key_impl(array)), missing)
-        else:
-            filler = jnp.zeros((missing, *array.shape[1:]), array.dtype)
-        return jnp.concatenate([array, filler]).reshape(count, rows, *array.shape[1:])
-
-    results = jax.lax.map(lambda chunk: function(*chunk), tuple(map(cut, arrays)))
-    return jax.tree.map(lambda leaf: leaf.reshape(count * rows, *leaf.shape[2:])[:n], results)
-
-
 def as_evaluation(task: Task, n: int, result: Any) -> Evaluation:
-    """What an `evaluate` returned for n rows, or a user told, as float32 arrays of checked shape."""
+    """Check what an `evaluate` returned for n rows, or a user told, and make it float32 arrays."""
     require(
         isinstance(result, Evaluation) or (isinstance(result, tuple) and len(result) == 2),
         f"evaluate of task '{task.name}' must return (fitness, feature), got {type(result).__name__}",
     )
     fitness, feature, *rest = result
-    shapes = {"fitness": (fitness, (n,)), "feature": (feature, (n, task.feature_dim))}
-    for what, (part, shape) in shapes.items():
-        require(
-            not isinstance(part, (list, tuple, dict)),
-            f"evaluate of task '{task.name}' must return {what} as one array, "
-            f"got a {type(part).__name__}; use jnp.stack",
-        )
-        _require_array(task, "evaluate", what, part, shape)
-    return Evaluation(jnp.asarray(fitness, jnp.float32), jnp.asarray(feature, jnp.float32), *rest)
+    fitness = _as_array(task, "fitness", fitness, (n,))
+    feature = _as_array(task, "feature", feature, (n, task.feature_dim))
+    return Evaluation(fitness, feature, *rest)
 
 
-def initial(task: Task, key: Array, n: int) -> Array:
-    """Draw `n` genotypes from `task.init`, checked for shape: x[n, d] in float32."""
+def _as_array(task: Task, what: str, part: Any, shape: tuple[int, ...]) -> Array:
+    """Make float32 of what an `evaluate` returned; of lists too, where nothing is compiled."""
+    if not task.jit and isinstance(part, (list, tuple)):
+        try:
+            part = np.asarray(part, np.float32)
+        except ValueError as error:
+            raise UsageError(
+                f"evaluate of task '{task.name}' must return {what} as numbers of shape {shape}: {error}"
+            ) from None
+    require(
+        not isinstance(part, (list, tuple, dict)),
+        f"evaluate of task '{task.name}' must return {what} as one array, "
+        f"got a {type(part).__name__}; use jnp.stack",
+    )
+    _require_array(task, "evaluate", what, part, shape)
+    return jnp.asarray(part, jnp.float32)
+
+
+def initial(task: Task, key: Key[Array, ""], n: int) -> Float[Array, "n d"]:
+    """Draw `n` genotypes from `task.init`, checked for shape, in float32."""
     x = task.init(key, n)
     _require_array(task, "init", "genotypes", x, (n, task.dim))
     return jnp.asarray(x, jnp.float32)
@@ -239,14 +241,33 @@ def _require_array(task: Task, function: str, what: str, value: Any, shape: tupl
 
 @checked
 def uniform(dim: int, low: float, high: float) -> Callable[[Array, int], Array]:
-    """An `init` that draws each of the `dim` entries from U[low, high]."""
+    """Return an `init` that draws each of the `dim` entries from U[low, high]."""
     require(low < high, f"low must be below high, got low={low} and high={high}")
     return lambda key, n: jax.random.uniform(key, (n, dim), minval=low, maxval=high)
 
 
-def rowwise(function: Callable[[Array, Array], Any]) -> Callable[[Array, Array], Any]:
-    """Turn a function of one key and one genotype, `x[d] -> (fitness, feature[k])`, into `evaluate`."""
-    return jax.vmap(function)
+def rowwise(
+    function: Callable[[Array, Any], tuple[ArrayLike, ArrayLike]],
+) -> Callable[[Array, Any], tuple[ArrayLike, ArrayLike]]:
+    """Turn a function of one key and one genotype, `x[d] -> (fitness, feature[k])`, into `evaluate`.
+
+    JAX maps it over the rows; a task with `jit=False` calls it for one row after the other.
+    """
+
+    def evaluate_rows(keys: Array, x: Any) -> tuple[ArrayLike, ArrayLike]:
+        if not isinstance(x, np.ndarray):
+            fitness, feature = jax.vmap(function)(keys, x)
+            return fitness, feature
+        rows = [function(key, row) for key, row in zip(keys, x, strict=True)]
+        return np.array([row[0] for row in rows]), np.array([row[1] for row in rows])
+
+    return evaluate_rows
+
+
+def seeds_of(keys: Key[Array, "*n"]) -> Int[np.ndarray, "*n"]:
+    """Draw an integer seed in [0, 2^32) from each key, for simulators that are not written in JAX."""
+    bits = jax.vmap(jax.random.bits)(keys.reshape(-1))
+    return np.asarray(bits, np.int64).reshape(keys.shape)
 
 
 @checked
@@ -258,10 +279,9 @@ def noisy(task: Task, *, fitness: float = 0.0, feature: float = 0.0) -> Task:
         fitness: Standard deviation of the noise on the fitness.
         feature: Standard deviation of the noise on each feature.
     """
-    require(fitness >= 0, f"fitness must be a standard deviation of at least 0, got {fitness}")
-    require(feature >= 0, f"feature must be a standard deviation of at least 0, got {feature}")
+    at_least(0, fitness=fitness, feature=feature)
 
-    def evaluate_noisily(keys: Array, x: Array) -> Evaluation:
+    def evaluate_noisily(keys: Array, x: Any) -> Evaluation:
         inner, fitness_keys, feature_keys = jax.vmap(lambda key: tuple(jax.random.split(key, 3)))(keys)
         exact = evaluate(task, inner, x)
         noise = jax.vmap(jax.random.normal)(fitness_keys)
@@ -281,9 +301,9 @@ def noisy(task: Task, *, fitness: float = 0.0, feature: float = 0.0) -> Task:
 @checked
 def resampled(task: Task, n: int, statistic: Callable[..., Array] = jnp.mean) -> Task:
     """Evaluate each row `n` times and return the `statistic` of its fitness and feature."""
-    require(n >= 1, f"n must be at least 1 evaluation for each row, got {n}")
+    at_least(1, n=n)
 
-    def evaluate_repeatedly(keys: Array, x: Array) -> Evaluation:
+    def evaluate_repeatedly(keys: Array, x: Any) -> Evaluation:
         rows = x.shape[0]
         row_keys = jax.vmap(lambda key: jax.random.split(key, n))(keys).reshape(rows * n)
         each = evaluate(task, row_keys, jnp.repeat(jnp.asarray(x), n, axis=0))

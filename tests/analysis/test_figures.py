@@ -1,3 +1,7 @@
+import subprocess
+import sys
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -5,7 +9,8 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 import memes
-from memes.analysis import heat, plot
+from memes.analysis import figures, heat, plot
+from memes.analysis.observers import Figures
 from memes.archive import add, empty
 from memes.task import Map
 
@@ -88,7 +93,7 @@ def test_a_corrected_archive_is_drawn_beside_the_illusory_one_in_the_same_colour
 
 
 def test_a_run_that_added_nothing_is_drawn_all_the_same(tmp_path):
-    task = memes.Task(**{**vars(task_with(2)), "evaluate": lambda keys, x: (x[:, 0] * jnp.nan, x)})
+    task = replace(task_with(2), evaluate=lambda keys, x: (x[:, 0] * jnp.nan, x))
     algorithm = memes.presets.me(task, memes.cells.grid(task, (3, 3)), batch=4)
     result = memes.run(algorithm, generations=2, out=tmp_path / "run", progress=False)
     assert result.metrics["faults_nan"].tolist() == [4, 8]
@@ -97,12 +102,103 @@ def test_a_run_that_added_nothing_is_drawn_all_the_same(tmp_path):
 
 
 def test_a_wall_of_two_corners_is_drawn_too():
-    def pixels(*walls):
+    def drawn(*walls):
         figure = plot.paths({"a": [np.zeros((2, 2))]}, map=Map(walls=walls))
         figure.axes[0].set_xlim(-1, 2)
         figure.axes[0].set_ylim(-1, 2)
-        canvas = FigureCanvasAgg(figure)
-        canvas.draw()
-        return np.array(canvas.buffer_rgba())
+        return pixels(figure)
 
-    assert (pixels(((1.0, 0.0), (1.0, 1.0))) != pixels()).any(axis=-1).sum() > 100
+    assert (drawn(((1.0, 0.0), (1.0, 1.0))) != drawn()).any(axis=-1).sum() > 100
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A short run in a folder."""
+    task = task_with(2)
+    algorithm = memes.presets.me(task, memes.cells.grid(task, (40, 40)), batch=4)
+    return memes.run(
+        algorithm, generations=15, out=tmp_path_factory.mktemp("runs") / "a", progress=False
+    )
+
+
+def test_ticks_say_what_they_are(run):
+    """Of a coverage of a few per cent, too."""
+    figure = plot.curves(run)
+    FigureCanvasAgg(figure).draw()
+    axis = figure.axes[1].yaxis
+    assert 0 < run.metrics["coverage"][-1] < 0.05
+    assert len(axis.get_majorticklocs()) > 3
+    for place, label in zip(axis.get_majorticklocs(), axis.get_majorticklabels(), strict=True):
+        assert float(label.get_text().rstrip("%").replace("\N{MINUS SIGN}", "-")) == pytest.approx(
+            100 * place
+        )
+
+
+def pixels(figure):
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    return np.array(canvas.buffer_rgba())
+
+
+def test_a_run_an_archive_and_their_paths_draw_the_same_picture(run):
+    def picture(source):
+        return np.ma.filled(plot.archive(source).axes[0].images[0].get_array(), np.nan)
+
+    sources = [run.archive, run.folder, str(run.folder), run.folder / "archive.npz"]
+    for source in sources:
+        np.testing.assert_array_equal(picture(source), picture(run))
+    np.testing.assert_array_equal(pixels(plot.archive(run.folder)), pixels(plot.archive(run)))
+    np.testing.assert_array_equal(pixels(plot.curves(run.folder)), pixels(plot.curves(run)))
+
+
+def test_notebooks_show_figures(run):
+    assert plot.curves(run)._repr_png_().startswith(b"\x89PNG")
+
+
+def test_a_run_draws_what_its_folder_shows(run):
+    assert set(figures.draw(run)) == {file.stem for file in (run.folder / "figures").iterdir()}
+    for file in figures.save_figures(run):
+        assert file.read_bytes().startswith(b"\x89PNG")
+    assert figures.save_figures(run._replace(folder=None)) == []
+
+
+def test_nothing_is_drawn_where_nobody_asks_for_it(tmp_path):
+    task = task_with(2)
+    algorithm = memes.presets.me(task, memes.cells.grid(task, (3, 3)), batch=4)
+    options = {"generations": 2, "out": tmp_path / "run", "progress": False}
+    memes.run(algorithm, observers=[Figures(draw=False)], **options)
+    assert (tmp_path / "run/summary.json").exists()
+    assert not (tmp_path / "run/figures").exists()
+    with pytest.raises(memes.UsageError, match="draw must be bool, got 'no'"):
+        Figures(draw="no")
+
+
+def test_of_a_tessellation_the_first_two_features_are_drawn_within_their_bounds():
+    task = replace(task_with(3), feature_high=(2.0, 3.0, 4.0))
+    cells = memes.cells.cvt(jax.random.key(0), task, 9, points=300)
+    axes = plot.archive(filled(task, cells, cells.centroids)).axes[0]
+    assert axes.images[0].get_extent() == [0.0, 2.0, 0.0, 3.0]
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("feature 1", "feature 2")
+
+
+def test_what_cannot_be_drawn_is_one_sentence(run):
+    wrong = {
+        "source must be Run or Archive or str or Path, got 3": lambda: plot.archive(3),
+        "source must be Run or str or Path, got": lambda: plot.curves(run.archive),
+        "source must be a run or its folder, got the archive '": lambda: plot.curves(
+            run.folder / "archive.npz"
+        ),
+        "'nothing'": lambda: plot.archive("nothing"),
+        "runs: there is no file or folder 'nothing'": lambda: plot.compare("nothing"),
+        "unknown argument of archive 'maps': did you mean 'map'": lambda: plot.archive(run, maps=None),
+    }
+    for sentence, call in wrong.items():
+        with pytest.raises(memes.UsageError) as refused:
+            call()
+        assert sentence in str(refused.value)
+
+
+def test_plots_are_public():
+    program = "import memes; print(memes.plot.archive.__module__)"
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert said.stdout.strip() == "memes.analysis.plot"

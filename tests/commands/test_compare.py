@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from memes import UsageError
-from memes.analysis import comparisons, notes, report, tables
-from memes.analysis.groups import all_labels, at, distinguish, group, main_view, views
+from memes.analysis import comparisons, notes, plot, report, tables
+from memes.analysis.groups import all_labels, at, distinguish, group, main_view, views, without_short
 from memes.analysis.statistics import rank_sum
 from memes.analysis.style import looks
 from memes.commands.main import main
@@ -235,6 +235,57 @@ def test_corrected_scores_are_drawn_where_runs_were_corrected_on_the_way():
     assert comparisons.corrected_figure(group([*once, made("hexapod")]), {}) is None
 
 
+def test_a_stray_run_is_left_out_and_named():
+    runs = {f"runs/{seed}": made(seed=seed, points=100) for seed in range(3)}
+    stray = made(seed=3, points=1)
+    kept, said = without_short(runs | {"runs/stray": stray})
+    assert kept == runs
+    assert said == [
+        "arm: 'runs/stray' is left out: it has 1 generations, where the median of memes is 100."
+    ]
+    (view, *_) = views(group(list(kept.values()))["arm"])
+    assert view.words == "after 100 generations"
+    assert without_short(runs | {"half": made(seed=3, points=50)})[1] == []
+    twice = without_short(runs | {"again": made(seed=0, points=3)})[0]  # a seed that was tried first
+    assert group(list(twice.values()))["arm"]["memes"] == list(runs.values())
+
+
+def test_an_algorithm_that_is_short_as_a_whole_stays_and_is_named():
+    runs = {
+        f"{name}-{seed}": made(algorithm=name, seed=seed, points=points)
+        for name, points in (("memes", 100), ("me", 100), ("me-es", 9))
+        for seed in range(2)
+    }
+    kept, said = without_short(runs)
+    assert (kept, said) == (runs, [])
+    (note,) = [note for note in notes.notes(group(list(kept.values()))) if "generations" in note]
+    assert note == (
+        "arm: equal generations are only 9, since me-es, seed 0, has no more; the median run has 100."
+    )
+
+
+def test_panels_with_nothing_below_have_ticks():
+    """Five algorithms in two rows: the one below has one panel."""
+    runs = {name: [made(algorithm=name)] for name in "abcde"}
+    figure = comparisons.archives_figure("arm", runs)
+    panels = [axes for axes in figure.axes if axes.images]
+    labelled = [axes.xaxis.get_tick_params()["labelbottom"] for axes in panels]
+    named = [bool(axes.get_xlabel()) for axes in panels]
+    assert labelled == named == [False, True, True, True, True]
+
+
+def test_figures_of_runs_summaries_and_paths_are_the_same(tmp_path):
+    for i, run in enumerate(RUNS):
+        save_summary(tmp_path / f"{i}.json", run)
+    drawn = plot.compare(tmp_path)
+    assert drawn.keys() == plot.compare(RUNS).keys() >= {"scores", "steps", "archives-arm"}
+    with pytest.warns(UserWarning, match="'run 9' is left out: it has 1 generations"):
+        again = plot.compare([*RUNS, made(seed=9, points=1)])
+    for one, other in zip(drawn["scores"].axes, again["scores"].axes, strict=True):
+        for line, same in zip(one.lines, other.lines, strict=True):
+            np.testing.assert_array_equal(line.get_xydata(), same.get_xydata())
+
+
 def test_tables_hold_medians_and_corrected_tests():
     groups = group([*RUNS, made("hexapod")])
     found = {
@@ -288,8 +339,9 @@ def test_too_few_seeds_are_said():
     (few,) = notes.notes(group([run for run in RUNS if run.seed < 3]))
     assert "no corrected p below 0.1" in few
     assert notes.notes(group(RUNS)) == []
-    (table,) = report.test_tables(tables.tests(group([made(), made(algorithm="me")])))[:1]
-    assert table.rows == [["memes against me", "-", "-", "-"]]
+    by_title = report.test_tables(tables.tests(group([made(), made(algorithm="me")])))
+    for lines in by_title.values():
+        assert [[*line.values()] for line in lines] == [["memes against me", "-", "-", "-"]]
 
 
 def test_numbers_are_written_for_people():
@@ -360,7 +412,15 @@ def test_the_command_writes_tables_and_figures_of_committed_summaries(tmp_path, 
     page = Path("a/b/comparison.md").read_text()
     assert "| memes | 4 | 135 [120-150] |" in page
     assert "![archives-arm](archives-arm.png)" in page
-    assert main(["compare", "summaries/0.json", "summaries/1.json", "--out", "a/b"]) == 0
+    save_summary("stray.json", made(seed=9, points=1))
+    pair = ["summaries/0.json", "summaries/1.json", "stray.json"]
+    assert main(["compare", *pair, "--out", "a/b", "--short"]) == 0
+    assert "arm, after 1 generations: median" in capsys.readouterr().out
+    assert main(["compare", *pair, "--out", "a/b"]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "arm, after 5 generations: median" in printed
+    assert "'stray.json' is left out" in printed
+    assert "'stray.json' is left out" in Path("a/b/comparison.md").read_text()
     assert not list(Path("a/b").glob("losses.*"))
     assert not Path("a/b/tests.csv").exists()
 

@@ -58,7 +58,7 @@ def test_one_of_plays_in_turn_and_leaves_the_others_alone():
 
 
 def test_one_of_plays_whom_it_is_told_to():
-    always_last = one_of(exploit, 3, play=lambda key, context, count: jnp.int32(count - 1))
+    always_last = one_of(exploit, 3, turn=lambda key, context, count: jnp.int32(count - 1))
     algorithm = memes.compose(task, always_last)
     state = jax.jit(algorithm.init)(jax.random.key(0))
     _, info = jax.jit(algorithm.step)(jax.random.key(1), state)

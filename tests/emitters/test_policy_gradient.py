@@ -9,14 +9,18 @@ import memes
 from memes import UsageError
 from memes.control import Transition
 from memes.emitters import isoline, parallel, policy_gradient
-from memes.emitters.policy_gradient import TD3, remember, sample
+from memes.emitters.td3 import TD3, remember, sample
 from memes.ring import Ring
 from memes.task import evaluate
 
 CAPACITY = 50
 # One round of learning a generation.
 SMALL = TD3(
-    replay_size=4000, transitions_batch=32, critic_steps=2, critic_hidden=(16,), soft_update=0.25
+    replay_size=4000,
+    transitions_batch=32,
+    num_critic_training_steps=2,
+    critic_hidden=(16,),
+    soft_update=0.25,
 )
 
 
@@ -148,7 +152,7 @@ def test_the_critics_learn_the_discounted_return(ends, worth):
     learner = TD3(
         replay_size=4000,
         transitions_batch=64,
-        critic_steps=600,
+        num_critic_training_steps=600,
         critic_hidden=(32,),
         critic_learning_rate=3e-3,
         discount=0.8,
@@ -206,12 +210,27 @@ def test_tasks_without_transitions_are_refused_by_name():
         ({"batch": 0}, "batch"),
         ({"steps": 0}, "steps"),
         ({"learning_rate": 0.0}, "learning_rate"),
-        ({"td3": TD3(critic_steps=0)}, "critic_steps"),
-        ({"td3": TD3(critic_steps=7)}, "critic_steps"),
-        ({"td3": TD3(transitions_batch=0)}, "transitions_batch"),
-        ({"td3": TD3(replay_size=0)}, "replay_size"),
+        ({"step": 1}, "unknown argument of policy_gradient 'step': did you mean 'steps'"),
     ],
 )
 def test_wrong_options_are_named(options, named):
     with pytest.raises(UsageError, match=named):
         policy_gradient(**{"batch": 4} | options)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("num_critic_training_steps", 0),
+        ("num_critic_training_steps", 7),
+        ("transitions_batch", 0),
+        ("replay_size", 0),
+        ("policy_delay", 0),
+        ("discount", "high"),
+    ],
+)
+def test_wrong_settings_of_the_learner_are_named(field, value):
+    with pytest.raises(UsageError, match=rf"^{field} must be"):
+        TD3(**{field: value})
+    with pytest.raises(UsageError, match=rf"^{field} must be"):
+        memes.presets.pga_me(memes.tasks.point_maze(), **{field: value})

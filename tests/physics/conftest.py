@@ -10,14 +10,16 @@ import mujoco
 import numpy as np
 import pytest
 
+import emulation
 from memes import physics
 from memes.physics import algebra as la
 from memes.physics import step as stepping
 from memes.physics.algebra import Value
 from memes.physics.backends import array_operations
+from memes.physics.cuda import cuda_backend
 from memes.physics.engine import BACKENDS
-from memes.physics.pallas import pallas_backend
 from memes.physics.reading import read
+from memes.physics.solver import UNROLLED
 from memes.physics.stacking import unstacked
 from memes.physics.step import Phase
 
@@ -29,6 +31,7 @@ EXACT = physics.Fidelity(30, 8)
 # The range that qpos[where] is drawn from, so that some states are in contact and some are not.
 HEIGHTS = {
     "ant": (slice(2, 3), [0.2], [0.8]),
+    "ant_trap": (slice(0, 3), [10.6, -2.4, 0.2], [11.4, 2.4, 0.8]),  # inside, about its corners
     "hexapod": (slice(2, 3), [0.05], [0.3]),
     "hopper": (slice(1, 2), [0.3], [1.5]),
     "walls": (slice(0, 3), [-0.9, -0.7, 0.1], [1.6, 1.1, 0.9]),
@@ -63,7 +66,7 @@ class Reference(NamedTuple):
 
 
 def load(name, integrator="euler"):
-    directory = TASKS if name in ("ant", "hexapod") else OURS
+    directory = TASKS if name in ("ant", "ant_trap", "hexapod") else OURS
     return exact(mujoco.MjModel.from_xml_path(str(directory / f"{name}.xml")), integrator)
 
 
@@ -117,15 +120,10 @@ def acceleration(model, states, fidelity=EXACT):
     def values(columns):
         return [Value(x, of) for x in columns.T]
 
-    def repeat(count, body, start):
-        for _ in range(count):
-            start = body(start)
-        return start
-
     phase = Phase(values(states.qpos), values(states.qvel), values(np.zeros((n, model.nv))))
     controls = [slot[0] for slot in plain.layout.controls]  # in the order of the joints
     ctrl = values(states.ctrl[:, controls])
-    now = stepping.forward(plain.model, plain.tree, phase, ctrl, fidelity, repeat)
+    now = stepping.forward(plain.model, plain.tree, phase, ctrl, fidelity, UNROLLED)
     turned = stepping.rotate_free(plain.model, phase, now.acceleration, la.apply_transposed)
     return np.stack([np.broadcast_to(getattr(x, "data", x), (n,)) for x in turned], axis=-1)
 
@@ -164,6 +162,6 @@ def fast_ants():
 
 
 @pytest.fixture
-def interpreted_pallas(monkeypatch):
-    """Makes the backend 'pallas' run on the CPU."""
-    monkeypatch.setitem(BACKENDS, "pallas", partial(pallas_backend, interpret=True))
+def emulated_cuda(monkeypatch):
+    """Makes the backend 'cuda' run on the CPU."""
+    monkeypatch.setitem(BACKENDS, "cuda", partial(cuda_backend, launch=emulation.launch))

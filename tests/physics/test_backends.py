@@ -6,13 +6,15 @@ import numpy as np
 import pytest
 
 from memes import physics
-from memes.physics.native import compiler
+from memes.errors import UsageError
+from memes.kernels.cuda import devices
+from memes.kernels.cxx import compiler
 
 SUBSTEPS, FAST = 5, physics.Fidelity(4, 2)
 ANTS = 256  # as many as in the rollouts, so that a step is compiled once
-SIZES = {"ant": ANTS, "hexapod": 13, "hopper": 64, "walls": 64}
+SIZES = {"ant": ANTS, "ant_trap": 64, "hexapod": 13, "hopper": 64, "walls": 64}
 needs_compiler = pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
-native = pytest.param("native", marks=needs_compiler)
+native, cuda = (pytest.param(name, marks=needs_compiler) for name in ("native", "cuda"))
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +38,7 @@ def engines(kit, fast_ants):
 
 
 @pytest.fixture
-def after(engines, states, interpreted_pallas):
+def after(engines, states, emulated_cuda):
     """qpos and qvel after one control step of a model on a backend, [N, nq + nv]."""
 
     def find(name, backend):
@@ -62,9 +64,12 @@ def assert_equal_to_rounding(a, b):
     [
         ("ant", "xla"),
         ("walls", "xla"),
-        ("ant", "pallas"),
-        ("hexapod", "pallas"),  # 6 copies, padded to 8; 13 robots, in blocks of 4
+        pytest.param("ant", "cuda", marks=needs_compiler),
+        pytest.param("ant_trap", "cuda", marks=needs_compiler),
+        pytest.param("hexapod", "cuda", marks=needs_compiler),  # 6 legs: 5 robots in a warp
+        pytest.param("hopper", "cuda", marks=needs_compiler),  # no legs
         pytest.param("ant", "native", marks=needs_compiler),
+        pytest.param("ant_trap", "native", marks=needs_compiler),
         pytest.param("hopper", "native", marks=needs_compiler),
         pytest.param("hexapod", "xla", marks=pytest.mark.long),
     ],
@@ -74,18 +79,18 @@ def test_float32_is_float64_to_rounding(kit, states, after, name, backend):
     assert_equal_to_rounding(after(name, backend), after(name, "numpy"))
 
 
-@pytest.mark.parametrize("backend", ["pallas", native])
+@pytest.mark.parametrize("backend", [cuda, native])
 def test_backends_agree_on_ants(after, backend):
     assert_equal_to_rounding(after("ant", backend), after("ant", "xla"))
 
 
 def test_auto_picks_a_backend_that_runs_here(kit):
     engine = physics.compile(kit.load("hopper"), substeps=SUBSTEPS, fidelity=FAST)
-    assert engine.backend in ("xla", "pallas", "native")
+    assert engine.backend in ("xla", "cuda", "native")
 
 
-@pytest.mark.parametrize("backend", ["numpy", "xla", "pallas", native])
-def test_a_robot_that_fails_is_frozen_and_flagged_alone(engines, states, interpreted_pallas, backend):
+@pytest.mark.parametrize("backend", ["numpy", "xla", cuda, native])
+def test_a_robot_that_fails_is_frozen_and_flagged_alone(engines, states, emulated_cuda, backend):
     engine, step = engines("ant", backend)
     given = states["ant"]
     start = engine.init(given.qpos, given.qvel)
@@ -107,8 +112,8 @@ def test_a_robot_that_fails_is_frozen_and_flagged_alone(engines, states, interpr
     np.testing.assert_array_equal(later.rows[:, ~victims], expected.rows[:, ~victims])
 
 
-@pytest.mark.parametrize("backend", ["xla", "pallas", native])
-def test_a_robot_that_overflows_is_flagged(engines, states, interpreted_pallas, backend):
+@pytest.mark.parametrize("backend", ["xla", cuda, native])
+def test_a_robot_that_overflows_is_flagged(engines, states, emulated_cuda, backend):
     engine, step = engines("ant", backend)
     qvel = states["ant"].qvel.copy()
     qvel[7] = 1e30
@@ -125,6 +130,44 @@ def test_permuted_robots_give_permuted_results(engines, states, backend):
     result = step(engine.init(qpos, qvel), ctrl)
     permuted = step(engine.init(qpos[order], qvel[order]), ctrl[order])
     np.testing.assert_array_equal(permuted.rows, result.rows[:, order])
+
+
+@pytest.mark.parametrize("backend", [cuda, native])
+def test_who_else_is_near_a_wall_does_not_change_a_robot(kit, engines, emulated_cuda, backend):
+    engine, step = engines("ant_trap", backend)
+    qpos, qvel, ctrl = kit.states("ant_trap", 48, seed=6, speed=0.5, spread=0.2)
+    qpos[::3, 0] = 0.0  # far from the walls
+    touching = np.asarray(engine.contacts(engine.init(qpos, qvel)))
+    at_walls = touching[:, [i for i, name in enumerate(engine.contact_names) if "wall" in name]].any(1)
+    assert 8 < at_walls.sum() < 40
+
+    def stepped(rows):
+        return np.asarray(step(engine.init(qpos[rows], qvel[rows]), ctrl[rows]).rows)
+
+    together = stepped(np.arange(48))
+    order = np.random.default_rng(0).permutation(48)
+    np.testing.assert_array_equal(stepped(order), together[:, order])
+    for alone in (np.flatnonzero(at_walls), np.flatnonzero(~at_walls), np.arange(7), np.array([9])):
+        np.testing.assert_array_equal(stepped(alone), together[:, alone])
+
+
+@pytest.mark.parametrize("backend", [cuda, native])
+def test_a_step_is_mapped_over_seeds(engines, states, emulated_cuda, backend):
+    engine, step = engines("hexapod", backend)
+    qpos, qvel, ctrl = (x[:12] for x in states["hexapod"])
+    start = engine.init(qpos, qvel)
+    expected = step(start, ctrl)
+    parts = jax.tree.map(lambda x: jnp.stack(jnp.split(x, 4, axis=-1)), start)
+    each = jax.jit(jax.vmap(engine.step))(parts, jnp.asarray(ctrl).reshape(4, 3, -1))
+    np.testing.assert_array_equal(jnp.concatenate([*each.rows], axis=1), expected.rows)
+    np.testing.assert_array_equal(each.flags.reshape(-1), expected.flags)
+
+
+def test_cuda_needs_a_gpu(kit):
+    if devices():
+        pytest.skip("there is one")
+    with pytest.raises(UsageError, match="backend 'cuda' needs an NVIDIA GPU"):
+        physics.compile(kit.load("hopper"), backend="cuda")
 
 
 def test_the_number_of_robots_does_not_change_a_row(engines, states):

@@ -205,7 +205,7 @@ def test_a_path_and_its_text_are_the_same_model(tmp_path):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"backend": "cuda"}, "backend must be .* got 'cuda'"),
+        ({"backend": "metal"}, "backend must be .* got 'metal'"),
         ({"fidelity": "high"}, "fidelity must be .* got 'high'"),
         ({"fidelity": physics.Fidelity(3, 2)}, "at least 4 iterations.* got 3"),
         ({"substeps": 0}, "substeps must be at least 1, got 0"),

@@ -53,9 +53,8 @@ def advanced(folded, states, fidelity, substeps=2):
     before = np.concatenate(
         [rows(layout.qpos, states.qpos), rows(layout.dofs, states.qvel), np.zeros_like(states.qvel.T)]
     )
-    controls = rows(layout.controls, states.ctrl)
     advance = numpy_backend(folded, fidelity, substeps)
-    after, flags = advance(before, np.zeros(n), controls)
+    after, flags = advance(before, np.zeros(n), states.ctrl)
     assert not flags.any()
     found = np.empty((n, states.qpos.shape[1] + states.qvel.shape[1]))
     nq = states.qpos.shape[1]

@@ -151,9 +151,7 @@ def test_an_interrupt_saves_the_run_first_and_the_next_one_skips_the_correction(
         assert stopped.corrected["generation"].tolist() == [2]
     with monkeypatch.context() as patch:
         interrupting(patch, {1, 3})
-        stopped = memes.run(
-            algorithm, out=twice, observers=[ON_THE_WAY], **OPTIONS | {"progress": True}
-        )
+        stopped = memes.run(algorithm, out=twice, observers=[ON_THE_WAY], **OPTIONS | {"progress": True})
         assert stopped.correction is None
         assert memes.load_run(twice).correction is None
         jax.tree.map(np.testing.assert_array_equal, memes.load_archive(twice), stopped.archive)

@@ -1,11 +1,13 @@
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import memes
 from memes import UsageError
+from memes.analysis.groups import group
 from memes.archive import empty
 from memes.correction import Correction
 from memes.store import summary as summaries
@@ -198,3 +200,23 @@ def test_what_is_not_there_is_named(folder, tmp_path):
     (folder / "lanes.npz").write_bytes(b"no zip")
     with pytest.raises(UsageError, match=r"lanes\.npz' is damaged"):
         load_all([folder])
+
+
+RESULTS = Path(__file__).parents[2] / "results/paper/summaries"
+
+
+@pytest.mark.parametrize("task", ["ant", "arm"])
+def test_summaries_of_version_0_1_are_read_and_compared(task, tmp_path):
+    runs = load_all([RESULTS / task])
+    assert {run.task for run in runs} == {task}
+    assert not any("generations" in run.options for run in runs)
+    groups = group(runs)
+    labels = {json.loads(file.read_text())["label"] for file in (RESULTS / task).iterdir()}
+    assert set(groups[task]) == labels  # no option makes two of one
+    save_summary(tmp_path / "again.json", runs[0])
+    assert_equal(load_summary(tmp_path / "again.json"), runs[0])
+
+
+def test_the_length_of_a_run_was_an_option_once(saved):
+    old = saved._replace(config=saved.config | {"options": {"lanes": 4, "generations": 230}})
+    assert summarise(old).options == {"lanes": 4}

@@ -20,6 +20,14 @@ wide_tell = jax.jit(WIDE.tell)
 plain_tell = jax.jit(PLAIN.tell)
 
 
+def init(strategy, mean):
+    return strategy.init(jax.random.key(0), mean)
+
+
+def restart(strategy, state, where, mean):
+    return strategy.restart(jax.random.key(0), state, where, mean)
+
+
 def means(seed):
     return np.float32(np.random.default_rng(seed).normal(size=(LANES, DIM)))
 
@@ -45,7 +53,7 @@ def lanes_of(state, where):
 
 def test_samples_are_mirrored_about_the_mean():
     mean = means(0)
-    step = np.asarray(ask(jax.random.key(0), ADAM.init(mean))) - mean[:, None]
+    step = np.asarray(ask(jax.random.key(0), init(ADAM, mean))) - mean[:, None]
     assert step.shape == (LANES, SAMPLES, DIM)
     for lane in step:
         distance = np.abs(lane[:, None] + lane).max(axis=-1)
@@ -54,7 +62,7 @@ def test_samples_are_mirrored_about_the_mean():
 
 def test_samples_are_gaussian_with_deviation_sigma():
     mean = means(1)
-    noise = (np.asarray(wide_ask(jax.random.key(1), WIDE.init(mean))) - mean[:, None])[0] / SIGMA
+    noise = (np.asarray(wide_ask(jax.random.key(1), init(WIDE, mean))) - mean[:, None])[0] / SIGMA
     np.testing.assert_allclose(noise.std(axis=0), np.ones(DIM), rtol=0.05)
     np.testing.assert_allclose((noise**4).mean(axis=0), np.full(DIM, 3.0), rtol=0.2)
     half = noise[: len(noise) // 2]
@@ -63,15 +71,15 @@ def test_samples_are_gaussian_with_deviation_sigma():
 
 def test_no_two_rows_or_entries_share_their_noise():
     mean = np.zeros((LANES, DIM), np.float32)
-    noise = np.abs(np.asarray(ask(jax.random.key(2), ADAM.init(mean))))
+    noise = np.abs(np.asarray(ask(jax.random.key(2), init(ADAM, mean))))
     assert len(np.unique(noise)) == LANES * SAMPLES * DIM // 2
-    other = np.abs(np.asarray(ask(jax.random.key(3), ADAM.init(mean))))
+    other = np.abs(np.asarray(ask(jax.random.key(3), init(ADAM, mean))))
     assert np.intersect1d(noise, other).size == 0
 
 
 def test_the_gradient_of_a_linear_function_points_along_it():
     slope = means(2)
-    state = WIDE.init(means(3))
+    state = init(WIDE, means(3))
     x = np.asarray(wide_ask(jax.random.key(4), state))
     rank = np.einsum("lsd,ld->ls", x, slope).argsort(axis=1).argsort(axis=1)
     step = np.asarray(WIDE.mean(wide_tell(state, x, np.float32(rank / 8191 - 0.5))) - state.mean)
@@ -81,21 +89,21 @@ def test_the_gradient_of_a_linear_function_points_along_it():
 
 def test_raw_values_as_utilities_estimate_the_slope_itself():
     slope = means(4)
-    state = WIDE.init(means(5))
+    state = init(WIDE, means(5))
     x = np.asarray(wide_ask(jax.random.key(5), state))
     told = wide_tell(state, x, np.einsum("lsd,ld->ls", x, slope))
     np.testing.assert_allclose(told.mean - state.mean, slope, atol=0.15)
 
 
 def test_equal_utilities_do_not_move_the_mean():
-    state = PLAIN.init(means(6))
+    state = init(PLAIN, means(6))
     told = plain_tell(state, ask(jax.random.key(6), state), np.full((LANES, SAMPLES), 0.5, np.float32))
     np.testing.assert_array_equal(told.mean, state.mean)
 
 
 def test_steps_equal_those_of_a_numpy_adam():
     mean = means(7).astype(np.float64)
-    state = ADAM.init(means(7))
+    state = init(ADAM, means(7))
     first, second = np.zeros_like(mean), np.zeros_like(mean)
     for t in range(1, 5):
         x, utilities = ask(jax.random.key(t), state), random_utilities(t)
@@ -110,14 +118,14 @@ def test_steps_equal_those_of_a_numpy_adam():
 
 def test_l2_pulls_the_mean_towards_zero():
     strategy = openai_es(samples=SAMPLES, sigma=SIGMA, optimiser=optax.sgd(1.0), l2=0.25)
-    state = strategy.init(means(8))
+    state = init(strategy, means(8))
     x = ask(jax.random.key(7), state)
     told = strategy.tell(state, x, jnp.zeros((LANES, SAMPLES)))
     np.testing.assert_allclose(told.mean, 0.75 * means(8), rtol=1e-6)
 
 
 def test_permuting_lanes_permutes_the_result():
-    state = after(3, ADAM.init(means(9)))
+    state = after(3, init(ADAM, means(9)))
     x, utilities = ask(jax.random.key(8), state), random_utilities(9)
     order = np.array([2, 0, 1])
     told = tell(state, x, utilities)
@@ -126,7 +134,7 @@ def test_permuting_lanes_permutes_the_result():
 
 
 def test_a_lane_does_not_see_the_utilities_of_another():
-    state = after(2, ADAM.init(means(10)))
+    state = after(2, init(ADAM, means(10)))
     x, utilities = ask(jax.random.key(9), state), random_utilities(10)
     changed = utilities.copy()
     changed[1] *= -1
@@ -136,15 +144,23 @@ def test_a_lane_does_not_see_the_utilities_of_another():
 
 
 def test_restart_resets_mean_and_optimiser_of_the_chosen_lanes_alone():
-    state, fresh = after(3, ADAM.init(means(11))), ADAM.init(means(12))
-    restarted = ADAM.restart(state, jnp.array([True, False, True]), means(12))
+    state, fresh = (
+        after(3, init(ADAM, means(11))),
+        init(ADAM, means(12)),
+    )
+    restarted = restart(ADAM, state, jnp.array([True, False, True]), means(12))
     assert_same(lanes_of(restarted, [0, 2]), lanes_of(fresh, [0, 2]))
     assert_same(lanes_of(restarted, [1]), lanes_of(state, [1]))
 
 
 def test_a_restarted_lane_steps_as_one_that_was_never_anything_else():
-    state = ADAM.restart(after(5, ADAM.init(means(13))), jnp.array([True, False, True]), means(14))
-    fresh = ADAM.init(means(14))
+    state = ADAM.restart(
+        jax.random.key(0),
+        after(5, init(ADAM, means(13))),
+        jnp.array([True, False, True]),
+        means(14),
+    )
+    fresh = init(ADAM, means(14))
     x, utilities = ask(jax.random.key(10), fresh), random_utilities(15)
     stepped, expected = tell(state, x, utilities), tell(fresh, x, utilities)
     assert_same(lanes_of(stepped, [0, 2]), lanes_of(expected, [0, 2]))
@@ -163,7 +179,7 @@ def test_each_lane_climbs_a_quadratic_of_its_own():
         return strategy.tell(state, x, centred_ranks(value, jnp.ones(value.shape, bool))), None
 
     keys = jax.random.split(jax.random.key(11), 150)
-    state, _ = jax.jit(lambda state: jax.lax.scan(step, state, keys))(strategy.init(start))
+    state, _ = jax.jit(lambda state: jax.lax.scan(step, state, keys))(init(strategy, start))
     left = np.linalg.norm(np.asarray(state.mean) - optimum, axis=1)
     assert (left < 0.1 * np.linalg.norm(start - optimum, axis=1)).all()
 

@@ -142,7 +142,7 @@ def test_the_trapped_ant_is_told_apart_by_where_it_ends():
 def test_an_ant_that_leaves_the_map_counts_at_its_border():
     task, outcome, _ = episodes("ant-trap")
     beyond = np.linspace([-40, -30], [60, 30], N, dtype=np.float32)
-    feature = task.control.score(outcome._replace(last=beyond)).feature
+    _, feature = task.control.score(outcome._replace(last=beyond))
     np.testing.assert_array_equal(feature, np.clip(beyond, task.feature_low, task.feature_high))
     inside = (beyond >= task.feature_low) & (beyond <= task.feature_high)
     assert inside.any()

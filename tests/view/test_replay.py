@@ -1,4 +1,5 @@
 import dataclasses
+import inspect
 import json
 import shutil
 import urllib.request
@@ -13,7 +14,7 @@ import memes
 from memes.analysis import plot
 from memes.archive import add, empty
 from memes.commands.main import main
-from memes.commands.replay import Settings
+from memes.commands.replay import replay
 from memes.task import Map
 from memes.tasks.robot import footprints
 from memes.view import browser, elites, offscreen, pictures
@@ -85,7 +86,7 @@ def test_a_cell_is_named_by_its_index_or_by_its_coordinates():
 
 
 def test_the_nearest_elite_is_the_nearest_in_units_of_the_bounds():
-    task = memes.Task(**{**vars(box()), "feature_high": (100.0, 1.0)})
+    task = dataclasses.replace(box(), feature_high=(100.0, 1.0))
     archive = archive_with(memes.cells.grid(task, (10, 10)), [(42.0, 0.15), (10.0, 0.9)])
     assert elites.near_feature(archive, (12.0, 0.2)) == elites.at_cell(archive, (4, 1))
 
@@ -177,7 +178,7 @@ def test_a_replay_stops_where_the_episode_ends(ant):
 
     environment = task.control.environment._replace(ended=over)
     control = task.control._replace(environment=environment)
-    short = memes.Task(**{**vars(task), "control": control})
+    short = dataclasses.replace(task, control=control)
     (episode,) = episodes(short, jnp.zeros(task.dim))
     assert len(episode.qpos) == 2
 
@@ -307,8 +308,11 @@ def test_an_elite_is_chosen_and_played_in_the_browser(choice, ant_run, ant, caps
     if choice == ["--cell"]:
         choice = ["--cell", str(elites.elites(run.archive)[0])]
     played = []
-    monkeypatch.setattr(browser, "check_browser", lambda: None)
-    monkeypatch.setattr(browser, "play", lambda model, states, **about: played.append((states, about)))
+    monkeypatch.setattr("memes.commands.replay.check_browser", lambda: None)
+    monkeypatch.setattr(
+        "memes.commands.replay.play",
+        lambda model, states, **about: played.append((states, about)),
+    )
     assert main(["replay", str(ant_run), *choice, "--port", "9000"]) == 0
     ((states, about),) = played
     assert states.shape[1] == 15
@@ -405,8 +409,8 @@ def test_help_explains_every_option(capsys):
         main(["replay", "--help"])
     assert stopped.value.code == 0
     said = capsys.readouterr().out
-    for field in dataclasses.fields(Settings):
-        assert field.name == "run" or f"--{field.name} " in said
+    for name in inspect.signature(replay).parameters:
+        assert name == "run" or f"--{name} " in said
 
 
 # -------------------------------------------------------------------------------------------- maps

@@ -6,7 +6,7 @@ Every label looks the same in all figures of a comparison; a row of panels is a 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from textwrap import fill, shorten
 from typing import Any
@@ -17,7 +17,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullFormatter
-from scipy import stats
 
 from memes.analysis.groups import LOSSES, MEASURES, Groups, Labels, all_labels, is_share, main_view
 from memes.analysis.heat import colour_scale, draw_cells
@@ -28,7 +27,6 @@ from memes.store.summary import Summary
 from memes.task import Map
 
 WIDTH = 7.2  # inches: a page of two columns
-BINS = 30
 KINDS = ("exploit", "variation", "explore")
 AXES = {"generation": "generations", "evaluations": "evaluations"}
 
@@ -56,9 +54,8 @@ def draw(groups: Groups) -> dict[str, Figure]:
 def scores_figure(groups: Groups, looks: Looks, measures: Mapping[str, str] = MEASURES) -> Figure:
     """Draw each seed as a dot, with the median and its interval, at the end as `main_view` has it."""
     heights = [0.55 + 0.19 * len(labels) for labels in groups.values()]
-    figure = Picture(WIDTH, sum(heights))
-    options = {"sharey": "row", "height_ratios": heights}
-    for row, task, labels in _rows(figure, groups, len(measures), **options):
+    figure, rows = _panels(groups, len(measures), heights, sharey="row")
+    for row, task, labels in rows:
         view = main_view(labels)
         row[0].set_title(f"{task}, {view.words}", loc="left")
         row[0].set_yticks(range(len(labels)), [_shortened(label, 32) for label in labels])
@@ -76,127 +73,112 @@ def scores_figure(groups: Groups, looks: Looks, measures: Mapping[str, str] = ME
 
 def losses_figure(groups: Groups, looks: Looks) -> Figure | None:
     """Draw the share of each measure that correction takes away, where all runs are corrected."""
-    corrected = {
-        task: labels for task, labels in groups.items() if main_view(labels).name == "corrected"
-    }
+    corrected = _labels_of(groups, lambda runs: all(run.corrections for run in runs))
     if not corrected:
         return None
     figure = scores_figure(corrected, looks, LOSSES)
-    for axes in figure.axes:  # a share is read as a distance from nothing
-        axes.set_xlim(left=min(0.0, axes.get_xlim()[0]))
+    for axes in figure.axes:
+        axes.axvline(0, color="black", linewidth=0.6)  # a share is read as a distance from nothing
     return figure
 
 
 def convergence_figure(groups: Groups, looks: Looks, by: str) -> Figure:
-    """Draw median and quartiles over the seeds of each measure, by "generation" or "evaluations".
-
-    They are of the archive as it was found, which the title says where it is not all.
-    """
+    """Draw the measures of the archive as it was found, by "generation" or "evaluations"."""
 
     def title(task: str, runs: Sequence[Summary]) -> str:
         return f"{task}, as found, not corrected" if any(run.corrections for run in runs) else task
 
-    return _convergence(groups, looks, by, title, lambda run: run.curves)
+    return _curves(groups, looks, by, MEASURES, title, lambda run: run.curves)
 
 
 def corrected_figure(groups: Groups, looks: Looks) -> Figure | None:
-    """Draw the same of the corrected archive, of labels whose runs were corrected on the way too."""
-    on_the_way = {
-        task: {
-            label: runs
-            for label, runs in labels.items()
-            if all(len(_corrections(run)["generation"]) > 1 for run in runs)
-        }
-        for task, labels in groups.items()
-    }
-    drawn = {task: labels for task, labels in on_the_way.items() if labels}
+    """Draw the measures of the corrected archive, of labels whose runs were corrected on the way too."""
+    drawn = _labels_of(
+        groups, lambda runs: all(len(_corrections(run)["generation"]) > 1 for run in runs)
+    )
 
     def title(task: str, runs: Sequence[Summary]) -> str:
         samples = np.unique(np.concatenate([run.corrections["samples"] for run in runs]))
         times = " or ".join(f"{n:g}" for n in samples)
         return f"{task}, corrected by {times} evaluations of each elite"
 
-    return _convergence(drawn, looks, "generation", title, _corrections) if drawn else None
+    return _curves(drawn, looks, "generation", MEASURES, title, _corrections) if drawn else None
 
 
 def _corrections(run: Summary) -> dict[str, np.ndarray]:
     """List the corrections of a run, with the last one of several after the same generation."""
-    generation = run.corrections.get("generation", np.zeros(0))
-    _, last = np.unique(generation[::-1], return_index=True)
-    columns = {"generation": generation} | run.corrections
+    columns = {"generation": np.zeros(0)} | run.corrections
+    _, last = np.unique(columns["generation"][::-1], return_index=True)
     return {name: column[::-1][last] for name, column in columns.items()}
 
 
-def _convergence(
+def steps_figure(groups: Groups, looks: Looks) -> Figure | None:
+    """Draw how far offspring are from their parents, in cell widths, by kind of offspring."""
+    drawn = _labels_of(groups, lambda runs: any(run.steps for run in runs))
+    if not drawn:
+        return None
+    found = {kind for labels in drawn.values() for run in _all(labels) for kind in run.steps}
+    panels = {f"step_{kind}": f"{kind} step (cells)" for kind in KINDS if kind in found}
+    figure = _curves(
+        drawn, looks, "generation", panels, lambda task, runs: task, lambda run: run.curves, sharey="row"
+    )
+    for axes in figure.axes:
+        axes.axhline(1, color="black", linewidth=0.8, linestyle=(0, (1, 1)))
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter(NullFormatter())
+    return figure
+
+
+def _curves(
     groups: Groups,
     looks: Looks,
     by: str,
+    panels: Mapping[str, str],
     title: Callable[[str, Sequence[Summary]], str],
     columns: Callable[[Summary], Mapping[str, np.ndarray]],
+    **options: Any,
 ) -> Figure:
-    """Draw the measures in the columns of each run, as far as all runs of a label go."""
-    figure = _figure(groups)
-    for row, task, labels in _rows(figure, groups, len(MEASURES)):
-        everything = [run for runs in labels.values() for run in runs]
-        row[0].set_title(title(task, everything), loc="left")
-        ends = [float(columns(run)[by][-1]) for run in everything]
-        for axes, (measure, words) in zip(row, MEASURES.items(), strict=True):
+    """Draw median and quartiles over the seeds, as far as all seeds go, of `columns(run)`.
+
+    The column `by` lies along x; `panels` has the other columns, with their words.
+    """
+    figure, rows = _panels(groups, len(panels), [1.9] * len(groups), **options)
+    for row, task, labels in rows:
+        row[0].set_title(title(task, _all(labels)), loc="left")
+        ends = [float(columns(run)[by][-1]) for run in _all(labels)]
+        for axes, (column, words) in zip(row, panels.items(), strict=True):
             axes.set_xscale("log" if max(ends) > 20 * min(ends) else "linear")
             for label, runs in labels.items():
-                known = [columns(run) for run in runs]
-                x = np.unique(np.concatenate([each[by] for each in known]))
-                x = x[x <= min(each[by][-1] for each in known)]
-                values = [np.interp(x, each[by], each[measure], left=np.nan) for each in known]
-                _draw_band(axes, x, np.array(values), looks[label])
+                _draw_band(axes, [_known(columns(run), by, column) for run in runs], looks[label])
             axes.set_xlabel(AXES[by])
             axes.xaxis.set_major_formatter(EngFormatter(sep=""))
             axes.set_ylabel(words)
-            if is_share(measure):
+            if is_share(column):
                 axes.yaxis.set_major_formatter(PER_CENT)
     _legend(figure, groups, looks)
     return figure
 
 
-def steps_figure(groups: Groups, looks: Looks) -> Figure | None:
-    """Draw how far offspring are from their parents, in cell widths, by kind of offspring."""
-    having = {
-        task: {label: runs for label, runs in labels.items() if any(run.steps for run in runs)}
-        for task, labels in groups.items()
-    }
-    all_steps = [run.steps for labels in having.values() for runs in labels.values() for run in runs]
-    kinds = [kind for kind in KINDS if any(kind in steps for steps in all_steps)]
-    if not kinds:
-        return None
-    figure = _figure(groups)
-    for row, task, labels in _rows(figure, having, len(kinds), sharey="row"):
-        row[0].set_title(task, loc="left")
-        row[0].set_ylabel("distance / cell width")
-        row[0].set_yscale("log")
-        row[0].yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-        row[0].yaxis.set_major_formatter("{x:g}")
-        row[0].yaxis.set_minor_formatter(NullFormatter())
-        for axes, kind in zip(row, kinds, strict=True):
-            axes.axhline(1, color="black", linewidth=0.8, linestyle=(0, (1, 1)))
-            axes.set_title(kind)
-            axes.set_xlabel("generations")
-            for label, runs in labels.items():
-                of_kind = [run for run in runs if kind in run.steps]
-                if of_kind:
-                    _draw_band(axes, *_binned(of_kind, f"step_{kind}"), looks[label])
-    _legend(figure, having, looks)
-    return figure
+def _known(columns: Mapping[str, np.ndarray], by: str, column: str) -> tuple[np.ndarray, np.ndarray]:
+    """Pick the places and values of a column that are finite; none, if there is no such column."""
+    values = columns.get(column, np.full(len(columns[by]), np.nan))
+    return columns[by][np.isfinite(values)], values[np.isfinite(values)]
 
 
-def _binned(runs: Sequence[Summary], column: str) -> tuple[np.ndarray, np.ndarray]:
-    """Take medians of a curve over stretches of equal length: their ends [b], and values [runs, b]."""
-    last = max(float(run.curves["generation"][-1]) for run in runs)
-    values = []
-    for run in runs:
-        known = np.isfinite(run.curves[column])
-        middle = run.curves["generation"][known] - 0.5  # of the time that a generation takes
-        found = stats.binned_statistic(middle, run.curves[column][known], "median", BINS, (0, last))
-        values.append(found.statistic)
-    return np.linspace(0, last, BINS + 1)[1:], np.array(values)
+def _draw_band(axes: Axes, curves: Sequence[tuple[np.ndarray, np.ndarray]], look: Look) -> None:
+    """Draw the median over curves (x, y), each on lines between its points, between the quartiles."""
+    curves = [(x, y) for x, y in curves if x.size]
+    if not curves:
+        return
+    places = np.unique(np.concatenate([x for x, _ in curves]))
+    places = places[places <= min(x[-1] for x, _ in curves)]
+    values = [np.interp(places, x, y, left=np.nan) for x, y in curves]
+    low, middle, high = np.nanquantile(values, (0.25, 0.5, 0.75), axis=0)
+    axes.fill_between(places, low, high, color=look.colour, alpha=0.2, linewidth=0)
+    axes.add_line(_line(look, places, middle, markevery=0.15))
+    axes.autoscale_view()
 
 
 def archives_figure(task: str, labels: Labels) -> Figure | None:
@@ -214,7 +196,8 @@ def archives_figure(task: str, labels: Labels) -> Figure | None:
     columns = min(len(chosen), most)
     lines = math.ceil(len(chosen) / columns)
     side = (WIDTH - 1) / most
-    figure = Picture(1 + columns * side, 0.5 + lines * (0.25 + kinds * side))
+    width = 1 + columns * side
+    figure = Picture(width, 0.5 + lines * (0.25 + kinds * side))
     panels = figure.subplots(kinds * lines, columns, squeeze=False, sharex=True, sharey=True)
     heats = [heat for run in chosen.values() for heat in (run.heat, run.corrected_heat)]
     scale = colour_scale([heat for heat in heats if heat is not None])
@@ -243,7 +226,7 @@ def archives_figure(task: str, labels: Labels) -> Figure | None:
     figure.colorbar(
         image, ax=panels, label="fitness", extend="min", shrink=0.9, aspect=min(20 * kinds * lines, 50)
     )
-    figure.suptitle(f"{task}: the runs with the median QD-score")
+    figure.suptitle(fill(f"{task}: the runs with the median QD-score", int(13 * width)))
     return figure
 
 
@@ -252,17 +235,26 @@ def _middle(runs: Sequence[Summary], scores: Sequence[float]) -> Summary:
     return runs[int(np.argsort(scores)[(len(runs) - 1) // 2])]
 
 
-def _figure(groups: Groups) -> Figure:
-    return Picture(WIDTH, 0.35 + 1.75 * len(groups))
+def _labels_of(groups: Groups, condition: Callable[[Sequence[Summary]], bool]) -> Groups:
+    """Keep the labels whose runs fulfil a condition, and the tasks that have such labels."""
+    kept = {
+        task: {label: runs for label, runs in labels.items() if condition(runs)}
+        for task, labels in groups.items()
+    }
+    return {task: labels for task, labels in kept.items() if labels}
 
 
-def _rows(
-    figure: Figure, groups: Groups, columns: int, **options: Any
-) -> Iterator[tuple[np.ndarray, str, dict[str, list[Summary]]]]:
-    """Give each task a row of panels."""
-    panels = figure.subplots(len(groups), columns, squeeze=False, **options)
-    for row, (task, labels) in zip(panels, groups.items(), strict=True):
-        yield row, task, labels
+def _all(labels: Labels) -> list[Summary]:
+    return [run for runs in labels.values() for run in runs]
+
+
+def _panels(
+    groups: Groups, columns: int, heights: list[float], **options: Any
+) -> tuple[Figure, list[tuple[np.ndarray, str, Labels]]]:
+    """Make a figure with a row of panels for each task."""
+    figure = Picture(WIDTH, sum(heights))
+    panels = figure.subplots(len(groups), columns, squeeze=False, height_ratios=heights, **options)
+    return figure, [(row, *each) for row, each in zip(panels, groups.items(), strict=True)]
 
 
 def _draw_seeds(axes: Axes, y: int, values: Sequence[float], look: Look) -> None:
@@ -276,17 +268,6 @@ def _draw_seeds(axes: Axes, y: int, values: Sequence[float], look: Look) -> None
     spread = np.linspace(-0.22, 0.22, len(values)) if len(values) > 1 else np.zeros(1)
     axes.plot(values, y + spread, look.marker, color=look.colour, mfc="none", ms=3.2, mew=0.7)
     axes.plot([found.value], [y], "|", color=look.colour, ms=11, mew=2)
-
-
-def _draw_band(axes: Axes, x: np.ndarray, values: np.ndarray, look: Look) -> None:
-    """Draw the median over the runs of values [runs, points], between the quartiles."""
-    known = np.isfinite(values).any(axis=0)
-    if not known.any():
-        return
-    low, middle, high = np.nanquantile(values[:, known], (0.25, 0.5, 0.75), axis=0)
-    axes.fill_between(x[known], low, high, color=look.colour, alpha=0.2, linewidth=0)
-    axes.add_line(_line(look, x[known], middle, markevery=0.15))
-    axes.autoscale_view()
 
 
 def _line(look: Look, x: Any = (), y: Any = (), **more: Any) -> Line2D:

@@ -30,10 +30,9 @@ def _about_seeds(labels: Labels) -> Iterator[str]:
     pairs = math.comb(len(labels), 2)
     p = corrected_p(smallest_p(*most), pairs) if pairs else math.nan
     if p >= SIGNIFICANT:
-        comparisons = "1 comparison" if pairs == 1 else f"{pairs} comparisons"
         yield (
             f": too few seeds to find a significant difference: {most[0]} against {most[1]} in "
-            f"{comparisons} give no corrected p below {p:.4g}"
+            f"{counted(pairs, 'comparison')} give no corrected p below {p:.4g}"
         )
 
 
@@ -67,3 +66,8 @@ def _about_corrections(labels: Labels) -> Iterator[str]:
                 unlike.append(f"{words} ({' and '.join(different)})")
         if unlike:
             yield f", {view.words}: corrections differ in {', '.join(unlike)}"
+
+
+def counted(n: int, what: str) -> str:
+    """Say how many there are: "1 pair", "3 pairs"."""
+    return f"1 {what}" if n == 1 else f"{n} {what}s"

@@ -19,12 +19,7 @@ class Summaries:
 
     def watch(self, stage: Stage) -> Watch:
         """Follow a run."""
-
-        def finish(run: Run) -> Run:
-            write_summary(run)
-            return run
-
-        return Watch(finish=finish)
+        return Watch(finish=write_summary)
 
 
 @dataclass(frozen=True)
@@ -46,10 +41,9 @@ class Figures:
         if not self.draw or stage.folder is None:
             return Watch()
 
-        def finish(run: Run) -> Run:
+        def finish(run: Run) -> None:
             from memes.analysis.figures import save_figures  # matplotlib is slow to import
 
             save_figures(run)
-            return run
 
         return Watch(finish=finish)

@@ -24,6 +24,8 @@ from memes.analysis.groups import MEASURES, group, without_short
 from memes.analysis.heat import colour_scale, draw_cells, draw_walls, fitness_of
 from memes.analysis.style import PER_CENT, Picture
 from memes.archive import Archive
+from memes.errors import require
+from memes.hints import checked
 from memes.store.find import find
 from memes.store.folder import Run, load_archive, load_run
 from memes.store.summary import Summary, load_summary, summarise
@@ -33,6 +35,7 @@ KINDS = {"exploit": "#D55E00", "explore": "#0072B2", "variation": "#009E73"}
 WALLS = "#C8B4AC"
 
 
+@checked
 def archive(
     source: Run | Archive | str | Path, *, corrected: Archive | None = None, map: Map | None = None
 ) -> Figure:
@@ -65,6 +68,7 @@ def archive(
     return figure
 
 
+@checked
 def curves(source: Run | str | Path) -> Figure:
     """Draw how a run went: scores, resets and additions over the evaluations spent.
 
@@ -72,6 +76,7 @@ def curves(source: Run | str | Path) -> Figure:
         source: The run, or its folder.
     """
     run = _run(source)
+    require(bool(run.metrics), f"source must be a run or its folder, got the archive '{source}'")
     figure = Picture(9, 5.4)
     panels = figure.subplots(2, 3, sharex=True)
     for axes, (column, words) in zip(panels[0], MEASURES.items(), strict=True):
@@ -79,7 +84,7 @@ def curves(source: Run | str | Path) -> Figure:
         axes.set_ylabel(words)
     panels[0, 1].yaxis.set_major_formatter(PER_CENT)
     _draw_kinds(panels[1, 0], run, "share", "share of additions")
-    panels[1, 0].set_ylim(0, 1)
+    panels[1, 0].set_ylim(0, 1.02)  # all of them are seen, too
     if panels[1, 0].lines:
         panels[1, 0].legend(frameon=False, loc="lower right")  # the colours are the same in all three
     _draw_kinds(panels[1, 1], run, "lifespan", "mean lifespan of reset lanes")
@@ -90,6 +95,7 @@ def curves(source: Run | str | Path) -> Figure:
     return figure
 
 
+@checked
 def positions(source: Run | Archive | str | Path, *, map: Map | None = None) -> Figure:
     """Draw where elites end up on a map: features of their stored evaluations, coloured by fitness.
 
@@ -99,6 +105,7 @@ def positions(source: Run | Archive | str | Path, *, map: Map | None = None) -> 
     """
     run = _run(source)
     elites, place = run.archive, map or _map(run) or Map()
+    require(elites.feature.shape[1] >= 2, "source must have two features or more, got one")
     figure = Picture(8, 4.6)
     axes = figure.subplots()
     occupied = np.asarray(elites.occupied)
@@ -117,6 +124,7 @@ def positions(source: Run | Archive | str | Path, *, map: Map | None = None) -> 
     return figure
 
 
+@checked
 def paths(ways: Mapping[str, Sequence[np.ndarray]], *, map: Map | None = None) -> Figure:
     """Draw paths over the ground seen from above, with a colour for each label.
 
@@ -136,14 +144,18 @@ def paths(ways: Mapping[str, Sequence[np.ndarray]], *, map: Map | None = None) -
     return figure
 
 
-def compare(runs: Iterable[Run | Summary | str | Path]) -> dict[str, Figure]:
+@checked
+def compare(
+    runs: Run | Summary | str | Path | Iterable[Run | Summary | str | Path],
+) -> dict[str, Figure]:
     """Draw the figures of `memes compare`, by name: "scores", "convergence-generations", ...
 
     A run that is much shorter than others of its label is left out, with a warning.
 
     Args:
-        runs: Runs, their summaries, or paths and patterns as `memes compare` takes them.
+        runs: Runs, their summaries, or paths and patterns as `memes compare` takes them; or only one.
     """
+    runs = [runs] if isinstance(runs, (Run, Summary, str, Path)) else runs
     found: dict[str, Summary] = {}
     for i, run in enumerate(runs, 1):
         if isinstance(run, Run):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -14,7 +14,7 @@ from rich.table import Table as RichTable
 
 from memes.analysis.comparisons import draw
 from memes.analysis.groups import LOSSES, MEASURES, Groups, is_share, main_view
-from memes.analysis.notes import SIGNIFICANT, notes
+from memes.analysis.notes import SIGNIFICANT, counted, notes
 from memes.analysis.style import save
 from memes.analysis.tables import Row, all_tables
 
@@ -27,11 +27,7 @@ OTHERS = {
 }
 HEADS = {"label": "algorithm", "n": "seeds"}
 AGAINST = " against "
-FIGURES = [
-    f"{name}.{end}"
-    for name in ("scores", "losses", "convergence-*", "steps", "archives-*")
-    for end in ("png", "pdf")
-]
+FIGURES = ("scores", "losses", "convergence-*", "steps", "archives-*")
 MAX_PAIRS = 10  # in a table of the terminal
 
 READING = """\
@@ -50,12 +46,8 @@ class Comparison(NamedTuple):
     notes: list[str]
 
 
-class Table(NamedTuple):
-    """A table to be read: a title, a header, and rows of words that begin with a name."""
-
-    title: str
-    header: list[str]
-    rows: list[list[str]]
+# Lines of words by the heads of their columns, under the title of their table.
+Tables = dict[str, list[dict[str, str]]]
 
 
 def compare(groups: Groups, said: Sequence[str] = ()) -> Comparison:
@@ -70,13 +62,9 @@ def show(comparison: Comparison, console: Console) -> None:
         return bool(row["view"] == main_view(comparison.groups[row["task"]]).name)
 
     scores, tests = comparison.rows["scores"], comparison.rows["tests"]
-    tables = [
-        *score_tables(scores, "median"),
-        *score_tables(filter(counts, scores), "iqm"),
-        *map(_shortened, test_tables(filter(counts, tests))),
-    ]
-    for table in tables:
-        console.print(_for_terminal(table))
+    tables = score_tables(scores, "median") | score_tables(filter(counts, scores), "iqm")
+    for title, lines in (tables | _shortened(test_tables(filter(counts, tests)))).items():
+        console.print(_for_terminal(title, lines))
     for note in comparison.notes:
         console.print(note)
 
@@ -90,120 +78,119 @@ def write(comparison: Comparison, folder: Path) -> list[Path]:
     for name, rows in comparison.rows.items():
         _write_csv(folder / f"{name}.csv", rows)
     for pattern in FIGURES:
-        for old in folder.glob(pattern):
+        for old in [*folder.glob(f"{pattern}.png"), *folder.glob(f"{pattern}.pdf")]:
             old.unlink()
     drawn = [save(figure, folder / name) for name, figure in draw(comparison.groups).items()]
     (folder / "comparison.md").write_text(page(comparison, [file.stem for file in drawn]))
     return drawn
 
 
-def score_tables(rows: Iterable[Row], statistic: str) -> list[Table]:
+def score_tables(rows: Iterable[Row], statistic: str) -> Tables:
     """Make a table of medians or means for each task and view: labels down, measures across."""
-
-    def line(names: Sequence[str], found: list[Row]) -> list[str]:
-        values = (_cell(row, statistic, row["measure"]) for row in found)
-        return [*names, str(found[0]["n"]), *values]
-
-    title = f"{STATISTICS[statistic]} [95% interval]"
-    return _by_measure(rows, ["label"], ["algorithm", "seeds"], lambda row: title, line)
-
-
-def test_tables(rows: Iterable[Row]) -> list[Table]:
-    """Make a table for each task and view: pairs of labels down, measures across."""
-
-    def title(row: Row) -> str:
-        pairs = "1 pair" if row["comparisons"] == 1 else f"{row['comparisons']} pairs"
-        return f"difference of medians (p corrected for {pairs})"
-
-    def line(names: Sequence[str], found: list[Row]) -> list[str]:
-        return [AGAINST.join(names), *map(_tested, found)]
-
-    return _by_measure(rows, ["a", "b"], ["pair"], title, line)
-
-
-def _by_measure(
-    rows: Iterable[Row],
-    keys: Sequence[str],
-    heads: Sequence[str],
-    title: Callable[[Row], str],
-    line: Callable[[Sequence[str], list[Row]], list[str]],
-) -> list[Table]:
-    """Make a table for each task and view, with a line for each combination of values of the keys."""
-    return [
-        Table(
-            f"{task}, {where}: {title(part[0])}",
-            [*heads, *dict.fromkeys(WORDS[row["measure"]] for row in part)],
-            [line(names, found) for names, found in _split(part, *keys).items()],
+    return _tables(
+        (
+            f"{row['task']}, {row['where']}: {STATISTICS[statistic]} [95% interval]",
+            {"algorithm": row["label"], "seeds": str(row["n"])},
+            {WORDS[row["measure"]]: _cell(row, statistic, row["measure"])},
         )
-        for (task, where), part in _split(rows, "task", "where").items()
-    ]
-
-
-def other_tables(rows: dict[str, list[Row]]) -> list[Table]:
-    """Make tables of lifespans, steps and times, if there are any."""
-    found = {title: rows[name] for name, title in OTHERS.items()}
-    found[OTHERS["lifespans"]] = _telling(rows["lifespans"])
-    return [_table(title, part) for title, part in found.items() if part]
-
-
-def _table(title: str, rows: Sequence[Row]) -> Table:
-    """Show rows as they are, with the ends of an interval beside its middle."""
-    names = [name for name in rows[0] if not name.endswith(("_low", "_high"))]
-    heads = [HEADS.get(name, name.replace("_", " ")) for name in names]
-    return Table(title, heads, [[_cell(row, name) for name in names] for row in rows])
-
-
-def _telling(rows: list[Row]) -> list[Row]:
-    """Drop lifespans of all resets where there is only one reason."""
-    parts = _split(rows, "task", "label", "kind").values()
-    return [row for part in parts for row in part if row["reason"] != "all" or len(part) > 2]
-
-
-def _shortened(table: Table) -> Table:
-    """Keep only the pairs of the first label in a table of many pairs."""
-    if len(table.rows) <= MAX_PAIRS:
-        return table
-    first = table.rows[0][0].partition(AGAINST)[0]
-    kept = [row for row in table.rows if row[0].startswith(first + AGAINST)]
-    return Table(f"{table.title}; the other pairs are in tests.csv", table.header, kept)
-
-
-def _for_terminal(table: Table) -> RichTable:
-    rich = RichTable(
-        title=table.title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False
+        for row in rows
     )
-    for i, words in enumerate(table.header):
-        numeric, widest = _numeric(table, i), max(len(row[i]) for row in table.rows)
-        rich.add_column(
-            words, justify="right" if numeric else "left", no_wrap=not numeric and widest <= 40
+
+
+def test_tables(rows: Iterable[Row]) -> Tables:
+    """Make a table for each task and view: pairs of labels down, measures across."""
+    words = "difference of medians (p corrected for"
+    return _tables(
+        (
+            f"{row['task']}, {row['where']}: {words} {counted(row['comparisons'], 'pair')})",
+            {"pair": row["a"] + AGAINST + row["b"]},
+            {WORDS[row["measure"]]: _tested(row)},
         )
-    for row in table.rows:
-        rich.add_row(*row)
+        for row in rows
+    )
+
+
+def _tables(cells: Iterable[tuple[str, dict[str, str], dict[str, str]]]) -> Tables:
+    """Put cells into their lines: each has the title of its table, the head of its line, and itself."""
+    found: dict[str, dict[str, dict[str, str]]] = {}
+    for title, head, cell in cells:
+        name = next(iter(head.values()))
+        found.setdefault(title, {}).setdefault(name, head.copy()).update(cell)
+    return {title: list(lines.values()) for title, lines in found.items()}
+
+
+def other_tables(rows: dict[str, list[Row]]) -> Tables:
+    """Show the rows of lifespans, steps and times, if there are any."""
+    kinds = [(row["task"], row["label"], row["kind"]) for row in rows["lifespans"]]
+    telling = [  # without those of all resets where there is only one reason
+        row
+        for row, kind in zip(rows["lifespans"], kinds, strict=True)
+        if row["reason"] != "all" or kinds.count(kind) > 2
+    ]
+    found = {title: (rows | {"lifespans": telling})[name] for name, title in OTHERS.items()}
+    return {title: list(map(_line, part)) for title, part in found.items() if part}
+
+
+def _line(row: Row) -> dict[str, str]:
+    columns = [name for name in row if not name.endswith(("_low", "_high"))]
+    return {HEADS.get(name, name.replace("_", " ")): _cell(row, name) for name in columns}
+
+
+def _shortened(tables: Tables) -> Tables:
+    """Keep only the pairs of the first label in tables of many pairs."""
+    found = {}
+    for title, lines in tables.items():
+        first = lines[0]["pair"].partition(AGAINST)[0] + AGAINST
+        if len(lines) > MAX_PAIRS:
+            title = f"{title}; the other pairs are in tests.csv"
+            lines = [line for line in lines if line["pair"].startswith(first)]
+        found[title] = lines
+    return found
+
+
+def _for_terminal(title: str, lines: list[dict[str, str]]) -> RichTable:
+    rich = RichTable(
+        title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False
+    )
+    for head in lines[0]:
+        numeric, widest = _numeric(lines, head), max(len(line[head]) for line in lines)
+        justify: Literal["right", "left"] = "right" if numeric else "left"
+        rich.add_column(head, justify=justify, no_wrap=not numeric and widest <= 40)
+    for line in lines:
+        rich.add_row(*line.values())
     return rich
 
 
 def page(comparison: Comparison, figures: Sequence[str]) -> str:
     """Put all tables and figures onto one page of Markdown."""
     rows = comparison.rows
-    scores = score_tables(rows["scores"], "median") + score_tables(rows["scores"], "iqm")
     sections = {
         f"# Comparison of {len(rows['seeds'])} runs": [
             READING,
             *(f"- {note}" for note in comparison.notes),
         ],
-        "## Scores": map(_markdown, scores),
-        "## Tests": map(_markdown, test_tables(rows["tests"])),
-        "## Lanes, offspring and times": map(_markdown, other_tables(rows)),
-        "## Figures": (f"![{name}]({name}.png)" for name in figures),
+        "## Scores": _markdown(
+            score_tables(rows["scores"], "median") | score_tables(rows["scores"], "iqm")
+        ),
+        "## Tests": _markdown(test_tables(rows["tests"])),
+        "## Lanes, offspring and times": _markdown(other_tables(rows)),
+        "## Figures": [f"![{name}]({name}.png)" for name in figures],
     }
-    parts = [[title, *text] for title, text in sections.items()]
-    return "\n\n".join(line for part in parts if len(part) > 1 for line in part) + "\n"
+    parts = [[title, *text] for title, text in sections.items() if text]
+    return "\n\n".join(line for part in parts for line in part) + "\n"
 
 
-def _markdown(table: Table) -> str:
-    align = ["---:" if _numeric(table, i) else "---" for i in range(len(table.header))]
-    lines = [table.header, align, *table.rows]
-    return f"### {table.title}\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines)
+def _markdown(tables: Tables) -> list[str]:
+    found = []
+    for title, lines in tables.items():
+        align = ["---:" if _numeric(lines, head) else "---" for head in lines[0]]
+        rows = [[*lines[0]], align, *([*line.values()] for line in lines)]
+        found.append(f"### {title}\n\n" + "\n".join(f"| {' | '.join(row)} |" for row in rows))
+    return found
+
+
+def _numeric(lines: list[dict[str, str]], head: str) -> bool:
+    return all(line[head][:1] in "-+0123456789" for line in lines)
 
 
 def _write_csv(file: Path, rows: Sequence[Row]) -> None:
@@ -250,15 +237,3 @@ def _tested(row: Row) -> str:
     share = f"{row['difference']:+.1%} " if math.isfinite(row["difference"]) else ""
     star = "*" if row["corrected_p"] < SIGNIFICANT else ""
     return f"{share}(p={row['corrected_p']:.2g}{star})"
-
-
-def _split(rows: Iterable[Row], *keys: str) -> dict[tuple[str, ...], list[Row]]:
-    """Sort rows into a list for each combination of values of the keys."""
-    found: dict[tuple[str, ...], list[Row]] = {}
-    for row in rows:
-        found.setdefault(tuple(row[key] for key in keys), []).append(row)
-    return found
-
-
-def _numeric(table: Table, column: int) -> bool:
-    return all(row[column][:1] in "-+0123456789" for row in table.rows)

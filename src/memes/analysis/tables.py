@@ -72,18 +72,16 @@ def lifespans(groups: Groups) -> list[Row]:
     """List how old lanes were at their resets: the mean of each run, as the median over the seeds."""
     rows = []
     for task, label, runs in _each(groups):
-        lives = [
-            (kind, reason) for run in runs for kind, found in run.lifespans.items() for reason in found
-        ]
-        for kind, reason in dict.fromkeys(lives):
-            having = [run.lifespans[kind] for run in runs if reason in run.lifespans.get(kind, {})]
-            found = [of_kind[reason] for of_kind in having]
-            rows.append(
-                {"task": task, "label": label, "kind": kind, "reason": reason}
-                | {"resets": int(sum(life["count"] for life in found))}
-                | _estimate("mean", interval([life["mean"] for life in found]))
-                | {"median": float(np.median([life["median"] for life in found]))}
-            )
+        for kind in dict.fromkeys(kind for run in runs for kind in run.lifespans):
+            of_kind = [run.lifespans[kind] for run in runs if kind in run.lifespans]
+            for reason in dict.fromkeys(reason for lives in of_kind for reason in lives):
+                found = [lives[reason] for lives in of_kind if reason in lives]
+                rows.append(
+                    {"task": task, "label": label, "kind": kind, "reason": reason}
+                    | {"resets": int(sum(life["count"] for life in found))}
+                    | _estimate("mean", interval([life["mean"] for life in found]))
+                    | {"median": float(np.median([life["median"] for life in found]))}
+                )
     return rows
 
 

@@ -11,7 +11,7 @@ from importlib import metadata
 from importlib.util import find_spec
 from typing import Any
 
-from memes.errors import RunError, require
+from memes.errors import RunError
 from memes.version import __version__
 
 # What an extra needs, by the name it is imported under.
@@ -23,9 +23,8 @@ EXTRAS = {
 PACKAGES = ("jax", "jaxlib", "numpy", "optax", "mujoco", "tyro", "rich", "matplotlib")
 
 
-def doctor(arguments: list[str]) -> None:
+def doctor() -> None:
     """Show versions, devices, memory and what is missing, and try the library for ten seconds."""
-    require(not arguments, f"memes doctor takes no arguments, got '{' '.join(arguments)}'")
     for line in report():
         print(line)
     failed = []
@@ -43,7 +42,7 @@ def report() -> Iterator[str]:
     """The lines that describe this machine."""
     import jax
 
-    from memes.physics.native import compiler
+    from memes.kernels.cxx import compiler
     from memes.runner import memory
     from memes.task import PRECISION
 

@@ -5,47 +5,32 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
-from typing import NamedTuple
 
 from memes.cache import compiled_programs
-from memes.errors import RunError, UsageError, known
+from memes.errors import RunError, UsageError, known, require
 from memes.version import __version__
 
 INTERRUPTED = 130  # the exit code
 
 
-class Command(NamedTuple):
-    """A command, the function of that name in the module of that name.
-
-    Attributes:
-        usage: Its arguments, as they are shown.
-        summary: What it does, in a line.
-        explains_itself: Whether it answers to `--help` by itself.
-    """
-
-    usage: str
-    summary: str
-    explains_itself: bool = True
-
-
+# The arguments of each command, as they are shown, and what it does. It is the function of that name in
+# the module of that name; its parameters are its options.
 COMMANDS = {
-    "run": Command("TASK [OPTIONS]", "run an algorithm on a task (memes run arm --scale laptop)"),
-    "list": Command("", "the tasks and the algorithms", False),
-    "resume": Command("RUN", "go on with a run that was interrupted or killed"),
-    "reevaluate": Command("RUN", "evaluate the elites of a saved run again: what of them was luck"),
-    "plot": Command("RUN...", "draw the figures of saved runs again", False),
-    "compare": Command("RUN...", "compare runs: tables, tests and figures over their seeds"),
-    "replay": Command("RUN", "play an elite of a saved run: in the browser, or as a video or a picture"),
-    "reproduce": Command(
-        "EXPERIMENT", "run the paper's experiments and judge its claims; --list shows them"
-    ),
-    "doctor": Command("", "what this machine has, what is missing, and a check of ten seconds", False),
+    "run": ("TASK [OPTIONS]", "run an algorithm on a task (memes run arm --scale laptop)"),
+    "list": ("", "the tasks and the algorithms"),
+    "resume": ("RUN", "go on with a run that was interrupted or killed"),
+    "reevaluate": ("RUN", "evaluate the elites of a saved run again: what of them was luck"),
+    "plot": ("RUN...", "draw the figures of saved runs again"),
+    "compare": ("RUN...", "compare runs: tables, tests and figures over their seeds"),
+    "replay": ("RUN", "play an elite of a saved run: in the browser, or as a video or a picture"),
+    "reproduce": ("EXPERIMENT", "run the paper's experiments and judge its claims; --list shows them"),
+    "doctor": ("", "what this machine has, what is missing, and a check of ten seconds"),
 }
 
 
 def overview() -> str:
     """The help about all commands."""
-    rows = {f"memes {name} {each.usage}".strip(): each.summary for name, each in COMMANDS.items()}
+    rows = {f"memes {name} {usage}".strip(): summary for name, (usage, summary) in COMMANDS.items()}
     rows["memes version"] = "the version"
     lines = [f"  {usage:26} {summary}" for usage, summary in rows.items()]
     return "\n".join(
@@ -86,10 +71,18 @@ def main(arguments: list[str] | None = None) -> int:
 def _call(name: str, words: list[str]) -> int:
     _set_defaults()
     function = getattr(import_module(f"memes.commands.{name}"), name)
-    if not COMMANDS[name].explains_itself and {"-h", "--help"} & set(words):
-        print(f"usage: memes {name} {COMMANDS[name].usage}".rstrip() + f"\n\n{function.__doc__}")
-        return 0
-    return function(words) or 0
+    if name == "run":  # whose options depend on the task and on the algorithm
+        return int(function(words))
+    usage, _ = COMMANDS[name]
+    asks_for_help, has_run = {"-h", "--help"} & set(words), words and not words[0].startswith("-")
+    require(
+        bool(not usage.startswith("RUN") or asks_for_help or has_run),
+        f"RUN is missing: it comes first in 'memes {name} {usage} [OPTIONS]'",
+    )
+    import tyro
+
+    config = (tyro.conf.FlagCreatePairsOff,)
+    return tyro.cli(function, prog=f"memes {name}", args=words, config=config) or 0
 
 
 def _set_defaults() -> None:

@@ -2,77 +2,63 @@
 
 from __future__ import annotations
 
-import dataclasses
-from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-import tyro
-
-from memes.errors import require
+from memes.analysis.figures import save_figures
+from memes.errors import at_least
 from memes.runner.observers.corrections import corrected, save_correction
 from memes.runner.progress import Reporter
 from memes.store.files import only_writer
 from memes.store.folder import load_run
 from memes.store.summary import write_summary
+from memes.words.options import RunFolder
 from memes.words.rebuild import task_of
 
-DESCRIPTION = """Evaluate the elites of a saved run again, and see what of its archive was luck.
 
-What is left of the archive goes to corrected.npz and its measures to corrected.csv; archive.png shows \
-it beside the archive as it was found."""
+def reevaluate(
+    run: RunFolder,
+    /,
+    *,
+    samples: int = 512,
+    statistic: Literal["median", "mean"] = "median",
+    task: str | None = None,
+    quiet: bool = False,
+) -> None:
+    """Evaluate the elites of a saved run again, and see what of its archive was luck.
 
+    What is left of the archive goes to corrected.npz and its measures to corrected.csv; archive.png
+    shows it beside the archive as it was found.
 
-@dataclasses.dataclass(frozen=True)
-class Settings:
-    """What to evaluate again, and how."""
-
-    run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
-    """Folder of the run."""
-    samples: int = 512
-    """How often each elite is evaluated again."""
-    statistic: Literal["median", "mean"] = "median"
-    """What an elite's evaluations are summed up by."""
-    task: Annotated[
-        str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="(default: the run's)")
-    ] = None
-    """The task as in 'memes run', for runs of a task of your own: its code is executed."""
-    quiet: bool = False
-    """Show no progress."""
-
-
-def reevaluate(arguments: list[str]) -> None:
-    """Evaluate the elites of a saved run again."""
-    asks_for_help = bool({"-h", "--help"} & set(arguments))
-    require(
-        asks_for_help or (bool(arguments) and not arguments[0].startswith("-")),
-        "RUN is missing: it comes first in 'memes reevaluate RUN [OPTIONS]'",
-    )
-    settings = tyro.cli(Settings, prog="memes reevaluate", description=DESCRIPTION, args=arguments)
-    require(settings.samples >= 1, f"samples must be at least 1, got {settings.samples}")
-    run = load_run(settings.run)
-    task = task_of(run, settings.task)
-    if not task.uncertain:
-        print(f"task '{task.name}' is deterministic: every elite evaluates to what the archive says")
+    Args:
+        run: Folder of the run.
+        samples: How often each elite is evaluated again.
+        statistic: Sums up an elite's evaluations.
+        task: The task as in 'memes run', for runs of a task of your own: its code is executed.
+        quiet: Show no progress.
+    """
+    at_least(1, samples=samples)
+    saved = load_run(run)
+    rebuilt = task_of(saved, task)
+    if not rebuilt.uncertain:
+        print(f"task '{rebuilt.name}' is deterministic: every elite evaluates to what the archive says")
         return
-    with only_writer(settings.run), Reporter(show=not settings.quiet) as report:
+    with only_writer(run), Reporter(show=not quiet) as report:
         # The archive that is there may be older than the log of a run that was killed.
-        n = len(run.lanes["generation"])
-        run = run._replace(metrics={name: column[:n] for name, column in run.metrics.items()})
-        run = corrected(
-            run,
-            task,
-            samples=settings.samples,
-            statistic=settings.statistic,
+        n = len(saved.lanes["generation"])
+        saved = saved._replace(metrics={name: column[:n] for name, column in saved.metrics.items()})
+        done = corrected(
+            saved,
+            rebuilt,
+            samples=samples,
+            statistic=statistic,
             report=report,
             stopped=lambda: False,
         )
-        save_correction(run, task, settings.statistic)
-        write_summary(run)
-        from memes.analysis.figures import save_figures  # matplotlib is slow to import
-
-        save_figures(run)
-    print(table({name: float(column[-1]) for name, column in run.corrected.items()}))
-    print(f"saved to {run.folder}/corrected.npz; see {run.folder}/figures/archive.png")
+        save_correction(done, rebuilt, statistic)
+        write_summary(done)
+        save_figures(done)
+    print(table({name: float(column[-1]) for name, column in done.corrected.items()}))
+    print(f"saved to {run}/corrected.npz; see {run}/figures/archive.png")
 
 
 def table(row: dict[str, float]) -> str:

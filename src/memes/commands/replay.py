@@ -2,146 +2,103 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
 
 import numpy as np
-import tyro
 
+from memes.analysis import plot
 from memes.archive import Archive
 from memes.errors import require
 from memes.store.folder import load_run
 from memes.view import elites
+from memes.view.browser import check_browser, play
 from memes.view.episodes import Episode, episodes, robot_of, seconds_per_step
+from memes.view.offscreen import library
+from memes.view.pictures import check_video, sheet_figure, write_video
+from memes.words.options import RunFolder
 from memes.words.rebuild import task_of
 
-DESCRIPTION = """Play an elite of a saved run.
 
-What is drawn are the states that the run's own simulator goes through. Without --video, --sheet or \
---paths the replay is a page in the browser, for this machine only, until Ctrl-C."""
+def replay(
+    run: RunFolder,
+    /,
+    *,
+    cell: tuple[int, ...] | None = None,
+    feature: tuple[float, ...] | None = None,
+    best: bool = False,
+    random: bool = False,
+    seed: int = 0,
+    video: Path | None = None,
+    sheet: Path | None = None,
+    paths: Path | None = None,
+    draws: int = 32,
+    port: int = 8080,
+    task: str | None = None,
+) -> None:
+    """Play an elite of a saved run.
 
-Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
+    What is drawn are the states that the run's own simulator goes through. Without --video, --sheet or
+    --paths the replay is a page in the browser, for this machine only, until Ctrl-C.
 
-
-def _arg(metavar: str, hint: str = "") -> object:
-    return tyro.conf.arg(metavar=metavar, help_behavior_hint=hint)
-
-
-@dataclasses.dataclass(frozen=True)
-class Settings:
-    """What to replay, and where to."""
-
-    run: Annotated[tyro.conf.Positional[Path], _arg("RUN")]
-    """Folder of the run."""
-    cell: Annotated[tuple[int, ...] | None, _arg("INT [INT ...]")] = None
-    """The elite of this cell: its index, or its coordinates on the grid."""
-    feature: Annotated[tuple[float, ...] | None, _arg("FLOAT [FLOAT ...]")] = None
-    """The elite whose feature is nearest to this one."""
-    best: Flag = False
-    """The fittest elite; the default."""
-    random: Flag = False
-    """Any elite, another one each time."""
-    seed: int = 0
-    """Which start, where the task draws it at random."""
-    video: Annotated[Path | None, _arg("FILE")] = None
-    """Write an .mp4 or a .gif."""
-    sheet: Annotated[Path | None, _arg("FILE")] = None
-    """Write a .png of a dozen frames over the episode."""
-    paths: Annotated[Path | None, _arg("FILE")] = None
-    """Write a .png of the ways that the robot takes over the ground from several starts."""
-    draws: int = 32
-    """From how many starts, for --paths."""
-    port: int = 8080
-    """Port of the page in the browser, or the next free one."""
-    task: Annotated[str | None, _arg("NAME")] = None
-    """The task as in 'memes run', for runs of a task of your own: its code is executed."""
-
-
-def replay(arguments: list[str]) -> None:
-    """Play an elite of a saved run."""
-    asks_for_help = bool({"-h", "--help"} & set(arguments))
-    require(
-        asks_for_help or (bool(arguments) and not arguments[0].startswith("-")),
-        "RUN is missing: it comes first in 'memes replay RUN [OPTIONS]'",
-    )
-    settings = tyro.cli(Settings, prog="memes replay", description=DESCRIPTION, args=arguments)
-    to_browser = settings.video is None and settings.sheet is None and settings.paths is None
-    _check_files(settings)
-    run = load_run(settings.run)
-    cell = _choose(run.archive, settings)
-    task = task_of(run, settings.task)
-    model, seconds = robot_of(task).model, seconds_per_step(task)
-    _check_tools(settings, to_browser)  # before the episodes, which take their time
-    draws = settings.draws if settings.paths else 1
-    played = episodes(task, run.archive.genotypes[cell], seed=settings.seed, draws=draws)
-    title = f"{Path(run.config['task']).name}, cell {elites.name(run.archive.cells, cell)}"
-    print(_described(title, run.archive, cell, played[0], seconds))
-
-    if settings.paths:
-        from memes.analysis import plot
-
+    Args:
+        run: Folder of the run.
+        cell: The elite of this cell: its index, or its coordinates on the grid.
+        feature: The elite whose feature is nearest to this one.
+        best: The fittest elite; the default.
+        random: Any elite, another one each time.
+        seed: Which start, where the task draws it at random.
+        video: Write an .mp4 or a .gif.
+        sheet: Write a .png of a dozen frames over the episode.
+        paths: Write a .png of the ways that the robot takes over the ground from several starts.
+        draws: From how many starts, for --paths.
+        port: Port of the page in the browser, or the next free one.
+        task: The task as in 'memes run', for runs of a task of your own: its code is executed.
+    """
+    files = {"video": video, "sheet": sheet, "paths": paths}
+    _check_files(files)
+    saved = load_run(run)
+    archive = saved.archive
+    chosen = elites.choose(archive, cell=cell, feature=feature, best=best, random=random)
+    rebuilt = task_of(saved, task)
+    model, seconds = robot_of(rebuilt).model, seconds_per_step(rebuilt)
+    # What is missing is said before the episodes, which take their time.
+    if video:
+        check_video(video)
+    if video or sheet:
+        library()
+    if not any(files.values()):
+        check_browser()
+    draws = draws if paths and rebuilt.uncertain else 1
+    played = episodes(rebuilt, archive.genotypes[chosen], seed=seed, draws=draws)
+    title = f"{Path(saved.config['task']).name}, cell {elites.name(archive.cells, chosen)}"
+    print(_described(title, archive, chosen, played[0], seconds))
+    if paths:
         free = model.njnt > 0 and model.jnt_type[0] == 0
-        require(bool(free), f"paths: the robot of task '{task.name}' has no free joint to move by")
+        require(bool(free), f"paths: the robot of task '{rebuilt.name}' has no free joint to move by")
         ways = [episode.qpos[:, :2] for episode in played]
-        figure = plot.paths({title: ways}, map=task.map)
-        figure.savefig(settings.paths, dpi=150)
+        plot.paths({title: ways}, map=rebuilt.map).savefig(paths, dpi=150)
         x = np.array([way[-1, 0] for way in ways])
         print(f"final x over {draws} starts: mean {x.mean():.2f}, from {x.min():.2f} to {x.max():.2f}")
     states = played[0].qpos
-    if settings.sheet:
-        from memes.view.pictures import sheet_figure
-
-        sheet_figure(model, states, seconds=seconds).savefig(settings.sheet, dpi=100)
-    if settings.video:
-        from memes.view.pictures import write_video
-
-        write_video(settings.video, model, states, seconds=seconds)
-    for file in (settings.paths, settings.sheet, settings.video):
-        if file:
-            print(file)
-    if to_browser:
-        from memes.view.browser import play
-
-        play(model, states, seconds=seconds, title=title, port=settings.port)
+    if sheet:
+        sheet_figure(model, states, seconds=seconds).savefig(sheet, dpi=100)
+    if video:
+        write_video(video, model, states, seconds=seconds)
+    for file in filter(None, (paths, sheet, video)):
+        print(file)
+    if not any(files.values()):
+        play(model, states, seconds=seconds, title=title, port=port)
 
 
-def _check_files(settings: Settings) -> None:
-    for option, file in (("sheet", settings.sheet), ("paths", settings.paths)):
-        require(
-            file is None or file.suffix.lower() == ".png",
-            f"{option} must be a file ending in .png, got '{file}'",
-        )
-    for file in filter(None, (settings.video, settings.sheet, settings.paths)):
-        require(file.parent.is_dir(), f"cannot write '{file}': there is no folder '{file.parent}'")
-
-
-def _check_tools(settings: Settings, to_browser: bool) -> None:
-    if settings.video:
-        from memes.view.pictures import check_video
-
-        check_video(settings.video)
-    if settings.video or settings.sheet:
-        from memes.view.offscreen import library
-
-        library()
-    if to_browser:
-        from memes.view.browser import check_browser
-
-        check_browser()
-
-
-def _choose(archive: Archive, settings: Settings) -> int:
-    given = [settings.cell is not None, settings.feature is not None, settings.best, settings.random]
-    require(sum(given) <= 1, "cell, feature, best and random exclude each other: choose one")
-    if settings.cell is not None:
-        return elites.at_cell(archive, settings.cell)
-    if settings.feature is not None:
-        return elites.near_feature(archive, settings.feature)
-    if settings.random:
-        return int(np.random.default_rng().choice(elites.elites(archive)))
-    return elites.fittest(archive)
+def _check_files(files: dict[str, Path | None]) -> None:
+    for option, file in files.items():
+        if file is not None:
+            require(
+                option == "video" or file.suffix.lower() == ".png",
+                f"{option} must be a file ending in .png, got '{file}'",
+            )
+            require(file.parent.is_dir(), f"cannot write '{file}': there is no folder '{file.parent}'")
 
 
 def _described(title: str, archive: Archive, cell: int, episode: Episode, seconds: float) -> str:

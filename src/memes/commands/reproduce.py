@@ -1,16 +1,17 @@
-"""The command `memes reproduce`."""
+"""`memes reproduce`."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
+from jax import default_backend
 from rich.console import Console
 
-from memes.errors import RunError, known, require
+from memes.errors import RunError, at_least, known, require
 from memes.reproduce import results
 from memes.reproduce.experiments import EXPERIMENTS, TASKS, VARIANTS
 from memes.reproduce.plan import Item, existing, plan
@@ -23,140 +24,122 @@ ALL = "all"
 SIZES = ("lanes", "samples", "batch", "resamples")
 
 
-@dataclasses.dataclass(frozen=True)
-class Settings:
+def reproduce(
+    experiments: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[EXPERIMENT ...]")] = (),
+    /,
+    *,
+    tasks: tuple[str, ...] = TASKS,
+    labels: tuple[str, ...] = (),
+    scale: Literal["paper", "laptop"] = "paper",
+    seeds: int | None = None,
+    first_seed: int = 0,
+    generations: int | None = None,
+    out: Path = Path("reproduction"),
+    summaries: tuple[str, ...] = (),
+    together: int | None = None,
+    keep_archives: bool = False,
+    report_only: bool = False,
+    list: bool = False,
+    quiet: bool = False,
+) -> None:
     """Run the experiments of the paper, and see which of its claims hold.
 
     What is done already is not done again: a sweep that was stopped or killed goes on when the same
     command is given again. It ends with tables and figures of each experiment, and a verdict on each
     claim.
+
+    Args:
+        experiments: Names of experiments, or 'all'; --list shows them.
+        tasks: On which of the paper's tasks.
+        labels: Only these of what the experiments run, to share a sweep among machines.
+        scale: The paper's settings, for a GPU, or far smaller ones for a laptop.
+        seeds: How many seeds; None is as many as the paper has, 10 or 5.
+        first_seed: The first of them.
+        generations: For how many generations to run; None is as the scale says.
+        out: Folder for the results; each scale has a folder in it.
+        summaries: Summaries of runs that were done elsewhere: files, folders of them, or run folders.
+        together: How many seeds to run as one batch; None is as many as fit into memory, or one with a
+            simulator.
+        keep_archives: Keep the run folders; otherwise only a summary of each run is kept.
+        report_only: Run nothing: make tables, figures and verdicts of the summaries that there are.
+        list: Show the experiments and what they would run, and end.
+        quiet: Show no progress.
     """
-
-    experiments: Annotated[
-        tuple[str, ...],
-        tyro.conf.Positional,
-        tyro.conf.arg(metavar="[EXPERIMENT ...]", help_behavior_hint="(required, but for --list)"),
-    ] = ()
-    """Names of experiments, or 'all'; --list shows them."""
-    tasks: Annotated[tuple[str, ...], tyro.conf.arg(metavar="TASK [TASK ...]")] = TASKS
-    """On which of the paper's tasks."""
-    labels: Annotated[
-        tuple[str, ...], tyro.conf.arg(metavar="LABEL [LABEL ...]", help_behavior_hint="(default: all)")
-    ] = ()
-    """Only these of what the experiments run, to share a sweep among machines."""
-    scale: Literal["paper", "laptop"] = "paper"
-    """The paper's settings, for a GPU, or far smaller ones for a laptop."""
-    seeds: Annotated[
-        int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="(default: as the paper, 10 or 5)")
-    ] = None
-    """How many seeds."""
-    first_seed: int = 0
-    """The first of them."""
-    generations: Annotated[
-        int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="(default: as the scale says)")
-    ] = None
-    """For how many generations to run."""
-    out: Annotated[Path, tyro.conf.arg(metavar="PATH")] = Path("reproduction")
-    """Folder for the results; each scale has a folder in it."""
-    summaries: Annotated[
-        tuple[str, ...], tyro.conf.arg(metavar="PATH [PATH ...]", help_behavior_hint="(default: none)")
-    ] = ()
-    """Summaries of runs that were done elsewhere: files, folders of them, or run folders."""
-    together: Annotated[
-        int | None,
-        tyro.conf.arg(
-            metavar="INT",
-            help_behavior_hint="(default: as many as fit into memory, or 1 with a simulator)",
-        ),
-    ] = None
-    """How many seeds to run as one batch."""
-    keep_archives: bool = False
-    """Keep the run folders; otherwise only a summary of each run is kept."""
-    report_only: bool = False
-    """Run nothing: make tables, figures and verdicts of the summaries that there are."""
-    list: bool = False
-    """Show the experiments and what they would run, and end."""
-    quiet: bool = False
-    """Show no progress."""
-
-
-def reproduce(arguments: Sequence[str]) -> None:
-    """Run the experiments of the paper."""
-    settings = tyro.cli(Settings, prog="memes reproduce", args=arguments)
-    names, tasks = _experiments(settings), _tasks(settings)
-    for name in ("seeds", "generations", "together"):
-        value = getattr(settings, name)
-        require(value is None or value >= 1, f"{name} must be at least 1, got {value}")
-    require(settings.first_seed >= 0, f"first_seed must be at least 0, got {settings.first_seed}")
-    for label in settings.labels:
+    names = _experiments(experiments or ((ALL,) if list else ()))
+    for task in tasks:
+        known("task", task, TASKS)
+    for label in labels:
         known("label", label, VARIANTS)
+    given = {"seeds": seeds, "generations": generations, "together": together}
+    at_least(1, **{name: value for name, value in given.items() if value is not None})
+    at_least(0, first_seed=first_seed)
+    chosen = [task for task in TASKS if task in tasks]
     items = plan(
         names,
-        tasks,
-        settings.scale,
-        labels=settings.labels,
-        seeds=settings.seeds,
-        first_seed=settings.first_seed,
-        generations=settings.generations,
+        chosen,
+        scale,
+        labels=labels,
+        seeds=seeds,
+        first_seed=first_seed,
+        generations=generations,
     )
-    console = Console(highlight=False)
-    out = settings.out / settings.scale
-    if settings.list:
-        _show_plan(names, items, existing(items, _done(settings, out)), console)
+    folder, console = out / scale, Console(highlight=False)
+
+    def done() -> Sequence[Summary]:
+        here = folder / "summaries"
+        own = [here] if any(here.rglob("*.json")) else []
+        return load_all([*own, *summaries], argument="summaries")
+
+    if list:
+        _show_plan(names, items, existing(items, done()), console)
         return
-    require(bool(items), f"tasks: there is nothing to run of {', '.join(names)} on {', '.join(tasks)}")
-    if not settings.report_only:
-        _sweep(items, settings, out)
-    found = existing(items, _done(settings, out))
-    require(bool(found), f"summaries: there are none of these experiments in '{out}' or elsewhere")
-    judged = results.write(names, tasks, found, out)
+    require(bool(items), f"tasks: there is nothing to run of {', '.join(names)} on {', '.join(chosen)}")
+    if not report_only:
+        with _in_words(scale, folder, quiet) as say:
+            sweep(
+                items,
+                done(),
+                folder,
+                together=together,
+                keep_archives=keep_archives,
+                progress=not quiet,
+                say=say,
+            )
+    found = existing(items, done())
+    require(bool(found), f"summaries: there are none of these experiments in '{folder}' or elsewhere")
+    judged = results.write(names, chosen, found, folder)
     results.show(judged, console)
     wanted = sum(len(item.seeds) for item in items)
     console.print(
-        f"{len(found)} of {wanted} runs; see {out}/claims.md and the folders beside it", soft_wrap=True
+        f"{len(found)} of {wanted} runs; see {folder}/claims.md and the folders beside it",
+        soft_wrap=True,
     )
 
 
-def _sweep(items: Sequence[Item], settings: Settings, out: Path) -> None:
-    from jax import default_backend
-
+@contextmanager
+def _in_words(scale: str, folder: Path, quiet: bool) -> Iterator[Callable[[str], None]]:
+    """Print what a sweep says, and say how it goes on if it is stopped."""
     errors = Console(stderr=True, highlight=False)
-    if settings.scale == "paper" and default_backend() == "cpu":
+    if scale == "paper" and default_backend() == "cpu":
         errors.print("no GPU found: '--scale laptop' is the quicker choice on a CPU")
 
     def say(sentence: str) -> None:
-        if not settings.quiet:
+        if not quiet:
             errors.print(sentence, markup=False, soft_wrap=True)
 
     try:
-        sweep(
-            items,
-            _done(settings, out),
-            out,
-            together=settings.together,
-            keep_archives=settings.keep_archives,
-            progress=not settings.quiet,
-            say=say,
-        )
+        yield say
     except KeyboardInterrupt:
         say("stopped: the same command goes on")
         raise
     except OSError as error:
         raise RunError(
-            f"cannot write to '{error.filename or out}': {error.strerror}; once that is possible, the "
-            "same command goes on"
+            f"cannot write to '{error.filename or folder}': {error.strerror}; once that is possible, "
+            "the same command goes on"
         ) from error
 
 
-def _done(settings: Settings, out: Path) -> list[Summary]:
-    """What is done: here, and elsewhere."""
-    here = out / "summaries"
-    own = [here] if any(here.rglob("*.json")) else []
-    return load_all([*own, *settings.summaries], argument="summaries")
-
-
-def _experiments(settings: Settings) -> list[str]:
-    names = settings.experiments or ((ALL,) if settings.list else ())
+def _experiments(names: Sequence[str]) -> Sequence[str]:
     require(
         bool(names),
         f"EXPERIMENT is missing: name some of {', '.join(EXPERIMENTS)}, or '{ALL}'; --list shows them",
@@ -166,19 +149,13 @@ def _experiments(settings: Settings) -> list[str]:
     return [name for name in EXPERIMENTS if ALL in names or name in names]
 
 
-def _tasks(settings: Settings) -> list[str]:
-    for task in settings.tasks:
-        known("task", task, TASKS)
-    return [task for task in TASKS if task in settings.tasks]
-
-
 def _show_plan(
     names: Sequence[str], items: Sequence[Item], done: Sequence[Summary], console: Console
 ) -> None:
     for name in names:
         console.print(f"{name:12}{EXPERIMENTS[name].title}", soft_wrap=True)
     heads = ("task", "label", "generations", "seeds", "done", "a generation", "for")
-    console.print("\n{:10}{:18}{:>11}{:>7}{:>6}  {:26}{}".format(*heads), soft_wrap=True)
+    console.print("\n{:10}{:24}{:>11}{:>7}{:>6}  {:26}{}".format(*heads), soft_wrap=True)
     for item in items:
         options = item.parsed.algorithm_options
         size = ", ".join(f"{name} {options[name]}" for name in SIZES if name in options)
@@ -189,7 +166,7 @@ def _show_plan(
             if item.label in EXPERIMENTS[name].labels and item.task in EXPERIMENTS[name].tasks
         ]
         console.print(
-            f"{item.task:10}{item.label:18}{item.generations:11,}{len(item.seeds):7}{finished:6}  "
+            f"{item.task:10}{item.label:24}{item.generations:11,}{len(item.seeds):7}{finished:6}  "
             f"{size:26}{', '.join(wanted_by)}",
             soft_wrap=True,
         )

@@ -6,51 +6,58 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Bool, Float, Int, Key
 
-from memes.context import Context
-from memes.task import Evaluation, Task
+from memes.context import Context, Kind
+from memes.resets import Reason
+from memes.strategies import Strategy
+from memes.task import Evaluation, Task, initial
 
 
 class Proposal(NamedTuple):
     """What an emitter wants evaluated: a candidate of each of its L lanes, and S samples.
 
-    Candidates `candidates[L, d]` may enter the archive where `offered[L]`; `lane[L]` says whose they
-    are. Samples `samples[S, d]`, of lanes `sample_lane[S]`, inform the lanes.
+    Candidates may enter the archive where they are `offered`; `lane` says whose they are. Samples, of
+    lanes `sample_lane`, inform the lanes.
     """
 
-    candidates: Array
-    offered: Array
-    lane: Array
-    samples: Array
-    sample_lane: Array
+    candidates: Float[Array, "L d"]
+    offered: Bool[Array, " L"]
+    lane: Int[Array, " L"]
+    samples: Float[Array, "S d"]
+    sample_lane: Int[Array, " S"]
 
 
 class Rows(NamedTuple):
-    """Evaluated rows: `x[n, d]`, their `evaluation`, and their archive `status[n]`."""
+    """Evaluated rows: genotypes, their evaluation, and the `Status` that the archive gave them."""
 
-    x: Array
+    x: Float[Array, "*n d"]
     evaluation: Evaluation
-    status: Array
+    status: Int[Array, "*n"]
 
 
 class Lanes(NamedTuple):
-    """What an emitter says of its lanes after a generation; one entry for each candidate, [L].
+    """The report of an emitter on its lanes after a generation, with an entry for each candidate.
 
-    `kind` is the `Kind` of candidate; `parent_feature[L, k]` the feature of what it was made from (NaN
-    if nothing); `age` how many steps its lane had taken since its last start; `stale` for how many
-    generations in a row it was refused; `reset` the `Reason` for which the lane is reset now.
+    Attributes:
+        kind: The `Kind` of candidate.
+        parent_feature: The feature of what it was made from; NaN if nothing.
+        age: How many steps its lane had taken since its last start.
+        stale: For how many generations in a row it was refused.
+        reset: The `Reason` for which the lane is reset now.
     """
 
-    kind: Array
-    parent_feature: Array
-    age: Array
-    stale: Array
-    reset: Array
+    kind: Int[Array, " L"]
+    parent_feature: Float[Array, "L k"]
+    age: Int[Array, " L"]
+    stale: Int[Array, " L"]
+    reset: Int[Array, " L"]
 
 
 class Emitter(NamedTuple):
-    """Proposes genotypes, and learns from what they evaluate to.
+    """A source of genotypes, which learns from what they evaluate to.
 
     Attributes:
         persistent: One flag a candidate: whether its lane goes on from one generation to the next.
@@ -77,6 +84,26 @@ class Emitter(NamedTuple):
         return len(self.persistent)
 
 
-def take(tree: Any, start: int, stop: int) -> Any:
-    """Rows `start` to `stop` of every leaf."""
-    return jax.tree.map(lambda leaf: leaf[start:stop], tree)
+def first_search(strategy: Strategy, key: Key[Array, ""], task: Task, lanes: int) -> Any:
+    """Start a strategy at genotypes drawn from `task.init`."""
+    # `task.init` may split its key in any way: this number is in none of them.
+    strategy_key = jax.random.fold_in(key, 2**32 - 1)
+    return strategy.init(strategy_key, initial(task, key, lanes))
+
+
+def offspring(candidates: Float[Array, "L d"]) -> Proposal:
+    """Propose candidates without samples, each of a lane of its own."""
+    lane = jnp.arange(candidates.shape[0], dtype=jnp.int32)
+    return Proposal(candidates, jnp.ones(lane.shape, bool), lane, candidates[:0], lane[:0])
+
+
+def report(kind: Kind, parent_feature: Float[Array, "L k"]) -> Lanes:
+    """Report on candidates whose lanes do not go on."""
+    zero = jnp.zeros(parent_feature.shape[0], jnp.int32)
+    return Lanes(
+        kind=jnp.full_like(zero, kind),
+        parent_feature=parent_feature,
+        age=zero,
+        stale=zero,
+        reset=jnp.full_like(zero, Reason.NONE),
+    )

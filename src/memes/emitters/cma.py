@@ -7,19 +7,22 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Bool, Int
 
 from memes.archive import Status
 from memes.context import Context
-from memes.emitters.base import Emitter, Lanes, Proposal, Rows
+from memes.emitters.base import Emitter, Lanes, Proposal, Rows, first_search, offspring
+from memes.hints import checked
 from memes.objectives import Objective
-from memes.resets import Reason, Reset, stagnation
+from memes.resets import Reason, Reset, reason, stagnation
 from memes.selectors import Selector, select, uniform
 from memes.strategies import Strategy
-from memes.task import Task, initial
+from memes.task import Task
+from memes.trees import by_lane
 
 
 class CMAState(NamedTuple):
-    """One lane, so arrays are [1]. `strategy` and `objective` own their states.
+    """The state of one lane, so arrays are [1]. `strategy` and `objective` own their states.
 
     `age` counts the generations since its start, `stale` those in a row that added nothing to the
     archive. A lane that is `due` is reset by the next `ask`.
@@ -27,11 +30,12 @@ class CMAState(NamedTuple):
 
     strategy: Any
     objective: Any
-    age: Array
-    stale: Array
-    due: Array
+    age: Int[Array, 1]
+    stale: Int[Array, 1]
+    due: Bool[Array, 1]
 
 
+@checked
 def cma(
     objective: Objective,
     *,
@@ -39,7 +43,7 @@ def cma(
     reset: Reset | None = None,
     selector: Selector = uniform,
 ) -> Emitter:
-    """A search distribution that offers its samples, not its mean, and adapts to how they rank.
+    """Emit the samples of a search distribution, not its mean; it adapts to how they rank.
 
     Args:
         objective: What the samples are ranked by: `improvement`, `fitness`, `random_direction`.
@@ -51,18 +55,17 @@ def cma(
     """
     when = stagnation(0) if reset is None else reset
     batch = strategy.samples
-    lane = jnp.zeros(batch, jnp.int32)
     head = jnp.arange(batch) == 0
 
     def init(key: Array, task: Task) -> CMAState:
         zero = jnp.zeros(1, jnp.int32)
-        start = strategy.init(initial(task, key, 1))
-        return CMAState(start, objective.init(1), zero, zero, jnp.zeros(1, bool))
+        search = first_search(strategy, key, task, 1)
+        return CMAState(search, objective.init(1), zero, zero, jnp.zeros(1, bool))
 
     def ask(key: Array, state: CMAState, context: Context) -> tuple[CMAState, Proposal]:
-        select_key, sample_key, objective_key = jax.random.split(key, 3)
+        select_key, sample_key, objective_key, restart_key = jax.random.split(key, 4)
         elite = select(selector, select_key, context, 1, state.due)
-        started = strategy.restart(state.strategy, state.due, elite.x)
+        started = strategy.restart(restart_key, state.strategy, state.due, elite.x)
         searching, samples = strategy.ask(sample_key, started)
         starting = state.due | (state.age == 0)
         state = state._replace(
@@ -71,28 +74,21 @@ def cma(
             age=jnp.where(state.due, 0, state.age),
             stale=jnp.where(state.due, 0, state.stale),
         )
-        proposal = Proposal(
-            candidates=samples[0],
-            offered=jnp.ones(batch, bool),
-            lane=lane,
-            samples=jnp.zeros((0, samples.shape[-1])),
-            sample_lane=lane[:0],
-        )
-        return state, proposal
+        return state, offspring(samples[0])._replace(lane=jnp.zeros(batch, jnp.int32))
 
     def tell(
         state: CMAState, candidates: Rows, samples: Rows, context: Context
     ) -> tuple[CMAState, Lanes]:
         del samples
-        told: Rows = jax.tree.map(lambda leaf: leaf[None], candidates)
+        told = by_lane(candidates, 1)
         objective_state, utilities = objective.utilities(state.objective, told.evaluation, context)
         searched = strategy.tell(state.strategy, told.x, utilities)
         age = state.age + 1
         stale = jnp.where(jnp.any(told.status != Status.REJECTED, axis=-1), 0, state.stale + 1)
-        reason = jnp.select(
-            [when.earned(stale), when.planned(age), strategy.degenerate(searched)],
-            [Reason.STALE, Reason.PLANNED, Reason.DEGENERATE],
-            Reason.NONE,
+        why = reason(
+            stale=when.earned(stale),
+            planned=when.planned(age),
+            degenerate=strategy.degenerate(searched),
         )
         info = Lanes(
             kind=jnp.full(batch, objective.kind(context.generation), jnp.int32),
@@ -100,8 +96,15 @@ def cma(
             age=jnp.repeat(age, batch),
             stale=jnp.repeat(stale, batch),
             # One reset of one lane, however many candidates it has.
-            reset=jnp.where(head, reason, Reason.NONE).astype(jnp.int32),
+            reset=jnp.where(head, why, Reason.NONE),
         )
-        return CMAState(searched, objective_state, age, stale, reason != Reason.NONE), info
+        return CMAState(searched, objective_state, age, stale, why != Reason.NONE), info
 
-    return Emitter((True,) + (False,) * (batch - 1), 0, 1, init, ask, tell)
+    return Emitter(
+        persistent=(True, *(False,) * (batch - 1)),
+        samples=0,
+        lanes=1,
+        init=init,
+        ask=ask,
+        tell=tell,
+    )

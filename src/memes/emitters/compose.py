@@ -11,13 +11,14 @@ import jax.numpy as jnp
 from jax import Array
 
 from memes.context import Context
-from memes.emitters.base import Emitter, Lanes, Proposal, Rows, take
-from memes.errors import require
+from memes.emitters.base import Emitter, Lanes, Proposal, Rows
+from memes.errors import at_least, require
 from memes.task import Task
+from memes.trees import concatenate, pick, put, take
 
 
 def parallel(*emitters: Emitter) -> Emitter:
-    """Emitters side by side: their batches become one, evaluated together."""
+    """Put emitters side by side: their batches become one, evaluated together."""
     require(len(emitters) >= 1, "parallel needs at least one emitter")
     candidate_at = _offsets([emitter.candidates for emitter in emitters])
     sample_at = _offsets([emitter.samples for emitter in emitters])
@@ -34,7 +35,7 @@ def parallel(*emitters: Emitter) -> Emitter:
             p._replace(lane=p.lane + first, sample_lane=p.sample_lane + first)
             for (_, p), first in zip(asked, lane_at, strict=False)
         ]
-        return tuple(s for s, _ in asked), _concatenate(proposals)
+        return tuple(s for s, _ in asked), concatenate(proposals)
 
     def tell(
         state: tuple[Any, ...], candidates: Rows, samples: Rows, context: Context
@@ -48,7 +49,7 @@ def parallel(*emitters: Emitter) -> Emitter:
             )
             for i, emitter in enumerate(emitters)
         ]
-        return tuple(s for s, _ in told), _concatenate([lanes for _, lanes in told])
+        return tuple(s for s, _ in told), concatenate([lanes for _, lanes in told])
 
     return Emitter(
         persistent=sum((emitter.persistent for emitter in emitters), ()),
@@ -61,55 +62,43 @@ def parallel(*emitters: Emitter) -> Emitter:
     )
 
 
-# (key, context, count) -> which of `count` emitters plays, int32[].
-Play = Callable[[Array, Context, int], Array]
+# (key, context, count) -> which of `count` emitters is in turn, int32[].
+Turn = Callable[[Array, Context, int], Array]
 
 
 def in_turn(key: Array, context: Context, count: int) -> Array:
-    """The emitters play one after the other."""
+    """Let the emitters play one after the other."""
     del key
     return context.generation % count
 
 
-def one_of(emitter: Emitter, count: int, play: Play = in_turn) -> Emitter:
-    """`count` copies of an emitter, each with a state of its own, of which one plays a generation."""
-    require(count >= 1, f"count must be at least 1 emitter, got {count}")
+def one_of(emitter: Emitter, count: int, turn: Turn = in_turn) -> Emitter:
+    """Copy an emitter `count` times, each with a state of its own; one of them plays a generation."""
+    at_least(1, count=count)
 
     def init(key: Array, task: Task) -> tuple[Array, Any]:
         states = jax.vmap(lambda k: emitter.init(k, task))(jax.random.split(key, count))
         return jnp.int32(0), states
 
     def ask(key: Array, state: tuple[Array, Any], context: Context) -> tuple[Any, Proposal]:
-        play_key, ask_key = jax.random.split(key)
-        playing = play(play_key, context, count).astype(jnp.int32)
+        turn_key, ask_key = jax.random.split(key)
+        playing = turn(turn_key, context, count).astype(jnp.int32)
         states = state[1]
-        played, proposal = emitter.ask(ask_key, _get(states, playing), context)
+        played, proposal = emitter.ask(ask_key, pick(states, playing), context)
         first = playing * emitter.lanes
         proposal = proposal._replace(
             lane=proposal.lane + first, sample_lane=proposal.sample_lane + first
         )
-        return (playing, _set(states, playing, played)), proposal
+        return (playing, put(states, playing, played)), proposal
 
     def tell(
         state: tuple[Array, Any], candidates: Rows, samples: Rows, context: Context
     ) -> tuple[tuple[Array, Any], Lanes]:
         playing, states = state
-        played, lanes = emitter.tell(_get(states, playing), candidates, samples, context)
-        return (playing, _set(states, playing, played)), lanes
+        played, lanes = emitter.tell(pick(states, playing), candidates, samples, context)
+        return (playing, put(states, playing, played)), lanes
 
     return emitter._replace(lanes=count * emitter.lanes, init=init, ask=ask, tell=tell)
-
-
-def _get(tree: Any, i: Array) -> Any:
-    return jax.tree.map(lambda leaf: leaf[i], tree)
-
-
-def _set(tree: Any, i: Array, value: Any) -> Any:
-    return jax.tree.map(lambda leaf, new: leaf.at[i].set(new), tree, value)
-
-
-def _concatenate(trees: list[Any]) -> Any:
-    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *trees)
 
 
 def _offsets(sizes: list[int]) -> list[int]:

@@ -7,21 +7,23 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Bool, Float, Int
 
 from memes.archive import Status
 from memes.context import Context
-from memes.emitters.base import Emitter, Lanes, Proposal, Rows
-from memes.errors import require
+from memes.emitters.base import Emitter, Lanes, Proposal, Rows, first_search
+from memes.errors import at_least
+from memes.hints import checked
 from memes.objectives import Objective
-from memes.resets import Reason, Reset, never
+from memes.resets import Reset, never, reason
 from memes.selectors import Selector, select, uniform
 from memes.strategies import Strategy, openai_es
-from memes.strategies.base import choose_lanes
-from memes.task import Task, initial
+from memes.task import Task
+from memes.trees import by_lane, choose
 
 
 class ESState(NamedTuple):
-    """L lanes. `strategy` and `objective` own their states; the rest is [L] or [L, k].
+    """The state of L lanes. `strategy` and `objective` own their states.
 
     Of the mean that is offered next: `age`, its steps since the lane's last start; `kind`, what it was
     made for; `parent_feature`, of the mean it was made from. `stale` counts refused candidates. A lane
@@ -31,15 +33,16 @@ class ESState(NamedTuple):
 
     strategy: Any
     objective: Any
-    age: Array
-    kind: Array
-    parent_feature: Array
-    stale: Array
-    due: Array
-    restarted: Array
-    start_feature: Array
+    age: Int[Array, " L"]
+    kind: Int[Array, " L"]
+    parent_feature: Float[Array, "L k"]
+    stale: Int[Array, " L"]
+    due: Bool[Array, " L"]
+    restarted: Bool[Array, " L"]
+    start_feature: Float[Array, "L k"]
 
 
+@checked
 def es(
     objective: Objective,
     *,
@@ -48,7 +51,7 @@ def es(
     reset: Reset | None = None,
     selector: Selector = uniform,
 ) -> Emitter:
-    """`lanes` evolution strategies that climb `objective`; each offers its mean to the archive.
+    """Run evolution strategies that climb `objective`; each offers its mean to the archive.
 
     A generation evaluates every lane's mean together with the samples around it. Once it is known
     whether the archive took the mean, the lane either takes its step or is reset: then it starts again,
@@ -63,7 +66,7 @@ def es(
         reset: When a lane starts again; None is `never()`.
         selector: From which elite.
     """
-    require(lanes >= 1, f"lanes must be at least 1, got {lanes}")
+    at_least(1, lanes=lanes)
     search = strategy or openai_es()
     when = reset or never()
     lane = jnp.arange(lanes, dtype=jnp.int32)
@@ -72,7 +75,7 @@ def es(
         nowhere = jnp.full((lanes, task.feature_dim), jnp.nan)
         none = jnp.zeros(lanes, bool)
         return ESState(
-            strategy=search.init(initial(task, key, lanes)),
+            strategy=first_search(search, key, task, lanes),
             objective=objective.init(lanes),
             age=jnp.zeros(lanes, jnp.int32),
             kind=kind_at(jnp.int32(0)),
@@ -87,20 +90,20 @@ def es(
         return jnp.full(lanes, objective.kind(generation), jnp.int32)
 
     def ask(key: Array, state: ESState, context: Context) -> tuple[ESState, Proposal]:
-        select_key, sample_key, objective_key = jax.random.split(key, 3)
+        select_key, sample_key, objective_key, restart_key = jax.random.split(key, 4)
         planned = when.planned(state.age) & ~state.due
         restarted = state.due | planned
         elite = select(selector, select_key, context, lanes, restarted)
-        started = search.restart(state.strategy, restarted, elite.x)
+        started = search.restart(restart_key, state.strategy, restarted, elite.x)
         # A planned reset still offers the last mean of the old start.
-        candidates = choose_lanes(planned, search.mean(state.strategy), search.mean(started))
+        candidates = choose(planned, search.mean(state.strategy), search.mean(started))
         searching, samples = search.ask(sample_key, started)
         state = state._replace(
             strategy=searching,
             objective=objective.restart(objective_key, state.objective, restarted | (state.age == 0)),
             age=jnp.where(state.due, 0, state.age),
             stale=jnp.where(state.due, 0, state.stale),
-            parent_feature=choose_lanes(state.due, elite.feature, state.parent_feature),
+            parent_feature=choose(state.due, elite.feature, state.parent_feature),
             restarted=restarted,
             start_feature=elite.feature,
         )
@@ -120,28 +123,24 @@ def es(
         earned = when.earned(stale) & ~state.restarted
         planned = state.restarted & offspring
 
-        by_lane = _by_lane(samples, lanes)
-        objective_state, utilities = objective.utilities(state.objective, by_lane.evaluation, context)
+        told = by_lane(samples, lanes)
+        objective_state, utilities = objective.utilities(state.objective, told.evaluation, context)
         # A lane that is due steps too: its next `ask` overwrites the result.
-        searched = search.tell(state.strategy, by_lane.x, utilities)
+        searched = search.tell(state.strategy, told.x, utilities)
         broken = search.degenerate(searched)
         lanes_info = Lanes(
             kind=state.kind,
             parent_feature=state.parent_feature,
             age=state.age,
             stale=stale,
-            reset=jnp.select(
-                [earned, planned, broken], [Reason.STALE, Reason.PLANNED, Reason.DEGENERATE], Reason.NONE
-            ).astype(jnp.int32),
+            reset=reason(stale=earned, planned=planned, degenerate=broken),
         )
         state = ESState(
             strategy=searched,
             objective=objective_state,
             age=jnp.where(state.restarted, 0, state.age) + 1,
             kind=kind_at(context.generation),
-            parent_feature=choose_lanes(
-                state.restarted, state.start_feature, candidates.evaluation.feature
-            ),
+            parent_feature=choose(state.restarted, state.start_feature, candidates.evaluation.feature),
             stale=jnp.where(state.restarted, 0, stale),
             due=earned | broken,
             restarted=state.restarted,
@@ -149,10 +148,11 @@ def es(
         )
         return state, lanes_info
 
-    return Emitter((True,) * lanes, lanes * search.samples, lanes, init, ask, tell)
-
-
-def _by_lane(samples: Rows, lanes: int) -> Rows:
-    """Rows [L * M, ...] as [L, M, ...]."""
-    split: Rows = jax.tree.map(lambda leaf: leaf.reshape(lanes, -1, *leaf.shape[1:]), samples)
-    return split
+    return Emitter(
+        persistent=(True,) * lanes,
+        samples=lanes * search.samples,
+        lanes=lanes,
+        init=init,
+        ask=ask,
+        tell=tell,
+    )

@@ -7,17 +7,18 @@ import jax.numpy as jnp
 from jax import Array
 
 from memes.context import Context, Kind
-from memes.emitters.base import Emitter, Lanes, Proposal, Rows
-from memes.errors import require
-from memes.resets import Reason
+from memes.emitters.base import Emitter, Lanes, Proposal, Rows, offspring, report
+from memes.errors import at_least
+from memes.hints import checked
 from memes.selectors import Selector, select, uniform
 from memes.task import Task
 
 
+@checked
 def isoline(
     batch: int, *, iso: float = 0.01, line: float = 0.1, selector: Selector = uniform
 ) -> Emitter:
-    """`batch` offspring of pairs of elites: `a + iso * noise + line * z * (b - a)`, z one number a row.
+    """Emit offspring of pairs of elites: `a + iso * noise + line * z * (b - a)`, z one number a row.
 
     Every offspring is a candidate. While the archive is empty, parents come from `task.init`.
 
@@ -27,10 +28,8 @@ def isoline(
         line: Standard deviation along the line from one parent to the other.
         selector: Which elites become parents.
     """
-    require(batch >= 1, f"batch must be at least 1, got {batch}")
-    require(iso >= 0, f"iso must be at least 0, got {iso}")
-    require(line >= 0, f"line must be at least 0, got {line}")
-    lane = jnp.arange(batch, dtype=jnp.int32)
+    at_least(1, batch=batch)
+    at_least(0, iso=iso, line=line)
 
     def init(key: Array, task: Task) -> Array:
         del key
@@ -44,26 +43,11 @@ def isoline(
         noise = jax.random.normal(key_iso, a.x.shape)
         along = jax.random.normal(key_line, (batch, 1))
         varied = a.x + iso * noise + line * along * (b.x - a.x)
-        proposal = Proposal(
-            # Generation 0 offers the draws of `task.init` themselves.
-            candidates=jnp.where(context.archive.occupied.any(), varied, a.x),
-            offered=jnp.ones(batch, bool),
-            lane=lane,
-            samples=jnp.zeros((0, context.task.dim)),
-            sample_lane=lane[:0],
-        )
-        return a.feature, proposal
+        # Generation 0 offers the draws of `task.init` themselves.
+        return a.feature, offspring(jnp.where(context.archive.occupied.any(), varied, a.x))
 
     def tell(state: Array, candidates: Rows, samples: Rows, context: Context) -> tuple[Array, Lanes]:
         del candidates, samples, context
-        zero = jnp.zeros(batch, jnp.int32)
-        info = Lanes(
-            kind=jnp.full(batch, Kind.VARIATION, jnp.int32),
-            parent_feature=state,
-            age=zero,
-            stale=zero,
-            reset=jnp.full(batch, Reason.NONE, jnp.int32),
-        )
-        return state, info
+        return state, report(Kind.VARIATION, state)
 
-    return Emitter((False,) * batch, 0, batch, init, ask, tell)
+    return Emitter(persistent=(False,) * batch, samples=0, lanes=batch, init=init, ask=ask, tell=tell)

@@ -8,28 +8,31 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Float, Int
 
 from memes.archive import Status, finite
 from memes.context import Context
-from memes.emitters.base import Emitter, Lanes, Proposal, Rows
-from memes.errors import require
+from memes.emitters.base import Emitter, Lanes, Proposal, Rows, first_search
+from memes.errors import at_least, require
+from memes.hints import checked
 from memes.novelty import novelty
 from memes.objectives import Objective
 from memes.resets import Reason
 from memes.strategies import Strategy, openai_es
-from memes.task import Task, initial
+from memes.task import Task
+from memes.trees import by_lane, pick, put
 
 # (key, context, feature[n, k]) -> which of n means is played, int32[]; features of NaN are not known.
 Play = Callable[[Array, Context, Array], Array]
 
 
 def by_novelty(neighbours: int = 10) -> Play:
-    """Each with probability proportional to the novelty of its feature.
+    """Play each mean with a probability proportional to the novelty of its feature.
 
     A mean whose feature is not known counts as the most novel of them. Without any novelty all are
     equally likely.
     """
-    require(neighbours >= 1, f"neighbours must be at least 1, got {neighbours}")
+    at_least(1, neighbours=neighbours)
 
     def play(key: Array, context: Context, feature: Array) -> Array:
         known = jnp.isfinite(feature).all(axis=-1)
@@ -42,27 +45,28 @@ def by_novelty(neighbours: int = 10) -> Play:
 
 
 class PopulationState(NamedTuple):
-    """n means. `strategy` has a leading axis n; `objective` is shared.
+    """The state of n means. `strategy` has a leading axis n; `objective` is shared.
 
-    Of each mean: its last known `feature[n, k]` (NaN before), `age[n]`, the steps that it has taken, and
-    `stale[n]`, its candidates refused in a row. `offering` is the mean whose latest step is evaluated
-    next, made for `kind`, and `playing` the one that is sampled around.
+    Of each mean: its last known `feature` (NaN before), `age`, the steps that it has taken, and `stale`,
+    its candidates refused in a row. `offering` is the mean whose latest step is evaluated next, made for
+    `kind`, and `playing` the one that is sampled around.
     """
 
     strategy: Any
     objective: Any
-    feature: Array
-    age: Array
-    stale: Array
-    kind: Array
-    offering: Array
-    playing: Array
+    feature: Float[Array, "n k"]
+    age: Int[Array, " n"]
+    stale: Int[Array, " n"]
+    kind: Int[Array, ""]
+    offering: Int[Array, ""]
+    playing: Int[Array, ""]
 
 
+@checked
 def population(
     objective: Objective, *, size: int, strategy: Strategy | None = None, play: Play | None = None
 ) -> Emitter:
-    """`size` means that climb `objective`, one of them a generation.
+    """Keep `size` means that climb `objective`, one of them a generation.
 
     A generation evaluates the mean that was updated last together with the samples around the one that
     is played now. All other means rest, with the state of their optimisers.
@@ -80,7 +84,7 @@ def population(
     def init(key: Array, task: Task) -> PopulationState:
         zero = jnp.zeros(size, jnp.int32)
         return PopulationState(
-            strategy=search.init(initial(task, key, size)),
+            strategy=first_search(search, key, task, size),
             objective=objective.init(1),
             feature=jnp.full((size, task.feature_dim), jnp.nan),
             age=zero,
@@ -95,15 +99,15 @@ def population(
         playing = choose(play_key, context, state.feature).astype(jnp.int32)
         # No mean has stepped before generation 0: it offers the start of the one that it plays.
         offering = jnp.where(state.offering < 0, playing, state.offering)
-        searching, samples = search.ask(sample_key, _pick(state.strategy, playing))
+        searching, samples = search.ask(sample_key, pick(state.strategy, playing[None]))
         state = state._replace(
-            strategy=_put(state.strategy, playing, searching),
+            strategy=put(state.strategy, playing[None], searching),
             objective=objective.restart(objective_key, state.objective, context.generation[None] == 0),
             offering=offering,
             playing=playing,
         )
         proposal = Proposal(
-            candidates=_pick(search.mean(state.strategy), offering),
+            candidates=search.mean(state.strategy)[offering[None]],
             offered=jnp.ones(1, bool),
             lane=offering[None],
             samples=samples[0],
@@ -126,14 +130,14 @@ def population(
             reset=jnp.full(1, Reason.NONE, jnp.int32),
         )
 
-        told: Rows = jax.tree.map(lambda leaf: leaf[None], samples)
+        told = by_lane(samples, 1)
         objective_state, utilities = objective.utilities(state.objective, told.evaluation, context)
-        stepped = search.tell(_pick(state.strategy, playing), told.x, utilities)
+        stepped = search.tell(pick(state.strategy, playing[None]), told.x, utilities)
         known = jnp.where(
             finite(candidates.evaluation)[0], candidates.evaluation.feature[0], parent_feature
         )
         state = state._replace(
-            strategy=_put(state.strategy, playing, stepped),
+            strategy=put(state.strategy, playing[None], stepped),
             objective=objective_state,
             feature=state.feature.at[offering].set(known),
             age=state.age.at[playing].add(1),
@@ -143,13 +147,4 @@ def population(
         )
         return state, info
 
-    return Emitter((True,), search.samples, size, init, ask, tell)
-
-
-def _pick(tree: Any, i: Array) -> Any:
-    """Lane i of every leaf, as a single lane [1, ...]."""
-    return jax.tree.map(lambda leaf: leaf[i][None], tree)
-
-
-def _put(tree: Any, i: Array, lane: Any) -> Any:
-    return jax.tree.map(lambda leaf, new: leaf.at[i].set(new[0]), tree, lane)
+    return Emitter(persistent=(True,), samples=search.samples, lanes=size, init=init, ask=ask, tell=tell)

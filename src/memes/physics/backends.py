@@ -4,7 +4,7 @@ Every backend traces the same `step` with its own kind of data:
 
     numpy    float64 arrays: the reference for tests
     xla      JAX arrays, on every platform
-    pallas   one Triton kernel for all substeps, on NVIDIA GPUs (`pallas.py`)
+    cuda     one CUDA kernel for all substeps, on NVIDIA GPUs (`cuda.py`)
     native   vectorised C++, on CPUs (`native.py`)
 
 Inside, a state is a matrix of rows [R, N]: the slots of qpos, of qvel and of the warm start, each with
@@ -24,11 +24,20 @@ from jax import Array
 
 from memes.physics import step as stepping
 from memes.physics.algebra import Operations, Scalar, Value
-from memes.physics.solver import Fidelity, Iterate, flatten, restore
+from memes.physics.solver import (
+    UNROLLED,
+    Body,
+    Control,
+    Fidelity,
+    Iterate,
+    always,
+    flatten,
+    restore,
+)
 from memes.physics.stacking import Layout, Slots, StackedModel
 from memes.physics.step import Phase
 
-# (rows[R, N], flags[N], controls[C, N]) -> (rows, flags). Robots that fail keep their last rows.
+# (rows[R, N], flags[N], ctrl[N, nu]) -> (rows, flags). Robots that fail keep their last rows.
 Advance = Callable[[Any, Any, Any], tuple[Any, Any]]
 
 
@@ -38,7 +47,6 @@ class Packing(NamedTuple):
     qpos: tuple[tuple[int, int], ...]
     qvel: tuple[tuple[int, int], ...]
     warm: tuple[tuple[int, int], ...]
-    controls: tuple[tuple[int, int], ...]
     rows: int
 
 
@@ -47,8 +55,7 @@ def packing(layout: Layout) -> Packing:
     qpos, end = _spans(layout.qpos, 0)
     qvel, end = _spans(layout.dofs, end)
     warm, end = _spans(layout.dofs, end)
-    controls, _ = _spans(layout.controls, 0)
-    return Packing(qpos, qvel, warm, controls, end)
+    return Packing(qpos, qvel, warm, end)
 
 
 def _spans(slots: Slots, start: int) -> tuple[tuple[tuple[int, int], ...], int]:
@@ -90,7 +97,7 @@ def one_step(
     stacked: StackedModel,
     fidelity: Fidelity,
     of: Operations,
-    repeat: Any,
+    control: Control,
     state: Sequence[Any],
     controls: Sequence[Any],
 ) -> list[Any]:
@@ -99,15 +106,10 @@ def one_step(
     values: list[Scalar] = [Value(x, of) for x in state]
     phase = Phase(values[:nq], values[nq : nq + nv], values[nq + nv :])
     ctrl: list[Scalar] = [Value(x, of) for x in controls]
-    after = stepping.step(stacked.model, stacked.tree, phase, ctrl, fidelity, repeat(stacked, of))
-    flags = slot_flags(stacked)
-    return _full([*after.qpos, *after.qvel, *after.warm], flags, of)
-
-
-def slot_flags(stacked: StackedModel) -> list[bool]:
-    """Which scalars of a state (qpos, qvel, warm start) are stacked."""
+    after = stepping.step(stacked.model, stacked.tree, phase, ctrl, fidelity, control)
     layout = stacked.layout
-    return [len(slot) > 1 for slot in (*layout.qpos, *layout.dofs, *layout.dofs)]
+    flags = [len(slot) > 1 for slot in (*layout.qpos, *layout.dofs, *layout.dofs)]
+    return _full([*after.qpos, *after.qvel, *after.warm], flags, of)
 
 
 def _full(scalars: Sequence[Scalar], stacked: Sequence[bool], of: Operations) -> list[Any]:
@@ -116,27 +118,10 @@ def _full(scalars: Sequence[Scalar], stacked: Sequence[bool], of: Operations) ->
     return [of.fill(x, flag) for x, flag in zip(raw, stacked, strict=True)]
 
 
-def unrolled(stacked: StackedModel, of: Operations) -> Any:
-    """Newton iterations one after the other."""
-    del stacked, of
-
-    def repeat(count: int, body: Callable[[Iterate], Iterate], start: Iterate) -> Iterate:
-        for _ in range(count):
-            start = body(start)
-        return start
-
-    return repeat
-
-
-def rolled(stacked: StackedModel, of: Operations) -> Any:
+def rolled(of: Operations) -> Control:
     """Newton iterations as a loop of the compiler, which keeps the program short."""
 
-    def repeat(count: int, body: Callable[[Iterate], Iterate], start: Iterate) -> Iterate:
-        dofs = stacked.tree.stacked
-        sizes = zip(_row_flags(stacked), start.components, strict=True)
-        shares = [stacked.tree.copies > 1] * len(dofs)
-        flags = [*dofs, *shares, *(flag for flag, u in sizes for _ in u)]
-
+    def repeat(count: int, body: Body, start: Iterate, flags: Sequence[bool]) -> Iterate:
         def once(_: Any, data: list[Any]) -> list[Any]:
             at = restore([Value(x, of) for x in data], start)
             return _full(flatten(body(at)), flags, of)
@@ -144,33 +129,20 @@ def rolled(stacked: StackedModel, of: Operations) -> Any:
         found = jax.lax.fori_loop(0, count, once, _full(flatten(start), flags, of))
         return restore([Value(x, of) for x in found], start)
 
-    return repeat
-
-
-def _row_flags(stacked: StackedModel) -> list[bool]:
-    """Which constraint rows are stacked, in the order of `constraint_rows`."""
-    model, tree = stacked.model, stacked.tree
-    contacts = [tree.stacked_link[c.link] for c in model.contacts]
-    limits = [
-        flag
-        for link, flag in zip(model.links, tree.stacked_link, strict=True)
-        for joint in link.joints
-        if joint.limit is not None
-    ]
-    return contacts + limits
+    return Control(repeat, always)
 
 
 def numpy_backend(stacked: StackedModel, fidelity: Fidelity, substeps: int) -> Advance:
     """The reference: float64, one array operation after the other."""
     layout = packing(stacked.layout)
 
-    def advance(before: np.ndarray, flags: np.ndarray, controls: np.ndarray) -> Any:
+    def advance(before: np.ndarray, flags: np.ndarray, ctrl: np.ndarray) -> Any:
         rows = before
         of = array_operations(np, stacked.tree.copies, rows.shape[1])
-        ctrl = _read(controls, layout.controls)
+        controls = _controls(np, ctrl, stacked.layout)
         for _ in range(substeps):
             state = _read(rows, layout.qpos + layout.qvel + layout.warm)
-            after = one_step(stacked, fidelity, of, unrolled, state, ctrl)
+            after = one_step(stacked, fidelity, of, UNROLLED, state, controls)
             rows = np.concatenate([np.atleast_2d(x) for x in after])
         return _freeze(np, before, rows, flags)
 
@@ -181,13 +153,13 @@ def xla_backend(stacked: StackedModel, fidelity: Fidelity, substeps: int) -> Adv
     """Plain JAX."""
     layout = packing(stacked.layout)
 
-    def advance(rows: Array, flags: Array, controls: Array) -> Any:
+    def advance(rows: Array, flags: Array, ctrl: Array) -> Any:
         of = array_operations(jnp, stacked.tree.copies, rows.shape[1])
-        ctrl = _read(controls, layout.controls)
+        controls = _controls(jnp, ctrl, stacked.layout)
 
         def once(_: Any, rows: Array) -> Array:
             state = _read(rows, layout.qpos + layout.qvel + layout.warm)
-            after = one_step(stacked, fidelity, of, rolled, state, ctrl)
+            after = one_step(stacked, fidelity, of, rolled(of), state, controls)
             return jnp.concatenate([x if x.ndim == 2 else x[None] for x in after])
 
         return _freeze(jnp, rows, jax.lax.fori_loop(0, substeps, once, rows), flags)
@@ -203,3 +175,11 @@ def _freeze(xp: Any, before: Any, after: Any, flags: Any) -> tuple[Any, Any]:
 
 def _read(rows: Any, spans: Sequence[tuple[int, int]]) -> list[Any]:
     return [rows[first] if size == 1 else rows[first : first + size] for first, size in spans]
+
+
+def _controls(xp: Any, ctrl: Any, layout: Layout) -> list[Any]:
+    """The data of each control slot, [N] or [K, N]."""
+    return [
+        ctrl[:, slot[0]] if len(slot) == 1 else xp.stack([ctrl[:, i] for i in slot])
+        for slot in layout.controls
+    ]

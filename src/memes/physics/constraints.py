@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from memes.physics import algebra as la
-from memes.physics.algebra import Matrix, Scalar, Vector
+from memes.physics.algebra import Condition, Matrix, Scalar, Vector
 from memes.physics.dynamics import Frames
 from memes.physics.model import Contact, Impedance, Joint, Model
-from memes.physics.tree import Tree
+from memes.physics.obstacles import Rivals
+from memes.physics.tree import Tree, total
 
 SMALL = 1e-12
 
@@ -40,11 +41,16 @@ class Touch(NamedTuple):
     frame: Matrix
 
 
-def constraint_rows(
-    model: Model, tree: Tree, frames: Frames, qpos: Sequence[Scalar], qvel: Sequence[Scalar]
+def usual_rows(
+    model: Model,
+    tree: Tree,
+    frames: Frames,
+    contacts: Sequence[Rivals],
+    qpos: Sequence[Scalar],
+    qvel: Sequence[Scalar],
 ) -> list[Row]:
-    """Every constraint of the model, active or not."""
-    rows = [contact_row(tree, frames, contact, qvel) for contact in model.contacts]
+    """The contacts, and the limits of all joints, active or not."""
+    rows = [contact_row(tree, frames, rivals, qvel) for rivals in contacts]
     for link, stacked in zip(model.links, tree.stacked_link, strict=True):
         rows += [
             limit_row(joint, qpos, qvel, stacked) for joint in link.joints if joint.limit is not None
@@ -52,9 +58,10 @@ def constraint_rows(
     return rows
 
 
-def contact_row(tree: Tree, frames: Frames, contact: Contact, qvel: Sequence[Scalar]) -> Row:
-    """The row of a contact."""
-    seen = touch(tree, frames, contact)
+def contact_row(tree: Tree, frames: Frames, rivals: Rivals, qvel: Sequence[Scalar]) -> Row:
+    """The row of a contact, or of that of several which alone can be active."""
+    seen = touch(tree, frames, *rivals)
+    contact = rivals[0]
     last = tree.last_dof[contact.link]
     jacobian: dict[int, list[Scalar]] = {}
     for d in (last, *tree.ancestors[last]):
@@ -127,43 +134,92 @@ def _power(x: Scalar, p: int) -> Scalar:
 # ---------------------------------------------------------------------------------------- geometry
 
 
-def touch(tree: Tree, frames: Frames, contact: Contact) -> Touch:
-    """Where a ball meets its static shape."""
-    origin = frames.origin[tree.root_of[contact.link]]
-    rotation = frames.rotation[contact.link]
-    centre = la.add(frames.position[contact.link], la.apply(rotation, contact.position))
-    offset = la.add(centre, la.subtract(origin, contact.place))  # from the shape to the ball
+class Centre(NamedTuple):
+    """Where a ball is: relative to the origin of its tree, and that origin in the world."""
+
+    relative: Vector
+    origin: Vector
+
+
+def _centre(tree: Tree, frames: Frames, ball: Contact) -> Centre:
+    turned = la.apply(frames.rotation[ball.link], ball.position)
+    relative = la.add(frames.position[ball.link], turned)
+    return Centre(relative, frames.origin[tree.root_of[ball.link]])
+
+
+def _offset(contact: Contact, centre: Centre) -> Vector:
+    """From the shape to the ball."""
+    return la.add(centre.relative, la.subtract(centre.origin, contact.place))
+
+
+def near_any(tree: Tree, frames: Frames, contacts: Sequence[Rivals]) -> Condition:
+    """Whether a robot is so near to a static shape that a contact with it may be active."""
+    copies: Scalar = 0.0
+    trunk: Scalar = 0.0
+    for contact in (contact for rivals in contacts for contact in rivals):
+        flag = la.where(_near(tree, frames, contact), 1.0, 0.0)
+        if tree.stacked_link[contact.link]:
+            copies = copies + flag
+        else:
+            trunk = trunk + flag
+    return la.less(0.0, trunk + total(tree, copies))
+
+
+def _near(tree: Tree, frames: Frames, contact: Contact) -> Condition:
+    offset = _offset(contact, _centre(tree, frames, contact))
+    reach = contact.radius + contact.margin
+    if contact.shape == "plane":
+        return la.less(la.dot(la.column(contact.frame, 2), offset), 1.001 * reach)
+    if contact.shape != "box":
+        reach = reach + contact.size[0]
+    away = _away(contact, offset)
+    return la.less(la.dot(away, away), 1.001 * (reach * reach))  # a little more, for rounding
+
+
+def touch(tree: Tree, frames: Frames, *rivals: Contact) -> Touch:
+    """Where a ball meets its static shape, or the nearest of several."""
+    ball = rivals[0]
+    centre = _centre(tree, frames, ball)
+    distance, normal = _gap(ball, _offset(ball, centre))
+    for rival in rivals[1:]:
+        other, turned = _gap(rival, _offset(rival, centre))
+        nearer = la.less(other, distance)
+        distance = la.where(nearer, other, distance)
+        normal = [la.where(nearer, a, b) for a, b in zip(turned, normal, strict=True)]
+    place = la.subtract(centre.relative, la.scale(ball.radius + 0.5 * distance, normal))
+    along = None if ball.axis is None else la.apply(frames.rotation[ball.link], ball.axis)
+    return Touch(distance, place, _frame(normal, along))
+
+
+def _gap(contact: Contact, offset: Vector) -> tuple[Scalar, Vector]:
+    """The distance of a ball from a shape, and the shape's normal there."""
     if contact.shape == "plane":
         normal = la.column(contact.frame, 2)
-        distance = la.dot(normal, offset) - contact.radius
-        inward = contact.radius + 0.5 * distance
-        place = la.subtract(centre, la.scale(inward, normal))
-        along = None if contact.axis is None else la.apply(rotation, contact.axis)
-        return Touch(distance, place, _frame(normal, along))
+        return la.dot(normal, offset) - contact.radius, normal
     if contact.shape == "box":
-        return _touch_box(contact, centre, offset)
-    return _touch_round(contact, centre, offset)
+        return _gap_to_box(contact, offset)
+    away = _away(contact, offset)
+    length = la.sqrt(la.maximum(la.dot(away, away), SMALL))
+    return length - contact.size[0] - contact.radius, la.scale(1.0 / length, away)
 
 
-def _touch_round(contact: Contact, centre: Vector, offset: Vector) -> Touch:
-    """Against a static sphere or capsule: the nearest point of its core."""
-    radius = contact.size[0]
+def _away(contact: Contact, offset: Vector) -> Vector:
+    """From the nearest point of a box, in its axes, or of the core of a capsule or a sphere."""
+    if contact.shape == "box":
+        local = la.apply_transposed(contact.frame, offset)
+        nearest = [la.clip(x, -s, s) for x, s in zip(local, contact.size, strict=True)]
+        return la.subtract(local, nearest)
     if contact.shape == "capsule":
         axis, half = la.column(contact.frame, 2), contact.size[1]
         along = la.clip(la.dot(axis, offset), -half, half)
-        offset = la.subtract(offset, la.scale(along, axis))
-    length = la.sqrt(la.maximum(la.dot(offset, offset), SMALL))
-    normal = la.scale(1.0 / length, offset)
-    distance = length - radius - contact.radius
-    place = la.subtract(centre, la.scale(contact.radius + 0.5 * distance, normal))
-    return Touch(distance, place, _frame(normal, None))
+        return la.subtract(offset, la.scale(along, axis))
+    return offset
 
 
-def _touch_box(contact: Contact, centre: Vector, offset: Vector) -> Touch:
-    """Against a static box: the nearest point of its surface, also from inside."""
+def _gap_to_box(contact: Contact, offset: Vector) -> tuple[Scalar, Vector]:
+    """From the nearest point of a box's surface, also from inside."""
     local = la.apply_transposed(contact.frame, offset)
-    nearest = [la.clip(x, -s, s) for x, s in zip(local, contact.size, strict=True)]
-    away = la.subtract(local, nearest)
+    away = _away(contact, offset)
     square = la.dot(away, away)
     length = la.sqrt(la.maximum(square, SMALL))
 
@@ -178,11 +234,7 @@ def _touch_box(contact: Contact, centre: Vector, offset: Vector) -> Touch:
         face.append(first * la.where(la.less(x, 0.0), -1.0, 1.0))
     inside = la.less(square, SMALL)
     normal: Vector = [la.where(inside, f, x / length) for f, x in zip(face, away, strict=True)]
-    gap = la.where(inside, -least, length)
-    normal = la.apply(contact.frame, normal)
-    distance = gap - contact.radius
-    place = la.subtract(centre, la.scale(contact.radius + 0.5 * distance, normal))
-    return Touch(distance, place, _frame(normal, None))
+    return la.where(inside, -least, length) - contact.radius, la.apply(contact.frame, normal)
 
 
 def _frame(normal: Vector, along: Vector | None) -> Matrix:

@@ -13,14 +13,16 @@ import numpy as np
 from jax import Array
 
 from memes.errors import require
+from memes.kernels import cuda
+from memes.kernels.cxx import compiler
 from memes.physics import algebra as la
 from memes.physics import dynamics
 from memes.physics.algebra import Scalar, Value
 from memes.physics.backends import Advance, array_operations, numpy_backend, xla_backend
 from memes.physics.constraints import touch
+from memes.physics.cuda import WARP, cuda_backend
 from memes.physics.model import Model, Point
-from memes.physics.native import compiler, native_backend
-from memes.physics.pallas import padded, pallas_backend
+from memes.physics.native import native_backend
 from memes.physics.reading import load, read
 from memes.physics.solver import Fidelity
 from memes.physics.stacking import StackedModel, stacked, unstacked
@@ -31,7 +33,7 @@ MIN_ITERATIONS = 4
 BACKENDS = {
     "numpy": numpy_backend,
     "xla": xla_backend,
-    "pallas": pallas_backend,
+    "cuda": cuda_backend,
     "native": native_backend,
 }
 
@@ -58,7 +60,7 @@ class Engine:
 
     Attributes:
         model: The compiled MuJoCo model.
-        backend: `numpy`, `xla`, `pallas` or `native`.
+        backend: `numpy`, `xla`, `cuda` or `native`.
         substeps: Timesteps in a `step`.
         copies: How many isomorphic subtrees are simulated as one, K.
     """
@@ -69,7 +71,7 @@ class Engine:
     copies: int
     _own: Model
     _tree: Tree
-    _order: tuple[np.ndarray, np.ndarray, np.ndarray]
+    _order: tuple[np.ndarray, np.ndarray]
     _advance: Advance
 
     @property
@@ -100,7 +102,7 @@ class Engine:
             velocity.shape == (n, self.model.nv),
             f"qvel must have shape ({n}, {self.model.nv}), got {tuple(velocity.shape)}",
         )
-        order_q, order_v, _ = self._order
+        order_q, order_v = self._order
         rows = [position.T[order_q], velocity.astype(self._dtype).T[order_v]]
         rows.append(xp.zeros((len(order_v), n), self._dtype))
         return State(xp.concatenate(rows), xp.zeros(n, self._dtype))
@@ -112,10 +114,7 @@ class Engine:
             ctrl.shape == (state.rows.shape[1], self.model.nu),
             f"ctrl must have shape ({state.rows.shape[1]}, {self.model.nu}), got {tuple(ctrl.shape)}",
         )
-        ctrl = xp.asarray(ctrl, self._dtype)
-        columns = [ctrl[:, int(i)] for i in self._order[2]]
-        controls = xp.stack(columns) if columns else ctrl.T
-        return State(*self._advance(state.rows, state.flags, controls))
+        return State(*self._advance(state.rows, state.flags, xp.asarray(ctrl, self._dtype)))
 
     def qpos(self, state: State) -> Array:
         """Positions in MuJoCo's order, [N, nq]."""
@@ -161,7 +160,7 @@ class Engine:
         return np.float64 if self.backend == "numpy" else np.float32
 
     def _unpack(self, rows: Array, order: np.ndarray, start: int) -> Array:
-        # The first row that holds each native index; padding repeats some.
+        # The first row that holds each native index.
         _, first = np.unique(order, return_index=True)
         # Row by row, which XLA fuses into what reads them; one gather would be a kernel of its own.
         found: Array = self._xp.stack([rows[start + int(i)] for i in first]).T
@@ -193,7 +192,7 @@ def compile(
     *,
     substeps: int = 1,
     fidelity: Literal["default", "fast"] | Fidelity = "default",
-    backend: Literal["auto", "numpy", "xla", "pallas", "native"] = "auto",
+    backend: Literal["auto", "numpy", "xla", "cuda", "native"] = "auto",
 ) -> Engine:
     """Specialise the simulator to a model.
 
@@ -203,8 +202,8 @@ def compile(
         substeps: Timesteps of the model in one `step`.
         fidelity: How exactly contacts are solved: `default` (6 Newton iterations of 2 line-search steps
             each), `fast` (4 of 2), or numbers of your own, with at least 4 iterations.
-        backend: `numpy` (float64, for reference), `xla` (any device), `pallas` (NVIDIA GPUs), `native`
-            (CPUs with a C++ compiler), or `auto`, which chooses.
+        backend: `numpy` (float64, for reference), `xla` (any device), `cuda` (NVIDIA GPUs, with a C++
+            compiler and NVRTC), `native` (CPUs with a C++ compiler), or `auto`, which chooses.
     """
     require(substeps >= 1, f"substeps must be at least 1, got {substeps}")
     chosen = FIDELITY.get(fidelity) if isinstance(fidelity, str) else fidelity
@@ -221,19 +220,15 @@ def compile(
         backend == "auto" or backend in BACKENDS,
         f"backend must be auto or one of {', '.join(BACKENDS)}, got '{backend}'",
     )
-    if backend == "auto":
-        on_cpu = "native" if compiler() else "xla"
-        backend = {"gpu": "pallas", "cpu": on_cpu}.get(jax.default_backend(), "xla")  # type: ignore[assignment]
     native = load(model)
     own = read(native)
-    plain = unstacked(own)
-    folded: StackedModel = plain if backend == "native" else stacked(own)
-    if backend == "pallas":
-        folded = padded(folded)
+    plain, together = unstacked(own), stacked(own)
+    if backend == "auto":
+        backend = _fastest(together.tree.copies)
+    folded: StackedModel = plain if backend == "native" else together
     layout = folded.layout
     order = tuple(
-        np.array([i for slot in slots for i in slot], int)
-        for slots in (layout.qpos, layout.dofs, layout.controls)
+        np.array([i for slot in slots for i in slot], int) for slots in (layout.qpos, layout.dofs)
     )
     return Engine(
         model=native,
@@ -245,3 +240,13 @@ def compile(
         _order=order,  # type: ignore[arg-type]
         _advance=BACKENDS[backend](folded, chosen, substeps),
     )
+
+
+def _fastest(copies: int) -> Literal["xla", "cuda", "native"]:
+    """The fastest backend for JAX's default device and a model of so many equal subtrees."""
+    device = jax.default_backend()
+    if device == "cpu" and compiler():
+        return "native"
+    if device == "gpu" and copies <= WARP and cuda.devices() and cuda.usable("memes.physics"):
+        return "cuda"
+    return "xla"

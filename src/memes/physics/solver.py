@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from memes.physics import algebra as la
 from memes.physics import tree as sparse
-from memes.physics.algebra import Scalar, Value
+from memes.physics.algebra import Condition, Scalar, Value
 from memes.physics.constraints import Row, rates
 from memes.physics.tree import Flow, Sparse, Tree
 
@@ -48,8 +48,39 @@ def restore(scalars: Sequence[Scalar], like: Iterate) -> Iterate:
     )
 
 
-# (count, body, start) -> the result of applying the body so many times.
-Repeat = Callable[[int, Callable[[Iterate], Iterate], Iterate], Iterate]
+Body = Callable[[Iterate], Iterate]
+Alternative = Callable[[], Sequence[Scalar]]
+
+
+class Control(NamedTuple):
+    """How a backend writes what is no arithmetic.
+
+    Attributes:
+        repeat: `(count, body, start, stacked)` -> the result of applying the body so many times;
+            `stacked` says which scalars of the flat iterate stand for K.
+        branch: `(condition, then, otherwise)` -> the scalars of the one or the other, robot by robot.
+            Where the condition is false both are right, and `otherwise` is cheaper.
+    """
+
+    repeat: Callable[[int, Body, Iterate, Sequence[bool]], Iterate]
+    branch: Callable[[Condition, Alternative, Alternative], Sequence[Scalar]]
+
+
+def _write_out(count: int, body: Body, start: Iterate, stacked: Sequence[bool]) -> Iterate:
+    """Repeat by writing the body so many times."""
+    del stacked
+    for _ in range(count):
+        start = body(start)
+    return start
+
+
+def always(condition: Condition, then: Alternative, otherwise: Alternative) -> Sequence[Scalar]:
+    """Branch by taking what is right in any case."""
+    del condition, otherwise
+    return then()
+
+
+UNROLLED = Control(_write_out, always)
 
 
 def constrained(
@@ -59,16 +90,18 @@ def constrained(
     rows: list[Row],
     warm: Sequence[Scalar],
     fidelity: Fidelity,
-    repeat: Repeat,
+    control: Control,
 ) -> tuple[list[Scalar], list[Scalar]]:
     """The acceleration under constraints, and the force that the constraints exert on the dofs."""
     if not rows:
         return sparse.solve(tree, sparse.factor(tree, mass), force), [0.0] * len(force)
     start = _better_start(tree, mass, force, rows, warm)
-    found = repeat(
+    shares = [tree.copies > 1] * len(force)
+    found = control.repeat(
         fidelity.iterations,
         lambda at: _newton_step(tree, mass, rows, at, fidelity.line_search),
         start,
+        [*tree.stacked, *shares, *(row.stacked for row in rows for _ in row.reference)],
     )
     return found.acceleration, _constraint_force(tree, rows, found.components)
 

@@ -2,7 +2,7 @@
 
 Sibling subtrees of equal structure are stacked: one of them stays in the model, its constants become
 `Stacked` and its run-time values gain a leading axis of K. That makes the program K times shorter, which
-is what lets XLA and Triton compile it.
+is what lets XLA compile it.
 """
 
 from __future__ import annotations

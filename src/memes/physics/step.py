@@ -10,9 +10,10 @@ from memes.physics import algebra as la
 from memes.physics import dynamics, solver
 from memes.physics import tree as sparse
 from memes.physics.algebra import Scalar
-from memes.physics.constraints import constraint_rows
+from memes.physics.constraints import Row, contact_row, near_any, usual_rows
 from memes.physics.model import DOF_SIZE, Joint, Model
-from memes.physics.solver import Fidelity, Repeat
+from memes.physics.obstacles import split
+from memes.physics.solver import Control, Fidelity
 from memes.physics.tree import Sparse, Tree
 
 
@@ -34,15 +35,15 @@ class Forward(NamedTuple):
 
 
 def step(
-    model: Model, tree: Tree, phase: Phase, ctrl: Sequence[Scalar], fidelity: Fidelity, repeat: Repeat
+    model: Model, tree: Tree, phase: Phase, ctrl: Sequence[Scalar], fidelity: Fidelity, control: Control
 ) -> Phase:
     """Advance by one timestep, with the model's integrator."""
     advance = {"euler": _euler, "rk4": _rk4}[model.integrator]
-    return advance(model, tree, phase, ctrl, fidelity, repeat)
+    return advance(model, tree, phase, ctrl, fidelity, control)
 
 
 def forward(
-    model: Model, tree: Tree, phase: Phase, ctrl: Sequence[Scalar], fidelity: Fidelity, repeat: Repeat
+    model: Model, tree: Tree, phase: Phase, ctrl: Sequence[Scalar], fidelity: Fidelity, control: Control
 ) -> Forward:
     """Forces and the constrained acceleration."""
     frames = dynamics.kinematics(model, phase.qpos)
@@ -52,16 +53,29 @@ def forward(
     bias = dynamics.bias_force(model, tree, frames, own, qvel)
     applied = dynamics.applied_force(model, phase.qpos, qvel, ctrl)
     force = list(la.subtract(applied, bias))
-    rows = constraint_rows(model, tree, frames, phase.qpos, qvel)
-    found, push = solver.constrained(tree, mass, force, rows, phase.warm, fidelity, repeat)
-    return Forward(mass, force, push, found)
+    usual, walls = split(model)
+    rows = usual_rows(model, tree, frames, usual, phase.qpos, qvel)
+
+    def solved(rows: list[Row]) -> list[Scalar]:
+        found, push = solver.constrained(tree, mass, force, rows, phase.warm, fidelity, control)
+        return [*found, *push]
+
+    def among_walls() -> list[Scalar]:
+        return solved(rows + [contact_row(tree, frames, rivals, qvel) for rivals in walls])
+
+    if walls:
+        near = near_any(tree, frames, walls)
+        solution = list(control.branch(near, among_walls, lambda: solved(rows)))
+    else:
+        solution = solved(rows)
+    return Forward(mass, force, solution[model.nv :], solution[: model.nv])
 
 
 def _euler(
-    model: Model, tree: Tree, phase: Phase, ctrl: Sequence[Scalar], fidelity: Fidelity, repeat: Repeat
+    model: Model, tree: Tree, phase: Phase, ctrl: Sequence[Scalar], fidelity: Fidelity, control: Control
 ) -> Phase:
     """Semi-implicit Euler; joint damping is implicit, as in MuJoCo."""
-    now = forward(model, tree, phase, ctrl, fidelity, repeat)
+    now = forward(model, tree, phase, ctrl, fidelity, control)
     acceleration = now.acceleration
     damping = {
         d: joint.damping
@@ -82,10 +96,10 @@ def _euler(
 
 
 def _rk4(
-    model: Model, tree: Tree, phase: Phase, ctrl: Sequence[Scalar], fidelity: Fidelity, repeat: Repeat
+    model: Model, tree: Tree, phase: Phase, ctrl: Sequence[Scalar], fidelity: Fidelity, control: Control
 ) -> Phase:
     """Runge-Kutta-Munthe-Kaas of fourth order: rotations are integrated in their tangent space."""
-    now = forward(model, tree, phase, ctrl, fidelity, repeat)
+    now = forward(model, tree, phase, ctrl, fidelity, control)
     first = now.acceleration
     velocities = [list(phase.qvel)]
     accelerations = [rotate_free(model, phase, first, la.apply_transposed)]
@@ -94,7 +108,7 @@ def _rk4(
         qpos = integrate_position(model, phase.qpos, velocities[-1], h)
         qvel = [v + h * a for v, a in zip(phase.qvel, accelerations[-1], strict=True)]
         stage = Phase(qpos, qvel, now.acceleration)
-        now = forward(model, tree, stage, ctrl, fidelity, repeat)
+        now = forward(model, tree, stage, ctrl, fidelity, control)
         accelerations.append(rotate_free(model, stage, now.acceleration, la.apply_transposed))
         velocities.append(_pull_back(model, qvel, la.scale(h, velocities[-1])))
 

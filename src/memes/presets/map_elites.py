@@ -8,7 +8,7 @@ from memes import emitters, objectives
 from memes.algorithm import Algorithm, compose
 from memes.cells import Cells
 from memes.emitters import isoline, one_of, parallel, policy_gradient
-from memes.emitters.policy_gradient import TD3
+from memes.emitters.td3 import TD3
 from memes.errors import at_least, require
 from memes.presets.record import recorded
 from memes.strategies import Strategy, evosax
@@ -73,7 +73,8 @@ def cma_me(
 ) -> Algorithm:
     """CMA-ME: CMA-ES emitters that take turns, each ranked by what its samples add to the archive.
 
-    An emitter starts again from a random elite when none of its samples enters the archive.
+    An emitter starts again from a random elite when none of its samples enters the archive. All samples
+    update its distribution, where the original takes those that entered (docs/deviations.md).
 
     Args:
         task: What to optimise.
@@ -109,10 +110,7 @@ def pga_me(
     line: float = 0.1,
     gradient_steps: int = 100,
     gradient_learning_rate: float = 1e-3,
-    num_critic_training_steps: int = 5_000,
-    replay_size: int = 1_000_000,
-    transitions_batch: int = 256,
-    critic_hidden: tuple[int, ...] = (256, 256),
+    td3: TD3 = TD3(),
 ) -> Algorithm:
     """PGA-ME: random variation of elites, and elites moved by policy gradients of a learned critic.
 
@@ -125,10 +123,7 @@ def pga_me(
         line: Standard deviation of the part along the line between two parents.
         gradient_steps: Policy-gradient steps from an elite to its offspring.
         gradient_learning_rate: Of Adam in these steps.
-        num_critic_training_steps: Training steps of the critics in a generation.
-        replay_size: Transitions that the critics learn from, at most.
-        transitions_batch: Transitions in a training step.
-        critic_hidden: Sizes of the critics' hidden layers.
+        td3: How critics and greedy actor learn.
     """
     at_least(1, batch=batch)
     require(
@@ -136,14 +131,8 @@ def pga_me(
         f"proportion_gradient must lie in (0, 1], got {proportion_gradient}",
     )
     n_gradient = max(1, round(batch * proportion_gradient))
-    learner = TD3(
-        critic_steps=num_critic_training_steps,
-        replay_size=replay_size,
-        transitions_batch=transitions_batch,
-        critic_hidden=critic_hidden,
-    )
     gradient = policy_gradient(
-        n_gradient, steps=gradient_steps, learning_rate=gradient_learning_rate, td3=learner
+        n_gradient, steps=gradient_steps, learning_rate=gradient_learning_rate, td3=td3
     )
     varied = [isoline(batch - n_gradient, iso=iso, line=line)] if n_gradient < batch else []
     return compose(task, parallel(*varied, gradient), cells=cells)

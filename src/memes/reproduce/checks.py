@@ -97,17 +97,16 @@ def at_most(a: Of, b: Of, more: float) -> Check:
     return check
 
 
-def between(a: Of, least: float, most: float) -> Check:
-    """The median of `a` lies between two numbers, as far as the interval of it tells."""
+def between(a: Of, least: float, most: float, said: str = "") -> Check:
+    """The median of `a` lies between two numbers, as far as its interval tells; `said` is why these."""
 
     def check(runs: Runs, comparisons: int) -> Outcome:
         del comparisons
         found = interval(a.values(runs))
         enough = found.n >= FEWEST_OF_INTERVAL
-        line = f"{a.words}: {a.label} {_shown(found)}, to lie between {least:.4g} and {most:.4g}"
         return _outcome(
             found.n,
-            line,
+            f"{a.words}: {a.label} {_shown(found)}, to lie between {least:.4g} and {most:.4g}{said}",
             shown=enough and least <= found.low and found.high <= most,
             refuted=enough and (found.low > most or found.high < least),
         )
@@ -116,8 +115,8 @@ def between(a: Of, least: float, most: float) -> Check:
 
 
 def near(a: Of, number: float, within: float) -> Check:
-    """The median of `a` differs from a number by no more than such a share of it."""
-    return noted(between(a, (1 - within) * number, (1 + within) * number), f"in the paper: {number:g}")
+    """The median of `a` differs from a number of the paper by no more than such a share of it."""
+    return between(a, (1 - within) * number, (1 + within) * number, f" ({number:g} in the paper)")
 
 
 def most_have(a: Of) -> Check:
@@ -217,7 +216,8 @@ def _compared(a: Of, b: Of, runs: Runs, comparisons: int) -> _Compared:
     if a.label == b.label:
         line = f"{a.label}: {a.words} {_shown(first)} against {b.words} {_shown(second)}"
     if min(first.n, second.n) == 0:
-        missing = " and ".join(of.label for of, n in ((a, first.n), (b, second.n)) if n == 0)
+        unknown = [of.label for of, n in ((a, first.n), (b, second.n)) if n == 0]
+        missing = " and ".join(dict.fromkeys(unknown))
         line = f"{line}: {missing} not run, or without such a number"
     else:
         if math.isfinite(difference.value):

@@ -41,12 +41,16 @@ that everything works, and where a claim needs the paper's scale."""
 def write(
     experiments: Sequence[str], tasks: Sequence[str], summaries: Sequence[Summary], out: Path
 ) -> list[Judged]:
-    """Write a comparison for each experiment, and the claims, into a folder; returns the verdicts."""
+    """Write the experiments' comparisons, on tasks with something to compare, and the claims.
+
+    Returns the verdicts.
+    """
     for name in experiments:
         labels = EXPERIMENTS[name].labels
         runs = [run for run in summaries if run.label in labels and run.task in EXPERIMENTS[name].tasks]
-        if runs:
-            report.write(report.compare(group(runs)), out / name)
+        groups = {task: of_task for task, of_task in group(runs).items() if len(of_task) > 1}
+        if groups:
+            report.write(report.compare(groups), out / name)
     judged = judge(summaries, tasks)
     out.mkdir(parents=True, exist_ok=True)
     (out / "claims.md").write_text(page(judged, summaries))

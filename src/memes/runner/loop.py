@@ -7,7 +7,7 @@ import signal
 import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import fields, is_dataclass
+from dataclasses import Field, fields, is_dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
@@ -250,8 +250,8 @@ def settings_of(observers: Sequence[Observer]) -> dict[str, Any]:
     """The settings of observers as `config.json` has them: by prefix, or by the observer's name."""
     found: dict[str, Any] = {}
     for observer in observers:
-        names = [field.name for field in fields(observer)] if is_dataclass(observer) else []
-        values = {name: getattr(observer, name) for name in names}
+        own: tuple[Field[Any], ...] = fields(observer) if is_dataclass(observer) else ()
+        values = {field.name: getattr(observer, field.name) for field in own}
         prefix = getattr(observer, "prefix", None)
         if prefix is not None:
             found |= {f"{prefix}_{name}": value for name, value in values.items()}
@@ -416,7 +416,7 @@ def _run_group(
     """Run some seeds side by side until all are over; also says whether it was interrupted."""
     config, done = runs[0].config, runs[0].generations
     filled = runs + runs[-1:] * (program.seeds - len(runs))
-    state = program.join([run.state for run in filled])
+    state = program.join([run.state for run in filled if run.state is not None])
     key = program.keys([run.config["seed"] for run in filled])
     heard: list[Callable[[], str | None]] = [lambda: None]
 

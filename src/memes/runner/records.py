@@ -17,7 +17,13 @@ from memes.store.folder import Run
 
 def new_run(config: dict[str, Any], state: State, **fields: Any) -> Run:
     """A run of which no generation is done."""
-    parts = {"folder": None, "metrics": {}, "lanes": {}, "corrected": {}, "correction": None}
+    parts: dict[str, Any] = {
+        "folder": None,
+        "metrics": {},
+        "lanes": {},
+        "corrected": {},
+        "correction": None,
+    }
     return Run(config=config, archive=state.archive, state=state, **parts | fields)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +27,8 @@ CURVES = ("generation", "evaluations", "seconds", "qd_score", "coverage", "max_f
 ABOUT = (
     "device", "versions", "precision", "compile_seconds", "cells", "uncertain", "map", "seeds_together",
 )  # fmt: skip
+Lifespans = dict[str, dict[str, dict[str, float]]]
+_array = partial(np.asarray, dtype=float)  # None becomes NaN
 
 
 class Summary(NamedTuple):
@@ -70,7 +73,7 @@ class Summary(NamedTuple):
     about: dict[str, Any]
     curves: dict[str, np.ndarray]
     corrections: dict[str, np.ndarray]
-    lifespans: dict[str, dict[str, dict[str, float]]]
+    lifespans: Lifespans
     longest_lives: dict[str, np.ndarray]
     steps: dict[str, float]
     low: tuple[float, ...]
@@ -90,6 +93,10 @@ def summarise(run: Run) -> Summary:
     config, metrics, cells = run.config, run.metrics, run.archive.cells
     done, steps = len(metrics["generation"]), _steps(run)
     lifespans, longest_lives = _lives(run.lanes)
+    corrections = {}
+    if run.corrected:
+        row = run.corrected["generation"].astype(int) - 1
+        corrections = run.corrected | {"evaluations": metrics["evaluations"][row]}
     return Summary(
         task=config["task"],
         algorithm=config["algorithm"],
@@ -105,7 +112,7 @@ def summarise(run: Run) -> Summary:
             "seconds_per_generation": float(metrics["seconds"][-1]) / done,
         },
         curves=_curves(metrics, steps),
-        corrections=_corrections(run),
+        corrections=corrections,
         lifespans=lifespans,
         longest_lives=longest_lives,
         steps={kind: finite_median(values) for kind, values in steps.items()},
@@ -127,10 +134,7 @@ def _options(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _steps(run: Run) -> dict[str, np.ndarray]:
-    """Divide the mean parent-offspring distances [G] of each kind with offspring by the cell width.
-
-    That is the side of a cube as large as the average cell.
-    """
+    """Measure parent-offspring distances [G] in cell widths: sides of a cube like the average cell."""
     cells = run.archive.cells
     sides = np.asarray(cells.high, float) - np.asarray(cells.low, float)
     width = (np.prod(sides) / cells.count) ** (1 / len(sides))
@@ -153,18 +157,9 @@ def _curves(metrics: dict[str, np.ndarray], steps: dict[str, np.ndarray]) -> dic
     return curves
 
 
-def _corrections(run: Run) -> dict[str, np.ndarray]:
-    if not run.corrected:
-        return {}
-    row = run.corrected["generation"].astype(int) - 1
-    return run.corrected | {"evaluations": run.metrics["evaluations"][row]}
-
-
-def _lives(
-    lanes: dict[str, np.ndarray],
-) -> tuple[dict[str, dict[str, dict[str, float]]], dict[str, np.ndarray]]:
+def _lives(lanes: dict[str, np.ndarray]) -> tuple[Lifespans, dict[str, np.ndarray]]:
     """Collect `lifespans` and `longest_lives` from the ages [G, L] of lanes where they were reset."""
-    lifespans: dict[str, dict[str, dict[str, float]]] = {}
+    lifespans: Lifespans = {}
     longest_lives: dict[str, np.ndarray] = {}
     age, reset = lanes["age"], lanes["reset"]
     for kind in Kind:
@@ -174,9 +169,9 @@ def _lives(
             continue
         ages = {reason.name.lower(): age[ended & (reset == reason)] for reason in Reason}
         found = {
-            reason: {"count": ages.size, "mean": float(ages.mean()), "median": float(np.median(ages))}
-            for reason, ages in {"all": age[ended], **ages}.items()
-            if ages.size
+            reason: {"count": of.size, "mean": float(of.mean()), "median": float(np.median(of))}
+            for reason, of in {"all": age[ended], **ages}.items()
+            if of.size
         }
         lives, longest = ended.sum(axis=0), np.where(ended, age, 0).max(axis=0)
         paper = (lives - 1) / np.maximum(lives, 1) * longest
@@ -207,8 +202,8 @@ def save_summary(path: str | Path, summary: Summary) -> None:
 
 
 def write_summary(run: Run) -> None:
-    """Write `summary.json` into the folder of a run, if it has one."""
-    if run.folder is not None:
+    """Write `summary.json` into the folder of a run, if it has one and has begun."""
+    if run.folder is not None and run.generations:
         save_summary(run.folder / FILE, summarise(run))
 
 
@@ -261,7 +256,3 @@ def _parse(content: Any, file: Path) -> Summary:
         low=tuple(map(float, fields["low"])),
         high=tuple(map(float, fields["high"])),
     )
-
-
-def _array(values: Any) -> np.ndarray:
-    return np.asarray(values, dtype=float)  # None becomes NaN

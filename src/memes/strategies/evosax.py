@@ -14,8 +14,9 @@ import numpy as np
 import optax
 from jax import Array
 
-from memes.errors import UsageError, known, require
-from memes.strategies.base import Strategy, choose_lanes
+from memes.errors import UsageError, at_least, known, require
+from memes.strategies.base import Strategy
+from memes.trees import choose
 
 # Of evosax 0.3.2: those that compare values across generations, which ranks within one cannot serve;
 # those whose first spread cannot be set; one that collapsed on a quadratic, given ranks; and one whose
@@ -31,9 +32,9 @@ CONDITION = 1 / float(np.finfo(np.float32).eps)
 
 
 def evosax(name: str, *, samples: int = 512, sigma: float = 0.02, **options: Any) -> Strategy:
-    """A distribution-based strategy of the library evosax, such as `cma-es`, `sep-cma-es` or `snes`.
+    """Adapt a strategy of the library evosax, such as `cma-es`, `sep-cma-es` or `snes`.
 
-    Nearly all serve whose updates follow from the ranks of one generation; `names()` lists them.
+    It must be one that updates a distribution by the ranks of one generation; `names()` lists them.
 
     Each strategy shapes the utilities once more as it prescribes, CMA-ES and its kin by rank: of a blend
     of ranks, only the order counts then. A lane none of whose samples could be evaluated stays as it is.
@@ -49,7 +50,7 @@ def evosax(name: str, *, samples: int = 512, sigma: float = 0.02, **options: Any
         sigma: Standard deviation of the first samples.
         options: Further arguments of its constructor, such as an `optimizer`.
     """
-    require(samples >= 2, f"samples must be at least 2, got {samples}")
+    at_least(2, samples=samples)
     require(0 < sigma < math.inf, f"sigma must be positive and finite, got {sigma}")
     constructor = _constructor(name)
     accepted = inspect.signature(constructor).parameters
@@ -60,7 +61,7 @@ def evosax(name: str, *, samples: int = 512, sigma: float = 0.02, **options: Any
 
     @lru_cache
     def built(dim: int) -> tuple[Any, Any]:
-        """The algorithm of evosax for `dim` entries, and its parameters."""
+        """Build the algorithm of evosax for `dim` entries, and its parameters."""
         with jax.ensure_compile_time_eval():  # constants, even if first needed inside a trace
             try:
                 algorithm = constructor(samples, jnp.zeros(dim), **options)
@@ -71,9 +72,10 @@ def evosax(name: str, *, samples: int = 512, sigma: float = 0.02, **options: Any
                 params = params.replace(std_init=jnp.full_like(params.std_init, spread))
             return algorithm, params
 
-    def init(mean: Array) -> Any:
+    def init(key: Array, mean: Array) -> Any:
         algorithm, params = built(mean.shape[-1])
-        return _strong(jax.vmap(lambda m: algorithm.init(_key_from(m), m, params))(mean))
+        keys = jax.random.split(key, mean.shape[0])
+        return _strong(jax.vmap(lambda k, m: algorithm.init(k, m, params))(keys, mean))
 
     def ask(key: Array, state: Any) -> tuple[Any, Array]:
         algorithm, params = built(state.mean.shape[-1])
@@ -85,19 +87,28 @@ def evosax(name: str, *, samples: int = 512, sigma: float = 0.02, **options: Any
         algorithm, params = built(x.shape[-1])
 
         def tell_one(x: Array, utilities: Array, state: Any) -> Any:
-            return algorithm.tell(_key_from(x), x, -utilities, state, params)[0]  # evosax minimises
+            no_key = jax.random.key(0)  # none of the suitable ones draws anything here
+            return algorithm.tell(no_key, x, -utilities, state, params)[0]  # evosax minimises
 
         told = _strong(jax.vmap(tell_one)(x, utilities, state))
-        return choose_lanes(jnp.any(utilities != 0, axis=-1), told, state)
+        return choose(jnp.any(utilities != 0, axis=-1), told, state)
 
-    def restart(state: Any, where: Array, mean: Array) -> Any:
-        return choose_lanes(where, init(mean), state)
+    def restart(key: Array, state: Any, where: Array, mean: Array) -> Any:
+        return choose(where, init(key, mean), state)
 
-    return Strategy(samples, init, lambda state: state.mean, ask, tell, restart, _degenerate)
+    return Strategy(
+        samples=samples,
+        init=init,
+        mean=lambda state: state.mean,
+        ask=ask,
+        tell=tell,
+        restart=restart,
+        degenerate=_degenerate,
+    )
 
 
 def names() -> list[str]:
-    """The strategies of evosax that `evosax` takes; none where it is not installed."""
+    """List the strategies that `evosax` takes; none where the library is not installed."""
     return sorted(_constructors()) if importlib.util.find_spec("evosax") else []
 
 
@@ -120,7 +131,7 @@ def _constructors() -> dict[str, Any]:
 
 
 def _degenerate(state: Any) -> Array:
-    """Lanes that are not finite, or whose samples lie on top of each other or on a line: bool[L]."""
+    """Find the lanes that are not finite, or whose samples lie on top of each other or on a line."""
     lanes = state.mean.shape[0]
     # The standard deviation along each axis; strategies without a `D` have it in `std` alone.
     axes = getattr(state, "std", jnp.ones(lanes)).reshape(lanes, -1)
@@ -133,11 +144,6 @@ def _degenerate(state: Any) -> Array:
     return ~finite | collapsed | elongated
 
 
-def _key_from(values: Array) -> Array:
-    """A key for where evosax wants one and there is none: random numbers make their own."""
-    return jax.random.key(jax.lax.bitcast_convert_type(jnp.sum(values), jnp.uint32))
-
-
 def _strong(tree: Any) -> Any:
-    """The same arrays with types of their own: a loop's state must keep its types."""
+    """Give the arrays types of their own: a loop's state must keep its types."""
     return jax.tree.map(lambda leaf: jax.lax.convert_element_type(leaf, leaf.dtype), tree)

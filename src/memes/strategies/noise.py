@@ -1,4 +1,4 @@
-"""Where the samples of an evolution strategy lie around its mean."""
+"""Noise: where the samples of an evolution strategy lie around its mean."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from memes.errors import require
+from memes.errors import at_least, require
 
 # (key, shape[..., d]) -> noise of that shape; entries have mean 0 and variance 1.
 Noise = Callable[[Array, tuple[int, ...]], Array]
 
 
 def gaussian(key: Array, shape: tuple[int, ...]) -> Array:
-    """Independent normal entries."""
+    """Draw independent normal entries."""
     return jax.random.normal(key, shape)
 
 
 def low_rank(rank: int, blocks: Sequence[tuple[int, int]] | None = None) -> Noise:
-    """Noise whose matrices have a low rank: fewer random numbers, entries of equal variance.
+    """Draw matrices of a low rank: fewer random numbers, entries of equal variance.
 
     A matrix is a product A B^T / sqrt(rank) of normal A[rows, rank] and B[columns, rank]. Where that
     would save nothing, as for a vector of biases, it is plain Gaussian.
@@ -31,7 +31,7 @@ def low_rank(rank: int, blocks: Sequence[tuple[int, int]] | None = None) -> Nois
         blocks: Rows and columns of the matrices that a genotype is made of, in order; None takes all of
             it as one that is nearly square.
     """
-    require(rank >= 1, f"rank must be at least 1, got {rank}")
+    at_least(1, rank=rank)
 
     def draw(key: Array, shape: tuple[int, ...]) -> Array:
         *batch, dim = shape
@@ -49,7 +49,7 @@ def low_rank(rank: int, blocks: Sequence[tuple[int, int]] | None = None) -> Nois
 
 
 def _matrix(key: Array, batch: Sequence[int], rows: int, columns: int, rank: int) -> Array:
-    """Matrices in row-major order: [*batch, rows * columns]."""
+    """Draw matrices in row-major order: [*batch, rows * columns]."""
     if rank * (rows + columns) >= rows * columns:
         return jax.random.normal(key, (*batch, rows * columns))
     left, right = jax.random.split(key)

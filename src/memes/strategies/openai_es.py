@@ -9,19 +9,23 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax import Array
+from jaxtyping import Float
 
 from memes.errors import require
-from memes.strategies.base import Strategy, choose_lanes
+from memes.hints import checked
+from memes.strategies.base import Strategy
 from memes.strategies.noise import Noise, gaussian
+from memes.trees import choose
 
 
 class OpenAIESState(NamedTuple):
-    """`mean[L, d]` and the optimiser's state, each leaf with a leading lane axis."""
+    """The means, and the optimiser's state, each leaf with a leading lane axis."""
 
-    mean: Array
+    mean: Float[Array, "L d"]
     optimiser: Any
 
 
+@checked
 def openai_es(
     *,
     samples: int = 512,
@@ -30,7 +34,7 @@ def openai_es(
     l2: float = 0.0,
     noise: Noise = gaussian,
 ) -> Strategy:
-    """Mirrored sampling around a mean that follows the estimated gradient of the utilities.
+    """Sample in mirrored pairs around a mean that follows the estimated gradient of the utilities.
 
     Args:
         samples: Samples of each lane: half of them noise vectors, each with both signs. Even.
@@ -48,7 +52,8 @@ def openai_es(
     transform = optax.adam(0.01) if optimiser is None else optimiser
     pairs = samples // 2
 
-    def init(mean: Array) -> OpenAIESState:
+    def init(key: Array, mean: Array) -> OpenAIESState:
+        del key
         return OpenAIESState(mean, jax.vmap(transform.init)(mean))
 
     def ask(key: Array, state: OpenAIESState) -> tuple[OpenAIESState, Array]:
@@ -67,11 +72,18 @@ def openai_es(
         )
         return OpenAIESState(optax.apply_updates(state.mean, updates), optimiser_state)
 
-    def restart(state: OpenAIESState, where: Array, mean: Array) -> OpenAIESState:
-        fresh: OpenAIESState = choose_lanes(where, init(mean), state)
-        return fresh
+    def restart(key: Array, state: OpenAIESState, where: Array, mean: Array) -> OpenAIESState:
+        return choose(where, init(key, mean), state)
 
     def degenerate(state: OpenAIESState) -> Array:
         return ~jnp.isfinite(state.mean).all(axis=-1)  # its spread is fixed
 
-    return Strategy(samples, init, lambda state: state.mean, ask, tell, restart, degenerate)
+    return Strategy(
+        samples=samples,
+        init=init,
+        mean=lambda state: state.mean,
+        ask=ask,
+        tell=tell,
+        restart=restart,
+        degenerate=degenerate,
+    )

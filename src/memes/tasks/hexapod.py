@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import jax.numpy as jnp
 from jax import Array
 
-from memes.control import Controller, Outcome, control_task
+from memes.control import Controller, Episodes, control_task
 from memes.hints import checked
 from memes.task import Task, uniform
 from memes.tasks.robot import Backend, Fidelity, engine_of, robot
@@ -80,12 +80,12 @@ def yaw(quaternion: Array) -> Array:
     return jnp.arctan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z))
 
 
-def arc_error(outcome: Outcome) -> Array:
+def arc_error(episodes: Episodes) -> Array:
     """Angle in [0, pi] between the final heading and the arc through start and end, [n].
 
     The arc starts along the initial heading, x; its tangent at the end point has twice the angle of the
     chord.
     """
-    x, y, heading = (outcome.last[:, i] for i in range(3))
+    x, y, heading = (episodes.last[:, i] for i in range(3))
     difference = heading - 2 * jnp.arctan2(y, x)
     return jnp.abs(jnp.arctan2(jnp.sin(difference), jnp.cos(difference)))

@@ -9,6 +9,7 @@ from jax import Array
 from memes.control import Environment, control_task, mlp
 from memes.hints import checked
 from memes.task import Map, Task
+from memes.tasks.robot import episodes_at_once
 
 START = (0.1, 0.0)
 LOW, HIGH = (0.0, -0.5), (1.0, 0.5)  # the room
@@ -47,6 +48,7 @@ def point_maze(*, uncertain: bool = False, steps: int = 100, hidden: tuple[int, 
         ended=lambda place: jnp.zeros(place.shape[0], bool),
         failed=lambda place: ~jnp.isfinite(place).all(axis=1),
         measure=lambda place: place,
+        at_once=episodes_at_once(),
     )
     return control_task(
         "point-maze",

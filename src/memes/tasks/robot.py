@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from importlib import resources
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,7 +18,7 @@ from memes.errors import require
 if TYPE_CHECKING:  # MuJoCo is imported by those who use it
     from memes.physics import Engine, State
 
-Backend = Literal["auto", "xla", "pallas", "native"]
+Backend = Literal["auto", "xla", "cuda", "native"]
 Fidelity = Literal["default", "fast"]
 
 
@@ -97,7 +98,17 @@ def robot(
         failed=lambda state: state.failed,
         measure=measure,
         engine=engine,
+        at_once=episodes_at_once(),
     )
+
+
+def episodes_at_once() -> int | None:
+    """Return how many episodes are best rolled out at a time here; None is all.
+
+    On CPUs as many as keep their policies in the caches of the cores for the whole of a rollout: that
+    is faster by half than to read all policies from memory in every step.
+    """
+    return 64 * (os.cpu_count() or 1) if jax.default_backend() == "cpu" else None
 
 
 def _base(model: Any) -> list[int]:

@@ -5,5 +5,4 @@ episodes    what the run's own simulator makes of it
 offscreen   MuJoCo's renderer without a window
 pictures    videos and contact sheets
 browser     a player on this machine
-command     `memes replay`
 """

@@ -33,7 +33,7 @@ def play(model: Any, states: np.ndarray, *, seconds: float, title: str, port: in
         model: The `MjModel`.
         states: Positions, `seconds` apart.
         seconds: Time between two of them.
-        title: What the page says above its controls.
+        title: Words above the controls of the page.
         port: Where to serve, or the next free one.
     """
     check_browser()
@@ -46,12 +46,13 @@ def play(model: Any, states: np.ndarray, *, seconds: float, title: str, port: in
     with redirect_stdout(io.StringIO()):  # a box of its own, which says no more than our line
         server = viser.ViserServer(host=HOST, port=port, label=title, verbose=False)
     try:
-        server.gui.configure_theme(show_share_button=False)  # it would show the page to the world
+        gui: Any = server.gui
+        gui.configure_theme(show_share_button=False)  # it would show the page to the world
         scene = ViserMujocoScene(server, model, num_envs=1)
-        playing = server.gui.add_checkbox("play", initial_value=True)
-        speed = server.gui.add_dropdown("speed", SPEEDS, initial_value="1")
+        playing = gui.add_checkbox("play", initial_value=True)
+        speed = gui.add_dropdown("speed", SPEEDS, initial_value="1")
         last = (len(states) - 1) * seconds
-        clock = server.gui.add_slider("time (s)", min=0.0, max=last, step=seconds, initial_value=0.0)
+        clock = gui.add_slider("time (s)", min=0.0, max=last, step=seconds, initial_value=0.0)
         scene.create_scene_gui(camera_distance=1.5 * model.stat.extent, camera_azimuth=90)
         print(f"playing at http://{HOST}:{server.get_port()} until Ctrl-C", flush=True)
         now, shown, before = 0.0, -1, time.perf_counter()

@@ -15,7 +15,7 @@ from memes.task import PRECISION, Task
 
 
 class Episode(NamedTuple):
-    """One episode: `qpos[T + 1, nq]`, from the start until its end, and what it came to.
+    """One episode: `qpos[T + 1, nq]`, from the start until its end, and its evaluation.
 
     `fitness` is a number and `feature[k]`; NaN where the simulator failed.
     """
@@ -26,14 +26,14 @@ class Episode(NamedTuple):
 
 
 def robot_of(task: Task) -> Any:
-    """The simulator of a task with a robot; a `UsageError` for tasks without one."""
+    """Find the simulator of a task with a robot; a `UsageError` for tasks without one."""
     engine = None if task.control is None else task.control.environment.engine
     require(engine is not None, f"task '{task.name}' has no robot to replay")
     return engine
 
 
 def seconds_per_step(task: Task) -> float:
-    """Time between two recorded states."""
+    """Compute the time between two recorded states."""
     engine = robot_of(task)
     return float(engine.substeps * engine.model.opt.timestep)
 
@@ -62,9 +62,6 @@ def episodes(task: Task, x: Array, *, seed: int = 0, draws: int = 1) -> list[Epi
         return outcome.length, control.score(outcome), recorded
 
     played = jax.jit(play, compiler_options=engine.compiler_options)(jax.random.key(seed), x)
-    length, score, (before, after) = jax.device_get(played)
+    length, (fitness, feature), (before, after) = jax.device_get(played)
     states = np.concatenate([before[:1], after])
-    return [
-        Episode(states[: length[i] + 1, i], float(score.fitness[i]), score.feature[i])
-        for i in range(draws)
-    ]
+    return [Episode(states[: length[i] + 1, i], float(fitness[i]), feature[i]) for i in range(draws)]

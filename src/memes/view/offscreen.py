@@ -20,7 +20,7 @@ PROBE = "import sys, importlib; importlib.import_module(sys.argv[1]).GLContext(8
 
 @cache
 def library() -> str:
-    """The OpenGL library that can draw without a window here: egl or osmesa on Linux.
+    """Find the OpenGL library that can draw without a window here: egl or osmesa on Linux.
 
     `MUJOCO_GL` decides, if it is set. Each is tried in a process of its own, since one that fails
     spoils the next.
@@ -49,7 +49,7 @@ def _works(name: str) -> bool:
 
 
 def frames(model: Any, states: np.ndarray, *, width: int, height: int) -> Iterator[np.ndarray]:
-    """A picture uint8[height, width, 3] of an `MjModel` at each of the positions `states[n, nq]`.
+    """Draw an `MjModel` at each of the positions `states[n, nq]`: pictures uint8[height, width, 3].
 
     The view is the model's first camera, or else one that follows its first body.
     """

@@ -1,4 +1,4 @@
-"""An episode as a video, or as a sheet of frames."""
+"""Episodes as videos, and as sheets of frames."""
 
 from __future__ import annotations
 
@@ -25,9 +25,8 @@ def check_video(file: Path) -> None:
     require(
         file.suffix.lower() in SIZES, f"video must be a file ending in .mp4 or .gif, got '{file.name}'"
     )
-    found = shutil.which("ffmpeg") is not None or importlib.util.find_spec("imageio_ffmpeg") is not None
     require(
-        file.suffix.lower() != ".mp4" or found,
+        file.suffix.lower() != ".mp4" or _ffmpeg() is not None,
         "video: .mp4 needs the program ffmpeg, or the package that brings it: 'pip install "
         "imageio-ffmpeg'; .gif needs neither",
     )
@@ -45,8 +44,9 @@ def write_video(file: Path, model: Any, states: np.ndarray, *, seconds: float) -
         duration = round(1000 * seconds)
         first.save(file, save_all=True, append_images=others, duration=duration, loop=0)
         return
-    made = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", f"{1 / seconds}"]
-    command = [_ffmpeg(), "-y", "-loglevel", "error", *made, "-i", "-", "-pix_fmt", "yuv420p", str(file)]
+    raw = f"-f rawvideo -pix_fmt rgb24 -s {width}x{height} -r {1 / seconds}"
+    options = f"-y -loglevel error {raw} -i - -pix_fmt yuv420p"
+    command = [_ffmpeg() or "ffmpeg", *options.split(), str(file)]
     # An encoder that gives up closes its end; its exit code tells.
     with suppress(BrokenPipeError), subprocess.Popen(command, stdin=subprocess.PIPE) as encoder:
         assert encoder.stdin is not None
@@ -55,9 +55,10 @@ def write_video(file: Path, model: Any, states: np.ndarray, *, seconds: float) -
     require(encoder.returncode == 0, f"video: ffmpeg could not write '{file}'")
 
 
-def _ffmpeg() -> str:
+def _ffmpeg() -> str | None:
+    """Find the program, or the one that a package brings."""
     found = shutil.which("ffmpeg")
-    if found is None:
+    if found is None and importlib.util.find_spec("imageio_ffmpeg") is not None:
         from imageio_ffmpeg import get_ffmpeg_exe
 
         found = str(get_ffmpeg_exe())
@@ -67,7 +68,7 @@ def _ffmpeg() -> str:
 def sheet_figure(
     model: Any, states: np.ndarray, *, seconds: float, count: int = 12, columns: int = 4
 ) -> Figure:
-    """A dozen of `states[n, nq]`, evenly over the episode from start to end, with their times.
+    """Draw a dozen of `states[n, nq]`, evenly over the episode from start to end, with their times.
 
     Args:
         model: The `MjModel`.

@@ -22,6 +22,9 @@ from memes.errors import UsageError, require
 from memes.parameters import REQUIRED, Parameter, parameters, writable
 
 Options = dict[str, Parameter]
+# How commands name saved runs.
+RunFolder = Annotated[Path, tyro.conf.arg(metavar="RUN")]
+RunNames = Annotated[tuple[str, ...], tyro.conf.arg(metavar="RUN [RUN ...]")]
 
 
 def options_of(of: Callable[..., Any], prefix: str = "", without: Collection[str] = ()) -> Options:

@@ -1,0 +1,212 @@
+"""TD3 (Fujimoto et al., 2018): two critics and a greedy actor that learn from a replay buffer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array
+from jaxtyping import Float, Key
+
+from memes.archive import LIMIT
+from memes.errors import UsageError, at_least, require
+from memes.hints import check_fields
+from memes.ring import Ring, push
+from memes.rollouts import Controller, Environment, Transition, mlp
+from memes.task import Task, initial
+
+
+@dataclass(frozen=True)
+class TD3:
+    """Hyper-parameters of the learner, by the names of the paper's table.
+
+    Attributes:
+        num_critic_training_steps: Training steps of the critics in a generation.
+        replay_size: Transitions that the critics learn from, at most.
+        transitions_batch: Transitions in a training step.
+        critic_hidden: Sizes of the critics' hidden layers.
+        critic_learning_rate: Of Adam, for the critics.
+        greedy_learning_rate: Of Adam, for the greedy actor.
+        discount: By which a reward counts less for each step that it lies ahead.
+        policy_delay: Steps of the critics for one of the greedy actor.
+        policy_noise: Standard deviation of the noise on the actions that critics are trained with.
+        noise_clip: The most that this noise may be.
+        soft_update: Share by which the slow copies follow, each time the actor moves.
+    """
+
+    num_critic_training_steps: int = 5_000
+    replay_size: int = 1_000_000
+    transitions_batch: int = 256
+    critic_hidden: tuple[int, ...] = (256, 256)
+    critic_learning_rate: float = 3e-4
+    greedy_learning_rate: float = 3e-4
+    discount: float = 0.99
+    policy_delay: int = 2
+    policy_noise: float = 0.2
+    noise_clip: float = 0.5
+    soft_update: float = 0.005
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        steps, delay = self.num_critic_training_steps, self.policy_delay
+        at_least(
+            1, replay_size=self.replay_size, transitions_batch=self.transitions_batch, policy_delay=delay
+        )
+        require(
+            steps >= 1 and steps % delay == 0,
+            f"num_critic_training_steps must be a multiple of policy_delay={delay}, got {steps}",
+        )
+
+
+Replay = Ring[Transition]  # the last transitions: leaves [replay_size, ...]
+
+
+class Learner(NamedTuple):
+    """Two critics and the greedy actor, slow copies of both, and their optimisers."""
+
+    critics: Float[Array, "2 c"]
+    actor: Float[Array, " d"]
+    target_critics: Float[Array, "2 c"]
+    target_actor: Float[Array, " d"]
+    critic_optimiser: Any
+    actor_optimiser: Any
+
+
+class Networks(NamedTuple):
+    """The functions that TD3 trains.
+
+    Attributes:
+        policy: `(x[d], observation[b, o]) -> action[b, a]`.
+        value: `(critics[m, c], observation[b, o], action[b, a]) -> value[m, b]`.
+        critic: The controller that a critic is, for its initialisation.
+        environment: Where policies act.
+    """
+
+    policy: Callable[[Array, Array], Array]
+    value: Callable[[Array, Array, Array], Array]
+    critic: Controller
+    environment: Environment
+
+
+def networks(task: Task, settings: TD3) -> Networks:
+    """Build the networks for a task with policies; a `UsageError` for other tasks."""
+    control = task.control
+    if control is None or control.controller.policy is None:
+        raise UsageError(
+            f"task '{task.name}' has no policies to follow a gradient with; control tasks with an mlp do"
+        )
+    environment = control.environment
+    inputs = environment.observation_size + environment.action_size
+    critic = mlp([inputs, *settings.critic_hidden, 1], output=lambda value: value)
+
+    of_one = critic.policy
+    assert of_one is not None
+
+    def value(critics: Array, observation: Array, action: Array) -> Array:
+        inputs = jnp.concatenate([observation, action], axis=1)
+        return jax.vmap(lambda one: of_one(one, inputs)[:, 0])(critics)
+
+    return Networks(control.controller.policy, value, critic, environment)
+
+
+def start(key: Key[Array, ""], task: Task, settings: TD3) -> tuple[Learner, Replay]:
+    """Make a learner that knows nothing, and an empty replay buffer."""
+    actor_key, critic_key = jax.random.split(key)
+    _, _, critic, environment = networks(task, settings)
+    critics = critic.init(critic_key, 2)
+    actor = initial(task, actor_key, 1)[0]
+    learner = Learner(
+        critics=critics,
+        actor=actor,
+        # A copy each: what is donated to the device must not be there twice.
+        target_critics=jnp.copy(critics),
+        target_actor=jnp.copy(actor),
+        critic_optimiser=optax.adam(settings.critic_learning_rate).init(critics),
+        actor_optimiser=optax.adam(settings.greedy_learning_rate).init(actor),
+    )
+    o, a = environment.observation_size, environment.action_size
+
+    def room(*shape: int, dtype: Any = jnp.float32) -> Array:
+        return jnp.zeros((settings.replay_size, *shape), dtype)
+
+    blank = Transition(room(o), room(a), room(), room(o), room(dtype=bool), room(dtype=bool))
+    return learner, Ring(blank, jnp.int32(0))
+
+
+def remember(replay: Replay, seen: Transition) -> Replay:
+    """Put transitions [n, T, ...] that count into the buffer, over the oldest."""
+    count = seen.reward.size
+    require(
+        count <= replay.capacity,
+        f"replay_size must hold the {count} transitions of a generation, got {replay.capacity}",
+    )
+    flat: Transition = jax.tree.map(lambda leaf: leaf.reshape(count, *leaf.shape[2:]), seen)
+    sound = jnp.abs(flat.reward) < LIMIT
+    for part in (flat.observation, flat.next_observation, flat.action):
+        sound &= (jnp.abs(part) < LIMIT).all(axis=1)
+    return push(replay, flat, flat.alive & sound)
+
+
+def sample(key: Key[Array, ""], replay: Replay, *shape: int) -> Transition:
+    """Draw remembered transitions, leaves [*shape, ...], with replacement."""
+    index = jax.random.randint(key, shape, 0, replay.size)
+    drawn: Transition = jax.tree.map(lambda leaf: leaf[index], replay.rows)
+    return drawn
+
+
+def learn(key: Key[Array, ""], learner: Learner, replay: Replay, task: Task, settings: TD3) -> Learner:
+    """Take the training steps of a generation.
+
+    The actor and the slow copies move after every `policy_delay` steps of the critics.
+    """
+    s, (act, value, *_) = settings, networks(task, settings)
+    critic_adam, actor_adam = optax.adam(s.critic_learning_rate), optax.adam(s.greedy_learning_rate)
+
+    def critic_step(key: Array, learner: Learner) -> Learner:
+        batch_key, noise_key = jax.random.split(key)
+        seen = sample(batch_key, replay, s.transitions_batch)
+        noise = s.policy_noise * jax.random.normal(noise_key, seen.action.shape)
+        then = act(learner.target_actor, seen.next_observation)
+        then = jnp.clip(then + jnp.clip(noise, -s.noise_clip, s.noise_clip), -1, 1)
+        future = jnp.min(value(learner.target_critics, seen.next_observation, then), axis=0)
+        target = seen.reward + s.discount * jnp.where(seen.ended, 0.0, future)
+
+        def loss(critics: Array) -> Array:
+            error = value(critics, seen.observation, seen.action) - target
+            return jnp.sum(error**2) / len(target)
+
+        slope = jax.grad(loss)(learner.critics)
+        change, optimiser = critic_adam.update(slope, learner.critic_optimiser)
+        return learner._replace(critics=learner.critics + change, critic_optimiser=optimiser)
+
+    def actor_step(key: Array, learner: Learner) -> Learner:
+        seen = sample(key, replay, s.transitions_batch).observation
+
+        def loss(actor: Array) -> Array:
+            return -jnp.mean(value(learner.critics[:1], seen, act(actor, seen)))
+
+        slope = jax.grad(loss)(learner.actor)
+        change, optimiser = actor_adam.update(slope, learner.actor_optimiser)
+        learner = learner._replace(actor=learner.actor + change, actor_optimiser=optimiser)
+
+        def follow(slow: Array, fast: Array) -> Array:
+            return slow + s.soft_update * (fast - slow)
+
+        return learner._replace(
+            target_critics=follow(learner.target_critics, learner.critics),
+            target_actor=follow(learner.target_actor, learner.actor),
+        )
+
+    def round_of_steps(i: Array, learner: Learner) -> Learner:
+        *critic_keys, actor_key = jax.random.split(jax.random.fold_in(key, i), s.policy_delay + 1)
+        for critic_key in critic_keys:
+            learner = critic_step(critic_key, learner)
+        return actor_step(actor_key, learner)
+
+    rounds = s.num_critic_training_steps // s.policy_delay
+    learned: Learner = jax.lax.fori_loop(0, rounds, round_of_steps, learner)
+    return learned

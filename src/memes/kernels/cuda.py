@@ -1,0 +1,204 @@
+"""CUDA C++ compiled by NVRTC and launched on XLA's stream through `jax.ffi`.
+
+NVRTC is a library that JAX's extras for CUDA bring; the handler that launches is C++, compiled by the
+system's compiler. Both results are kept in a cache.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import glob
+import importlib.util
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib import resources
+from math import prod
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax import Array
+
+from memes.errors import require
+from memes.kernels.cache import cached, digest
+from memes.kernels.cxx import compiler, shared_library
+
+TARGET = "memes_launch"
+OPTIONS = ("--std=c++17",)
+
+
+class Kernel(NamedTuple):
+    """CUDA C++, and the name of the kernel in it.
+
+    Its parameters are pointers to the arguments and to the results of a launch, and then its numbers
+    (int). A call that is mapped over a batch has a row of blocks (`blockIdx.y`) for each of its members,
+    whose arrays lie one after the other.
+    """
+
+    source: str
+    name: str
+
+
+def launch(
+    kernel: Kernel,
+    arguments: Sequence[Array],
+    results: Sequence[jax.ShapeDtypeStruct],
+    *,
+    blocks: int,
+    threads: int,
+    numbers: Sequence[int] = (),
+    aliases: Mapping[int, int] | None = None,
+) -> list[Array]:
+    """Run the kernel; `aliases` says which arguments become which results, in the same memory."""
+    call = jax.ffi.ffi_call(
+        TARGET, list(results), vmap_method="broadcast_all", input_output_aliases=dict(aliases or {})
+    )
+    found = call(
+        *arguments,
+        kernel=_loaded(kernel),
+        blocks=np.int32(blocks),
+        threads=np.int32(threads),
+        size=np.int64(prod(results[0].shape)),
+        numbers=np.array(numbers, np.int32),
+    )
+    return list(found)
+
+
+@cache
+def missing() -> str:
+    """What this machine lacks for kernels on its GPUs, as a sentence; empty if nothing, or no GPU."""
+    if not devices():
+        return ""
+    if compiler() is None:
+        return "there is no C++ compiler (g++ or clang++)"
+    if nvrtc() is None:
+        return "NVRTC is not found (the package nvidia-cuda-nvrtc has it)"
+    return ""
+
+
+def usable(what: str) -> bool:
+    """Whether kernels can be compiled; warns, once, that `what` will be slower if they cannot."""
+    if missing():
+        _warn_once(f"{what} runs in plain XLA, several times slower: {missing()}")
+    return not missing()
+
+
+@cache
+def _warn_once(sentence: str) -> None:
+    warnings.warn(sentence, stacklevel=4)
+
+
+@cache
+def devices() -> tuple[Any, ...]:
+    """JAX's GPUs of this process, if CUDA drives them."""
+    try:
+        return tuple(d for d in jax.local_devices(backend="cuda"))
+    except RuntimeError:
+        return ()
+
+
+def _loaded(kernel: Kernel) -> str:
+    """The name by which the handler knows the kernel; without a GPU nothing is compiled for it."""
+    key = digest(*kernel)
+    if devices() and key not in _LOADED:
+        numbers = [d.local_hardware_id for d in devices()]
+        image = compiled(kernel.source, [d.compute_capability for d in devices()])
+        ordinals = (ctypes.c_int * len(numbers))(*numbers)
+        load = _handler().load
+        load.restype = ctypes.c_char_p
+        trouble = load(key.encode(), image, kernel.name.encode(), ordinals, len(numbers))
+        require(not trouble, f"the kernel '{kernel.name}' cannot be loaded: {trouble.decode()}")
+        _LOADED.add(key)
+    return key
+
+
+_LOADED: set[str] = set()
+
+
+@cache
+def _handler() -> ctypes.CDLL:
+    """The library with the handler, made known to JAX."""
+    source = (resources.files("memes.kernels") / "launch.cc").read_text()
+    library = ctypes.CDLL(str(shared_library(source, "a kernel for GPUs")))
+    capsule = jax.ffi.pycapsule(library.LaunchHandler)  # type: ignore[no-untyped-call]
+    jax.ffi.register_ffi_target(TARGET, capsule, platform="CUDA")
+    return library
+
+
+# ----------------------------------------------------------------------------------------- compilation
+
+
+def compiled(source: str, capabilities: Sequence[str]) -> bytes:
+    """Machine code for GPUs of a compute capability such as "9.0", or PTX where there are several."""
+    library = nvrtc()
+    assert library is not None
+    major, minor = ctypes.c_int(), ctypes.c_int()
+    _check(library, library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)))
+    architecture = _architecture(library, capabilities)
+    name = digest(source, architecture, *OPTIONS, f"{major.value}.{minor.value}")
+
+    def build(file: Path) -> None:
+        file.write_bytes(_compile(library, source, architecture))
+
+    return cached(f"{name}.cubin", build).read_bytes()
+
+
+def _architecture(library: ctypes.CDLL, capabilities: Sequence[str]) -> str:
+    """Of the GPUs; or, if they differ or are newer than NVRTC, the largest that they all execute."""
+    own = {10 * int(major) + int(minor) for major, minor in (c.split(".") for c in capabilities)}
+    count = ctypes.c_int()
+    _check(library, library.nvrtcGetNumSupportedArchs(ctypes.byref(count)))
+    known = (ctypes.c_int * count.value)()
+    _check(library, library.nvrtcGetSupportedArchs(known))
+    if len(own) == 1 and own <= set(known):
+        return f"sm_{own.pop()}"
+    return f"compute_{max((a for a in known if a <= min(own)), default=min(own))}"
+
+
+def _compile(library: ctypes.CDLL, source: str, architecture: str) -> bytes:
+    program = ctypes.c_void_p()
+    text = source.encode()
+    _check(library, library.nvrtcCreateProgram(ctypes.byref(program), text, b"kernel.cu", 0, None, None))
+    try:
+        options = [o.encode() for o in (*OPTIONS, f"--gpu-architecture={architecture}")]
+        array = (ctypes.c_char_p * len(options))(*options)
+        status = library.nvrtcCompileProgram(program, len(options), array)
+        log = _fetch(library, "nvrtcGetProgramLog", program) if status else b""
+        require(status == 0, f"NVRTC could not compile a kernel: {log.decode()[:500]}")
+        kind = "CUBIN" if architecture.startswith("sm_") else "PTX"
+        return _fetch(library, f"nvrtcGet{kind}", program)
+    finally:
+        library.nvrtcDestroyProgram(ctypes.byref(program))
+
+
+def _fetch(library: ctypes.CDLL, what: str, program: ctypes.c_void_p) -> bytes:
+    size = ctypes.c_size_t()
+    _check(library, getattr(library, f"{what}Size")(program, ctypes.byref(size)))
+    data = ctypes.create_string_buffer(size.value)
+    _check(library, getattr(library, what)(program, data))
+    return data.raw
+
+
+def _check(library: ctypes.CDLL, status: int) -> None:
+    library.nvrtcGetErrorString.restype = ctypes.c_char_p
+    require(status == 0, f"NVRTC failed: {library.nvrtcGetErrorString(status).decode()}")
+
+
+@cache
+def nvrtc() -> ctypes.CDLL | None:
+    """NVRTC, from the packages that come with JAX or from the system's CUDA; None if there is none."""
+    packages = importlib.util.find_spec("nvidia")
+    roots = list(packages.submodule_search_locations or ()) if packages else []
+    patterns = [f"{root}/*/lib/libnvrtc.so.*" for root in roots]
+    homes = [os.environ.get(name) for name in ("CUDA_HOME", "CUDA_PATH")]
+    patterns += [f"{home}/lib64/libnvrtc.so" for home in (*homes, "/usr/local/cuda") if home]
+    files = [file for pattern in patterns for file in sorted(glob.glob(pattern), reverse=True)]
+    for file in (*files, "libnvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12"):
+        try:
+            return ctypes.CDLL(file)
+        except OSError:
+            continue
+    return None

@@ -1,0 +1,54 @@
+"""C++ compiled by the system's compiler, kept in a cache."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+
+import jax
+
+from memes.errors import require
+from memes.kernels.cache import cached, digest
+
+# No -ffast-math: comparisons with NaN must mean what they say, since they find robots that failed.
+FLAGS = ("-std=c++17", "-O2", "-ftree-vectorize", "-fno-math-errno", "-fno-trapping-math")
+
+
+def compiler() -> str | None:
+    """The system's C++ compiler, or None."""
+    return next(filter(None, map(shutil.which, (os.environ.get("CXX", "g++"), "g++", "clang++"))), None)
+
+
+def shared_library(source: str, user: str) -> Path:
+    """A library of the source, tuned to this processor; `user` names who needs it, for errors."""
+    program = compiler()
+    require(program is not None, f"{user} needs a C++ compiler (g++ or clang++), found none")
+    assert program is not None
+    version = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
+    tuned = "-mcpu=native" if platform.machine() in ("arm64", "aarch64") else "-march=native"
+    flags = (*FLAGS, tuned, "-pthread", "-shared", "-fPIC", "-w", f"-I{jax.ffi.include_dir()}")
+
+    def build(library: Path) -> None:
+        file = library.with_suffix(".cc")
+        file.write_text(source)
+        command = [program, *flags, str(file), "-ldl", "-o", str(library)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        require(done.returncode == 0, f"{user}: the compiler failed: {done.stderr[:500]}")
+
+    # jaxlib's headers are part of the library, and an older jaxlib refuses what a newer one's made.
+    key = digest(source, version, *FLAGS, _processor(), metadata.version("jaxlib"))
+    return cached(f"{key}.so", build)
+
+
+@cache
+def _processor() -> str:
+    """What `-march=native` depends on."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    features = next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    return f"{platform.machine()} {platform.processor()} {features}"

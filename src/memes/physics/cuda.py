@@ -1,0 +1,106 @@
+"""The trace as one CUDA kernel for all substeps, for NVIDIA GPUs.
+
+A thread simulates one leg of one robot. Sums over the legs are shuffles between neighbouring threads,
+and nothing leaves the registers before the last substep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from memes.errors import require
+from memes.kernels import cuda
+from memes.kernels.cuda import Kernel
+from memes.physics.backends import Advance, packing
+from memes.physics.emit import emit, filled
+from memes.physics.solver import Fidelity
+from memes.physics.stacking import StackedModel
+
+THREADS = 128  # in a block: four warps that run through the same long program fetch it together
+WARP = 32
+
+
+def cuda_backend(
+    stacked: StackedModel,
+    fidelity: Fidelity,
+    substeps: int,
+    *,
+    launch: Callable[..., list[Array]] | None = None,
+) -> Advance:
+    """All substeps in one kernel; the state is updated in place."""
+    if launch is None:
+        require(bool(cuda.devices()), "backend 'cuda' needs an NVIDIA GPU that JAX can use, found none")
+        require(not cuda.missing(), f"backend 'cuda': {cuda.missing()}")
+        launch = cuda.launch
+    copies = stacked.tree.copies
+    require(
+        copies <= WARP,
+        f"backend 'cuda' takes models of at most {WARP} equal subtrees, got {copies}; use 'xla'",
+    )
+    kernel = step_kernel(stacked, fidelity, substeps)
+    robots = THREADS // WARP * (WARP // copies)  # in a block
+
+    def advance(rows: Array, flags: Array, ctrl: Array) -> Any:
+        n = rows.shape[1]
+        results = [
+            jax.ShapeDtypeStruct(rows.shape, jnp.float32),  # type: ignore[no-untyped-call]
+            jax.ShapeDtypeStruct((n,), jnp.float32),  # type: ignore[no-untyped-call]
+        ]
+        # In place: in a scan, XLA need not copy the state between steps.
+        return tuple(
+            launch(
+                kernel,
+                (rows, flags, ctrl),
+                results,
+                blocks=-(-n // robots),
+                threads=THREADS,
+                numbers=(n,),
+                aliases={0: 0, 1: 1},
+            )
+        )
+
+    return advance
+
+
+def step_kernel(stacked: StackedModel, fidelity: Fidelity, substeps: int) -> Kernel:
+    """The kernel of a simulator."""
+    layout = packing(stacked.layout)
+    spans = layout.qpos + layout.qvel + layout.warm
+    program = emit(stacked, fidelity)
+
+    def place(span: tuple[int, int]) -> str:
+        return f"[place({span[0]}{' + copy' if span[1] > 1 else ''})]"
+
+    state = [f"x[{i}] = rows{place(span)};" for i, span in enumerate(spans)]
+    ctrl = [
+        f"c[{i}] = controls[pick(copy, {{{', '.join(map(str, slot))}}})];"
+        if len(slot) > 1
+        else f"c[{i}] = controls[{slot[0]}];"
+        for i, slot in enumerate(stacked.layout.controls)
+    ]
+    write = [(f"out{place(span)} = x[{i}];", span[1] > 1) for i, span in enumerate(spans)]
+    source = filled(
+        "cuda.cu",
+        COPIES=stacked.tree.copies,
+        THREADS=THREADS,
+        ROWS=len(spans),
+        HEIGHT=layout.rows,
+        CONTROLS=max(len(ctrl), 1),
+        WIDTH=sum(len(slot) for slot in stacked.layout.controls),
+        SUBSTEPS=substeps,
+        CONSTANTS=[
+            f"const V {name} = pick(copy, {{{', '.join(f'{x:.9e}f' for x in values)}}});"
+            for values, name in program.constants.items()
+        ],
+        READ=state + ctrl,
+        READ_STATE=state,
+        BODY=program.lines,
+        WRITE=[line for line, wide in write if wide],
+        WRITE_TRUNK=[line for line, wide in write if not wide],
+    )
+    return Kernel(source, "advance")

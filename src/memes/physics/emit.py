@@ -1,0 +1,168 @@
+"""The trace of a step as lines of C++, for CPUs (`native.py`) and for GPUs (`cuda.py`).
+
+The lines speak of values `V` and conditions `I`, and call a few functions (`choose`, `least`, `root`).
+Each of the two has a prelude of its own that says what those are: a vector of several robots, or a
+number of one leg of one robot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib import resources
+from typing import Any
+
+import numpy as np
+
+from memes.physics import step as stepping
+from memes.physics.algebra import Condition, Operations, Scalar, Stacked, Value
+from memes.physics.solver import Alternative, Body, Control, Fidelity, Iterate, flatten, restore
+from memes.physics.stacking import StackedModel
+from memes.physics.step import Phase
+
+
+class Expression:
+    """The name of a C++ variable; arithmetic with it writes a line of code."""
+
+    __slots__ = ("name", "program")
+
+    def __init__(self, program: Program, name: str) -> None:
+        self.program = program
+        self.name = name
+
+    def _write(self, template: str, *operands: Any) -> Expression:
+        return self.program.declare("V", template.format(*map(_literal, operands)))
+
+    def __add__(self, other: Any) -> Expression:
+        return self._write("{} + {}", self, other)
+
+    def __radd__(self, other: Any) -> Expression:
+        return self._write("{} + {}", other, self)
+
+    def __sub__(self, other: Any) -> Expression:
+        return self._write("{} - {}", self, other)
+
+    def __rsub__(self, other: Any) -> Expression:
+        return self._write("{} - {}", other, self)
+
+    def __mul__(self, other: Any) -> Expression:
+        return self._write("{} * {}", self, other)
+
+    def __neg__(self) -> Expression:
+        return self._write("-{}", self)
+
+    def __lt__(self, other: Any) -> Expression:
+        return self.program.declare("I", f"{self.name} < {_literal(other)}")
+
+    def __gt__(self, other: Any) -> Expression:
+        return self.program.declare("I", f"{self.name} > {_literal(other)}")
+
+
+def _literal(x: Any) -> str:
+    return x.name if isinstance(x, Expression) else f"all({float(x):.9e}f)"
+
+
+class Program:
+    """Lines of C++, in the order in which the trace makes them.
+
+    Attributes:
+        lines: The body of a step.
+        constants: The name of each stacked constant, which the generator has to define.
+    """
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.constants: dict[tuple[float, ...], str] = {}
+        self._count = 0
+        self.of = self._operations()
+
+    def declare(self, kind: str, expression: str) -> Expression:
+        """A new variable."""
+        self._count += 1
+        self.lines.append(f"{kind} v{self._count} = {expression};")
+        return Expression(self, f"v{self._count}")
+
+    def _operations(self) -> Operations:
+        def call(name: str) -> Callable[..., Expression]:
+            return lambda *operands: self.declare("V", f"{name}({', '.join(map(_literal, operands))})")
+
+        def lift(values: np.ndarray) -> Expression:
+            key = tuple(float(x) for x in values)
+            return Expression(self, self.constants.setdefault(key, f"k{len(self.constants)}"))
+
+        return Operations(
+            divide=call("quotient"),
+            sin=call("sine"),
+            cos=call("cosine"),
+            sqrt=call("root"),
+            abs=call("absolute"),
+            minimum=call("least"),
+            maximum=call("greatest"),
+            where=call("choose"),
+            lift=lift,
+            total=call("total"),
+            fill=lambda x, stacked: x if isinstance(x, Expression) else self.declare("V", _literal(x)),
+        )
+
+    def _text(self, x: Scalar) -> str:
+        if isinstance(x, Stacked):
+            return _literal(self.of.lift(x.values))
+        return _literal(x.data if isinstance(x, Value) else x)
+
+    def repeat(self, count: int, body: Body, start: Iterate, stacked: Sequence[bool]) -> Iterate:
+        """A loop of C++ whose variables are those of the iterate."""
+        del stacked
+        carried = [self.declare("V", self._text(x)) for x in flatten(start)]
+        values = [Value(x, self.of) for x in carried]
+        i = f"i{self._count}"
+        self.lines.append(f"ROLLED for (int {i} = 0; {i} < {count}; ++{i}) {{")
+        after = [self._text(x) for x in flatten(body(restore(values, start)))]
+        self.lines += [f"{x.name} = {new};" for x, new in zip(carried, after, strict=True)]
+        self.lines.append("}")
+        return restore(values, start)
+
+    def branch(
+        self, condition: Condition, then: Alternative, otherwise: Alternative
+    ) -> Sequence[Scalar]:
+        """Both alternatives, each left out where no robot that is computed together takes it."""
+        if not isinstance(condition, Value):
+            return then()
+        mask = _literal(condition.data)
+        place = len(self.lines)
+        self.lines.append(f"if (some(opposite({mask}))) {{")
+        without = [self._text(x) for x in otherwise()]
+        names = [f"b{self._count}_{i}" for i in range(len(without))]
+        self.lines += [f"{name} = {x};" for name, x in zip(names, without, strict=True)]
+        self.lines.append(f"}} if (some({mask})) {{")
+        including = [self._text(x) for x in then()]
+        self.lines += [
+            f"{name} = choose({mask}, {x}, {name});" for name, x in zip(names, including, strict=True)
+        ]
+        self.lines.append("}")
+        self.lines.insert(place, "V " + ", ".join(f"{name} = all(0.f)" for name in names) + ";")
+        return [Value(Expression(self, name), self.of) for name in names]
+
+
+def emit(stacked: StackedModel, fidelity: Fidelity) -> Program:
+    """A step that reads and writes the arrays `x` (qpos, qvel, warm start) and reads `c` (controls)."""
+    model, program = stacked.model, Program()
+
+    def read(array: str, start: int, count: int) -> list[Scalar]:
+        names = [f"{array}[{start + i}]" for i in range(count)]
+        return [Value(program.declare("V", name), program.of) for name in names]
+
+    nq, nv = model.nq, model.nv
+    phase = Phase(read("x", 0, nq), read("x", nq, nv), read("x", nq + nv, nv))
+    control = Control(program.repeat, program.branch)
+    after = stepping.step(model, stacked.tree, phase, read("c", 0, model.nu), fidelity, control)
+    results = [program._text(x) for x in (*after.qpos, *after.qvel, *after.warm)]
+    program.lines += [f"x[{i}] = {x};" for i, x in enumerate(results)]
+    return program
+
+
+def filled(file: str, **parts: Any) -> str:
+    """A file of C++ beside this one, with what stands for @NAME@ put in; lists are lines."""
+    folder = resources.files("memes.physics")
+    text = (folder / file).read_text().replace("@ANGLES@", (folder / "angles.h").read_text())
+    for name, part in parts.items():
+        text = text.replace(f"@{name}@", "\n  ".join(part) if isinstance(part, list) else str(part))
+    return text

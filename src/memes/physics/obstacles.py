@@ -1,0 +1,83 @@
+"""Static shapes that a robot is usually away from, and those of them that it cannot touch at once."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from memes.physics.algebra import Scalar, Stacked
+from memes.physics.model import Contact, Model
+
+# Contacts of one ball of which at most one can be active at a time: they share a constraint.
+Rivals = tuple[Contact, ...]
+
+
+def split(model: Model) -> tuple[list[Rivals], list[Rivals]]:
+    """The contacts with the ground, and those with obstacles: everything but planes below the robot."""
+    ground: list[Contact] = []
+    walls: list[Contact] = []
+    for contact in model.contacts:
+        upwards = -np.dot(_vector([row[2] for row in contact.frame]), _vector(model.gravity))
+        (ground if contact.shape == "plane" and upwards > 0 else walls).append(contact)
+    return _rivals(ground), _rivals(walls)
+
+
+def _rivals(contacts: list[Contact]) -> list[Rivals]:
+    """Every contact in the first group whose members it cannot be active with."""
+    groups: list[list[Contact]] = []
+    for contact in contacts:
+        for group in groups:
+            if all(_exclude(contact, other) for other in group):
+                group.append(contact)
+                break
+        else:
+            groups.append([contact])
+    return [tuple(group) for group in groups]
+
+
+def _exclude(a: Contact, b: Contact) -> bool:
+    """Whether two contacts are alike but for their shapes, and these too far apart for the ball."""
+    same_shape = a._replace(name=b.name, shape=b.shape, place=b.place, frame=b.frame, size=b.size)
+    return _same(same_shape, b) and _distance(a, b) > 2 * (_largest(a.radius) + _largest(a.margin))
+
+
+def _distance(a: Contact, b: Contact) -> float:
+    """At most the distance of two static shapes: the widest gap along one of several directions."""
+    if "plane" in (a.shape, b.shape):
+        return 0.0
+    between = _vector(a.place) - _vector(b.place)
+    axes = [_vector(c) for shape in (a, b) for c in zip(*shape.frame, strict=True)]
+    axes += [np.cross(u, v) for u, v in product(axes[:3], axes[3:])] + [between]
+    gaps = [
+        abs(between @ u) - _half_width(a, u) - _half_width(b, u)
+        for u in (axis / np.linalg.norm(axis) for axis in axes if np.linalg.norm(axis) > 1e-9)
+    ]
+    return max(gaps, default=0.0)
+
+
+def _half_width(contact: Contact, direction: np.ndarray) -> float:
+    """Half of a shape's extent along a direction; all shapes are symmetric about their place."""
+    along = np.abs(np.array(contact.frame, float).T @ direction)
+    size = _vector(contact.size)
+    if contact.shape == "box":
+        return float(size @ along)
+    return float(size[0] + (size[1] * along[2] if contact.shape == "capsule" else 0.0))
+
+
+def _vector(values: Any) -> np.ndarray:
+    return np.array(values, float)
+
+
+def _largest(x: Scalar) -> float:
+    assert not hasattr(x, "of"), "constants only"
+    return float(np.max(x.values if isinstance(x, Stacked) else x))
+
+
+def _same(a: Any, b: Any) -> bool:
+    if isinstance(a, tuple) and isinstance(b, tuple):
+        return len(a) == len(b) and all(map(_same, a, b))
+    if isinstance(a, Stacked) and isinstance(b, Stacked):
+        return np.array_equal(a.values, b.values)
+    return type(a) is type(b) and bool(a == b)

@@ -1,0 +1,256 @@
+"""Episodes of control: environments, controllers, and rollouts of many of them at once.
+
+environment   n independent episodes as pure functions of a batched state
+controller    the meaning of a genotype: its parameters, and the action they lead to
+rollout       both together, keeping only running sums
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Bool, Float, Int, Key
+
+from memes.errors import require
+
+
+class Environment(NamedTuple):
+    """n episodes at once; a state is any pytree of arrays that holds n of them.
+
+    Attributes:
+        observation_size: Entries of an observation, o.
+        action_size: Entries of an action, a.
+        steps: Control steps in an episode, T.
+        reset: `(keys[n]) -> state`, the start of an episode for each key.
+        observe: `(state) -> observation[n, o]`.
+        step: `(state, action[n, a]) -> state`.
+        reward: `(before, action[n, a], after) -> reward[n]` of a step between two states.
+        ended: `(state) -> bool[n]`, episodes that are over; what comes after does not count.
+        failed: `(state) -> bool[n]`, episodes that the simulator could not go on with.
+        measure: `(state) -> [n, m]`, of which a rollout reports the mean and the last.
+        engine: The simulator of a robot, and how to get its own state out of `state`: for replays.
+        at_once: How many episodes are best rolled out at a time; None is all of them.
+    """
+
+    observation_size: int
+    action_size: int
+    steps: int
+    reset: Callable[[Array], Any]
+    observe: Callable[[Any], Array]
+    step: Callable[[Any, Array], Any]
+    reward: Callable[[Any, Array, Any], Array]
+    ended: Callable[[Any], Array]
+    failed: Callable[[Any], Array]
+    measure: Callable[[Any], Array]
+    engine: Any = None
+    at_once: int | None = None
+
+
+class Controller(NamedTuple):
+    """How genotypes act.
+
+    Attributes:
+        dim: Entries of a genotype, d.
+        init: `(key, n) -> x[n, d]`.
+        parameters: `(x[n, d]) -> pytree`, what `act` needs; computed once in a rollout.
+        act: `(parameters, observation[n, o], t) -> action[n, a]` at control step t.
+        policy: `(x[d], observation[b, o]) -> action[b, a]`, one genotype at many observations, for those
+            that learn by its gradient; None where actions do not follow from observations alone.
+        blocks: Rows and columns of the matrices that a genotype is made of, in order, if it is.
+    """
+
+    dim: int
+    init: Callable[[Array, int], Array]
+    parameters: Callable[[Array], Any]
+    act: Callable[[Any, Array, Array], Array]
+    policy: Callable[[Array, Array], Array] | None = None
+    blocks: tuple[tuple[int, int], ...] | None = None
+
+
+class Episodes(NamedTuple):
+    """n episodes in a few numbers.
+
+    Attributes:
+        total: Sums of the rewards.
+        mean: Means of what was measured after each step until the end.
+        last: The last of what was measured.
+        length: Steps taken until the end.
+        failed: Episodes that ended because the simulator failed.
+    """
+
+    total: Float[Array, " n"]
+    mean: Float[Array, "n m"]
+    last: Float[Array, "n m"]
+    length: Int[Array, " n"]
+    failed: Bool[Array, " n"]
+
+
+class Step(NamedTuple):
+    """One control step of n episodes, for those who want to record it.
+
+    `alive[n]` says whose episode had not ended before it, `ended[n]` whose is over after it.
+    """
+
+    before: Any
+    observation: Float[Array, "n o"]
+    action: Float[Array, "n a"]
+    after: Any
+    reward: Float[Array, " n"]
+    alive: Bool[Array, " n"]
+    ended: Bool[Array, " n"]
+
+
+class Control(NamedTuple):
+    """The parts of a control task; `score` makes `fitness[n]` and `feature[n, k]` of episodes."""
+
+    environment: Environment
+    controller: Controller
+    score: Callable[[Episodes], tuple[Array, Array]]
+
+
+def rollout(
+    control: Control,
+    keys: Key[Array, " n"],
+    x: Float[Array, "n d"],
+    record: Callable[[Step], Any] | None = None,
+) -> tuple[Episodes, Any]:
+    """Play one episode of each genotype, from the starts that the keys lead to.
+
+    Args:
+        control: The environment and the controller.
+        keys: A PRNG key for each episode.
+        x: The genotypes.
+        record: What to keep of each control step; without it no trajectory is stored.
+
+    Returns:
+        The episodes, and what was recorded with a leading axis of T steps.
+    """
+    environment, controller = control.environment, control.controller
+    parameters = controller.parameters(x)
+    n = x.shape[0]
+
+    def step(carry: Any, t: Array) -> tuple[Any, Any]:
+        before, alive, sums = carry
+        observation = environment.observe(before)
+        action = controller.act(parameters, observation, t)
+        after = environment.step(before, action)
+        reward = environment.reward(before, action, after)
+        ended = environment.ended(after)
+        measured = environment.measure(after)
+        sums = Episodes(
+            total=sums.total + jnp.where(alive, reward, 0.0),
+            mean=sums.mean + jnp.where(alive[:, None], measured, 0.0),
+            last=jnp.where(alive[:, None], measured, sums.last),
+            length=sums.length + alive,
+            failed=sums.failed | (alive & environment.failed(after)),
+        )
+        seen = Step(before, observation, action, after, reward, alive, ended)
+        kept = None if record is None else record(seen)
+        return (after, alive & ~ended & ~sums.failed, sums), kept
+
+    start = environment.reset(keys)
+    nothing = jnp.zeros_like(environment.measure(start))
+    none = jnp.zeros(n, bool)
+    sums = Episodes(jnp.zeros(n), nothing, nothing, jnp.zeros(n, jnp.int32), none)
+    times = jnp.arange(environment.steps)
+    (_, _, sums), recorded = jax.lax.scan(step, (start, ~none, sums), times)
+    return sums._replace(mean=sums.mean / sums.length[:, None]), recorded
+
+
+class Transition(NamedTuple):
+    """Steps that reinforcement learning learns from, of which those that are `alive` count.
+
+    `ended` says that the episode ended there by itself, not because its time was over.
+    """
+
+    observation: Float[Array, "*n o"]
+    action: Float[Array, "*n a"]
+    reward: Float[Array, "*n"]
+    next_observation: Float[Array, "*n o"]
+    ended: Bool[Array, "*n"]
+    alive: Bool[Array, "*n"]
+
+
+def transitions(
+    control: Control, keys: Key[Array, " n"], x: Float[Array, "n d"]
+) -> tuple[Episodes, Transition]:
+    """Play a `rollout` and keep all of its transitions, arrays [T, n, ...]."""
+    environment = control.environment
+
+    def record(step: Step) -> Transition:
+        following = environment.observe(step.after)
+        # Where the simulator failed, what it shows is not what the action led to.
+        counts = step.alive & ~environment.failed(step.after)
+        return Transition(step.observation, step.action, step.reward, following, step.ended, counts)
+
+    return rollout(control, keys, x, record)
+
+
+Layers = list[tuple[Array, Array]]  # of each: the weights [n, in, out] and the biases [n, out]
+
+
+def mlp(
+    sizes: Sequence[int],
+    *,
+    hidden: Callable[[Array], Array] = jax.nn.relu,
+    output: Callable[[Array], Array] = jnp.tanh,
+    weights: str = "float32",
+) -> Controller:
+    """Build the controller that has a multi-layer perceptron of its own for each genotype.
+
+    A genotype is, layer after layer, the weights (in, out) in row-major order and the biases. Weights
+    start lecun-uniform, U(-sqrt(3 / in), sqrt(3 / in)), biases at 0.
+
+    Args:
+        sizes: Entries of the observation, of each hidden layer and of the action.
+        hidden: Activation of hidden layers.
+        output: Activation of the last layer.
+        weights: How weights are kept during a rollout: `float32`, or `bfloat16`, which halves the
+            memory that a step on a GPU reads; sums are float32 in any case.
+    """
+    require(len(sizes) >= 2, f"sizes must name at least input and output, got {tuple(sizes)}")
+    require(min(sizes) >= 1, f"sizes must be at least 1, got {tuple(sizes)}")
+    require(weights in ("float32", "bfloat16"), f"weights must be float32 or bfloat16, got '{weights}'")
+    shapes = list(itertools.pairwise(sizes))
+    ends = [0]
+    for rows, columns in shapes:
+        ends.append(ends[-1] + rows * columns + columns)
+
+    def init(key: Array, n: int) -> Array:
+        layers = []
+        for layer_key, (rows, columns) in zip(jax.random.split(key, len(shapes)), shapes, strict=True):
+            bound = math.sqrt(3 / rows)
+            entries = jax.random.uniform(layer_key, (n, rows * columns), minval=-bound, maxval=bound)
+            layers += [entries, jnp.zeros((n, columns))]
+        return jnp.concatenate(layers, axis=1)
+
+    def parameters(x: Array) -> Layers:
+        layers = []
+        for start, (rows, columns) in zip(ends[:-1], shapes, strict=True):
+            middle, end = start + rows * columns, start + rows * columns + columns
+            matrix = x[:, start:middle].reshape(-1, rows, columns)
+            layers.append((matrix.astype(weights), x[:, middle:end]))
+        return layers
+
+    def forward(layers: Layers, signal: Array, product: str) -> Array:
+        for i, (matrix, bias) in enumerate(layers):
+            total = jnp.einsum(product, signal, matrix, preferred_element_type=jnp.float32) + bias
+            signal = output(total) if i == len(layers) - 1 else hidden(total)
+        return signal
+
+    def act(layers: Layers, observation: Array, t: Array) -> Array:
+        del t
+        return forward(layers, observation, "ni,nio->no")
+
+    def policy(x: Array, observation: Array) -> Array:
+        layers = jax.tree.map(lambda leaf: leaf[0], parameters(x[None]))
+        return forward(layers, observation, "bi,io->bo")
+
+    blocks = tuple(block for rows, columns in shapes for block in ((rows, columns), (1, columns)))
+    return Controller(ends[-1], init, parameters, act, policy, blocks)

@@ -1,0 +1,77 @@
+"""Helpers for pytrees of arrays that share their first axis: rows, or lanes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Bool, Int
+
+T = TypeVar("T")
+
+
+def choose(where: Bool[Array, " n"], new: T, old: T) -> T:
+    """Take the rows of `new` where `where`, and those of `old` elsewhere."""
+
+    def choose_leaf(a: Array, b: Array) -> Array:
+        return jnp.where(where.reshape(-1, *(1,) * (a.ndim - 1)), a, b)
+
+    chosen: T = jax.tree.map(choose_leaf, new, old)
+    return chosen
+
+
+def take(tree: T, start: int, stop: int) -> T:
+    """Take the rows from `start` to `stop`."""
+    taken: T = jax.tree.map(lambda leaf: leaf[start:stop], tree)
+    return taken
+
+
+def pick(tree: T, index: Int[Array, "*n"]) -> T:
+    """Take the rows of an index; a scalar drops the axis."""
+    picked: T = jax.tree.map(lambda leaf: leaf[index], tree)
+    return picked
+
+
+def put(tree: T, index: Int[Array, "*n"], rows: T) -> T:
+    """Replace the rows of an index."""
+    after: T = jax.tree.map(lambda leaf, new: leaf.at[index].set(new), tree, rows)
+    return after
+
+
+def concatenate(trees: Sequence[T]) -> T:
+    """Put the rows of several trees one after the other."""
+    joined: T = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *trees)
+    return joined
+
+
+def by_lane(tree: T, lanes: int) -> T:
+    """Give rows [L * M, ...] an axis for their lanes: [L, M, ...]."""
+    split: T = jax.tree.map(lambda leaf: leaf.reshape(lanes, -1, *leaf.shape[1:]), tree)
+    return split
+
+
+def in_chunks(function: Callable[..., T], rows: int | None, *arrays: Array) -> T:
+    """Compute `function(*arrays)` of arrays [n, ...] for so many rows at a time; None is all at once.
+
+    Every chunk has just as many rows, the last one is filled up: compilers round differently for
+    different sizes, and a row's result must not depend on how many others there are.
+    """
+    if rows is None:
+        return function(*arrays)
+    n = arrays[0].shape[0]
+    count = -(-n // rows)
+
+    def cut(array: Array) -> Array:
+        missing = count * rows - n
+        if jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
+            filler = jax.random.split(jax.random.key(0, impl=jax.random.key_impl(array)), missing)
+        else:
+            filler = jnp.zeros((missing, *array.shape[1:]), array.dtype)
+        return jnp.concatenate([array, filler]).reshape(count, rows, *array.shape[1:])
+
+    results: Any = jax.lax.map(lambda chunk: function(*chunk), tuple(map(cut, arrays)))
+    joined: T = jax.tree.map(lambda leaf: leaf.reshape(count * rows, *leaf.shape[2:])[:n], results)
+    return joined

@@ -1,0 +1,86 @@
+"""Kernels compile for every GPU that JAX runs on, and are called in programs for GPUs."""
+
+import shutil
+import subprocess
+from importlib import resources
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from memes import neighbours
+from memes.kernels import cuda
+from memes.kernels.cxx import compiler
+from memes.physics.cuda import step_kernel
+from memes.physics.reading import load, read
+from memes.physics.solver import Fidelity
+from memes.physics.stacking import stacked
+
+ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
+
+
+@pytest.fixture(scope="module")
+def kernels():
+    """A step with branches, one with legs that are no power of two, and searches for neighbours."""
+    models = (
+        resources.files("memes.tasks") / "models" / f"{name}.xml" for name in ("ant_trap", "hexapod")
+    )
+    steps = [step_kernel(stacked(read(load(str(path)))), Fidelity(4, 2), 5) for path in models]
+    return [*steps, neighbours.search_kernel(2, 10, 4), neighbours.search_kernel(6, 40, 1)]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="there is no nvcc")
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_kernels_compile_for_every_architecture(kernels, tmp_path, architecture):
+    for i, kernel in enumerate(kernels):
+        file, out = tmp_path / f"{i}.cu", tmp_path / f"{i}.cubin"
+        file.write_text(kernel.source)
+        command = [
+            "nvcc",
+            "-std=c++17",
+            f"-arch={architecture}",
+            "-cubin",
+            "-w",
+            str(file),
+            "-o",
+            str(out),
+        ]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert kernel.name.encode() in out.read_bytes()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(cuda.nvrtc() is None, reason="there is no NVRTC")
+def test_kernels_compile_by_nvrtc(kernels, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for kernel in kernels:
+        assert kernel.name.encode() in cuda.compiled(kernel.source, ["9.0"])
+        assert b".target sm_80" in cuda.compiled(
+            kernel.source, ["8.0", "9.0"]
+        )  # PTX, which both execute
+    assert len(list(tmp_path.rglob("*.cubin"))) == 2 * len(kernels)
+
+
+@pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
+def test_the_handler_is_known_to_jax():
+    assert cuda._handler().load  # builds without CUDA, and is registered for its platform
+
+
+def test_programs_for_gpus_launch_the_kernel_and_others_do_not():
+    search = jax.jit(lambda q, p: neighbours.nearest(q, p, 10))
+    traced = search.trace(jnp.zeros((64, 2)), jnp.zeros((1000, 2)))
+    assert cuda.TARGET in traced.lower(lowering_platforms=("cuda",)).as_text()
+    assert cuda.TARGET not in traced.lower(lowering_platforms=("cpu",)).as_text()
+    mapped = jax.jit(jax.vmap(search)).trace(jnp.zeros((3, 64, 2)), jnp.zeros((3, 1000, 2)))
+    assert "tensor<3x64x10xf32>" in mapped.lower(lowering_platforms=("cuda",)).as_text()
+
+
+def test_without_nvrtc_xla_searches_and_says_so(monkeypatch):
+    monkeypatch.setattr(cuda, "missing", lambda: "NVRTC is not found")
+    cuda._warn_once.cache_clear()
+    search = jax.jit(lambda q, p: neighbours.nearest(q, p, 10))
+    with pytest.warns(UserWarning, match="runs in plain XLA.*NVRTC is not found"):
+        traced = search.trace(jnp.zeros((64, 2)), jnp.zeros((1000, 2)))
+    assert cuda.TARGET not in traced.lower(lowering_platforms=("cuda",)).as_text()

@@ -1,0 +1,51 @@
+"""The rooms of the house: imports point one way."""
+
+import ast
+from pathlib import Path
+
+import memes
+
+SOURCE = Path(memes.__file__).parent
+# Each may import what stands before it. The core is all that is no room of its own.
+ORDER = (
+    *("errors", "kernels", "physics", "core", "tasks", "store", "runner", "analysis", "api"),
+    *("view", "words", "reproduce", "commands"),
+)
+
+
+def room(module):
+    """The room of `memes.x.y`, named with dots."""
+    name = module.split(".")[1]
+    return name if name in ORDER else "core"
+
+
+def imports():
+    """The module, line and target of every import of this library within it."""
+    for file in SOURCE.rglob("*.py"):
+        module = ".".join(("memes", *file.relative_to(SOURCE).with_suffix("").parts))
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module == "memes":
+                targets = [f"memes.{alias.name}" for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                targets = [node.module]
+            else:
+                targets = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            for target in targets:
+                if target and target.startswith("memes."):
+                    yield module, node.lineno, target
+
+
+def test_no_module_imports_upwards():
+    found = list(imports())
+    assert len(found) > 300
+    upwards = [
+        f"{module}:{line} imports {target}"
+        for module, line, target in found
+        if module != "memes.__init__" and ORDER.index(room(target)) > ORDER.index(room(module))
+    ]
+    assert upwards == []
+
+
+def test_physics_knows_nothing_of_the_rest():
+    others = {room(target) for module, _, target in imports() if room(module) == "physics"}
+    assert others == {"physics", "kernels", "errors"}
