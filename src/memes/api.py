@@ -52,6 +52,14 @@ def run(algorithm: Algorithm, *, observers: Sequence[Any] = (), **options: Any) 
     return loop.run(algorithm, observers=with_usual(observers), **options)
 
 
+@overload
+def resume(
+    algorithm: Algorithm, path: str | Path, *, seeds: None = None, **options: Any
+) -> Run | list[Run]: ...
+@overload
+def resume(
+    algorithm: Algorithm, path: str | Path, *, seeds: Sequence[int], **options: Any
+) -> list[Run]: ...
 @checked
 @wraps(loop.resume)
 def resume(

@@ -1,15 +1,20 @@
 """Sweeps run what is missing and nothing else."""
 
+import os
 import shutil
+import signal
+import sys
 
 import numpy as np
 import pytest
 
+from memes import api
 from memes.commands.main import main
 from memes.reproduce import results, sweep
 from memes.reproduce.experiments import CHANGES, EXPERIMENTS, TASKS, VARIANTS, Experiment
 from memes.reproduce.plan import plan
-from memes.runner import log
+from memes.runner import loop
+from memes.runner.observers import log
 from memes.store.find import load_all
 
 WORDS = ["reproduce", "tiny", "--tasks", "arm", "--scale", "laptop", "--quiet", "--out"]
@@ -17,12 +22,11 @@ WORDS = ["reproduce", "tiny", "--tasks", "arm", "--scale", "laptop", "--quiet", 
 
 @pytest.fixture(scope="module", autouse=True)
 def _tiny():
-    """A further experiment, of MAP-Elites on an arm of four joints; and no figures."""
+    """A further experiment, of MAP-Elites on an arm of four joints; and no comparison."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(EXPERIMENTS, "tiny", Experiment("a test", ("me",), 2))
         patch.setitem(CHANGES, "laptop", {"arm": {"joints": 4, "generations": 4, "batch": 8}})
-        patch.setattr(results, "write_comparison", lambda groups, rows, folder: [])
-        patch.setattr("memes.analysis.figures.save_figures", lambda run: [])
+        patch.setattr(results.report, "write", lambda comparison, folder: [])
         yield
 
 
@@ -36,16 +40,17 @@ def swept(tmp_path_factory):
 
 @pytest.fixture
 def asked(monkeypatch):
-    """The seeds that are run from now on, by label."""
+    """The seeds that are run or resumed from now on, by label; and how many generations they have."""
     seen = {}
-    for name in ("_run_together", "_run_one_by_one"):
-        inner = getattr(sweep, name)
+    for name in ("run", "resume"):
+        inner = getattr(api, name)
 
-        def noted(work, progress, inner=inner):
-            seen[work.item.label] = work.item.seeds
-            return inner(work, progress)
+        def noted(*arguments, inner=inner, name=name, **options):
+            runs = inner(*arguments, **options)
+            seen.setdefault(name, []).append({r.config["seed"]: r.generations for r in runs})
+            return runs
 
-        monkeypatch.setattr(sweep, name, noted)
+        monkeypatch.setattr(sweep.api, name, noted)
     return seen
 
 
@@ -88,31 +93,79 @@ def test_only_the_seeds_that_are_missing_are_run(swept, asked, tmp_path):
     shutil.copytree(swept, tmp_path, dirs_exist_ok=True)
     (tmp_path / "laptop/summaries/arm/me-4-seed-1.json").unlink()
     assert main([*WORDS, str(tmp_path), "--keep-archives"]) == 0
-    assert asked == {"me": (1,)}
+    assert asked == {"run": [{1: 4}]}
     assert_same_runs(summaries(tmp_path), summaries(swept))
     assert (tmp_path / "laptop/runs/arm/me-4/seed-1/archive.npz").exists()
 
 
+class Stop:
+    """Sends a signal when the tables of runs have so many rows in all."""
+
+    def __init__(self, monkeypatch, rows, which=signal.SIGINT):
+        self.rows, self._write = 0, log.folders.append_metrics
+        monkeypatch.setattr(log.folders, "append_metrics", self._append)
+        self._stop_at, self._which = rows, which
+
+    def _append(self, path, columns):
+        self._write(path, columns)
+        self.rows += len(columns["generation"]) if columns else 0
+        if self.rows == self._stop_at:
+            os.kill(os.getpid(), self._which)
+
+
 def test_a_sweep_that_is_stopped_goes_on(swept, asked, tmp_path, monkeypatch):
     """One seed after the other, the second is stopped after three of its four generations."""
-    write, chunks = log.Log.write, []
-
-    def stop(self, record):
-        write(self, record)
-        chunks.append(record)
-        if len(chunks) == 7:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(log.Log, "write", stop)
-    assert main([*WORDS, str(tmp_path), "--together", "1"]) == 130
+    monkeypatch.setattr(loop, "MOST", 1)  # generations in a call
+    with monkeypatch.context() as patch:
+        Stop(patch, 7)
+        assert main([*WORDS, str(tmp_path), "--together", "1"]) == 130
     assert set(summaries(tmp_path)) == {("me", 0)}
-    chunks.clear()
+    assert asked == {"run": [{0: 4, 1: 3}]}
     asked.clear()
+    counted = Stop(monkeypatch, -1)
     assert main([*WORDS, str(tmp_path), "--together", "1"]) == 0
-    assert asked == {"me": (1,)}
-    assert 1 <= len(chunks) < 4
+    assert asked == {"resume": [{1: 4}]}
+    assert counted.rows == 3 + 1  # the table is written anew, and one generation is left
     assert_same_runs(summaries(tmp_path), summaries(swept))
     assert not (tmp_path / "laptop/runs").exists()
+
+
+def test_a_sweep_that_is_stopped_goes_on_with_all_seeds_of_a_batch(swept, asked, tmp_path, monkeypatch):
+    monkeypatch.setattr(loop, "MOST", 1)
+    with monkeypatch.context() as patch:
+        Stop(patch, 6)
+        assert main([*WORDS, str(tmp_path)]) == 130
+    assert not list((tmp_path / "laptop/summaries").rglob("*.json"))
+    assert asked == {"run": [{0: 3, 1: 3}]}
+    asked.clear()
+    assert main([*WORDS, str(tmp_path)]) == 0
+    assert asked == {"resume": [{0: 4, 1: 4}]}
+    assert_same_runs(summaries(tmp_path), summaries(swept))
+
+
+def test_a_sweep_that_was_killed_goes_on(swept, asked, tmp_path, monkeypatch):
+    """After the run of the first seed, before its summary was taken over."""
+    with monkeypatch.context() as patch:
+        patch.setattr(sweep, "save_summary", lambda *arguments: sys.exit(9))
+        with pytest.raises(SystemExit):
+            main([*WORDS, str(tmp_path), "--together", "1"])
+    assert asked == {"run": [{0: 4, 1: 4}]}
+    asked.clear()
+    assert main([*WORDS, str(tmp_path), "--together", "1"]) == 0
+    assert asked == {}
+    assert_same_runs(summaries(tmp_path), summaries(swept))
+
+
+def test_seeds_of_other_batches_go_on_in_turn(swept, asked, tmp_path, monkeypatch):
+    """Seed 0 was stopped alone, and seed 1 is new."""
+    monkeypatch.setattr(loop, "MOST", 1)
+    with monkeypatch.context() as patch:
+        Stop(patch, 2)
+        assert main([*WORDS, str(tmp_path), "--seeds", "1"]) == 130
+    asked.clear()
+    assert main([*WORDS, str(tmp_path)]) == 0
+    assert asked == {"resume": [{0: 4}], "run": [{1: 4}]}
+    assert_same_runs(summaries(tmp_path), summaries(swept))
 
 
 def test_a_plan_has_what_applies_once_with_the_most_seeds_of_all_experiments():

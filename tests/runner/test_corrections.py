@@ -12,21 +12,17 @@ import memes
 from memes.commands.main import main
 from memes.correction import STATISTICS, compare
 from memes.runner import memory
-from memes.runner.observers import corrections
-from memes.runner.observers.corrections import Corrections
+from memes.runner.observers import Checkpoints, Corrections, corrections
 from memes.runner.progress import Reporter
+from memes.store.folder import load_corrected
 
 pytestmark = pytest.mark.usefixtures("compiled_once", "no_figures")
 
 TASK = memes.tasks.noisy_arm(joints=4, fitness_noise=0.1, feature_noise=0.1)
 CELLS = memes.cells.grid(TASK, (6, 6))
-OPTIONS = {
-    "generations": 6,
-    "generations_per_call": 1,
-    "seed": 3,
-    "progress": False,
-    "reevaluate_samples": 5,
-}
+OPTIONS = {"generations": 6, "call_seconds": 0, "seed": 3, "progress": False}
+AT_THE_END = Corrections(samples=5)
+ON_THE_WAY = Corrections(samples=5, every=2)
 COLUMNS = (
     "generation,samples,by_mean,reevaluations,qd_score,coverage,max_fitness,illusory_qd_score,"
     "illusory_coverage,illusory_max_fitness,qd_score_loss,coverage_loss,max_fitness_loss,median_fitness_variance,"
@@ -43,15 +39,7 @@ def algorithm():
 def whole(algorithm, tmp_path_factory):
     """A run that nobody disturbed, corrected after generations 2, 4 and 6."""
     out = tmp_path_factory.mktemp("whole") / "run"
-    return memes.run(algorithm, out=out, reevaluate_every=2, **OPTIONS)
-
-
-def assert_equal_runs(one, other):
-    for name in ("archive.npz", "lanes.npz", "corrected.npz", "corrected.csv"):
-        assert (one / name).read_bytes() == (other / name).read_bytes(), name
-    a, b = memes.load_run(one).metrics, memes.load_run(other).metrics
-    for name in set(a) - {"seconds"}:
-        np.testing.assert_array_equal(a[name], b[name])
+    return memes.run(algorithm, out=out, observers=[ON_THE_WAY], **OPTIONS)
 
 
 def correction_of(result, generation, samples=5):
@@ -83,31 +71,11 @@ def test_evaluations_for_corrections_are_counted_apart(whole):
 
 
 def test_corrections_change_nothing_in_the_run(algorithm, whole, tmp_path):
-    never = memes.run(algorithm, out=tmp_path / "run", reevaluate_every=0, **OPTIONS)
+    never = memes.run(algorithm, out=tmp_path / "run", observers=[Corrections(every=0)], **OPTIONS)
     assert never.correction is None
     assert not list((tmp_path / "run").glob("corrected*"))
     jax.tree.map(np.testing.assert_array_equal, never.state, whole.state)
     jax.tree.map(np.testing.assert_array_equal, never.lanes, whole.lanes)
-
-
-class Killed(BaseException):
-    """As sudden as a signal: nothing in the library catches it."""
-
-
-def killed_at(call, module, name, monkeypatch, after=False):
-    """Let the n-th call of a function be the last thing that the process does."""
-    original, calls = getattr(module, name), [0]
-
-    def function(*arguments, **options):
-        calls[0] += 1
-        if calls[0] == call and not after:
-            raise Killed
-        found = original(*arguments, **options)
-        if calls[0] == call:
-            raise Killed
-        return found
-
-    monkeypatch.setattr(module, name, function)
 
 
 @pytest.mark.parametrize(
@@ -115,18 +83,16 @@ def killed_at(call, module, name, monkeypatch, after=False):
     [
         ("correct", 1, False),  # in the middle of the run
         ("compare", 2, False),  # corrected, and not yet written
-        ("compare", 3, False),  # of the last one, corrected.npz is written and corrected.csv is not
-        ("correct", 3, True),  # at the end, with everything else saved
+        ("compare", 3, False),  # at the end, with everything else saved
+        ("correct", 3, True),
     ],
 )
 def test_a_run_killed_during_a_correction_ends_the_same(
-    algorithm, whole, tmp_path, monkeypatch, name, call, after
+    algorithm, whole, tmp_path, killed_at, assert_equal_runs, name, call, after
 ):
     out = tmp_path / "run"
-    with monkeypatch.context() as patch:
-        killed_at(call, corrections, name, patch, after)
-        with pytest.raises(Killed):
-            memes.run(algorithm, out=out, reevaluate_every=2, **OPTIONS)
+    with killed_at(call, corrections, name, after):
+        memes.run(algorithm, out=out, observers=[ON_THE_WAY], **OPTIONS)
     resumed = memes.resume(algorithm, out, progress=False)
     assert_equal_runs(whole.folder, out)
     jax.tree.map(np.testing.assert_array_equal, resumed.correction, whole.correction)
@@ -134,16 +100,27 @@ def test_a_run_killed_during_a_correction_ends_the_same(
         memes.resume(algorithm, out, progress=False)
 
 
+def test_a_run_killed_between_the_two_files_of_its_last_correction_ends_the_same(
+    algorithm, whole, tmp_path, killed_at, assert_equal_runs
+):
+    """corrected.npz is written, and corrected.csv is not."""
+    out = tmp_path / "run"
+    with killed_at(1, corrections.folders, "save_correction", after=True):
+        memes.run(algorithm, out=out, observers=[ON_THE_WAY], **OPTIONS)
+    assert (out / "corrected.npz").exists()
+    assert load_corrected(out)["generation"].tolist() == [2, 4]
+    memes.resume(algorithm, out, progress=False)
+    assert_equal_runs(whole.folder, out)
+
+
 def test_a_checkpoint_before_a_correction_makes_it_once_more_and_not_twice(
-    algorithm, whole, tmp_path, monkeypatch
+    algorithm, whole, tmp_path, killed_at, assert_equal_runs
 ):
     out = tmp_path / "run"
-    with monkeypatch.context() as patch:
-        killed_at(2, corrections.folders, "save_corrected", patch, after=True)  # after that of restart
-        with pytest.raises(Killed):
-            memes.run(algorithm, out=out, reevaluate_every=2, checkpoint_every=1, **OPTIONS)
-    assert memes.store.folder.load_corrected(out)["generation"].tolist() == [2]
-    (out / "checkpoints/00000002.npz").unlink()
+    with killed_at(2, corrections.folders, "save_corrected", after=True):  # the first is of no rows
+        memes.run(algorithm, out=out, observers=[ON_THE_WAY, Checkpoints(every=1)], **OPTIONS)
+    assert load_corrected(out)["generation"].tolist() == [2]
+    (out / "checkpoints/00000002.npz").unlink(missing_ok=True)
     memes.resume(algorithm, out, progress=False)
     assert_equal_runs(whole.folder, out)
 
@@ -164,17 +141,17 @@ def interrupting(monkeypatch, calls):
 
 
 def test_an_interrupt_saves_the_run_first_and_the_next_one_skips_the_correction(
-    algorithm, whole, tmp_path, monkeypatch, capsys
+    algorithm, whole, tmp_path, monkeypatch, assert_equal_runs, capsys
 ):
     once, twice = tmp_path / "once", tmp_path / "twice"
     with monkeypatch.context() as patch:
         interrupting(patch, {1})
-        stopped = memes.run(algorithm, out=once, reevaluate_every=2, **OPTIONS)
+        stopped = memes.run(algorithm, out=once, observers=[ON_THE_WAY], **OPTIONS)
         assert stopped.metrics["generation"].tolist() == [1, 2]
         assert stopped.corrected["generation"].tolist() == [2]
     with monkeypatch.context() as patch:
         interrupting(patch, {1, 3})
-        stopped = memes.run(algorithm, out=twice, reevaluate_every=2, **OPTIONS | {"progress": True})
+        stopped = memes.run(algorithm, out=twice, observers=[ON_THE_WAY], **OPTIONS | {"progress": True})
         assert stopped.correction is None
         assert memes.load_run(twice).correction is None
         jax.tree.map(np.testing.assert_array_equal, memes.load_archive(twice), stopped.archive)
@@ -188,7 +165,7 @@ def test_an_interrupt_saves_the_run_first_and_the_next_one_skips_the_correction(
 
 def test_a_longer_run_forgets_the_correction_of_its_former_end(algorithm, whole, tmp_path):
     out = tmp_path / "run"
-    short = memes.run(algorithm, out=out, **OPTIONS | {"generations": 3})
+    short = memes.run(algorithm, out=out, observers=[AT_THE_END], **OPTIONS | {"generations": 3})
     assert short.corrected["generation"].tolist() == [3]
     longer = memes.resume(algorithm, out, generations=6, progress=False)
     assert longer.corrected["generation"].tolist() == [6]
@@ -196,17 +173,22 @@ def test_a_longer_run_forgets_the_correction_of_its_former_end(algorithm, whole,
 
 
 def test_elites_of_a_resampled_task_are_sampled_singly(whole):
-    config = OPTIONS | {"statistic": "median"}
-    made = Corrections(None, memes.resampled(TASK, 7), config, Reporter(show=False))
-    found = made.finish(whole.archive, 6, lambda: False)
-    jax.tree.map(np.testing.assert_array_equal, found, whole.correction)
-    assert made.columns["reevaluations"].tolist() == [5 * len(found.elite_cell)]
+    found = corrections.corrected(
+        whole._replace(corrected={}, correction=None),
+        memes.resampled(TASK, 7),
+        samples=5,
+        statistic="median",
+        report=Reporter(show=False),
+        stopped=lambda: False,
+    )
+    jax.tree.map(np.testing.assert_array_equal, found.correction, whole.correction)
+    assert found.corrected["reevaluations"].tolist() == [5 * len(found.correction.elite_cell)]
 
 
 def test_too_many_elites_for_the_memory_are_taken_fewer_at_a_time(algorithm, whole, monkeypatch, capsys):
     room = iter([2**40, 2])  # enough for a generation, and for nothing
     monkeypatch.setattr(memory, "available", lambda: next(room, 2**40))
-    cut = memes.run(algorithm, **OPTIONS | {"progress": True})
+    cut = memes.run(algorithm, observers=[AT_THE_END], **OPTIONS | {"progress": True})
     said = " ".join(capsys.readouterr().err.split())
     assert "that is too much: evaluating 1 rows at a time" in said
     jax.tree.map(
@@ -214,15 +196,87 @@ def test_too_many_elites_for_the_memory_are_taken_fewer_at_a_time(algorithm, who
     )
 
 
+def test_fewer_samples_on_the_way_than_at_the_end(algorithm, whole):
+    observers = [Corrections(samples=5, every=4, every_samples=2)]
+    run = memes.run(algorithm, observers=observers, **OPTIONS)
+    assert run.corrected["generation"].tolist() == [4, 6]
+    assert run.corrected["samples"].tolist() == [2, 5]
+    jax.tree.map(np.testing.assert_array_equal, run.correction, whole.correction)
+
+
+@pytest.fixture(scope="module")
+def batch(algorithm, tmp_path_factory):
+    """Three seeds together that nobody disturbed; the last one is that of the run above."""
+    return memes.run(
+        algorithm, out=tmp_path_factory.mktemp("batch"), seeds=BATCH, observers=[ON_THE_WAY], **TOGETHER
+    )
+
+
+BATCH = (1, 2, 3)
+TOGETHER = {name: value for name, value in OPTIONS.items() if name != "seed"}
+
+
+def test_each_seed_of_a_batch_is_corrected_as_if_it_were_alone(whole, batch):
+    for run in batch:
+        assert run.corrected["generation"].tolist() == [2, 4, 6]
+        saved = memes.load_run(run.folder)
+        jax.tree.map(np.testing.assert_array_equal, saved.correction, run.correction)
+    assert not np.array_equal(batch[0].corrected["qd_score"], batch[1].corrected["qd_score"])
+    for name, column in whole.corrected.items():
+        np.testing.assert_allclose(batch[2].corrected[name], column, rtol=1e-4, err_msg=name)
+
+
+@pytest.mark.parametrize(("name", "call"), [("correct", 2), ("compare", 6), ("correct", 9)])
+def test_a_batch_killed_during_a_correction_ends_the_same(
+    algorithm, batch, tmp_path, killed_at, assert_equal_runs, name, call
+):
+    with killed_at(call, corrections, name):
+        memes.run(algorithm, out=tmp_path, seeds=BATCH, observers=[ON_THE_WAY], **TOGETHER)
+    memes.resume(algorithm, tmp_path, progress=False)
+    for run in batch:
+        assert_equal_runs(run.folder, tmp_path / run.folder.name)
+
+
+def test_an_interrupt_during_a_correction_stops_the_whole_batch(
+    algorithm, batch, tmp_path, monkeypatch, assert_equal_runs
+):
+    with monkeypatch.context() as patch:
+        interrupting(patch, {1})
+        stopped = memes.run(algorithm, out=tmp_path, seeds=BATCH, observers=[ON_THE_WAY], **TOGETHER)
+    for run in stopped:
+        assert run.generations == 2
+        assert run.config["stopped"] == "SIGINT"
+        assert run.corrected["generation"].tolist() == [2]
+    memes.resume(algorithm, tmp_path, progress=False)
+    for run in batch:
+        assert_equal_runs(run.folder, tmp_path / run.folder.name)
+
+
+def test_a_seed_whose_correction_was_skipped_is_not_over(
+    algorithm, batch, tmp_path, monkeypatch, assert_equal_runs
+):
+    """Ctrl-C at the end, while the second of three seeds is re-evaluated."""
+    with monkeypatch.context() as patch:
+        calls = -(-int(batch[0].archive.occupied.sum()) // 2)
+        interrupting(patch, {calls + 1})
+        runs = memes.run(algorithm, out=tmp_path, seeds=BATCH, observers=[AT_THE_END], **TOGETHER)
+    assert [run.generations for run in runs] == [6, 6, 6]
+    assert [run.correction is None for run in runs] == [False, True, True]
+    resumed = memes.resume(algorithm, tmp_path, progress=False)
+    assert [run.config["seed"] for run in resumed] == [2, 3]
+    for run, other in zip(resumed, batch[1:], strict=True):
+        jax.tree.map(np.testing.assert_array_equal, run.correction, other.correction)
+
+
 COMMAND = [
     "noisy-arm", "--joints", "4", "--fitness-noise", "0.1", "--feature-noise", "0.1", "--lanes", "4",
     "--samples", "8", "--stale-budget", "2", "--fifo-size", "64", "--resolution", "6", "6",
-    "--generations", "6", "--generations-per-call", "1", "--seed", "3", "--reevaluate-samples", "5",
+    "--generations", "6", "--call-seconds", "0", "--seed", "3", "--reevaluate-samples", "5",
     "--quiet",
 ]  # fmt: skip
 
 
-def test_the_command_corrects_a_saved_run(whole, tmp_path, capsys):
+def test_the_command_corrects_a_saved_run(whole, tmp_path, assert_equal_runs, capsys):
     out = tmp_path / "run"
     assert main(["run", *COMMAND, "--out", str(out), "--reevaluate-every", "2"]) == 0
     row = {name: column[-1] for name, column in memes.load_run(out).corrected.items()}
@@ -274,5 +328,5 @@ def test_wrong_uses_of_the_command_are_one_sentence(whole, tmp_path, capsys):
         said = capsys.readouterr().err
         assert sentence in said
         assert said.count("\n") == 1
-    with pytest.raises(memes.UsageError, match="statistic must be median or mean, got 'mode'"):
-        memes.run(memes.presets.me(TASK, CELLS, batch=4), generations=1, statistic="mode")
+    with pytest.raises(memes.UsageError, match="statistic must be one of median, mean, got 'mode'"):
+        Corrections(statistic="mode")

@@ -1,6 +1,7 @@
 """Simulators that return nonsense, raise, or take their time."""
 
 import time
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -32,7 +33,7 @@ def poisoned(value, *, feature):
             return exact.fitness, jnp.where(bad[:, None], value, exact.feature)
         return jnp.where(bad, value, exact.fitness), exact.feature
 
-    return memes.Task(**{**vars(ARM), "evaluate": evaluate, "evaluate_transitions": None})
+    return replace(ARM, evaluate=evaluate)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +42,7 @@ def poisoned(value, *, feature):
 )
 def test_nonsense_is_counted_and_said_once_and_enters_nowhere(fault, feature, capsys):
     algorithm = small(poisoned(NONSENSE[fault], feature=feature))
-    result = memes.run(algorithm, generations=40, seed=0, generations_per_call=10)
+    result = memes.run(algorithm, generations=40, seed=0)
     counts = {f: int(result.metrics[f"faults_{f.name.lower()}"][-1]) for f in Fault}
     expected = 0.1 * 40 * algorithm.batch_size
     assert 0.7 * expected < counts.pop(fault) < 1.3 * expected
@@ -55,6 +56,17 @@ def test_nonsense_is_counted_and_said_once_and_enters_nowhere(fault, feature, ca
     assert elites.sum() > 10
     assert (np.abs(result.archive.fitness[elites]) < 10).all()
     assert (np.abs(result.archive.feature) < 10).all()
+
+
+def test_nonsense_is_said_once_for_each_seed_of_a_batch(capsys):
+    algorithm = memes.presets.me(poisoned(np.nan, feature=False), batch=8)
+    runs = memes.run(algorithm, generations=12, seeds=[3, 4], call_seconds=0)
+    said = capsys.readouterr().err
+    for run in runs:
+        assert 0 < run.metrics["faults_nan"][-1] < 12 * 8 / 2
+        assert np.isfinite(run.archive.fitness[run.archive.occupied]).all()
+        lines = [line for line in said.splitlines() if line.startswith(f"seed {run.config['seed']}: ")]
+        assert sum("are not a number: such rows are left out" in line for line in lines) == 1
 
 
 def test_a_row_counts_once_by_its_worst_fault():
@@ -74,7 +86,7 @@ def test_a_lane_whose_mean_breaks_is_reset_for_that_reason():
 
 
 def host(simulate):
-    return memes.Task(**{**vars(ARM), "evaluate": simulate, "jit": False, "evaluate_transitions": None})
+    return replace(ARM, evaluate=simulate, jit=False)
 
 
 def arm_on_host(keys, x):
@@ -91,8 +103,7 @@ def test_a_simulator_that_raises_now_and_then_loses_only_those_rows(capsys):
             raise ArithmeticError("joint [/0] got stuck")
         return arm_on_host(keys, x)
 
-    task = host(simulate)
-    task = memes.Task(**{**vars(task), "init": lambda key, n: 0.5 + 0.0 * ARM.init(key, n)})
+    task = replace(host(simulate), init=lambda key, n: 0.5 + 0.0 * ARM.init(key, n))
     algorithm = small(task, sigma=0.2)
     result = memes.run(algorithm, generations=5, seed=0)
     said = " ".join(capsys.readouterr().err.split())
@@ -134,9 +145,8 @@ def test_a_simulator_that_raises_for_a_whole_generation_is_broken():
         task.evaluate(np.arange(4), np.zeros((4, 4)))
 
 
-def test_a_callback_from_jax_may_raise(tmp_path, capfd, monkeypatch):
+def test_a_callback_from_jax_may_raise(tmp_path, capfd, no_figures):
     """Now and then it loses rows; all the time it ends the run, which then goes on where it was."""
-    monkeypatch.setattr("memes.analysis.figures.save_figures", lambda run: [])
     refused = [0.8]
 
     def simulate(x):
@@ -149,7 +159,7 @@ def test_a_callback_from_jax_may_raise(tmp_path, capfd, monkeypatch):
         shapes = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((n,), (n, 2))]
         return tuple(jax.pure_callback(simulate, shapes, x))
 
-    task = memes.Task(**{**vars(ARM), "evaluate": evaluate, "evaluate_transitions": None})
+    task = replace(ARM, evaluate=evaluate)
     algorithm = memes.presets.me(task, memes.cells.grid(task, (10, 10)), batch=16)
     memes.run(algorithm, generations=3, out=tmp_path / "run")
     said = " ".join(capfd.readouterr().err.split())
@@ -179,11 +189,12 @@ def test_a_callback_inside_of_a_loop_is_found():
         total = jax.jit(lambda: jax.lax.fori_loop(0, 2, body, 0.0))()
         return jnp.full(x.shape[0], total), x[:, :2]
 
-    assert not on_host(memes.Task(**{**vars(ARM), "evaluate": evaluate})).jit
+    assert not on_host(replace(ARM, evaluate=evaluate)).jit
     assert on_host(ARM) is ARM
 
 
-def test_a_device_that_fails_ends_the_run_with_a_sentence(tmp_path, monkeypatch):
+@pytest.mark.parametrize("seeds", [None, [0, 1]])
+def test_a_device_that_fails_ends_the_run_with_a_sentence(tmp_path, monkeypatch, seeds):
     failing = jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory\nat a place of no interest")
 
     def wait(record):
@@ -191,11 +202,39 @@ def test_a_device_that_fails_ends_the_run_with_a_sentence(tmp_path, monkeypatch)
 
     monkeypatch.setattr("memes.runner.loop._wait", wait)
     with pytest.raises(RunError) as ended:
-        memes.run(memes.presets.me(ARM, batch=4), generations=2, out=tmp_path / "run", progress=False)
+        memes.run(
+            memes.presets.me(ARM, batch=4),
+            generations=2,
+            seeds=seeds,
+            out=tmp_path / "run",
+            progress=False,
+        )
     assert str(ended.value) == (
         "task 'arm' failed on the device: JaxRuntimeError: RESOURCE_EXHAUSTED: Out of memory; "
         f"'memes resume {tmp_path / 'run'}' goes on from the last checkpoint"
     )
+
+
+def test_a_simulator_that_breaks_ends_all_seeds_with_a_sentence(tmp_path, no_figures):
+    """It works for the first seed, and not for the second; then it is mended."""
+    calls, broken = [0], [True]
+
+    def simulate(keys, x):
+        calls[0] += 1
+        if broken[0] and calls[0] > 3:  # the check of shapes, and two generations
+            raise ZeroDivisionError("no licence")
+        return arm_on_host(keys, x)
+
+    algorithm = memes.presets.me(host(simulate), memes.cells.grid(ARM, (5, 5)), batch=4)
+    out = tmp_path / "runs"
+    with pytest.raises(RunError) as ended:
+        memes.run(algorithm, generations=2, seeds=[5, 6], out=out, progress=False)
+    assert "raised ZeroDivisionError: no licence for every row of a generation" in str(ended.value)
+    assert f"'memes resume {out}' goes on from the last checkpoint" in str(ended.value)
+    assert memes.load_run(out / "seed-5").config["generations_done"] == 2
+    broken[0] = False
+    (resumed,) = memes.resume(algorithm, out, progress=False)
+    assert (resumed.config["seed"], resumed.generations) == (6, 2)
 
 
 def test_a_slow_simulator_is_waited_for():

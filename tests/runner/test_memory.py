@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import memes
-from memes.runner import memory
+from memes.runner import device, memory
 
 
 @pytest.fixture(scope="module")
@@ -42,10 +42,14 @@ def elementwise():
     )
 
 
+@pytest.fixture(scope="module")
+def whole():
+    return run(elementwise())
+
+
 @pytest.mark.parametrize("chunk", [7, 100])
-def test_results_do_not_depend_on_the_chunk(chunk):
-    task = elementwise()
-    whole, cut = run(task), run(task, chunk=chunk)
+def test_results_do_not_depend_on_the_chunk(chunk, whole):
+    cut = run(elementwise(), chunk=chunk)
     jax.tree.map(np.testing.assert_array_equal, whole.state, cut.state)
 
 
@@ -97,6 +101,41 @@ def test_a_run_that_does_not_fit_is_evaluated_in_chunks(monkeypatch, tmp_path, c
     assert f"that is too much: evaluating {chunk} of 36 rows at a time" in said
     assert chunk < 36
     assert cut.metrics["evaluations"][-1] == 72
+
+
+@pytest.mark.parametrize(
+    ("needs", "options", "expected"),
+    [
+        ([90], {}, (8, None)),
+        ([91, 90], {}, (4, None)),
+        ([91, 90], {"seeds": 3}, (2, None)),
+        ([800, 400, 200, 90], {}, (1, None)),
+        ([800, 400, 200, 100, 90], {}, (1, 32)),  # of 36 rows
+        ([800, 400, 200, 100, 95, 90], {}, (1, 16)),
+        ([800, 400, 200, 100], {"chunk": 9}, (1, 9)),  # as it was asked for
+        ([800, 90], {"exactly": True}, (8, 4)),
+        ([180, 90], {"seeds": 1}, (1, 16)),
+        ([180], {"seeds": 1, "chunk": 9}, (1, 9)),
+    ],
+)
+def test_where_memory_is_short_fewer_seeds_and_then_fewer_rows_run_at_once(
+    monkeypatch, needs, options, expected
+):
+    """Programs are said to need so much, one after the other, of the 100 that are free."""
+    compiled, left = [], iter(needs)
+
+    def compile_nothing(algorithm, seeds, generations):
+        compiled.append((seeds, algorithm.chunk))
+        return None, []
+
+    monkeypatch.setattr(device, "_compile", compile_nothing)
+    monkeypatch.setattr(memory, "available", lambda: 100)
+    monkeypatch.setattr(memory, "most", lambda programs: next(left))
+    options = {"seeds": 8, "chunk": None, "exactly": False, **options}
+    algorithm = small(TASK)._replace(chunk=options.pop("chunk"))
+    program = device.compile_fitting(algorithm, generations=6, say=lambda said: None, **options)
+    assert (program.seeds, program.algorithm.chunk) == compiled[-1] == expected
+    assert len(compiled) == len(needs)
 
 
 def test_chunks_shrink_to_powers_of_two():

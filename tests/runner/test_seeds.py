@@ -191,6 +191,11 @@ def test_one_seed_of_a_batch_goes_on_by_itself(batch, tmp_path):
     run = memes.resume(quick, tmp_path / "seed-3", progress=False)
     assert_same_bits(run, batch[1])
     assert memes.load_run(tmp_path / "seed-0").generations == 5
+    (run,) = memes.resume(quick, tmp_path, seeds=[5], progress=False)
+    assert_same_bits(run, batch[2])
+    assert memes.load_run(tmp_path / "seed-0").generations == 5
+    with pytest.raises(memes.UsageError, match=r"seeds: '.*' holds no run of 7, 8"):
+        memes.resume(quick, tmp_path, seeds=[7, 8], progress=False)
 
 
 def test_a_seed_that_is_stopped_leaves_the_others_going(batch, tmp_path, capsys):

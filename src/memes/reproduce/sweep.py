@@ -19,7 +19,7 @@ from memes.reproduce.plan import Item, is_of
 from memes.runner.device import compile_fitting, keep_compiled, most_together
 from memes.runner.observers import Corrections
 from memes.store.files import only_writer
-from memes.store.folder import holds_run
+from memes.store.folder import holds_run, load_config
 from memes.store.summary import FILE, Summary, load_summary, save_summary
 
 # Corrections on the way, for curves of corrected scores: how many, and of how many samples.
@@ -111,17 +111,13 @@ def _run(work: _Work, together: int | None, progress: bool) -> None:
         every=max(1, item.generations // POINTS),
         every_samples=min(POINT_SAMPLES, observing["reevaluate_samples"]),
     )
-    while left := [seed for seed in item.seeds if not _taken_over(work, seed)]:
-        begun = [seed for seed in left if holds_run(work.folder / f"seed-{seed}")]
+    left = _take_over(work)
+    while left:
+        begun = _begun_together(work.folder, left)
         if begun:
-            done = api.resume(
-                work.algorithm,
-                work.folder / f"seed-{begun[0]}",
-                observers=[Figures(draw=False)],
-                progress=progress,
-            )
+            runs = api.resume(work.algorithm, work.folder, seeds=begun, progress=progress)
         else:
-            done = api.run(
+            runs = api.run(
                 work.algorithm,
                 generations=item.generations,
                 seeds=left,
@@ -131,13 +127,25 @@ def _run(work: _Work, together: int | None, progress: bool) -> None:
                 about=item.parsed.recorded() | {"label": item.label},
                 progress=progress,
             )
-        runs = done if isinstance(done, list) else [done]
-        if any(run.config["stopped"] for run in runs) or not runs:
+        asked, left = begun or left, _take_over(work)
+        if any(run.config["stopped"] for run in runs) or len(runs) < len(asked):
             raise KeyboardInterrupt
 
 
+def _begun_together(folder: Path, seeds: Sequence[int]) -> list[int]:
+    """Those of the seeds that were begun, and can go on as one batch with the first of them."""
+    folders = {seed: folder / f"seed-{seed}" for seed in seeds}
+    batch = {s: load_config(f).get("seeds_together") for s, f in folders.items() if holds_run(f)}
+    return [seed for seed in batch if batch[seed] == next(iter(batch.values()))]
+
+
+def _take_over(work: _Work) -> list[int]:
+    """Copy the summaries of runs that are done to the others; returns the seeds that are left."""
+    return [seed for seed in work.item.seeds if not _taken_over(work, seed)]
+
+
 def _taken_over(work: _Work, seed: int) -> bool:
-    """Copy the summary of a run to the others, if it has all of its generations, and is corrected."""
+    """Copy the summary of a run, if it has all of its generations, and is corrected."""
     file = work.folder / f"seed-{seed}" / FILE
     if not file.exists():
         return False

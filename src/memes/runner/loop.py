@@ -156,6 +156,7 @@ def resume(
     path: str | Path,
     *,
     generations: int | None = None,
+    seeds: Sequence[int] | None = None,
     observers: Sequence[Any] = (),
     progress: bool = True,
 ) -> Run | list[Run]:
@@ -165,6 +166,7 @@ def resume(
         algorithm: What the run is of: the same algorithm, task and cells, with the same options.
         path: The run's folder, or one with the folders of several seeds.
         generations: For how many generations in all; None is what was asked of the run.
+        seeds: Only these of several seeds; None is all.
         observers: As in `run`; the usual ones have the settings of the run.
         progress: Whether to show progress.
 
@@ -173,7 +175,10 @@ def resume(
     """
     check_observers(observers)
     folders = run_folders(path)
-    one = folders == [Path(path)]
+    one = folders == [Path(path)] and seeds is None
+    if seeds is not None:
+        folders = [folder for folder in folders if load_config(folder).get("seed") in seeds]
+        require(bool(folders), f"seeds: '{path}' holds no run of {', '.join(map(str, seeds))}")
     algorithm = callbacks_outside(algorithm)
     described = json.loads(json.dumps(describe(algorithm), default=plain))
     starts = []
