@@ -13,7 +13,7 @@ from memes.commands.main import main
 from memes.reproduce import results, sweep
 from memes.reproduce.experiments import CHANGES, EXPERIMENTS, TASKS, VARIANTS, Experiment
 from memes.reproduce.plan import plan
-from memes.runner import loop
+from memes.runner import calls
 from memes.runner.observers import log
 from memes.store.find import load_all
 
@@ -115,7 +115,7 @@ class Stop:
 
 def test_a_sweep_that_is_stopped_goes_on(swept, asked, tmp_path, monkeypatch):
     """One seed after the other, the second is stopped after three of its four generations."""
-    monkeypatch.setattr(loop, "MOST", 1)  # generations in a call
+    monkeypatch.setattr(calls, "MOST", 1)  # generations in a call
     with monkeypatch.context() as patch:
         Stop(patch, 7)
         assert main([*WORDS, str(tmp_path), "--together", "1"]) == 130
@@ -131,7 +131,7 @@ def test_a_sweep_that_is_stopped_goes_on(swept, asked, tmp_path, monkeypatch):
 
 
 def test_a_sweep_that_is_stopped_goes_on_with_all_seeds_of_a_batch(swept, asked, tmp_path, monkeypatch):
-    monkeypatch.setattr(loop, "MOST", 1)
+    monkeypatch.setattr(calls, "MOST", 1)
     with monkeypatch.context() as patch:
         Stop(patch, 6)
         assert main([*WORDS, str(tmp_path)]) == 130
@@ -158,7 +158,7 @@ def test_a_sweep_that_was_killed_goes_on(swept, asked, tmp_path, monkeypatch):
 
 def test_seeds_of_other_batches_go_on_in_turn(swept, asked, tmp_path, monkeypatch):
     """Seed 0 was stopped alone, and seed 1 is new."""
-    monkeypatch.setattr(loop, "MOST", 1)
+    monkeypatch.setattr(calls, "MOST", 1)
     with monkeypatch.context() as patch:
         Stop(patch, 2)
         assert main([*WORDS, str(tmp_path), "--seeds", "1"]) == 130

@@ -8,8 +8,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from memes.runner import loop
+from memes.runner import calls
 from memes.runner.device import MOST
+from memes.runner.interrupts import SIGNALS, interruptible
 
 
 class Device:
@@ -19,8 +20,8 @@ class Device:
         self.clock, self.lengths, self.events = 0.0, [], []
         self.cost = cost
         self.algorithm = SimpleNamespace(task=SimpleNamespace(jit=jit))
-        monkeypatch.setattr(loop.time, "perf_counter", lambda: self.clock)
-        monkeypatch.setattr(loop, "_wait", self._wait)
+        monkeypatch.setattr(calls.time, "perf_counter", lambda: self.clock)
+        monkeypatch.setattr(calls, "wait", self._wait)
 
     def advance(self, key, state, n):
         self.lengths.append(n)
@@ -41,7 +42,7 @@ class Device:
 def call(device, generations, *, done=0, aim=1.0, due=lambda generation: False, going=lambda: True):
     config = {"generations": generations, "call_seconds": aim}
     seen = []
-    for each in loop._calls(device, None, done, done, config, due, going):
+    for each in calls.calls(device, None, done, done, config, due, going):
         device.events.append(("seen", each.states[0]))
         seen.append(each)
     return seen
@@ -77,7 +78,7 @@ def test_a_machine_that_slows_down_gets_shorter_calls(monkeypatch):
         device.cost = 0.01 if generation < 500 else 0.5
         return False
 
-    call(device, 600, due=due)
+    call(device, 700, due=due)
     assert max(device.lengths) == 100
     assert max(device.lengths[-20:]) == 2
 
@@ -114,7 +115,7 @@ def test_the_time_of_a_call_is_the_devices_and_not_the_hosts(monkeypatch):
     device = Device(monkeypatch, cost=0.5)
     seconds = []
     config = {"generations": 6, "call_seconds": 0.0}
-    for each in loop._calls(device, None, 0, 0, config, lambda generation: True, lambda: True):
+    for each in calls.calls(device, None, 0, 0, config, lambda generation: True, lambda: True):
         device.clock += 100.0  # somebody looks for a long time
         seconds.append(each.seconds)
     assert seconds == [0.5] * 6
@@ -138,17 +139,17 @@ def test_interrupts_are_heard_while_the_device_computes(which):
     """The first is noted, the second ends the wait, for a device that would never be ready."""
     said = []
     # A shell that starts the tests in the background has them ignore Ctrl-C.
-    inherited = {each: signal.signal(each, signal.default_int_handler) for each in loop.SIGNALS}
+    inherited = {each: signal.signal(each, signal.default_int_handler) for each in SIGNALS}
     try:
-        with loop._interruptible(said.append, "stopping") as heard:
+        with interruptible(said.append, "stopping") as heard:
             assert heard() is None
             interrupts = [threading.Timer(s, os.kill, (os.getpid(), which)) for s in (0.05, 0.3)]
             for interrupt in interrupts:
                 interrupt.start()
             with pytest.raises(KeyboardInterrupt):
-                loop._wait([Busy()])
+                calls.wait([Busy()])
             assert heard() == which.name
-        for each in loop.SIGNALS:
+        for each in SIGNALS:
             assert signal.getsignal(each) is signal.default_int_handler
     finally:
         for each, handler in inherited.items():

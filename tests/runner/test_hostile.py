@@ -200,7 +200,7 @@ def test_a_device_that_fails_ends_the_run_with_a_sentence(tmp_path, monkeypatch,
     def wait(record):
         raise failing
 
-    monkeypatch.setattr("memes.runner.loop._wait", wait)
+    monkeypatch.setattr("memes.runner.calls.wait", wait)
     with pytest.raises(RunError) as ended:
         memes.run(
             memes.presets.me(ARM, batch=4),

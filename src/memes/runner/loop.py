@@ -1,37 +1,25 @@
-"""The run loop: calls of the device, and observers between them."""
+"""Runs, for one seed or for many: from their settings to what is left of them."""
 
 from __future__ import annotations
 
 import json
-import signal
-import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import Field, fields, is_dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from memes.algorithm import Algorithm, State
-from memes.errors import RunError, at_least, in_a_line, require
-from memes.hints import check_types, checked
-from memes.runner.device import (
-    MOST,
-    Program,
-    Record,
-    compile_fitting,
-    first_state,
-    keep_compiled,
-    keys_of,
-    most_together,
-)
-from memes.runner.observers.base import Moment, Observer, Stage, Watch
-from memes.runner.observers.progress import standing
+from memes.errors import RunError, in_a_line, require
+from memes.hints import checked
+from memes.runner.checks import check_numbers, check_observers, check_same, settings_of
+from memes.runner.device import compile_fitting, first_state, keep_compiled, keys_of, most_together
+from memes.runner.group import run_group
+from memes.runner.observers.base import Observer
 from memes.runner.progress import Reporter
-from memes.runner.records import extended, new_run, totals_of
+from memes.runner.records import new_run
 from memes.runner.simulators import on_host, surviving
 from memes.store import checkpoint
 from memes.store.files import intact, only_writer
@@ -47,23 +35,7 @@ from memes.store.folder import (
 )
 from memes.store.provenance import describe, now
 
-# What is said to the first Ctrl-C: during the run, and while it is finished.
-STOPPING = "stopping after this call of the device; Ctrl-C again stops at once, without saving"
-SKIPPING = "skipping the rest of the re-evaluation"
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
-GROWTH = 4  # a call of the device has at most so many times the generations of the one before
-# The least of each setting that is a number. Those of a `config.json` are checked as well.
-LEAST = {
-    "generations": 1,
-    "seed": 0,
-    "call_seconds": 0,
-    "chunk": 1,
-    "together": 1,
-    "seeds_together": 1,
-}
-NEEDED = ("generations", "seed", "call_seconds")
 UNRECORDED = {"call_seconds": 1.0, "chunk": None}  # by version 0.1
-SEEDS = 2**32
 
 
 @checked
@@ -221,50 +193,6 @@ def run_folders(path: str | Path) -> list[Path]:
     return sorted(found, key=lambda each: load_config(each).get("seed", 0)) or [folder]
 
 
-def check_numbers(given: dict[str, Any], where: str = "") -> None:
-    """Raise a `UsageError` that names what is no number, or too small."""
-    for name, least in LEAST.items():
-        value, hint = given.get(name), float if name == "call_seconds" else int
-        if value is not None or name in NEEDED:
-            check_types({f"{name}{where}": value}, {f"{name}{where}": hint})
-            in_range = name != "seed" or 0 <= given[name] < SEEDS
-            require(in_range, f"seed{where} must lie in [0, 2^32), got {value}")
-            at_least(least, **{f"{name}{where}": given[name]})
-
-
-def check_same(described: dict[str, Any], config: dict[str, Any], folder: Path) -> None:
-    """Raise a `UsageError` unless an algorithm, as described, is that of a run's `config.json`."""
-    compared = (
-        "algorithm", "task_name", "dim", "cells", "feature_low", "feature_high", "min_fitness",
-        "batch_size",
-    )  # fmt: skip
-    pairs = [(name, described[name], config.get(name)) for name in compared]
-    pairs += [(name, found, config["options"].get(name)) for name, found in described["options"].items()]
-    for name, found, expected in pairs:
-        require(found == expected, f"{name} of the run in '{folder}' is {expected}, got {found}")
-
-
-def check_observers(observers: Sequence[Any]) -> None:
-    """Raise a `UsageError` that names what cannot watch a run."""
-    for observer in observers:
-        can_watch = callable(getattr(observer, "watch", None)) and not isinstance(observer, type)
-        require(can_watch, f"observers must each have a method watch, got {observer!r}")
-
-
-def settings_of(observers: Sequence[Observer]) -> dict[str, Any]:
-    """The settings of observers as `config.json` has them: by prefix, or by the observer's name."""
-    found: dict[str, Any] = {}
-    for observer in observers:
-        own: tuple[Field[Any], ...] = fields(observer) if is_dataclass(observer) else ()
-        values = {field.name: getattr(observer, field.name) for field in own}
-        prefix = getattr(observer, "prefix", None)
-        if prefix is not None:
-            found |= {f"{prefix}_{name}": value for name, value in values.items()}
-        else:
-            found.setdefault("observers", {})[type(observer).__name__] = values
-    return found
-
-
 def callbacks_outside(algorithm: Algorithm) -> Algorithm:
     """With callbacks to Python, if there are any, outside of what is compiled; see `on_host`."""
     if algorithm.emitter.transitions:  # which only compiled tasks yield
@@ -315,7 +243,7 @@ def _run_all(
         for group in _groups(begun, program.seeds):
             about["compile_seconds"], seconds = seconds, 0.0
             runs = [begun[i]._replace(config=begun[i].config | about) for i in group]
-            runs, interrupted = _run_group(program, algorithm, runs, observers, report, shared)
+            runs, interrupted = run_group(program, algorithm, runs, observers, report, shared)
             over |= dict(zip(group, runs, strict=True))
             if interrupted:
                 break
@@ -358,172 +286,6 @@ def _begun(first: Callable[[jax.Array, int], State], start: _Start, say: Callabl
     return run
 
 
-class _Member:
-    """One of the runs that go side by side, with those who watch it."""
-
-    def __init__(self, run: Run, stage: Callable[[Callable[[str], None]], Stage]) -> None:
-        self.run = run
-        self.stopped: str | None = None  # why, if it was
-        self._totals = totals_of(run)
-        self._stage = stage(self._stop)
-        self._watches: list[Watch] = []
-
-    def _stop(self, reason: str) -> None:
-        self._stage.say(f"stopping: {reason}")
-        self._stage.report.end(self.run.config["seed"])
-        self.stopped = reason
-
-    def begin(self, observers: Sequence[Observer]) -> None:
-        self._save_config()
-        self._watches = [observer.watch(self._stage) for observer in observers]
-        for watch in self._watches:
-            self.run = watch.begin(self.run) or self.run
-
-    def due(self, generation: int) -> bool:
-        return self.stopped is None and any(watch.due(generation) for watch in self._watches)
-
-    def see(self, state: State, record: Record, seconds: float) -> None:
-        """Take in further generations, unless it was stopped; there is one at least."""
-        if self.stopped is not None and self.run.generations:
-            return
-        before = self.run.generations
-        self.run, self._totals = extended(self.run, self._totals, state, record, seconds)
-        for watch in self._watches:
-            self.run = watch.see(Moment(self.run, self.run.generations - before)) or self.run
-
-    def finish(self) -> Run:
-        """Let the observers finish. What `config.json` says of the end comes last: that all is there."""
-        about = {
-            "finished": now(),
-            "generations_done": self.run.generations,
-            "seconds": float(self.run.metrics["seconds"][-1]),
-            "stopped": self.stopped,
-        }
-        self.run = self.run._replace(config=self.run.config | about)
-        for watch in self._watches:
-            self.run = watch.finish(self.run) or self.run
-        self._save_config()
-        return self.run
-
-    def _save_config(self) -> None:
-        if self.run.folder is not None:
-            save_config(self.run.folder, self.run.config)
-
-
-def _run_group(
-    program: Program,
-    algorithm: Algorithm,
-    runs: list[Run],
-    observers: Sequence[Observer],
-    report: Reporter,
-    shared: dict[Hashable, Any],
-) -> tuple[list[Run], bool]:
-    """Run some seeds side by side until all are over; also says whether it was interrupted."""
-    config, done = runs[0].config, runs[0].generations
-    filled = runs + runs[-1:] * (program.seeds - len(runs))
-    state = program.join([run.state for run in filled if run.state is not None])
-    key = program.keys([run.config["seed"] for run in filled])
-    heard: list[Callable[[], str | None]] = [lambda: None]
-
-    def once(name: Hashable, make: Callable[[], Any]) -> Any:
-        if name not in shared:
-            shared[name] = make()
-        return shared[name]
-
-    with ExitStack() as stack:
-
-        def member(run: Run) -> _Member:
-            name = f"seed {run.config['seed']}: " if len(runs) > 1 else ""
-            return _Member(
-                run,
-                lambda stop: Stage(
-                    algorithm,
-                    run.config,
-                    run.folder,
-                    report,
-                    say=lambda sentence: report.say(f"{name}{sentence}"),
-                    stop=stop,
-                    interrupted=lambda: heard[0]() is not None,
-                    once=once,
-                    closing=stack.callback,
-                ),
-            )
-
-        members = [member(run) for run in runs]
-        with _interruptible(report.say, STOPPING) as heard[0]:
-            for each in members:
-                each.begin(observers)
-            report.begin(config["generations"], {run.config["seed"]: standing(run) for run in runs})
-
-            def due(generation: int) -> bool:
-                return any(each.due(generation) for each in members)
-
-            def going() -> bool:
-                return heard[0]() is None and any(each.stopped is None for each in members)
-
-            for call in _calls(program, key, state, done, config, due, going):
-                for each, state, record in zip(members, call.states, call.records, strict=False):
-                    each.see(state, record, call.seconds / len(members))
-            signalled = heard[0]()
-            for each in members:
-                if each.run.generations < config["generations"]:
-                    each.stopped = each.stopped or signalled
-        with _interruptible(report.say, SKIPPING) as heard[0]:
-            return [each.finish() for each in members], signalled is not None
-
-
-class _Call(NamedTuple):
-    """A call of the device that is over: the state and the record of each seed."""
-
-    states: list[State]
-    records: list[Record]
-    seconds: float
-
-
-def _calls(
-    program: Program,
-    key: jax.Array,
-    state: State,
-    done: int,
-    config: dict[str, Any],
-    due: Callable[[int], bool],
-    going: Callable[[], bool],
-) -> Iterator[_Call]:
-    """Call the device for the generations that are left, about `call_seconds` at a time.
-
-    It ends early, though not before the first generation, once `going` says no.
-
-    It works on the next call while the host looks at the one before; unless somebody is due to look, who
-    may need the device.
-    """
-    generations, aim = config["generations"], config["call_seconds"]
-    size, free = 1, 0.0
-
-    def start(state: State) -> tuple[float, int, State, Record]:
-        left = min(size, generations - done)
-        n = next((i for i in range(1, left) if due(done + i)), left)
-        return time.perf_counter(), n, *program.advance(key, state, n)
-
-    ahead = None
-    while done < generations and (done == 0 or going()):
-        began, n, state, record = ahead or start(state)
-        done += n
-        may_go_on = program.algorithm.task.jit and done < generations and not due(done)
-        ahead = start(state) if may_go_on else None
-        _wait(record)
-        now = time.perf_counter()
-        seconds, free = now - max(began, free), now
-        size = int(np.clip(aim / max(seconds / n, 1e-9), 1, min(GROWTH * n, MOST)))
-        yield _Call(program.states(state), program.records(record, n), seconds)
-
-
-def _wait(record: Record) -> None:
-    """Wait for the device, with open ears: Python hears no signal while it waits inside of JAX."""
-    leaf: Any = jax.tree.leaves(record)[-1]
-    while hasattr(leaf, "is_ready") and not leaf.is_ready():
-        time.sleep(0.002)
-
-
 @contextmanager
 def _in_words(path: str | Path | None, algorithm: Algorithm) -> Iterator[None]:
     """Turn what ends a run from outside into a sentence: a disk, a simulator or a device that fails."""
@@ -541,29 +303,3 @@ def _in_words(path: str | Path | None, algorithm: Algorithm) -> Iterator[None]:
         if path is not None and any(map(holds_run, run_folders(path))):
             sentence += f"; 'memes resume {path}' goes on from the last checkpoint"
         raise RunError(sentence) from error
-
-
-@contextmanager
-def _interruptible(say: Callable[[str], None], sentence: str) -> Iterator[Callable[[], str | None]]:
-    """Let the first Ctrl-C or SIGTERM only be named by the yielded function; the second interrupts."""
-    seen: str | None = None
-
-    def note(signum: int, frame: FrameType | None) -> None:
-        nonlocal seen
-        seen = signal.Signals(signum).name
-        say(sentence)
-        for each, handler in before.items():
-            signal.signal(each, handler)
-
-    before: dict[signal.Signals, Any] = {}
-    try:
-        for each in SIGNALS:
-            before[each] = signal.signal(each, note)
-    except ValueError:  # not in the main thread, where signals do not arrive anyway
-        yield lambda: None
-        return
-    try:
-        yield lambda: seen
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)

@@ -1,0 +1,67 @@
+"""Calls of the device, sized by time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from memes.algorithm import State
+from memes.runner.device import MOST, Program, Record
+
+GROWTH = 4  # a call of the device has at most so many times the generations of the one before
+
+
+class Call(NamedTuple):
+    """A call of the device that is over: the state and the record of each seed."""
+
+    states: list[State]
+    records: list[Record]
+    seconds: float
+
+
+def calls(
+    program: Program,
+    key: jax.Array,
+    state: State,
+    done: int,
+    config: dict[str, Any],
+    due: Callable[[int], bool],
+    going: Callable[[], bool],
+) -> Iterator[Call]:
+    """Call the device for the generations that are left, about `call_seconds` at a time.
+
+    It ends early, though not before the first generation, once `going` says no.
+
+    It works on the next call while the host looks at the one before; unless somebody is due to look, who
+    may need the device.
+    """
+    generations, aim = config["generations"], config["call_seconds"]
+    size, free = 1, 0.0
+
+    def start(state: State) -> tuple[float, int, State, Record]:
+        left = min(size, generations - done)
+        n = next((i for i in range(1, left) if due(done + i)), left)
+        return time.perf_counter(), n, *program.advance(key, state, n)
+
+    ahead = None
+    while done < generations and (done == 0 or going()):
+        began, n, state, record = ahead or start(state)
+        done += n
+        may_go_on = program.algorithm.task.jit and done < generations and not due(done)
+        ahead = start(state) if may_go_on else None
+        wait(record)
+        now = time.perf_counter()
+        seconds, free = now - max(began, free), now
+        size = int(np.clip(aim / max(seconds / n, 1e-9), 1, min(GROWTH * n, MOST)))
+        yield Call(program.states(state), program.records(record, n), seconds)
+
+
+def wait(record: Record) -> None:
+    """Wait for the device, with open ears: Python hears no signal while it waits inside of JAX."""
+    leaf: Any = jax.tree.leaves(record)[-1]
+    while hasattr(leaf, "is_ready") and not leaf.is_ready():
+        time.sleep(0.002)
