@@ -86,7 +86,7 @@ def _rebuilt_task(path: Path | None, config: dict[str, Any], name: str | None, *
         )
     make = task_factory(name or recorded)
     options = options_of(make)
-    values = _recorded_options(path, config, options)
+    values = _recorded_options(path, config, options, **replaced)
     missing = [option for option in options if option not in values]
     # A run made in Python records the algorithm's options alone; the task's may have been anything.
     require(
@@ -94,7 +94,6 @@ def _rebuilt_task(path: Path | None, config: dict[str, Any], name: str | None, *
         f"the run in '{path}' does not say which {' and '.join(missing)} its task '{recorded}' had: "
         "name a task that has them with --task module:name or --task file.py:name",
     )
-    values |= {option: value for option, value in replaced.items() if option in values}
     with _recorded_in(path):
         return make_task(make, name or recorded, values)
 
@@ -118,11 +117,13 @@ def _recorded_in(path: Path | None) -> Iterator[None]:
         raise UsageError(f"the run in '{path}' cannot be rebuilt: {error}") from error
 
 
-def _recorded_options(path: Path | None, config: dict[str, Any], options: Options) -> dict[str, Any]:
-    """The values that a run recorded of the options, as their types."""
+def _recorded_options(
+    path: Path | None, config: dict[str, Any], options: Options, **replaced: Any
+) -> dict[str, Any]:
+    """The values that a run recorded of the options, as their types, some of them replaced."""
     recorded = config.get("options") or {}
     require(isinstance(recorded, dict), f"options of the run in '{path}' must be a table")
-    values = {name: recorded[name] for name in options if name in recorded}
+    values = {name: (recorded | replaced)[name] for name in options if name in recorded}
     for name, value in values.items():
         _check_recorded(path, name, value, options[name].hint)
     return {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
