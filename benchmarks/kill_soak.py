@@ -93,7 +93,7 @@ def main(s: Settings) -> None:
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         }
         words = ["run", s.task, "--algorithm", s.algorithm, "--scale", "laptop", "--quiet"]
-        words += ["--generations", s.generations, "--generations-per-call", 10]
+        words += ["--generations", s.generations, "--call-seconds", 0.05]
         words += ["--joints", 20, "--samples", 16] if "arm" in s.task and s.algorithm == "memes" else []
         words += ["--reevaluate-every", s.generations // 20]
 

@@ -46,11 +46,11 @@ class Settings:
 
 def row(s: Settings, option: str, task: memes.Task, generations: int, seeds: int) -> str:
     """What MEMES with an option reaches: medians, smallest and largest over the seeds."""
-    results = memes.run_seeds(
+    results = memes.run(
         memes.presets.memes(task, lanes=s.lanes, samples=s.samples, **OPTIONS[option]),
         seeds=range(seeds),
         generations=generations,
-        reevaluate_samples=s.reevaluations,
+        observers=[memes.Corrections(samples=s.reevaluations)],
         progress=False,
     )
     if any(len(r.metrics["seconds"]) < generations for r in results):

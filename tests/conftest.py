@@ -1,16 +1,24 @@
 import jax
 import pytest
 
-jax.config.update("jax_debug_key_reuse", True)
+import shapes
 
-# Where the numbers of optimised programs are what is tested; elsewhere most time would go into them.
-OPTIMISED = ("physics", "tasks", "test_memory", "test_loop", "test_baselines", "test_novelty")
+jax.config.update("jax_debug_key_reuse", True)
+shapes.check()  # before memes is imported
+
+
+@pytest.fixture(scope="module")
+def optimised():
+    """Whether programs are compiled as for use: where their numbers are tested, or where they run long.
+
+    Elsewhere most of the time would go into it. Folders and files say so by a fixture of this name.
+    """
+    return False
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _optimisations(request):
+def _optimisations(optimised):
     before = jax.config.values["jax_disable_most_optimizations"]
-    optimised = {*request.path.parts, request.path.stem} & set(OPTIMISED)
     jax.config.update("jax_disable_most_optimizations", not optimised)
     yield
     jax.config.update("jax_disable_most_optimizations", before)

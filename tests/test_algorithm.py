@@ -1,3 +1,5 @@
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -97,7 +99,7 @@ def test_non_finite_evaluations_never_enter_and_are_counted():
         fitness = jnp.where(row % 9 == 0, jnp.nan, jnp.where(row % 9 == 3, jnp.inf, fitness))
         return fitness, jnp.where((row % 9 == 6)[:, None], -jnp.inf, feature)
 
-    broken = memes.Task(**{**vars(task), "evaluate": poisoned})
+    broken = dataclasses.replace(task, evaluate=poisoned)
     for preset in (memes.PRESETS["memes"], memes.PRESETS["memes-all"]):
         algorithm = preset.build(broken, cells, lanes=LANES, samples=SAMPLES)
         state, infos = advance(algorithm, 20)
@@ -132,7 +134,7 @@ def test_what_is_told_must_have_the_right_shape(fitness, feature):
 
 
 def test_cells_must_fit_the_task():
-    other = memes.Task(**{**vars(task), "feature_low": (0.0,), "feature_high": (1.0,)})
+    other = dataclasses.replace(task, feature_low=(0.0,), feature_high=(1.0,))
     with pytest.raises(memes.UsageError, match="cells must be of 2 features"):
         memes.presets.memes(task, memes.cells.grid(other))
 
@@ -144,7 +146,7 @@ def test_each_row_is_evaluated_with_a_key_of_its_own():
         seen.append(np.asarray(jax.random.key_data(keys)))
         return np.zeros(len(x)), np.zeros((len(x), 2))
 
-    host = memes.Task(**{**vars(task), "evaluate": spy, "jit": False})
+    host = dataclasses.replace(task, evaluate=spy, jit=False)
     algorithm = memes.presets.memes(host, cells, lanes=LANES, samples=SAMPLES)
     seen.clear()  # the check of shapes
     state = jax.jit(algorithm.init)(jax.random.key(0))
@@ -154,3 +156,26 @@ def test_each_row_is_evaluated_with_a_key_of_its_own():
         algorithm.evaluate(evaluate_key, batch)
     keys = np.concatenate(seen)
     assert len(np.unique(keys, axis=0)) == len(keys) == 2 * algorithm.batch_size
+
+
+def test_reprs_are_one_line():
+    algorithm = memes.presets.memes(task, lanes=4, samples=8)
+    archive = algorithm.init(jax.random.key(0)).archive
+    assert repr(algorithm).startswith("Algorithm('memes' on 'arm', 4 candidates and 32 samples")
+    assert repr(task).startswith("Task('arm', dim=")
+    assert repr(archive).startswith("Archive(0 elites of 2500 cells")
+    for shown in (algorithm, task, archive, jax.eval_shape(lambda: archive), jax.tree.map(id, archive)):
+        assert "\n" not in repr(shown)
+    jax.jit(lambda archive: repr(archive) and archive.fitness)(archive)  # traced as well
+
+
+def test_wrong_keywords_of_the_parts_get_a_suggestion():
+    objective = memes.objectives.fitness()
+    with pytest.raises(memes.UsageError, match="of es 'samples': choose from objective, lanes"):
+        memes.emitters.es(objective, lanes=2, samples=16)
+    with pytest.raises(memes.UsageError, match="unknown argument of es 'lane': did you mean 'lanes'"):
+        memes.emitters.es(objective, lane=2)
+    with pytest.raises(memes.UsageError, match="did you mean 'history'"):
+        memes.compose(task, memes.emitters.isoline(4), histroy=None)
+    with pytest.raises(memes.UsageError, match="strategy must be Strategy or None, got 'openai-es'"):
+        memes.emitters.es(objective, lanes=2, strategy="openai-es")

@@ -9,6 +9,12 @@ import memes
 from memes import presets
 from memes.archive import add, empty
 
+
+@pytest.fixture(scope="module")
+def optimised():
+    return True
+
+
 SEEDS = 5
 
 

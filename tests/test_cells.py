@@ -149,3 +149,12 @@ def test_every_finite_feature_has_a_cell(tessellation, feature):
     for cells in (grid(task(2), (5, 3)), tessellation):
         found = np.asarray(index(cells, feature))
         assert ((found >= 0) & (found < cells.count)).all()
+
+
+def test_a_list_of_numbers_has_a_cell():
+    for cells in (grid(task(2), (4, 4)), cvt(jax.random.key(0), task(2), 5, points=100)):
+        points = [[0.5, 0.5], [0.1, 0.9]]
+        expected = cells.index(jnp.array(points))
+        assert [int(cells.index(point)) for point in points] == expected.tolist()
+        np.testing.assert_array_equal(cells.index(points), expected)
+        np.testing.assert_array_equal(cells.index(jnp.array([points])), expected[None])

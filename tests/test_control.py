@@ -16,8 +16,8 @@ from memes.control import (
     control_task,
     mlp,
     rollout,
-    transitions,
 )
+from memes.rollouts import transitions
 from memes.task import evaluate
 from memes.trees import in_chunks
 
@@ -50,7 +50,6 @@ def constant_controller():
     )
 
 
-SCORES = ("fitness", "feature", "feature_low", "feature_high")
 X = jnp.array([[0.1], [0.5], [0.9], [-3.0]])
 
 
@@ -142,7 +141,15 @@ def test_what_follows_a_failure_is_no_transition():
 def test_an_episode_needs_a_step():
     environment = toy_environment()._replace(steps=0)
     with pytest.raises(UsageError, match="steps must be at least 1, got 0"):
-        control_task("toy", environment, constant_controller(), **dict.fromkeys(SCORES))
+        control_task(
+            "toy",
+            environment,
+            constant_controller(),
+            fitness=lambda episodes: episodes.total,
+            feature=lambda episodes: episodes.last,
+            feature_low=(0, 0),
+            feature_high=(1, 1),
+        )
 
 
 @pytest.mark.parametrize("n", [1, 4, 7, 8, 9])

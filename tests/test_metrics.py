@@ -13,7 +13,7 @@ from memes.resets import Reason
 
 CELLS = Grid(jnp.zeros(2), jnp.ones(2), (4, 3))
 LANES = 5
-jitted_measure = jax.jit(measure)
+jitted_measure = jax.jit(measure, static_argnums=2)
 
 
 def archive_of(elites):
@@ -108,7 +108,6 @@ def test_archive_loss_takes_the_offset_into_account():
     assert loss["qd_score"] == pytest.approx((7 - 3) / 7)
     assert loss["max_fitness"] == pytest.approx((4 - 2) / 4)
     assert loss["mean_fitness"] == pytest.approx((3.5 - 1.5) / 3.5)
-    assert loss["mean_fitness"] == pytest.approx(2 / 1.5)
 
 
 def test_an_archive_loses_nothing_against_itself_and_an_empty_one_has_nothing_to_lose():

@@ -13,6 +13,12 @@ from memes.history import Past, fifo
 from memes.neighbours import GROUP, nearest_by_blocks, nearest_by_kernel
 from memes.novelty import novelty
 
+
+@pytest.fixture(scope="module")
+def optimised():
+    return True
+
+
 jitted_novelty = jax.jit(novelty, static_argnums=2)
 jitted_blocks = jax.jit(nearest_by_blocks, static_argnums=2)
 jitted_kernel = jax.jit(partial(nearest_by_kernel, launch=emulation.launch), static_argnums=2)
@@ -110,7 +116,7 @@ def test_nothing_is_novel_without_a_past(size):
 
 def test_a_half_full_history_has_no_phantom_neighbour_at_the_origin():
     history = fifo(37)
-    state = history.push(history.init(2), jnp.full((10, 2), 5.0), jnp.ones(10, bool))
+    state = history.push(history.init(2, None), jnp.full((10, 2), 5.0), jnp.ones(10, bool))
     past = history.past(state, empty(Grid(jnp.zeros(2), jnp.ones(2), (2, 2)), 1))
     found = jitted_novelty(jnp.zeros((9, 2)), past, 4)
     np.testing.assert_allclose(found, np.full(9, np.sqrt(50)), rtol=1e-6)

@@ -204,7 +204,8 @@ def test_the_weight_falls_while_the_best_fitness_stands_and_rises_when_it_improv
     def generation(state, best):
         context = context_at(0)
         elites = context.archive._replace(fitness=jnp.full(4, -jnp.inf).at[2].set(best))
-        return objective.utilities(state, evaluation, dataclasses.replace(context, archive=elites))
+        context = dataclasses.replace(context, archive=elites)
+        return objective.utilities(state, jax.tree.map(jnp.asarray, evaluation), context)
 
     state = objective.init(LANES)
     for now, weight in zip(best, expected, strict=True):
@@ -223,6 +224,7 @@ TOY = SimpleNamespace(feature_low=(0.0, -1.0), feature_high=(1.0, 3.0))
 
 
 def ranked(objective, state, batch):
+    batch = jax.tree.map(jnp.asarray, batch)
     context = Context(TOY, jnp.int32(0), AFTER, PAST, before=BEFORE)
     return np.asarray(objective.utilities(state, batch, context)[1])
 
@@ -303,7 +305,7 @@ def test_alternate_advances_only_the_state_of_the_one_in_turn(evaluation):
     ]
 
 
-def test_blend_advances_the_states_of_both():
+def test_blend_advances_the_states_of_both(evaluation):
     def counter(start):
         return Objective(
             init=lambda lanes: jnp.full(lanes, start),
@@ -312,7 +314,7 @@ def test_blend_advances_the_states_of_both():
         )
 
     objective = blend(counter(0), counter(10))
-    (of_a, of_b), _ = objective.utilities(objective.init(LANES), None, None)
+    (of_a, of_b), _ = objective.utilities(objective.init(LANES), evaluation, context_at(0))
     np.testing.assert_array_equal(of_a, np.full(LANES, 1))
     np.testing.assert_array_equal(of_b, np.full(LANES, 11))
 

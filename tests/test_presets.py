@@ -15,7 +15,7 @@ import memes
 from memes.archive import Status
 from memes.context import Kind
 from memes.parameters import parameters, writable
-from memes.presets.search import Search
+from memes.presets.parts import Search
 from memes.resets import Reason
 from memes.strategies import evosax, openai_es
 from memes.strategies.noise import low_rank

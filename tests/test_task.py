@@ -6,7 +6,17 @@ import numpy as np
 import pytest
 
 from memes.errors import UsageError
-from memes.task import Task, check, evaluate, initial, noisy, resampled, rowwise, uniform
+from memes.task import (
+    Task,
+    check,
+    evaluate,
+    initial,
+    noisy,
+    resampled,
+    rowwise,
+    seeds_of,
+    uniform,
+)
 
 
 def exact(keys, x):
@@ -224,3 +234,44 @@ def test_rowwise_equals_a_loop_over_rows():
         fitness, feature = one(key, jnp.asarray(POINTS[i]))
         np.testing.assert_allclose(found.fitness[i], fitness, rtol=1e-5)
         np.testing.assert_allclose(found.feature[i], feature, rtol=1e-6)
+
+
+def on_the_host(function):
+    """A task in plain Python, of one genotype at a time."""
+    return Task("host", 2, (0.0,), (1.0,), uniform(2, 0.0, 1.0), rowwise(function), jit=False)
+
+
+def test_rowwise_serves_plain_python():
+    def simulate(key, x):
+        rng = np.random.default_rng(int(seeds_of(key)))
+        return float(sum(x)) + 0 * rng.normal(), [float(x[0])]
+
+    task = on_the_host(simulate)
+    check(task)
+    x = jnp.array([[0.25, 0.5], [1.0, 2.0], [0.0, 0.5]])
+    found = evaluate(task, keys(8, 3), x)
+    np.testing.assert_allclose(found.fitness, [0.75, 3.0, 0.5])
+    np.testing.assert_allclose(found.feature, [[0.25], [1.0], [0.0]])
+
+
+def test_a_host_task_may_return_lists():
+    def as_lists(keys, x):
+        return [float(row.sum()) for row in x], [[float(row[0])] for row in x]
+
+    task = replace(on_the_host(lambda key, x: (0.0, [0.0])), evaluate=as_lists)
+    found = evaluate(task, keys(9, 2), jnp.array([[1.0, 2.0], [0.5, 0.0]]))
+    assert found.fitness.tolist() == [3.0, 0.5]
+    assert found.feature.tolist() == [[1.0], [0.5]]
+    ragged = replace(task, evaluate=lambda keys, x: ([1.0] * len(x), [[0.0]] * (len(x) - 1) + [[]]))
+    with pytest.raises(UsageError, match="must return feature as numbers of shape"):
+        evaluate(ragged, keys(9, 2), jnp.ones((2, 2)))
+
+
+def test_seeds_are_integers_of_the_keys_alone():
+    found = seeds_of(keys(10, 1000))
+    assert found.shape == (1000,)
+    assert found.dtype == np.int64
+    assert found.min() >= 0
+    assert 2**31 < found.max() < 2**32
+    assert len(set(found.tolist())) == 1000
+    assert seeds_of(keys(10, 1000)[3]) == found[3]

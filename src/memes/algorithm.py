@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -31,7 +31,7 @@ from memes.emitters.base import Emitter, Rows
 from memes.errors import at_least, require
 from memes.hints import checked
 from memes.history import History, nothing
-from memes.task import Evaluation, Task, as_evaluation, check
+from memes.task import Evaluated, Evaluation, Task, as_evaluation, check
 from memes.task import evaluate as evaluate_task
 from memes.trees import take
 
@@ -78,9 +78,7 @@ class Info(NamedTuple):
         feature: Its feature.
         parent_feature: The feature of what it was made from.
         status: The answer of the archive (or of the judge, where samples are offered too).
-        age: As in `Lanes`; so are `stale` and `reset`.
-        stale: See `Lanes`.
-        reset: See `Lanes`.
+        age, stale, reset: As in `Lanes`.
         additions: Rows of the whole batch that the archive took, by `Kind` of lane.
         faults: Rows of the whole batch whose evaluation cannot be used, by `Fault`.
         ledger: Evaluations that were spent.
@@ -101,16 +99,9 @@ class Info(NamedTuple):
     ledger: Ledger
 
     @property
-    def non_finite(self) -> Int[Array, ""]:
+    def non_finite(self) -> Int[Array, "*G"]:
         """Rows with any fault."""
         return jnp.sum(self.faults, axis=-1)
-
-
-class Init(Protocol):
-    """The type of `Algorithm.init`."""
-
-    def __call__(self, key: Key[Array, ""], generations: int | None = None) -> State:
-        """Make the first state of a run, of so many generations if that is known."""
 
 
 class Algorithm(NamedTuple):
@@ -136,9 +127,9 @@ class Algorithm(NamedTuple):
     cells: Cells
     emitter: Emitter
     history: History
-    init: Init
+    init: Callable[..., State]
     ask: Callable[[Array, State], tuple[State, Batch]]
-    tell: Callable[[State, Batch, Evaluation], tuple[State, Info]]
+    tell: Callable[[State, Batch, Evaluated], tuple[State, Info]]
     chunk: int | None = None
 
     @property
@@ -226,7 +217,7 @@ def compose(
         )
         return state._replace(emitter=emitter_state), batch
 
-    def tell(state: State, batch: Batch, evaluation: Evaluation) -> tuple[State, Info]:
+    def tell(state: State, batch: Batch, evaluation: Evaluated) -> tuple[State, Info]:
         batch = Batch(*map(jnp.asarray, batch))
         evaluation = as_evaluation(task, batch.x.shape[0], evaluation)
         transitions, evaluation = evaluation.transitions, evaluation._replace(transitions=None)
@@ -287,14 +278,4 @@ def compose(
         state = state._replace(generation=state.generation + 1, emitter=emitter_state)
         return state, info
 
-    return Algorithm(
-        name="composed",
-        options={},
-        task=task,
-        cells=tessellation,
-        emitter=emitter,
-        history=memory,
-        init=init,
-        ask=ask,
-        tell=tell,
-    )
+    return Algorithm("composed", {}, task, tessellation, emitter, memory, init, ask, tell)

@@ -36,7 +36,7 @@ class Archive(NamedTuple):
     lane: Int[Array, " c"]
 
     @property
-    def occupied(self) -> Bool[Array, " c"]:
+    def occupied(self) -> Bool[Array, "*c"]:
         """The cells that hold an elite."""
         return self.fitness > -jnp.inf
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,8 @@ from memes.task import Task
 
 TARGET_CELLS = 2500
 MAX_CELLS = 10_000_000
+
+Features = Float[Array | np.ndarray, "*n k"] | Sequence[Any]  # or lists of numbers
 
 
 @runtime_checkable
@@ -37,7 +39,7 @@ class Cells(Protocol):
     def count(self) -> int:
         """Number of cells, c."""
 
-    def index(self, feature: Float[Array, "*n k"]) -> Int[Array, "*n"]:
+    def index(self, feature: Features) -> Int[Array, "*n"]:
         """Find the cell of each finite feature, in [0, count)."""
 
 
@@ -55,7 +57,7 @@ class Grid:
         """Number of cells, c."""
         return math.prod(self.shape)
 
-    def index(self, feature: Float[Array, "*n k"] | Sequence[float]) -> Int[Array, "*n"]:
+    def index(self, feature: Features) -> Int[Array, "*n"]:
         """Find the cell of each finite feature."""
         shape = jnp.asarray(self.shape, jnp.float32)
         position = jnp.floor((jnp.asarray(feature) - self.low) / (self.high - self.low) * shape)
@@ -78,12 +80,13 @@ class CVT:
         """Number of cells, c."""
         return int(self.centroids.shape[0])
 
-    def index(self, feature: Float[Array, "*n k"] | Sequence[float]) -> Int[Array, "*n"]:
+    def index(self, feature: Features) -> Int[Array, "*n"]:
         """Find the cell of each finite feature."""
         width = self.high - self.low
         # Clipped: far outside the bounds, rounding would swallow the differences between centroids.
         position = jnp.clip((jnp.asarray(feature) - self.low) / width, 0, 1)
-        cell = _nearest(jnp.atleast_2d(position), (self.centroids - self.low) / width)
+        flat = position.reshape(-1, self.low.shape[0])
+        cell = _nearest(flat, (self.centroids - self.low) / width)
         return cell.reshape(position.shape[:-1])
 
 
@@ -129,7 +132,7 @@ def cvt(
     require(centroids >= 1, f"centroids must be at least 1, got {centroids}")
     cloud = jax.random.uniform(key, (max(points, 10 * centroids), task.feature_dim))
 
-    def lloyd(_: int, centres: Array) -> Array:
+    def lloyd(_: Array, centres: Array) -> Array:
         owner = _nearest(cloud, centres)
         size = jnp.zeros(centroids).at[owner].add(1.0)
         total = jnp.zeros_like(centres).at[owner].add(cloud)

@@ -15,11 +15,9 @@ from memes.rollouts import Control as Control
 from memes.rollouts import Controller as Controller
 from memes.rollouts import Environment as Environment
 from memes.rollouts import Episodes as Episodes
-from memes.rollouts import Step as Step
-from memes.rollouts import Transition as Transition
 from memes.rollouts import mlp as mlp
 from memes.rollouts import rollout as rollout
-from memes.rollouts import transitions as transitions
+from memes.rollouts import transitions
 from memes.task import Evaluation, Task
 from memes.trees import in_chunks
 

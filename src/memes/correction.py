@@ -143,7 +143,7 @@ def correct(archive: Archive, samples: int, parts: Sequence[Estimates]) -> Corre
         return Correction(corrected, elites, np.zeros(0), np.zeros((0, k)), samples)
     found: Estimates = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
 
-    def by_cell(values: Array) -> np.ndarray:
+    def by_cell(values: np.ndarray) -> np.ndarray:
         # With a row for each cell, however many elites there are, the same program serves all archives.
         rows = np.full((archive.cells.count, *values.shape[1:]), np.nan, np.float32)
         rows[elites] = values

@@ -45,7 +45,7 @@ def fifo(capacity: int = 50_000) -> History:
 def everything() -> History:
     """Every feature of the run, whose length `Algorithm.init` must be told."""
 
-    def init(k: int, room: int | None) -> Ring[Array]:
+    def init(k: int, room: int | None) -> Ring:
         if room is None:
             raise UsageError(
                 "the history 'everything' must know the length of the run: call init with generations"
@@ -55,11 +55,11 @@ def everything() -> History:
     return History(init, push, _past)
 
 
-def _ring(capacity: int, k: int) -> Ring[Array]:
+def _ring(capacity: int, k: int) -> Ring:
     return Ring(jnp.zeros((capacity, k)), jnp.int32(0))
 
 
-def _past(ring: Ring[Array], archive: Archive) -> Past:
+def _past(ring: Ring, archive: Archive) -> Past:
     del archive
     return Past(ring.rows, jnp.arange(ring.capacity) < ring.size)
 

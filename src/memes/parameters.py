@@ -32,12 +32,12 @@ def parameters(of: Callable[..., Any]) -> dict[str, Parameter]:
     The help is what the docstring says under `Args:` or `Attributes:`. A `flat` function has the fields
     of its dataclasses, with their help; a `partial` has the defaults that it binds.
     """
-    is_class = dataclasses.is_dataclass(of)
+    is_class, told = dataclasses.is_dataclass(of), help_of(of)
     return {
         name: Parameter(
             type(p.default) if p.annotation is p.empty else p.annotation,
             p.default,
-            help_of(of).get(name),
+            told.get(name),
         )
         for name, p in inspect.signature(of, eval_str=True).parameters.items()
         if is_class or p.kind is p.KEYWORD_ONLY

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Bool, Int
 
-T = TypeVar("T")
 
-
-class Ring(NamedTuple, Generic[T]):
+class Ring(NamedTuple):
     """The last rows that were pushed: `rows`, an array or a pytree of arrays [capacity, ...].
 
     `pushed[]` counts them; once the ring is full it goes round in [capacity, 2 capacity). So a ring that
     never was full can be given more room behind.
     """
 
-    rows: T
+    rows: Any
     pushed: Int[Array, ""]
 
     @property
@@ -33,7 +31,7 @@ class Ring(NamedTuple, Generic[T]):
         return jnp.minimum(self.pushed, self.capacity)
 
 
-def push(ring: Ring[T], rows: T, mask: Bool[Array, " n"]) -> Ring[T]:
+def push(ring: Ring, rows: Any, mask: Bool[Array, " n"]) -> Ring:
     """Write those of the rows [n, ...] that are in the mask, in their order."""
     capacity = ring.capacity
     order = jnp.cumsum(mask) - 1

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.typing import ArrayLike
 from jaxtyping import Bool, Float, Int, Key
 
 from memes.errors import require
@@ -53,7 +54,7 @@ class Environment(NamedTuple):
 
 
 class Controller(NamedTuple):
-    """How genotypes act.
+    """The way in which genotypes act.
 
     Attributes:
         dim: Entries of a genotype, d.
@@ -244,7 +245,7 @@ def mlp(
             signal = output(total) if i == len(layers) - 1 else hidden(total)
         return signal
 
-    def act(layers: Layers, observation: Array, t: Array) -> Array:
+    def act(layers: Layers, observation: Array, t: ArrayLike) -> Array:
         del t
         return forward(layers, observation, "ni,nio->no")
 

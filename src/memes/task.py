@@ -37,6 +37,10 @@ class Evaluation(NamedTuple):
     transitions: Transition | None = None
 
 
+# What an `evaluate` returns: fitness[n] and feature[n, k].
+Evaluated = Evaluation | tuple[ArrayLike, ArrayLike]
+
+
 class Map(NamedTuple):
     """The walls of a task whose two features are a place; figures draw it under the elites.
 
@@ -83,7 +87,7 @@ class Task:
     feature_low: Sequence[float]
     feature_high: Sequence[float]
     init: Callable[[Array, int], ArrayLike]
-    evaluate: Callable[[Array, Any], Evaluation | tuple[ArrayLike, ArrayLike]]
+    evaluate: Callable[[Array, Any], Evaluated]
     min_fitness: float = 0.0
     uncertain: bool = False
     jit: bool = True
@@ -181,18 +185,14 @@ def as_evaluation(task: Task, n: int, result: Any) -> Evaluation:
 
 def _as_array(task: Task, what: str, part: Any, shape: tuple[int, ...]) -> Array:
     """Make float32 of what an `evaluate` returned; of lists too, where nothing is compiled."""
+    must = f"evaluate of task '{task.name}' must return {what} as"
     if not task.jit and isinstance(part, (list, tuple)):
         try:
             part = np.asarray(part, np.float32)
         except ValueError as error:
-            raise UsageError(
-                f"evaluate of task '{task.name}' must return {what} as numbers of shape {shape}: {error}"
-            ) from None
-    require(
-        not isinstance(part, (list, tuple, dict)),
-        f"evaluate of task '{task.name}' must return {what} as one array, "
-        f"got a {type(part).__name__}; use jnp.stack",
-    )
+            raise UsageError(f"{must} numbers of shape {shape}: {error}") from None
+    listed = isinstance(part, (list, tuple, dict))
+    require(not listed, f"{must} one array, got a {type(part).__name__}; use jnp.stack")
     _require_array(task, "evaluate", what, part, shape)
     return jnp.asarray(part, jnp.float32)
 
@@ -246,18 +246,15 @@ def uniform(dim: int, low: float, high: float) -> Callable[[Array, int], Array]:
     return lambda key, n: jax.random.uniform(key, (n, dim), minval=low, maxval=high)
 
 
-def rowwise(
-    function: Callable[[Array, Any], tuple[ArrayLike, ArrayLike]],
-) -> Callable[[Array, Any], tuple[ArrayLike, ArrayLike]]:
+def rowwise(function: Callable[[Array, Any], Any]) -> Callable[[Array, Any], Any]:
     """Turn a function of one key and one genotype, `x[d] -> (fitness, feature[k])`, into `evaluate`.
 
     JAX maps it over the rows; a task with `jit=False` calls it for one row after the other.
     """
 
-    def evaluate_rows(keys: Array, x: Any) -> tuple[ArrayLike, ArrayLike]:
+    def evaluate_rows(keys: Array, x: Any) -> Any:
         if not isinstance(x, np.ndarray):
-            fitness, feature = jax.vmap(function)(keys, x)
-            return fitness, feature
+            return jax.vmap(function)(keys, x)
         rows = [function(key, row) for key, row in zip(keys, x, strict=True)]
         return np.array([row[0] for row in rows]), np.array([row[1] for row in rows])
 

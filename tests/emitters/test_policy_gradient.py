@@ -7,10 +7,10 @@ import pytest
 
 import memes
 from memes import UsageError
-from memes.control import Transition
 from memes.emitters import isoline, parallel, policy_gradient
-from memes.emitters.td3 import TD3, remember, sample
+from memes.emitters.td3 import TD3, networks, remember, sample
 from memes.ring import Ring
+from memes.rollouts import Transition
 from memes.task import evaluate
 
 CAPACITY = 50
@@ -163,11 +163,9 @@ def test_the_critics_learn_the_discounted_return(ends, worth):
     state = algorithm.init(jax.random.key(0))
     for g in range(4):
         state, _ = step(jax.random.key(g + 1), state)
-    from memes.emitters.policy_gradient import _value
-
     replay = state.emitter.replay.rows
     seen = slice(0, int(state.emitter.replay.size))
-    value = _value(task, learner)(
+    value = networks(task, learner)[1](
         state.emitter.learner.critics, replay.observation[seen], replay.action[seen]
     )
     np.testing.assert_allclose(np.median(value), worth, rtol=0.1)

@@ -23,6 +23,12 @@ from memes.physics.solver import UNROLLED
 from memes.physics.stacking import unstacked
 from memes.physics.step import Phase
 
+
+@pytest.fixture(scope="module")
+def optimised():
+    return True
+
+
 ROOT = Path(__file__).parents[2]
 OURS = Path(__file__).parent / "models"
 TASKS = ROOT / "src" / "memes" / "tasks" / "models"

@@ -12,7 +12,7 @@ from memes.kernels.cxx import compiler
 
 SUBSTEPS, FAST = 5, physics.Fidelity(4, 2)
 ANTS = 256  # as many as in the rollouts, so that a step is compiled once
-SIZES = {"ant": ANTS, "ant_trap": 64, "hexapod": 13, "hopper": 64, "walls": 64}
+SIZES = {"ant": ANTS, "ant_trap": 64, "hexapod": 13, "hopper": 64, "unlike_legs": 23, "walls": 64}
 needs_compiler = pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
 native, cuda = (pytest.param(name, marks=needs_compiler) for name in ("native", "cuda"))
 
@@ -67,6 +67,7 @@ def assert_equal_to_rounding(a, b):
         pytest.param("ant", "cuda", marks=needs_compiler),
         pytest.param("ant_trap", "cuda", marks=needs_compiler),
         pytest.param("hexapod", "cuda", marks=needs_compiler),  # 6 legs: 5 robots in a warp
+        pytest.param("unlike_legs", "cuda", marks=needs_compiler),  # 3 legs: 10 robots in a warp
         pytest.param("hopper", "cuda", marks=needs_compiler),  # no legs
         pytest.param("ant", "native", marks=needs_compiler),
         pytest.param("ant_trap", "native", marks=needs_compiler),

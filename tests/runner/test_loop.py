@@ -15,6 +15,12 @@ from memes.store.folder import load_metrics
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 
+
+@pytest.fixture(scope="module")
+def optimised():
+    return True
+
+
 task = memes.tasks.arm(joints=4)
 cells = memes.cells.grid(task, (10, 10))
 algorithm = memes.presets.memes(task, cells, lanes=4, samples=8, stale_budget=2, fifo_size=64)

@@ -8,6 +8,12 @@ import pytest
 import memes
 from memes.runner import device, memory
 
+
+@pytest.fixture(scope="module")
+def optimised():
+    return True
+
+
 TASK = memes.tasks.arm(joints=4)
 
 

@@ -187,7 +187,7 @@ def test_a_replay_stops_where_the_episode_ends(ant):
 
 
 def test_a_task_is_rebuilt_with_its_options_on_a_backend_of_this_machine(ant_run):
-    options = {"steps": 7, "hidden": [64, 64], "uncertain": False, "backend": "pallas"}
+    options = {"steps": 7, "hidden": [64, 64], "uncertain": False, "backend": "cuda"}
     task = task_of(memes.load_run(changed(ant_run, options=options)))
     assert task.control.environment.steps == 7
     assert not task.uncertain

@@ -27,7 +27,7 @@ class Figures:
     """Draws a run into `figures/` of its folder.
 
     Attributes:
-        draw: Draw it at all, which takes a second or two.
+        draw: Draw figures when the run is over, which takes a second or two.
     """
 
     draw: bool = True

@@ -32,7 +32,7 @@ def reevaluate(
     Args:
         run: Folder of the run.
         samples: How often each elite is evaluated again.
-        statistic: Sums up an elite's evaluations.
+        statistic: How an elite's evaluations are summed up.
         task: The task as in 'memes run', for runs of a task of your own: its code is executed.
         quiet: Show no progress.
     """

@@ -17,7 +17,7 @@ from memes.task import Evaluation, Task, initial
 
 
 class Proposal(NamedTuple):
-    """What an emitter wants evaluated: a candidate of each of its L lanes, and S samples.
+    """Rows that an emitter wants evaluated: a candidate of each of its L lanes, and S samples.
 
     Candidates may enter the archive where they are `offered`; `lane` says whose they are. Samples, of
     lanes `sample_lane`, inform the lanes.

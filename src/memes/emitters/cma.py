@@ -30,9 +30,9 @@ class CMAState(NamedTuple):
 
     strategy: Any
     objective: Any
-    age: Int[Array, 1]
-    stale: Int[Array, 1]
-    due: Bool[Array, 1]
+    age: Int[Array, " one"]
+    stale: Int[Array, " one"]
+    due: Bool[Array, " one"]
 
 
 @checked

@@ -16,7 +16,7 @@ from memes.archive import LIMIT
 from memes.errors import UsageError, at_least, require
 from memes.hints import check_fields
 from memes.ring import Ring, push
-from memes.rollouts import Controller, Environment, Transition, mlp
+from memes.rollouts import Control, Controller, Transition, mlp
 from memes.task import Task, initial
 
 
@@ -62,7 +62,11 @@ class TD3:
         )
 
 
-Replay = Ring[Transition]  # the last transitions: leaves [replay_size, ...]
+Replay = Ring  # its rows are the last transitions, leaves [replay_size, ...]
+
+
+Policy = Callable[[Array, Array], Array]  # (x[d], observation[b, o]) -> action[b, a]
+Value = Callable[[Array, Array, Array], Array]  # (critics[m, c], observation, action) -> value[m, b]
 
 
 class Learner(NamedTuple):
@@ -76,24 +80,8 @@ class Learner(NamedTuple):
     actor_optimiser: Any
 
 
-class Networks(NamedTuple):
-    """The functions that TD3 trains.
-
-    Attributes:
-        policy: `(x[d], observation[b, o]) -> action[b, a]`.
-        value: `(critics[m, c], observation[b, o], action[b, a]) -> value[m, b]`.
-        critic: The controller that a critic is, for its initialisation.
-        environment: Where policies act.
-    """
-
-    policy: Callable[[Array, Array], Array]
-    value: Callable[[Array, Array, Array], Array]
-    critic: Controller
-    environment: Environment
-
-
-def networks(task: Task, settings: TD3) -> Networks:
-    """Build the networks for a task with policies; a `UsageError` for other tasks."""
+def networks(task: Task, settings: TD3) -> tuple[Policy, Value, Control, Controller]:
+    """Return what TD3 trains: policy and value, where policies act, and the controller of a critic."""
     control = task.control
     if control is None or control.controller.policy is None:
         raise UsageError(
@@ -110,13 +98,13 @@ def networks(task: Task, settings: TD3) -> Networks:
         inputs = jnp.concatenate([observation, action], axis=1)
         return jax.vmap(lambda one: of_one(one, inputs)[:, 0])(critics)
 
-    return Networks(control.controller.policy, value, critic, environment)
+    return control.controller.policy, value, control, critic
 
 
 def start(key: Key[Array, ""], task: Task, settings: TD3) -> tuple[Learner, Replay]:
     """Make a learner that knows nothing, and an empty replay buffer."""
     actor_key, critic_key = jax.random.split(key)
-    _, _, critic, environment = networks(task, settings)
+    _, _, control, critic = networks(task, settings)
     critics = critic.init(critic_key, 2)
     actor = initial(task, actor_key, 1)[0]
     learner = Learner(
@@ -128,7 +116,7 @@ def start(key: Key[Array, ""], task: Task, settings: TD3) -> tuple[Learner, Repl
         critic_optimiser=optax.adam(settings.critic_learning_rate).init(critics),
         actor_optimiser=optax.adam(settings.greedy_learning_rate).init(actor),
     )
-    o, a = environment.observation_size, environment.action_size
+    o, a = control.environment.observation_size, control.environment.action_size
 
     def room(*shape: int, dtype: Any = jnp.float32) -> Array:
         return jnp.zeros((settings.replay_size, *shape), dtype)

@@ -10,7 +10,7 @@ from memes.cells import Cells
 from memes.emitters import isoline, one_of, parallel, policy_gradient
 from memes.emitters.td3 import TD3
 from memes.errors import at_least, require
-from memes.presets.record import recorded
+from memes.presets.parts import recorded
 from memes.strategies import Strategy, evosax
 from memes.task import Task, resampled
 

@@ -12,8 +12,7 @@ from memes.emitters import isoline, parallel
 from memes.errors import at_least, in_unit_interval
 from memes.history import History, elites, everything, fifo, nothing
 from memes.objectives import Objective
-from memes.presets.record import recorded
-from memes.presets.search import Search
+from memes.presets.parts import Search, recorded
 from memes.task import Task
 
 Explore = Literal["fifo", "everything", "elites", "ga"] | History | Objective

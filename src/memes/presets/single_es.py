@@ -7,8 +7,7 @@ from memes.algorithm import Algorithm, compose
 from memes.cells import Cells
 from memes.errors import at_least, in_unit_interval
 from memes.history import everything
-from memes.presets.record import recorded
-from memes.presets.search import Search
+from memes.presets.parts import Search, recorded
 from memes.task import Task
 
 

@@ -96,15 +96,7 @@ def evosax(name: str, *, samples: int = 512, sigma: float = 0.02, **options: Any
     def restart(key: Array, state: Any, where: Array, mean: Array) -> Any:
         return choose(where, init(key, mean), state)
 
-    return Strategy(
-        samples=samples,
-        init=init,
-        mean=lambda state: state.mean,
-        ask=ask,
-        tell=tell,
-        restart=restart,
-        degenerate=_degenerate,
-    )
+    return Strategy(samples, init, lambda state: state.mean, ask, tell, restart, _degenerate)
 
 
 def names() -> list[str]:

@@ -78,12 +78,4 @@ def openai_es(
     def degenerate(state: OpenAIESState) -> Array:
         return ~jnp.isfinite(state.mean).all(axis=-1)  # its spread is fixed
 
-    return Strategy(
-        samples=samples,
-        init=init,
-        mean=lambda state: state.mean,
-        ask=ask,
-        tell=tell,
-        restart=restart,
-        degenerate=degenerate,
-    )
+    return Strategy(samples, init, lambda state: state.mean, ask, tell, restart, degenerate)

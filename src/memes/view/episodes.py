@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from memes.control import Step, rollout
 from memes.errors import require
+from memes.rollouts import Step, rollout
 from memes.task import PRECISION, Task
 
 

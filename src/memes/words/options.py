@@ -71,7 +71,9 @@ def read(
 ) -> dict[str, dict[str, Any]]:
     """Read flags: the values of the options of each group."""
     kinds = [_as_dataclass(options) for options in groups.values()]
-    command = dataclasses.make_dataclass("Command", list(zip(groups, kinds, strict=True)))
+    # A help, even if it is empty, spares tyro the search for one in the source code.
+    titled: list[Any] = [Annotated[kind, tyro.conf.arg(help="")] for kind in kinds]
+    command = dataclasses.make_dataclass("Command", list(zip(groups, titled, strict=True)))
     parsed = tyro.cli(
         command,
         prog=program,

@@ -132,6 +132,14 @@ class Parsed(NamedTuple):
         return make_algorithm(self.make_algorithm, name, task, cells, self.algorithm_options)
 
 
+def run_options() -> dict[str, Options]:
+    """The options that every run has: its own, and the settings of its observers."""
+    return {
+        "run": options_of(Choice) | options_of(loop.run, without=("progress", "out")),
+        "observer": {k: v for kind in USUAL for k, v in options_of(kind, kind.prefix).items()},
+    }
+
+
 def parse(words: list[str], program: str, changes: Mapping[str, Any] | None = None) -> Parsed:
     """Parse `TASK [OPTIONS]`; which options there are depends on the task and on the algorithm.
 
@@ -151,9 +159,8 @@ def parse(words: list[str], program: str, changes: Mapping[str, Any] | None = No
     algorithm = value_of("algorithm", words) or table.get("algorithm", "memes")
     scale = value_of("scale", words) or table.get("scale", "paper")
     make, build = task_factory(str(task)) if task is not None else None, algorithm_factory(algorithm)
-    groups: dict[str, Options] = {
-        "run": options_of(Choice) | options_of(loop.run, without=("progress", "out")),
-        "observer": {k: v for kind in USUAL for k, v in options_of(kind, kind.prefix).items()},
+    groups = {
+        **run_options(),
         "task": {} if make is None else options_of(make),
         "algorithm": options_of(build),
     }

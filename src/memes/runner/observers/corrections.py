@@ -51,7 +51,7 @@ class Corrections:
             that.
         samples: How often each elite is evaluated again at the end.
         every_samples: How often on the way; None is as often.
-        statistic: Sums up an elite's evaluations.
+        statistic: How an elite's evaluations are summed up.
     """
 
     every: int | None = None

@@ -1,15 +1,20 @@
-"""Options that the presets of evolution strategies share."""
+"""Parts that presets share: the options of a search, and the record of all options."""
 
 from __future__ import annotations
 
+import inspect
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from functools import wraps
+from typing import Any, Literal
 
 import optax
 
+from memes.algorithm import Algorithm
 from memes.errors import require
 from memes.hints import check_fields
+from memes.parameters import flat, recordable
 from memes.strategies import Strategy, evosax, openai_es
 from memes.strategies.noise import Noise, gaussian, low_rank
 from memes.task import Task
@@ -81,3 +86,19 @@ class Search:
 
 def _named(given: object) -> str:
     return f"'{given}'" if isinstance(given, str) else "an object"
+
+
+def recorded(build: Callable[..., Algorithm]) -> Callable[..., Algorithm]:
+    """Make a preset of a function: it is `flat`, and its algorithm carries its name and its options."""
+    function = flat(build)
+    signature = inspect.signature(function)
+
+    @wraps(function)
+    def build_and_record(*arguments: Any, **keywords: Any) -> Algorithm:
+        algorithm = function(*arguments, **keywords)
+        bound = signature.bind(*arguments, **keywords)
+        bound.apply_defaults()
+        options = {k: recordable(v) for k, v in bound.arguments.items() if k not in ("task", "cells")}
+        return algorithm._replace(name=build.__name__.replace("_", "-"), options=options)
+
+    return build_and_record

@@ -1,0 +1,59 @@
+"""Writes the table of settings into guide.md, from where they are declared: `python docs/settings.py`.
+
+A test checks that the table is up to date.
+"""
+
+import typing
+from pathlib import Path
+from typing import Literal
+
+from memes.api import USUAL
+from memes.parameters import REQUIRED, Parameter, parameters
+from memes.runner import loop
+from memes.words.settings import run_options
+
+GUIDE = Path(__file__).with_name("guide.md")
+BEGIN, END = "<!-- settings: written by docs/settings.py -->\n\n", "\n<!-- end of settings -->"
+
+
+def table() -> str:
+    """The settings of every run: flag, keyword, default, and what the docstring says."""
+    own, of_observers = run_options().values()
+    python = dict.fromkeys(own, "") | {name: f"`run({name}=…)`" for name in parameters(loop.run)}
+    for kind in USUAL:
+        prefix = f"{kind.prefix}_"
+        python |= {f"{prefix}{name}": f"`{kind.__name__}({name}=…)`" for name in parameters(kind)}
+    # Two that are spelt differently in Python.
+    python |= {"seeds": "`run(seeds=range(n))`", "quiet": "`run(progress=False)`"}
+    rows = [
+        f"| `{_flag(name, option)}` | {python[name]} | {_default(option)} | {_text(option)} |"
+        for name, option in (own | of_observers).items()
+    ]
+    return "\n".join(["| flag | in Python | default | meaning |", "|---|---|---|---|", *rows, ""])
+
+
+def _flag(name: str, option: Parameter) -> str:
+    return f"--{'no-' * (option.default is True)}{name.replace('_', '-')}"
+
+
+def _default(option: Parameter) -> str:
+    if option.default is REQUIRED:
+        return "the scale's"
+    if isinstance(option.default, bool) or option.default is None:
+        return ""
+    choices = typing.get_args(option.hint) if typing.get_origin(option.hint) is Literal else ()
+    return " or ".join([f"{option.default}", *(each for each in choices if each != option.default)])
+
+
+def _text(option: Parameter) -> str:
+    return " ".join((option.help or "").split())
+
+
+def written(guide: str) -> str:
+    """The guide with the table as it should be."""
+    before, rest = guide.split(BEGIN)
+    return before + BEGIN + table() + END + rest.split(END)[1]
+
+
+if __name__ == "__main__":
+    GUIDE.write_text(written(GUIDE.read_text()))

@@ -1,0 +1,101 @@
+"""Shapes in annotations, which are checked in the tests alone.
+
+Those of functions are checked by an import hook, and those of tuples of arrays where the library builds
+them, as its programs are traced.
+"""
+
+import functools
+import importlib
+import sys
+import typing
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import jaxtyping
+import numpy as np
+from beartype import BeartypeConf, FrozenDict, beartype
+
+# Where an array has no shape to check, NumPy's serve as well; and an integer is a number.
+_beartype = beartype(
+    conf=BeartypeConf(
+        hint_overrides=FrozenDict({jax.Array: jax.Array | np.ndarray}), is_pep484_tower=True
+    )
+)
+
+
+def typechecker(function):
+    """Check the arguments and results of functions, though not the fields of dataclasses.
+
+    JAX builds pytrees of anything: see `check_fields`.
+    """
+    return function if function.__name__ == "__init__" else _beartype(function)
+
+
+CORE = [
+    f"memes.{name}"
+    for name in (
+        "algorithm", "archive", "cells", "context", "control", "correction", "emitters", "history",
+        "metrics", "novelty", "objectives", "presets", "resets", "ring", "rollouts", "selectors",
+        "strategies", "task", "trees",
+    )
+]  # fmt: skip
+
+
+def check():
+    """Check all shapes from now on; to be called before the library is imported."""
+    jaxtyping.install_import_hook(CORE, "shapes.typechecker")
+    for name in CORE:
+        importlib.import_module(name)
+    for cls in shaped_types().values():
+        _check_where_built(cls)
+
+
+def check_fields(instance):
+    """Raise a `TypeError` unless the arrays of a NamedTuple or a dataclass are as annotated."""
+    hints = typing.get_type_hints(type(instance))
+    with jaxtyping.jaxtyped("context"):
+        for name, hint in hints.items():
+            value = getattr(instance, name)
+            if not isinstance(value, (jax.Array, np.ndarray)) or not hasattr(hint, "dim_str"):
+                continue  # a pytree, or what stands for an array while a tree is mapped
+            array = value if hint.array_type is np.ndarray else jnp.asarray(value)
+            if not isinstance(array, hint):
+                raise TypeError(
+                    f"{type(instance).__name__}.{name} must be {hint.__name__}, "
+                    f"got {value.dtype}{value.shape}"
+                )
+
+
+def _check_where_built(cls):
+    """Check the fields of the tuples that the library builds, though not of those that JAX maps."""
+    new, replace = cls.__new__, cls._replace
+    ours = str(Path(importlib.import_module("memes").__file__).parent)
+
+    def checked(instance, caller):
+        if caller.f_code.co_filename.startswith(ours):
+            check_fields(instance)
+        return instance
+
+    @functools.wraps(new)
+    def build(cls, *fields, **named):
+        return checked(new(cls, *fields, **named), sys._getframe(1))
+
+    @functools.wraps(replace)
+    def change(self, /, **named):
+        return checked(replace(self, **named), sys._getframe(1))
+
+    cls.__new__, cls._replace = build, change
+
+
+def shaped_types():
+    """The tuples of the core that hold arrays of annotated shapes, by name."""
+    modules = [module for name, module in sys.modules.items() if name.startswith(tuple(CORE))]
+    classes = {cls for module in modules for cls in vars(module).values() if isinstance(cls, type)}
+    return {
+        cls.__name__: cls
+        for cls in sorted(classes, key=lambda cls: cls.__name__)
+        if cls.__module__.startswith("memes.")
+        and issubclass(cls, tuple)
+        and any(hasattr(hint, "dim_str") for hint in typing.get_type_hints(cls).values())
+    }

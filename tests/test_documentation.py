@@ -1,0 +1,309 @@
+"""Every snippet and every command of README.md and docs/ runs as it is printed, only smaller."""
+
+import functools
+import inspect
+import json
+import pkgutil
+import re
+import runpy
+import shlex
+import shutil
+import sys
+import tomllib
+from importlib import import_module
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import memes
+from memes import api
+from memes.analysis import figures
+from memes.commands import doctor, plot, reevaluate, replay  # noqa: F401  (before they are patched)
+from memes.commands.main import COMMANDS, main
+from memes.parameters import parameters
+from memes.reproduce import experiments
+from memes.view import offscreen, pictures
+from memes.words import settings
+from memes.words.options import options_of
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+LINKED = [
+    *DOCUMENTS,
+    *(ROOT / name for name in ("CHANGELOG.md", "results/README.md", "benchmarks/README.md")),
+]
+each_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.stem)
+
+PROGRAMS = ("memes", "python", "python3", "pip", "bash")
+PLACEHOLDERS = {"TASK": "arm", "NAME": "me", "RUN...": "RUN"}  # RUN is a folder that is there
+# Commands that are not run, by how they begin, and why.
+NOT_RUN = {
+    "python3 -m venv": "makes an environment",
+    ".venv/bin/pip install": "needs a network; what it asks for is checked",
+    "pip install": "needs a network; what it asks for is checked",
+    ".venv/bin/python -m pytest": "is what runs here",
+    ".venv/bin/ruff": "is a step of its own",
+    ".venv/bin/mypy": "is a step of its own",
+    "bash .ci/run": "would run these tests",
+    "python docs/settings.py": "is what the table's own test would write",
+}
+SCALES = settings.SCALES
+GENERATIONS, SEEDS = 3, 2
+SMALL = {
+    "generations": GENERATIONS, "joints": 8, "lanes": 4, "samples": 8, "batch": 16, "fifo_size": 50,
+    "steps": 6, "hidden": (4,), "reevaluate_samples": 4,
+}  # fmt: skip
+
+
+class Piece(NamedTuple):
+    """A fenced block, by its language, or the code within a line of text."""
+
+    kind: str
+    text: str
+    line: int
+
+
+def pieces(text):
+    """Yield all code of a document, in order."""
+    fence, begin, inside = None, 0, []
+    for number, line in enumerate([*text.splitlines(), ""], 1):
+        opens = re.match(r"\s*```(.*)", line)
+        if fence is None and (opens or not line.strip() or line.startswith("|")):
+            for code in re.findall(r"`([^`]+)`", " ".join([*inside, line] if not opens else inside)):
+                yield Piece("inline", " ".join(code.split()), number)
+            inside = []
+        if opens and fence is None:
+            fence, begin = opens[1].strip(), number
+        elif opens:
+            yield Piece(fence, "\n".join(inside) + "\n", begin + 1)
+            fence, inside = None, []
+        elif fence is not None or (line.strip() and not line.startswith("|")):
+            inside.append(line)
+
+
+def commands(piece):
+    """Yield the commands of a piece of code."""
+    lines = piece.text.splitlines() if piece.kind == "sh" else []
+    if piece.kind == "inline" and is_command(piece.text):
+        lines = [piece.text]
+    for line in lines:
+        yield from (" ".join(part.split()) for part in line.split("#")[0].split("&&") if part.strip())
+
+
+def is_command(code):
+    """Can it be typed as it stands? The name of a command that needs arguments is a mention of it."""
+    program, *arguments = code.split()
+    mentions = [f"memes {name}" for name, (needed, _) in COMMANDS.items() if needed]
+    return program in PROGRAMS and bool(arguments) and code not in mentions
+
+
+@pytest.fixture(scope="module")
+def small():
+    """Short runs of small algorithms on small tasks for few seeds, whatever is asked for."""
+    whole = api.run
+
+    @functools.wraps(whole)
+    def run(algorithm, *, generations, seeds=None, **options):
+        seeds = None if seeds is None else list(seeds)[:SEEDS]
+        return whole(algorithm, generations=min(generations, GENERATIONS), seeds=seeds, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(api, "run", run)
+        patch.setattr(settings, "SCALES", {"paper": SMALL, "laptop": SMALL})
+        patch.setattr(settings, "TASK_SCALES", {"paper": {}, "laptop": {}})
+        patch.setitem(experiments.CHANGES, "laptop", {})
+        patch.setattr(figures, "save_figures", lambda run: [])  # at the end of runs; `plot` draws
+        patch.setattr(doctor, "self_check", dict)  # which takes ten seconds
+        patch.setattr(replay, "check_browser", lambda: None)
+        patch.setattr(replay, "play", lambda *about, **more: None)  # until Ctrl-C
+        yield
+
+
+@pytest.fixture(scope="module")
+def robot_run(small, tmp_path_factory):
+    """A run of an uncertain task with a robot that was stopped a generation before its end."""
+    folder = tmp_path_factory.mktemp("robot") / "RUN"
+    assert main(["run", "ant-trap", "--quiet", "--out", str(folder)]) == 0
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"generations": GENERATIONS + 1}))
+    return folder
+
+
+@pytest.fixture
+def place(document, small, request, tmp_path, monkeypatch):
+    """A folder like a checkout; with a run in it, if the document speaks of one."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    for name in ("examples", "results", "benchmarks"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    if " RUN" in document.read_text():
+        shutil.copytree(request.getfixturevalue("robot_run"), "RUN")
+
+
+@pytest.mark.slow
+@each_document
+def test_snippets_and_commands_run_as_printed(document, place, capsys):
+    names, ran = {"__name__": document.stem}, set()
+    for piece in pieces(document.read_text()):
+        where = f"{document.name}:{piece.line}"
+        assert piece.kind in ("inline", "python", "sh", "toml"), f"{where}: a block without a language"
+        file = re.match(r"# (\S+\.(?:py|toml))\n", piece.text)
+        if file:
+            Path(file[1]).write_text(piece.text)
+        if piece.kind == "python":
+            lines = "\n" * (piece.line - 1) + piece.text  # so that a traceback names the right one
+            exec(compile(lines, str(document), "exec"), names)
+        for command in commands(piece):
+            if command not in ran:
+                ran.add(command)
+                run_command(command, f"{where}: {command}", capsys)
+
+
+def run_command(command, where, capsys):
+    """Run a command, or check what can be checked of one that is not run."""
+    if any(command.startswith(start) for start in NOT_RUN):
+        check_extras(command)
+        return
+    words = [PLACEHOLDERS.get(word, word) for word in shlex.split(command)]
+    if words[0] == "python":  # a benchmark: its options are read, and nothing is measured
+        code = called(lambda: with_arguments([*words[1:], "--help"]))
+    elif lacking(words):
+        return
+    else:
+        with pytest.MonkeyPatch.context() as patch:
+            if "--report-only" in words:  # of runs that are there, at the paper's scale
+                patch.setattr(settings, "SCALES", SCALES)
+            code = called(lambda: main([*words[1:], *smaller(words)]))
+    printed = capsys.readouterr()
+    assert code == 0, f"{where}\n{printed.err}"
+
+
+def smaller(words):
+    """Options that shrink what a command asks for by itself; the last of equal options wins."""
+    if words[1] == "reproduce":
+        return [] if "--list" in words else ["--labels", "memes", "--seeds", "1"]
+    if words[1] != "run":
+        return []
+    asked = [name for name in SMALL if f"--{name}" in words]
+    return [part for name in asked for part in (f"--{name}", str(SMALL[name]))]
+
+
+def called(function):
+    try:
+        return function()
+    except SystemExit as stopped:
+        return stopped.code
+
+
+def with_arguments(words):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", words)
+        runpy.run_path(words[0], run_name="__main__")
+
+
+def lacking(words):
+    """Does this machine lack what a command draws with?"""
+    try:
+        if "--sheet" in words or "--video" in words:
+            offscreen.library()
+        if "--video" in words:
+            pictures.check_video(Path(words[words.index("--video") + 1]))
+    except memes.UsageError:
+        return True
+    return False
+
+
+def check_extras(command):
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for extras in re.findall(r"\[([\w,-]+)\]", command):
+        assert set(extras.split(",")) <= set(project["optional-dependencies"]), command
+
+
+def test_no_reason_is_left_over():
+    every = (piece for document in DOCUMENTS for piece in pieces(document.read_text()))
+    printed = [command for piece in every for command in commands(piece)]
+    for start in NOT_RUN:
+        assert any(command.startswith(start) for command in printed), start
+
+
+def test_all_code_is_found():
+    text = """
+Say `memes list`, or `memes
+plot RUN...`, not `memes plot`.
+
+| `memes doctor` | `python x.py` |
+```sh
+ls && a b  # c
+```
+```python
+x = 1
+```
+"""
+    found = list(pieces(text))
+    assert [command for piece in found for command in commands(piece)] == [
+        *("memes list", "memes plot RUN...", "memes doctor", "python x.py", "ls", "a b")
+    ]
+    assert found[-1] == Piece("python", "x = 1\n", 10)
+
+
+@each_document
+def test_no_command_hides_in_an_indented_block(document):
+    assert not re.findall(rf"^ {{4,}}(?:{'|'.join(PROGRAMS)}) .*", document.read_text(), re.MULTILINE)
+
+
+@each_document
+def test_names_within_lines_exist(document):
+    """A call is of what `import memes` is enough for; a module may be named by its own path."""
+    for piece in pieces(document.read_text()):
+        for name, call in re.findall(r"\bmemes\.([A-Za-z_][\w.]*\w)(\()?", piece.text):
+            if piece.kind == "inline" and not piece.text.startswith("from ") and "/" not in piece.text:
+                where = f"{document.name}:{piece.line}: {piece.text}"
+                if call:
+                    assert functools.reduce(getattr, name.split("."), memes), where
+                else:
+                    assert pkgutil.resolve_name(f"memes.{name}"), where
+
+
+def all_flags():
+    """Every option of every command."""
+    found = {name for group in settings.run_options().values() for name in group}
+    found |= {name for preset in memes.PRESETS.values() for name in options_of(preset.build)}
+    found |= {name for make in memes.TASKS.values() for name in options_of(make)}
+    for command in COMMANDS:
+        function = getattr(import_module(f"memes.commands.{command}"), command)
+        found |= set(parameters(function)) | set(inspect.signature(function).parameters)
+    return {"help", *found}
+
+
+@each_document
+def test_flags_within_lines_exist(document):
+    flags = all_flags()
+    for kind, code, line in pieces(document.read_text()):
+        if kind == "inline" and code.startswith("--"):
+            name = code.split()[0].split("=")[0].removeprefix("--").removeprefix("no-").replace("-", "_")
+            assert name in flags, f"{document.name}:{line}: {code}"
+
+
+def anchors(document):
+    """The anchors of a document's headings, as GitHub makes them."""
+    titles = re.findall(r"^#+ (.*)$", document.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("document", LINKED, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_and_anchors_resolve(document):
+    targets = re.findall(r"\]\(([^)\s]+)\)", document.read_text())
+    for target in targets:
+        if not target.startswith("http"):
+            path, _, anchor = target.partition("#")
+            other = (document.parent / path).resolve() if path else document
+            assert other.exists(), f"{document.name}: {target}"
+            assert not anchor or anchor in anchors(other), f"{document.name}: {target}"
+
+
+def test_the_table_of_settings_is_up_to_date():
+    """`python docs/settings.py` writes it."""
+    script = runpy.run_path(str(ROOT / "docs" / "settings.py"))
+    guide = script["GUIDE"].read_text()
+    assert script["written"](guide) == guide

@@ -1,0 +1,161 @@
+"""Annotated shapes hold, and the tests would notice if they did not."""
+
+import dataclasses
+import subprocess
+import sys
+import typing
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jaxtyping import TypeCheckError
+
+import memes
+import shapes
+from memes import correction, metrics
+from memes.archive import add, empty, finite
+from memes.context import Context
+from memes.emitters.td3 import TD3, sample
+from memes.history import Past
+from memes.novelty import novelty
+from memes.objectives import centred_ranks
+from memes.ring import Ring, push
+from memes.rollouts import rollout
+from memes.selectors import select, uniform
+from memes.task import Evaluation, evaluate, initial
+from memes.trees import choose
+
+MAZE = memes.tasks.point_maze(steps=4, hidden=(3,), uncertain=True)
+
+
+@pytest.fixture(scope="module")
+def instances():
+    """One instance of each type of the core that holds arrays, as a run leaves it, by name."""
+    small = {"samples": 4}
+    algorithms = [
+        memes.presets.memes(MAZE, lanes=2, fifo_size=8, **small),
+        memes.presets.nsra_es(MAZE, population_size=2, **small),
+        memes.compose(
+            MAZE,
+            memes.emitters.cma(
+                memes.objectives.fitness(), strategy=memes.strategies.openai_es(samples=4)
+            ),
+        ),
+        memes.compose(MAZE, memes.emitters.policy_gradient(2, steps=1, td3=TD3(2, 100, 4, (3,)))),
+    ]
+    found = {}
+
+    def gather(tree):
+        nodes = [tree]
+        while nodes:
+            node = nodes.pop()
+            if hasattr(node, "_fields") or dataclasses.is_dataclass(node):
+                found.setdefault(type(node).__name__, node)
+            if isinstance(node, (tuple, list)):
+                nodes += list(node)
+
+    for algorithm in algorithms:
+        state = algorithm.init(jax.random.key(0), 2)
+        asked, batch = algorithm.ask(jax.random.key(1), state)
+        evaluation = algorithm.evaluate(jax.random.key(2), batch)
+        after, info = algorithm.tell(asked, batch, evaluation)
+        context = Context(
+            MAZE, after.generation, after.archive, algorithm.history.past(after.history, after.archive)
+        )
+        emitted = algorithm.emitter.ask(jax.random.key(3), after.emitter, context)
+        individuals = select(uniform, jax.random.key(4), context, 2)
+        gather((after, batch, evaluation, info, emitted, individuals, context.past))
+    archive = after.archive
+    rows = memes.emitters.Rows(batch.x, evaluation._replace(transitions=None), info.status)
+    lanes = memes.emitters.Lanes(*(getattr(info, name) for name in memes.emitters.Lanes._fields))
+    episodes = rollout(MAZE.control, jax.random.split(jax.random.key(5), 2), batch.x, lambda step: step)
+    steps = jax.tree.map(lambda leaf: leaf[0], episodes[1])
+    again = correction.reevaluator(MAZE, 2, statistic=jnp.nanmedian, rows=8, most=2)
+    estimates = again.estimate(jax.random.key(6), archive.genotypes, jnp.arange(2))
+    corrected = correction.reevaluate(archive, MAZE, 2)
+    gather((rows, lanes, episodes[0], steps, estimates, corrected, metrics.measure(archive, info)))
+    gather((memes.cells.grid(MAZE), memes.cells.cvt(jax.random.key(7), MAZE, 5, points=50)))
+    return found
+
+
+TYPES = [*shapes.shaped_types(), "Grid", "CVT"]
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_a_wrong_shape_in_any_field_is_noticed(instances, name):
+    right = instances[name]
+    shapes.check_fields(right)
+    hints = typing.get_type_hints(type(right))
+    planted = 0
+    for field, hint in hints.items():
+        value = getattr(right, field)
+        if hasattr(hint, "dim_str") and "*" not in hint.dim_str:
+            wrongs = [jnp.asarray(value)[None], jnp.asarray(value, jnp.complex64)]
+        elif hasattr(hint, "dim_str"):
+            wrongs = [jnp.asarray(value, jnp.complex64)]
+        else:
+            continue
+        for wrong in wrongs:
+            planted += 1
+            changed = dataclasses.replace if dataclasses.is_dataclass(right) else type(right)._replace
+            with pytest.raises((TypeError, TypeCheckError), match=field):
+                shapes.check_fields(changed(right, **{field: wrong}))
+    assert planted >= 1
+
+
+@pytest.mark.parametrize("name", ["Evaluation", "Transition", "Generation", "Rows"])
+def test_fields_of_any_leading_axes_must_agree_on_them(instances, name):
+    right = instances[name]
+    field = "fitness" if name == "Evaluation" else next(n for n in right._fields if n != "evaluation")
+    with pytest.raises(TypeError):
+        shapes.check_fields(right._replace(**{field: getattr(right, field)[None]}))
+
+
+def test_a_tuple_is_checked_where_the_library_builds_it():
+    """A wrong shape in the source fails whatever test runs it; what users build is their own."""
+    emitter = memes.emitters.isoline(3)
+
+    def ask(key, state, context):
+        state, proposal = emitter.ask(key, state, context)
+        return state, proposal._replace(offered=proposal.offered.astype(float))
+
+    broken = memes.compose(MAZE, emitter._replace(ask=ask))
+    with pytest.raises(TypeError, match=r"Batch.offered must be Bool"):
+        broken.ask(jax.random.key(0), broken.init(jax.random.key(1)))
+
+
+ONES = jnp.ones((3, 2))
+ARCHIVE = empty(memes.cells.grid(MAZE, (3, 3)), 2)
+EVALUATION = Evaluation(jnp.ones(3), ONES)
+KEYS = jax.random.split(jax.random.key(0), 3)
+WRONG_CALLS = {
+    "add": lambda: add(
+        ARCHIVE, ONES, EVALUATION, jnp.ones(4, bool), lane=jnp.arange(3), generation=0
+    ),
+    "add of floats as lanes": lambda: add(
+        ARCHIVE, ONES, EVALUATION, jnp.ones(3, bool), lane=jnp.ones(3), generation=0
+    ),
+    "novelty": lambda: novelty(jnp.ones(2), Past(ONES, jnp.ones(3, bool)), 2),
+    "centred_ranks": lambda: centred_ranks(ONES, jnp.ones(3, bool)),
+    "evaluate": lambda: evaluate(MAZE, KEYS, jnp.ones((4, MAZE.dim))),
+    "initial": lambda: initial(MAZE, KEYS, 3),
+    "rollout": lambda: rollout(MAZE.control, KEYS[:2], jnp.ones((3, MAZE.dim))),
+    "push": lambda: push(Ring(ONES, jnp.int32(0)), ONES, jnp.ones((3, 1), bool)),
+    "choose": lambda: choose(jnp.ones((3, 1), bool), ONES, ONES),
+    "index": lambda: ARCHIVE.cells.index(jnp.ones((3, 2), bool)),
+    "cvt": lambda: memes.cells.cvt(KEYS, MAZE, 3),
+    "sample": lambda: sample(KEYS, Ring(ONES, jnp.int32(1)), 2),
+    "step": lambda: memes.presets.es(MAZE, samples=4).step(KEYS, None),
+    "finite": lambda: finite(ONES),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("call", WRONG_CALLS.values(), ids=WRONG_CALLS)
+def test_a_wrong_shape_in_a_call_is_noticed(call):
+    with pytest.raises(TypeCheckError):
+        call()
+
+
+def test_nothing_is_checked_outside_of_the_tests():
+    code = "import sys, memes.archive; sys.exit('beartype' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
