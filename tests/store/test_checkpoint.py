@@ -57,6 +57,7 @@ def test_a_checkpoint_holds_all_that_a_run_needs(whole):
     found, said = loaded(whole.folder, whole)
     assert not said
     jax.tree.map(np.testing.assert_array_equal, found.state, whole.state)
+    assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(found.state))
     for part in ("metrics", "lanes"):
         for name, column in getattr(whole, part).items():
             np.testing.assert_array_equal(getattr(found, part)[name], column)

@@ -159,7 +159,7 @@ def _compile(algorithm: Algorithm, seeds: int, generations: int) -> tuple[Advanc
 
     def record(state: State, info: Info) -> Record:
         lanes = {name: getattr(info, name)[persistent] for name in LANE_FIELDS}
-        return Record(measure(state.archive, info, algorithm.task.min_fitness), lanes)
+        return Record(measure(state.archive, info, float(algorithm.task.min_fitness)), lanes)
 
     if not algorithm.task.jit:
         return _on_host(algorithm, record, key, state)

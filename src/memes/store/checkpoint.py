@@ -162,4 +162,6 @@ def _fitted(
         return room
 
     state: State = jax.tree.unflatten(tree, leaves)
-    return state if before == now else jax.tree.map(fit, state, blank(now))
+    fitted = state if before == now else jax.tree.map(fit, state, blank(now))
+    on_device: State = jax.device_put(fitted)
+    return on_device
