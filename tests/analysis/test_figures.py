@@ -32,8 +32,8 @@ def filled(task, cells, x):
         empty(cells, task.dim),
         x,
         memes.Evaluation(*task.evaluate(None, x)),
-        np.ones(n, bool),
-        lane=np.zeros(n, int),
+        jnp.ones(n, bool),
+        lane=jnp.zeros(n, int),
         generation=0,
     )
     return archive

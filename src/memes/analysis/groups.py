@@ -80,14 +80,17 @@ def all_labels(groups: Groups) -> list[str]:
 
 
 def distinguish(summaries: Sequence[Summary]) -> list[Summary]:
-    """Add to the label of each run the options by which runs of that label differ on a task."""
+    """Add to the label of each run the options by which runs of that label differ on a task.
+
+    An option that only some of them record had no other value before it was one.
+    """
     differing: dict[str, list[str]] = {}
     for (_, label), runs in _alike(summaries).items():
         names = dict.fromkeys(name for run in runs for name in run.options)
         differing.setdefault(label, []).extend(
             name
             for name in names
-            if any(run.options.get(name) != runs[0].options.get(name) for run in runs)
+            if len({str(run.options[name]) for run in runs if name in run.options}) > 1
         )
     return [run._replace(label=" ".join(_words(run, differing[run.label]))) for run in summaries]
 
