@@ -22,3 +22,4 @@ def _optimisations(optimised):
     jax.config.update("jax_disable_most_optimizations", not optimised)
     yield
     jax.config.update("jax_disable_most_optimizations", before)
+    jax.clear_caches()  # programs of one module are of no use to the next, and take gigabytes
