@@ -7,6 +7,14 @@ jax.config.update("jax_debug_key_reuse", True)
 shapes.check()  # before memes is imported
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Give all tests of a file to one worker, which compiles what they share once."""
+    from xdist.scheduler import LoadFileScheduling
+
+    return LoadFileScheduling(config, log)
+
+
 @pytest.fixture(scope="module")
 def optimised():
     """Whether programs are compiled as for use: where their numbers are tested, or where they run long.

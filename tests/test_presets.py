@@ -118,10 +118,7 @@ def test_every_preset_keeps_the_protocol(followed):
 @pytest.mark.parametrize("preset", ["memes", pytest.param("me", marks=pytest.mark.long)])
 def test_seeds_decide_everything(preset):
     algorithm = build(preset, TASKS["noisy-arm"])
-    programs = {}
-    results = [
-        memes.run(algorithm, generations=4, seed=s, programs=programs, progress=False) for s in (1, 1, 2)
-    ]
+    results = [memes.run(algorithm, generations=4, seed=s, progress=False) for s in (1, 1, 2)]
     jax.tree.map(np.testing.assert_array_equal, results[0].archive, results[1].archive)
     assert not np.array_equal(results[0].archive.fitness, results[2].archive.fitness)
 
@@ -334,24 +331,22 @@ def test_objects_are_used_as_they_are():
     ]
     for named, given in pairs:
         algorithms = [memes.presets.memes(task, **small | options) for options in (named, given)]
-        found = [jax.jit(partial(_two_generations, each))(jax.random.key(3)) for each in algorithms]
+        found = [_two_generations(each) for each in algorithms]
         jax.tree.map(np.testing.assert_array_equal, *found)
     cma = [openai_es(samples=6, sigma=0.5), evosax("cma-es", samples=6, sigma=0.5), "cma-es"]
     found = [
-        jax.jit(partial(_two_generations, memes.presets.cma_me(task, strategy=each, pool=2, batch=6)))(
-            jax.random.key(3)
-        ).genotypes
+        _two_generations(memes.presets.cma_me(task, strategy=each, pool=2, batch=6)).genotypes
         for each in cma
     ]
     np.testing.assert_array_equal(found[1], found[2])
     assert not np.array_equal(found[0], found[1])
 
 
-def _two_generations(algorithm, key):
-    init_key, *keys = jax.random.split(key, 3)
-    state = algorithm.init(init_key)
+def _two_generations(algorithm):
+    init_key, *keys = jax.random.split(jax.random.key(3), 3)
+    state, step = jax.jit(algorithm.init)(init_key), jax.jit(algorithm.step)
     for each in keys:
-        state, _ = algorithm.step(each, state)
+        state, _ = step(each, state)
     return state.archive
 
 
