@@ -71,7 +71,7 @@ def report() -> Iterator[str]:
 
 
 def self_check() -> dict[str, Callable[[], str]]:
-    """What is tried, by name; each returns what it saw or raises."""
+    """The checks by name; each returns what it saw or raises."""
     return {"evolution on the arm": _check_arm, "physics against MuJoCo": _check_physics}
 
 

@@ -69,7 +69,7 @@ def launch(
 
 @cache
 def missing() -> str:
-    """What this machine lacks for kernels on its GPUs, as a sentence; empty if nothing, or no GPU."""
+    """Say in a sentence what this machine lacks for kernels on its GPUs; empty if nothing, or no GPU."""
     if not devices():
         return ""
     if compiler() is None:
@@ -80,7 +80,7 @@ def missing() -> str:
 
 
 def usable(what: str) -> bool:
-    """Whether kernels can be compiled; warns, once, that `what` will be slower if they cannot."""
+    """Can kernels be compiled? Warns, once, that `what` will be slower if they cannot."""
     if missing():
         _warn_once(f"{what} runs in plain XLA, several times slower: {missing()}")
     return not missing()

@@ -47,7 +47,7 @@ def shared_library(source: str, user: str) -> Path:
 
 @cache
 def _processor() -> str:
-    """What `-march=native` depends on."""
+    """Describe the processor, which `-march=native` depends on."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
     features = next((line for line in lines if line.startswith(("flags", "Features"))), "")

@@ -19,7 +19,7 @@ TINY = 1e-13
 
 
 class Operations(NamedTuple):
-    """What a backend does with the data of `Value`s beyond `+ - *` and comparisons.
+    """The operations of a backend on the data of `Value`s beyond `+ - *` and comparisons.
 
     Attributes:
         divide: `(a, b) -> a / b`, of which one may be a float.
@@ -84,7 +84,7 @@ class Stacked:
 
 
 class Value:
-    """What is known only at run time: `data`, and the operations of the backend that it belongs to."""
+    """A value known only at run time: `data`, and the operations of the backend that it belongs to."""
 
     __slots__ = ("data", "of")
 
@@ -150,7 +150,7 @@ def _is(x: Scalar, number: float) -> bool:
 
 
 def is_zero(x: Scalar) -> bool:
-    """Whether x is a structural zero."""
+    """Is x a structural zero?"""
     return _is(x, 0)
 
 
@@ -179,7 +179,7 @@ maximum = _elementwise("maximum", np.maximum)
 
 
 def less(a: Scalar, b: Scalar) -> Condition:
-    """Whether a < b: decided now if both are constants; stacked ones may give a mask of 0 and 1."""
+    """Compare a < b: decided now if both are constants; stacked ones may give a mask of 0 and 1."""
     value = _first_value(a, b)
     if value is not None:
         return Value(value._raw(a) < value._raw(b), value.of)

@@ -42,7 +42,7 @@ Advance = Callable[[Any, Any, Any], tuple[Any, Any]]
 
 
 class Packing(NamedTuple):
-    """Which rows belong to which scalar: `(first row, number of rows)` for each slot."""
+    """The rows of each scalar: `(first row, number of rows)` for each slot."""
 
     qpos: tuple[tuple[int, int], ...]
     qvel: tuple[tuple[int, int], ...]

@@ -153,7 +153,7 @@ def _offset(contact: Contact, centre: Centre) -> Vector:
 
 
 def near_any(tree: Tree, frames: Frames, contacts: Sequence[Rivals]) -> Condition:
-    """Whether a robot is so near to a static shape that a contact with it may be active."""
+    """Is a robot so near to a static shape that a contact with it may be active?"""
     copies: Scalar = 0.0
     trunk: Scalar = 0.0
     for contact in (contact for rivals in contacts for contact in rivals):

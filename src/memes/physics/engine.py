@@ -50,7 +50,7 @@ class State(NamedTuple):
 
     @property
     def failed(self) -> Array:
-        """Which robots became non-finite, bool[N]."""
+        """The robots that became non-finite, bool[N]."""
         return self.flags > 0
 
 
@@ -138,11 +138,11 @@ class Engine:
 
     @property
     def contact_names(self) -> tuple[str, ...]:
-        """What each entry of `contacts` is: 'moving geom on static geom'."""
+        """The name of each entry of `contacts`: 'moving geom on static geom'."""
         return tuple(dict.fromkeys(contact.name for contact in self._own.contacts))
 
     def contacts(self, state: State) -> Array:
-        """Whether each pair of geoms touches, bool[N, pairs], in the order of `contact_names`."""
+        """The pairs of geoms that touch, bool[N, pairs], in the order of `contact_names`."""
         xp = self._xp
         frames = self._frames(state)
         touching: dict[str, Any] = {}

@@ -39,7 +39,7 @@ def matrix(values: np.ndarray) -> tuple[tuple[float, ...], ...]:
 
 
 def shape_name(kind: int) -> str:
-    """What MuJoCo calls a type of geom."""
+    """MuJoCo's name of a type of geom."""
     return str(mujoco.mjtGeom(kind).name).removeprefix("mjGEOM_").lower()
 
 

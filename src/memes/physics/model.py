@@ -1,4 +1,4 @@
-"""What the simulator knows of a model: links, joints, contacts and actuators, as plain data."""
+"""The simulator's knowledge of a model: links, joints, contacts and actuators, as plain data."""
 
 from __future__ import annotations
 

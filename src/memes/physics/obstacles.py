@@ -38,7 +38,7 @@ def _rivals(contacts: list[Contact]) -> list[Rivals]:
 
 
 def _exclude(a: Contact, b: Contact) -> bool:
-    """Whether two contacts are alike but for their shapes, and these too far apart for the ball."""
+    """Are two contacts alike but for their shapes, and these too far apart for the ball?"""
     same_shape = a._replace(name=b.name, shape=b.shape, place=b.place, frame=b.frame, size=b.size)
     return _same(same_shape, b) and _distance(a, b) > 2 * (_largest(a.radius) + _largest(a.margin))
 

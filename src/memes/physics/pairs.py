@@ -1,4 +1,4 @@
-"""Which geoms of a model can touch, and how: contacts and their parameters."""
+"""Geoms of a model that can touch, and how: contacts and their parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model may not use: named, and refused."""
+"""Features of a model that are not supported: named, and refused."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def _families(model: Model) -> tuple[int, list[list[list[int]]]]:
 
 
 def _structure(model: Model, children: dict[int, list[int]], link: int) -> Any:
-    """What two subtrees must have in common to be stacked: everything but the values of constants."""
+    """All that two subtrees must share to be stacked: everything but the values of constants."""
     actuators: dict[int, list[Actuator]] = defaultdict(list)
     for actuator in model.actuators:
         actuators[actuator.dof].append(actuator)

@@ -26,7 +26,7 @@ class Phase(NamedTuple):
 
 
 class Forward(NamedTuple):
-    """What acts at a phase, with angular parts of free joints in world axes."""
+    """The forces that act at a phase, with angular parts of free joints in world axes."""
 
     mass: Sparse
     force: list[Scalar]

@@ -1,4 +1,4 @@
-"""What a claim is made of: relations between two samples of seeds, each with a verdict and its numbers.
+"""Parts of a claim: relations between two samples of seeds, each with a verdict and its numbers.
 
 A claim needs all of its relations, so each is *shown* by its own p-value: an intersection-union test. To
 *refute* one is enough, so there p-values are corrected for all comparisons of the claim on a task.
@@ -25,7 +25,7 @@ FEWEST_OF_INTERVAL = 5  # even the range of n values covers their median with 1 
 
 
 class Verdict(StrEnum):
-    """What runs say of a claim."""
+    """A judgement of runs on a claim."""
 
     REPRODUCED = "reproduced"
     NOT_REPRODUCED = "not reproduced"
@@ -155,7 +155,7 @@ def noted(check: Check, line: str) -> Check:
 
 
 def where_run(check_of: Callable[[str], Check], labels: Sequence[str]) -> Check:
-    """What is checked of each label holds for all that have runs; a line names those that have none."""
+    """Check each label that has runs, all of which must hold; a line names those that have none."""
 
     def check(runs: Runs, comparisons: int) -> Outcome:
         del comparisons
@@ -172,7 +172,7 @@ def does_not_apply(reason: str) -> Check:
 
 
 def all_of(checks: Sequence[Check], runs: Runs) -> Outcome:
-    """What runs say of several checks that must all hold.
+    """Judge several checks that must all hold.
 
     One that is refuted refutes all. Where nothing could be tested, nothing is; where only some could,
     the rest cannot be conclusive.

@@ -1,4 +1,4 @@
-"""What the paper claims, as checks of runs: a table, by task."""
+"""The paper's claims as checks of runs: a table, by task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the paper runs: variants of algorithms, put together to experiments. Tables, nothing else."""
+"""The paper's runs: variants of algorithms, put together to experiments. Tables, nothing else."""
 
 from __future__ import annotations
 

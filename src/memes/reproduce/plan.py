@@ -1,4 +1,4 @@
-"""What experiments need, and what of it there is."""
+"""The runs that experiments need, and those of them that there are."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Item(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What its files are called: runs of other lengths are other runs."""
+        """The name of its files: runs of other lengths are other runs."""
         return f"{self.label}-{self.generations}"
 
 
@@ -43,7 +43,7 @@ def plan(
     first_seed: int = 0,
     generations: int | None = None,
 ) -> list[Item]:
-    """What the experiments need on the tasks. What several of them need is there once.
+    """List the runs that the experiments need on the tasks, each of them once.
 
     Args:
         experiments: Names in `EXPERIMENTS`.
@@ -91,7 +91,7 @@ def _command(task: str, label: str, scale: str, generations: int | None) -> Pars
 
 
 def is_of(summary: Summary, item: Item) -> bool:
-    """Whether a run is what an item asks for, whatever its seed."""
+    """Is a run what an item asks for, whatever its seed?"""
     asked = (item.task, item.label, item.parsed.choice.scale, item.generations)
     if (summary.task, summary.label, summary.scale, summary.generations) != asked:
         return False

@@ -1,4 +1,4 @@
-"""What is compared: numbers of single runs, by the label of the runs."""
+"""Quantities that are compared: numbers of single runs, by the label of the runs."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def kept(label: str) -> Of:
 
 
 def _at_end(run: Summary) -> dict[str, float]:
-    """What the correction of the finished run says; nothing where only earlier archives were."""
+    """The row of the finished run's correction; nothing where only earlier archives were corrected."""
     last = run.corrected or {}
     return last if last.get("generation") == run.generations else {}
 
@@ -91,7 +91,7 @@ def lifespan(label: str, kind: str) -> Of:
 
 
 def seconds(label: str) -> Of:
-    """What a generation takes."""
+    """The seconds that a generation takes."""
     words = "seconds a generation"
     return Of(label, words, lambda run: run.about["seconds_per_generation"], shared=True)
 

@@ -1,4 +1,4 @@
-"""What comes out of a sweep: a comparison for each experiment, and the verdicts on the claims."""
+"""The outcome of a sweep: a comparison for each experiment, and the verdicts on the claims."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def page(judged: Sequence[Judged], summaries: Sequence[Summary]) -> str:
 
 
 def _made_of(summaries: Sequence[Summary]) -> list[str]:
-    """Which runs the verdicts are of, in a line for each task."""
+    """Say in a line for each task which runs the verdicts are of."""
     lines = []
     for task in dict.fromkeys(run.task for run in summaries):
         runs = [run for run in summaries if run.task == task]

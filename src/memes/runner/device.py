@@ -1,4 +1,4 @@
-"""What a run executes: calls of the device, of as many generations as wanted, that fit into memory."""
+"""The programs of a run: calls of the device, of as many generations as wanted, that fit into memory."""
 
 from __future__ import annotations
 

@@ -251,7 +251,7 @@ def _run_all(
 
 
 def _groups(runs: Sequence[Run], size: int) -> list[list[int]]:
-    """Which runs go side by side: at most so many, all of which have come equally far."""
+    """The runs that go side by side: at most so many, all of which have come equally far."""
     far: dict[int, list[int]] = {}
     for i, run in enumerate(runs):
         far.setdefault(run.generations, []).append(i)

@@ -1,4 +1,4 @@
-"""Whether a generation fits into memory, and what to do if it does not."""
+"""The memory that a generation needs, and what to do if there is less."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _left_of_machine(info: Path = Path("/proc/meminfo")) -> int | None:
 
 
 def _left_of_group(group: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """What is left to a container or to a job of a cluster; None if it has no limit of its own."""
+    """Bytes left to a container or to a job of a cluster; None if it has no limit of its own."""
     try:
         limit, used = ((group / f"memory.{name}").read_text() for name in ("max", "current"))
         return max(int(limit) - int(used), 1)

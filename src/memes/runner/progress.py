@@ -1,4 +1,4 @@
-"""What a run shows while it runs: a bar on a terminal, lines elsewhere, or nothing."""
+"""The progress of runs: a bar on a terminal, lines elsewhere, or nothing."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class Run(NamedTuple):
 
 
 def holds_run(path: Path) -> bool:
-    """Whether the folder already holds a run."""
+    """Does the folder hold a run already?"""
     return os.path.exists(path / "config.json")
 
 
@@ -127,7 +127,7 @@ def save_config(path: Path, config: dict[str, Any]) -> None:
 
 
 def plain(value: Any) -> Any:
-    """What JSON does not know as something it knows."""
+    """Turn a value that JSON does not know into one that it knows."""
     return value.tolist() if isinstance(value, (np.generic, np.ndarray)) else str(value)
 
 

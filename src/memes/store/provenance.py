@@ -17,7 +17,7 @@ from memes.version import __version__
 
 
 def describe(algorithm: Algorithm) -> dict[str, Any]:
-    """What `config.json` says of every run, whatever its settings."""
+    """The entries of `config.json` that every run has, whatever its settings."""
     task, cells, device = algorithm.task, algorithm.cells, jax.devices()[0]
     return {
         "task": task.name,

@@ -130,7 +130,7 @@ def forward_reward(engine: Engine):  # type: ignore[no-untyped-def]
 
 
 def fallen(engine: Engine):  # type: ignore[no-untyped-def]
-    """Whether the torso is too low or too high."""
+    """Is the torso too low or too high?"""
 
     def ended(state: State) -> Array:
         height = engine.qpos(state)[:, 2]

@@ -117,7 +117,7 @@ class Parsed(NamedTuple):
         return self.task_options | self.algorithm_options
 
     def recorded(self) -> dict[str, Any]:
-        """What `config.json` says of the command."""
+        """The entries of `config.json` about the command."""
         return {**vars(self.choice), "task": self.task, "options": self.options}
 
     def observers(self) -> list[Observer]:

@@ -1,4 +1,4 @@
-"""What a run does besides advancing: its observers.
+"""Observers: all that a run does besides advancing.
 
 An observer is a frozen dataclass with its settings and a method `watch`. It is asked once for each run:
 
