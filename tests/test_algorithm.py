@@ -121,6 +121,49 @@ def test_the_ledger_counts_every_row_and_what_lies_behind_it():
         assert int(info.ledger.samples) == 3 * LANES * SAMPLES
 
 
+def test_sampled_candidates_are_judged_by_the_statistic_of_their_evaluations():
+    repeats = 5
+    algorithm = memes.presets.memes(
+        task, cells, lanes=LANES, samples=SAMPLES, candidate_samples=repeats, offer_samples=True
+    )
+    state = jax.jit(algorithm.init)(jax.random.key(0))
+    ask, tell = jax.jit(algorithm.ask), jax.jit(algorithm.tell)
+    random = np.random.default_rng(0)
+    n, first = algorithm.batch_size, LANES * repeats
+    assert n == first + LANES * SAMPLES
+    for generation in range(3):
+        state, batch = ask(jax.random.fold_in(jax.random.key(1), generation), state)
+        of_lane = np.asarray(batch.x[:first]).reshape(LANES, repeats, -1)
+        np.testing.assert_array_equal(of_lane, of_lane[:, :1].repeat(repeats, axis=1))
+        fitness = random.normal(size=n).astype(np.float32)
+        feature = random.uniform(size=(n, 2)).astype(np.float32)
+        broken = repeats * np.arange(LANES) + generation  # one evaluation of each candidate
+        fitness[broken], feature[broken] = np.nan, np.inf
+        state, info = tell(state, batch, (fitness, feature))
+        whole = np.delete(fitness[:first], broken).reshape(LANES, repeats - 1)
+        np.testing.assert_allclose(info.fitness, np.median(whole, axis=1), rtol=1e-6)
+        places = np.delete(feature[:first], broken, axis=0).reshape(LANES, repeats - 1, 2)
+        np.testing.assert_allclose(info.feature, np.median(places, axis=1), rtol=1e-6)
+        assert int(info.ledger.candidates) == first
+        assert int(info.ledger.samples) == LANES * SAMPLES
+        assert int(info.non_finite) == LANES
+        # The archive and the history hold estimates of candidates, and samples as they are.
+        known = np.concatenate([info.fitness, fitness[first:]])
+        new = (state.archive.generation == generation) & state.archive.occupied
+        assert np.isin(state.archive.fitness[new], known).all()
+        past = np.asarray(state.history.rows[generation * LANES : (generation + 1) * LANES])
+        np.testing.assert_array_equal(past[np.asarray(info.offered)], info.feature[info.offered])
+
+
+def test_one_evaluation_of_a_candidate_is_believed_as_it_is():
+    options = {"lanes": LANES, "samples": SAMPLES}
+    once, plain = (
+        advance(memes.presets.memes(task, cells, **options, **more), 5)
+        for more in ({"candidate_samples": 1, "candidate_statistic": "mean"}, {})
+    )
+    jax.tree.map(np.testing.assert_array_equal, once, plain)
+
+
 @pytest.mark.parametrize(
     ("fitness", "feature"), [((36, 1), (36, 2)), ((36,), (36, 1)), ((35,), (35, 2))]
 )

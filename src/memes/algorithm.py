@@ -29,15 +29,16 @@ from memes.cells import Cells, grid
 from memes.context import Context, Kind
 from memes.emitters.base import Emitter, Rows
 from memes.errors import at_least, require
+from memes.estimates import Candidates
 from memes.hints import checked
 from memes.history import History, nothing
 from memes.task import Evaluated, Evaluation, Task, as_evaluation, check
 from memes.task import evaluate as evaluate_task
-from memes.trees import take
+from memes.trees import concatenate, repeat, take
 
 
 class Batch(NamedTuple):
-    """Rows to evaluate: a candidate of each lane first, then the samples.
+    """Rows to evaluate: the candidates first, each as often as it is to be evaluated, then the samples.
 
     Those that are `offered` may enter the archive; `lane` says where they came from.
     """
@@ -118,6 +119,7 @@ class Algorithm(NamedTuple):
             generations; no other part needs to know.
         ask: `(key, state) -> (State, Batch)`.
         tell: `(state, batch, evaluation) -> (State, Info)`.
+        candidates: How candidates are judged, by one evaluation or by several.
         chunk: How many rows to evaluate at a time, where memory is short; None is all.
     """
 
@@ -130,16 +132,19 @@ class Algorithm(NamedTuple):
     init: Callable[..., State]
     ask: Callable[[Array, State], tuple[State, Batch]]
     tell: Callable[[State, Batch, Evaluated], tuple[State, Info]]
+    candidates: Candidates = Candidates()
     chunk: int | None = None
 
     @property
     def batch_size(self) -> int:
         """Rows evaluated in a generation, n."""
-        return self.emitter.candidates + self.emitter.samples
+        return self.emitter.candidates * self.candidates.candidate_samples + self.emitter.samples
 
     def __repr__(self) -> str:
         emitter = self.emitter
-        size = f"{emitter.candidates} candidates and {emitter.samples} samples a generation"
+        repeated = self.candidates.candidate_samples
+        times = f", evaluated {repeated} times each," if repeated > 1 else ""
+        size = f"{emitter.candidates} candidates{times} and {emitter.samples} samples a generation"
         return f"Algorithm('{self.name}' on '{self.task.name}', {size}, {self.cells.count} cells)"
 
     def evaluate(self, key: Key[Array, ""], batch: Batch) -> Evaluation:
@@ -163,6 +168,7 @@ def compose(
     cells: Cells | None = None,
     history: History | None = None,
     offer_samples: bool = False,
+    candidates: Candidates = Candidates(),
 ) -> Algorithm:
     """Compose an algorithm.
 
@@ -174,6 +180,7 @@ def compose(
         offer_samples: Offer the samples to the archive too, not only the candidates. Progress of the
             lanes is then judged by a second archive that only the candidates enter: a lane's mean can
             hardly beat the best of all samples.
+        candidates: How candidates are judged. Archive, history and the progress of lanes go by that.
     """
     check(task)
     require(
@@ -188,7 +195,9 @@ def compose(
         f"got {tessellation.low.shape[0]}",
     )
     memory = history or nothing()
-    n_candidates = emitter.candidates
+    n_candidates, repeats = emitter.candidates, candidates.candidate_samples
+    n_first = n_candidates * repeats  # rows of the batch that are evaluations of candidates
+    n_rows = n_first + emitter.samples
 
     def init(key: Array, generations: int | None = None) -> State:
         room = None
@@ -210,22 +219,23 @@ def compose(
     def ask(key: Array, state: State) -> tuple[State, Batch]:
         emitter_state, proposal = emitter.ask(key, state.emitter, context_of(state))
         samples_offered = jnp.full(emitter.samples, offer_samples)
-        batch = Batch(
-            x=jnp.concatenate([proposal.candidates, proposal.samples]),
-            offered=jnp.concatenate([proposal.offered, samples_offered]),
-            lane=jnp.concatenate([proposal.lane, proposal.sample_lane]),
-        )
+        offers = Batch(proposal.candidates, proposal.offered, proposal.lane)
+        samples = Batch(proposal.samples, samples_offered, proposal.sample_lane)
+        batch = concatenate([repeat(offers, repeats), samples])
         return state._replace(emitter=emitter_state), batch
 
     def tell(state: State, batch: Batch, evaluation: Evaluated) -> tuple[State, Info]:
         batch = Batch(*map(jnp.asarray, batch))
         evaluation = as_evaluation(task, batch.x.shape[0], evaluation)
         transitions, evaluation = evaluation.transitions, evaluation._replace(transitions=None)
-        candidates = take(batch, 0, n_candidates)
-        outcome = take(evaluation, 0, n_candidates)
+        offers = take(batch, 0, n_first, repeats)
+        outcome = candidates.judge(take(evaluation, 0, n_first))
+        samples = take(batch, n_first, n_rows)
+        sampled = take(evaluation, n_first, n_rows)
 
-        # Without offered samples the batch's first rows are all that can enter: add no more than them.
-        entrants, results = (batch, evaluation) if offer_samples else (candidates, outcome)
+        entrants, results = offers, outcome
+        if offer_samples:
+            entrants, results = concatenate([offers, samples]), concatenate([outcome, sampled])
         archive, added = archives.add(
             state.archive,
             entrants.x,
@@ -238,13 +248,13 @@ def compose(
         if judge is not None:
             judge, status = archives.add(
                 judge,
-                candidates.x[:, :0],
+                offers.x[:, :0],
                 outcome,
-                candidates.offered,
-                lane=candidates.lane,
+                offers.offered,
+                lane=offers.lane,
                 generation=state.generation,
             )
-        remembered = candidates.offered & archives.finite(outcome)
+        remembered = offers.offered & archives.finite(outcome)
         before = state.archive
         state = state._replace(
             archive=archive,
@@ -252,18 +262,18 @@ def compose(
             history=memory.push(state.history, outcome.feature, remembered),
         )
 
-        rows = Rows(batch.x, evaluation, jnp.pad(added, (0, batch.x.shape[0] - added.shape[0])))
+        entered = added[n_candidates:] if offer_samples else jnp.zeros(emitter.samples, jnp.int32)
         emitter_state, lanes = emitter.tell(
             state.emitter,
-            take(rows, 0, n_candidates)._replace(status=status),
-            take(rows, n_candidates, batch.x.shape[0]),
+            Rows(offers.x, outcome, status),
+            Rows(samples.x, sampled, entered),
             replace(context_of(state), before=before, transitions=transitions),
         )
-        kind_of_lane = jnp.zeros(emitter.lanes, jnp.int32).at[candidates.lane].set(lanes.kind)
+        kind_of_lane = jnp.zeros(emitter.lanes, jnp.int32).at[offers.lane].set(lanes.kind)
         kind_of_entrant = kind_of_lane[entrants.lane]
         info = Info(
-            lane=candidates.lane,
-            offered=candidates.offered,
+            lane=offers.lane,
+            offered=offers.offered,
             fitness=outcome.fitness,
             feature=outcome.feature,
             status=status,
@@ -272,10 +282,10 @@ def compose(
             faults=archives.faults(evaluation),
             ledger=Ledger(
                 samples=jnp.int32(emitter.samples * task.cost),
-                candidates=jnp.int32(n_candidates * task.cost),
+                candidates=jnp.int32(n_first * task.cost),
             ),
         )
         state = state._replace(generation=state.generation + 1, emitter=emitter_state)
         return state, info
 
-    return Algorithm("composed", {}, task, tessellation, emitter, memory, init, ask, tell)
+    return Algorithm("composed", {}, task, tessellation, emitter, memory, init, ask, tell, candidates)

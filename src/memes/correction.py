@@ -6,7 +6,7 @@ estimates a few elites at a time, compiled once, and `correct` makes the correct
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -15,13 +15,11 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float, Int, Key
 
-from memes.archive import LIMIT, Archive, add, empty
+from memes.archive import Archive, add, empty
 from memes.errors import at_least, require
+from memes.estimates import Statistic, by_genotype, estimate
 from memes.metrics import archive_loss, finite_median, score
 from memes.task import Evaluation, Task, evaluate
-
-# By name. They leave out evaluations that were not finite, which they see as NaN.
-STATISTICS: dict[str, Callable[..., Array]] = {"median": jnp.nanmedian, "mean": jnp.nanmean}
 
 
 class Correction(NamedTuple):
@@ -70,7 +68,7 @@ def reevaluate(
     samples: int = 512,
     *,
     key: Key[Array, ""] | None = None,
-    statistic: Callable[..., Array] = jnp.nanmedian,
+    statistic: Statistic = jnp.nanmedian,
     rows: int = 16_384,
 ) -> Correction:
     """Evaluate the elites again and let them compete anew for the cells.
@@ -90,30 +88,23 @@ def reevaluate(
     return correct(archive, samples, list(estimates(again, key, archive, task)))
 
 
-def reevaluator(
-    task: Task, samples: int, *, statistic: Callable[..., Array], rows: int, most: int
-) -> Reevaluator:
+def reevaluator(task: Task, samples: int, *, statistic: Statistic, rows: int, most: int) -> Reevaluator:
     """Build a `Reevaluator` of at most `most` elites at once; other arguments as of `reevaluate`."""
     at_least(1, samples=samples, rows=rows)
 
-    def estimate(key: Array, genotypes: Array, cell: Array) -> Estimates:
+    def estimates_of(key: Array, genotypes: Array, cell: Array) -> Estimates:
         # Keys follow from the cell, so that the result does not depend on what is taken together.
         keys = jax.vmap(lambda c: jax.random.split(jax.random.fold_in(key, c), samples))(cell)
         x = jnp.repeat(genotypes[cell], samples, axis=0)
         each = evaluate(task, keys.reshape(-1), x, chunk=rows if rows < samples else None)
 
-        def of_elite(values: Array) -> Array:
-            values = jnp.where(jnp.abs(values) < LIMIT, values, jnp.nan)
-            return values.reshape(cell.shape[0], samples, *values.shape[1:])
+        each = by_genotype(each, samples)
+        variance = estimate(each, jnp.nanvar)
+        return Estimates(estimate(each, statistic), variance.fitness, variance.feature)
 
-        fitness, feature = of_elite(each.fitness), of_elite(each.feature)
-        return Estimates(
-            Evaluation(statistic(fitness, axis=1), statistic(feature, axis=1)),
-            jnp.nanvar(fitness, axis=1),
-            jnp.nanvar(feature, axis=1),
-        )
-
-    return Reevaluator(max(1, min(rows // samples, most)), jax.jit(estimate) if task.jit else estimate)
+    return Reevaluator(
+        max(1, min(rows // samples, most)), jax.jit(estimates_of) if task.jit else estimates_of
+    )
 
 
 def estimates(

@@ -23,10 +23,16 @@ def choose(where: Bool[Array, " n"], new: T, old: T) -> T:
     return chosen
 
 
-def take(tree: T, start: int, stop: int) -> T:
-    """Take the rows from `start` to `stop`."""
-    taken: T = jax.tree.map(lambda leaf: leaf[start:stop], tree)
+def take(tree: T, start: int, stop: int, step: int = 1) -> T:
+    """Take the rows from `start` to `stop`, or every so many of them."""
+    taken: T = jax.tree.map(lambda leaf: leaf[start:stop:step], tree)
     return taken
+
+
+def repeat(tree: T, times: int) -> T:
+    """Put each row so many times in a row."""
+    repeated: T = jax.tree.map(lambda leaf: jnp.repeat(leaf, times, axis=0), tree)
+    return repeated
 
 
 def pick(tree: T, index: Int[Array, "*n"]) -> T:

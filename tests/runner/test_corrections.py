@@ -10,7 +10,8 @@ import pytest
 
 import memes
 from memes.commands.main import main
-from memes.correction import STATISTICS, compare
+from memes.correction import compare
+from memes.estimates import STATISTICS
 from memes.runner import memory
 from memes.runner.observers import Checkpoints, Corrections, corrections
 from memes.runner.progress import Reporter

@@ -32,6 +32,9 @@ PRESETS: dict[str, Preset] = {
     "memes-all": Preset(
         partial(memes, offer_samples=True), "MEMES that offers its samples to the archive too"
     ),
+    "memes-sampling": Preset(
+        partial(memes, candidate_samples=32), "MEMES that evaluates every mean 32 times"
+    ),
     "memes-sequential": Preset(
         memes_sequential, "MEMES whose lanes all explore, then all exploit, in turn"
     ),

@@ -10,6 +10,7 @@ from memes.algorithm import Algorithm, compose
 from memes.cells import Cells
 from memes.emitters import isoline, parallel
 from memes.errors import at_least, in_unit_interval
+from memes.estimates import Candidates
 from memes.history import History, elites, everything, fifo, nothing
 from memes.objectives import Objective
 from memes.presets.parts import Search, recorded
@@ -27,6 +28,7 @@ def memes(
     proportion_explore: float = 0.5,
     explore: Explore = "fifo",
     search: Search = Search(),
+    candidates: Candidates = Candidates(),
     stale_budget: int = 32,
     reset_every: int | None = None,
     offer_samples: bool = False,
@@ -44,6 +46,7 @@ def memes(
             (everything) or to the elites (elites), or by random variation of elites (ga). In Python also
             a `History`, for novelty with respect to it, or an `Objective` to climb.
         search: The search distribution of each lane.
+        candidates: How candidates for the archive are judged.
         stale_budget: A lane is reset after more than this many generations in a row without progress.
         reset_every: Reset lanes every so many generations instead.
         offer_samples: Offer the samples to the archive too, not only the means.
@@ -64,7 +67,14 @@ def memes(
     if n_explore:
         parts += [isoline(n_explore) if objective is None else es(objective, lanes=n_explore)]
     emitter = parallel(*parts)
-    return compose(task, emitter, cells=cells, history=history, offer_samples=offer_samples)
+    return compose(
+        task,
+        emitter,
+        cells=cells,
+        history=history,
+        offer_samples=offer_samples,
+        candidates=candidates,
+    )
 
 
 def _exploration(explore: Explore, neighbours: int, fifo_size: int) -> tuple[History, Objective | None]:
@@ -85,6 +95,7 @@ def memes_sequential(
     lanes: int = 32,
     every: int = 10,
     search: Search = Search(),
+    candidates: Candidates = Candidates(),
     neighbours: int = 10,
     fifo_size: int = 50_000,
 ) -> Algorithm:
@@ -96,6 +107,7 @@ def memes_sequential(
         lanes: Evolution strategies at once.
         every: Generations between changes.
         search: The search distribution of each lane.
+        candidates: How candidates for the archive are judged.
         neighbours: Nearest features that make up the novelty score.
         fifo_size: Features that the fifo history remembers.
     """
@@ -106,4 +118,4 @@ def memes_sequential(
         strategy=search.strategy_for(task),
         reset=resets.every(every),
     )
-    return compose(task, emitter, cells=cells, history=fifo(fifo_size))
+    return compose(task, emitter, cells=cells, history=fifo(fifo_size), candidates=candidates)

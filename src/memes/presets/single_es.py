@@ -6,22 +6,30 @@ from memes import emitters, objectives, resets, selectors
 from memes.algorithm import Algorithm, compose
 from memes.cells import Cells
 from memes.errors import at_least, in_unit_interval
+from memes.estimates import Candidates
 from memes.history import everything
 from memes.presets.parts import Search, recorded
 from memes.task import Task
 
 
 @recorded
-def es(task: Task, cells: Cells | None = None, *, search: Search = Search()) -> Algorithm:
+def es(
+    task: Task,
+    cells: Cells | None = None,
+    *,
+    search: Search = Search(),
+    candidates: Candidates = Candidates(),
+) -> Algorithm:
     """One evolution strategy that climbs fitness and is never reset; the archive only watches.
 
     Args:
         task: What to optimise.
         cells: The archive's cells; None is the task's grid.
         search: The search distribution.
+        candidates: How candidates for the archive are judged.
     """
     emitter = emitters.es(objectives.fitness(), lanes=1, strategy=search.strategy_for(task))
-    return compose(task, emitter, cells=cells)
+    return compose(task, emitter, cells=cells, candidates=candidates)
 
 
 @recorded
@@ -31,6 +39,7 @@ def ns_es(
     *,
     population_size: int = 5,
     search: Search = Search(),
+    candidates: Candidates = Candidates(),
     neighbours: int = 10,
 ) -> Algorithm:
     """NS-ES: a population of means that climb novelty, played one at a time.
@@ -40,10 +49,11 @@ def ns_es(
         cells: The archive's cells; None is the task's grid.
         population_size: Means of which one is played a generation, drawn by its novelty.
         search: The search distribution of each mean.
+        candidates: How candidates for the archive are judged.
         neighbours: Nearest features that make up the novelty score.
     """
     objective = objectives.novelty(neighbours)
-    return _played_by_novelty(task, cells, objective, population_size, search, neighbours)
+    return _played_by_novelty(task, cells, objective, population_size, search, candidates, neighbours)
 
 
 @recorded
@@ -54,6 +64,7 @@ def nsr_es(
     population_size: int = 5,
     fitness_weight: float = 0.5,
     search: Search = Search(),
+    candidates: Candidates = Candidates(),
     neighbours: int = 10,
 ) -> Algorithm:
     """NSR-ES: as NS-ES, climbing a weighted mean of the ranks of fitness and of novelty.
@@ -64,11 +75,12 @@ def nsr_es(
         population_size: Means of which one is played a generation, drawn by its novelty.
         fitness_weight: Of fitness; novelty has the rest.
         search: The search distribution of each mean.
+        candidates: How candidates for the archive are judged.
         neighbours: Nearest features that make up the novelty score.
     """
     in_unit_interval(fitness_weight=fitness_weight)
     objective = objectives.blend(objectives.fitness(), objectives.novelty(neighbours), fitness_weight)
-    return _played_by_novelty(task, cells, objective, population_size, search, neighbours)
+    return _played_by_novelty(task, cells, objective, population_size, search, candidates, neighbours)
 
 
 @recorded
@@ -81,6 +93,7 @@ def nsra_es(
     weight_step: float = 0.05,
     patience: int = 50,
     search: Search = Search(),
+    candidates: Candidates = Candidates(),
     neighbours: int = 10,
 ) -> Algorithm:
     """NSRA-ES: as NSR-ES, with a weight that turns to novelty while fitness does not improve.
@@ -93,6 +106,7 @@ def nsra_es(
         weight_step: By how much the weight rises with an improvement of the best fitness, and falls.
         patience: Generations without improvement after which the weight falls.
         search: The search distribution of each mean.
+        candidates: How candidates for the archive are judged.
         neighbours: Nearest features that make up the novelty score.
     """
     in_unit_interval(fitness_weight=fitness_weight, weight_step=weight_step)
@@ -103,7 +117,7 @@ def nsra_es(
         step=weight_step,
         patience=patience,
     )
-    return _played_by_novelty(task, cells, objective, population_size, search, neighbours)
+    return _played_by_novelty(task, cells, objective, population_size, search, candidates, neighbours)
 
 
 def _played_by_novelty(
@@ -112,6 +126,7 @@ def _played_by_novelty(
     objective: objectives.Objective,
     population_size: int,
     search: Search,
+    candidates: Candidates,
     neighbours: int,
 ) -> Algorithm:
     at_least(1, population_size=population_size)
@@ -121,7 +136,7 @@ def _played_by_novelty(
         strategy=search.strategy_for(task),
         play=emitters.by_novelty(neighbours),
     )
-    return compose(task, emitter, cells=cells, history=everything())
+    return compose(task, emitter, cells=cells, history=everything(), candidates=candidates)
 
 
 @recorded
@@ -131,6 +146,7 @@ def me_es(
     *,
     every: int = 10,
     search: Search = Search(samples=10_000, l2=0.01),
+    candidates: Candidates = Candidates(),
     neighbours: int = 10,
 ) -> Algorithm:
     """ME-ES: one evolution strategy of many samples that explores and exploits in turn.
@@ -143,6 +159,7 @@ def me_es(
         cells: The archive's cells; None is the task's grid.
         every: Generations of a turn.
         search: The search distribution.
+        candidates: How candidates for the archive are judged.
         neighbours: Nearest features that make up the novelty score.
     """
     to_exploit = selectors.either(selectors.fittest(2), selectors.fittest_of_latest(2, 5))
@@ -153,4 +170,4 @@ def me_es(
         reset=resets.every(every),
         selector=selectors.alternate(selectors.most_novel(5, neighbours), to_exploit, every),
     )
-    return compose(task, emitter, cells=cells, history=everything())
+    return compose(task, emitter, cells=cells, history=everything(), candidates=candidates)

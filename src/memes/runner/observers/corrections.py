@@ -14,7 +14,6 @@ from jax import Array
 
 from memes.archive import Archive
 from memes.correction import (
-    STATISTICS,
     Reevaluator,
     compare,
     correct,
@@ -22,6 +21,7 @@ from memes.correction import (
     reevaluator,
 )
 from memes.errors import at_least
+from memes.estimates import STATISTICS
 from memes.hints import check_fields
 from memes.runner import memory
 from memes.runner.observers.base import Moment, Stage, Watch
