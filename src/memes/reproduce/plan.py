@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from functools import partial
+from itertools import product
 from typing import NamedTuple
 
 from memes.reproduce.experiments import CHANGES, EXPERIMENTS, MOST_SEEDS, VARIANTS
@@ -55,13 +56,12 @@ def plan(
         generations: For how long; None is as the scale says.
     """
     most: dict[tuple[str, str], int] = {}
-    for name in experiments:
-        experiment = EXPERIMENTS[name]
+    for experiment in (EXPERIMENTS[name] for name in experiments):
         count = seeds or min(experiment.seeds, MOST_SEEDS[scale])
-        for task in (task for task in tasks if task in experiment.tasks):
-            for label in experiment.labels:
-                if task in VARIANTS[label].tasks and (not labels or label in labels):
-                    most[task, label] = max(count, most.get((task, label), 0))
+        for task, label in product(tasks, experiment.labels):
+            applies = task in experiment.tasks and task in VARIANTS[label].tasks
+            if applies and (not labels or label in labels):
+                most[task, label] = max(count, most.get((task, label), 0))
     return [
         Item(
             task,
@@ -76,18 +76,15 @@ def plan(
 def _command(task: str, label: str, scale: str, generations: int | None) -> Parsed:
     variant = VARIANTS[label]
     understood = partial(parse, program="memes reproduce", changes=CHANGES[scale].get(task))
-    words = [task, "--algorithm", variant.algorithm, "--scale", scale]
-    for option, value in variant.options.items():
-        words += flag_words(option, value)
     asked = generations or (variant.generations.get(task) if scale == "paper" else None)
-    if asked is not None:
-        words += ["--generations", str(asked)]
+    options = variant.options if asked is None else {**variant.options, "generations": asked}
+    words = [task, "--algorithm", variant.algorithm, "--scale", scale]
+    for option, value in options.items():
+        words += flag_words(option, value)
     parsed = understood(words)
-    if not variant.times:
-        return parsed
     for option, factor in variant.times.items():
         words += flag_words(option, int(factor * parsed.algorithm_options[option]))
-    return understood(words)
+    return understood(words) if variant.times else parsed
 
 
 def is_of(summary: Summary, item: Item) -> bool:
@@ -95,9 +92,8 @@ def is_of(summary: Summary, item: Item) -> bool:
     asked = (item.task, item.label, item.parsed.choice.scale, item.generations)
     if (summary.task, summary.label, summary.scale, summary.generations) != asked:
         return False
-    options = json.loads(json.dumps(item.parsed.options, default=plain))
-    found = json.loads(json.dumps(summary.options, default=plain))
-    return all(found[name] == options[name] for name in set(found) & set(options))
+    options = json.loads(json.dumps(item.parsed.options, default=plain))  # as summaries have them
+    return all(options.get(name, value) == value for name, value in summary.options.items())
 
 
 def existing(items: Sequence[Item], summaries: Sequence[Summary]) -> list[Summary]:

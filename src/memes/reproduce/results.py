@@ -66,7 +66,7 @@ def page(judged: Sequence[Judged], summaries: Sequence[Summary]) -> str:
         *_made_of(summaries),
         "| | claim | task | verdict | seeds |\n|---|---|---|---|---|\n"
         + "\n".join(
-            f"| {each.claim.name} | {each.claim.sentence} | {each.task} | {each.outcome.verdict} | "
+            f"| {each.name} | {each.claim.sentence} | {each.task} | {each.outcome.verdict} | "
             f"{each.outcome.seeds or '-'} |"
             for each in judged
         ),
@@ -75,7 +75,7 @@ def page(judged: Sequence[Judged], summaries: Sequence[Summary]) -> str:
     ]
     for each in judged:
         lines = "\n".join(f"- {line}" for line in each.outcome.numbers)
-        title = f"### {each.claim.name}, {each.task}: {each.outcome.verdict}"
+        title = f"### {each.name}, {each.task}: {each.outcome.verdict}"
         sections += [title, each.claim.sentence, lines]
     return "\n\n".join(sections) + "\n"
 
@@ -124,9 +124,7 @@ def show(judged: Sequence[Judged], console: Console) -> None:
         table.add_column(column)
     for each in judged:
         verdict = each.outcome.verdict
-        table.add_row(
-            each.claim.name, each.task, f"[{STYLES[verdict]}]{verdict}[/]", each.claim.sentence
-        )
+        table.add_row(each.name, each.task, f"[{STYLES[verdict]}]{verdict}[/]", each.claim.sentence)
     console.print(table)
     counts = Counter(each.outcome.verdict for each in judged)
     console.print(", ".join(f"{counts[verdict]} {verdict}" for verdict in Verdict if counts[verdict]))

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
 from memes import api
 from memes.algorithm import Algorithm
@@ -54,16 +53,20 @@ def sweep(
     out.mkdir(parents=True, exist_ok=True)
     keep_compiled()
     with only_writer(out), ThreadPoolExecutor(1) as compiler:
-        ahead = [compiler.submit(_prepared, item, out, together) for item in todo[:1]]
+        ahead = [compiler.submit(_compiled, item, together) for item in todo[:1]]
         for i, item in enumerate(todo, 1):
             seeds = "1 seed" if len(item.seeds) == 1 else f"{len(item.seeds)} seeds"
             where, passed = f"[{i}/{len(todo)}] {item.task}", time.perf_counter() - start
             say(f"{where} {item.label}: {seeds}, {item.generations} generations; {passed:.0f} s so far")
-            work = ahead.pop().result()
-            ahead += [compiler.submit(_prepared, item, out, together) for item in todo[i : i + 1]]
-            _run(work, together, progress)
+            algorithm = ahead.pop().result()
+            ahead += [compiler.submit(_compiled, item, together) for item in todo[i : i + 1]]
+            folder = out / "runs" / item.task / item.name
+            _run(item, algorithm, folder, out / "summaries" / item.task, together, progress)
             if not keep_archives:
-                _remove(work.folder, above=2)  # the task's folder, and 'runs'
+                shutil.rmtree(folder)
+                with suppress(OSError):  # where something else is left
+                    folder.parent.rmdir()
+                    folder.parent.parent.rmdir()
 
 
 def _missing(items: Sequence[Item], known: Sequence[Summary]) -> Iterator[Item]:
@@ -83,51 +86,43 @@ def _installed(item: Item, say: Callable[[str], None]) -> bool:
     return False
 
 
-class _Work(NamedTuple):
-    """An item that is ready to run, in a folder with one for each seed."""
-
-    item: Item
-    algorithm: Algorithm
-    folder: Path
-    summaries: Path
-
-
-def _prepared(item: Item, out: Path, together: int | None) -> _Work:
+def _compiled(item: Item, together: int | None) -> Algorithm:
     """Build what an item runs, and compile it into JAX's cache, where the run finds it."""
     algorithm = item.parsed.build()
     most = most_together(algorithm.task, len(item.seeds), together)
     if algorithm.task.jit:
         compile_fitting(algorithm, most, item.generations, say=lambda sentence: None)
-    summaries = out / "summaries" / item.task
-    summaries.mkdir(parents=True, exist_ok=True)
-    return _Work(item, algorithm, out / "runs" / item.task / item.name, summaries)
+    return algorithm
 
 
-def _run(work: _Work, together: int | None, progress: bool) -> None:
+def _run(
+    item: Item, algorithm: Algorithm, folder: Path, summaries: Path, together: int | None, progress: bool
+) -> None:
     """Run the seeds of an item, or go on with those that were stopped. Ctrl-C ends the sweep."""
-    item, observing = work.item, work.item.parsed.observing
+    samples = item.parsed.observing["reevaluate_samples"]
     corrections = Corrections(
-        samples=observing["reevaluate_samples"],
+        samples=samples,
         every=max(1, item.generations // POINTS),
-        every_samples=min(POINT_SAMPLES, observing["reevaluate_samples"]),
+        every_samples=min(POINT_SAMPLES, samples),
     )
-    left = _take_over(work)
+    summaries.mkdir(parents=True, exist_ok=True)
+    left = _take_over(item, folder, summaries, algorithm.task.uncertain)
     while left:
-        begun = _begun_together(work.folder, left)
+        begun = _begun_together(folder, left)
         if begun:
-            runs = api.resume(work.algorithm, work.folder, seeds=begun, progress=progress)
+            runs = api.resume(algorithm, folder, seeds=begun, progress=progress)
         else:
             runs = api.run(
-                work.algorithm,
+                algorithm,
                 generations=item.generations,
                 seeds=left,
                 together=together,
-                out=work.folder,
+                out=folder,
                 observers=[corrections, Figures(draw=False)],
                 about=item.parsed.recorded() | {"label": item.label},
                 progress=progress,
             )
-        asked, left = begun or left, _take_over(work)
+        asked, left = begun or left, _take_over(item, folder, summaries, algorithm.task.uncertain)
         if any(run.config["stopped"] for run in runs) or len(runs) < len(asked):
             raise KeyboardInterrupt
 
@@ -139,27 +134,16 @@ def _begun_together(folder: Path, seeds: Sequence[int]) -> list[int]:
     return [seed for seed in batch if batch[seed] == next(iter(batch.values()))]
 
 
-def _take_over(work: _Work) -> list[int]:
-    """Copy the summaries of runs that are done to the others; returns the seeds that are left."""
-    return [seed for seed in work.item.seeds if not _taken_over(work, seed)]
-
-
-def _taken_over(work: _Work, seed: int) -> bool:
-    """Copy the summary of a run, if it has all of its generations, and is corrected."""
-    file = work.folder / f"seed-{seed}" / FILE
-    if not file.exists():
-        return False
-    summary, task = load_summary(file), work.algorithm.task
-    corrected = not task.uncertain or work.item.generations in summary.corrections.get("generation", ())
-    if summary.generations < work.item.generations or not corrected:
-        return False
-    save_summary(work.summaries / f"{work.item.name}-seed-{seed}.json", summary)
-    return True
-
-
-def _remove(folder: Path, above: int) -> None:
-    """Remove a folder, and as many of those above it as hold nothing else."""
-    shutil.rmtree(folder)
-    with suppress(OSError):  # not empty
-        for parent in folder.parents[:above]:
-            parent.rmdir()
+def _take_over(item: Item, folder: Path, summaries: Path, uncertain: bool) -> list[int]:
+    """Copy the summaries of runs that are done, and corrected; returns the seeds that are left."""
+    left = []
+    for seed in item.seeds:
+        file = folder / f"seed-{seed}" / FILE
+        if file.exists():
+            run = load_summary(file)
+            corrected = not uncertain or item.generations in run.corrections.get("generation", ())
+            if corrected and run.generations >= item.generations:
+                save_summary(summaries / f"{item.name}-seed-{seed}.json", run)
+                continue
+        left.append(seed)
+    return left
