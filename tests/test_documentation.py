@@ -23,7 +23,7 @@ from memes.commands import doctor, plot, reevaluate, replay  # noqa: F401  (befo
 from memes.commands.main import COMMANDS, main
 from memes.parameters import parameters
 from memes.reproduce import experiments
-from memes.view import offscreen, pictures
+from memes.view import pictures
 from memes.words import settings
 from memes.words.options import options_of
 
@@ -206,7 +206,7 @@ def lacking(words):
     """Does this machine lack what a command draws with?"""
     try:
         if "--sheet" in words or "--video" in words:
-            offscreen.library()
+            pictures.library()
         if "--video" in words:
             pictures.check_video(Path(words[words.index("--video") + 1]))
     except memes.UsageError:

@@ -339,7 +339,7 @@ def test_too_few_seeds_are_said():
     (few,) = tables.notes(group([run for run in RUNS if run.seed < 3]))
     assert "no corrected p below 0.1" in few
     assert tables.notes(group(RUNS)) == []
-    by_title = report.test_tables(tables.tests(group([made(), made(algorithm="me")])))
+    by_title = report.pair_tables(tables.tests(group([made(), made(algorithm="me")])))
     for lines in by_title.values():
         assert [[*line.values()] for line in lines] == [["memes against me", "-", "-", "-"]]
 

@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 
 from memes.analysis import comparisons
 from memes.analysis.groups import MEASURES, group, without_short
-from memes.analysis.heat import colour_scale, draw_cells, draw_walls, fitness_of
+from memes.analysis.heat import colour_scale, draw_cells, draw_walls, fitness_of, map_of
 from memes.analysis.style import PER_CENT, Picture
 from memes.archive import Archive
 from memes.errors import require
@@ -57,7 +57,7 @@ def archive(
     panels = figure.subplots(1, len(archives), sharey=True, squeeze=False)[0]
     scale = colour_scale([fitness_of(each) for each in archives.values()])
     for axes, (name, each) in zip(panels, archives.items(), strict=True):
-        image = draw_cells(axes, each.cells, fitness_of(each), map or _map(run), **scale)
+        image = draw_cells(axes, each.cells, fitness_of(each), map or map_of(run.config), **scale)
         axes.set_title(
             f"{name}{int(each.occupied.sum())} of {each.cells.count} cells", fontsize="medium"
         )
@@ -104,7 +104,7 @@ def positions(source: Run | Archive | str | Path, *, map: Map | None = None) -> 
         map: What stands where; that of the run's task, if it has one.
     """
     run = _run(source)
-    elites, place = run.archive, map or _map(run) or Map()
+    elites, place = run.archive, map or map_of(run.config) or Map()
     require(elites.feature.shape[1] >= 2, "source must have two features or more, got one")
     figure = Picture(8, 4.6)
     axes = figure.subplots()
@@ -184,11 +184,6 @@ def _title(run: Run) -> str:
     if not run.config:
         return ""
     return f"{Path(run.config['task']).name}, {run.config['algorithm']}, seed {run.config['seed']}"
-
-
-def _map(run: Run) -> Map | None:
-    about = run.config.get("map")
-    return None if about is None else Map(**about)
 
 
 def _draw_map(axes: Axes, place: Map) -> None:

@@ -34,33 +34,26 @@ class Variant(NamedTuple):
 TUNED_SIGMA = 0.05  # of CMA-ME; with the paper's 0.5 nearly every generation ends in a restart
 SHORTER = {"ant-trap": 4000}  # what the paper had time for with four times the lanes
 
+PLAIN = (
+    *("memes", "memes-all", "memes-sequential", "memes-everything", "memes-elites", "memes-ga"),
+    *("me", "me-128", "es", "ns-es", "nsr-es", "nsra-es", "me-es"),
+)
+
 # By label, which names a variant in files, tables and figures.
 VARIANTS = {
-    "memes": Variant("memes"),
-    "memes-all": Variant("memes-all"),
-    "memes-sequential": Variant("memes-sequential"),
+    **{name: Variant(name) for name in PLAIN},
     **{f"memes-reset-{n}": Variant("memes-fixed-reset", {"reset_every": n}) for n in (10, 20, 50, 100)},
-    "memes-everything": Variant("memes-everything"),
-    "memes-elites": Variant("memes-elites"),
-    "memes-ga": Variant("memes-ga"),
-    "memes-x4": Variant("memes", times={"lanes": 4}, generations=SHORTER),
-    "memes-all-x4": Variant("memes-all", times={"lanes": 4}, generations=SHORTER),
     "memes-eighth-samples": Variant("memes", times={"samples": 1 / 8}),
     "memes-quarter-samples": Variant("memes", times={"samples": 1 / 4}),
     "memes-half-samples": Variant("memes", times={"samples": 1 / 2}),
     "memes-twice-samples": Variant("memes", times={"samples": 2}),
-    "me": Variant("me"),
+    "memes-x4": Variant("memes", times={"lanes": 4}, generations=SHORTER),
+    "memes-all-x4": Variant("memes-all", times={"lanes": 4}, generations=SHORTER),
     "me-x4": Variant("me", times={"batch": 4}, generations=SHORTER),
-    "me-128": Variant("me-128"),
     "me-sampling": Variant("me-sampling", tasks=UNCERTAIN),
-    "es": Variant("es"),
-    "ns-es": Variant("ns-es"),
-    "nsr-es": Variant("nsr-es"),
-    "nsra-es": Variant("nsra-es"),
-    "me-es": Variant("me-es"),
+    "pga-me": Variant("pga-me", tasks=UNCERTAIN),
     "cma-me": Variant("cma-me", tasks=("arm", "hexapod"), needs="evosax"),
     "cma-me-tuned": Variant("cma-me", {"sigma": TUNED_SIGMA}, tasks=("arm", "hexapod"), needs="evosax"),
-    "pga-me": Variant("pga-me", tasks=UNCERTAIN),
 }
 
 BASELINES = (
@@ -104,8 +97,7 @@ EXPERIMENTS = {
     "samples": Experiment(
         "an eighth to twice the samples of a lane: 64 to 1 024 at paper scale",
         (
-            *(f"memes-{part}-samples" for part in ("eighth", "quarter", "half")),
-            "memes",
+            *("memes-eighth-samples", "memes-quarter-samples", "memes-half-samples", "memes"),
             "memes-twice-samples",
         ),
         seeds=5,

@@ -46,14 +46,8 @@ def plan(
 ) -> list[Item]:
     """List the runs that the experiments need on the tasks, each of them once.
 
-    Args:
-        experiments: Names in `EXPERIMENTS`.
-        tasks: Names of tasks.
-        scale: "paper" or "laptop".
-        labels: Only these of what they run; none is all.
-        seeds: How many; None is as many as the paper has, or fewer if the scale says so.
-        first_seed: The first of them.
-        generations: For how long; None is as the scale says.
+    Without `labels` they are all that the experiments run, without `seeds` as many as the paper has, or
+    fewer if the scale says so, and without `generations` as long as the scale says.
     """
     most: dict[tuple[str, str], int] = {}
     for experiment in (EXPERIMENTS[name] for name in experiments):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -49,7 +49,7 @@ def sweep(
         say: Told of each item.
     """
     start = time.perf_counter()
-    todo = [item for item in _missing(items, known) if _installed(item, say)]
+    todo = _missing(items, known, say)
     out.mkdir(parents=True, exist_ok=True)
     keep_compiled()
     with only_writer(out), ThreadPoolExecutor(1) as compiler:
@@ -69,21 +69,18 @@ def sweep(
                     folder.parent.parent.rmdir()
 
 
-def _missing(items: Sequence[Item], known: Sequence[Summary]) -> Iterator[Item]:
-    """The items with the seeds that are not done, where there are any."""
+def _missing(items: Sequence[Item], known: Sequence[Summary], say: Callable[[str], None]) -> list[Item]:
+    """List the items with the seeds that are not done, if there are any and all is installed."""
+    todo = []
     for item in items:
         done = {run.seed for run in known if is_of(run, item)}
         seeds = tuple(seed for seed in item.seeds if seed not in done)
-        if seeds:
-            yield item._replace(seeds=seeds)
-
-
-def _installed(item: Item, say: Callable[[str], None]) -> bool:
-    package = VARIANTS[item.label].needs
-    if package is None or importlib.util.find_spec(package) is not None:
-        return True
-    say(f"{item.task} {item.label} is left out: it needs 'pip install memes-qd[{package}]'")
-    return False
+        package = VARIANTS[item.label].needs
+        if seeds and package is not None and importlib.util.find_spec(package) is None:
+            say(f"{item.task} {item.label} is left out: it needs 'pip install memes-qd[{package}]'")
+        elif seeds:
+            todo.append(item._replace(seeds=seeds))
+    return todo
 
 
 def _compiled(item: Item, together: int | None) -> Algorithm:
