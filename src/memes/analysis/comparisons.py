@@ -189,9 +189,8 @@ def _curves(
             axes.set_xscale("log" if max(ends) > 20 * min(ends) else "linear")
             for label, runs in labels.items():
                 _draw_band(axes, runs, by, column, looks[label])
-            axes.set_xlabel(PLACES[by])
+            axes.set(xlabel=PLACES[by], ylabel=words)
             axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-            axes.set_ylabel(words)
             if is_share(column):
                 axes.yaxis.set_major_formatter(PER_CENT)
     shown = [label for label in looks if any(label in labels for labels in groups.values())]

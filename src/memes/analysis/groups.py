@@ -33,11 +33,7 @@ def group(summaries: Sequence[Summary], names: Sequence[str] = ()) -> Groups:
     """Put runs together that differ by their seeds alone.
 
     Labels are in the order of `memes list`, the same for every task; runs in that of their seeds. A run
-    that is there twice, as a folder and as a summary of it, counts once.
-
-    Args:
-        summaries: Runs of any number of tasks and algorithms.
-        names: How errors call each of them.
+    that is there twice, as a folder and as a summary of it, counts once. Errors call runs by `names`.
     """
     called = [f"'{name}'" for name in names] or [f"run {i + 1}" for i in range(len(summaries))]
     first: dict[str, tuple[Summary, str]] = {}
@@ -96,31 +92,20 @@ def distinguish(summaries: Sequence[Summary]) -> list[Summary]:
         for name, value in run.options.items():
             values[run.task, run.label, name].add(str(value))
     differing = {(label, name): None for (_, label, name), found in values.items() if len(found) > 1}
-    told = [
-        [
-            f"{name}={run.options[name]}"
-            for label, name in differing
-            if label == run.label and name in run.options
-        ]
-        for run in summaries
-    ]
-    return [
-        run._replace(label=" ".join([run.label, *words]))
-        for run, words in zip(summaries, told, strict=True)
-    ]
+
+    def label(run: Summary) -> str:
+        names = [name for label, name in differing if label == run.label and name in run.options]
+        return " ".join([run.label, *(f"{name}={run.options[name]}" for name in names)])
+
+    return [run._replace(label=label(run)) for run in summaries]
 
 
 def without_short(runs: Mapping[str, Summary]) -> tuple[dict[str, Summary], list[str]]:
     """Leave out runs with less than half of the generations that runs of their label have as a median.
 
     They were stopped early, or made to try something, and would cut a comparison at equal generations
-    short. A label that is short as a whole stays.
-
-    Args:
-        runs: By name, which is a path as a rule.
-
-    Returns:
-        The other runs, and a sentence for each one that is left out.
+    short. A label that is short as a whole stays. Returns the other runs, by name as they were given,
+    and a sentence for each one that is left out.
     """
     labelled = distinguish(list(runs.values()))
     lengths: dict[tuple[str, str], list[int]] = defaultdict(list)
@@ -142,12 +127,8 @@ def without_short(runs: Mapping[str, Summary]) -> tuple[dict[str, Summary], list
 def at(run: Summary, measure: str, by: str, amount: ArrayLike) -> np.ndarray:
     """Look up a measure as it was last known at or before so many generations or evaluations.
 
-    Args:
-        run: Whose curve is meant.
-        measure: A key of `MEASURES`.
-        by: "generation" or "evaluations".
-        amount: Any shape; the values have the same. NaN before the first one known, and where the last
-            one known is earlier by more than `SLACK` with generations in between.
+    NaN before the first one known, and where the last one known is earlier by more than `SLACK` with
+    generations in between. The amounts may have any shape.
     """
     amount = np.asarray(amount, float)
     places, generation = run.curves[by], run.curves["generation"]

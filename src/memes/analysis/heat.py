@@ -36,13 +36,11 @@ def map_of(recorded: Mapping[str, Any]) -> Map | None:
 
 
 def colour_scale(fitness: Sequence[np.ndarray]) -> dict[str, float]:
-    """Choose colours for all of the arrays.
-
-    From the 1st percentile, as a few hopeless elites would take up the scale, to the maximum.
-    """
+    """Choose colours for all of the arrays: from their 1st percentile to the maximum."""
     values = np.concatenate([each[np.isfinite(each)] for each in fitness])
     if not values.size:
         return {"vmin": 0.0, "vmax": 1.0}
+    # A few hopeless elites would take up the scale.
     return {"vmin": float(np.percentile(values, 1)), "vmax": float(values.max())}
 
 
@@ -57,8 +55,8 @@ def draw_cells(
     along = (low[1], high[1]) if k == 2 else (0.0, 1.0)
     extent, picture = (*across, *along), nest(values).T
     image = axes.imshow(picture, origin="lower", extent=extent, aspect="auto", **look)
-    axes.set_xlabel(" in ".join(f"feature {i + 1}" for i in range(0, k, 2)))
-    axes.set_ylabel(" in ".join(f"feature {i + 1}" for i in range(1, k, 2)))
+    x, y = (" in ".join(f"feature {i + 1}" for i in range(first, k, 2)) for first in (0, 1))
+    axes.set(xlabel=x, ylabel=y)
     if k > 2:
         for outside, rule in ((values.shape[2::2], axes.axvline), (values.shape[3::2], axes.axhline)):
             outer = int(np.prod(outside))

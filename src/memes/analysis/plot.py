@@ -58,9 +58,8 @@ def archive(
     scale = colour_scale([fitness_of(each) for each in archives.values()])
     for axes, (name, each) in zip(panels, archives.items(), strict=True):
         image = draw_cells(axes, each.cells, fitness_of(each), map or map_of(run.config), **scale)
-        axes.set_title(
-            f"{name}{int(each.occupied.sum())} of {each.cells.count} cells", fontsize="medium"
-        )
+        said = f"{name}{int(each.occupied.sum())} of {each.cells.count} cells"
+        axes.set_title(said, fontsize="medium")
     for axes in panels[1:]:
         axes.set_ylabel("")
     figure.colorbar(image, ax=panels, label="fitness", extend="min")
@@ -192,8 +191,7 @@ def _draw_map(axes: Axes, place: Map) -> None:
     if place.goal is not None:
         axes.axvline(place.goal, color="grey", linestyle="--", linewidth=1)
     axes.set_aspect("equal", adjustable="datalim")
-    axes.set_xlabel("x (m)")
-    axes.set_ylabel("y (m)")
+    axes.set(xlabel="x (m)", ylabel="y (m)")
 
 
 def _draw_kinds(axes: Axes, run: Run, prefix: str, words: str) -> None:

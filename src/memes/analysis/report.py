@@ -14,8 +14,9 @@ from rich.table import Table as RichTable
 
 from memes.analysis.comparisons import draw
 from memes.analysis.groups import LOSSES, MEASURES, Groups, is_share, main_view
+from memes.analysis.statistics import SIGNIFICANT
 from memes.analysis.style import save
-from memes.analysis.tables import SIGNIFICANT, Row, all_tables, counted, notes
+from memes.analysis.tables import Row, all_tables, counted, notes
 
 WORDS = MEASURES | LOSSES
 STATISTICS = {"median": "median", "iqm": "interquartile mean"}

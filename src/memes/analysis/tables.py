@@ -14,6 +14,7 @@ import numpy as np
 
 from memes.analysis.groups import Groups, Labels, View, runs_of, views
 from memes.analysis.statistics import (
+    SIGNIFICANT,
     Estimate,
     corrected_p,
     interquartile_mean,
@@ -23,8 +24,6 @@ from memes.analysis.statistics import (
     smallest_p,
 )
 from memes.store.summary import CURVES, Summary
-
-SIGNIFICANT = 0.05
 
 Row = dict[str, Any]
 

@@ -14,10 +14,16 @@ from enum import StrEnum
 from functools import wraps
 from typing import NamedTuple
 
-from memes.analysis.statistics import Estimate, corrected_p, interval, rank_sum, relative_difference
+from memes.analysis.statistics import (
+    SIGNIFICANT,
+    Estimate,
+    corrected_p,
+    interval,
+    rank_sum,
+    relative_difference,
+)
 from memes.reproduce.quantities import Of, Runs
 
-SIGNIFICANT = 0.05
 MARGIN = 0.05
 FEWEST = 3  # seeds that can show what most or none of the seeds have
 FEWEST_OF_INTERVAL = 5  # even the range of n values covers their median with 1 - 2 ** (1 - n) only
@@ -108,15 +114,12 @@ def between(a: Of, least: float, most: float, said: str = "") -> Check:
     """The median of `a` lies between two numbers, as far as its interval tells; `said` is why these."""
 
     def check(runs: Runs, comparisons: int) -> Outcome:
-        del comparisons
         found = interval(a.values(runs))
         line = f"{a.words}: {a.label} {_shown(found)}, to lie between {least:.4g} and {most:.4g}{said}"
-        inside, outside = (
-            least <= found.low and found.high <= most,
-            found.low > most or found.high < least,
-        )
         enough = found.n >= FEWEST_OF_INTERVAL
-        return _outcome(found.n, line, enough and inside, enough and outside)
+        inside = enough and least <= found.low and found.high <= most
+        outside = enough and (found.low > most or found.high < least)
+        return _outcome(found.n, line, inside, outside)
 
     return check
 
@@ -138,7 +141,6 @@ def none_has(a: Of) -> Check:
 
 def _having(a: Of, decide: Callable[[float], tuple[bool, bool]]) -> Check:
     def check(runs: Runs, comparisons: int) -> Outcome:
-        del comparisons
         has = a.values(runs) > 0
         line = f"{a.words}: {a.label} in {has.sum()} of {has.size} seeds"
         return _outcome(has.size, line, *(decide(has.mean()) if has.size >= FEWEST else (False, False)))
@@ -150,7 +152,6 @@ def where_run(check_of: Callable[[str], Check], labels: Sequence[str]) -> Check:
     """Check each label that has runs, all of which must hold; a line names those that have none."""
 
     def check(runs: Runs, comparisons: int) -> Outcome:
-        del comparisons
         outcome = all_of([check_of(label) for label in labels if runs.get(label)], runs)
         missing = ", ".join(label for label in labels if not runs.get(label))
         return outcome._replace(numbers=(*outcome.numbers, *[f"not run: {missing}"] * bool(missing)))
