@@ -17,7 +17,8 @@ MEASURES = {"qd_score": "QD-score", "coverage": "coverage", "max_fitness": "max 
 PLACES = {"generation": "generations", "evaluations": "evaluations"}  # where runs are compared
 LOSSES = {f"{name}_loss": f"{words} loss" for name, words in MEASURES.items()}
 SLACK = 0.15  # by which share of a number of generations or evaluations a known score may be earlier
-ALIKE = 1.01  # numbers of evaluations that differ by less count as equal: MEMES evaluates its means too
+# Amounts that differ by no more than such a factor count as equal: MEMES evaluates its means too.
+ALIKE = {"generation": 1.0, "evaluations": 1.01}
 
 # The runs of a task by label, and those of all tasks, in the order in which they are shown.
 Labels = Mapping[str, Sequence[Summary]]
@@ -167,7 +168,7 @@ class View(NamedTuple):
             return float(at(run, measure, self.by, self.amount))
         if measure not in run.corrections:
             return np.nan
-        before = run.corrections[measure][run.corrections[self.by] <= _until(self.by, self.amount)]
+        before = run.corrections[measure][run.corrections[self.by] <= ALIKE[self.by] * self.amount]
         return float(before[-1]) if before.size else np.nan
 
 
@@ -179,37 +180,28 @@ def views(labels: Labels) -> list[View]:
     found = [View(words, after[by], MEASURES, by, common[by]) for by, words in PLACES.items()]
     corrected = [run for run in runs if run.corrections]
     known = [by for by in PLACES if all(_has_correction(run, by, common[by]) for run in corrected)]
+    places = []
     if corrected and "generation" in known:
-        found += _corrected_views("", after["generation"], "generation", common["generation"])
+        places.append(("", after["generation"], "generation", common["generation"]))
     elif corrected:
-        found += _corrected_views("", "at the end of each run", "generation", np.inf)
+        places.append(("", "at the end of each run", "generation", np.inf))
     most = max((run.curves["evaluations"][-1] for run in corrected), default=0)
-    if "evaluations" in known and most > ALIKE * common["evaluations"]:
-        found += _corrected_views(
-            "-evaluations", after["evaluations"], "evaluations", common["evaluations"]
-        )
+    if "evaluations" in known and most > ALIKE["evaluations"] * common["evaluations"]:
+        places.append(("-evaluations", after["evaluations"], "evaluations", common["evaluations"]))
+    for suffix, where, by, amount in places:
+        found.append(View(f"corrected{suffix}", f"corrected, {where}", MEASURES, by, amount))
+        found.append(View(f"losses{suffix}", f"lost by correction, {where}", LOSSES, by, amount))
     return found
+
+
+def _has_correction(run: Summary, by: str, amount: float) -> bool:
+    """Tell if the archive was corrected at so many generations or evaluations, or hardly before."""
+    places = run.corrections[by]
+    least = amount if by == "generation" else (1 - SLACK) * amount
+    return bool(((places <= ALIKE[by] * amount) & (places >= least)).any())
 
 
 def main_view(labels: Labels) -> View:
     """Choose the view that counts: corrected if all runs are, and else at equal generations."""
     name = "corrected" if all(run.corrections for run in runs_of(labels)) else "generations"
     return next(view for view in views(labels) if view.name == name)
-
-
-def _corrected_views(suffix: str, where: str, by: str, amount: float) -> list[View]:
-    return [
-        View(f"corrected{suffix}", f"corrected, {where}", MEASURES, by, amount),
-        View(f"losses{suffix}", f"lost by correction, {where}", LOSSES, by, amount),
-    ]
-
-
-def _has_correction(run: Summary, by: str, amount: float) -> bool:
-    """Tell if the archive was corrected at so many generations or evaluations, or hardly before."""
-    places = run.corrections[by]
-    slack = SLACK if by == "evaluations" else 0.0
-    return bool(((places <= _until(by, amount)) & (places >= (1 - slack) * amount)).any())
-
-
-def _until(by: str, amount: float) -> float:
-    return ALIKE * amount if by == "evaluations" else amount

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from functools import wraps
-from typing import NamedTuple
+from typing import Concatenate, NamedTuple, ParamSpec
 
 from memes.analysis.statistics import (
     SIGNIFICANT,
@@ -48,6 +48,7 @@ class Outcome(NamedTuple):
 
 # (runs, comparisons that the p-values are corrected for) -> what they say
 Check = Callable[[Runs, int], Outcome]
+How = ParamSpec("How")
 
 
 class Compared(NamedTuple):
@@ -70,11 +71,13 @@ class Compared(NamedTuple):
         return self.corrected_p < SIGNIFICANT
 
 
-def relation(decide: Callable[..., tuple[bool, bool]]) -> Callable[..., Check]:
+def relation(
+    decide: Callable[Concatenate[Compared, How], tuple[bool, bool]],
+) -> Callable[Concatenate[Of, Of, How], Check]:
     """Turn `(compared, *how) -> (shown, refuted)` into `(a, b, *how) -> Check`."""
 
     @wraps(decide)
-    def between_two(a: Of, b: Of, *how: float, **named: float) -> Check:
+    def between_two(a: Of, b: Of, /, *how: How.args, **named: How.kwargs) -> Check:
         def check(runs: Runs, comparisons: int) -> Outcome:
             compared = _compare(a, b, runs, comparisons)
             return _outcome(compared.n, compared.line, *decide(compared, *how, **named))
