@@ -18,12 +18,12 @@ import pytest
 
 import memes
 from memes import api
-from memes.analysis import figures
+from memes.analysis import observers
 from memes.commands import doctor, plot, reevaluate, replay  # noqa: F401  (before they are patched)
 from memes.commands.main import COMMANDS, main
 from memes.parameters import parameters
 from memes.reproduce import experiments
-from memes.view import offscreen, pictures
+from memes.view import pictures
 from memes.words import settings
 from memes.words.options import options_of
 
@@ -113,7 +113,7 @@ def small():
         patch.setattr(settings, "SCALES", {"paper": SMALL, "laptop": SMALL})
         patch.setattr(settings, "TASK_SCALES", {"paper": {}, "laptop": {}})
         patch.setitem(experiments.CHANGES, "laptop", {})
-        patch.setattr(figures, "save_figures", lambda run: [])  # at the end of runs; `plot` draws
+        patch.setattr(observers, "save_figures", lambda run: [])  # at the end of runs; `plot` draws
         patch.setattr(doctor, "self_check", dict)  # which takes ten seconds
         patch.setattr(replay, "check_browser", lambda: None)
         patch.setattr(replay, "play", lambda *about, **more: None)  # until Ctrl-C
@@ -206,7 +206,7 @@ def lacking(words):
     """Does this machine lack what a command draws with?"""
     try:
         if "--sheet" in words or "--video" in words:
-            offscreen.library()
+            pictures.library()
         if "--video" in words:
             pictures.check_video(Path(words[words.index("--video") + 1]))
     except memes.UsageError:

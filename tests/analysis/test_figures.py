@@ -9,8 +9,8 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 import memes
-from memes.analysis import figures, heat, plot
-from memes.analysis.observers import Figures
+from memes.analysis import heat, plot
+from memes.analysis.observers import Figures, save_figures
 from memes.archive import add, empty
 from memes.task import Map
 
@@ -156,10 +156,12 @@ def test_notebooks_show_figures(run):
 
 
 def test_a_run_draws_what_its_folder_shows(run):
-    assert set(figures.draw(run)) == {file.stem for file in (run.folder / "figures").iterdir()}
-    for file in figures.save_figures(run):
+    shown = set((run.folder / "figures").iterdir())
+    assert {file.stem for file in shown} == {"archive", "curves"}
+    assert set(save_figures(run)) == shown
+    for file in shown:
         assert file.read_bytes().startswith(b"\x89PNG")
-    assert figures.save_figures(run._replace(folder=None)) == []
+    assert save_figures(run._replace(folder=None)) == []
 
 
 def test_nothing_is_drawn_where_nobody_asks_for_it(tmp_path):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from memes import UsageError
-from memes.analysis import comparisons, notes, plot, report, tables
+from memes.analysis import comparisons, plot, report, tables
 from memes.analysis.groups import all_labels, at, distinguish, group, main_view, views, without_short
 from memes.analysis.statistics import rank_sum
 from memes.analysis.style import looks
@@ -185,7 +185,7 @@ def test_corrections_in_the_middle_are_compared_at_equal_generations_and_evaluat
     found = {view.name: view for view in views({"memes": [late, short]})}
     assert found["corrected"].words == "corrected, at the end of each run"
     assert "corrected-evaluations" not in found
-    said = notes.notes({"arm": {"memes": [late, short]}})
+    said = tables.notes({"arm": {"memes": [late, short]}})
     where = "arm, corrected, at the end of each run"
     assert f"{where}: corrections differ in generations done (12 and 4)." in said
 
@@ -216,7 +216,7 @@ def test_a_few_more_evaluations_of_the_means_do_not_matter_to_corrections():
     groups = {"arm": {"memes": [memes], "me": [me], "es": [slower]}}
     view = next(view for view in views(groups["arm"]) if view.name == "corrected-evaluations")
     assert [view.value(run, "qd_score") for run in (memes, me, slower)] == [80, 60, 20]
-    note = next(note for note in notes.notes(groups) if "after 10,000 evaluations" in note)
+    note = next(note for note in tables.notes(groups) if "after 10,000 evaluations" in note)
     assert "generations done (10 and 9), evaluations of each elite (512 and 64)" in note
 
 
@@ -258,7 +258,7 @@ def test_an_algorithm_that_is_short_as_a_whole_stays_and_is_named():
     }
     kept, said = without_short(runs)
     assert (kept, said) == (runs, [])
-    (note,) = [note for note in notes.notes(group(list(kept.values()))) if "generations" in note]
+    (note,) = [note for note in tables.notes(group(list(kept.values()))) if "generations" in note]
     assert note == (
         "arm: equal generations are only 9, since me-es, seed 0, has no more; the median run has 100."
     )
@@ -334,12 +334,12 @@ def test_lifespans_steps_times_and_seeds():
 
 
 def test_too_few_seeds_are_said():
-    alone = notes.notes(group([made(), made(algorithm="me"), made(algorithm="me", seed=1)]))
+    alone = tables.notes(group([made(), made(algorithm="me"), made(algorithm="me", seed=1)]))
     assert alone == ["arm: memes has one seed: no interval and no test."]
-    (few,) = notes.notes(group([run for run in RUNS if run.seed < 3]))
+    (few,) = tables.notes(group([run for run in RUNS if run.seed < 3]))
     assert "no corrected p below 0.1" in few
-    assert notes.notes(group(RUNS)) == []
-    by_title = report.test_tables(tables.tests(group([made(), made(algorithm="me")])))
+    assert tables.notes(group(RUNS)) == []
+    by_title = report.pair_tables(tables.tests(group([made(), made(algorithm="me")])))
     for lines in by_title.values():
         assert [[*line.values()] for line in lines] == [["memes against me", "-", "-", "-"]]
 

@@ -163,22 +163,22 @@ def world(numbers, spread, seeds=10):
 )
 def test_every_claim_gets_its_verdict(numbers, spread, verdict):
     judged = judge(world(numbers, spread))
-    assert {each.claim.name for each in judged} == {"C1b", *(f"C{i}" for i in range(1, 22))}
+    assert {each.name for each in judged} == {"C1b", *(f"C{i}" for i in range(1, 22))}
     for each in judged:
-        exempt = (each.claim.name, each.task) == ("C8", "arm")  # where nothing is to be corrected
+        exempt = (each.name, each.task) == ("C8", "arm")  # where nothing is to be corrected
         expected = Verdict.NOT_TESTED if exempt else verdict
-        assert each.outcome.verdict is expected, (each.claim.name, each.task, each.outcome)
+        assert each.outcome.verdict is expected, (each.name, each.task, each.outcome)
 
 
 def test_without_runs_nothing_is_tested():
     judged = judge([])
-    assert len(judged) == sum(len(claim.checks) for claim in CLAIMS)
+    assert len(judged) == sum(len(claim.checks) for claim in CLAIMS.values())
     assert {each.outcome.verdict for each in judged} == {Verdict.NOT_TESTED}
 
 
 def test_runs_that_were_not_corrected_say_nothing_on_an_uncertain_task():
     runs = [run._replace(corrections={}, corrected_heat=None) for run in world(as_claimed, 0.002)]
-    verdicts = {each.claim.name: each.outcome.verdict for each in judge(runs, ["ant-trap"])}
+    verdicts = {each.name: each.outcome.verdict for each in judge(runs, ["ant-trap"])}
     assert {verdicts[name] for name in ("C7", "C8", "C16", "C18")} == {Verdict.NOT_TESTED}
 
 
@@ -303,7 +303,7 @@ def test_the_page_shows_verdicts_and_numbers():
     judged = judge(summaries, ["arm"])
     page = results.page(judged, summaries)
     for each in judged:
-        assert f"### {each.claim.name}, arm: {each.outcome.verdict}" in page
+        assert f"### {each.name}, arm: {each.outcome.verdict}" in page
         assert all(line in page for line in each.outcome.numbers)
     assert "scale paper; generations 100; device made up; commit 0123456" in page
     assert "smaller than the paper's" not in page

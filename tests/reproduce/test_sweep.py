@@ -12,7 +12,7 @@ from memes import api
 from memes.commands.main import main
 from memes.reproduce import results, sweep
 from memes.reproduce.experiments import CHANGES, EXPERIMENTS, TASKS, VARIANTS, Experiment
-from memes.reproduce.plan import plan
+from memes.reproduce.sweep import plan
 from memes.runner import calls
 from memes.runner.observers import log
 from memes.store.find import load_all

@@ -28,7 +28,7 @@ def compiled_once(tmp_path_factory):
 def no_figures():
     """Where they are of no concern: they are slow to draw."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("memes.analysis.figures.save_figures", lambda run: [])
+        patch.setattr("memes.analysis.observers.save_figures", lambda run: [])
         yield
 
 

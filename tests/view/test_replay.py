@@ -17,7 +17,7 @@ from memes.commands.main import main
 from memes.commands.replay import replay
 from memes.task import Map
 from memes.tasks.robot import footprints
-from memes.view import browser, elites, offscreen, pictures
+from memes.view import browser, elites, pictures
 from memes.view.episodes import episodes
 from memes.words.rebuild import task_of
 
@@ -227,7 +227,7 @@ def test_a_task_of_your_own_is_named_again(ant_run, ant):
 @pytest.fixture
 def renderer():
     try:
-        return offscreen.library()
+        return pictures.library()
     except memes.UsageError as error:
         pytest.skip(str(error))
 
@@ -249,7 +249,7 @@ def test_frames_draw_the_positions_that_they_are_given(renderer, ant):
     model = task.control.environment.engine.model
     states = np.tile(model.qpos0, (2, 1))
     states[1, 2] += 0.5  # higher: the camera follows, but the floor is farther away
-    first, second, again = offscreen.frames(model, states[[0, 1, 0]], width=64, height=48)
+    first, second, again = pictures.frames(model, states[[0, 1, 0]], width=64, height=48)
     assert first.shape == (48, 64, 3)
     assert (first == again).all()
     assert (first != second).mean() > 0.05
@@ -257,8 +257,8 @@ def test_frames_draw_the_positions_that_they_are_given(renderer, ant):
 
 def test_without_a_renderer_one_sentence_says_what_to_install(ant_run, capsys, monkeypatch):
     monkeypatch.delenv("MUJOCO_GL", raising=False)
-    monkeypatch.setattr(offscreen, "_works", lambda name: False)
-    offscreen.library.cache_clear()
+    monkeypatch.setattr(pictures, "_works", lambda name: False)
+    pictures.library.cache_clear()
     assert main(["replay", str(ant_run), "--sheet", "sheet.png"]) == 2
     said = capsys.readouterr().err
     assert "pictures cannot be drawn here" in said
@@ -273,10 +273,10 @@ def test_egl_is_tried_first_then_osmesa(monkeypatch):
     monkeypatch.delenv("MUJOCO_GL", raising=False)
     monkeypatch.setattr("sys.platform", "linux")
     for works in (["egl", "osmesa"], ["osmesa"]):
-        monkeypatch.setattr(offscreen, "_works", lambda name, works=works: name in works)
-        offscreen.library.cache_clear()
-        assert offscreen.library() == works[0]
-    offscreen.library.cache_clear()
+        monkeypatch.setattr(pictures, "_works", lambda name, works=works: name in works)
+        pictures.library.cache_clear()
+        assert pictures.library() == works[0]
+    pictures.library.cache_clear()
 
 
 # ------------------------------------------------------------------------------------- the command

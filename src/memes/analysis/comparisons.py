@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from textwrap import fill, shorten
 from typing import Any
@@ -18,19 +19,28 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from memes.analysis.groups import LOSSES, MEASURES, Groups, Labels, all_labels, is_share, main_view
-from memes.analysis.heat import colour_scale, draw_cells
+from memes.analysis.groups import (
+    LOSSES,
+    MEASURES,
+    PLACES,
+    Groups,
+    Labels,
+    all_labels,
+    is_share,
+    main_view,
+    runs_of,
+)
+from memes.analysis.heat import colour_scale, draw_cells, map_of
 from memes.analysis.statistics import interval
 from memes.analysis.style import PER_CENT, Look, Picture, looks, styled
 from memes.cells import Grid
 from memes.store.summary import Summary
-from memes.task import Map
 
 WIDTH = 7.2  # inches: a page of two columns
 KINDS = ("exploit", "variation", "explore")
-AXES = {"generation": "generations", "evaluations": "evaluations"}
 
 Looks = Mapping[str, Look]
+_shortened = partial(shorten, placeholder=" ...")
 
 
 def draw(groups: Groups) -> dict[str, Figure]:
@@ -54,8 +64,11 @@ def draw(groups: Groups) -> dict[str, Figure]:
 def scores_figure(groups: Groups, looks: Looks, measures: Mapping[str, str] = MEASURES) -> Figure:
     """Draw each seed as a dot, with the median and its interval, at the end as `main_view` has it."""
     heights = [0.55 + 0.19 * len(labels) for labels in groups.values()]
-    figure, rows = _panels(groups, len(measures), heights, sharey="row")
-    for row, task, labels in rows:
+    figure = Picture(WIDTH, sum(heights))
+    panels = figure.subplots(
+        len(groups), len(measures), squeeze=False, height_ratios=heights, sharey="row"
+    )
+    for row, (task, labels) in zip(panels, groups.items(), strict=True):
         view = main_view(labels)
         row[0].set_title(f"{task}, {view.words}", loc="left")
         row[0].set_yticks(range(len(labels)), [_shortened(label, 32) for label in labels])
@@ -69,6 +82,18 @@ def scores_figure(groups: Groups, looks: Looks, measures: Mapping[str, str] = ME
                 axes.xaxis.set_major_formatter(PER_CENT)
             axes.grid(visible=False, axis="y")
     return figure
+
+
+def _draw_seeds(axes: Axes, y: int, values: Sequence[float], look: Look) -> None:
+    """Draw the seeds' values as open dots, side by side, over the interval of the median; the median."""
+    found = interval(values)
+    if not math.isfinite(found.value):
+        return
+    wide: dict[str, Any] = {"linewidth": 6, "alpha": 0.3, "solid_capstyle": "butt"}
+    axes.plot([found.low, found.high], [y, y], color=look.colour, **wide)
+    spread = np.linspace(-0.22, 0.22, len(values)) if len(values) > 1 else np.zeros(1)
+    axes.plot(values, y + spread, look.marker, color=look.colour, mfc="none", ms=3.2, mew=0.7)
+    axes.plot([found.value], [y], "|", color=look.colour, ms=11, mew=2)
 
 
 def losses_figure(groups: Groups, looks: Looks) -> Figure | None:
@@ -88,21 +113,26 @@ def convergence_figure(groups: Groups, looks: Looks, by: str) -> Figure:
     def title(task: str, runs: Sequence[Summary]) -> str:
         return f"{task}, as found, not corrected" if any(run.corrections for run in runs) else task
 
-    return _curves(groups, looks, by, MEASURES, title, lambda run: run.curves)
+    return _curves(groups, looks, by, MEASURES, title)
 
 
 def corrected_figure(groups: Groups, looks: Looks) -> Figure | None:
     """Draw the measures of the corrected archive, of labels whose runs were corrected on the way too."""
-    drawn = _labels_of(
-        groups, lambda runs: all(len(_corrections(run)["generation"]) > 1 for run in runs)
-    )
+    corrected = {
+        task: {
+            label: [run._replace(curves=_corrections(run)) for run in runs]
+            for label, runs in labels.items()
+        }
+        for task, labels in groups.items()
+    }
+    drawn = _labels_of(corrected, lambda runs: all(len(run.curves["generation"]) > 1 for run in runs))
 
     def title(task: str, runs: Sequence[Summary]) -> str:
         samples = np.unique(np.concatenate([run.corrections["samples"] for run in runs]))
         times = " or ".join(f"{n:g}" for n in samples)
         return f"{task}, corrected by {times} evaluations of each elite"
 
-    return _curves(drawn, looks, "generation", MEASURES, title, _corrections) if drawn else None
+    return _curves(drawn, looks, "generation", MEASURES, title) if drawn else None
 
 
 def _corrections(run: Summary) -> dict[str, np.ndarray]:
@@ -117,11 +147,9 @@ def steps_figure(groups: Groups, looks: Looks) -> Figure | None:
     drawn = _labels_of(groups, lambda runs: any(run.steps for run in runs))
     if not drawn:
         return None
-    found = {kind for labels in drawn.values() for run in _all(labels) for kind in run.steps}
+    found = {kind for labels in drawn.values() for run in runs_of(labels) for kind in run.steps}
     panels = {f"step_{kind}": f"{kind} step (cells)" for kind in KINDS if kind in found}
-    figure = _curves(
-        drawn, looks, "generation", panels, lambda task, runs: task, lambda run: run.curves, sharey="row"
-    )
+    figure = _curves(drawn, looks, "generation", panels, lambda task, runs: task, sharey="row")
     for axes in figure.axes:
         axes.axhline(1, color="black", linewidth=0.8, linestyle=(0, (1, 1)))
         axes.set_yscale("log")
@@ -129,110 +157,6 @@ def steps_figure(groups: Groups, looks: Looks) -> Figure | None:
         axes.yaxis.set_major_formatter("{x:g}")
         axes.yaxis.set_minor_formatter(NullFormatter())
     return figure
-
-
-def _curves(
-    groups: Groups,
-    looks: Looks,
-    by: str,
-    panels: Mapping[str, str],
-    title: Callable[[str, Sequence[Summary]], str],
-    columns: Callable[[Summary], Mapping[str, np.ndarray]],
-    **options: Any,
-) -> Figure:
-    """Draw median and quartiles over the seeds, as far as all seeds go, of `columns(run)`.
-
-    The column `by` lies along x; `panels` has the other columns, with their words.
-    """
-    figure, rows = _panels(groups, len(panels), [1.9] * len(groups), **options)
-    for row, task, labels in rows:
-        row[0].set_title(title(task, _all(labels)), loc="left")
-        ends = [float(columns(run)[by][-1]) for run in _all(labels)]
-        for axes, (column, words) in zip(row, panels.items(), strict=True):
-            axes.set_xscale("log" if max(ends) > 20 * min(ends) else "linear")
-            for label, runs in labels.items():
-                _draw_band(axes, [_known(columns(run), by, column) for run in runs], looks[label])
-            axes.set_xlabel(AXES[by])
-            axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-            axes.set_ylabel(words)
-            if is_share(column):
-                axes.yaxis.set_major_formatter(PER_CENT)
-    _legend(figure, groups, looks)
-    return figure
-
-
-def _known(columns: Mapping[str, np.ndarray], by: str, column: str) -> tuple[np.ndarray, np.ndarray]:
-    """Pick the places and values of a column that are finite; none, if there is no such column."""
-    values = columns.get(column, np.full(len(columns[by]), np.nan))
-    return columns[by][np.isfinite(values)], values[np.isfinite(values)]
-
-
-def _draw_band(axes: Axes, curves: Sequence[tuple[np.ndarray, np.ndarray]], look: Look) -> None:
-    """Draw the median over curves (x, y), each on lines between its points, between the quartiles."""
-    curves = [(x, y) for x, y in curves if x.size]
-    if not curves:
-        return
-    places = np.unique(np.concatenate([x for x, _ in curves]))
-    places = places[places <= min(x[-1] for x, _ in curves)]
-    values = [np.interp(places, x, y, left=np.nan) for x, y in curves]
-    low, middle, high = np.nanquantile(values, (0.25, 0.5, 0.75), axis=0)
-    axes.fill_between(places, low, high, color=look.colour, alpha=0.2, linewidth=0)
-    axes.add_line(_line(look, places, middle, markevery=0.15))
-    axes.autoscale_view()
-
-
-def archives_figure(task: str, labels: Labels) -> Figure | None:
-    """Draw the archives of the runs with the median QD-score, as found and corrected, in one scale."""
-    view = main_view(labels)
-    middle = {
-        label: _middle(runs, [view.value(run, "qd_score") for run in runs])
-        for label, runs in labels.items()
-    }
-    chosen = {label: run for label, run in middle.items() if run.heat is not None}
-    if not chosen:
-        return None
-    kinds = 2 if any(run.corrected_heat is not None for run in chosen.values()) else 1
-    most = 4 if len(chosen) <= 8 else 6
-    columns = min(len(chosen), most)
-    lines = math.ceil(len(chosen) / columns)
-    side = (WIDTH - 1) / most
-    width = 1 + columns * side
-    figure = Picture(width, 0.5 + lines * (0.25 + kinds * side))
-    panels = figure.subplots(kinds * lines, columns, squeeze=False, sharex=True, sharey=True)
-    heats = [heat for run in chosen.values() for heat in (run.heat, run.corrected_heat)]
-    scale = colour_scale([heat for heat in heats if heat is not None])
-    for axes in panels.flat:
-        axes.axis("off")
-    for i, (label, run) in enumerate(chosen.items()):
-        for kind, heat in enumerate((run.heat, run.corrected_heat)[:kinds]):
-            axes = panels[i // columns * kinds + kind, i % columns]
-            if heat is None:
-                axes.text(0.5, 0.5, "not corrected", transform=axes.transAxes, ha="center", color="grey")
-                continue
-            axes.axis("on")
-            axes.grid(visible=False)
-            axes.set_box_aspect(1)
-            cells = Grid(jnp.asarray(run.low), jnp.asarray(run.high), heat.shape)
-            about = run.about.get("map")
-            image = draw_cells(axes, cells, heat, Map(**about) if about else None, **scale)
-            words = "corrected" if kind else f"{fill(label, 76 // most, max_lines=2)}\nseed {run.seed}"
-            axes.set_title(f"{words}, {np.isfinite(heat).mean():.0%}")
-            lowest = kind == kinds - 1 and i + columns >= len(chosen)
-            axes.tick_params(labelbottom=lowest)
-            if not lowest:
-                axes.set_xlabel("")
-            if i % columns:
-                axes.set_ylabel("")
-    figure.colorbar(
-        image, ax=panels, label="fitness", extend="min", shrink=0.9, aspect=min(20 * kinds * lines, 50)
-    )
-    figure.suptitle(fill(f"{task}: the runs with the median QD-score", int(13 * width)))
-    return figure
-
-
-def _middle(runs: Sequence[Summary], scores: Sequence[float]) -> Summary:
-    """Choose the run whose score is the median, or the lower one of the two in the middle."""
-    return runs[int(np.argsort(scores)[(len(runs) - 1) // 2])]
 
 
 def _labels_of(groups: Groups, condition: Callable[[Sequence[Summary]], bool]) -> Groups:
@@ -244,39 +168,31 @@ def _labels_of(groups: Groups, condition: Callable[[Sequence[Summary]], bool]) -
     return {task: labels for task, labels in kept.items() if labels}
 
 
-def _all(labels: Labels) -> list[Summary]:
-    return [run for runs in labels.values() for run in runs]
+def _curves(
+    groups: Groups,
+    looks: Looks,
+    by: str,
+    panels: Mapping[str, str],
+    title: Callable[[str, Sequence[Summary]], str],
+    **options: Any,
+) -> Figure:
+    """Draw median and quartiles over the seeds, as far as all seeds go.
 
-
-def _panels(
-    groups: Groups, columns: int, heights: list[float], **options: Any
-) -> tuple[Figure, list[tuple[np.ndarray, str, Labels]]]:
-    """Make a figure with a row of panels for each task."""
-    figure = Picture(WIDTH, sum(heights))
-    panels = figure.subplots(len(groups), columns, squeeze=False, height_ratios=heights, **options)
-    return figure, [(row, *each) for row, each in zip(panels, groups.items(), strict=True)]
-
-
-def _draw_seeds(axes: Axes, y: int, values: Sequence[float], look: Look) -> None:
-    """Draw the seeds' values as open dots, side by side, over the interval of the median; the median."""
-    found = interval(values)
-    if not math.isfinite(found.value):
-        return
-    axes.plot(
-        [found.low, found.high], [y, y], color=look.colour, linewidth=6, alpha=0.3, solid_capstyle="butt"
-    )
-    spread = np.linspace(-0.22, 0.22, len(values)) if len(values) > 1 else np.zeros(1)
-    axes.plot(values, y + spread, look.marker, color=look.colour, mfc="none", ms=3.2, mew=0.7)
-    axes.plot([found.value], [y], "|", color=look.colour, ms=11, mew=2)
-
-
-def _line(look: Look, x: Any = (), y: Any = (), **more: Any) -> Line2D:
-    return Line2D(
-        x, y, color=look.colour, linestyle=look.line, marker=look.marker, markersize=3.5, **more
-    )
-
-
-def _legend(figure: Figure, groups: Groups, looks: Looks) -> None:
+    The curve `by` lies along x; `panels` has the other ones, with their words.
+    """
+    figure = Picture(WIDTH, 1.9 * len(groups))
+    rows = figure.subplots(len(groups), len(panels), squeeze=False, **options)
+    for row, (task, labels) in zip(rows, groups.items(), strict=True):
+        row[0].set_title(title(task, runs_of(labels)), loc="left")
+        ends = [float(run.curves[by][-1]) for run in runs_of(labels)]
+        for axes, (column, words) in zip(row, panels.items(), strict=True):
+            axes.set_xscale("log" if max(ends) > 20 * min(ends) else "linear")
+            for label, runs in labels.items():
+                _draw_band(axes, runs, by, column, looks[label])
+            axes.set(xlabel=PLACES[by], ylabel=words)
+            axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+            if is_share(column):
+                axes.yaxis.set_major_formatter(PER_CENT)
     shown = [label for label in looks if any(label in labels for labels in groups.values())]
     width = min(60, max(map(len, shown)))
     figure.legend(
@@ -287,7 +203,78 @@ def _legend(figure: Figure, groups: Groups, looks: Looks) -> None:
         frameon=False,
         handlelength=3,
     )
+    return figure
 
 
-def _shortened(label: str, width: int) -> str:
-    return shorten(label, width, placeholder=" ...")
+def _draw_band(axes: Axes, runs: Sequence[Summary], by: str, column: str, look: Look) -> None:
+    """Draw the median over the runs, each on lines between what is known of it, and the quartiles."""
+    curves = []
+    for run in runs:
+        known = np.isfinite(run.curves.get(column, np.full(len(run.curves[by]), np.nan)))
+        if known.any():
+            curves.append((run.curves[by][known], run.curves[column][known]))
+    if not curves:
+        return
+    places = np.unique(np.concatenate([x for x, _ in curves]))
+    places = places[places <= min(x[-1] for x, _ in curves)]
+    values = [np.interp(places, x, y, left=np.nan) for x, y in curves]
+    low, middle, high = np.nanquantile(values, (0.25, 0.5, 0.75), axis=0)
+    axes.fill_between(places, low, high, color=look.colour, alpha=0.2, linewidth=0)
+    axes.add_line(_line(look, places, middle, markevery=0.15))
+    axes.autoscale_view()
+
+
+def _line(look: Look, x: Any = (), y: Any = (), **more: Any) -> Line2D:
+    return Line2D(
+        x, y, color=look.colour, linestyle=look.line, marker=look.marker, markersize=3.5, **more
+    )
+
+
+def archives_figure(task: str, labels: Labels) -> Figure | None:
+    """Draw the archives of the runs with the median QD-score, as found and corrected, in one scale."""
+    view = main_view(labels)
+    chosen = {}
+    for label, runs in labels.items():
+        # The lower one of the two in the middle, if they are even in number.
+        order = np.argsort([view.value(run, "qd_score") for run in runs])
+        middle = runs[int(order[(len(runs) - 1) // 2])]
+        if middle.heat is not None:
+            chosen[label] = middle
+    if not chosen:
+        return None
+    heats = {label: [run.heat, run.corrected_heat] for label, run in chosen.items()}
+    drawn = [heat for pair in heats.values() for heat in pair if heat is not None]
+    kinds = 2 if len(drawn) > len(chosen) else 1
+    most = 4 if len(chosen) <= 8 else 6
+    columns = min(len(chosen), most)
+    lines = math.ceil(len(chosen) / columns)
+    side = (WIDTH - 1) / most
+    width = 1 + columns * side
+    figure = Picture(width, 0.5 + lines * (0.25 + kinds * side))
+    panels = figure.subplots(kinds * lines, columns, squeeze=False, sharex=True, sharey=True)
+    scale = colour_scale(drawn)
+    for axes in panels.flat:
+        axes.axis("off")
+    for i, (label, run) in enumerate(chosen.items()):
+        for kind, heat in enumerate(heats[label][:kinds]):
+            axes = panels[i // columns * kinds + kind, i % columns]
+            if heat is None:
+                axes.text(0.5, 0.5, "not corrected", transform=axes.transAxes, ha="center", color="grey")
+                continue
+            axes.axis("on")
+            axes.grid(visible=False)
+            axes.set_box_aspect(1)
+            cells = Grid(jnp.asarray(run.low), jnp.asarray(run.high), heat.shape)
+            image = draw_cells(axes, cells, heat, map_of(run.about), **scale)
+            words = "corrected" if kind else f"{fill(label, 76 // most, max_lines=2)}\nseed {run.seed}"
+            axes.set_title(f"{words}, {np.isfinite(heat).mean():.0%}")
+            lowest = kind == kinds - 1 and i + columns >= len(chosen)
+            axes.tick_params(labelbottom=lowest)
+            if not lowest:
+                axes.set_xlabel("")
+            if i % columns:
+                axes.set_ylabel("")
+    aspect = min(20 * kinds * lines, 50)
+    figure.colorbar(image, ax=panels, label="fitness", extend="min", shrink=0.9, aspect=aspect)
+    figure.suptitle(fill(f"{task}: the runs with the median QD-score", int(13 * width)))
+    return figure

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -13,24 +14,27 @@ from memes.presets import PRESETS
 from memes.store.summary import Summary
 
 MEASURES = {"qd_score": "QD-score", "coverage": "coverage", "max_fitness": "max fitness"}
+PLACES = {"generation": "generations", "evaluations": "evaluations"}  # where runs are compared
 LOSSES = {f"{name}_loss": f"{words} loss" for name, words in MEASURES.items()}
 SLACK = 0.15  # by which share of a number of generations or evaluations a known score may be earlier
-ALIKE = 1.01  # numbers of evaluations that differ by less count as equal: MEMES evaluates its means too
+# Amounts that differ by no more than such a factor count as equal: MEMES evaluates its means too.
+ALIKE = {"generation": 1.0, "evaluations": 1.01}
 
 # The runs of a task by label, and those of all tasks, in the order in which they are shown.
 Labels = Mapping[str, Sequence[Summary]]
 Groups = dict[str, dict[str, list[Summary]]]
 
 
+def runs_of(labels: Labels) -> list[Summary]:
+    """List the runs of all labels."""
+    return [run for runs in labels.values() for run in runs]
+
+
 def group(summaries: Sequence[Summary], names: Sequence[str] = ()) -> Groups:
     """Put runs together that differ by their seeds alone.
 
     Labels are in the order of `memes list`, the same for every task; runs in that of their seeds. A run
-    that is there twice, as a folder and as a summary of it, counts once.
-
-    Args:
-        summaries: Runs of any number of tasks and algorithms.
-        names: How errors call each of them.
+    that is there twice, as a folder and as a summary of it, counts once. Errors call runs by `names`.
     """
     called = [f"'{name}'" for name in names] or [f"run {i + 1}" for i in range(len(summaries))]
     first: dict[str, tuple[Summary, str]] = {}
@@ -84,56 +88,39 @@ def distinguish(summaries: Sequence[Summary]) -> list[Summary]:
 
     An option that only some of them record had no other value before it was one.
     """
-    differing: dict[str, list[str]] = {}
-    for (_, label), runs in _alike(summaries).items():
-        names = dict.fromkeys(name for run in runs for name in run.options)
-        differing.setdefault(label, []).extend(
-            name
-            for name in names
-            if len({str(run.options[name]) for run in runs if name in run.options}) > 1
-        )
-    return [run._replace(label=" ".join(_words(run, differing[run.label]))) for run in summaries]
-
-
-def _words(run: Summary, options: Sequence[str]) -> list[str]:
-    names = dict.fromkeys(name for name in options if name in run.options)
-    return [run.label, *(f"{name}={run.options[name]}" for name in names)]
-
-
-def _alike(summaries: Sequence[Summary]) -> dict[tuple[str, str], list[Summary]]:
-    """Sort runs by task and label."""
-    found: dict[tuple[str, str], list[Summary]] = {}
+    values: dict[tuple[str, str, str], set[str]] = defaultdict(set)
     for run in summaries:
-        found.setdefault((run.task, run.label), []).append(run)
-    return found
+        for name, value in run.options.items():
+            values[run.task, run.label, name].add(str(value))
+    differing = {(label, name): None for (_, label, name), found in values.items() if len(found) > 1}
+
+    def label(run: Summary) -> str:
+        names = [name for label, name in differing if label == run.label and name in run.options]
+        return " ".join([run.label, *(f"{name}={run.options[name]}" for name in names)])
+
+    return [run._replace(label=label(run)) for run in summaries]
 
 
 def without_short(runs: Mapping[str, Summary]) -> tuple[dict[str, Summary], list[str]]:
     """Leave out runs with less than half of the generations that runs of their label have as a median.
 
     They were stopped early, or made to try something, and would cut a comparison at equal generations
-    short. A label that is short as a whole stays.
-
-    Args:
-        runs: By name, which is a path as a rule.
-
-    Returns:
-        The other runs, and a sentence for each one that is left out.
+    short. A label that is short as a whole stays. Returns the other runs, by name as they were given,
+    and a sentence for each one that is left out.
     """
     labelled = distinguish(list(runs.values()))
-    usual = {
-        key: float(np.median([run.generations for run in alike]))
-        for key, alike in _alike(labelled).items()
-    }
+    lengths: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for run in labelled:
+        lengths[run.task, run.label].append(run.generations)
     kept, notes = {}, []
-    for (name, run), found in zip(runs.items(), labelled, strict=True):
-        median = usual[found.task, found.label]
+    for name, run in zip(runs, labelled, strict=True):
+        median = float(np.median(lengths[run.task, run.label]))
         if 2 * run.generations >= median:
-            kept[name] = run
+            kept[name] = runs[name]
         else:
             notes.append(
                 f"{run.task}: '{name}' is left out: it has {run.generations:,} generations, where the "
-                f"median of {found.label} is {median:,.0f}."
+                f"median of {run.label} is {median:,.0f}."
             )
     return kept, notes
 
@@ -141,12 +128,8 @@ def without_short(runs: Mapping[str, Summary]) -> tuple[dict[str, Summary], list
 def at(run: Summary, measure: str, by: str, amount: ArrayLike) -> np.ndarray:
     """Look up a measure as it was last known at or before so many generations or evaluations.
 
-    Args:
-        run: Whose curve is meant.
-        measure: A key of `MEASURES`.
-        by: "generation" or "evaluations".
-        amount: Any shape; the values have the same. NaN before the first one known, and where the last
-            one known is earlier by more than `SLACK` with generations in between.
+    NaN before the first one known, and where the last one known is earlier by more than `SLACK` with
+    generations in between. The amounts may have any shape.
     """
     amount = np.asarray(amount, float)
     places, generation = run.curves[by], run.curves["generation"]
@@ -154,11 +137,6 @@ def at(run: Summary, measure: str, by: str, amount: ArrayLike) -> np.ndarray:
     following = np.append(generation[1:], generation[-1] + 1)
     known = (following[index] == generation[index] + 1) | (places[index] >= (1 - SLACK) * amount)
     return np.where((index >= 0) & known, run.curves[measure][index], np.nan)
-
-
-def common(runs: Sequence[Summary], by: str) -> float:
-    """Count the generations or evaluations that all of the runs have."""
-    return min(float(run.curves[by][-1]) for run in runs)
 
 
 def is_share(measure: str) -> bool:
@@ -190,52 +168,40 @@ class View(NamedTuple):
             return float(at(run, measure, self.by, self.amount))
         if measure not in run.corrections:
             return np.nan
-        before = run.corrections[measure][run.corrections[self.by] <= _until(self.by, self.amount)]
+        before = run.corrections[measure][run.corrections[self.by] <= ALIKE[self.by] * self.amount]
         return float(before[-1]) if before.size else np.nan
 
 
 def views(labels: Labels) -> list[View]:
     """List the views of the runs of one task, those of corrections if any of them was corrected."""
-    runs = [run for group in labels.values() for run in group]
-    generations, evaluations = common(runs, "generation"), common(runs, "evaluations")
-    after = f"after {generations:,.0f} generations", f"after {evaluations:,.0f} evaluations"
-    found = [
-        View("generations", after[0], MEASURES, "generation", generations),
-        View("evaluations", after[1], MEASURES, "evaluations", evaluations),
-    ]
+    runs = runs_of(labels)
+    common = {by: min(float(run.curves[by][-1]) for run in runs) for by in PLACES}
+    after = {by: f"after {common[by]:,.0f} {words}" for by, words in PLACES.items()}
+    found = [View(words, after[by], MEASURES, by, common[by]) for by, words in PLACES.items()]
     corrected = [run for run in runs if run.corrections]
-    if corrected:
-        if all(_has_correction(run, "generation", generations) for run in corrected):
-            found += _corrected_views("", after[0], "generation", generations)
-        else:
-            found += _corrected_views("", "at the end of each run", "generation", np.inf)
-    if any(run.curves["evaluations"][-1] > ALIKE * evaluations for run in corrected) and all(
-        _has_correction(run, "evaluations", evaluations) for run in corrected
-    ):
-        found += _corrected_views("-evaluations", after[1], "evaluations", evaluations)
+    known = [by for by in PLACES if all(_has_correction(run, by, common[by]) for run in corrected)]
+    places = []
+    if corrected and "generation" in known:
+        places.append(("", after["generation"], "generation", common["generation"]))
+    elif corrected:
+        places.append(("", "at the end of each run", "generation", np.inf))
+    most = max((run.curves["evaluations"][-1] for run in corrected), default=0)
+    if "evaluations" in known and most > ALIKE["evaluations"] * common["evaluations"]:
+        places.append(("-evaluations", after["evaluations"], "evaluations", common["evaluations"]))
+    for suffix, where, by, amount in places:
+        found.append(View(f"corrected{suffix}", f"corrected, {where}", MEASURES, by, amount))
+        found.append(View(f"losses{suffix}", f"lost by correction, {where}", LOSSES, by, amount))
     return found
-
-
-def main_view(labels: Labels) -> View:
-    """Choose the view that counts: corrected if all runs are, and else at equal generations."""
-    every = all(run.corrections for group in labels.values() for run in group)
-    name = "corrected" if every else "generations"
-    return next(view for view in views(labels) if view.name == name)
-
-
-def _corrected_views(suffix: str, where: str, by: str, amount: float) -> list[View]:
-    return [
-        View(f"corrected{suffix}", f"corrected, {where}", MEASURES, by, amount),
-        View(f"losses{suffix}", f"lost by correction, {where}", LOSSES, by, amount),
-    ]
 
 
 def _has_correction(run: Summary, by: str, amount: float) -> bool:
     """Tell if the archive was corrected at so many generations or evaluations, or hardly before."""
     places = run.corrections[by]
-    slack = SLACK if by == "evaluations" else 0.0
-    return bool(((places <= _until(by, amount)) & (places >= (1 - slack) * amount)).any())
+    least = amount if by == "generation" else (1 - SLACK) * amount
+    return bool(((places <= ALIKE[by] * amount) & (places >= least)).any())
 
 
-def _until(by: str, amount: float) -> float:
-    return ALIKE * amount if by == "evaluations" else amount
+def main_view(labels: Labels) -> View:
+    """Choose the view that counts: corrected if all runs are, and else at equal generations."""
+    name = "corrected" if all(run.corrections for run in runs_of(labels)) else "generations"
+    return next(view for view in views(labels) if view.name == name)

@@ -7,7 +7,7 @@ with the others at mid-range.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -29,14 +29,18 @@ def fitness_of(archive: Archive) -> np.ndarray:
     return np.where(np.asarray(archive.occupied), np.asarray(archive.fitness, float), np.nan)
 
 
-def colour_scale(fitness: Sequence[np.ndarray]) -> dict[str, float]:
-    """Choose colours for all of the arrays.
+def map_of(recorded: Mapping[str, Any]) -> Map | None:
+    """Read the map of a task, if one is recorded."""
+    about = recorded.get("map")
+    return Map(**about) if about else None
 
-    From the 1st percentile, as a few hopeless elites would take up the scale, to the maximum.
-    """
+
+def colour_scale(fitness: Sequence[np.ndarray]) -> dict[str, float]:
+    """Choose colours for all of the arrays: from their 1st percentile to the maximum."""
     values = np.concatenate([each[np.isfinite(each)] for each in fitness])
     if not values.size:
         return {"vmin": 0.0, "vmax": 1.0}
+    # A few hopeless elites would take up the scale.
     return {"vmin": float(np.percentile(values, 1)), "vmax": float(values.max())}
 
 
@@ -51,10 +55,15 @@ def draw_cells(
     along = (low[1], high[1]) if k == 2 else (0.0, 1.0)
     extent, picture = (*across, *along), nest(values).T
     image = axes.imshow(picture, origin="lower", extent=extent, aspect="auto", **look)
-    axes.set_xlabel(" in ".join(f"feature {i + 1}" for i in range(0, k, 2)))
-    axes.set_ylabel(" in ".join(f"feature {i + 1}" for i in range(1, k, 2)))
+    x, y = (" in ".join(f"feature {i + 1}" for i in range(first, k, 2)) for first in (0, 1))
+    axes.set(xlabel=x, ylabel=y)
     if k > 2:
-        _rule_inner_grids(axes, values.shape)
+        for outside, rule in ((values.shape[2::2], axes.axvline), (values.shape[3::2], axes.axhline)):
+            outer = int(np.prod(outside))
+            for i in range(1, outer):
+                rule(i / outer, color="white", linewidth=0.8)
+        axes.set_facecolor(EMPTY)  # or the white rules would not show
+        axes.set(xticks=[], yticks=[])
     if place is not None:
         draw_walls(axes, place, facecolor="none", edgecolor="black")
     return image
@@ -74,16 +83,6 @@ def nest(values: np.ndarray) -> np.ndarray:
     # The last pair of features is the outermost.
     order = [*range(k - 2, -1, -2), *range(k - 1, 0, -2)]
     return values.transpose(order).reshape(int(np.prod(shape[0::2])), int(np.prod(shape[1::2])))
-
-
-def _rule_inner_grids(axes: Axes, shape: tuple[int, ...]) -> None:
-    for along, draw in ((shape[2::2], axes.axvline), (shape[3::2], axes.axhline)):
-        outer = int(np.prod(along))
-        for i in range(1, outer):
-            draw(i / outer, color="white", linewidth=0.8)
-    axes.set_facecolor(EMPTY)  # or the white rules would not show
-    axes.set_xticks([])
-    axes.set_yticks([])
 
 
 def _rasterise(cells: Cells, fitness: np.ndarray) -> np.ndarray:

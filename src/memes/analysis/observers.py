@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
 from memes.hints import check_fields
@@ -38,12 +39,25 @@ class Figures:
 
     def watch(self, stage: Stage) -> Watch:
         """Follow a run."""
-        if not self.draw or stage.folder is None:
-            return Watch()
 
         def finish(run: Run) -> None:
-            from memes.analysis.figures import save_figures  # matplotlib is slow to import
-
             save_figures(run)
 
-        return Watch(finish=finish)
+        return Watch(finish=finish) if self.draw else Watch()
+
+
+def save_figures(run: Run) -> list[Path]:
+    """Write the figures of a run into `figures/` of its folder, if it has one; returns the files."""
+    if run.folder is None:
+        return []
+    from memes.analysis import plot  # matplotlib is slow to import
+
+    drawn = [plot.archive, plot.curves]
+    if run.config.get("map") is not None:
+        drawn.append(plot.positions)
+    folder = run.folder / "figures"
+    folder.mkdir(exist_ok=True)
+    files = [folder / f"{draw.__name__}.png" for draw in drawn]
+    for draw, file in zip(drawn, files, strict=True):
+        draw(run).savefig(file, dpi=150)
+    return files

@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 
 from memes.analysis import comparisons
 from memes.analysis.groups import MEASURES, group, without_short
-from memes.analysis.heat import colour_scale, draw_cells, draw_walls, fitness_of
+from memes.analysis.heat import colour_scale, draw_cells, draw_walls, fitness_of, map_of
 from memes.analysis.style import PER_CENT, Picture
 from memes.archive import Archive
 from memes.errors import require
@@ -57,10 +57,9 @@ def archive(
     panels = figure.subplots(1, len(archives), sharey=True, squeeze=False)[0]
     scale = colour_scale([fitness_of(each) for each in archives.values()])
     for axes, (name, each) in zip(panels, archives.items(), strict=True):
-        image = draw_cells(axes, each.cells, fitness_of(each), map or _map(run), **scale)
-        axes.set_title(
-            f"{name}{int(each.occupied.sum())} of {each.cells.count} cells", fontsize="medium"
-        )
+        image = draw_cells(axes, each.cells, fitness_of(each), map or map_of(run.config), **scale)
+        said = f"{name}{int(each.occupied.sum())} of {each.cells.count} cells"
+        axes.set_title(said, fontsize="medium")
     for axes in panels[1:]:
         axes.set_ylabel("")
     figure.colorbar(image, ax=panels, label="fitness", extend="min")
@@ -104,7 +103,7 @@ def positions(source: Run | Archive | str | Path, *, map: Map | None = None) -> 
         map: What stands where; that of the run's task, if it has one.
     """
     run = _run(source)
-    elites, place = run.archive, map or _map(run) or Map()
+    elites, place = run.archive, map or map_of(run.config) or Map()
     require(elites.feature.shape[1] >= 2, "source must have two features or more, got one")
     figure = Picture(8, 4.6)
     axes = figure.subplots()
@@ -186,19 +185,13 @@ def _title(run: Run) -> str:
     return f"{Path(run.config['task']).name}, {run.config['algorithm']}, seed {run.config['seed']}"
 
 
-def _map(run: Run) -> Map | None:
-    about = run.config.get("map")
-    return None if about is None else Map(**about)
-
-
 def _draw_map(axes: Axes, place: Map) -> None:
     draw_walls(axes, place, color=WALLS, linewidth=2)  # a wall may have no width of its own
     axes.plot(*place.start, marker="P", markersize=9, color="black", markeredgecolor="white", zorder=4)
     if place.goal is not None:
         axes.axvline(place.goal, color="grey", linestyle="--", linewidth=1)
     axes.set_aspect("equal", adjustable="datalim")
-    axes.set_xlabel("x (m)")
-    axes.set_ylabel("y (m)")
+    axes.set(xlabel="x (m)", ylabel="y (m)")
 
 
 def _draw_kinds(axes: Axes, run: Run, prefix: str, words: str) -> None:

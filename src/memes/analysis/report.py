@@ -14,9 +14,9 @@ from rich.table import Table as RichTable
 
 from memes.analysis.comparisons import draw
 from memes.analysis.groups import LOSSES, MEASURES, Groups, is_share, main_view
-from memes.analysis.notes import SIGNIFICANT, counted, notes
+from memes.analysis.statistics import SIGNIFICANT
 from memes.analysis.style import save
-from memes.analysis.tables import Row, all_tables
+from memes.analysis.tables import Row, all_tables, counted, notes
 
 WORDS = MEASURES | LOSSES
 STATISTICS = {"median": "median", "iqm": "interquartile mean"}
@@ -26,7 +26,6 @@ OTHERS = {
     "times": "Times: the longest compilation, and medians",
 }
 HEADS = {"label": "algorithm", "n": "seeds"}
-AGAINST = " against "
 FIGURES = ("scores", "losses", "convergence-*", "steps", "archives-*")
 MAX_PAIRS = 10  # in a table of the terminal
 
@@ -57,13 +56,13 @@ def compare(groups: Groups, said: Sequence[str] = ()) -> Comparison:
 
 def show(comparison: Comparison, console: Console) -> None:
     """Print medians, and means and tests where they count, and what is said of the runs."""
-
-    def counts(row: Row) -> bool:
-        return bool(row["view"] == main_view(comparison.groups[row["task"]]).name)
-
-    scores, tests = comparison.rows["scores"], comparison.rows["tests"]
-    tables = score_tables(scores, "median") | score_tables(filter(counts, scores), "iqm")
-    for title, lines in (tables | _shortened(test_tables(filter(counts, tests)))).items():
+    main = {(task, main_view(labels).name) for task, labels in comparison.groups.items()}
+    scores, tests = (
+        [row for row in comparison.rows[name] if (row["task"], row["view"]) in main]
+        for name in ("scores", "tests")
+    )
+    tables = score_tables(comparison.rows["scores"], "median") | score_tables(scores, "iqm")
+    for title, lines in (tables | pair_tables(tests, MAX_PAIRS)).items():
         console.print(_for_terminal(title, lines))
     for note in comparison.notes:
         console.print(note)
@@ -75,11 +74,13 @@ def write(comparison: Comparison, folder: Path) -> list[Path]:
     Files of an earlier comparison are replaced.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    for name, rows in comparison.rows.items():
-        _write_csv(folder / f"{name}.csv", rows)
-    for pattern in FIGURES:
-        for old in [*folder.glob(f"{pattern}.png"), *folder.glob(f"{pattern}.pdf")]:
+    figures = [f"{name}.{end}" for name in FIGURES for end in ("png", "pdf")]
+    for pattern in (*figures, *(f"{name}.csv" for name in comparison.rows)):
+        for old in folder.glob(pattern):
             old.unlink()
+    for name, rows in comparison.rows.items():
+        if rows:
+            _write_csv(folder / f"{name}.csv", rows)
     drawn = [save(figure, folder / name) for name, figure in draw(comparison.groups).items()]
     (folder / "comparison.md").write_text(page(comparison, [file.stem for file in drawn]))
     return drawn
@@ -97,16 +98,22 @@ def score_tables(rows: Iterable[Row], statistic: str) -> Tables:
     )
 
 
-def test_tables(rows: Iterable[Row]) -> Tables:
-    """Make a table for each task and view: pairs of labels down, measures across."""
-    words = "difference of medians (p corrected for"
+def pair_tables(rows: Sequence[Row], most: float = math.inf) -> Tables:
+    """Make a table for each task and view: pairs of labels down, measures across.
+
+    Where there are more pairs than `most`, only those of the first label are shown.
+    """
+    first = {row["task"]: row["a"] for row in reversed(rows)}
     return _tables(
         (
-            f"{row['task']}, {row['where']}: {words} {counted(row['comparisons'], 'pair')})",
-            {"pair": row["a"] + AGAINST + row["b"]},
+            f"{row['task']}, {row['where']}: difference of medians (p corrected for "
+            f"{counted(row['comparisons'], 'pair')})"
+            f"{'; the other pairs are in tests.csv' * (row['comparisons'] > most)}",
+            {"pair": f"{row['a']} against {row['b']}"},
             {WORDS[row["measure"]]: _tested(row)},
         )
         for row in rows
+        if row["comparisons"] <= most or row["a"] == first[row["task"]]
     )
 
 
@@ -136,18 +143,6 @@ def _line(row: Row) -> dict[str, str]:
     return {HEADS.get(name, name.replace("_", " ")): _cell(row, name) for name in columns}
 
 
-def _shortened(tables: Tables) -> Tables:
-    """Keep only the pairs of the first label in tables of many pairs."""
-    found = {}
-    for title, lines in tables.items():
-        first = lines[0]["pair"].partition(AGAINST)[0] + AGAINST
-        if len(lines) > MAX_PAIRS:
-            title = f"{title}; the other pairs are in tests.csv"
-            lines = [line for line in lines if line["pair"].startswith(first)]
-        found[title] = lines
-    return found
-
-
 def _for_terminal(title: str, lines: list[dict[str, str]]) -> RichTable:
     rich = RichTable(
         title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False
@@ -172,7 +167,7 @@ def page(comparison: Comparison, figures: Sequence[str]) -> str:
         "## Scores": _markdown(
             score_tables(rows["scores"], "median") | score_tables(rows["scores"], "iqm")
         ),
-        "## Tests": _markdown(test_tables(rows["tests"])),
+        "## Tests": _markdown(pair_tables(rows["tests"])),
         "## Lanes, offspring and times": _markdown(other_tables(rows)),
         "## Figures": [f"![{name}]({name}.png)" for name in figures],
     }
@@ -194,20 +189,17 @@ def _numeric(lines: list[dict[str, str]], head: str) -> bool:
 
 
 def _write_csv(file: Path, rows: Sequence[Row]) -> None:
-    """Write rows with the same keys; NaN and None become empty fields. Without rows there is no file."""
-    if not rows:
-        file.unlink(missing_ok=True)
-        return
+    """Write rows with the same keys; NaN and None become empty fields."""
+
+    def field(value: Any) -> Any:
+        if isinstance(value, float):
+            return f"{value:.9g}" if math.isfinite(value) else None
+        return value
+
     with file.open("w", newline="") as stream:
         writer = csv.writer(stream)
         writer.writerow(rows[0])
-        writer.writerows([_field(value) for value in row.values()] for row in rows)
-
-
-def _field(value: Any) -> Any:
-    if isinstance(value, float):
-        return f"{value:.9g}" if math.isfinite(value) else ""
-    return "" if value is None else value
+        writer.writerows(map(field, row.values()) for row in rows)
 
 
 def number(value: float, measure: str = "") -> str:

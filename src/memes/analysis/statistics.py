@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 from scipy import stats
 
 LEVEL = 0.95
+SIGNIFICANT = 0.05
 RESAMPLES = 20_000  # with fewer, the ends of an interval depend on which ones
 EXACT = 25  # values on either side up to which the rank-sum test counts arrangements
 
@@ -28,14 +29,7 @@ class Estimate(NamedTuple):
 
 
 def interval(values: ArrayLike, statistic: Callable[..., np.ndarray] = np.median) -> Estimate:
-    """Compute a statistic of the values [n], with its 95% percentile bootstrap interval.
-
-    The resamples are the same on every call, so that a table comes out the same again.
-
-    Args:
-        values: One for each seed.
-        statistic: `(values, axis=...)`, such as `np.median` or `interquartile_mean`.
-    """
+    """Compute a statistic `(values, axis=...)` of the values [n], with its 95% bootstrap interval."""
     return _estimate(statistic, values)
 
 
@@ -53,6 +47,7 @@ def relative_difference(a: ArrayLike, b: ArrayLike) -> Estimate:
 
 
 def _estimate(statistic: Callable[..., np.ndarray], *samples: ArrayLike) -> Estimate:
+    """Resample in the same way on every call, so that a table comes out the same again."""
     found = [_finite(values) for values in samples]
     n = min(values.size for values in found)
     value = float(statistic(*found, axis=-1)) if n else math.nan

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from io import BytesIO
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-import matplotlib
+from matplotlib import style
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
@@ -19,29 +19,6 @@ COLOURS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#0
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
 LINES: tuple[LineStyle, ...] = ("-", "--", "-.", ":")
 PER_CENT = FuncFormatter(lambda share, _: f"{100 * share:.3g}%")
-
-SETTINGS: dict[Any, Any] = {
-    "font.size": 8,
-    "figure.titlesize": 9,
-    "axes.titlesize": 8.5,
-    "axes.labelsize": 8,
-    "legend.fontsize": 8,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.linewidth": 0.6,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "lines.linewidth": 1.3,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#E4E4E4",
-    "grid.linewidth": 0.5,
-    "axes.formatter.limits": (-4, 6),
-    "axes.formatter.use_mathtext": True,
-    "pdf.fonttype": 42,  # text that stays text
-}
 
 
 class Picture(Figure):
@@ -73,8 +50,8 @@ def looks(labels: Sequence[str]) -> dict[str, Look]:
 
 
 def styled() -> AbstractContextManager[None]:
-    """Make and save figures in this style, as long as the context lasts."""
-    return matplotlib.rc_context(SETTINGS)
+    """Make and save figures in the style of `print.mplstyle`, as long as the context lasts."""
+    return style.context("memes.analysis.print")
 
 
 def save(figure: Figure, file: Path) -> Path:

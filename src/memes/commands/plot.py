@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memes.analysis.figures import save_figures
+from memes.analysis.observers import save_figures
 from memes.store.find import find
 from memes.store.folder import load_run
 from memes.words.options import RunNames

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from memes.analysis.figures import save_figures
+from memes.analysis.observers import save_figures
 from memes.errors import at_least
 from memes.runner.observers.corrections import corrected, save_correction
 from memes.runner.progress import Reporter

@@ -14,8 +14,7 @@ from memes.store.folder import load_run
 from memes.view import elites
 from memes.view.browser import check_browser, play
 from memes.view.episodes import Episode, episodes, robot_of, seconds_per_step
-from memes.view.offscreen import library
-from memes.view.pictures import check_video, sheet_figure, write_video
+from memes.view.pictures import check_video, library, sheet_figure, write_video
 from memes.words.options import RunFolder
 from memes.words.rebuild import task_of
 

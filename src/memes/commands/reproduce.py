@@ -14,8 +14,7 @@ from rich.console import Console
 from memes.errors import RunError, at_least, known, require
 from memes.reproduce import results
 from memes.reproduce.experiments import EXPERIMENTS, TASKS, VARIANTS
-from memes.reproduce.plan import Item, existing, plan
-from memes.reproduce.sweep import sweep
+from memes.reproduce.sweep import Item, existing, plan, sweep
 from memes.store.find import load_all
 from memes.store.summary import Summary
 

@@ -34,41 +34,32 @@ class Variant(NamedTuple):
 TUNED_SIGMA = 0.05  # of CMA-ME; with the paper's 0.5 nearly every generation ends in a restart
 SHORTER = {"ant-trap": 4000}  # what the paper had time for with four times the lanes
 
+PLAIN = (
+    *("memes", "memes-all", "memes-sequential", "memes-everything", "memes-elites", "memes-ga"),
+    *("me", "me-128", "es", "ns-es", "nsr-es", "nsra-es", "me-es"),
+)
+
 # By label, which names a variant in files, tables and figures.
 VARIANTS = {
-    "memes": Variant("memes"),
-    "memes-all": Variant("memes-all"),
-    "memes-sequential": Variant("memes-sequential"),
-    "memes-reset-10": Variant("memes-fixed-reset", {"reset_every": 10}),
-    "memes-reset-20": Variant("memes-fixed-reset", {"reset_every": 20}),
-    "memes-reset-50": Variant("memes-fixed-reset", {"reset_every": 50}),
-    "memes-reset-100": Variant("memes-fixed-reset", {"reset_every": 100}),
-    "memes-everything": Variant("memes-everything"),
-    "memes-elites": Variant("memes-elites"),
-    "memes-ga": Variant("memes-ga"),
-    "memes-x4": Variant("memes", times={"lanes": 4}, generations=SHORTER),
-    "memes-all-x4": Variant("memes-all", times={"lanes": 4}, generations=SHORTER),
+    **{name: Variant(name) for name in PLAIN},
+    **{f"memes-reset-{n}": Variant("memes-fixed-reset", {"reset_every": n}) for n in (10, 20, 50, 100)},
     "memes-eighth-samples": Variant("memes", times={"samples": 1 / 8}),
     "memes-quarter-samples": Variant("memes", times={"samples": 1 / 4}),
     "memes-half-samples": Variant("memes", times={"samples": 1 / 2}),
     "memes-twice-samples": Variant("memes", times={"samples": 2}),
-    "me": Variant("me"),
+    "memes-x4": Variant("memes", times={"lanes": 4}, generations=SHORTER),
+    "memes-all-x4": Variant("memes-all", times={"lanes": 4}, generations=SHORTER),
     "me-x4": Variant("me", times={"batch": 4}, generations=SHORTER),
-    "me-128": Variant("me-128"),
     "me-sampling": Variant("me-sampling", tasks=UNCERTAIN),
-    "es": Variant("es"),
-    "ns-es": Variant("ns-es"),
-    "nsr-es": Variant("nsr-es"),
-    "nsra-es": Variant("nsra-es"),
-    "me-es": Variant("me-es"),
+    "pga-me": Variant("pga-me", tasks=UNCERTAIN),
     "cma-me": Variant("cma-me", tasks=("arm", "hexapod"), needs="evosax"),
     "cma-me-tuned": Variant("cma-me", {"sigma": TUNED_SIGMA}, tasks=("arm", "hexapod"), needs="evosax"),
-    "pga-me": Variant("pga-me", tasks=UNCERTAIN),
 }
 
 BASELINES = (
     *("es", "ns-es", "nsr-es", "nsra-es", "me-128", "me", "me-sampling", "me-es", "cma-me", "pga-me"),
 )
+FIXED_RESETS = ("memes-reset-10", "memes-reset-20", "memes-reset-50", "memes-reset-100")
 
 
 class Experiment(NamedTuple):
@@ -76,42 +67,32 @@ class Experiment(NamedTuple):
 
     title: str
     labels: tuple[str, ...]
-    seeds: int
+    seeds: int = 10
     tasks: tuple[str, ...] = TASKS
 
 
 EXPERIMENTS = {
     "main": Experiment(
-        "MEMES against the baselines",
-        ("memes", "memes-all", *BASELINES, "cma-me-tuned"),
-        10,
+        "MEMES against the baselines", ("memes", "memes-all", *BASELINES, "cma-me-tuned")
     ),
     "sampling": Experiment(
         "how much of an archive is luck, where evaluations are uncertain",
         ("memes", "memes-all", "me-128", "me", "me-sampling", "pga-me"),
-        10,
-        UNCERTAIN,
+        tasks=UNCERTAIN,
     ),
-    "local": Experiment("how far offspring are from their parents", ("memes", "me", "pga-me"), 10),
+    "local": Experiment("how far offspring are from their parents", ("memes", "me", "pga-me")),
     "sequential": Experiment(
         "all lanes explore, then all exploit, against both at once",
         ("memes-sequential", "memes-reset-10"),
-        5,
+        seeds=5,
     ),
-    "reset": Experiment(
-        "adaptive against fixed resets",
-        ("memes", "memes-reset-10", "memes-reset-20", "memes-reset-50", "memes-reset-100"),
-        5,
-    ),
+    "reset": Experiment("adaptive against fixed resets", ("memes", *FIXED_RESETS), seeds=5),
     "explore": Experiment(
-        "ways to explore",
-        ("memes", "memes-everything", "memes-elites", "memes-ga"),
-        5,
+        "ways to explore", ("memes", "memes-everything", "memes-elites", "memes-ga"), seeds=5
     ),
     "lanes": Experiment(
         "four times the lanes: 128 at paper scale",
         ("memes", "memes-x4", "memes-all", "memes-all-x4", "me", "me-x4"),
-        10,
     ),
     "samples": Experiment(
         "an eighth to twice the samples of a lane: 64 to 1 024 at paper scale",
@@ -119,9 +100,9 @@ EXPERIMENTS = {
             *("memes-eighth-samples", "memes-quarter-samples", "memes-half-samples", "memes"),
             "memes-twice-samples",
         ),
-        5,
+        seeds=5,
     ),
-    "time": Experiment("what a run takes", ("me-128", "me", "pga-me", "memes", "memes-all"), 10),
+    "time": Experiment("what a run takes", ("me-128", "me", "pga-me", "memes", "memes-all")),
 }
 
 # The paper's table of run times, in minutes; it has none for the Arm.
@@ -139,11 +120,7 @@ CHANGES: dict[str, dict[str, dict[str, Any]]] = {
     "paper": {},
     "laptop": {
         "arm": {
-            "generations": 300,
-            "joints": 200,
-            "lanes": 8,
-            "samples": 64,
-            "batch": 512,
+            **{"generations": 300, "joints": 200, "lanes": 8, "samples": 64, "batch": 512},
             "fifo_size": 1900,  # of 2 400 offspring; at paper scale it is 50 000 of 64 000
         },
     },

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
+from memes.analysis.groups import MEASURES
 from memes.store.summary import Summary
 
 # The runs of a task, by label.
@@ -39,7 +41,7 @@ class Of(NamedTuple):
         return finite
 
 
-def measure(label: str, name: str, words: str) -> Of:
+def _score(name: str, words: str, label: str) -> Of:
     """A measure at the end, of the corrected archive where the task is uncertain."""
 
     def value(run: Summary) -> float:
@@ -50,19 +52,7 @@ def measure(label: str, name: str, words: str) -> Of:
     return Of(label, words, value)
 
 
-def qd(label: str) -> Of:
-    """The QD-score at the end."""
-    return measure(label, "qd_score", "QD-score")
-
-
-def coverage(label: str) -> Of:
-    """The coverage at the end."""
-    return measure(label, "coverage", "coverage")
-
-
-def best(label: str) -> Of:
-    """The largest fitness at the end."""
-    return measure(label, "max_fitness", "max fitness")
+qd, coverage, best = (partial(_score, name, words) for name, words in MEASURES.items())
 
 
 def kept(label: str) -> Of:

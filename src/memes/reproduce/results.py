@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -66,7 +66,7 @@ def page(judged: Sequence[Judged], summaries: Sequence[Summary]) -> str:
         *_made_of(summaries),
         "| | claim | task | verdict | seeds |\n|---|---|---|---|---|\n"
         + "\n".join(
-            f"| {each.claim.name} | {each.claim.sentence} | {each.task} | {each.outcome.verdict} | "
+            f"| {each.name} | {each.claim.sentence} | {each.task} | {each.outcome.verdict} | "
             f"{each.outcome.seeds or '-'} |"
             for each in judged
         ),
@@ -75,7 +75,7 @@ def page(judged: Sequence[Judged], summaries: Sequence[Summary]) -> str:
     ]
     for each in judged:
         lines = "\n".join(f"- {line}" for line in each.outcome.numbers)
-        title = f"### {each.claim.name}, {each.task}: {each.outcome.verdict}"
+        title = f"### {each.name}, {each.task}: {each.outcome.verdict}"
         sections += [title, each.claim.sentence, lines]
     return "\n\n".join(sections) + "\n"
 
@@ -101,20 +101,21 @@ def _made_of(summaries: Sequence[Summary]) -> list[str]:
 
 def _run_times(summaries: Sequence[Summary]) -> list[str]:
     """The paper's table of run times, beside what runs at paper scale took here."""
-    took: dict[tuple[str, str], list[float]] = {}
+    took: dict[tuple[str, str], list[float]] = defaultdict(list)
     for run in summaries:
         if run.scale == "paper" and run.task in MINUTES.get(run.label, {}):
             minutes = run.about["seconds_per_generation"] * run.generations / 60
-            took.setdefault((run.label, run.task), []).append(minutes)
+            took[run.label, run.task].append(minutes)
+    if not took:
+        return []
     tasks = list(MINUTES["memes"])
     rows = [["", *tasks], ["---"] * (1 + len(tasks))]
     for label, paper in MINUTES.items():
-        medians = [interval(took.get((label, task), [])).value for task in tasks]
-        told = zip(medians, (paper.get(task) for task in tasks), strict=True)
-        rows.append([label, *(f"{report.number(ours)} ({theirs or '-'})" for ours, theirs in told)])
+        ours = {task: report.number(interval(took[label, task]).value) for task in tasks}
+        rows.append([label, *(f"{ours[task]} ({paper.get(task, '-')})" for task in tasks)])
     table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
     title = "Minutes that a run takes without compilation, the median here (and in the paper):"
-    return [title, table] if took else []
+    return [title, table]
 
 
 def show(judged: Sequence[Judged], console: Console) -> None:
@@ -124,9 +125,7 @@ def show(judged: Sequence[Judged], console: Console) -> None:
         table.add_column(column)
     for each in judged:
         verdict = each.outcome.verdict
-        table.add_row(
-            each.claim.name, each.task, f"[{STYLES[verdict]}]{verdict}[/]", each.claim.sentence
-        )
+        table.add_row(each.name, each.task, f"[{STYLES[verdict]}]{verdict}[/]", each.claim.sentence)
     console.print(table)
     counts = Counter(each.outcome.verdict for each in judged)
     console.print(", ".join(f"{counts[verdict]} {verdict}" for verdict in Verdict if counts[verdict]))

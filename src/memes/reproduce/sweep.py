@@ -1,29 +1,117 @@
-"""Runs what experiments need and nobody has run yet, and keeps a summary of each run."""
+"""The runs that experiments need: those that there are, and how the others are run and summed up."""
 
 from __future__ import annotations
 
 import importlib.util
+import json
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
 from memes import api
 from memes.algorithm import Algorithm
 from memes.analysis.observers import Figures
-from memes.reproduce.experiments import VARIANTS
-from memes.reproduce.plan import Item, is_of
+from memes.reproduce.experiments import CHANGES, EXPERIMENTS, MOST_SEEDS, VARIANTS
 from memes.runner.device import compile_fitting, keep_compiled, most_together
 from memes.runner.observers import Corrections
 from memes.store.files import only_writer
-from memes.store.folder import holds_run, load_config
+from memes.store.folder import holds_run, load_config, plain
 from memes.store.summary import FILE, Summary, load_summary, save_summary
+from memes.words.options import flag_words
+from memes.words.settings import Parsed, parse
 
 # Corrections on the way, for curves of corrected scores: how many, and of how many samples.
 POINTS, POINT_SAMPLES = 10, 64
+
+
+class Item(NamedTuple):
+    """A variant on a task, the seeds it is run with, and the command that would run it."""
+
+    task: str
+    label: str
+    seeds: tuple[int, ...]
+    parsed: Parsed
+
+    @property
+    def generations(self) -> int:
+        """For how long."""
+        return int(self.parsed.running["generations"])
+
+    @property
+    def name(self) -> str:
+        """The name of its files: runs of other lengths are other runs."""
+        return f"{self.label}-{self.generations}"
+
+
+def plan(
+    experiments: Sequence[str],
+    tasks: Sequence[str],
+    scale: str,
+    *,
+    labels: Sequence[str] = (),
+    seeds: int | None = None,
+    first_seed: int = 0,
+    generations: int | None = None,
+) -> list[Item]:
+    """List the runs that the experiments need on the tasks, each of them once.
+
+    Without `labels` they are all that the experiments run, without `seeds` as many as the paper has, or
+    fewer if the scale says so, and without `generations` as long as the scale says.
+    """
+    most: dict[tuple[str, str], int] = {}
+    for experiment in (EXPERIMENTS[name] for name in experiments):
+        count = seeds or min(experiment.seeds, MOST_SEEDS[scale])
+        for task, label in product(tasks, experiment.labels):
+            applies = task in experiment.tasks and task in VARIANTS[label].tasks
+            if applies and (not labels or label in labels):
+                most[task, label] = max(count, most.get((task, label), 0))
+    return [
+        Item(
+            task,
+            label,
+            tuple(range(first_seed, first_seed + n)),
+            _command(task, label, scale, generations),
+        )
+        for (task, label), n in most.items()
+    ]
+
+
+def _command(task: str, label: str, scale: str, generations: int | None) -> Parsed:
+    variant = VARIANTS[label]
+    understood = partial(parse, program="memes reproduce", changes=CHANGES[scale].get(task))
+    asked = generations or (variant.generations.get(task) if scale == "paper" else None)
+    options = variant.options if asked is None else {**variant.options, "generations": asked}
+    words = [task, "--algorithm", variant.algorithm, "--scale", scale]
+    for option, value in options.items():
+        words += flag_words(option, value)
+    parsed = understood(words)
+    for option, factor in variant.times.items():
+        words += flag_words(option, int(factor * parsed.algorithm_options[option]))
+    return understood(words) if variant.times else parsed
+
+
+def is_of(summary: Summary, item: Item) -> bool:
+    """Is a run what an item asks for, whatever its seed?"""
+    asked = (item.task, item.label, item.parsed.choice.scale, item.generations)
+    if (summary.task, summary.label, summary.scale, summary.generations) != asked:
+        return False
+    options = json.loads(json.dumps(item.parsed.options, default=plain))  # as summaries have them
+    return all(options.get(name, value) == value for name, value in summary.options.items())
+
+
+def existing(items: Sequence[Item], summaries: Sequence[Summary]) -> list[Summary]:
+    """Those of the summaries that the items ask for, each seed once, in the order of the items."""
+    found = []
+    for item in items:
+        by_seed = {run.seed: run for run in reversed(summaries) if is_of(run, item)}
+        found += [by_seed[seed] for seed in item.seeds if seed in by_seed]
+    return found
 
 
 def sweep(
@@ -50,84 +138,77 @@ def sweep(
         say: Told of each item.
     """
     start = time.perf_counter()
-    todo = [item for item in _missing(items, known) if _installed(item, say)]
+    todo = _missing(items, known, say)
     out.mkdir(parents=True, exist_ok=True)
     keep_compiled()
     with only_writer(out), ThreadPoolExecutor(1) as compiler:
-        ahead = [compiler.submit(_prepared, item, out, together) for item in todo[:1]]
+        ahead = [compiler.submit(_compiled, item, together) for item in todo[:1]]
         for i, item in enumerate(todo, 1):
             seeds = "1 seed" if len(item.seeds) == 1 else f"{len(item.seeds)} seeds"
             where, passed = f"[{i}/{len(todo)}] {item.task}", time.perf_counter() - start
             say(f"{where} {item.label}: {seeds}, {item.generations} generations; {passed:.0f} s so far")
-            work = ahead.pop().result()
-            ahead += [compiler.submit(_prepared, item, out, together) for item in todo[i : i + 1]]
-            _run(work, together, progress)
+            algorithm = ahead.pop().result()
+            ahead += [compiler.submit(_compiled, item, together) for item in todo[i : i + 1]]
+            folder = out / "runs" / item.task / item.name
+            _run(item, algorithm, folder, out / "summaries" / item.task, together, progress)
             if not keep_archives:
-                _remove(work.folder, above=2)  # the task's folder, and 'runs'
+                shutil.rmtree(folder)
+                with suppress(OSError):  # where something else is left
+                    folder.parent.rmdir()
+                    folder.parent.parent.rmdir()
 
 
-def _missing(items: Sequence[Item], known: Sequence[Summary]) -> Iterator[Item]:
-    """The items with the seeds that are not done, where there are any."""
+def _missing(items: Sequence[Item], known: Sequence[Summary], say: Callable[[str], None]) -> list[Item]:
+    """List the items with the seeds that are not done, if there are any and all is installed."""
+    todo = []
     for item in items:
         done = {run.seed for run in known if is_of(run, item)}
         seeds = tuple(seed for seed in item.seeds if seed not in done)
-        if seeds:
-            yield item._replace(seeds=seeds)
+        package = VARIANTS[item.label].needs
+        if seeds and package is not None and importlib.util.find_spec(package) is None:
+            say(f"{item.task} {item.label} is left out: it needs 'pip install memes-qd[{package}]'")
+        elif seeds:
+            todo.append(item._replace(seeds=seeds))
+    return todo
 
 
-def _installed(item: Item, say: Callable[[str], None]) -> bool:
-    package = VARIANTS[item.label].needs
-    if package is None or importlib.util.find_spec(package) is not None:
-        return True
-    say(f"{item.task} {item.label} is left out: it needs 'pip install memes-qd[{package}]'")
-    return False
-
-
-class _Work(NamedTuple):
-    """An item that is ready to run, in a folder with one for each seed."""
-
-    item: Item
-    algorithm: Algorithm
-    folder: Path
-    summaries: Path
-
-
-def _prepared(item: Item, out: Path, together: int | None) -> _Work:
+def _compiled(item: Item, together: int | None) -> Algorithm:
     """Build what an item runs, and compile it into JAX's cache, where the run finds it."""
     algorithm = item.parsed.build()
     most = most_together(algorithm.task, len(item.seeds), together)
     if algorithm.task.jit:
         compile_fitting(algorithm, most, item.generations, say=lambda sentence: None)
-    summaries = out / "summaries" / item.task
-    summaries.mkdir(parents=True, exist_ok=True)
-    return _Work(item, algorithm, out / "runs" / item.task / item.name, summaries)
+    return algorithm
 
 
-def _run(work: _Work, together: int | None, progress: bool) -> None:
+def _run(
+    item: Item, algorithm: Algorithm, folder: Path, summaries: Path, together: int | None, progress: bool
+) -> None:
     """Run the seeds of an item, or go on with those that were stopped. Ctrl-C ends the sweep."""
-    item, observing = work.item, work.item.parsed.observing
+    samples = item.parsed.observing["reevaluate_samples"]
     corrections = Corrections(
-        samples=observing["reevaluate_samples"],
+        samples=samples,
         every=max(1, item.generations // POINTS),
-        every_samples=min(POINT_SAMPLES, observing["reevaluate_samples"]),
+        every_samples=min(POINT_SAMPLES, samples),
     )
-    left = _take_over(work)
+    summaries.mkdir(parents=True, exist_ok=True)
+    left = _take_over(item, folder, summaries, algorithm.task.uncertain)
     while left:
-        begun = _begun_together(work.folder, left)
+        begun = _begun_together(folder, left)
         if begun:
-            runs = api.resume(work.algorithm, work.folder, seeds=begun, progress=progress)
+            runs = api.resume(algorithm, folder, seeds=begun, progress=progress)
         else:
             runs = api.run(
-                work.algorithm,
+                algorithm,
                 generations=item.generations,
                 seeds=left,
                 together=together,
-                out=work.folder,
+                out=folder,
                 observers=[corrections, Figures(draw=False)],
                 about=item.parsed.recorded() | {"label": item.label},
                 progress=progress,
             )
-        asked, left = begun or left, _take_over(work)
+        asked, left = begun or left, _take_over(item, folder, summaries, algorithm.task.uncertain)
         if any(run.config["stopped"] for run in runs) or len(runs) < len(asked):
             raise KeyboardInterrupt
 
@@ -139,27 +220,16 @@ def _begun_together(folder: Path, seeds: Sequence[int]) -> list[int]:
     return [seed for seed in batch if batch[seed] == next(iter(batch.values()))]
 
 
-def _take_over(work: _Work) -> list[int]:
-    """Copy the summaries of runs that are done to the others; returns the seeds that are left."""
-    return [seed for seed in work.item.seeds if not _taken_over(work, seed)]
-
-
-def _taken_over(work: _Work, seed: int) -> bool:
-    """Copy the summary of a run, if it has all of its generations, and is corrected."""
-    file = work.folder / f"seed-{seed}" / FILE
-    if not file.exists():
-        return False
-    summary, task = load_summary(file), work.algorithm.task
-    corrected = not task.uncertain or work.item.generations in summary.corrections.get("generation", ())
-    if summary.generations < work.item.generations or not corrected:
-        return False
-    save_summary(work.summaries / f"{work.item.name}-seed-{seed}.json", summary)
-    return True
-
-
-def _remove(folder: Path, above: int) -> None:
-    """Remove a folder, and as many of those above it as hold nothing else."""
-    shutil.rmtree(folder)
-    with suppress(OSError):  # not empty
-        for parent in folder.parents[:above]:
-            parent.rmdir()
+def _take_over(item: Item, folder: Path, summaries: Path, uncertain: bool) -> list[int]:
+    """Copy the summaries of runs that are done, and corrected; returns the seeds that are left."""
+    left = []
+    for seed in item.seeds:
+        file = folder / f"seed-{seed}" / FILE
+        if file.exists():
+            run = load_summary(file)
+            corrected = not uncertain or item.generations in run.corrections.get("generation", ())
+            if corrected and run.generations >= item.generations:
+                save_summary(summaries / f"{item.name}-seed-{seed}.json", run)
+                continue
+        left.append(seed)
+    return left

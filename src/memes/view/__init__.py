@@ -2,7 +2,6 @@
 
 elites      which elite
 episodes    what the run's own simulator makes of it
-offscreen   MuJoCo's renderer without a window
-pictures    videos and contact sheets
+pictures    videos and contact sheets, without a window
 browser     a player on this machine
 """

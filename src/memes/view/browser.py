@@ -27,14 +27,9 @@ def check_browser() -> None:
 
 
 def play(model: Any, states: np.ndarray, *, seconds: float, title: str, port: int) -> None:
-    """Serve `states[n, nq]` of an `MjModel`, over and over, until Ctrl-C.
+    """Serve `states[n, nq]` of an `MjModel`, that many seconds apart, over and over, until Ctrl-C.
 
-    Args:
-        model: The `MjModel`.
-        states: Positions, `seconds` apart.
-        seconds: Time between two of them.
-        title: Words above the controls of the page.
-        port: Where to serve, or the next free one.
+    The title stands above the controls of the page. The port is the one given, or the next free one.
     """
     check_browser()
     import mujoco

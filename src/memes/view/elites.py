@@ -33,14 +33,19 @@ def choose(
 
 def at_cell(archive: Archive, cell: Sequence[int]) -> int:
     """Find an occupied cell by its index, or by its coordinates on the grid."""
-    index = _index(archive.cells, tuple(cell))
-    if index not in elites(archive):
-        near = near_feature(archive, _centre(archive.cells, index))
-        raise UsageError(
-            f"cell {name(archive.cells, index)} is empty; the nearest that is not is "
-            f"{name(archive.cells, near)}"
-        )
-    return index
+    cells, index = archive.cells, _index(archive.cells, tuple(cell))
+    if index in elites(archive):
+        return index
+    if isinstance(cells, Grid):
+        unit = (np.array(np.unravel_index(index, cells.shape)) + 0.5) / np.array(cells.shape)
+        centre = np.asarray(cells.low + unit * (cells.high - cells.low))
+    else:
+        assert isinstance(cells, CVT)
+        centre = np.asarray(cells.centroids[index])
+    near = near_feature(archive, centre)
+    raise UsageError(
+        f"cell {name(cells, index)} is empty; the nearest that is not is {name(cells, near)}"
+    )
 
 
 def near_feature(archive: Archive, feature: Sequence[float] | np.ndarray) -> int:
@@ -88,16 +93,6 @@ def _index(cells: Cells, cell: tuple[int, ...]) -> int:
         f"cell must lie in {' x '.join(f'0 ... {n - 1}' for n in shape)}, got '{_listed(cell)}'",
     )
     return int(np.ravel_multi_index(cell, shape))
-
-
-def _centre(cells: Cells, index: int) -> np.ndarray:
-    """Compute the feature in the middle of a cell: [k]."""
-    if not isinstance(cells, Grid):
-        assert isinstance(cells, CVT)
-        return np.asarray(cells.centroids[index])
-    low, high = np.asarray(cells.low), np.asarray(cells.high)
-    unit = (np.array(np.unravel_index(index, cells.shape)) + 0.5) / np.array(cells.shape)
-    return np.asarray(low + unit * (high - low))
 
 
 def _listed(values: Sequence[object] | np.ndarray) -> str:

@@ -39,13 +39,9 @@ def seconds_per_step(task: Task) -> float:
 
 
 def episodes(task: Task, x: Array, *, seed: int = 0, draws: int = 1) -> list[Episode]:
-    """Play the genotype `x[d]` from several starts; those of `draws=1` are the first of any more.
+    """Play the genotype `x[d]` from so many starts; those of `draws=1` are the first of any more.
 
-    Args:
-        task: A task with a robot.
-        x: The genotype.
-        seed: Which starts, where the task draws them.
-        draws: How many episodes.
+    The seed says which starts, where the task draws them.
     """
     require(0 <= seed < 2**32, f"seed must lie in [0, 2^32), got {seed}")
     require(draws >= 1, f"draws must be at least 1, got {draws}")
