@@ -1,4 +1,4 @@
-"""The paper's runs: variants of algorithms, put together to experiments. Tables, nothing else."""
+"""The runs of the paper, and ours beyond it: variants of algorithms, put together to experiments."""
 
 from __future__ import annotations
 
@@ -50,6 +50,7 @@ VARIANTS = {
     "memes-x4": Variant("memes", times={"lanes": 4}, generations=SHORTER),
     "memes-all-x4": Variant("memes-all", times={"lanes": 4}, generations=SHORTER),
     "me-x4": Variant("me", times={"batch": 4}, generations=SHORTER),
+    "memes-sampling": Variant("memes-sampling", tasks=UNCERTAIN),
     "me-sampling": Variant("me-sampling", tasks=UNCERTAIN),
     "pga-me": Variant("pga-me", tasks=UNCERTAIN),
     "cma-me": Variant("cma-me", tasks=("arm", "hexapod"), needs="evosax"),
@@ -101,6 +102,12 @@ EXPERIMENTS = {
             "memes-twice-samples",
         ),
         seeds=5,
+    ),
+    "beyond": Experiment(
+        "means that are evaluated several times: not in the paper",
+        ("memes", "memes-sampling", "memes-all", "me", "me-sampling"),
+        seeds=5,
+        tasks=UNCERTAIN,
     ),
     "time": Experiment("what a run takes", ("me-128", "me", "pga-me", "memes", "memes-all")),
 }
