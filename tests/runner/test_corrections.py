@@ -11,8 +11,9 @@ import pytest
 import memes
 from memes.commands.main import main
 from memes.correction import STATISTICS, compare
-from memes.runner import memory
-from memes.runner.observers import Checkpoints, Corrections, corrections
+from memes.runner import corrections, memory
+from memes.runner.corrections import Corrections
+from memes.runner.observers import Checkpoints
 from memes.runner.progress import Reporter
 from memes.store.folder import load_corrected
 

@@ -12,10 +12,18 @@ import jax
 import numpy as np
 from jax import Array
 
+from memes.algorithm import Algorithm
 from memes.errors import RunError, UsageError, in_a_line
 from memes.task import Evaluation, Task, as_evaluation, evaluate, initial
 
 CALLBACKS = {"pure_callback", "io_callback"}
+
+
+def callbacks_outside(algorithm: Algorithm) -> Algorithm:
+    """With callbacks to Python, if there are any, outside of what is compiled; see `on_host`."""
+    if algorithm.emitter.transitions:  # which only compiled tasks yield
+        return algorithm
+    return algorithm._replace(task=on_host(algorithm.task))
 
 
 def on_host(task: Task) -> Task:

@@ -14,7 +14,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -22,19 +22,11 @@ import numpy as np
 from memes.algorithm import State
 from memes.errors import UsageError, require
 from memes.store.files import intact, read_arrays, replace_file
-from memes.store.folder import Run
+from memes.store.folder import Run, load_corrected
 
 FORMAT_VERSION = 2
 KEEP = 2  # the last ones; the older is there in case the newer is damaged
 PARTS = ("state", "metrics", "lanes")
-
-
-class Checkpoint(NamedTuple):
-    """The state after some generations, and the metrics and lanes up to there, arrays by name."""
-
-    state: State
-    metrics: dict[str, np.ndarray]
-    lanes: dict[str, np.ndarray]
 
 
 def save(run: Run) -> None:
@@ -72,8 +64,8 @@ def load(
     config: dict[str, Any],
     blank: Callable[[int], State],
     say: Callable[[str], None],
-) -> Checkpoint | None:
-    """Read the newest intact checkpoint; None if there is no checkpoint at all.
+) -> Run | None:
+    """Read the run up to the newest intact checkpoint; None if there is no checkpoint at all.
 
     Args:
         folder: The run's folder.
@@ -91,7 +83,9 @@ def load(
         _check(file, about, config)
         leaves = [parts["state"][str(i)] for i in range(len(parts["state"]))]
         state = _fitted(file, leaves, about["generations"], config["generations"], blank)
-        return Checkpoint(state, parts["metrics"], parts["lanes"])
+        metrics, lanes = parts["metrics"], parts["lanes"]
+        corrected = load_corrected(folder)
+        return Run(folder, config, metrics, lanes, state.archive, corrected, None, state)
     require(
         not _newest_first(folder),
         f"no checkpoint in '{folder / 'checkpoints'}' can be read; remove them to start anew",

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from memes import api
 from memes.algorithm import Algorithm
 from memes.api import USUAL, restored
 from memes.errors import UsageError, at_least, known, require
 from memes.hints import described, fits
 from memes.parameters import parameters
 from memes.presets import PRESETS
-from memes.runner import loop
 from memes.runner.observers import Observer
 from memes.task import Task
 from memes.words.names import algorithm_factory, cells_of, make_algorithm, make_task, task_factory
@@ -135,7 +135,7 @@ class Parsed(NamedTuple):
 def run_options() -> dict[str, Options]:
     """The options that every run has: its own, and the settings of its observers."""
     return {
-        "run": options_of(Choice) | options_of(loop.run, without=("progress", "out")),
+        "run": options_of(Choice) | options_of(api.run, without=("progress", "out")),
         "observer": {k: v for kind in USUAL for k, v in options_of(kind, kind.prefix).items()},
     }
 
