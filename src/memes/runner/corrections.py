@@ -180,7 +180,7 @@ def _fitting(
     cell = jnp.zeros(again.elites, jnp.int32)
     compiled = again.estimate.lower(key, archive.genotypes, cell).compile()
     what = f"evaluating {again.elites} elites at a time"
-    fewer = memory.fewer(rows, [compiled], what, report.say)
+    fewer = memory.fewer(rows, compiled, what, report.say)
     if fewer is None:
         return again._replace(estimate=compiled)
     report.say(f"that is too much: evaluating {fewer} rows at a time")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -16,18 +18,8 @@ from memes.parameters import parameters
 from memes.presets import PRESETS
 from memes.runner.observers import Observer
 from memes.task import Task
-from memes.words.names import algorithm_factory, cells_of, make_algorithm, make_task, task_factory
-from memes.words.options import (
-    Options,
-    bound,
-    flag_words,
-    options_of,
-    read,
-    read_toml,
-    scaled,
-    unique,
-    value_of,
-)
+from memes.words.names import algorithm_factory, cells_of, task_factory
+from memes.words.options import Options, flag_words, options_of, read, read_toml, scaled, value_of
 
 # What a scale changes, by option; options that a task or an algorithm does not have are ignored, and
 # none of theirs is made larger than its default.
@@ -126,10 +118,12 @@ class Parsed(NamedTuple):
 
     def build(self) -> Algorithm:
         """Build the algorithm, on its task."""
-        task = make_task(self.make_task, self.task, self.task_options)
+        task = self.make_task(**self.task_options)
         cells = cells_of(task, self.choice.resolution, self.choice.centroids)
-        name = self.choice.algorithm
-        return make_algorithm(self.make_algorithm, name, task, cells, self.algorithm_options)
+        made = self.make_algorithm(task, cells, **self.algorithm_options)
+        # Some presets are others with an option bound.
+        options = made.options or self.algorithm_options
+        return made._replace(name=self.choice.algorithm, options=options)
 
 
 def run_options() -> dict[str, Options]:
@@ -164,16 +158,26 @@ def parse(words: list[str], program: str, changes: Mapping[str, Any] | None = No
         "task": {} if make is None else options_of(make),
         "algorithm": options_of(build),
     }
-    options = unique(groups)
+    options = _all(groups)
     flags = _flags(table, str(file), algorithm, options)
     values = SCALES[known("scale", scale, SCALES)] | TASK_SCALES[scale].get(str(task), {})
-    at_scale = {k: v for k, v in {**values, **(changes or {})}.items() if k not in bound(build)}
+    bound = build.keywords if isinstance(build, partial) else ()  # what a preset is named for
+    at_scale = {k: v for k, v in {**values, **(changes or {})}.items() if k not in bound}
     groups = {title: scaled(group, at_scale) for title, group in groups.items()}
     # The last of equal options wins: flags over the file.
     found = read(groups, flags + words, f"{program} TASK", DESCRIPTION)
     assert make is not None  # help alone has ended the command
     choice = Choice(**{name: found["run"].pop(name) for name in parameters(Choice)})
     return Parsed(str(task), make, build, choice, *found.values())
+
+
+def _all(groups: Mapping[str, Options]) -> Options:
+    """The options of all groups; raises a `UsageError` if two have the same name."""
+    found = [pair for group in groups.values() for pair in group.items()]
+    (name, times), *_ = Counter(name for name, _ in found).most_common(1)
+    unique = times == 1
+    require(unique, f"task: its option '{name}' has the name of another option of the run; rename it")
+    return dict(found)
 
 
 def _flags(table: dict[str, Any], file: str, algorithm: Any, options: Options) -> list[str]:
