@@ -250,8 +250,7 @@ def check_numbers(given: dict[str, Any], where: str = "") -> None:
         check_types({f"{name}{where}": value}, {f"{name}{where}": hint})
         in_range = name != "seed" or 0 <= value < SEEDS
         require(in_range, f"seed{where} must lie in [0, 2^32), got {value}")
-        if value is not None:
-            at_least(least, **{f"{name}{where}": value})
+        at_least(least, **{f"{name}{where}": value})
 
 
 def _check_same(described: dict[str, Any], config: dict[str, Any], folder: Path) -> None:

@@ -70,8 +70,7 @@ def reproduce(
         known("task", task, TASKS)
     for label in labels:
         known("label", label, VARIANTS)
-    given = {"seeds": seeds, "generations": generations, "together": together}
-    at_least(1, **{name: value for name, value in given.items() if value is not None})
+    at_least(1, seeds=seeds, generations=generations, together=together)
     at_least(0, first_seed=first_seed)
     chosen = [task for task in TASKS if task in tasks]
     items = plan(

@@ -55,10 +55,8 @@ class Corrections:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        at_least(0, reevaluate_every=self.every or 0)
-        at_least(1, reevaluate_samples=self.samples)
-        if self.every_samples is not None:
-            at_least(1, reevaluate_every_samples=self.every_samples)
+        at_least(0, reevaluate_every=self.every)
+        at_least(1, reevaluate_samples=self.samples, reevaluate_every_samples=self.every_samples)
 
     def watch(self, stage: Stage) -> Watch:
         """Follow a run."""

@@ -152,7 +152,7 @@ class Checkpoints:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        at_least(0, checkpoint_every=self.every or 0)
+        at_least(0, checkpoint_every=self.every)
 
     def watch(self, stage: Stage) -> Watch:
         """Follow a run."""

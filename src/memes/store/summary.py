@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -194,29 +193,22 @@ def _rounded(values: np.ndarray, digits: int) -> np.ndarray:
 def save_summary(path: str | Path, summary: Summary) -> None:
     """Write a summary as JSON, without spaces: most of it is one number after the other."""
     content = {"format": FORMAT, "format_version": FORMAT_VERSION, **summary._asdict()}
-    text = json.dumps(_plain(content), separators=(",", ":"), allow_nan=False, default=plain)
-    save_text(Path(path), text)
+    text = json.dumps(content, default=plain)
+    # Numbers that are not finite become null.
+    short = json.loads(text, parse_float=_shortest, parse_constant=lambda name: None)
+    save_text(Path(path), json.dumps(short, separators=(",", ":")))
+
+
+def _shortest(number: str) -> float:
+    """A number that is whole without its point."""
+    value = float(number)
+    return int(value) if value.is_integer() and abs(value) < 2**53 else value
 
 
 def write_summary(run: Run) -> None:
     """Write `summary.json` into the folder of a run, if it has one and has begun."""
     if run.folder is not None and run.generations:
         save_summary(run.folder / FILE, summarise(run))
-
-
-def _plain(value: Any) -> Any:
-    """Arrays as lists, whole numbers without a point, and what is not finite as null."""
-    if isinstance(value, dict):
-        return {str(name): _plain(part) for name, part in value.items()}
-    if isinstance(value, np.ndarray):
-        return _plain(value.tolist())
-    if isinstance(value, (list, tuple)):
-        return [_plain(part) for part in value]
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            return None
-        return int(value) if value.is_integer() and abs(value) < 2**53 else value
-    return value
 
 
 def load_summary(path: str | Path) -> Summary:

@@ -6,7 +6,6 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Callable, Collection, Sequence
-from functools import wraps
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
@@ -30,7 +29,7 @@ def task_factory(name: str) -> Callable[..., Task]:
     found = _imported("task", name)
     if isinstance(found, Task):
         return lambda: found
-    return _returning(Task, name, found, "a Task or a function that returns one")
+    return _function("task", name, found, "a Task or a function that returns one")
 
 
 def algorithm_factory(name: Any) -> Callable[..., Algorithm]:
@@ -38,7 +37,19 @@ def algorithm_factory(name: Any) -> Callable[..., Algorithm]:
     if not isinstance(name, str) or ":" not in name:
         return PRESETS[_known("algorithm", name, PRESETS)].build
     wanted = "a function of a task and its cells that returns an Algorithm"
-    return _returning(Algorithm, name, _imported("algorithm", name), wanted)
+    return _function("algorithm", name, _imported("algorithm", name), wanted)
+
+
+def made(kind: type[T], name: str, make: Callable[..., T], /, *parts: Any, **options: Any) -> T:
+    """What the function of that name makes; raises a `UsageError` if it is not of the kind."""
+    found, what = make(*parts, **options), kind.__name__
+    article = "an" if kind is Algorithm else "a"
+    require(
+        isinstance(found, kind),
+        f"{what.lower()} '{name}' must be a function that returns {article} {what}, "
+        f"got {type(found).__name__}",
+    )
+    return found
 
 
 def cells_of(task: Task, resolution: Sequence[int] | None, centroids: int | None) -> Cells:
@@ -57,22 +68,9 @@ def _known(what: str, name: Any, choices: Collection[str]) -> str:
     return known(what, name, choices, ", or your own as module:name or file.py:name")
 
 
-def _returning(kind: type[T], name: str, found: Any, wanted: str) -> Callable[..., T]:
-    """A user's function, which is refused unless it returns an object of the kind."""
-    what = kind.__name__.lower()
+def _function(what: str, name: str, found: Any, wanted: str) -> Callable[..., Any]:
     require(callable(found), f"{what} '{name}' must be {wanted}, got {type(found).__name__}")
-
-    @wraps(found)
-    def make(*parts: Any, **options: Any) -> T:
-        made, article = found(*parts, **options), "an" if what == "algorithm" else "a"
-        require(
-            isinstance(made, kind),
-            f"{what} '{name}' must be a function that returns {article} {kind.__name__}, "
-            f"got {type(made).__name__}",
-        )
-        return made  # type: ignore[no-any-return]
-
-    return make
+    return found  # type: ignore[no-any-return]
 
 
 def _imported(what: str, name: str) -> Any:

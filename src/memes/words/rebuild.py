@@ -18,7 +18,7 @@ from memes.presets import PRESETS
 from memes.store.folder import Run, load_config
 from memes.task import Task
 from memes.tasks import TASKS
-from memes.words.names import algorithm_factory, cells_of, task_factory
+from memes.words.names import algorithm_factory, cells_of, made, task_factory
 from memes.words.options import Options, options_of
 
 
@@ -62,8 +62,9 @@ def algorithm_of(path: Path, task: str | None = None, algorithm: str | None = No
     _check_recorded(path, "centroids", centroids, int | None)
     _check_recorded(path, "cells", resolution, tuple[int, ...] | None)
     with _recorded_in(path):
-        made = make(rebuilt, cells_of(rebuilt, resolution, centroids), **values)
-    return made._replace(name=recorded, options=made.options or values)
+        cells = cells_of(rebuilt, resolution, centroids)
+        found = made(Algorithm, recorded, make, rebuilt, cells, **values)
+    return found._replace(name=recorded, options=found.options or values)
 
 
 def _rebuilt_task(path: Path | None, config: dict[str, Any], name: str | None, **replaced: Any) -> Task:
@@ -83,7 +84,7 @@ def _rebuilt_task(path: Path | None, config: dict[str, Any], name: str | None, *
         f"name a task that has them with {again}",
     )
     with _recorded_in(path):
-        return make(**values)
+        return made(Task, name or recorded, make, **values)
 
 
 def _recorded_name(path: Path | None, config: dict[str, Any], what: str, given: str | None) -> str:

@@ -18,7 +18,7 @@ from memes.parameters import parameters
 from memes.presets import PRESETS
 from memes.runner.observers import Observer
 from memes.task import Task
-from memes.words.names import algorithm_factory, cells_of, task_factory
+from memes.words.names import algorithm_factory, cells_of, made, task_factory
 from memes.words.options import Options, flag_words, options_of, read, read_toml, scaled, value_of
 
 # What a scale changes, by option; options that a task or an algorithm does not have are ignored, and
@@ -85,7 +85,7 @@ class Choice:
     config: Path | None = None
 
     def __post_init__(self) -> None:
-        at_least(1, seeds=1 if self.seeds is None else self.seeds)
+        at_least(1, seeds=self.seeds)
 
 
 class Parsed(NamedTuple):
@@ -118,12 +118,12 @@ class Parsed(NamedTuple):
 
     def build(self) -> Algorithm:
         """Build the algorithm, on its task."""
-        task = self.make_task(**self.task_options)
+        task = made(Task, self.task, self.make_task, **self.task_options)
         cells = cells_of(task, self.choice.resolution, self.choice.centroids)
-        made = self.make_algorithm(task, cells, **self.algorithm_options)
+        name, options = self.choice.algorithm, self.algorithm_options
+        found = made(Algorithm, name, self.make_algorithm, task, cells, **options)
         # Some presets are others with an option bound.
-        options = made.options or self.algorithm_options
-        return made._replace(name=self.choice.algorithm, options=options)
+        return found._replace(name=name, options=found.options or options)
 
 
 def run_options() -> dict[str, Options]:
