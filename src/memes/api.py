@@ -118,7 +118,9 @@ def run(
         f"together must be 1 for task '{algorithm.task.name}', which runs on the host, got {together}",
     )
     config = {**describe(algorithm), **(about or {}), **numbers, **settings_of(watching)}
-    folders = [None if out is None else Path(out, *[f"seed-{s}"] * (seeds is not None)) for s in chosen]
+    folders: list[Path | None] = [None] * len(chosen)
+    if out is not None:
+        folders = [Path(out) / ("" if seeds is None else f"seed-{each}") for each in chosen]
     for folder in filter(None, folders):
         check_free(folder, overwrite)
     with in_words(out, algorithm), ExitStack() as stack:
@@ -180,9 +182,10 @@ def resume(
     for folder, config in configs.items():
         with intact(folder / "config.json"):
             check_numbers(config, f" in '{folder / 'config.json'}'")
-            done = config.get("generations_done", 0)
-            config["generations"] = total = config["generations"] if generations is None else generations
-            check_numbers(config)
+            if generations is not None:
+                config["generations"] = generations
+                check_numbers(config)
+            done, total = config.get("generations_done", 0), config["generations"]
             left = done < total or (done == total and not _concluded(folder, config, algorithm))
             require(
                 left or not one,
@@ -215,18 +218,20 @@ def with_usual(given: Sequence[Any], config: Mapping[str, Any] | None = None) ->
         given: Observers.
         config: What a run has recorded of the settings of the usual ones; None is their defaults.
     """
-    for observer in given:
-        can_watch = callable(getattr(observer, "watch", None)) and not isinstance(observer, type)
-        require(can_watch, f"observers must each have a method watch, got {observer!r}")
     own = {type(observer): observer for observer in given if type(observer) in USUAL}
     usual = [own.get(kind) or restored(kind, config or {}) for kind in USUAL]
     return [*usual, *(observer for observer in given if type(observer) not in USUAL)]
 
 
 def settings_of(observers: Sequence[Observer]) -> dict[str, Any]:
-    """The settings of observers as `config.json` has them: by prefix, or by the observer's name."""
+    """The settings of observers as `config.json` has them: by prefix, or by the observer's name.
+
+    Raises a `UsageError` that names what cannot watch a run.
+    """
     found: dict[str, Any] = {}
     for observer in observers:
+        can_watch = callable(getattr(observer, "watch", None)) and not isinstance(observer, type)
+        require(can_watch, f"observers must each have a method watch, got {observer!r}")
         own: Any = dataclasses.fields(observer) if dataclasses.is_dataclass(observer) else ()
         values = {field.name: getattr(observer, field.name) for field in own}
         prefix = getattr(observer, "prefix", None)

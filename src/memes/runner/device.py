@@ -104,8 +104,8 @@ def compile_fitting(
 ) -> Program:
     """Compile a run of so many seeds at once; of fewer, or in chunks, if memory does not allow it.
 
-    A chunk that the algorithm has is kept. `exactly` just so many seeds run at once, as in a run that is
-    resumed. What is compiled, and what it needs, is said.
+    A chunk that the algorithm has is kept. With `exactly` the number of seeds is kept too, as a run that
+    is resumed needs it. What is compiled, and what it needs, is said.
     """
     device, start = jax.devices()[0].device_kind, time.perf_counter()
     several = f"{seeds} seeds of {algorithm.name} together" if seeds > 1 else algorithm.task.name
