@@ -55,6 +55,9 @@ def main(arguments: list[str] | None = None) -> int:
     except (UsageError, RunError) as error:
         print(f"memes: {error}", file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 1
+    except BrokenPipeError:  # whoever read the output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except KeyboardInterrupt:
         print("memes: interrupted", file=sys.stderr)
         return INTERRUPTED
