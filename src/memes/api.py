@@ -214,9 +214,7 @@ def resume(
 def with_usual(given: Sequence[Any], config: Mapping[str, Any] | None = None) -> list[Observer]:
     """The usual observers, each replaced by one of its own type if it is given, and the others.
 
-    Args:
-        given: Observers.
-        config: What a run has recorded of the settings of the usual ones; None is their defaults.
+    Those that are not given have the settings that a run has recorded in its `config`, or the defaults.
     """
     own = {type(observer): observer for observer in given if type(observer) in USUAL}
     usual = [own.get(kind) or restored(kind, config or {}) for kind in USUAL]

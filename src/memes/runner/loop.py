@@ -42,15 +42,10 @@ def run_all(
     together: int,
     exactly: bool = False,
 ) -> list[Run]:
-    """Run the starts, in groups that have come equally far; those before an interrupt are returned.
+    """Run the starts, `together` of them side by side, in groups that have come equally far.
 
-    Args:
-        algorithm: What to run.
-        starts: All of as many generations, and evaluated in the same chunks.
-        observers: Who watches.
-        progress: Whether to show progress.
-        together: How many runs go side by side.
-        exactly: Whether just so many, also if memory is short.
+    They have as many generations and the same chunk. `exactly` is as in `compile_fitting`. Those that an
+    interrupt leaves undone are not returned.
     """
     generations, chunk = (starts[0][0][name] for name in ("generations", "chunk"))
     shared: dict[Hashable, Any] = {}

@@ -1,21 +1,7 @@
 """Observers: all that a run does besides advancing.
 
-An observer is a frozen dataclass with its settings and a method `watch`. It is asked once for each run:
-
-    @dataclass(frozen=True)
-    class Stagnation:
-        patience: int = 50
-
-        def watch(self, stage: Stage) -> Watch:
-            def due(generation: int) -> bool:
-                return generation % 10 == 0
-
-            def see(moment: Moment) -> None:
-                coverage = moment.run.metrics["coverage"]
-                if due(len(coverage)) and coverage[-1] in coverage[: -self.patience]:
-                    stage.stop(f"coverage has not grown for {self.patience} generations")
-
-            return Watch(due=due, see=see)
+An observer is a frozen dataclass with its settings and a method `watch`, which is asked once for each
+run. `Track` below is a short one; `examples/observer.py` is one that stops a run.
 """
 
 from __future__ import annotations

@@ -137,10 +137,7 @@ def run_options() -> dict[str, Options]:
 def parse(words: list[str], program: str, changes: Mapping[str, Any] | None = None) -> Parsed:
     """Parse `TASK [OPTIONS]`; which options there are depends on the task and on the algorithm.
 
-    Args:
-        words: The words.
-        program: What comes before them.
-        changes: What to change further at the scale that they name.
+    `program` is what comes before the words, and `changes` what a scale changes further.
     """
     file = value_of("config", words)
     table = {} if file is None else read_toml(Path(file))
