@@ -133,8 +133,8 @@ def save_metrics(path: Path, columns: Mapping[str, np.ndarray]) -> None:
 def append_metrics(path: Path, columns: Mapping[str, np.ndarray]) -> None:
     """Append the rows of equally long columns to `metrics.csv`. NaN becomes an empty field."""
     with (path / "metrics.csv").open("a", newline="") as file:
-        table = [*_table(columns)] if columns else []
-        csv.writer(file).writerows(table[file.tell() > 0 :])
+        table = list(_table(columns)) if columns else []
+        csv.writer(file).writerows(table[1:] if file.tell() else table)
 
 
 def _table(columns: Mapping[str, Iterable[float]]) -> Iterator[list[str]]:
@@ -212,8 +212,8 @@ def load_archive(path: str | Path) -> Archive:
     with intact(file):
         low, high = data["feature_low"], data["feature_high"]
         k = data["feature"].shape[1]
-        bounded = np.isfinite(high - low).all() and (low < high).all()
-        if not (low.shape == high.shape == (k,) and bounded):
+        fitting = low.shape == high.shape == (k,)
+        if not (fitting and np.isfinite(high - low).all() and (low < high).all()):
             raise ValueError("its features have no bounds")
         cells: Cells
         if "centroids" in data:
