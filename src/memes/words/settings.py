@@ -9,9 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from memes import api
 from memes.algorithm import Algorithm
-from memes.api import USUAL, restored
+from memes.api import USUAL, restored, run
 from memes.errors import UsageError, at_least, known, require
 from memes.hints import described, fits
 from memes.parameters import parameters
@@ -129,7 +128,7 @@ class Parsed(NamedTuple):
 def run_options() -> dict[str, Options]:
     """The options that every run has: its own, and the settings of its observers."""
     return {
-        "run": options_of(Choice) | options_of(api.run, without=("progress", "out")),
+        "run": options_of(Choice) | options_of(run, without=("progress", "out")),
         "observer": {k: v for kind in USUAL for k, v in options_of(kind, kind.prefix).items()},
     }
 
