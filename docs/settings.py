@@ -7,9 +7,8 @@ import typing
 from pathlib import Path
 from typing import Literal
 
-from memes.api import USUAL
+from memes.api import USUAL, run
 from memes.parameters import REQUIRED, Parameter, parameters
-from memes.runner import loop
 from memes.words.settings import run_options
 
 GUIDE = Path(__file__).with_name("guide.md")
@@ -19,7 +18,7 @@ BEGIN, END = "<!-- settings: written by docs/settings.py -->\n\n", "\n<!-- end o
 def table() -> str:
     """The settings of every run: flag, keyword, default, and what the docstring says."""
     own, of_observers = run_options().values()
-    python = dict.fromkeys(own, "") | {name: f"`run({name}=…)`" for name in parameters(loop.run)}
+    python = dict.fromkeys(own, "") | {name: f"`run({name}=…)`" for name in parameters(run)}
     for kind in USUAL:
         prefix = f"{kind.prefix}_"
         python |= {f"{prefix}{name}": f"`{kind.__name__}({name}=…)`" for name in parameters(kind)}

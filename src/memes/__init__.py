@@ -48,8 +48,8 @@ if TYPE_CHECKING:  # the table of contents: `__getattr__` reads it too
     from memes.metrics import qd_score as qd_score
     from memes.presets import PRESETS as PRESETS
     from memes.resets import Reason as Reason
+    from memes.runner.corrections import Corrections as Corrections
     from memes.runner.observers import Checkpoints as Checkpoints
-    from memes.runner.observers import Corrections as Corrections
     from memes.runner.observers import Moment as Moment
     from memes.runner.observers import Stage as Stage
     from memes.runner.observers import Track as Track

@@ -1,41 +1,48 @@
-"""`memes.run` and `memes.resume`: the loop with the usual observers."""
+"""`memes.run` and `memes.resume`: from the settings of runs to what is left of them."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from functools import wraps
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, overload
 
+import jax
+import numpy as np
+
 from memes.algorithm import Algorithm
 from memes.analysis.observers import Figures, Summaries
-from memes.errors import UsageError
-from memes.hints import checked
-from memes.runner import loop
-from memes.runner.observers import Checkpoints, Corrections, Log, Observer, Progress
-from memes.store.folder import Run, load_config
+from memes.errors import RunError, UsageError, at_least, in_a_line, require
+from memes.hints import check_types, checked
+from memes.runner.corrections import Corrections
+from memes.runner.device import most_together
+from memes.runner.loop import run_all
+from memes.runner.observers import Checkpoints, Log, Observer, Progress
+from memes.runner.simulators import callbacks_outside
+from memes.store.files import intact, only_writer
+from memes.store.find import run_folders
+from memes.store.folder import Run, check_free, holds_run, load_config, load_corrected, plain, remove_run
+from memes.store.provenance import describe, now
 
 # In the order in which they see a run. A checkpoint comes after the correction that it is to know of.
 USUAL: tuple[Any, ...] = (Log, Corrections, Checkpoints, Progress, Summaries, Figures)
-
-
-def with_usual(given: Sequence[Observer], config: Mapping[str, Any] | None = None) -> list[Observer]:
-    """The usual observers, each replaced by one of its own type if it is given, and the others.
-
-    Args:
-        given: Observers.
-        config: What a run has recorded of the settings of the usual ones; None is their defaults.
-    """
-    own = {type(observer): observer for observer in given if type(observer) in USUAL}
-    usual = [own.get(kind) or restored(kind, config or {}) for kind in USUAL]
-    return [*usual, *(observer for observer in given if type(observer) not in USUAL)]
-
-
-def restored(kind: Any, config: Mapping[str, Any]) -> Any:
-    """An observer of the kind, with those settings that a run has recorded."""
-    names = {f"{kind.prefix}_{field.name}": field.name for field in dataclasses.fields(kind)}
-    return kind(**{field: config[name] for name, field in names.items() if name in config})
+# The type and the least of each setting that is a number. Those of a `config.json` are checked as well.
+NUMBERS: dict[str, tuple[Any, int]] = {
+    "generations": (int, 1),
+    "seed": (int, 0),
+    "call_seconds": (float, 0),
+    "chunk": (int | None, 1),
+    "together": (int | None, 1),
+    "seeds_together": (int | None, 1),
+}
+SEEDS = 2**32
+UNRECORDED = {"call_seconds": 1.0, "chunk": None}  # by version 0.1
+# What a run and the algorithm that goes on with it must agree on, besides options.
+SAME = (
+    "algorithm", "task_name", "dim", "cells", "feature_low", "feature_high", "min_fitness", "batch_size",
+)  # fmt: skip
 
 
 @overload
@@ -46,10 +53,86 @@ def run(
 def run(
     algorithm: Algorithm, *, generations: int, seeds: Sequence[int], **options: Any
 ) -> list[Run]: ...
-@wraps(loop.run)
-def run(algorithm: Algorithm, *, observers: Sequence[Any] = (), **options: Any) -> Run | list[Run]:
-    """Run an algorithm with the usual observers and those that are given."""
-    return loop.run(algorithm, observers=with_usual(observers), **options)
+@checked  # type: ignore[misc]  # which has the options one by one
+def run(
+    algorithm: Algorithm,
+    *,
+    generations: int,
+    seed: int = 0,
+    seeds: Sequence[int] | None = None,
+    out: str | Path | None = None,
+    overwrite: bool = False,
+    observers: Sequence[Any] = (),
+    chunk: int | None = None,
+    together: int | None = None,
+    call_seconds: float = 1.0,
+    progress: bool = True,
+    about: dict[str, Any] | None = None,
+) -> Run | list[Run]:
+    """Run an algorithm, for one seed or for several, and record what happens.
+
+    The key of generation g is `fold_in(run_key, g)`: results do not depend on how a run is cut into
+    calls of the device. Ctrl-C and SIGTERM end the run after the generations computed so far, with
+    everything saved.
+
+    Seeds that run together are one batch on the device, a `vmap` of the whole run. Compilers round such
+    a batch differently: a seed's numbers agree with those of a run of its own to rounding, which a long
+    search can amplify into another, equally likely, course. Seeds that run one after the other are
+    compiled once, and agree to the last bit.
+
+    Args:
+        algorithm: What to run; it knows its task. A task with `jit=False` is evaluated on the host.
+        generations: For how many generations to run.
+        seed: Seed of all randomness.
+        seeds: Seeds of several runs, instead of `seed`; then there is a run for each of them.
+        out: Folder for the results, or for a folder `seed-0`, ... of each seed; None keeps them in
+            memory only.
+        overwrite: Replace a run that the folder already holds.
+        observers: What the run does besides advancing. They join the usual ones, and replace those of
+            their own type.
+        chunk: How many rows to evaluate at a time; None is all, or fewer if they do not fit into memory.
+        together: How many seeds to run as one batch; None is as many as fit into memory, or one if the
+            task has a simulator, which fills the device by itself.
+        call_seconds: How long a call of the device takes, about. Progress moves, Ctrl-C is heard and
+            metrics are written once a call.
+        progress: Whether to show progress.
+        about: Anything JSON that should be written into `config.json`.
+
+    Returns:
+        The run, or the runs in the order of their seeds; without those that an interrupt left undone.
+    """
+    algorithm, watching = callbacks_outside(algorithm), with_usual(observers)
+    chosen = [seed] if seeds is None else list(seeds)
+    require(len(chosen) >= 1, "seeds must name at least one")
+    require(len(set(chosen)) == len(chosen), f"seeds must differ, got {', '.join(map(str, chosen))}")
+    numbers = {
+        "generations": generations,
+        "chunk": chunk,
+        "together": together,
+        "call_seconds": call_seconds,
+    }
+    for each in chosen:
+        check_numbers(numbers | {"seed": each})
+    require(
+        together in (None, 1) or algorithm.task.jit,
+        f"together must be 1 for task '{algorithm.task.name}', which runs on the host, got {together}",
+    )
+    config = {**describe(algorithm), **(about or {}), **numbers, **settings_of(watching)}
+    folders: list[Path | None] = [None] * len(chosen)
+    if out is not None:
+        folders = [Path(out) / ("" if seeds is None else f"seed-{each}") for each in chosen]
+    for folder in filter(None, folders):
+        check_free(folder, overwrite)
+    with in_words(out, algorithm), ExitStack() as stack:
+        for folder in filter(None, folders):
+            folder.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(only_writer(folder))
+            check_free(folder, overwrite)
+            remove_run(folder)
+        starts = [(config | {"seed": s}, folder) for s, folder in zip(chosen, folders, strict=True)]
+        size = most_together(algorithm.task, len(chosen), together)
+        runs = run_all(algorithm, starts, watching, progress=progress, together=size)
+    return runs[0] if seeds is None else runs
 
 
 @overload
@@ -60,16 +143,148 @@ def resume(
 def resume(
     algorithm: Algorithm, path: str | Path, *, seeds: Sequence[int], **options: Any
 ) -> list[Run]: ...
-@checked
-@wraps(loop.resume)
+@checked  # type: ignore[misc]
 def resume(
-    algorithm: Algorithm, path: str | Path, *, observers: Sequence[Any] = (), **options: Any
+    algorithm: Algorithm,
+    path: str | Path,
+    *,
+    generations: int | None = None,
+    seeds: Sequence[int] | None = None,
+    observers: Sequence[Any] = (),
+    progress: bool = True,
 ) -> Run | list[Run]:
-    """Go on with a run, with its usual observers and those that are given."""
-    folder = loop.run_folders(path)[0]
-    recorded = load_config(folder)
+    """Go on with a run that was interrupted or killed, as if it had never stopped.
+
+    Args:
+        algorithm: What the run is of: the same algorithm, task and cells, with the same options.
+        path: The run's folder, or one with the folders of several seeds.
+        generations: For how many generations in all; None is what was asked of the run.
+        seeds: Only these of several seeds; None is all.
+        observers: As in `run`; the usual ones have the settings of the run.
+        progress: Whether to show progress.
+
+    Returns:
+        The run, or the runs of those seeds that were not done.
+    """
+    configs = {folder: UNRECORDED | load_config(folder) for folder in run_folders(path)}
+    one = list(configs) == [Path(path)] and seeds is None
+    if seeds is not None:
+        configs = {folder: found for folder, found in configs.items() if found.get("seed") in seeds}
+        require(bool(configs), f"seeds: '{path}' holds no run of {', '.join(map(str, seeds))}")
+    first = next(iter(configs))
     try:
-        chosen = with_usual(observers, recorded)
+        watching = with_usual(observers, configs[first])
     except UsageError as error:
-        raise UsageError(f"the run in '{folder}' cannot be resumed: {error}") from error
-    return loop.resume(algorithm, path, observers=chosen, **options)
+        raise UsageError(f"the run in '{first}' cannot be resumed: {error}") from error
+    algorithm = callbacks_outside(algorithm)
+    described = json.loads(json.dumps(describe(algorithm), default=plain))
+    starts = []
+    for folder, config in configs.items():
+        with intact(folder / "config.json"):
+            check_numbers(config, f" in '{folder / 'config.json'}'")
+            if generations is not None:
+                config["generations"] = generations
+                check_numbers(config)
+            done, total = config.get("generations_done", 0), config["generations"]
+            left = done < total or (done == total and not _concluded(folder, config, algorithm))
+            require(
+                left or not one,
+                f"generations must be more than the {done} after which the run in '{folder}' ended, "
+                f"got {total}",
+            )
+            _check_same(described, config, folder)
+            for old in ("finished", "generations_done", "stopped"):
+                config.pop(old, None)
+            config |= {"resumed": [*config.get("resumed", []), now()], **settings_of(watching)}
+            config["seeds_together"] = config.get("seeds_together") or 1
+        if left:
+            starts.append((config, folder))
+    require(bool(starts), f"all runs in '{path}' are over; ask for more generations")
+    for name in ("generations", "seeds_together"):
+        alike = len({config[name] for config, _ in starts}) == 1
+        require(alike, f"the runs in '{path}' differ in {name}: resume them one by one")
+    with in_words(path, algorithm), ExitStack() as stack:
+        for _, folder in starts:
+            stack.enter_context(only_writer(folder))
+        size = starts[0][0]["seeds_together"]
+        runs = run_all(algorithm, starts, watching, progress=progress, together=size, exactly=True)
+    return runs[0] if one else runs
+
+
+def with_usual(given: Sequence[Any], config: Mapping[str, Any] | None = None) -> list[Observer]:
+    """The usual observers, each replaced by one of its own type if it is given, and the others.
+
+    Those that are not given have the settings that a run has recorded in its `config`, or the defaults.
+    """
+    own = {type(observer): observer for observer in given if type(observer) in USUAL}
+    usual = [own.get(kind) or restored(kind, config or {}) for kind in USUAL]
+    return [*usual, *(observer for observer in given if type(observer) not in USUAL)]
+
+
+def settings_of(observers: Sequence[Observer]) -> dict[str, Any]:
+    """The settings of observers as `config.json` has them: by prefix, or by the observer's name.
+
+    Raises a `UsageError` that names what cannot watch a run.
+    """
+    found: dict[str, Any] = {}
+    for observer in observers:
+        can_watch = callable(getattr(observer, "watch", None)) and not isinstance(observer, type)
+        require(can_watch, f"observers must each have a method watch, got {observer!r}")
+        own: Any = dataclasses.fields(observer) if dataclasses.is_dataclass(observer) else ()
+        values = {field.name: getattr(observer, field.name) for field in own}
+        prefix = getattr(observer, "prefix", None)
+        if prefix is not None:
+            found |= {f"{prefix}_{name}": value for name, value in values.items()}
+        else:
+            found.setdefault("observers", {})[type(observer).__name__] = values
+    return found
+
+
+def restored(kind: Any, config: Mapping[str, Any]) -> Any:
+    """An observer of the kind, with those settings that a run has recorded."""
+    names = {f"{kind.prefix}_{field.name}": field.name for field in dataclasses.fields(kind)}
+    return kind(**{field: config[name] for name, field in names.items() if name in config})
+
+
+def check_numbers(given: dict[str, Any], where: str = "") -> None:
+    """Raise a `UsageError` that names what is no number, or too small."""
+    for name, (hint, least) in NUMBERS.items():
+        value: Any = given.get(name)
+        check_types({f"{name}{where}": value}, {f"{name}{where}": hint})
+        in_range = name != "seed" or 0 <= value < SEEDS
+        require(in_range, f"seed{where} must lie in [0, 2^32), got {value}")
+        at_least(least, **{f"{name}{where}": value})
+
+
+def _check_same(described: dict[str, Any], config: dict[str, Any], folder: Path) -> None:
+    """Raise a `UsageError` unless an algorithm, as described, is that of a run's `config.json`."""
+    pairs = [(name, described[name], config.get(name)) for name in SAME]
+    pairs += [(name, found, config["options"].get(name)) for name, found in described["options"].items()]
+    for name, found, expected in pairs:
+        require(found == expected, f"{name} of the run in '{folder}' is {expected}, got {found}")
+
+
+def _concluded(folder: Path, config: dict[str, Any], algorithm: Algorithm) -> bool:
+    """Does a run with all of its generations have the correction that it should have?"""
+    made = load_corrected(folder).get("generation", np.zeros(0))
+    wanted = algorithm.task.uncertain and config.get("reevaluate_every") != 0
+    return not wanted or (config["generations"] in made and (folder / "corrected.npz").exists())
+
+
+@contextmanager
+def in_words(path: str | Path | None, algorithm: Algorithm) -> Iterator[None]:
+    """Turn what ends a run from outside into a sentence: a disk, a simulator or a device that fails."""
+    try:
+        yield
+    except (OSError, RunError, jax.errors.JaxRuntimeError) as error:
+        if isinstance(error, RunError):  # of a simulator
+            sentence = str(error)
+        elif isinstance(error, OSError):
+            if path is None:
+                raise
+            sentence = f"cannot write to '{path}': {error.strerror or error}"
+        else:
+            sentence = f"task '{algorithm.task.name}' failed on the device: {in_a_line(error)}"
+        if path is not None and any(map(holds_run, run_folders(path))):
+            sentence += f"; 'memes resume {path}' goes on from the last checkpoint"
+        raise RunError(sentence) from error

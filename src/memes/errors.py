@@ -21,10 +21,10 @@ def require(condition: bool, sentence: str) -> None:
         raise UsageError(sentence)
 
 
-def at_least(least: float, **named: float) -> None:
-    """Raise a `UsageError` that names the first argument that is smaller than `least`, or NaN."""
+def at_least(least: float, **named: float | None) -> None:
+    """Raise a `UsageError` that names the first argument, not None, that is below `least`, or NaN."""
     for name, value in named.items():
-        require(value >= least, f"{name} must be at least {least}, got {value}")
+        require(value is None or value >= least, f"{name} must be at least {least}, got {value}")
 
 
 def in_unit_interval(**named: float) -> None:

@@ -13,8 +13,7 @@ from memes.commands.main import main
 from memes.reproduce import results, sweep
 from memes.reproduce.experiments import CHANGES, EXPERIMENTS, TASKS, VARIANTS, Experiment
 from memes.reproduce.sweep import plan
-from memes.runner import calls
-from memes.runner.observers import log
+from memes.runner import calls, observers
 from memes.store.find import load_all
 
 WORDS = ["reproduce", "tiny", "--tasks", "arm", "--scale", "laptop", "--quiet", "--out"]
@@ -102,8 +101,8 @@ class Stop:
     """Sends a signal when the tables of runs have so many rows in all."""
 
     def __init__(self, monkeypatch, rows, which=signal.SIGINT):
-        self.rows, self._write = 0, log.folders.append_metrics
-        monkeypatch.setattr(log.folders, "append_metrics", self._append)
+        self.rows, self._write = 0, observers.folders.append_metrics
+        monkeypatch.setattr(observers.folders, "append_metrics", self._append)
         self._stop_at, self._which = rows, which
 
     def _append(self, path, columns):

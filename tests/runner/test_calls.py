@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from memes.runner import calls
+from memes.runner.calls import SIGNALS, interruptible
 from memes.runner.device import MOST
-from memes.runner.interrupts import SIGNALS, interruptible
 
 
 class Device:

@@ -12,8 +12,9 @@ import memes
 from memes.commands.main import main
 from memes.correction import compare
 from memes.estimates import STATISTICS
-from memes.runner import memory
-from memes.runner.observers import Checkpoints, Corrections, corrections
+from memes.runner import corrections, memory
+from memes.runner.corrections import Corrections
+from memes.runner.observers import Checkpoints
 from memes.runner.progress import Reporter
 from memes.store.folder import load_corrected
 

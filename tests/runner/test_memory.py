@@ -126,11 +126,11 @@ def test_where_memory_is_short_fewer_seeds_and_then_fewer_rows_run_at_once(
 
     def compile_nothing(algorithm, seeds, generations):
         compiled.append((seeds, algorithm.chunk))
-        return None, []
+        return None, None
 
     monkeypatch.setattr(device, "_compile", compile_nothing)
     monkeypatch.setattr(memory, "available", lambda: 100)
-    monkeypatch.setattr(memory, "most", lambda programs: next(left))
+    monkeypatch.setattr(memory, "needed", lambda compiled: next(left))
     options = {"seeds": 8, "chunk": None, "exactly": False, **options}
     algorithm = small(TASK)._replace(chunk=options.pop("chunk"))
     program = device.compile_fitting(algorithm, generations=6, say=lambda said: None, **options)

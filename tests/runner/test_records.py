@@ -11,7 +11,7 @@ import memes
 from memes.metrics import Totals, accumulate, measure
 from memes.resets import Reason
 from memes.runner.device import first_state, keys_of
-from memes.runner.records import totals_of
+from memes.runner.loop import totals_of
 
 ARM = memes.tasks.arm(joints=4)
 

@@ -346,7 +346,7 @@ def commanded(tmp_path_factory):
 def test_an_edited_configuration_is_named_in_one_sentence(data, commanded, monkeypatch, capsys):
     """Or does no harm: then the run begins to go on, which is as far as this goes."""
     folder, config = commanded
-    monkeypatch.setattr("memes.runner.loop._run_all", lambda *arguments, **options: sys.exit(0))
+    monkeypatch.setattr("memes.api.run_all", lambda *arguments, **options: sys.exit(0))
     places = list(config) + [("options", name) for name in config["options"]]
     place = data.draw(st.sampled_from(places))
     table = edited = json.loads(json.dumps(config))

@@ -127,7 +127,7 @@ def test_seeds_together_are_the_runs_themselves_up_to_rounding(single, monkeypat
     """Memory is said to have room for two of the three seeds: the second batch is half empty."""
     needs = iter([1000, 10])
     monkeypatch.setattr(memory, "available", lambda: 100)
-    monkeypatch.setattr(memory, "most", lambda programs: next(needs))
+    monkeypatch.setattr(memory, "needed", lambda compiled: next(needs))
     results = memes.run(algorithm, out=tmp_path, **OPTIONS | {"progress": True})
     said = capsys.readouterr().err
     assert "3 seeds of memes together" in said
@@ -252,7 +252,7 @@ def test_a_batch_that_does_not_fit_any_more_keeps_its_seeds_and_evaluates_fewer_
     memes.run(quick, out=tmp_path, observers=[At(5, send(signal.SIGINT))], **OPTIONS)
     needs = iter([1000, 10])
     monkeypatch.setattr(memory, "available", lambda: 100)
-    monkeypatch.setattr(memory, "most", lambda programs: next(needs))
+    monkeypatch.setattr(memory, "needed", lambda compiled: next(needs))
     for run in memes.resume(quick, tmp_path, progress=False):
         assert run.config["seeds_together"] == 3
         assert run.config["chunk"] < quick.batch_size

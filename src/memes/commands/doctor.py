@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator
 from importlib import metadata
 from importlib.util import find_spec
-from typing import Any
 
 from memes.errors import RunError
 from memes.version import __version__
@@ -49,11 +48,12 @@ def report() -> Iterator[str]:
     yield f"memes {__version__}, Python {platform.python_version()}, {platform.platform()}"
     yield ", ".join(f"{name} {_version(name)}" for name in PACKAGES)
     free = memory.free()
-    yield f"{os.cpu_count()} cores, {_memory_of_machine()}" + (
-        f", {memory.in_words(free)} of it free for this process" if free else ""
-    )
+    share = f", {memory.in_words(free)} of it free for this process" if free else ""
+    yield f"{os.cpu_count()} cores, {_memory_of_machine()}{share}"
     for device in jax.devices():
-        yield f"device {device.id}: {device.device_kind}{_memory_of_device(device)}"
+        limit = (device.memory_stats() or {}).get("bytes_limit")
+        usable = f", {memory.in_words(limit)} usable" if limit else ""
+        yield f"device {device.id}: {device.device_kind}{usable}"
     if jax.default_backend() == "cpu" and shutil.which("nvidia-smi"):
         yield "there is an NVIDIA GPU that JAX does not use: pip install 'memes-qd[cuda]'"
     config = jax.config.values
@@ -128,8 +128,3 @@ def _memory_of_machine() -> str:
     except (AttributeError, ValueError, OSError):
         return "memory unknown"
     return f"{total / 2**30:.1f} GiB of memory"
-
-
-def _memory_of_device(device: Any) -> str:
-    limit = (device.memory_stats() or {}).get("bytes_limit")
-    return f", {limit / 2**30:.1f} GiB usable" if limit else ""

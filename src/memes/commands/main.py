@@ -11,7 +11,13 @@ from memes.errors import RunError, UsageError, known, require
 from memes.version import __version__
 
 INTERRUPTED = 130  # the exit code
+OVERVIEW = """usage: memes COMMAND ...
 
+Quality-diversity search with many evolution strategies at once.
+
+{}
+
+'memes COMMAND --help' explains a command and its options."""
 
 # The arguments of each command, as they are shown, and what it does. It is the function of that name in
 # the module of that name; its parameters are its options.
@@ -30,20 +36,9 @@ COMMANDS = {
 
 def overview() -> str:
     """The help about all commands."""
-    rows = {f"memes {name} {usage}".strip(): summary for name, (usage, summary) in COMMANDS.items()}
-    rows["memes version"] = "the version"
-    lines = [f"  {usage:26} {summary}" for usage, summary in rows.items()]
-    return "\n".join(
-        [
-            "usage: memes COMMAND ...",
-            "",
-            "Quality-diversity search with many evolution strategies at once.",
-            "",
-            *lines,
-            "",
-            "'memes COMMAND --help' explains a command and its options.",
-        ]
-    )
+    rows = [(f"memes {name} {usage}", summary) for name, (usage, summary) in COMMANDS.items()]
+    lines = (f"  {usage:26} {summary}" for usage, summary in [*rows, ("memes version", "the version")])
+    return OVERVIEW.format("\n".join(lines))
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -57,11 +52,11 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     try:
         return _call(known("command", words[0], COMMANDS), words[1:])
-    except UsageError as error:
+    except (UsageError, RunError) as error:
         print(f"memes: {error}", file=sys.stderr)
-        return 2
-    except RunError as error:
-        print(f"memes: {error}", file=sys.stderr)
+        return 2 if isinstance(error, UsageError) else 1
+    except BrokenPipeError:  # whoever read the output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KeyboardInterrupt:
         print("memes: interrupted", file=sys.stderr)
@@ -74,9 +69,9 @@ def _call(name: str, words: list[str]) -> int:
     if name == "run":  # whose options depend on the task and on the algorithm
         return int(function(words))
     usage, _ = COMMANDS[name]
-    asks_for_help, has_run = {"-h", "--help"} & set(words), words and not words[0].startswith("-")
+    given = words and (not words[0].startswith("-") or {"-h", "--help"} & set(words))
     require(
-        bool(not usage.startswith("RUN") or asks_for_help or has_run),
+        bool(given) or not usage.startswith("RUN"),
         f"RUN is missing: it comes first in 'memes {name} {usage} [OPTIONS]'",
     )
     import tyro

@@ -6,7 +6,7 @@ from typing import Literal
 
 from memes.analysis.observers import save_figures
 from memes.errors import at_least
-from memes.runner.observers.corrections import corrected, save_correction
+from memes.runner.corrections import corrected, save_correction
 from memes.runner.progress import Reporter
 from memes.store.files import only_writer
 from memes.store.folder import load_run

@@ -69,8 +69,7 @@ def reproduce(
         known("task", task, TASKS)
     for label in labels:
         known("label", label, VARIANTS)
-    given = {"seeds": seeds, "generations": generations, "together": together}
-    at_least(1, **{name: value for name, value in given.items() if value is not None})
+    at_least(1, seeds=seeds, generations=generations, together=together)
     at_least(0, first_seed=first_seed)
     chosen = [task for task in TASKS if task in tasks]
     items = plan(
@@ -82,7 +81,7 @@ def reproduce(
         first_seed=first_seed,
         generations=generations,
     )
-    folder, console = out / scale, Console(highlight=False)
+    folder = out / scale
 
     def done() -> Sequence[Summary]:
         here = folder / "summaries"
@@ -90,7 +89,7 @@ def reproduce(
         return load_all([*own, *summaries], argument="summaries")
 
     if list:
-        _show_plan(names, items, existing(items, done()), console)
+        _show_plan(names, items, existing(items, done()))
         return
     require(bool(items), f"tasks: there is nothing to run of {', '.join(names)} on {', '.join(chosen)}")
     if not report_only:
@@ -107,12 +106,9 @@ def reproduce(
     found = existing(items, done())
     require(bool(found), f"summaries: there are none of these experiments in '{folder}' or elsewhere")
     judged = results.write(names, chosen, found, folder)
-    results.show(judged, console)
+    results.show(judged, Console(highlight=False))
     wanted = sum(len(item.seeds) for item in items)
-    console.print(
-        f"{len(found)} of {wanted} runs; see {folder}/claims.md and the folders beside it",
-        soft_wrap=True,
-    )
+    print(f"{len(found)} of {wanted} runs; see {folder}/claims.md and the folders beside it")
 
 
 @contextmanager
@@ -148,24 +144,18 @@ def _experiments(names: Sequence[str]) -> Sequence[str]:
     return [name for name in EXPERIMENTS if ALL in names or name in names]
 
 
-def _show_plan(
-    names: Sequence[str], items: Sequence[Item], done: Sequence[Summary], console: Console
-) -> None:
+def _show_plan(names: Sequence[str], items: Sequence[Item], done: Sequence[Summary]) -> None:
     for name in names:
-        console.print(f"{name:12}{EXPERIMENTS[name].title}", soft_wrap=True)
+        print(f"{name:12}{EXPERIMENTS[name].title}")
     heads = ("task", "label", "generations", "seeds", "done", "a generation", "for")
-    console.print("\n{:10}{:24}{:>11}{:>7}{:>6}  {:26}{}".format(*heads), soft_wrap=True)
+    print("\n{:10}{:24}{:>11}{:>7}{:>6}  {:26}{}".format(*heads))
     for item in items:
         options = item.parsed.algorithm_options
         size = ", ".join(f"{name} {options[name]}" for name in SIZES if name in options)
         finished = sum((run.task, run.label) == (item.task, item.label) for run in done)
-        wanted_by = [
-            name
-            for name in names
-            if item.label in EXPERIMENTS[name].labels and item.task in EXPERIMENTS[name].tasks
-        ]
-        console.print(
+        asked = {name: EXPERIMENTS[name] for name in names}
+        by = [name for name, of in asked.items() if item.label in of.labels and item.task in of.tasks]
+        print(
             f"{item.task:10}{item.label:24}{item.generations:11,}{len(item.seeds):7}{finished:6}  "
-            f"{size:26}{', '.join(wanted_by)}",
-            soft_wrap=True,
+            f"{size:26}{', '.join(by)}"
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from memes import api
 from memes.commands.run import conclude
-from memes.runner.loop import run_folders
+from memes.store.find import run_folders
 from memes.words.options import RunFolder
 from memes.words.rebuild import algorithm_of
 

@@ -18,8 +18,8 @@ from memes import api
 from memes.algorithm import Algorithm
 from memes.analysis.observers import Figures
 from memes.reproduce.experiments import CHANGES, EXPERIMENTS, MOST_SEEDS, VARIANTS
+from memes.runner.corrections import Corrections
 from memes.runner.device import compile_fitting, keep_compiled, most_together
-from memes.runner.observers import Corrections
 from memes.store.files import only_writer
 from memes.store.folder import holds_run, load_config, plain
 from memes.store.summary import FILE, Summary, load_summary, save_summary

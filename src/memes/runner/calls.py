@@ -1,9 +1,11 @@
-"""Calls of the device, sized by time."""
+"""Calls of the device, sized by time, and signals that are heard meanwhile."""
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 import jax
@@ -12,6 +14,7 @@ import numpy as np
 from memes.algorithm import State
 from memes.runner.device import MOST, Program, Record
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 GROWTH = 4  # a call of the device has at most so many times the generations of the one before
 
 
@@ -65,3 +68,28 @@ def wait(record: Record) -> None:
     leaf: Any = jax.tree.leaves(record)[-1]
     while hasattr(leaf, "is_ready") and not leaf.is_ready():
         time.sleep(0.002)
+
+
+@contextmanager
+def interruptible(say: Callable[[str], None], sentence: str) -> Iterator[Callable[[], str | None]]:
+    """Let the first Ctrl-C or SIGTERM only be named by the yielded function; the second interrupts."""
+    seen: str | None = None
+    before: dict[signal.Signals, Any] = {}
+
+    def restore() -> None:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+    def note(signum: int, frame: object) -> None:
+        nonlocal seen
+        seen = signal.Signals(signum).name
+        say(sentence)
+        restore()
+
+    with suppress(ValueError):  # not in the main thread, where signals do not arrive anyway
+        for each in SIGNALS:
+            before[each] = signal.signal(each, note)
+    try:
+        yield lambda: seen
+    finally:
+        restore()

@@ -21,17 +21,8 @@ from memes.task import Evaluation, Task
 
 MOST = 256  # generations in a call
 LANE_FIELDS = (
-    "lane",
-    "kind",
-    "offered",
-    "fitness",
-    "feature",
-    "parent_feature",
-    "status",
-    "age",
-    "stale",
-    "reset",
-)
+    "lane", "kind", "offered", "fitness", "feature", "parent_feature", "status", "age", "stale", "reset",
+)  # fmt: skip
 
 
 class Record(NamedTuple):
@@ -62,19 +53,14 @@ class Program(NamedTuple):
 
     def keys(self, seeds: list[int]) -> Array:
         """The keys of the generations of some seeds."""
-        if self.seeds == 1:
-            return keys_of(seeds[0])[1]
-        data = [jax.random.key_data(keys_of(seed)[1]) for seed in seeds]
-        keys: Array = jax.random.wrap_key_data(jnp.stack(data))
-        return keys
+        keys = [keys_of(seed)[1] for seed in seeds]
+        return keys[0] if self.seeds == 1 else jnp.stack(keys)
 
     def join(self, states: list[State]) -> State:
         """Put the state of each seed on the device, as `advance` takes them."""
-        if self.seeds == 1:
-            joined: State = jax.device_put(states[0])
-        else:
-            each = jax.device_get(states)
-            joined = jax.device_put(jax.tree.map(lambda *leaves: np.stack(leaves), *each))
+        if self.seeds > 1:
+            states = [jax.tree.map(lambda *leaves: np.stack(leaves), *jax.device_get(states))]
+        joined: State = jax.device_put(states[0])
         return joined
 
     def states(self, joined: State) -> list[State]:
@@ -114,29 +100,21 @@ def most_together(task: Task, seeds: int, together: int | None) -> int:
 
 
 def compile_fitting(
-    algorithm: Algorithm,
-    seeds: int,
-    generations: int,
-    say: Callable[[str], None],
-    exactly: bool = False,
+    algorithm: Algorithm, seeds: int, generations: int, say: Callable[[str], None], exactly: bool = False
 ) -> Program:
     """Compile a run of so many seeds at once; of fewer, or in chunks, if memory does not allow it.
 
-    Args:
-        algorithm: What to run. If it has a chunk, that is kept.
-        seeds: How many at once.
-        generations: How many a run has.
-        say: Told what is compiled and what it needs.
-        exactly: Whether just so many seeds must run at once, as in a run that is resumed.
+    A chunk that the algorithm has is kept. With `exactly` the number of seeds is kept too, as a run that
+    is resumed needs it. What is compiled, and what it needs, is said.
     """
     device, start = jax.devices()[0].device_kind, time.perf_counter()
     several = f"{seeds} seeds of {algorithm.name} together" if seeds > 1 else algorithm.task.name
     say(f"compiling {several} for {device} ...")
     chosen, size, rows = algorithm, seeds, algorithm.chunk or algorithm.batch_size
     while True:
-        advance, programs = _compile(chosen, size, generations)
+        advance, compiled = _compile(chosen, size, generations)
         what = "a generation" if size == 1 else f"a generation of {size} seeds"
-        fewer = memory.fewer(rows, programs, what, say)
+        fewer = memory.fewer(rows, compiled, what, say)
         if fewer is None or (size == 1 and algorithm.chunk is not None):
             break
         if size > 1 and not exactly:
@@ -151,8 +129,8 @@ def compile_fitting(
     return Program(chosen, size, advance, seconds)
 
 
-def _compile(algorithm: Algorithm, seeds: int, generations: int) -> tuple[Advance, list[Any]]:
-    """Compile what advances a run, and return it with the compiled programs that it executes."""
+def _compile(algorithm: Algorithm, seeds: int, generations: int) -> tuple[Advance, Any]:
+    """Compile what advances a run, and return it with the program whose rows chunks would cut."""
     persistent = np.flatnonzero(algorithm.emitter.persistent)
     key = jax.eval_shape(lambda: jax.random.key(0))
     state = jax.eval_shape(partial(algorithm.init, generations=generations), key)
@@ -162,7 +140,7 @@ def _compile(algorithm: Algorithm, seeds: int, generations: int) -> tuple[Advanc
         return Record(measure(state.archive, info, float(algorithm.task.min_fitness)), lanes)
 
     if not algorithm.task.jit:
-        return _on_host(algorithm, record, key, state)
+        return _on_host(algorithm, record, key, state), None
 
     def step(key: Array, state: State) -> tuple[State, Record]:
         state, info = algorithm.step(jax.random.fold_in(key, state.generation), state)
@@ -186,12 +164,12 @@ def _compile(algorithm: Algorithm, seeds: int, generations: int) -> tuple[Advanc
         several = jax.vmap(lambda i, tree: tree, in_axes=(0, None))
         key, state = jax.eval_shape(several, jnp.arange(seeds), (key, state))
     compiled = jax.jit(advance).lower(key, state, jnp.int32(0)).compile()
-    return lambda key, state, n: compiled(key, state, jnp.int32(n)), [compiled]
+    return lambda key, state, n: compiled(key, state, jnp.int32(n)), compiled
 
 
 def _on_host(
     algorithm: Algorithm, record: Callable[[State, Info], Record], key: Array, state: State
-) -> tuple[Advance, list[Any]]:
+) -> Advance:
     """Generations with the evaluation on the host, between a compiled ask and a compiled tell."""
 
     def ask(key: Array, state: State) -> tuple[State, Batch, Array]:
@@ -216,7 +194,7 @@ def _on_host(
             records.append(latest)
         return state, jax.tree.map(lambda *leaves: np.stack(leaves), *records)
 
-    return advance, []  # chunks of rows would change nothing about what these two need
+    return advance
 
 
 def keep_compiled() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +13,13 @@ SHARE = 0.9
 
 
 def needed(compiled: Any) -> int | None:
-    """Bytes that a compiled program needs at once, by its own analysis; None if it has none."""
+    """Bytes that a compiled program needs at once, by its own analysis; None if there is none."""
     analysis = getattr(compiled, "memory_analysis", lambda: None)()
     if analysis is None:
         return None
     parts = ("temp", "argument", "output")
     total = sum(getattr(analysis, f"{part}_size_in_bytes") for part in parts)
     return int(total - analysis.alias_size_in_bytes)
-
-
-def most(programs: Iterable[Any]) -> int | None:
-    """Bytes that the greediest of some compiled programs needs; None if one of them does not say."""
-    needs = [needed(program) for program in programs]
-    known = [need for need in needs if need is not None]
-    return max(known) if known and len(known) == len(needs) else None
 
 
 def available() -> int | None:
@@ -63,18 +56,12 @@ def smaller(rows: int, need: int, room: int) -> int:
     return int(1 << (min(wanted, rows - 1).bit_length() - 1)) if rows > 1 else 1
 
 
-def fewer(rows: int, programs: Iterable[Any], what: str, say: Callable[[str], None]) -> int | None:
-    """How many rows to evaluate at a time instead of so many; None if the programs fit into memory.
+def fewer(rows: int, compiled: Any, what: str, say: Callable[[str], None]) -> int | None:
+    """How many rows at a time a program should evaluate instead of so many; None if it fits into memory.
 
-    None, too, where nothing can be known or done about it.
-
-    Args:
-        rows: How many rows at a time the compiled programs evaluate.
-        programs: What is to run, one at a time.
-        what: What it is called in the sentence about its need.
-        say: Told of it.
+    None, too, where nothing can be known or done about it. What it needs is said.
     """
-    room, need = available(), most(programs)
+    room, need = available(), needed(compiled)
     if room is None or need is None:
         return None
     say(f"{what} needs {in_words(need)} of the {in_words(room)} that are free")

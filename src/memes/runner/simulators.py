@@ -12,10 +12,18 @@ import jax
 import numpy as np
 from jax import Array
 
+from memes.algorithm import Algorithm
 from memes.errors import RunError, UsageError, in_a_line
 from memes.task import Evaluation, Task, as_evaluation, evaluate, initial
 
 CALLBACKS = {"pure_callback", "io_callback"}
+
+
+def callbacks_outside(algorithm: Algorithm) -> Algorithm:
+    """With callbacks to Python, if there are any, outside of what is compiled; see `on_host`."""
+    if algorithm.emitter.transitions:  # which only compiled tasks yield
+        return algorithm
+    return algorithm._replace(task=on_host(algorithm.task))
 
 
 def on_host(task: Task) -> Task:
@@ -54,12 +62,7 @@ def surviving(task: Task, say: Callable[[str], None], rows: int) -> Task:
     """Let a host simulator raise: it is tried again for each half of the rows, and `say` hears of it.
 
     So rows for which it raises again and again are found: they evaluate to NaN. A simulator that raises
-    for a whole generation is broken, and ends the run.
-
-    Args:
-        task: A task with `jit=False`.
-        say: Told once.
-        rows: How many rows a generation has; the task may get them in several batches.
+    for all `rows` of a generation, which it may get in several batches, is broken, and ends the run.
     """
     failures: list[Exception] = []  # the last one
     lost_in_a_row = 0
@@ -103,12 +106,8 @@ def surviving(task: Task, say: Callable[[str], None], rows: int) -> Task:
 def _quiet_callbacks() -> Iterator[None]:
     """JAX logs a traceback for every callback that raises; here they are said once, in a sentence."""
     logger = logging.getLogger("jax._src.callback")
-
-    def drop(record: logging.LogRecord) -> bool:
-        return False
-
-    logger.addFilter(drop)
+    before, logger.disabled = logger.disabled, True
     try:
         yield
     finally:
-        logger.removeFilter(drop)
+        logger.disabled = before

@@ -14,7 +14,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -22,36 +22,26 @@ import numpy as np
 from memes.algorithm import State
 from memes.errors import UsageError, require
 from memes.store.files import intact, read_arrays, replace_file
-from memes.store.folder import Run
+from memes.store.folder import Run, load_corrected
 
 FORMAT_VERSION = 2
 KEEP = 2  # the last ones; the older is there in case the newer is damaged
-PARTS = ("state", "metrics", "lanes")
-
-
-class Checkpoint(NamedTuple):
-    """The state after some generations, and the metrics and lanes up to there, arrays by name."""
-
-    state: State
-    metrics: dict[str, np.ndarray]
-    lanes: dict[str, np.ndarray]
 
 
 def save(run: Run) -> None:
     """Write a checkpoint of a run into its folder, and remove those that are too old."""
     assert run.folder is not None
     leaves = jax.device_get(jax.tree.leaves(run.state))
-    arrays = {f"state/{i}": leaf for i, leaf in enumerate(leaves)}
-    arrays |= {f"metrics/{name}": column for name, column in run.metrics.items()}
-    arrays |= {f"lanes/{name}": array for name, array in run.lanes.items()}
-    path = run.folder / "checkpoints"
-    path.mkdir(exist_ok=True)
+    parts: Any = {"state": dict(enumerate(leaves)), "metrics": run.metrics, "lanes": run.lanes}
+    arrays = {f"{part}/{name}": array for part, of in parts.items() for name, array in of.items()}
     about = {
         "format_version": FORMAT_VERSION,
         "identity": identity(run.config),
         "generations": run.config["generations"],
         "digest": _digest(arrays),
     }
+    path = run.folder / "checkpoints"
+    path.mkdir(exist_ok=True)
     replace_file(
         path / f"{run.generations:08d}.npz",
         lambda file: np.savez(file, about=np.array(json.dumps(about)), **arrays),
@@ -68,12 +58,9 @@ def identity(config: dict[str, Any]) -> str:
 
 
 def load(
-    folder: Path,
-    config: dict[str, Any],
-    blank: Callable[[int], State],
-    say: Callable[[str], None],
-) -> Checkpoint | None:
-    """Read the newest intact checkpoint; None if there is no checkpoint at all.
+    folder: Path, config: dict[str, Any], blank: Callable[[int], State], say: Callable[[str], None]
+) -> Run | None:
+    """Read the run up to the newest intact checkpoint; None if there is no checkpoint at all.
 
     Args:
         folder: The run's folder.
@@ -84,14 +71,17 @@ def load(
     for file in _newest_first(folder):
         try:
             with intact(file):
-                about, parts = _read(file)
+                about, arrays = _read(file)
         except UsageError as error:
             say(f"{error}; looking for an older checkpoint")
             continue
-        _check(file, about, config)
-        leaves = [parts["state"][str(i)] for i in range(len(parts["state"]))]
+        _check_version(file, about["format_version"])
+        require(about["identity"] == identity(config), f"'{file}' is a checkpoint of another run")
+        leaves = list(_part("state", arrays).values())
         state = _fitted(file, leaves, about["generations"], config["generations"], blank)
-        return Checkpoint(state, parts["metrics"], parts["lanes"])
+        metrics, lanes = _part("metrics", arrays), _part("lanes", arrays)
+        corrected = load_corrected(folder)
+        return Run(folder, config, metrics, lanes, state.archive, corrected, None, state)
     require(
         not _newest_first(folder),
         f"no checkpoint in '{folder / 'checkpoints'}' can be read; remove them to start anew",
@@ -103,20 +93,21 @@ def _newest_first(folder: Path) -> list[Path]:
     return sorted((folder / "checkpoints").glob("[0-9]*.npz"), reverse=True)
 
 
-def _read(file: Path) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]]:
-    """Read what is said of a checkpoint, and its arrays by part and name."""
+def _read(file: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Read what is said of a checkpoint, and its arrays by part/name, as they were written."""
     arrays = read_arrays(file)
     about = dict(json.loads(str(arrays.pop("about"))))
-    parts: dict[str, dict[str, np.ndarray]] = {name: {} for name in PARTS}
     if about["format_version"] == FORMAT_VERSION:  # of another one nothing else is known
         if about["digest"] != _digest(arrays):
             raise ValueError("it does not hold what was written")
-        for name, array in arrays.items():
-            part, _, rest = name.partition("/")
-            parts[part][rest] = array
-        if len(parts["metrics"]["generation"]) != int(file.stem):
+        if len(arrays["metrics/generation"]) != int(file.stem):
             raise ValueError("it is not of the generation in its name")
-    return about, parts
+    return about, arrays
+
+
+def _part(part: str, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    head = f"{part}/"
+    return {name.removeprefix(head): of for name, of in arrays.items() if name.startswith(head)}
 
 
 def _digest(arrays: dict[str, np.ndarray]) -> str:
@@ -128,16 +119,11 @@ def _digest(arrays: dict[str, np.ndarray]) -> str:
     return digest.hexdigest()
 
 
-def _check(file: Path, about: dict[str, Any], config: dict[str, Any]) -> None:
-    """Raise a `UsageError` that says why a checkpoint cannot be used for a run, if it cannot."""
-    version = about["format_version"]
+def _check_version(file: Path, version: int) -> None:
     newer = f"newer than this memes can read ({FORMAT_VERSION})"
     older = "of an older memes: go on with that one, or start anew"
-    require(
-        version == FORMAT_VERSION,
-        f"'{file}' has format version {version}, {newer if version > FORMAT_VERSION else older}",
-    )
-    require(about["identity"] == identity(config), f"'{file}' is a checkpoint of another run")
+    which = newer if version > FORMAT_VERSION else older
+    require(version == FORMAT_VERSION, f"'{file}' has format version {version}, {which}")
 
 
 def _fitted(

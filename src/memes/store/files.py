@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -25,19 +25,18 @@ def replace_file(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     except OSError:
         temporary.unlink(missing_ok=True)
         raise
-    _sync_folder(path.parent)
+    # Systems without file descriptors of folders make a renaming last by themselves.
+    with suppress(OSError):
+        descriptor = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
-def _sync_folder(path: Path) -> None:
-    """Make a renaming last; systems without file descriptors of folders do it by themselves."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY)
-    except OSError:
-        return
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def save_text(path: Path, text: str) -> None:
+    """Write lines of text as a whole file."""
+    replace_file(path, lambda file: file.write(f"{text}\n".encode()))
 
 
 def read_arrays(file: Path) -> dict[str, np.ndarray]:

@@ -7,8 +7,16 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from memes.errors import require
-from memes.store.folder import holds_run
+from memes.store.folder import holds_run, load_config
 from memes.store.summary import FILE, FORMAT, Summary, load_summary
+
+
+def run_folders(path: str | Path) -> list[Path]:
+    """The folders of the runs that a path means: itself, or those in it, in the order of their seeds."""
+    folder = Path(path)
+    inside = folder.iterdir() if folder.is_dir() and not holds_run(folder) else ()
+    found = {each: load_config(each).get("seed", 0) for each in sorted(inside) if holds_run(each)}
+    return sorted(found, key=found.__getitem__) or [folder]
 
 
 def load_all(paths: Iterable[str | Path], argument: str = "RUN") -> list[Summary]:

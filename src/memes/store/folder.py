@@ -18,6 +18,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
+from enum import IntEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,7 +32,7 @@ from memes.context import Kind
 from memes.correction import Correction
 from memes.errors import require
 from memes.resets import Reason
-from memes.store.files import intact, read_arrays, replace_file
+from memes.store.files import intact, read_arrays, replace_file, save_text
 
 FORMAT_VERSION = 1
 CONTENT = (
@@ -39,7 +40,8 @@ CONTENT = (
     "summary.json", "checkpoints", "figures",
 )  # fmt: skip
 # Codes whose names `lanes.npz` holds beside the lanes.
-CODES = {"kinds": Kind, "reasons": Reason, "statuses": Status}
+CODES: dict[str, type[IntEnum]] = {"kinds": Kind, "reasons": Reason, "statuses": Status}
+ELITE = ("genotypes", "fitness", "feature", "generation", "lane")  # what an archive has of each
 
 
 class Run(NamedTuple):
@@ -87,26 +89,17 @@ def holds_run(path: Path) -> bool:
 
 def check_free(path: Path, overwrite: bool = False) -> None:
     """Raise a `UsageError` unless a new run can be written to `path`, perhaps in place of another."""
-    check_writable(path)
-    require(
-        overwrite or not holds_run(path),
-        f"out must not hold a run yet, but '{path}' does; choose another folder, or overwrite it",
-    )
+    there = next(p for p in (path, *path.absolute().parents) if os.path.exists(p))
+    require(there.is_dir(), f"out must be a folder, but '{there}' is a file")
+    writable = os.access(there, os.W_OK | os.X_OK)
+    require(writable, f"out cannot be written: there is no permission for '{there}'")
+    if holds_run(path):
+        choose = "choose another folder, or overwrite it"
+        require(overwrite, f"out must not hold a run yet, but '{path}' does; {choose}")
+        load_config(path)  # refuses what is no run
     require(
         holds_run(path) or not (path / "checkpoints").exists(),
         f"out must not hold checkpoints of another run, but '{path}' does; choose another folder",
-    )
-    if holds_run(path):
-        load_config(path)  # refuses what is no run
-
-
-def check_writable(path: Path) -> None:
-    """Raise a `UsageError` unless `path` is a folder that can be written, or can be made."""
-    there = next(p for p in (path, *path.absolute().parents) if os.path.exists(p))
-    require(there.is_dir(), f"out must be a folder, but '{there}' is a file")
-    require(
-        os.access(there, os.W_OK | os.X_OK),
-        f"out cannot be written: there is no permission for '{there}'",
     )
 
 
@@ -122,8 +115,8 @@ def remove_run(path: Path) -> None:
 
 def save_config(path: Path, config: dict[str, Any]) -> None:
     """Write `config.json`. What JSON does not know is written as it prints."""
-    text = json.dumps({"format_version": FORMAT_VERSION, **config}, indent=2, default=plain)
-    replace_file(path / "config.json", lambda file: file.write(f"{text}\n".encode()))
+    entries = {"format_version": FORMAT_VERSION, **config}
+    save_text(path / "config.json", json.dumps(entries, indent=2, default=plain))
 
 
 def plain(value: Any) -> Any:
@@ -140,26 +133,24 @@ def save_metrics(path: Path, columns: Mapping[str, np.ndarray]) -> None:
 def append_metrics(path: Path, columns: Mapping[str, np.ndarray]) -> None:
     """Append the rows of equally long columns to `metrics.csv`. NaN becomes an empty field."""
     with (path / "metrics.csv").open("a", newline="") as file:
-        writer = csv.writer(file)
-        if file.tell() == 0 and columns:
-            writer.writerow(columns)
-        writer.writerows(_fields(columns))
+        table = list(_table(columns)) if columns else []
+        csv.writer(file).writerows(table[1:] if file.tell() else table)
 
 
-def _fields(columns: Mapping[str, Iterable[float]]) -> Iterator[list[str]]:
-    """The rows of a table, as they are written."""
+def _table(columns: Mapping[str, Iterable[float]]) -> Iterator[list[str]]:
+    """The head and the rows of a table, as they are written."""
+    yield [*columns]
     for row in zip(*columns.values(), strict=True):
         yield ["" if np.isnan(value) else f"{value:.9g}" for value in row]
 
 
 def save_corrected(path: Path, columns: Mapping[str, Iterable[float]]) -> None:
     """Write `corrected.csv` as a whole; there is none without rows."""
-    lines = [",".join(row) for row in ([*columns], *_fields(columns))]
+    lines = [",".join(row) for row in _table(columns)]
     if len(lines) == 1:
         (path / "corrected.csv").unlink(missing_ok=True)
     else:
-        text = "".join(f"{line}\n" for line in lines)
-        replace_file(path / "corrected.csv", lambda file: file.write(text.encode()))
+        save_text(path / "corrected.csv", "\n".join(lines))
 
 
 def load_corrected(path: Path) -> dict[str, np.ndarray]:
@@ -187,44 +178,27 @@ def load_correction(path: Path) -> Correction | None:
 
 def save_archive(path: str | Path, archive: Archive, **about: Any) -> None:
     """Write the occupied cells, and what is needed to rebuild the empty ones, to an npz file."""
-    cell = np.flatnonzero(np.asarray(archive.occupied))
-    cells = archive.cells
+    cells, cell = archive.cells, np.flatnonzero(np.asarray(archive.occupied))
     if isinstance(cells, Grid):
         about["grid_shape"] = np.asarray(cells.shape)
     elif isinstance(cells, CVT):
         about["centroids"] = np.asarray(cells.centroids)
     else:
         raise TypeError(f"cannot save an archive with cells of type {type(cells).__name__}")
-    _save_npz(
-        path,
-        feature_low=np.asarray(cells.low),
-        feature_high=np.asarray(cells.high),
-        cell=cell,
-        genotypes=np.asarray(archive.genotypes)[cell],
-        fitness=np.asarray(archive.fitness)[cell],
-        feature=np.asarray(archive.feature)[cell],
-        generation=np.asarray(archive.generation)[cell],
-        lane=np.asarray(archive.lane)[cell],
-        **about,
-    )
+    bounds = {"feature_low": np.asarray(cells.low), "feature_high": np.asarray(cells.high)}
+    elites = {name: np.asarray(getattr(archive, name))[cell] for name in ELITE}
+    _save_npz(Path(path), **bounds, cell=cell, **elites, **about)
 
 
 def save_lanes(path: Path, lanes: dict[str, Any]) -> None:
     """Write what each lane did, arrays [G, L, ...], with the names of its codes."""
-    codes: dict[str, Any] = {
-        key: np.asarray([code.name.lower() for code in enum]) for key, enum in CODES.items()
-    }
+    codes = {key: [code.name.lower() for code in enum] for key, enum in CODES.items()}
     _save_npz(path, **codes, **lanes)
 
 
-def _load_lanes(file: Path) -> dict[str, np.ndarray]:
-    return {name: array for name, array in _load_npz(file).items() if name not in CODES}
-
-
-def _save_npz(path: str | Path, **arrays: Any) -> None:
-    replace_file(
-        Path(path), lambda file: np.savez_compressed(file, format_version=FORMAT_VERSION, **arrays)
-    )
+def _save_npz(path: Path, **arrays: Any) -> None:
+    numbered = {"format_version": FORMAT_VERSION, **arrays}
+    replace_file(path, lambda file: np.savez_compressed(file, **numbered))
 
 
 def load_archive(path: str | Path) -> Archive:
@@ -238,23 +212,19 @@ def load_archive(path: str | Path) -> Archive:
     with intact(file):
         low, high = data["feature_low"], data["feature_high"]
         k = data["feature"].shape[1]
-        if not (
-            low.shape == high.shape == (k,) and np.isfinite(high - low).all() and (low < high).all()
-        ):
+        fitting = low.shape == high.shape == (k,)
+        if not (fitting and np.isfinite(high - low).all() and (low < high).all()):
             raise ValueError("its features have no bounds")
-        bounds = jnp.asarray(low), jnp.asarray(high)
         cells: Cells
         if "centroids" in data:
-            cells = CVT(*bounds, jnp.asarray(data["centroids"]))
+            cells = CVT(jnp.asarray(low), jnp.asarray(high), jnp.asarray(data["centroids"]))
         else:
-            cells = Grid(*bounds, tuple(int(s) for s in data["grid_shape"]))
+            cells = Grid(jnp.asarray(low), jnp.asarray(high), tuple(map(int, data["grid_shape"])))
             if len(cells.shape) != k or min(cells.shape) < 1:
                 raise ValueError("its grid has no cells")
         blank = empty(cells, data["genotypes"].shape[1])
-        cell = data["cell"]
-        names = ("genotypes", "fitness", "feature", "generation", "lane")
-        filled = {name: getattr(blank, name).at[cell].set(data[name]) for name in names}
-        return blank._replace(**filled)
+        elites = {name: getattr(blank, name).at[data["cell"]].set(data[name]) for name in ELITE}
+        return blank._replace(**elites)
 
 
 def load_config(folder: Path) -> dict[str, Any]:
@@ -270,19 +240,12 @@ def load_config(folder: Path) -> dict[str, Any]:
 def load_run(path: str | Path) -> Run:
     """Read a whole run folder."""
     folder = Path(path)
-    config = load_config(folder)
-    require(
-        (folder / "archive.npz").exists(), f"the run in '{folder}' did not finish: it has no archive.npz"
-    )
-    return Run(
-        folder,
-        config,
-        load_metrics(folder / "metrics.csv"),
-        _load_lanes(folder / "lanes.npz"),
-        load_archive(folder),
-        load_corrected(folder),
-        load_correction(folder),
-    )
+    config, file = load_config(folder), folder / "archive.npz"
+    require(file.exists(), f"the run in '{folder}' did not finish: it has no archive.npz")
+    metrics, lanes = load_metrics(folder / "metrics.csv"), _load_npz(folder / "lanes.npz")
+    lanes = {name: array for name, array in lanes.items() if name not in CODES}
+    corrected, correction = load_corrected(folder), load_correction(folder)
+    return Run(folder, config, metrics, lanes, load_archive(file), corrected, correction)
 
 
 def load_metrics(file: str | Path) -> dict[str, np.ndarray]:

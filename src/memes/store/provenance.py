@@ -19,6 +19,7 @@ from memes.version import __version__
 def describe(algorithm: Algorithm) -> dict[str, Any]:
     """The entries of `config.json` that every run has, whatever its settings."""
     task, cells, device = algorithm.task, algorithm.cells, jax.devices()[0]
+    packages = {name: metadata.version(name) for name in ("jax", "jaxlib", "numpy", "optax")}
     return {
         "task": task.name,
         "task_name": task.name,  # also where a command names the task by where it is
@@ -34,7 +35,7 @@ def describe(algorithm: Algorithm) -> dict[str, Any]:
         "precision": PRECISION,
         "batch_size": algorithm.batch_size,
         "device": f"{device.platform}: {device.device_kind}",
-        "versions": _versions(),
+        "versions": {"memes": __version__, "python": platform.python_version(), **packages},
         "git_commit": _git_commit(),
         "started": now(),
     }
@@ -45,17 +46,11 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def _versions() -> dict[str, str]:
-    packages = {name: metadata.version(name) for name in ("jax", "jaxlib", "numpy", "optax")}
-    return {"memes": __version__, "python": platform.python_version(), **packages}
-
-
 def _git_commit() -> str | None:
     """The commit of the working directory, if it is a git checkout."""
+    command = ["git", "rev-parse", "HEAD"]
     try:
-        found = subprocess.run(
-            ["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=True
-        )
+        found = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
     return found.stdout.strip()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +15,7 @@ from memes.context import Kind
 from memes.errors import require
 from memes.metrics import finite_median
 from memes.resets import Reason
-from memes.store.files import intact, replace_file
+from memes.store.files import intact, save_text
 from memes.store.folder import FORMAT_VERSION, Run, check_version, load_run, plain
 
 FILE = "summary.json"
@@ -93,10 +92,12 @@ def summarise(run: Run) -> Summary:
     config, metrics, cells = run.config, run.metrics, run.archive.cells
     done, steps = len(metrics["generation"]), _steps(run)
     lifespans, longest_lives = _lives(run.lanes)
-    corrections = {}
-    if run.corrected:
-        row = run.corrected["generation"].astype(int) - 1
-        corrections = run.corrected | {"evaluations": metrics["evaluations"][row]}
+    about = {name: config.get(name) for name in ABOUT}
+    about |= {"commit": config.get("git_commit"), "when": config.get("started")}
+    corrections = run.corrected
+    if corrections:
+        row = corrections["generation"].astype(int) - 1
+        corrections = corrections | {"evaluations": metrics["evaluations"][row]}
     return Summary(
         task=config["task"],
         algorithm=config["algorithm"],
@@ -105,12 +106,7 @@ def summarise(run: Run) -> Summary:
         scale=config.get("scale"),
         generations=done,
         options=_options(config.get("options") or {}),
-        about={name: config.get(name) for name in ABOUT}
-        | {
-            "commit": config.get("git_commit"),
-            "when": config.get("started"),
-            "seconds_per_generation": float(metrics["seconds"][-1]) / done,
-        },
+        about=about | {"seconds_per_generation": float(metrics["seconds"][-1]) / done},
         curves=_curves(metrics, steps),
         corrections=corrections,
         lifespans=lifespans,
@@ -138,11 +134,11 @@ def _steps(run: Run) -> dict[str, np.ndarray]:
     cells = run.archive.cells
     sides = np.asarray(cells.high, float) - np.asarray(cells.low, float)
     width = (np.prod(sides) / cells.count) ** (1 / len(sides))
-    names = {kind.name.lower(): f"parent_distance_{kind.name.lower()}" for kind in Kind}
+    columns = {kind: run.metrics.get(f"parent_distance_{kind.name.lower()}") for kind in Kind}
     return {
-        kind: run.metrics[name] / width
-        for kind, name in names.items()
-        if name in run.metrics and np.isfinite(run.metrics[name]).any()
+        kind.name.lower(): distance / width
+        for kind, distance in columns.items()
+        if distance is not None and np.isfinite(distance).any()
     }
 
 
@@ -197,29 +193,22 @@ def _rounded(values: np.ndarray, digits: int) -> np.ndarray:
 def save_summary(path: str | Path, summary: Summary) -> None:
     """Write a summary as JSON, without spaces: most of it is one number after the other."""
     content = {"format": FORMAT, "format_version": FORMAT_VERSION, **summary._asdict()}
-    text = json.dumps(_plain(content), separators=(",", ":"), allow_nan=False, default=plain)
-    replace_file(Path(path), lambda file: file.write(f"{text}\n".encode()))
+    text = json.dumps(content, default=plain)
+    # Numbers that are not finite become null.
+    short = json.loads(text, parse_float=_shortest, parse_constant=lambda name: None)
+    save_text(Path(path), json.dumps(short, separators=(",", ":")))
+
+
+def _shortest(number: str) -> float:
+    """A number that is whole without its point."""
+    value = float(number)
+    return int(value) if value.is_integer() and abs(value) < 2**53 else value
 
 
 def write_summary(run: Run) -> None:
     """Write `summary.json` into the folder of a run, if it has one and has begun."""
     if run.folder is not None and run.generations:
         save_summary(run.folder / FILE, summarise(run))
-
-
-def _plain(value: Any) -> Any:
-    """Arrays as lists, whole numbers without a point, and what is not finite as null."""
-    if isinstance(value, dict):
-        return {str(name): _plain(part) for name, part in value.items()}
-    if isinstance(value, np.ndarray):
-        return _plain(value.tolist())
-    if isinstance(value, (list, tuple)):
-        return [_plain(part) for part in value]
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            return None
-        return int(value) if value.is_integer() and abs(value) < 2**53 else value
-    return value
 
 
 def load_summary(path: str | Path) -> Summary:
@@ -248,11 +237,8 @@ def _parse(content: Any, file: Path) -> Summary:
             fields[name] = _array(fields[name])
             flat = fields[name].ndim != len(fields["low"])
             require(not flat, f"'{file}' is damaged: its {name} is not that of a grid")
-    return Summary(**fields)._replace(
-        seed=int(fields["seed"]),
-        generations=int(fields["generations"]),
-        options=_options(fields["options"]),
-        steps={kind: float(_array(step)) for kind, step in fields["steps"].items()},
-        low=tuple(map(float, fields["low"])),
-        high=tuple(map(float, fields["high"])),
-    )
+    fields |= {name: int(fields[name]) for name in ("seed", "generations")}
+    fields |= {name: tuple(map(float, fields[name])) for name in ("low", "high")}
+    fields["options"] = _options(fields["options"])
+    fields["steps"] = {kind: float(_array(step)) for kind, step in fields["steps"].items()}
+    return Summary(**fields)

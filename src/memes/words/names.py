@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 
@@ -19,6 +19,8 @@ from memes.presets import PRESETS
 from memes.task import Task
 from memes.tasks import TASKS
 
+T = TypeVar("T")
+
 
 def task_factory(name: str) -> Callable[..., Task]:
     """The function that makes a task of the library, or a user's `module:name` or `file.py:name`."""
@@ -27,47 +29,27 @@ def task_factory(name: str) -> Callable[..., Task]:
     found = _imported("task", name)
     if isinstance(found, Task):
         return lambda: found
-    require(
-        callable(found),
-        f"task '{name}' must be a Task or a function that returns one, got {type(found).__name__}",
-    )
-    return found  # type: ignore[no-any-return]
+    return _function("task", name, found, "a Task or a function that returns one")
 
 
 def algorithm_factory(name: Any) -> Callable[..., Algorithm]:
     """The function `(task, cells, **options)` of a preset, or a user's, named as a task is."""
     if not isinstance(name, str) or ":" not in name:
         return PRESETS[_known("algorithm", name, PRESETS)].build
-    found = _imported("algorithm", name)
+    wanted = "a function of a task and its cells that returns an Algorithm"
+    return _function("algorithm", name, _imported("algorithm", name), wanted)
+
+
+def made(kind: type[T], name: str, make: Callable[..., T], /, *parts: Any, **options: Any) -> T:
+    """What the function of that name makes; raises a `UsageError` if it is not of the kind."""
+    found, what = make(*parts, **options), kind.__name__
+    article = "an" if kind is Algorithm else "a"
     require(
-        callable(found),
-        f"algorithm '{name}' must be a function of a task and its cells that returns an Algorithm, "
+        isinstance(found, kind),
+        f"{what.lower()} '{name}' must be a function that returns {article} {what}, "
         f"got {type(found).__name__}",
     )
-    return found  # type: ignore[no-any-return]
-
-
-def make_task(make: Callable[..., Task], name: str, options: dict[str, Any]) -> Task:
-    """Make a task; raises a `UsageError` if it is none."""
-    task = make(**options)
-    require(
-        isinstance(task, Task),
-        f"task '{name}' must be a function that returns a Task, got {type(task).__name__}",
-    )
-    return task
-
-
-def make_algorithm(
-    make: Callable[..., Algorithm], name: str, task: Task, cells: Cells, options: dict[str, Any]
-) -> Algorithm:
-    """Make an algorithm that goes by a name: some presets are others with an option bound."""
-    algorithm = make(task, cells, **options)
-    require(
-        isinstance(algorithm, Algorithm),
-        f"algorithm '{name}' must be a function that returns an Algorithm, "
-        f"got {type(algorithm).__name__}",
-    )
-    return algorithm._replace(name=name, options=algorithm.options or options)
+    return found
 
 
 def cells_of(task: Task, resolution: Sequence[int] | None, centroids: int | None) -> Cells:
@@ -86,29 +68,34 @@ def _known(what: str, name: Any, choices: Collection[str]) -> str:
     return known(what, name, choices, ", or your own as module:name or file.py:name")
 
 
+def _function(what: str, name: str, found: Any, wanted: str) -> Callable[..., Any]:
+    require(callable(found), f"{what} '{name}' must be {wanted}, got {type(found).__name__}")
+    return found  # type: ignore[no-any-return]
+
+
 def _imported(what: str, name: str) -> Any:
     """Import what a user calls `module:name` or `file.py:name`."""
     where, _, attribute = name.rpartition(":")
     require(bool(where and attribute), f"{what} '{name}' must be module:name or file.py:name")
-    module = _module(what, where)
+    module = _file(what, where) if where.endswith(".py") else _module(what, where)
     require(hasattr(module, attribute), f"{what} '{name}': '{where}' has nothing called '{attribute}'")
     return getattr(module, attribute)
 
 
+def _file(what: str, where: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(Path(where).stem, where)
+    if spec is None or spec.loader is None or not Path(where).is_file():
+        raise UsageError(f"{what}: there is no file '{where}'")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    sys.path.insert(0, str(Path(where).parent))  # as `python file.py` does
+    spec.loader.exec_module(module)
+    return module
+
+
 def _module(what: str, where: str) -> ModuleType:
-    if where.endswith(".py"):
-        spec = importlib.util.spec_from_file_location(Path(where).stem, where)
-        if spec is None or spec.loader is None or not Path(where).is_file():
-            raise UsageError(f"{what}: there is no file '{where}'")
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[spec.name] = module  # dataclasses look their module up
-        sys.path.insert(0, str(Path(where).parent))  # as `python file.py` does
-        spec.loader.exec_module(module)
-        return module
-    require(
-        all(part.isidentifier() for part in where.split(".")),
-        f"{what}: '{where}' is neither a module nor a file that ends in .py",
-    )
+    named = all(part.isidentifier() for part in where.split("."))
+    require(named, f"{what}: '{where}' is neither a module nor a file that ends in .py")
     sys.path.insert(0, "")  # as `python -m` does: modules of the current folder
     try:
         return importlib.import_module(where)

@@ -12,7 +12,6 @@ import itertools
 import tomllib
 import typing
 from collections.abc import Callable, Collection, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -43,19 +42,6 @@ def options_of(of: Callable[..., Any], prefix: str = "", without: Collection[str
     }
 
 
-def unique(groups: Mapping[str, Options]) -> Options:
-    """All options; raises a `UsageError` if two have the same name."""
-    found: Options = {}
-    for group in groups.values():
-        for name, option in group.items():
-            require(
-                name not in found,
-                f"task: its option '{name}' has the name of another option of the run; rename it",
-            )
-            found[name] = option
-    return found
-
-
 def scaled(options: Options, values: Mapping[str, Any]) -> Options:
     """The options with such defaults as a scale gives them, where these are smaller than their own."""
 
@@ -79,7 +65,7 @@ def read(
         prog=program,
         description=description,
         args=words,
-        default=command(*(_defaults(kind) for kind in kinds)),
+        default=command(*(kind() for kind in kinds)),
         config=(tyro.conf.OmitArgPrefixes,),
     )
     return {name: dataclasses.asdict(getattr(parsed, name)) for name in groups}
@@ -90,7 +76,7 @@ def _as_dataclass(options: Options) -> type:
         (
             name,
             Annotated[option.hint, _shown(option)],
-            dataclasses.MISSING if option.default is REQUIRED else option.default,
+            tyro.MISSING if option.default is REQUIRED else option.default,
         )
         for name, option in options.items()
     ]
@@ -106,16 +92,6 @@ def _shown(option: Parameter) -> Any:
     item = typing.get_args(kind)[0].__name__.upper() if typing.get_origin(kind) is tuple else ""
     metavar = f"{item} [{item} ...]" if item else kind.__name__.upper()
     return tyro.conf.arg(help=text, metavar=metavar, help_behavior_hint="")
-
-
-def _defaults(kind: type) -> Any:
-    required = [f.name for f in dataclasses.fields(kind) if f.default is dataclasses.MISSING]
-    return kind(**dict.fromkeys(required, tyro.MISSING))
-
-
-def bound(make: Callable[..., Any]) -> dict[str, Any]:
-    """The options that a preset is named for, which a scale does not change."""
-    return make.keywords if isinstance(make, partial) else {}
 
 
 def value_of(option: str, arguments: list[str]) -> str | None:

@@ -18,13 +18,7 @@ from memes.presets import PRESETS
 from memes.store.folder import Run, load_config
 from memes.task import Task
 from memes.tasks import TASKS
-from memes.words.names import (
-    algorithm_factory,
-    cells_of,
-    make_algorithm,
-    make_task,
-    task_factory,
-)
+from memes.words.names import algorithm_factory, cells_of, made, task_factory
 from memes.words.options import Options, options_of
 
 
@@ -57,55 +51,51 @@ def algorithm_of(path: Path, task: str | None = None, algorithm: str | None = No
     """
     config = load_config(path)
     rebuilt = _rebuilt_task(path, config, task)
-    recorded = str(config.get("algorithm"))
+    recorded = _recorded_name(path, config, "algorithm", algorithm)
     if algorithm is None:
-        _require_named_again(path, "algorithm", recorded)
         known(f"algorithm of the run in '{path}'", recorded, PRESETS)
     make = algorithm_factory(algorithm or recorded)
-    options = options_of(make)
-    values = _recorded_options(path, config, options)
-    missing = [option for option in options if option not in values]
-    require(not missing, f"the run in '{path}' does not say which {' and '.join(missing)} it has")
+    values, missing = _recorded_options(path, config, options_of(make))
+    require(not missing, f"the run in '{path}' does not say which {missing} it has")
     centroids = config.get("centroids")
     resolution = config.get("cells") if centroids is None else None
     _check_recorded(path, "centroids", centroids, int | None)
     _check_recorded(path, "cells", resolution, tuple[int, ...] | None)
     with _recorded_in(path):
         cells = cells_of(rebuilt, resolution, centroids)
-        return make_algorithm(make, recorded, rebuilt, cells, values)
+        found = made(Algorithm, recorded, make, rebuilt, cells, **values)
+    return found._replace(name=recorded, options=found.options or values)
 
 
 def _rebuilt_task(path: Path | None, config: dict[str, Any], name: str | None, **replaced: Any) -> Task:
-    recorded = str(config.get("task"))
-    if name is None:
-        _require_named_again(path, "task", recorded)
-        require(
-            recorded in TASKS,
-            f"the run in '{path}' is of a task '{recorded}' that was made in Python: name the task "
-            "with --task module:name or --task file.py:name",
-        )
+    recorded = _recorded_name(path, config, "task", name)
+    again = "--task module:name or --task file.py:name"
+    require(
+        name is not None or recorded in TASKS,
+        f"the run in '{path}' is of a task '{recorded}' that was made in Python: name the task "
+        f"with {again}",
+    )
     make = task_factory(name or recorded)
-    options = options_of(make)
-    values = _recorded_options(path, config, options, **replaced)
-    missing = [option for option in options if option not in values]
+    values, missing = _recorded_options(path, config, options_of(make), **replaced)
     # A run made in Python records the algorithm's options alone; the task's may have been anything.
     require(
         name is not None or not missing,
-        f"the run in '{path}' does not say which {' and '.join(missing)} its task '{recorded}' had: "
-        "name a task that has them with --task module:name or --task file.py:name",
+        f"the run in '{path}' does not say which {missing} its task '{recorded}' had: "
+        f"name a task that has them with {again}",
     )
     with _recorded_in(path):
-        return make_task(make, name or recorded, values)
+        return made(Task, name or recorded, make, **values)
 
 
-def _require_named_again(path: Path | None, what: str, recorded: str) -> None:
-    """Raise a `UsageError` if what a run recorded is code of the user's own."""
-    kind = "a task" if what == "task" else "an algorithm"
+def _recorded_name(path: Path | None, config: dict[str, Any], what: str, given: str | None) -> str:
+    """The name that a run recorded; a `UsageError` if it is of a user's own code and not given again."""
+    recorded, kind = str(config.get(what)), "a task" if what == "task" else "an algorithm"
     require(
-        ":" not in recorded,
+        given is not None or ":" not in recorded,
         f"the run in '{path}' is of {kind} of its own, '{recorded}': if you trust that code, "
         f"name it with --{what} {recorded}",
     )
+    return recorded
 
 
 @contextmanager
@@ -119,14 +109,15 @@ def _recorded_in(path: Path | None) -> Iterator[None]:
 
 def _recorded_options(
     path: Path | None, config: dict[str, Any], options: Options, **replaced: Any
-) -> dict[str, Any]:
-    """The values that a run recorded of the options, as their types, some of them replaced."""
+) -> tuple[dict[str, Any], str]:
+    """The values that a run recorded of the options, some of them replaced, and what is missing."""
     recorded = config.get("options") or {}
     require(isinstance(recorded, dict), f"options of the run in '{path}' must be a table")
     values = {name: (recorded | replaced)[name] for name in options if name in recorded}
     for name, value in values.items():
         _check_recorded(path, name, value, options[name].hint)
-    return {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
+    missing = " and ".join(name for name in options if name not in values)
+    return {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}, missing
 
 
 def _check_recorded(path: Path | None, name: str, value: Any, hint: Any) -> None:

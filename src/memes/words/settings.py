@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from memes.algorithm import Algorithm
-from memes.api import USUAL, restored
+from memes.api import USUAL, restored, run
 from memes.errors import UsageError, at_least, known, require
 from memes.hints import described, fits
 from memes.parameters import parameters
 from memes.presets import PRESETS
-from memes.runner import loop
 from memes.runner.observers import Observer
 from memes.task import Task
-from memes.words.names import algorithm_factory, cells_of, make_algorithm, make_task, task_factory
-from memes.words.options import (
-    Options,
-    bound,
-    flag_words,
-    options_of,
-    read,
-    read_toml,
-    scaled,
-    unique,
-    value_of,
-)
+from memes.words.names import algorithm_factory, cells_of, made, task_factory
+from memes.words.options import Options, flag_words, options_of, read, read_toml, scaled, value_of
 
 # What a scale changes, by option; options that a task or an algorithm does not have are ignored, and
 # none of theirs is made larger than its default.
@@ -93,7 +84,7 @@ class Choice:
     config: Path | None = None
 
     def __post_init__(self) -> None:
-        at_least(1, seeds=1 if self.seeds is None else self.seeds)
+        at_least(1, seeds=self.seeds)
 
 
 class Parsed(NamedTuple):
@@ -126,16 +117,18 @@ class Parsed(NamedTuple):
 
     def build(self) -> Algorithm:
         """Build the algorithm, on its task."""
-        task = make_task(self.make_task, self.task, self.task_options)
+        task = made(Task, self.task, self.make_task, **self.task_options)
         cells = cells_of(task, self.choice.resolution, self.choice.centroids)
-        name = self.choice.algorithm
-        return make_algorithm(self.make_algorithm, name, task, cells, self.algorithm_options)
+        name, options = self.choice.algorithm, self.algorithm_options
+        found = made(Algorithm, name, self.make_algorithm, task, cells, **options)
+        # Some presets are others with an option bound.
+        return found._replace(name=name, options=found.options or options)
 
 
 def run_options() -> dict[str, Options]:
     """The options that every run has: its own, and the settings of its observers."""
     return {
-        "run": options_of(Choice) | options_of(loop.run, without=("progress", "out")),
+        "run": options_of(Choice) | options_of(run, without=("progress", "out")),
         "observer": {k: v for kind in USUAL for k, v in options_of(kind, kind.prefix).items()},
     }
 
@@ -143,10 +136,7 @@ def run_options() -> dict[str, Options]:
 def parse(words: list[str], program: str, changes: Mapping[str, Any] | None = None) -> Parsed:
     """Parse `TASK [OPTIONS]`; which options there are depends on the task and on the algorithm.
 
-    Args:
-        words: The words.
-        program: What comes before them.
-        changes: What to change further at the scale that they name.
+    `program` is what comes before the words, and `changes` what a scale changes further.
     """
     file = value_of("config", words)
     table = {} if file is None else read_toml(Path(file))
@@ -164,16 +154,26 @@ def parse(words: list[str], program: str, changes: Mapping[str, Any] | None = No
         "task": {} if make is None else options_of(make),
         "algorithm": options_of(build),
     }
-    options = unique(groups)
+    options = _all(groups)
     flags = _flags(table, str(file), algorithm, options)
     values = SCALES[known("scale", scale, SCALES)] | TASK_SCALES[scale].get(str(task), {})
-    at_scale = {k: v for k, v in {**values, **(changes or {})}.items() if k not in bound(build)}
+    bound = build.keywords if isinstance(build, partial) else ()  # what a preset is named for
+    at_scale = {k: v for k, v in {**values, **(changes or {})}.items() if k not in bound}
     groups = {title: scaled(group, at_scale) for title, group in groups.items()}
     # The last of equal options wins: flags over the file.
     found = read(groups, flags + words, f"{program} TASK", DESCRIPTION)
     assert make is not None  # help alone has ended the command
     choice = Choice(**{name: found["run"].pop(name) for name in parameters(Choice)})
     return Parsed(str(task), make, build, choice, *found.values())
+
+
+def _all(groups: Mapping[str, Options]) -> Options:
+    """The options of all groups; raises a `UsageError` if two have the same name."""
+    found = [pair for group in groups.values() for pair in group.items()]
+    (name, times), *_ = Counter(name for name, _ in found).most_common(1)
+    unique = times == 1
+    require(unique, f"task: its option '{name}' has the name of another option of the run; rename it")
+    return dict(found)
 
 
 def _flags(table: dict[str, Any], file: str, algorithm: Any, options: Options) -> list[str]:

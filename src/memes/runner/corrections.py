@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import jax
@@ -13,18 +13,12 @@ import numpy as np
 from jax import Array
 
 from memes.archive import Archive
-from memes.correction import (
-    Reevaluator,
-    compare,
-    correct,
-    estimates,
-    reevaluator,
-)
+from memes.correction import Reevaluator, compare, correct, estimates, reevaluator
 from memes.errors import at_least
 from memes.estimates import STATISTICS
 from memes.hints import check_fields
 from memes.runner import memory
-from memes.runner.observers.base import Moment, Stage, Watch
+from memes.runner.observers import Moment, Stage, Watch
 from memes.runner.progress import Reporter
 from memes.runner.simulators import surviving
 from memes.store import folder as folders
@@ -62,40 +56,28 @@ class Corrections:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        at_least(0, reevaluate_every=self.every or 0)
-        at_least(1, reevaluate_samples=self.samples)
-        if self.every_samples is not None:
-            at_least(1, reevaluate_every_samples=self.every_samples)
-
-    def wanted(self, task: Task) -> bool:
-        """Is the archive of a run on such a task corrected at all?"""
-        return task.uncertain and self.every != 0
+        at_least(0, reevaluate_every=self.every)
+        at_least(1, reevaluate_samples=self.samples, reevaluate_every_samples=self.every_samples)
 
     def watch(self, stage: Stage) -> Watch:
         """Follow a run."""
         task, length = stage.algorithm.task, stage.config["generations"]
-        if not self.wanted(task):
+        if not task.uncertain or self.every == 0:
             return Watch()
-
-        def corrected_by(samples: int, run: Run) -> Run:
-            start = time.perf_counter()
-            run = corrected(
-                run,
-                task,
-                samples=samples,
-                statistic=self.statistic,
-                report=stage.report,
-                stopped=stage.interrupted,
-                once=stage.once,
-            )
-            stage.report.leave_out(time.perf_counter() - start)
-            return run
+        by = partial(
+            corrected,
+            task=task,
+            statistic=self.statistic,
+            report=stage.report,
+            stopped=stage.interrupted,
+            once=stage.once,
+        )
 
         def due(generation: int) -> bool:
-            return bool(self.every) and 0 < generation < length and generation % (self.every or 1) == 0
+            return bool(self.every and 0 < generation < length and generation % self.every == 0)
 
         def on_the_way(run: Run) -> Run:
-            run = corrected_by(self.every_samples or self.samples, run)._replace(correction=None)
+            run = by(run, samples=self.every_samples or self.samples)._replace(correction=None)
             if run.folder is not None:
                 folders.save_corrected(run.folder, run.corrected)
             return run
@@ -116,7 +98,7 @@ class Corrections:
 
         def finish(run: Run) -> Run:
             stage.say(f"evaluating every elite again, {self.samples} times; Ctrl-C skips that")
-            run = corrected_by(self.samples, run)
+            run = by(run, samples=self.samples)
             if run.correction is None:
                 stage.say(f"not re-evaluated; 'memes reevaluate {run.folder or 'RUN'}' does it later")
             save_correction(run, task, self.statistic)
@@ -143,29 +125,21 @@ def corrected(
     stopped: Callable[[], bool],
     once: Callable[[Hashable, Callable[[], Any]], Any] = lambda key, make: make(),
 ) -> Run:
-    """Correct the archive of a run, and add a row about that to its table.
+    """Correct the archive of a run, over or not, and add a row about that to its table.
 
-    Args:
-        run: A run, over or not.
-        task: What its elites are evaluated on.
-        samples: How often each of them is evaluated.
-        statistic: A key of `STATISTICS`.
-        report: Shows how many are done.
-        stopped: Asked now and then; if it says so, the run comes back without a correction.
-        once: As in `Stage`.
+    `stopped` is asked now and then; if it says so, the run comes back without a correction. The others
+    are as in `Corrections` and `Stage`.
     """
-    single = task.single or task
+    run, single = run._replace(correction=None), task.single or task
     rows = run.config.get("chunk") or ROWS.get(jax.default_backend(), ROWS_ELSEWHERE)
     here = single if single.jit else surviving(single, report.say, rows)
     key = jax.random.fold_in(jax.random.key(run.config["seed"]), STREAM)
     key = jax.random.fold_in(key, run.generations)
-    run = run._replace(correction=None)
     if stopped():
         return run
-    again: Reevaluator = once(
-        ("reevaluator", samples),
-        lambda: _fitting(here, samples, statistic, rows, key, run.archive, report.say),
-    )
+    most = run.archive.cells.count
+    build = partial(reevaluator, here, samples, statistic=STATISTICS[statistic], most=most)
+    again = once(("reevaluator", samples), lambda: _fitting(build, here, rows, key, run.archive, report))
     parts, total = [], int(run.archive.occupied.sum())
     with report.counting("elites re-evaluated", total) as show:
         for part in estimates(again, key, run.archive, here):
@@ -191,25 +165,22 @@ def corrected(
 
 
 def _fitting(
+    build: Callable[..., Reevaluator],
     task: Task,
-    samples: int,
-    statistic: str,
     rows: int,
     key: Array,
     archive: Archive,
-    say: Callable[[str], None],
+    report: Reporter,
 ) -> Reevaluator:
-    """Build what re-evaluates as many rows at a time as fit into memory."""
-    while True:
-        again = reevaluator(
-            task, samples, statistic=STATISTICS[statistic], rows=rows, most=archive.cells.count
-        )
-        if not task.jit:
-            return again
-        cell = jnp.zeros(again.elites, jnp.int32)
-        compiled = again.estimate.lower(key, archive.genotypes, cell).compile()
-        fewer = memory.fewer(rows, [compiled], f"evaluating {again.elites} elites at a time", say)
-        if fewer is None:
-            return again._replace(estimate=compiled)
-        rows = fewer
-        say(f"that is too much: evaluating {rows} rows at a time")
+    """Build what re-evaluates so many rows at a time, or as many as fit into memory."""
+    again = build(rows=rows)
+    if not task.jit:
+        return again
+    cell = jnp.zeros(again.elites, jnp.int32)
+    compiled = again.estimate.lower(key, archive.genotypes, cell).compile()
+    what = f"evaluating {again.elites} elites at a time"
+    fewer = memory.fewer(rows, compiled, what, report.say)
+    if fewer is None:
+        return again._replace(estimate=compiled)
+    report.say(f"that is too much: evaluating {fewer} rows at a time")
+    return _fitting(build, task, fewer, key, archive, report)

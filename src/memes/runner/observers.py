@@ -1,0 +1,213 @@
+"""Observers: all that a run does besides advancing.
+
+An observer is a frozen dataclass with its settings and a method `watch`, which is asked once for each
+run. `Track` below is a short one; `examples/observer.py` is one that stops a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+import numpy as np
+
+from memes.algorithm import Algorithm
+from memes.archive import Fault
+from memes.errors import at_least
+from memes.hints import check_fields
+from memes.runner.progress import Reporter, Standing
+from memes.store import checkpoint
+from memes.store import folder as folders
+from memes.store.folder import Run
+
+FAULTS = {Fault.NAN: "not a number", Fault.INFINITE: "infinite", Fault.ABSURD: "of absurd size"}
+
+
+class Moment(NamedTuple):
+    """A run after a call of the device: all of it so far, and how many of its generations are new."""
+
+    run: Run
+    new: int
+
+    @property
+    def rows(self) -> dict[str, np.ndarray]:
+        """The rows of `metrics.csv` that are new, by column."""
+        return {name: column[-self.new :] for name, column in self.run.metrics.items()}
+
+
+class Watch(NamedTuple):
+    """The functions through which an observer follows one run.
+
+    Those that return a run may change it; None leaves it as it is.
+
+    Attributes:
+        begin: `(run) -> run`, before the first generation, or the first one of a resumed run.
+        due: `(generation) -> bool`: must a call of the device end after so many generations? Calls are
+            sized by time: only there does every run of a seed have a moment.
+        see: `(moment) -> run`, after each call of the device.
+        finish: `(run) -> run`, after the last generation, also if the run was stopped.
+    """
+
+    begin: Callable[[Run], Run | None] = lambda run: None
+    due: Callable[[int], bool] = lambda generation: False
+    see: Callable[[Moment], Run | None] = lambda moment: None
+    finish: Callable[[Run], Run | None] = lambda run: None
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One run, as its observers find it.
+
+    Attributes:
+        algorithm: As it is run here; it knows its task.
+        config: What `config.json` says of the run when it starts.
+        folder: Where the run is saved; None if it is only in memory.
+        report: Where progress is shown.
+        say: Prints a line, which names the run where there are several.
+        stop: `(reason)`: ends the run after the moment that is being seen.
+        interrupted: Whether somebody wants whatever goes on to end soon.
+        once: `(key, make) -> object`: what observers of runs side by side have in common, made once.
+        closing: Takes a function to be called when the run is over, however it ends.
+    """
+
+    algorithm: Algorithm
+    config: dict[str, Any]
+    folder: Path | None
+    report: Reporter
+    say: Callable[[str], None]
+    stop: Callable[[str], None]
+    interrupted: Callable[[], bool]
+    once: Callable[[Hashable, Callable[[], Any]], Any]
+    closing: Callable[[Callable[[], object]], object]
+
+
+class Observer(Protocol):
+    """Whatever can watch a run."""
+
+    def watch(self, stage: Stage) -> Watch:
+        """Begin to follow a run."""
+        ...
+
+
+@dataclass(frozen=True)
+class Log:
+    """Writes `metrics.csv`, `lanes.npz` and `archive.npz` of a run that has a folder."""
+
+    prefix: ClassVar[str] = "log"
+
+    def watch(self, stage: Stage) -> Watch:
+        """Follow a run, and say where its evaluations are nonsense."""
+        folder, task = stage.folder, stage.algorithm.task
+
+        def begin(run: Run) -> None:
+            if folder is not None:
+                folders.save_metrics(folder, run.metrics)
+
+        def see(moment: Moment) -> None:
+            if folder is not None:
+                folders.append_metrics(folder, moment.rows)
+            for fault, what in FAULTS.items():
+                counts = moment.run.metrics[f"faults_{fault.name.lower()}"]
+                if counts[-1] and not counts[: -moment.new].any():
+                    sentence = f"{int(counts[-1])} evaluations so far are {what}"
+                    stage.say(f"{sentence}: such rows are left out and counted")
+
+        def finish(run: Run) -> None:
+            if folder is not None:
+                about = {"task": task.name, "min_fitness": task.min_fitness}
+                folders.save_lanes(folder / "lanes.npz", run.lanes)
+                folders.save_archive(folder / "archive.npz", run.archive, **about)
+
+        return Watch(begin=begin, see=see, finish=finish)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoints:
+    """Writes checkpoints, from which `memes resume` goes on, while the run goes on.
+
+    Attributes:
+        every: Generations between checkpoints; 0 makes none. None makes one after each call of the
+            device, unless the one before is still being written.
+    """
+
+    every: int | None = None
+    prefix: ClassVar[str] = "checkpoint"
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        at_least(0, checkpoint_every=self.every)
+
+    def watch(self, stage: Stage) -> Watch:
+        """Follow a run."""
+        if stage.folder is None or self.every == 0:
+            return Watch()
+        thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
+        stage.closing(thread.shutdown)
+        latest: Future[None] | None = None
+        saved = -1
+
+        def wait() -> None:
+            if latest is not None:
+                latest.result()  # raises what went wrong
+
+        def start(run: Run) -> None:
+            nonlocal latest, saved
+            wait()
+            latest, saved = thread.submit(checkpoint.save, run), run.generations
+
+        def due(generation: int) -> bool:
+            return bool(self.every and generation % self.every == 0)
+
+        def see(moment: Moment) -> None:
+            idle = latest is None or latest.done()
+            if due(moment.run.generations) or (self.every is None and idle):
+                start(moment.run)
+
+        def finish(run: Run) -> None:
+            if run.generations != saved:
+                start(run)
+            wait()
+
+        return Watch(due=due, see=see, finish=finish)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Shows where a run stands, and when it will be over."""
+
+    prefix: ClassVar[str] = "progress"
+
+    def watch(self, stage: Stage) -> Watch:
+        """Follow a run."""
+        seed = stage.config["seed"]
+        return Watch(see=lambda moment: stage.report.update(seed, standing(moment.run)))
+
+
+def standing(run: Run) -> Standing:
+    """Where a run stands after its last generation."""
+    last = [run.metrics[name][-1] for name in Standing._fields if run.generations]
+    return Standing(*last)
+
+
+@dataclass(frozen=True)
+class Track:
+    """Hands each generation's row of `metrics.csv` to a function, as `wandb.log` takes it.
+
+    Attributes:
+        log: `(row)`, numbers by the name of their column.
+    """
+
+    log: Callable[[dict[str, float]], object]
+
+    def watch(self, stage: Stage) -> Watch:
+        """Follow a run."""
+
+        def see(moment: Moment) -> None:
+            rows = moment.rows
+            for values in zip(*rows.values(), strict=True):
+                self.log(dict(zip(rows, map(float, values), strict=True)))
+
+        return Watch(see=see)
