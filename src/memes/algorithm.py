@@ -29,22 +29,38 @@ from memes.cells import Cells, grid
 from memes.context import Context, Kind
 from memes.emitters.base import Emitter, Rows
 from memes.errors import at_least, require
+from memes.factors import Samples, as_pairs, rows
 from memes.hints import checked
 from memes.history import History, nothing
-from memes.task import Evaluated, Evaluation, Task, as_evaluation, check
+from memes.task import (
+    Evaluated,
+    Evaluation,
+    Task,
+    as_evaluation,
+    check,
+    evaluate_factors,
+    takes_factors,
+)
 from memes.task import evaluate as evaluate_task
 from memes.trees import take
 
 
 class Batch(NamedTuple):
-    """Rows to evaluate: a candidate of each lane first, then the samples.
+    """Rows to evaluate: a candidate of each lane first, then the samples; `x` has all of them.
 
-    Those that are `offered` may enter the archive; `lane` says where they came from.
+    Those that are `offered` may enter the archive; `lane` says where they came from. Samples are in
+    factors only for a task that can evaluate them so.
     """
 
-    x: Float[Array, "n d"]
+    candidates: Float[Array, "L d"]
+    samples: tuple[Samples, ...]
     offered: Bool[Array, " n"]
     lane: Int[Array, " n"]
+
+    @property
+    def x(self) -> Float[Array, "n d"]:
+        """Whole genotypes."""
+        return jnp.concatenate([self.candidates, *map(rows, self.samples)])
 
 
 class State(NamedTuple):
@@ -145,6 +161,9 @@ class Algorithm(NamedTuple):
     def evaluate(self, key: Key[Array, ""], batch: Batch) -> Evaluation:
         """Evaluate the batch, with a key of its own for each row."""
         keys = jax.random.split(key, self.batch_size)
+        pairs = as_pairs(batch.samples)
+        if pairs is not None and takes_factors(self.task):
+            return evaluate_factors(self.task, keys, batch.candidates, pairs, chunk=self.chunk)
         wanted = self.emitter.transitions
         return evaluate_task(self.task, keys, batch.x, transitions=wanted, chunk=self.chunk)
 
@@ -189,6 +208,7 @@ def compose(
     )
     memory = history or nothing()
     n_candidates = emitter.candidates
+    in_factors = takes_factors(task) and not emitter.transitions
 
     def init(key: Array, generations: int | None = None) -> State:
         room = None
@@ -211,40 +231,42 @@ def compose(
         emitter_state, proposal = emitter.ask(key, state.emitter, context_of(state))
         samples_offered = jnp.full(emitter.samples, offer_samples)
         batch = Batch(
-            x=jnp.concatenate([proposal.candidates, proposal.samples]),
+            candidates=proposal.candidates,
+            samples=proposal.samples if in_factors else tuple(map(rows, proposal.samples)),
             offered=jnp.concatenate([proposal.offered, samples_offered]),
             lane=jnp.concatenate([proposal.lane, proposal.sample_lane]),
         )
         return state._replace(emitter=emitter_state), batch
 
     def tell(state: State, batch: Batch, evaluation: Evaluated) -> tuple[State, Info]:
-        batch = Batch(*map(jnp.asarray, batch))
-        evaluation = as_evaluation(task, batch.x.shape[0], evaluation)
+        batch = jax.tree.map(jnp.asarray, batch)
+        x, n = batch.x, batch.lane.shape[0]
+        evaluation = as_evaluation(task, n, evaluation)
         transitions, evaluation = evaluation.transitions, evaluation._replace(transitions=None)
-        candidates = take(batch, 0, n_candidates)
+        lane, offered = take((batch.lane, batch.offered), 0, n_candidates)
         outcome = take(evaluation, 0, n_candidates)
 
         # Without offered samples the batch's first rows are all that can enter: add no more than them.
-        entrants, results = (batch, evaluation) if offer_samples else (candidates, outcome)
+        entrants = n if offer_samples else n_candidates
         archive, added = archives.add(
             state.archive,
-            entrants.x,
-            results,
-            entrants.offered,
-            lane=entrants.lane,
+            x[:entrants],
+            take(evaluation, 0, entrants),
+            batch.offered[:entrants],
+            lane=batch.lane[:entrants],
             generation=state.generation,
         )
         judge, status = state.judge, added
         if judge is not None:
             judge, status = archives.add(
                 judge,
-                candidates.x[:, :0],
+                batch.candidates[:, :0],
                 outcome,
-                candidates.offered,
-                lane=candidates.lane,
+                offered,
+                lane=lane,
                 generation=state.generation,
             )
-        remembered = candidates.offered & archives.finite(outcome)
+        remembered = offered & archives.finite(outcome)
         before = state.archive
         state = state._replace(
             archive=archive,
@@ -252,18 +274,18 @@ def compose(
             history=memory.push(state.history, outcome.feature, remembered),
         )
 
-        rows = Rows(batch.x, evaluation, jnp.pad(added, (0, batch.x.shape[0] - added.shape[0])))
+        told = Rows(x, evaluation, jnp.pad(added, (0, n - entrants)))
         emitter_state, lanes = emitter.tell(
             state.emitter,
-            take(rows, 0, n_candidates)._replace(status=status),
-            take(rows, n_candidates, batch.x.shape[0]),
+            take(told, 0, n_candidates)._replace(status=status),
+            take(told, n_candidates, n),
             replace(context_of(state), before=before, transitions=transitions),
         )
-        kind_of_lane = jnp.zeros(emitter.lanes, jnp.int32).at[candidates.lane].set(lanes.kind)
-        kind_of_entrant = kind_of_lane[entrants.lane]
+        kind_of_lane = jnp.zeros(emitter.lanes, jnp.int32).at[lane].set(lanes.kind)
+        kind_of_entrant = kind_of_lane[batch.lane[:entrants]]
         info = Info(
-            lane=candidates.lane,
-            offered=candidates.offered,
+            lane=lane,
+            offered=offered,
             fitness=outcome.fitness,
             feature=outcome.feature,
             status=status,
