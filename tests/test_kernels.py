@@ -25,7 +25,7 @@ ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"
 
 @pytest.fixture(scope="module")
 def kernels():
-    """A step with branches, one with legs that are no power of two, searches for neighbours, policies."""
+    """A step with branches, one with legs that are no power of two, searches, and policies."""
     models = (
         resources.files("memes.tasks") / "models" / f"{name}.xml" for name in ("ant_trap", "hexapod")
     )
