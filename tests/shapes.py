@@ -35,9 +35,9 @@ def typechecker(function):
 CORE = [
     f"memes.{name}"
     for name in (
-        "algorithm", "archive", "cells", "context", "control", "correction", "emitters", "history",
-        "metrics", "novelty", "objectives", "presets", "resets", "ring", "rollouts", "selectors",
-        "strategies", "task", "trees",
+        "algorithm", "archive", "cells", "context", "control", "correction", "emitters", "factors",
+        "history", "metrics", "novelty", "objectives", "pairs", "policies", "presets", "resets", "ring",
+        "rollouts", "selectors", "strategies", "task", "trees",
     )
 ]  # fmt: skip
 

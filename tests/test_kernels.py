@@ -9,24 +9,48 @@ import jax.numpy as jnp
 import pytest
 
 from memes import neighbours
+from memes.control import mlp
+from memes.factors import Pairs, scaled
 from memes.kernels import cuda
 from memes.kernels.cxx import compiler
+from memes.pairs import Network, drawn, policy_kernel
 from memes.physics.cuda import step_kernel
 from memes.physics.reading import load, read
 from memes.physics.solver import Fidelity
 from memes.physics.stacking import stacked
+from memes.strategies.noise import gaussian, low_rank
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 
 
 @pytest.fixture(scope="module")
 def kernels():
-    """A step with branches, one with legs that are no power of two, and searches for neighbours."""
+    """A step with branches, one with legs that are no power of two, searches, and policies."""
     models = (
         resources.files("memes.tasks") / "models" / f"{name}.xml" for name in ("ant_trap", "hexapod")
     )
     steps = [step_kernel(stacked(read(load(str(path)))), Fidelity(4, 2), 5) for path in models]
-    return [*steps, neighbours.search_kernel(2, 10, 4), neighbours.search_kernel(6, 40, 1)]
+    searches = [neighbours.search_kernel(2, 10, 4), neighbours.search_kernel(6, 40, 1)]
+    return [
+        *steps,
+        *searches,
+        *(policy_of(POLICY, draw) for draw in (gaussian, low_rank(4, POLICY.blocks))),
+    ]
+
+
+POLICY = mlp((27, 64, 64, 8))
+
+
+def policy_of(controller, draw):
+    network = Network((27, 64, 64, 8), jax.nn.relu, jnp.tanh)
+    samples = pairs_of(controller, draw)
+    step, ranks = drawn(network, samples)
+    return policy_kernel(network, ranks, step.shape[-1])
+
+
+def pairs_of(controller, draw):
+    key = jax.random.key(0)
+    return Pairs(jnp.zeros((2, controller.dim)), scaled(draw(key, (2, 3, controller.dim)), 0.1))
 
 
 @pytest.mark.slow
@@ -75,6 +99,15 @@ def test_programs_for_gpus_launch_the_kernel_and_others_do_not():
     assert cuda.TARGET not in traced.lower(lowering_platforms=("cpu",)).as_text()
     mapped = jax.jit(jax.vmap(search)).trace(jnp.zeros((3, 64, 2)), jnp.zeros((3, 1000, 2)))
     assert "tensor<3x64x10xf32>" in mapped.lower(lowering_platforms=("cuda",)).as_text()
+
+
+def test_policies_of_pairs_are_a_kernel_on_gpus_and_nowhere_else():
+    def act(observation):
+        return POLICY.in_factors(jnp.zeros((1, POLICY.dim)), pairs_of(POLICY, gaussian))(observation, 0)
+
+    traced = jax.jit(act).trace(jnp.zeros((13, 27)))
+    assert cuda.TARGET in traced.lower(lowering_platforms=("cuda",)).as_text()
+    assert cuda.TARGET not in traced.lower(lowering_platforms=("cpu",)).as_text()
 
 
 def test_without_nvrtc_xla_searches_and_says_so(monkeypatch):

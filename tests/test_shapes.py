@@ -33,7 +33,7 @@ def instances():
     """One instance of each type of the core that holds arrays, as a run leaves it, by name."""
     small = {"samples": 4}
     algorithms = [
-        memes.presets.memes(MAZE, lanes=2, fifo_size=8, **small),
+        memes.presets.memes(MAZE, lanes=2, fifo_size=8, noise="low-rank", rank=1, **small),
         memes.presets.nsra_es(MAZE, population_size=2, **small),
         memes.compose(
             MAZE,

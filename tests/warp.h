@@ -1,5 +1,5 @@
-// Enough of CUDA to run a kernel's warps on a CPU, for tests: the lanes of a warp are fibers that wait for
-// each other where they exchange values. All lanes must take part in every exchange.
+// Enough of CUDA to run a kernel's blocks on a CPU, for tests: the threads of a block are fibers that take
+// turns where they exchange values or wait. All lanes of a warp must take part in every exchange.
 #include <array>
 #include <cmath>
 #include <cstddef>
@@ -14,42 +14,50 @@
 #define __global__
 #define __device__
 #define __forceinline__ inline
+#define __shared__ static
 #define __launch_bounds__(threads)
 struct Index { int x, y, z; };
 static Index blockIdx, blockDim, gridDim, threadIdx;
 
 namespace warp {
-constexpr int LANES = 32;
+constexpr int LANES = 32, MOST = 1024;
 struct Fiber { ucontext_t context; std::vector<char> stack; Index thread; bool done; unsigned exchanges; };
-static Fiber fibers[LANES];
+static Fiber fibers[MOST];
 static ucontext_t scheduler;
-static int running;
-static char slots[2][LANES][8];
+static int running, waiting, passed;
+static char slots[2][MOST][8];
 static std::function<void()> body;
+
+static void turn() { swapcontext(&fibers[running].context, &scheduler); }
 
 static void start() {
   body();
   fibers[running].done = true;
-  swapcontext(&fibers[running].context, &scheduler);
+  turn();
 }
 
 // Offers a value and returns those of all lanes.
 template <class T>
 static std::array<T, LANES> exchange(T value) {
-  const int lane = running;
-  auto& slot = slots[fibers[lane].exchanges++ % 2];
-  memcpy(slot[lane], &value, sizeof(T));
-  swapcontext(&fibers[lane].context, &scheduler);
+  auto& slot = slots[fibers[running].exchanges++ % 2];
+  memcpy(slot[running], &value, sizeof(T));
+  turn();
   std::array<T, LANES> all;
-  for (int i = 0; i < LANES; ++i) memcpy(&all[i], slot[i], sizeof(T));
+  for (int i = 0; i < LANES; ++i) memcpy(&all[i], slot[running / LANES * LANES + i], sizeof(T));
   return all;
 }
 
-static void run(int first_thread) {
-  for (int lane = 0; lane < LANES; ++lane) {
-    Fiber& fiber = fibers[lane];
+static void barrier() {
+  const int before = passed;
+  if (++waiting == blockDim.x) waiting = 0, ++passed;
+  do turn(); while (passed == before);
+}
+
+static void run() {
+  for (int thread = 0; thread < blockDim.x; ++thread) {
+    Fiber& fiber = fibers[thread];
     fiber.stack.resize(1 << 18);
-    fiber.done = false, fiber.exchanges = 0, fiber.thread = {first_thread + lane, 0, 0};
+    fiber.done = false, fiber.exchanges = 0, fiber.thread = {thread, 0, 0};
     getcontext(&fiber.context);
     fiber.context.uc_stack.ss_sp = fiber.stack.data();
     fiber.context.uc_stack.ss_size = fiber.stack.size();
@@ -58,7 +66,7 @@ static void run(int first_thread) {
   }
   for (bool any = true; any;) {
     any = false;
-    for (running = 0; running < LANES; ++running) {
+    for (running = 0; running < blockDim.x; ++running) {
       if (fibers[running].done) continue;
       any = true;
       threadIdx = fibers[running].thread;
@@ -77,21 +85,20 @@ static void launch(void (*kernel)(T...), void** parameters, int wide, int high, 
   body = [=] { call(kernel, parameters, std::index_sequence_for<T...>()); };
   gridDim = {wide, high, 1}, blockDim = {threads, 1, 1};
   for (int y = 0; y < high; ++y)
-    for (int x = 0; x < wide; ++x)
-      for (int thread = 0; thread < threads; thread += LANES) {
-        blockIdx = {x, y, 0};
-        run(thread);
-      }
+    for (int x = 0; x < wide; ++x) {
+      blockIdx = {x, y, 0};
+      run();
+    }
 }
 }  // namespace warp
 
 template <class T> static T __shfl_sync(unsigned, T x, int lane) { return warp::exchange(x)[lane]; }
 template <class T> static T __shfl_xor_sync(unsigned, T x, int mask) {
-  const int lane = warp::running;
+  const int lane = warp::running % warp::LANES;
   return warp::exchange(x)[lane ^ mask];
 }
 template <class T> static T __shfl_up_sync(unsigned, T x, int by) {
-  const int lane = warp::running;
+  const int lane = warp::running % warp::LANES;
   return warp::exchange(x)[lane < by ? lane : lane - by];
 }
 static unsigned __ballot_sync(unsigned, bool x) {
@@ -102,6 +109,7 @@ static unsigned __ballot_sync(unsigned, bool x) {
 }
 static bool __any_sync(unsigned, bool x) { return __ballot_sync(0, x) != 0; }
 static void __syncwarp() { warp::exchange(0); }
+static void __syncthreads() { warp::barrier(); }
 static int __popc(unsigned x) { return __builtin_popcount(x); }
 static int __ffs(int x) { return __builtin_ffs(x); }
 static int __float_as_int(float x) { int i; memcpy(&i, &x, 4); return i; }

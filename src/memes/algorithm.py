@@ -30,22 +30,38 @@ from memes.context import Context, Kind
 from memes.emitters.base import Emitter, Rows
 from memes.errors import at_least, require
 from memes.estimates import Candidates
+from memes.factors import Samples, as_pairs, rows
 from memes.hints import checked
 from memes.history import History, nothing
-from memes.task import Evaluated, Evaluation, Task, as_evaluation, check
+from memes.task import (
+    Evaluated,
+    Evaluation,
+    Task,
+    as_evaluation,
+    check,
+    evaluate_factors,
+    takes_factors,
+)
 from memes.task import evaluate as evaluate_task
 from memes.trees import concatenate, repeat, take
 
 
 class Batch(NamedTuple):
-    """Rows to evaluate: the candidates first, each as often as it is to be evaluated, then the samples.
+    """Rows to evaluate, all of them in `x`: candidates, each as often as it is evaluated, then samples.
 
-    Those that are `offered` may enter the archive; `lane` says where they came from.
+    Those that are `offered` may enter the archive; `lane` says where they came from. Samples are in
+    factors only for a task that can evaluate them so.
     """
 
-    x: Float[Array, "n d"]
+    candidates: Float[Array, "C d"]
+    samples: tuple[Samples, ...]
     offered: Bool[Array, " n"]
     lane: Int[Array, " n"]
+
+    @property
+    def x(self) -> Float[Array, "n d"]:
+        """Whole genotypes."""
+        return jnp.concatenate([self.candidates, *map(rows, self.samples)])
 
 
 class State(NamedTuple):
@@ -150,6 +166,9 @@ class Algorithm(NamedTuple):
     def evaluate(self, key: Key[Array, ""], batch: Batch) -> Evaluation:
         """Evaluate the batch, with a key of its own for each row."""
         keys = jax.random.split(key, self.batch_size)
+        pairs = as_pairs(batch.samples)
+        if pairs is not None and takes_factors(self.task):
+            return evaluate_factors(self.task, keys, batch.candidates, pairs, chunk=self.chunk)
         wanted = self.emitter.transitions
         return evaluate_task(self.task, keys, batch.x, transitions=wanted, chunk=self.chunk)
 
@@ -198,6 +217,7 @@ def compose(
     n_candidates, repeats = emitter.candidates, candidates.candidate_samples
     n_first = n_candidates * repeats  # rows of the batch that are evaluations of candidates
     n_rows = n_first + emitter.samples
+    in_factors = takes_factors(task) and not emitter.transitions
 
     def init(key: Array, generations: int | None = None) -> State:
         room = None
@@ -219,42 +239,36 @@ def compose(
     def ask(key: Array, state: State) -> tuple[State, Batch]:
         emitter_state, proposal = emitter.ask(key, state.emitter, context_of(state))
         samples_offered = jnp.full(emitter.samples, offer_samples)
-        offers = Batch(proposal.candidates, proposal.offered, proposal.lane)
-        samples = Batch(proposal.samples, samples_offered, proposal.sample_lane)
-        batch = concatenate([repeat(offers, repeats), samples])
+        batch = Batch(
+            candidates=repeat(proposal.candidates, repeats),
+            samples=proposal.samples if in_factors else tuple(map(rows, proposal.samples)),
+            offered=jnp.concatenate([repeat(proposal.offered, repeats), samples_offered]),
+            lane=jnp.concatenate([repeat(proposal.lane, repeats), proposal.sample_lane]),
+        )
         return state._replace(emitter=emitter_state), batch
 
     def tell(state: State, batch: Batch, evaluation: Evaluated) -> tuple[State, Info]:
-        batch = Batch(*map(jnp.asarray, batch))
-        evaluation = as_evaluation(task, batch.x.shape[0], evaluation)
+        batch = jax.tree.map(jnp.asarray, batch)
+        evaluation = as_evaluation(task, n_rows, evaluation)
         transitions, evaluation = evaluation.transitions, evaluation._replace(transitions=None)
-        offers = take(batch, 0, n_first, repeats)
+        lane, offered, means = take((batch.lane, batch.offered, batch.candidates), 0, n_first, repeats)
         outcome = candidates.judge(take(evaluation, 0, n_first))
-        samples = take(batch, n_first, n_rows)
-        sampled = take(evaluation, n_first, n_rows)
+        samples, sampled = batch.x[n_first:], take(evaluation, n_first, n_rows)
 
-        entrants, results = offers, outcome
+        entrants = means, outcome, offered, lane
         if offer_samples:
-            entrants, results = concatenate([offers, samples]), concatenate([outcome, sampled])
+            others = samples, sampled, batch.offered[n_first:], batch.lane[n_first:]
+            entrants = concatenate([entrants, others])
+        x, results, may_enter, lane_of = entrants
         archive, added = archives.add(
-            state.archive,
-            entrants.x,
-            results,
-            entrants.offered,
-            lane=entrants.lane,
-            generation=state.generation,
+            state.archive, x, results, may_enter, lane=lane_of, generation=state.generation
         )
         judge, status = state.judge, added
         if judge is not None:
             judge, status = archives.add(
-                judge,
-                offers.x[:, :0],
-                outcome,
-                offers.offered,
-                lane=offers.lane,
-                generation=state.generation,
+                judge, means[:, :0], outcome, offered, lane=lane, generation=state.generation
             )
-        remembered = offers.offered & archives.finite(outcome)
+        remembered = offered & archives.finite(outcome)
         before = state.archive
         state = state._replace(
             archive=archive,
@@ -265,15 +279,15 @@ def compose(
         entered = added[n_candidates:] if offer_samples else jnp.zeros(emitter.samples, jnp.int32)
         emitter_state, lanes = emitter.tell(
             state.emitter,
-            Rows(offers.x, outcome, status),
-            Rows(samples.x, sampled, entered),
+            Rows(means, outcome, status),
+            Rows(samples, sampled, entered),
             replace(context_of(state), before=before, transitions=transitions),
         )
-        kind_of_lane = jnp.zeros(emitter.lanes, jnp.int32).at[offers.lane].set(lanes.kind)
-        kind_of_entrant = kind_of_lane[entrants.lane]
+        kind_of_lane = jnp.zeros(emitter.lanes, jnp.int32).at[lane].set(lanes.kind)
+        kind_of_entrant = kind_of_lane[lane_of]
         info = Info(
-            lane=offers.lane,
-            offered=offers.offered,
+            lane=lane,
+            offered=offered,
             fitness=outcome.fitness,
             feature=outcome.feature,
             status=status,

@@ -11,14 +11,15 @@ from jax import Array
 from jaxtyping import Float
 
 from memes.errors import at_least
+from memes.factors import Pairs, by_chunks
+from memes.policies import mlp as mlp
 from memes.rollouts import Control as Control
 from memes.rollouts import Controller as Controller
 from memes.rollouts import Environment as Environment
 from memes.rollouts import Episodes as Episodes
-from memes.rollouts import mlp as mlp
+from memes.rollouts import play, transitions
 from memes.rollouts import rollout as rollout
-from memes.rollouts import transitions
-from memes.task import Evaluation, Task
+from memes.task import EitherWay, Evaluation, Task
 from memes.trees import in_chunks
 
 
@@ -55,9 +56,18 @@ def control_task(
 
     control = Control(environment, controller, score)
 
-    def evaluate(keys: Array, x: Array) -> Evaluation:
+    def evaluate(keys: Array, x: Any) -> Evaluation:
         episodes = in_chunks(lambda keys, x: rollout(control, keys, x)[0], environment.at_once, keys, x)
         return Evaluation(*score(episodes))
+
+    def evaluate_factors(keys: Array, candidates: Array, samples: Pairs) -> Evaluation:
+        in_factors = controller.in_factors
+        assert in_factors is not None
+
+        def play_some(keys: Array, candidates: Array, samples: Pairs) -> Episodes:
+            return play(environment, in_factors(candidates, samples), keys)[0]
+
+        return Evaluation(*score(by_chunks(play_some, environment.at_once, keys, candidates, samples)))
 
     def evaluate_transitions(keys: Array, x: Array) -> Evaluation:
         episodes, taken = transitions(control, keys, x)
@@ -70,7 +80,7 @@ def control_task(
         feature_low=feature_low,
         feature_high=feature_high,
         init=controller.init,
-        evaluate=evaluate,
+        evaluate=EitherWay(evaluate, evaluate_factors) if controller.in_factors else evaluate,
         evaluate_transitions=evaluate_transitions,
         control=control,
         **about,

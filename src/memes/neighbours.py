@@ -17,6 +17,7 @@ from jax import Array, lax
 
 from memes.kernels import cuda
 from memes.kernels.cuda import Kernel
+from memes.kernels.source import written
 
 
 def nearest(query: Array, points: Array, count: int) -> Array:
@@ -108,6 +109,4 @@ def search_kernel(dimensions: int, count: int, queries: int) -> Kernel:
     source = (resources.files("memes") / "neighbours.cu").read_text()
     ahead = 1 if queries == QUERIES else EACH // 4  # few warps hide little: they read further ahead
     settings = {"DIMENSIONS": dimensions, "COUNT": count, "QUERIES": queries, "AHEAD": ahead}
-    for name, value in {**settings, "EACH": EACH, "THREADS": 32 * WARPS}.items():
-        source = source.replace(f"@{name}@", str(value))
-    return Kernel(source, "nearest")
+    return Kernel(written(source, **settings, EACH=EACH, THREADS=32 * WARPS), "nearest")

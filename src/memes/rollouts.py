@@ -7,18 +7,16 @@ rollout       both together, keeping only running sums
 
 from __future__ import annotations
 
-import itertools
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.typing import ArrayLike
 from jaxtyping import Bool, Float, Int, Key
 
-from memes.errors import require
+from memes.factors import Pairs
 
 
 class Environment(NamedTuple):
@@ -64,6 +62,8 @@ class Controller(NamedTuple):
         policy: `(x[d], observation[b, o]) -> action[b, a]`, one genotype at many observations, for those
             that learn by its gradient; None where actions do not follow from observations alone.
         blocks: Rows and columns of the matrices that a genotype is made of, in order, if it is.
+        in_factors: `(candidates[C, d], samples) -> act`, an `act(observation[n, o], t) -> action[n, a]`
+            of whole genotypes and then samples in factors; None where all must be whole.
     """
 
     dim: int
@@ -72,6 +72,7 @@ class Controller(NamedTuple):
     act: Callable[[Any, Array, Array], Array]
     policy: Callable[[Array, Array], Array] | None = None
     blocks: tuple[tuple[int, int], ...] | None = None
+    in_factors: Callable[[Array, Pairs], Callable[[Array, Array], Array]] | None = None
 
 
 class Episodes(NamedTuple):
@@ -132,14 +133,23 @@ def rollout(
     Returns:
         The episodes, and what was recorded with a leading axis of T steps.
     """
-    environment, controller = control.environment, control.controller
-    parameters = controller.parameters(x)
-    n = x.shape[0]
+    act = partial(control.controller.act, control.controller.parameters(x))
+    return play(control.environment, act, keys, record)
+
+
+def play(
+    environment: Environment,
+    act: Callable[[Array, Array], Array],
+    keys: Key[Array, " n"],
+    record: Callable[[Step], Any] | None = None,
+) -> tuple[Episodes, Any]:
+    """As `rollout`, for any `act(observation[n, o], t) -> action[n, a]`."""
+    n = keys.shape[0]
 
     def step(carry: Any, t: Array) -> tuple[Any, Any]:
         before, alive, sums = carry
         observation = environment.observe(before)
-        action = controller.act(parameters, observation, t)
+        action = act(observation, t)
         after = environment.step(before, action)
         reward = environment.reward(before, action, after)
         ended = environment.ended(after)
@@ -191,67 +201,3 @@ def transitions(
         return Transition(step.observation, step.action, step.reward, following, step.ended, counts)
 
     return rollout(control, keys, x, record)
-
-
-Layers = list[tuple[Array, Array]]  # of each: the weights [n, in, out] and the biases [n, out]
-
-
-def mlp(
-    sizes: Sequence[int],
-    *,
-    hidden: Callable[[Array], Array] = jax.nn.relu,
-    output: Callable[[Array], Array] = jnp.tanh,
-    weights: str = "float32",
-) -> Controller:
-    """Build the controller that has a multi-layer perceptron of its own for each genotype.
-
-    A genotype is, layer after layer, the weights (in, out) in row-major order and the biases. Weights
-    start lecun-uniform, U(-sqrt(3 / in), sqrt(3 / in)), biases at 0.
-
-    Args:
-        sizes: Entries of the observation, of each hidden layer and of the action.
-        hidden: Activation of hidden layers.
-        output: Activation of the last layer.
-        weights: How weights are kept during a rollout: `float32`, or `bfloat16`, which halves the
-            memory that a step on a GPU reads; sums are float32 in any case.
-    """
-    require(len(sizes) >= 2, f"sizes must name at least input and output, got {tuple(sizes)}")
-    require(min(sizes) >= 1, f"sizes must be at least 1, got {tuple(sizes)}")
-    require(weights in ("float32", "bfloat16"), f"weights must be float32 or bfloat16, got '{weights}'")
-    shapes = list(itertools.pairwise(sizes))
-    ends = [0]
-    for rows, columns in shapes:
-        ends.append(ends[-1] + rows * columns + columns)
-
-    def init(key: Array, n: int) -> Array:
-        layers = []
-        for layer_key, (rows, columns) in zip(jax.random.split(key, len(shapes)), shapes, strict=True):
-            bound = math.sqrt(3 / rows)
-            entries = jax.random.uniform(layer_key, (n, rows * columns), minval=-bound, maxval=bound)
-            layers += [entries, jnp.zeros((n, columns))]
-        return jnp.concatenate(layers, axis=1)
-
-    def parameters(x: Array) -> Layers:
-        layers = []
-        for start, (rows, columns) in zip(ends[:-1], shapes, strict=True):
-            middle, end = start + rows * columns, start + rows * columns + columns
-            matrix = x[:, start:middle].reshape(-1, rows, columns)
-            layers.append((matrix.astype(weights), x[:, middle:end]))
-        return layers
-
-    def forward(layers: Layers, signal: Array, product: str) -> Array:
-        for i, (matrix, bias) in enumerate(layers):
-            total = jnp.einsum(product, signal, matrix, preferred_element_type=jnp.float32) + bias
-            signal = output(total) if i == len(layers) - 1 else hidden(total)
-        return signal
-
-    def act(layers: Layers, observation: Array, t: ArrayLike) -> Array:
-        del t
-        return forward(layers, observation, "ni,nio->no")
-
-    def policy(x: Array, observation: Array) -> Array:
-        layers = jax.tree.map(lambda leaf: leaf[0], parameters(x[None]))
-        return forward(layers, observation, "bi,io->bo")
-
-    blocks = tuple(block for rows, columns in shapes for block in ((rows, columns), (1, columns)))
-    return Controller(ends[-1], init, parameters, act, policy, blocks)

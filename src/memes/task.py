@@ -18,6 +18,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Float, Int, Key
 
 from memes.errors import UsageError, at_least, require
+from memes.factors import Pairs, by_chunks
 from memes.hints import checked, fits
 from memes.rollouts import Control, Transition
 from memes.trees import concatenate, in_chunks
@@ -55,6 +56,24 @@ class Map(NamedTuple):
     goal: float | None = None
 
 
+@dataclass(frozen=True)
+class EitherWay:
+    """An `evaluate` of whole genotypes that takes samples in factors too.
+
+    Attributes:
+        rows: `(keys[n], x[n, d]) -> Evaluation`.
+        factors: `(keys[C + S], candidates[C, d], samples) -> Evaluation`, the same for candidates and
+            then S samples in factors.
+    """
+
+    rows: Callable[[Array, Any], Evaluated]
+    factors: Callable[[Array, Array, Pairs], Evaluated]
+
+    def __call__(self, keys: Array, x: Any) -> Evaluated:
+        """Evaluate whole genotypes."""
+        return self.rows(keys, x)
+
+
 @dataclass(frozen=True, repr=False)
 class Task:
     """A quality-diversity problem.
@@ -67,6 +86,7 @@ class Task:
         init: `(key, n) -> x[n, d]`, random genotypes to start from.
         evaluate: `(keys[n], x[n, d]) -> Evaluation` (or a plain `(fitness[n], feature[n, k])`). There
             is one PRNG key for each row, so that a row's result depends on neither batch nor chunk.
+            One that can evaluate samples in factors is an `EitherWay`.
         min_fitness: The fitness that the QD-score measures from, so that every elite adds a positive
             amount. Elites below it add nothing.
         uncertain: Whether equal genotypes can evaluate differently.
@@ -165,6 +185,30 @@ def evaluate(
             return as_evaluation(task, x.shape[0], function(keys, x))
 
     return in_chunks(evaluate_rows, chunk, keys, jnp.asarray(x))
+
+
+def takes_factors(task: Task) -> bool:
+    """Can the task evaluate samples in factors?"""
+    return task.jit and isinstance(task.evaluate, EitherWay)
+
+
+def evaluate_factors(
+    task: Task,
+    keys: Key[Array, " n"],
+    candidates: Float[Array, "C d"],
+    samples: Pairs,
+    *,
+    chunk: int | None = None,
+) -> Evaluation:
+    """As `evaluate`, of candidates and then samples in factors, by a task that takes them."""
+    function = task.evaluate
+    assert isinstance(function, EitherWay), "the caller checks this"
+
+    def evaluate_some(keys: Array, candidates: Array, samples: Pairs) -> Evaluation:
+        with jax.default_matmul_precision(PRECISION):
+            return as_evaluation(task, keys.shape[0], function.factors(keys, candidates, samples))
+
+    return by_chunks(evaluate_some, chunk, keys, candidates, samples)
 
 
 def _slices(n: int, size: int | None) -> list[slice]:

@@ -59,6 +59,16 @@ def by_lane(tree: T, lanes: int) -> T:
     return split
 
 
+def filled(array: Array, size: int, axis: int) -> Array:
+    """Fill an axis up to a size, with zeros or with keys that nobody else has."""
+    shape = (*array.shape[:axis], size - array.shape[axis], *array.shape[axis + 1 :])
+    if jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
+        filler = jax.random.split(jax.random.key(0, impl=jax.random.key_impl(array)), shape)
+    else:
+        filler = jnp.zeros(shape, array.dtype)
+    return jnp.concatenate([array, filler], axis=axis)
+
+
 def in_chunks(function: Callable[..., T], rows: int | None, *arrays: Array) -> T:
     """Compute `function(*arrays)` of arrays [n, ...] for so many rows at a time; None is all at once.
 
@@ -71,12 +81,7 @@ def in_chunks(function: Callable[..., T], rows: int | None, *arrays: Array) -> T
     count = -(-n // rows)
 
     def cut(array: Array) -> Array:
-        missing = count * rows - n
-        if jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
-            filler = jax.random.split(jax.random.key(0, impl=jax.random.key_impl(array)), missing)
-        else:
-            filler = jnp.zeros((missing, *array.shape[1:]), array.dtype)
-        return jnp.concatenate([array, filler]).reshape(count, rows, *array.shape[1:])
+        return filled(array, count * rows, axis=0).reshape(count, rows, *array.shape[1:])
 
     results: Any = jax.lax.map(lambda chunk: function(*chunk), tuple(map(cut, arrays)))
     joined: T = jax.tree.map(lambda leaf: leaf.reshape(count * rows, *leaf.shape[2:])[:n], results)

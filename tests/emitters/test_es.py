@@ -131,9 +131,10 @@ def test_a_planned_reset_throws_nothing_away():
     np.testing.assert_array_equal(info.age, np.repeat(age[:, None], LANES, axis=1))
     np.testing.assert_array_equal(info.reset == Reason.PLANNED, info.age == n)
     # Samples lie in mirrored pairs around the lane's mean, or around the new start in a reset.
-    samples = batch.x[:, LANES:].reshape(len(generation), LANES, 2, SAMPLES // 2, -1)
+    x = np.asarray(jax.vmap(lambda batch: batch.x)(batch))
+    samples = x[:, LANES:].reshape(len(generation), LANES, 2, SAMPLES // 2, -1)
     centre = samples.mean(axis=2)[:, :, 0]
-    around_mean = np.isclose(centre, batch.x[:, :LANES], atol=1e-5).all(axis=-1)
+    around_mean = np.isclose(centre, x[:, :LANES], atol=1e-5).all(axis=-1)
     np.testing.assert_array_equal(around_mean, info.age != n)
 
 

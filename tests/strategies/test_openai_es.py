@@ -5,17 +5,19 @@ import optax
 import pytest
 
 from memes.errors import UsageError
+from memes.factors import rows
 from memes.objectives import centred_ranks
 from memes.strategies import openai_es
+from memes.trees import by_lane
 
 LANES, DIM, SAMPLES, SIGMA = 3, 4, 64, 0.1
 ADAM = openai_es(samples=SAMPLES, sigma=SIGMA, l2=0.05)
 PLAIN = openai_es(samples=SAMPLES, sigma=SIGMA, optimiser=optax.sgd(1.0))
 # Of many samples, to measure a distribution with.
 WIDE = openai_es(samples=8192, sigma=SIGMA, optimiser=optax.sgd(1.0))
-ask = jax.jit(lambda key, state: ADAM.ask(key, state)[1])
+ask = jax.jit(lambda key, state: by_lane(rows(ADAM.ask(key, state)[1]), LANES))
 tell = jax.jit(ADAM.tell)
-wide_ask = jax.jit(lambda key, state: WIDE.ask(key, state)[1])
+wide_ask = jax.jit(lambda key, state: by_lane(rows(WIDE.ask(key, state)[1]), LANES))
 wide_tell = jax.jit(WIDE.tell)
 plain_tell = jax.jit(PLAIN.tell)
 
@@ -174,7 +176,8 @@ def test_each_lane_climbs_a_quadratic_of_its_own():
     start, optimum = means(16), means(17)
 
     def step(state, key):
-        state, x = strategy.ask(key, state)
+        state, samples = strategy.ask(key, state)
+        x = by_lane(rows(samples), LANES)
         value = -jnp.sum(jnp.square(x - optimum[:, None]), axis=-1)
         return strategy.tell(state, x, centred_ranks(value, jnp.ones(value.shape, bool))), None
 

@@ -11,6 +11,7 @@ from jax import Array
 from jaxtyping import Bool, Float, Int, Key
 
 from memes.context import Context, Kind
+from memes.factors import Samples
 from memes.resets import Reason
 from memes.strategies import Strategy
 from memes.task import Evaluation, Task, initial
@@ -19,14 +20,14 @@ from memes.task import Evaluation, Task, initial
 class Proposal(NamedTuple):
     """Rows that an emitter wants evaluated: a candidate of each of its L lanes, and S samples.
 
-    Candidates may enter the archive where they are `offered`; `lane` says whose they are. Samples, of
-    lanes `sample_lane`, inform the lanes.
+    Candidates may enter the archive where they are `offered`; `lane` says whose they are. Samples, in
+    one group after the other and of lanes `sample_lane[S]`, inform the lanes.
     """
 
     candidates: Float[Array, "L d"]
     offered: Bool[Array, " L"]
     lane: Int[Array, " L"]
-    samples: Float[Array, "S d"]
+    samples: tuple[Samples, ...]
     sample_lane: Int[Array, " S"]
 
 
@@ -94,7 +95,7 @@ def first_search(strategy: Strategy, key: Key[Array, ""], task: Task, lanes: int
 def offspring(candidates: Float[Array, "L d"]) -> Proposal:
     """Propose candidates without samples, each of a lane of its own."""
     lane = jnp.arange(candidates.shape[0], dtype=jnp.int32)
-    return Proposal(candidates, jnp.ones(lane.shape, bool), lane, candidates[:0], lane[:0])
+    return Proposal(candidates, jnp.ones(lane.shape, bool), lane, (), lane[:0])
 
 
 def report(kind: Kind, parent_feature: Float[Array, "L k"]) -> Lanes:

@@ -12,6 +12,7 @@ from jaxtyping import Bool, Int
 from memes.archive import Status
 from memes.context import Context
 from memes.emitters.base import Emitter, Lanes, Proposal, Rows, first_search, offspring
+from memes.factors import rows
 from memes.hints import checked
 from memes.objectives import Objective
 from memes.resets import Reason, Reset, reason, stagnation
@@ -74,7 +75,7 @@ def cma(
             age=jnp.where(state.due, 0, state.age),
             stale=jnp.where(state.due, 0, state.stale),
         )
-        return state, offspring(samples[0])._replace(lane=jnp.zeros(batch, jnp.int32))
+        return state, offspring(rows(samples))._replace(lane=jnp.zeros(batch, jnp.int32))
 
     def tell(
         state: CMAState, candidates: Rows, samples: Rows, context: Context

@@ -32,10 +32,11 @@ def parallel(*emitters: Emitter) -> Emitter:
         keys = jax.random.split(key, len(emitters))
         asked = [e.ask(k, s, context) for e, k, s in zip(emitters, keys, state, strict=True)]
         proposals = [
-            p._replace(lane=p.lane + first, sample_lane=p.sample_lane + first)
+            p._replace(lane=p.lane + first, samples=(), sample_lane=p.sample_lane + first)
             for (_, p), first in zip(asked, lane_at, strict=False)
         ]
-        return tuple(s for s, _ in asked), concatenate(proposals)
+        groups = sum((p.samples for _, p in asked), ())
+        return tuple(s for s, _ in asked), concatenate(proposals)._replace(samples=groups)
 
     def tell(
         state: tuple[Any, ...], candidates: Rows, samples: Rows, context: Context

@@ -111,7 +111,7 @@ def es(
             candidates=candidates,
             offered=~state.due,
             lane=lane,
-            samples=samples.reshape(-1, samples.shape[-1]),
+            samples=(samples,),
             sample_lane=jnp.repeat(lane, search.samples),
         )
         return state, proposal

@@ -110,7 +110,7 @@ def population(
             candidates=search.mean(state.strategy)[offering[None]],
             offered=jnp.ones(1, bool),
             lane=offering[None],
-            samples=samples[0],
+            samples=(samples,),
             sample_lane=jnp.full(search.samples, playing),
         )
         return state, proposal

@@ -15,8 +15,9 @@ from jaxtyping import Float, Key
 from memes.archive import LIMIT
 from memes.errors import UsageError, at_least, require
 from memes.hints import check_fields
+from memes.policies import mlp
 from memes.ring import Ring, push
-from memes.rollouts import Control, Controller, Transition, mlp
+from memes.rollouts import Control, Controller, Transition
 from memes.task import Task, initial
 
 

@@ -17,7 +17,7 @@ from memes.errors import require
 from memes.kernels import cuda
 from memes.kernels.cuda import Kernel
 from memes.physics.backends import Advance, packing
-from memes.physics.emit import emit, filled
+from memes.physics.emit import emit, simulator
 from memes.physics.solver import Fidelity
 from memes.physics.stacking import StackedModel
 
@@ -84,7 +84,7 @@ def step_kernel(stacked: StackedModel, fidelity: Fidelity, substeps: int) -> Ker
         for i, slot in enumerate(stacked.layout.controls)
     ]
     write = [(f"out{place(span)} = x[{i}];", span[1] > 1) for i, span in enumerate(spans)]
-    source = filled(
+    source = simulator(
         "cuda.cu",
         COPIES=stacked.tree.copies,
         THREADS=THREADS,

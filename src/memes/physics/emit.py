@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from memes.kernels.source import written
 from memes.physics import step as stepping
 from memes.physics.algebra import Condition, Operations, Scalar, Stacked, Value
 from memes.physics.solver import Alternative, Body, Control, Fidelity, Iterate, flatten, restore
@@ -159,10 +160,7 @@ def emit(stacked: StackedModel, fidelity: Fidelity) -> Program:
     return program
 
 
-def filled(file: str, **parts: Any) -> str:
-    """A file of C++ beside this one, with what stands for @NAME@ put in; lists are lines."""
+def simulator(file: str, **parts: Any) -> str:
+    """The C++ of a file beside this one, filled with its parts."""
     folder = resources.files("memes.physics")
-    text = (folder / file).read_text().replace("@ANGLES@", (folder / "angles.h").read_text())
-    for name, part in parts.items():
-        text = text.replace(f"@{name}@", "\n  ".join(part) if isinstance(part, list) else str(part))
-    return text
+    return written((folder / file).read_text(), ANGLES=(folder / "angles.h").read_text(), **parts)

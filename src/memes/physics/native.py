@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from memes.kernels.cache import digest
 from memes.kernels.cxx import shared_library
 from memes.physics.backends import Advance
-from memes.physics.emit import emit, filled
+from memes.physics.emit import emit, simulator
 from memes.physics.solver import Fidelity
 from memes.physics.stacking import StackedModel
 
@@ -43,7 +43,7 @@ def native_backend(folded: StackedModel, fidelity: Fidelity, substeps: int) -> A
 def native_source(folded: StackedModel, fidelity: Fidelity, substeps: int) -> str:
     """The C++ source of a simulator."""
     model = folded.model
-    return filled(
+    return simulator(
         "native.cc",
         ROWS=model.nq + 2 * model.nv,
         CONTROLS=max(model.nu, 1),

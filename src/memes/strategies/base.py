@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 from jax import Array
 
+from memes.factors import Samples
+
 
 class Strategy(NamedTuple):
     """L independent search distributions over genotypes of d entries, advanced together.
@@ -15,8 +17,9 @@ class Strategy(NamedTuple):
         samples: M, the samples that each lane draws in a generation.
         init: `(key, mean[L, d]) -> state`.
         mean: `(state) -> mean[L, d]`.
-        ask: `(key, state) -> (state, x[L, M, d])`.
-        tell: `(state, x[L, M, d], utilities[L, M]) -> state`; all that is random is drawn by `ask`.
+        ask: `(key, state) -> (state, samples)`: genotypes [L, M, d], or in factors.
+        tell: `(state, x[L, M, d], utilities[L, M]) -> state`, with whole genotypes in any case; all that
+            is random is drawn by `ask`.
         restart: `(key, state, where[L], mean[L, d]) -> state`; the lanes in `where` start afresh at
             `mean`.
         degenerate: `(state) -> bool[L]`, the lanes whose distribution is of no more use: collapsed, or
@@ -26,7 +29,7 @@ class Strategy(NamedTuple):
     samples: int
     init: Callable[[Array, Array], Any]
     mean: Callable[[Any], Array]
-    ask: Callable[[Array, Any], tuple[Any, Array]]
+    ask: Callable[[Array, Any], tuple[Any, Samples]]
     tell: Callable[[Any, Array, Array], Any]
     restart: Callable[[Array, Any, Array, Array], Any]
     degenerate: Callable[[Any], Array]

@@ -6,13 +6,13 @@ import math
 from collections.abc import Callable, Sequence
 
 import jax
-import jax.numpy as jnp
 from jax import Array
 
 from memes.errors import at_least, require
+from memes.factors import Step, Thin
 
-# (key, shape[..., d]) -> noise of that shape; entries have mean 0 and variance 1.
-Noise = Callable[[Array, tuple[int, ...]], Array]
+# (key, shape[..., d]) -> noise of that shape, or in parts; entries have mean 0 and variance 1.
+Noise = Callable[[Array, tuple[int, ...]], Array | Step]
 
 
 def gaussian(key: Array, shape: tuple[int, ...]) -> Array:
@@ -33,7 +33,7 @@ def low_rank(rank: int, blocks: Sequence[tuple[int, int]] | None = None) -> Nois
     """
     at_least(1, rank=rank)
 
-    def draw(key: Array, shape: tuple[int, ...]) -> Array:
+    def draw(key: Array, shape: tuple[int, ...]) -> Step:
         *batch, dim = shape
         width = math.isqrt(dim - 1) + 1
         matrices = [(-(-dim // width), width)] if blocks is None else blocks
@@ -42,17 +42,15 @@ def low_rank(rank: int, blocks: Sequence[tuple[int, int]] | None = None) -> Nois
             f"blocks must have {dim} entries in all, as a genotype has, got {list(matrices)}",
         )
         keys = jax.random.split(key, len(matrices))
-        parts = [_matrix(k, batch, *size, rank) for k, size in zip(keys, matrices, strict=True)]
-        return jnp.concatenate(parts, axis=-1)[..., :dim]
+        return tuple(_matrix(k, batch, *size, rank) for k, size in zip(keys, matrices, strict=True))
 
     return draw
 
 
-def _matrix(key: Array, batch: Sequence[int], rows: int, columns: int, rank: int) -> Array:
-    """Draw matrices in row-major order: [*batch, rows * columns]."""
+def _matrix(key: Array, batch: Sequence[int], rows: int, columns: int, rank: int) -> Array | Thin:
     if rank * (rows + columns) >= rows * columns:
         return jax.random.normal(key, (*batch, rows * columns))
     left, right = jax.random.split(key)
-    a = jax.random.normal(left, (*batch, rank, rows, 1))
-    b = jax.random.normal(right, (*batch, rank, 1, columns))
-    return (jnp.sum(a * b, axis=-3) / math.sqrt(rank)).reshape(*batch, rows * columns)
+    a = jax.random.normal(left, (*batch, rank, rows))
+    b = jax.random.normal(right, (*batch, rank, columns))
+    return Thin(a / math.sqrt(rank), b)

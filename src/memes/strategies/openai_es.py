@@ -12,6 +12,7 @@ from jax import Array
 from jaxtyping import Float
 
 from memes.errors import require
+from memes.factors import Pairs, scaled
 from memes.hints import checked
 from memes.strategies.base import Strategy
 from memes.strategies.noise import Noise, gaussian
@@ -56,11 +57,9 @@ def openai_es(
         del key
         return OpenAIESState(mean, jax.vmap(transform.init)(mean))
 
-    def ask(key: Array, state: OpenAIESState) -> tuple[OpenAIESState, Array]:
+    def ask(key: Array, state: OpenAIESState) -> tuple[OpenAIESState, Pairs]:
         lanes, dim = state.mean.shape
-        step = sigma * noise(key, (lanes, pairs, dim))
-        centre = state.mean[:, None]
-        return state, jnp.concatenate([centre + step, centre - step], axis=1)
+        return state, Pairs(state.mean, scaled(noise(key, (lanes, pairs, dim)), sigma))
 
     def tell(state: OpenAIESState, x: Array, utilities: Array) -> OpenAIESState:
         # The two of a pair differ by twice their noise: it need not be kept from `ask`.

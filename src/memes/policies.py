@@ -1,0 +1,130 @@
+"""Policies: controllers that are neural networks."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+from jaxtyping import Float
+
+from memes.errors import require
+from memes.factors import Pairs, Thin, entries, split
+from memes.factors import rows as rows_of
+from memes.pairs import Network, fastest
+from memes.rollouts import Controller
+
+Layers = list[tuple[Array, Array]]  # of each: the weights [n, in, out] and the biases [n, out]
+
+
+def mlp(
+    sizes: Sequence[int],
+    *,
+    hidden: Callable[[Array], Array] = jax.nn.relu,
+    output: Callable[[Array], Array] = jnp.tanh,
+    weights: str = "float32",
+) -> Controller:
+    """Build the controller that has a multi-layer perceptron of its own for each genotype.
+
+    A genotype is, layer after layer, the weights (in, out) in row-major order and the biases. Weights
+    start lecun-uniform, U(-sqrt(3 / in), sqrt(3 / in)), biases at 0.
+
+    Args:
+        sizes: Entries of the observation, of each hidden layer and of the action.
+        hidden: Activation of hidden layers.
+        output: Activation of the last layer.
+        weights: How weights are kept during a rollout: `float32`, or `bfloat16`, which halves the
+            memory that a step on a GPU reads; sums are float32 in any case.
+    """
+    require(len(sizes) >= 2, f"sizes must name at least input and output, got {tuple(sizes)}")
+    require(min(sizes) >= 1, f"sizes must be at least 1, got {tuple(sizes)}")
+    require(weights in ("float32", "bfloat16"), f"weights must be float32 or bfloat16, got '{weights}'")
+    network = Network(tuple(sizes), hidden, output)
+    shapes = list(itertools.pairwise(sizes))
+    ends = [0]
+    for rows, columns in shapes:
+        ends.append(ends[-1] + rows * columns + columns)
+
+    def init(key: Array, n: int) -> Array:
+        layers = []
+        for layer_key, (rows, columns) in zip(jax.random.split(key, len(shapes)), shapes, strict=True):
+            bound = math.sqrt(3 / rows)
+            entries = jax.random.uniform(layer_key, (n, rows * columns), minval=-bound, maxval=bound)
+            layers += [entries, jnp.zeros((n, columns))]
+        return jnp.concatenate(layers, axis=1)
+
+    def parameters(x: Array) -> Layers:
+        layers = []
+        for start, (rows, columns) in zip(ends[:-1], shapes, strict=True):
+            middle, end = start + rows * columns, start + rows * columns + columns
+            matrix = x[:, start:middle].reshape(-1, rows, columns)
+            layers.append((matrix.astype(weights), x[:, middle:end]))
+        return layers
+
+    def forward(signal: Array, *layers: Callable[[Array], Array]) -> Array:
+        for layer in layers[:-1]:
+            signal = hidden(layer(signal))
+        return output(layers[-1](signal))
+
+    def act(layers: Layers, observation: Array, t: ArrayLike) -> Array:
+        del t
+        return forward(observation, *(partial(affine, "ni,nio->no", *layer) for layer in layers))
+
+    def policy(x: Array, observation: Array) -> Array:
+        layers = jax.tree.map(lambda leaf: leaf[0], parameters(x[None]))
+        return forward(observation, *(partial(affine, "bi,io->bo", *layer) for layer in layers))
+
+    def in_factors(candidates: Array, samples: Pairs) -> Callable[[Array, Array], Array]:
+        count, steps = candidates.shape[0], split(samples.step, network.blocks)
+        if any(isinstance(step, Thin) for step in steps):
+            whole, means = parameters(candidates), parameters(samples.mean)
+            around = zip(means, steps[::2], steps[1::2], strict=True)
+            layers = [partial(mirrored, *mean, step, shift) for mean, step, shift in around]
+
+            def by_xla(observation: Array, t: Array) -> Array:
+                signal = observation[count:].reshape(*samples.mean.shape[:1], 2, samples.each, sizes[0])
+                paired = forward(signal, *layers).reshape(-1, sizes[-1])
+                return jnp.concatenate([act(whole, observation[:count], t), paired])
+
+        else:  # to share whole steps of pairs gains nothing, as XLA runs it
+            by_xla = partial(act, parameters(jnp.concatenate([candidates, rows_of(samples)])))
+        return fastest(network, candidates, samples, by_xla)
+
+    return Controller(
+        ends[-1],
+        init,
+        parameters,
+        act,
+        policy,
+        blocks=network.blocks,
+        in_factors=in_factors if weights == "float32" else None,
+    )
+
+
+def affine(product: str, matrix: Array, bias: Array, signal: Array) -> Array:
+    """A layer before its activation, of any matrix product."""
+    return jnp.einsum(product, signal, matrix, preferred_element_type=jnp.float32) + bias
+
+
+def mirrored(
+    matrix: Float[Array, "L i o"],
+    bias: Float[Array, "L o"],
+    step: Array | Thin,
+    shift: Array | Thin,
+    signal: Float[Array, "L 2 P i"],
+) -> Float[Array, "L 2 P o"]:
+    """A layer before its activation, for mirrored pairs around the matrix and the bias of each lane."""
+    if isinstance(step, Thin):
+        inner = jnp.sum(signal[..., None, :] * step.left[:, None], axis=-1)
+        moved = jnp.sum(inner[..., None] * step.right[:, None], axis=-2)
+    else:
+        own = step.reshape(*step.shape[:2], *matrix.shape[1:])
+        moved = jnp.einsum("lspi,lpio->lspo", signal, own)
+    sign = jnp.array([1.0, -1.0]).reshape(2, 1, 1)
+    moved = sign * (moved + entries((shift,))[:, None])
+    return affine("lspi,lio->lspo", matrix, bias[:, None, None], signal) + moved

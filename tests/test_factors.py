@@ -1,0 +1,233 @@
+"""Samples in factors are the samples, and what is evaluated in factors is what whole genotypes are."""
+
+import dataclasses
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import emulation
+import memes
+from memes.control import mlp
+from memes.factors import Pairs, Thin, as_pairs, by_chunks, rows, scaled, split
+from memes.pairs import Network, act_by_kernel, drawn
+from memes.strategies.noise import gaussian, low_rank
+from memes.task import EitherWay, evaluate, evaluate_factors
+
+LANES, PAIRS, CANDIDATES = 2, 35, 3
+
+
+def pairs_of(controller, noise, lanes=LANES, pairs=PAIRS):
+    mean = controller.init(jax.random.key(0), lanes)
+    return Pairs(mean, scaled(noise(jax.random.key(1), (lanes, pairs, controller.dim)), 0.3))
+
+
+def by_numpy(samples):
+    """Each pair in plain loops: `mean + step` of a lane, then `mean - step`, in float64."""
+    dim = samples.mean.shape[1]
+    found = []
+    for lane, mean in enumerate(np.float64(samples.mean)):
+        steps = []
+        for pair in range(samples.each):
+            step = []
+            for part in samples.step:
+                if isinstance(part, Thin):
+                    left, right = np.float64(part.left[lane, pair]), np.float64(part.right[lane, pair])
+                    step.append(sum(np.outer(a, b) for a, b in zip(left, right, strict=True)).ravel())
+                else:
+                    step.append(np.float64(part[lane, pair]))
+            steps.append(np.concatenate(step)[:dim])
+        found += [mean + step for step in steps] + [mean - step for step in steps]
+    return np.array(found)
+
+
+NOISES = {
+    "gaussian": lambda blocks: gaussian,
+    "low-rank": lambda blocks: low_rank(2, blocks),
+    "of rank 1, across blocks": lambda blocks: low_rank(1),
+}
+
+
+@pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES)
+def test_rows_are_means_and_steps_both_ways(noise):
+    controller = mlp((4, 7, 2))
+    samples = pairs_of(controller, noise(controller.blocks))
+    np.testing.assert_allclose(rows(samples), by_numpy(samples), rtol=1e-5, atol=1e-6)
+
+
+def test_steps_are_split_at_blocks_and_thin_ones_only_where_they_fit():
+    blocks = ((3, 5), (1, 5))
+    whole = np.arange(40.0).reshape(1, 2, 20)
+    np.testing.assert_array_equal(split((whole,), blocks)[1], whole[..., 15:])
+    thin = (Thin(np.ones((1, 2, 1, 3)), np.ones((1, 2, 1, 5))), np.zeros((1, 2, 5)))
+    assert split(thin, blocks) is thin
+    assert [part.shape for part in split(thin, ((5, 3), (1, 5)))] == [(1, 2, 15), (1, 2, 5)]
+
+
+def test_groups_are_joined_in_factors_only_if_they_are_alike():
+    controller = mlp((4, 7, 2))
+    a, b = (pairs_of(controller, gaussian, lanes) for lanes in (2, 3))
+    joined = as_pairs([a, b])
+    np.testing.assert_array_equal(rows(joined), np.concatenate([rows(a), rows(b)]))
+    other = pairs_of(controller, low_rank(1, controller.blocks))
+    fewer = pairs_of(controller, gaussian, pairs=4)
+    for groups in ([], [a, other], [a, fewer], [a, rows(b)], [rows(a)]):
+        assert as_pairs(groups) is None
+
+
+@pytest.mark.parametrize("most", [None, 1, 8, 14, 100])
+@pytest.mark.parametrize("pairs", [1, 4, 7])
+def test_chunks_change_nothing(most, pairs):
+    controller = mlp((2, 2))
+    samples = pairs_of(controller, gaussian, lanes=3, pairs=pairs)
+    candidates = controller.init(jax.random.key(2), 2)
+    seen = []
+
+    def function(keys, candidates, samples):
+        seen.append(keys.shape[0])
+        x = jnp.concatenate([candidates, rows(samples)])
+        return {"x": x, "noise": jax.vmap(jax.random.normal)(keys)}
+
+    def keys():
+        return jax.random.split(jax.random.key(3), 2 + 6 * pairs)
+
+    expected = function(keys(), candidates, samples)
+    found = by_chunks(function, most, keys(), candidates, samples)
+    jax.tree.map(np.testing.assert_array_equal, found, expected)
+    assert most is None or max(seen[1:]) <= max(most, 2)
+
+
+def numpy_policy(x, observation, sizes):
+    """One genotype's network in float64, layer after layer."""
+    start, signal = 0, observation
+    for i, (height, width) in enumerate(itertools.pairwise(sizes)):
+        matrix = x[start : start + height * width].reshape(height, width)
+        bias = x[start + height * width : start + height * width + width]
+        start += height * width + width
+        signal = signal @ matrix + bias
+        signal = np.tanh(signal) if i == len(sizes) - 2 else np.maximum(signal, 0)
+    return signal
+
+
+@pytest.mark.parametrize("sizes", [(27, 64, 64, 8), (3, 8, 6, 1), (5, 160, 20, 12), (40, 2)])
+@pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES)
+def test_policies_in_factors_act_as_those_of_whole_genotypes(sizes, noise):
+    """In plain JAX, and by the kernel for GPUs, emulated."""
+    controller = mlp(sizes)
+    samples = pairs_of(controller, noise(controller.blocks))
+    candidates = controller.init(jax.random.key(2), CANDIDATES)
+    observation = jax.random.normal(jax.random.key(3), (CANDIDATES + 2 * LANES * PAIRS, sizes[0]))
+    x = np.concatenate([np.float64(candidates), by_numpy(samples)])
+    expected = [numpy_policy(*row, sizes) for row in zip(x, np.float64(observation), strict=True)]
+    plain = jax.jit(lambda c, s, o: controller.in_factors(c, s)(o, 0))(candidates, samples, observation)
+    np.testing.assert_allclose(plain, expected, atol=3e-5)
+    network = Network(sizes, jax.nn.relu, jnp.tanh)
+    step, ranks = drawn(network, samples)
+    kernel = act_by_kernel(
+        network, ranks, candidates, samples.mean, step, observation, launch=emulation.launch
+    )
+    np.testing.assert_allclose(kernel, expected, atol=3e-5)
+
+
+def test_the_kernel_is_mapped_over_seeds_and_needs_no_candidates():
+    sizes = (4, 7, 2)
+    controller, network = mlp(sizes), Network(sizes, jax.nn.relu, jnp.tanh)
+    many = [
+        pairs_of(controller, gaussian, lanes=1)._replace(mean=m)
+        for m in np.eye(3, controller.dim)[:, None]
+    ]
+    samples = jax.tree.map(lambda *leaves: jnp.stack(leaves), *many)
+    observation = jax.random.normal(jax.random.key(3), (3, 2 * PAIRS, 4))
+
+    def act(samples, observation):
+        step, ranks = drawn(network, samples)
+        nobody = samples.mean[:0]
+        return act_by_kernel(
+            network, ranks, nobody, samples.mean, step, observation, launch=emulation.launch
+        )
+
+    found = jax.vmap(act)(samples, observation)
+    for each, o, actions in zip(many, observation, found, strict=True):
+        np.testing.assert_allclose(
+            actions, controller.act(controller.parameters(rows(each)), o, 0), atol=1e-5
+        )
+
+
+def test_what_is_not_a_number_stays_so_in_the_kernel():
+    sizes = (4, 7, 2)
+    controller, network = mlp(sizes), Network(sizes, jax.nn.relu, jnp.tanh)
+    samples = pairs_of(controller, gaussian, lanes=1)
+    step, ranks = drawn(network, samples)
+    observation = jnp.zeros((2 * PAIRS, 4)).at[3, 1].set(jnp.nan)
+    found = act_by_kernel(
+        network, ranks, samples.mean[:0], samples.mean, step, observation, launch=emulation.launch
+    )
+    np.testing.assert_array_equal(np.isnan(found).any(axis=1), np.arange(2 * PAIRS) == 3)
+
+
+MAZE = memes.tasks.point_maze(steps=8, hidden=(6,), uncertain=True)
+SMALL = {"lanes": 4, "samples": 10}
+
+
+def whole(task):
+    """The task without its evaluation in factors."""
+    return dataclasses.replace(task, evaluate=task.evaluate.rows)
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "low-rank"])
+@pytest.mark.parametrize("chunk", [None, 6])
+def test_a_task_evaluates_samples_in_factors_as_whole_ones(noise, chunk):
+    options = {"rank": 1} if noise == "low-rank" else {}
+    algorithm = memes.presets.memes(MAZE, noise=noise, **SMALL, **options)
+    _, batch = algorithm.ask(jax.random.key(0), algorithm.init(jax.random.key(1)))
+    pairs = as_pairs(batch.samples)
+
+    def keys():
+        return jax.random.split(jax.random.key(2), algorithm.batch_size)
+
+    found = evaluate_factors(MAZE, keys(), batch.candidates, pairs, chunk=chunk)
+    expected = evaluate(whole(MAZE), keys(), batch.x)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), found, expected)
+
+
+def test_an_algorithm_lets_the_task_evaluate_in_factors():
+    calls = []
+
+    def spy(*arguments):
+        calls.append(arguments)
+        return MAZE.evaluate.factors(*arguments)
+
+    task = dataclasses.replace(MAZE, evaluate=EitherWay(MAZE.evaluate.rows, spy))
+    algorithm = memes.presets.memes(task, **SMALL)
+    _, info = algorithm.step(jax.random.key(0), algorithm.init(jax.random.key(1)))
+    assert isinstance(calls[0][2], Pairs)
+    assert np.isfinite(info.fitness).all()
+    # Whoever replaces `evaluate`, or wraps the task, gets whole genotypes.
+    for other in (whole(task), memes.noisy(task, fitness=1.0), memes.resampled(task, 2)):
+        algorithm = memes.presets.memes(other, **SMALL)
+        _, batch = algorithm.ask(jax.random.key(0), algorithm.init(jax.random.key(1)))
+        assert all(isinstance(group, jax.Array) for group in batch.samples)
+    assert len(calls) == 1
+
+
+def test_a_task_that_takes_whole_genotypes_finds_the_same_to_the_bit():
+    """Whether a strategy hands out factors or makes its samples whole itself."""
+    task, options = memes.tasks.arm(joints=6), {"samples": 10, "sigma": 0.1}
+    strategy = memes.strategies.openai_es(**options)
+
+    def ask(key, state):
+        state, samples = strategy.ask(key, state)
+        return state, rows(samples)
+
+    found = []
+    for each in (strategy, strategy._replace(ask=ask)):
+        algorithm = memes.presets.memes(task, lanes=4, strategy=each)
+        state = algorithm.init(jax.random.key(0))
+        step = jax.jit(algorithm.step)
+        for generation in range(5):
+            state, _ = step(jax.random.key(generation), state)
+        found.append(state)
+    jax.tree.map(np.testing.assert_array_equal, *found)
+    assert found[0].archive.occupied.any()
