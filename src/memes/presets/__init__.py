@@ -33,7 +33,8 @@ PRESETS: dict[str, Preset] = {
         partial(memes, offer_samples=True), "MEMES that offers its samples to the archive too"
     ),
     "memes-sampling": Preset(
-        partial(memes, candidate_samples=32), "MEMES that evaluates every mean 32 times"
+        partial(memes, candidate_samples=64, samples=448),
+        "MEMES that evaluates every mean 64 times, and has as many samples fewer",
     ),
     "memes-sequential": Preset(
         memes_sequential, "MEMES whose lanes all explore, then all exploit, in turn"
