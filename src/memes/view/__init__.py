@@ -5,4 +5,5 @@ episodes    what the run's own simulator makes of it
 offscreen   MuJoCo's renderer without a window
 pictures    videos and contact sheets
 browser     a player on this machine
+server      the page that it is on, for its user alone
 """
