@@ -269,6 +269,18 @@ def test_without_a_renderer_one_sentence_says_what_to_install(ant_run, capsys, m
     assert not list(Path().iterdir())
 
 
+def test_looking_for_a_renderer_runs_no_code_of_the_current_folder(monkeypatch):
+    """As in a run folder that somebody sent."""
+    for name in ("mujoco", "importlib", "OpenGL", "sitecustomize"):
+        Path(f"{name}.py").write_text("import pathlib\npathlib.Path('executed').touch()\n")
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    for path in (None, "", ".", f":{Path(memes.__file__).parents[1]}"):
+        if path is not None:
+            monkeypatch.setenv("PYTHONPATH", path)
+        offscreen._works("egl")
+        assert not Path("executed").exists()
+
+
 def test_egl_is_tried_first_then_osmesa(monkeypatch):
     monkeypatch.delenv("MUJOCO_GL", raising=False)
     monkeypatch.setattr("sys.platform", "linux")
