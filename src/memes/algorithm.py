@@ -34,7 +34,7 @@ from memes.hints import checked
 from memes.history import History, nothing
 from memes.task import Evaluated, Evaluation, Task, as_evaluation, check
 from memes.task import evaluate as evaluate_task
-from memes.trees import concatenate, repeat, take
+from memes.trees import concatenate, in_32_bits, repeat, take
 
 
 class Batch(NamedTuple):
@@ -199,6 +199,7 @@ def compose(
     n_first = n_candidates * repeats  # rows of the batch that are evaluations of candidates
     n_rows = n_first + emitter.samples
 
+    @in_32_bits
     def init(key: Array, generations: int | None = None) -> State:
         room = None
         if generations is not None:
@@ -216,6 +217,7 @@ def compose(
         past = memory.past(state.history, state.archive)
         return Context(task, state.generation, state.archive, past)
 
+    @in_32_bits
     def ask(key: Array, state: State) -> tuple[State, Batch]:
         emitter_state, proposal = emitter.ask(key, state.emitter, context_of(state))
         samples_offered = jnp.full(emitter.samples, offer_samples)
@@ -224,6 +226,7 @@ def compose(
         batch = concatenate([repeat(offers, repeats), samples])
         return state._replace(emitter=emitter_state), batch
 
+    @in_32_bits
     def tell(state: State, batch: Batch, evaluation: Evaluated) -> tuple[State, Info]:
         batch = Batch(*map(jnp.asarray, batch))
         evaluation = as_evaluation(task, batch.x.shape[0], evaluation)

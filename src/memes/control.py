@@ -19,7 +19,7 @@ from memes.rollouts import mlp as mlp
 from memes.rollouts import rollout as rollout
 from memes.rollouts import transitions
 from memes.task import Evaluation, Task
-from memes.trees import in_chunks
+from memes.trees import in_32_bits, in_chunks
 
 
 def control_task(
@@ -55,10 +55,12 @@ def control_task(
 
     control = Control(environment, controller, score)
 
+    @in_32_bits
     def evaluate(keys: Array, x: Array) -> Evaluation:
         episodes = in_chunks(lambda keys, x: rollout(control, keys, x)[0], environment.at_once, keys, x)
         return Evaluation(*score(episodes))
 
+    @in_32_bits
     def evaluate_transitions(keys: Array, x: Array) -> Evaluation:
         episodes, taken = transitions(control, keys, x)
         rows_first = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), taken)
