@@ -105,6 +105,10 @@ class Info(NamedTuple):
         return jnp.sum(self.faults, axis=-1)
 
 
+MOST_ROWS = 2**31 - 1  # evaluations in a generation: they are counted in int32
+MOST_NUMBERS = 2**40  # in one array
+
+
 class Algorithm(NamedTuple):
     """A quality-diversity algorithm on a task.
 
@@ -198,6 +202,11 @@ def compose(
     n_candidates, repeats = emitter.candidates, candidates.candidate_samples
     n_first = n_candidates * repeats  # rows of the batch that are evaluations of candidates
     n_rows = n_first + emitter.samples
+    require(
+        n_rows * task.cost <= MOST_ROWS and max(n_rows, tessellation.count) * task.dim <= MOST_NUMBERS,
+        f"{n_rows} rows in a generation (lanes x samples) and {tessellation.count} cells, of {task.dim} "
+        "entries each, are more than a machine can hold or count",
+    )
 
     @in_32_bits
     def init(key: Array, generations: int | None = None) -> State:

@@ -18,7 +18,7 @@ from jax import Array
 from jax.typing import ArrayLike
 from jaxtyping import Bool, Float, Int, Key
 
-from memes.errors import require
+from memes.errors import at_least, require
 
 
 class Environment(NamedTuple):
@@ -216,7 +216,8 @@ def mlp(
             memory that a step on a GPU reads; sums are float32 in any case.
     """
     require(len(sizes) >= 2, f"sizes must name at least input and output, got {tuple(sizes)}")
-    require(min(sizes) >= 1, f"sizes must be at least 1, got {tuple(sizes)}")
+    for size in sizes:
+        at_least(1, sizes=size)
     require(weights in ("float32", "bfloat16"), f"weights must be float32 or bfloat16, got '{weights}'")
     shapes = list(itertools.pairwise(sizes))
     ends = [0]

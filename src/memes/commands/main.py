@@ -7,10 +7,12 @@ import sys
 from importlib import import_module
 
 from memes.cache import compiled_programs
-from memes.errors import RunError, UsageError, known, require
+from memes.errors import RunError, UsageError, in_a_line, known, require
 from memes.version import __version__
 
 INTERRUPTED = 130  # the exit code
+# Libraries below do not start with a value that they do not know.
+VARIABLES = ("JAX_PLATFORMS", "MUJOCO_GL")
 
 
 # The arguments of each command, as they are shown, and what it does. It is the function of that name in
@@ -63,6 +65,12 @@ def main(arguments: list[str] | None = None) -> int:
     except RunError as error:
         print(f"memes: {error}", file=sys.stderr)
         return 1
+    except RuntimeError as error:
+        culprit = next((v for v in VARIABLES if v in os.environ and v in str(error)), None)
+        if culprit is None:
+            raise
+        print(f"memes: {culprit}={os.environ[culprit]}: {in_a_line(error)}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("memes: interrupted", file=sys.stderr)
         return INTERRUPTED

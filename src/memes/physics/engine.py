@@ -13,7 +13,7 @@ import mujoco
 import numpy as np
 from jax import Array
 
-from memes.errors import UsageError, require
+from memes.errors import UsageError, at_least, require
 from memes.kernels import cuda
 from memes.kernels.cxx import compiler
 from memes.physics import algebra as la
@@ -206,7 +206,7 @@ def compile(
         backend: `numpy` (float64, for reference), `xla` (any device), `cuda` (NVIDIA GPUs, with a C++
             compiler and NVRTC), `native` (CPUs with a C++ compiler), or `auto`, which chooses.
     """
-    require(substeps >= 1, f"substeps must be at least 1, got {substeps}")
+    at_least(1, substeps=substeps)
     chosen = FIDELITY.get(fidelity) if isinstance(fidelity, str) else fidelity
     require(
         chosen is not None, f"fidelity must be {' or '.join(FIDELITY)} or a Fidelity, got '{fidelity}'"

@@ -13,7 +13,7 @@ import numpy as np
 
 from memes.algorithm import Algorithm, State
 from memes.errors import RunError, in_a_line, require
-from memes.hints import checked
+from memes.hints import checked, number_of
 from memes.runner.checks import check_numbers, check_observers, check_same, settings_of
 from memes.runner.device import compile_fitting, first_state, keep_compiled, keys_of, most_together
 from memes.runner.group import run_group
@@ -87,15 +87,16 @@ def run(
         The run, or the runs in the order of their seeds; without those that an interrupt left undone.
     """
     algorithm = callbacks_outside(algorithm)
-    chosen = [seed] if seeds is None else list(seeds)
+    chosen = [number_of(each) for each in ([seed] if seeds is None else seeds)]
     require(len(chosen) >= 1, "seeds must name at least one")
     require(len(set(chosen)) == len(chosen), f"seeds must differ, got {', '.join(map(str, chosen))}")
-    numbers = {
+    given = {
         "generations": generations,
         "chunk": chunk,
         "together": together,
         "call_seconds": call_seconds,
     }
+    numbers = {name: number_of(value) for name, value in given.items()}
     for each in chosen:
         check_numbers(numbers | {"seed": each})
     require(
