@@ -97,6 +97,7 @@ def test_the_address_opens_the_page_and_its_websocket(shown):
 
 
 def test_a_tunnel_of_the_users_own_may_change_the_port(shown):
+    assert asked(shown, shown.address.path, Host="localhost", Origin="http://localhost") == 200
     assert asked(shown, shown.address.path, Host="localhost:9999", Origin="http://localhost:9999") == 200
     with socket_of(shown, host="localhost:9999", origin="http://localhost:9999") as websocket:
         assert websocket.recv(timeout=10)

@@ -57,7 +57,8 @@ def _output(command: list[str], user: str) -> str:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace")
     except OSError as error:
         raise UsageError(f"{user}: the compiler '{command[0]}' fails to start: {error}") from error
-    require(done.returncode == 0, f"{user}: the compiler '{command[0]}' failed: {done.stderr[:500]}")
+    said = " ".join(done.stderr.split())[:500] or f"exit code {done.returncode}"
+    require(done.returncode == 0, f"{user}: the compiler '{command[0]}' failed: {said}")
     return done.stdout
 
 

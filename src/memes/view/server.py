@@ -87,12 +87,12 @@ def _listener(port: int) -> socket.socket:
 def _start(listener: socket.socket, token: str, title: str) -> viser.ViserServer:
     """Start viser's server behind our guard.
 
-    It offers no place for a guard. So while it starts, which is when it asks for one, it gets a
-    listener of ours.
+    Viser has no setting for a guard. So while it starts, what it calls to listen is replaced by `serve`,
+    which listens where we say and hands on only what the guard lets pass.
     """
     original, started = listening.serve, []
 
-    def serve(handler: Any, host: Any, port: Any, *, process_request: Answer, **options: Any) -> Any:
+    def serve(handler: Any, *place: Any, process_request: Answer, **options: Any) -> Any:
         started.append(handler)
 
         async def handle(connection: Any) -> None:
@@ -150,7 +150,7 @@ def at_home(request: Request) -> bool:
     The port may be another one than ours: a tunnel of the user's own (ssh -L) changes it.
     """
     hosts, origins = request.headers.get_all("Host"), request.headers.get_all("Origin")
-    if len(hosts) != 1 or hosts[0].lower().rpartition(":")[0] not in NAMES:
+    if len(hosts) != 1 or hosts[0].lower().partition(":")[0] not in NAMES:
         return False
     return all(origin.lower() == f"http://{hosts[0].lower()}" for origin in origins)
 
