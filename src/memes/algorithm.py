@@ -43,7 +43,7 @@ from memes.task import (
     takes_factors,
 )
 from memes.task import evaluate as evaluate_task
-from memes.trees import concatenate, repeat, take
+from memes.trees import concatenate, in_32_bits, repeat, take
 
 
 class Batch(NamedTuple):
@@ -119,6 +119,10 @@ class Info(NamedTuple):
     def non_finite(self) -> Int[Array, "*G"]:
         """Rows with any fault."""
         return jnp.sum(self.faults, axis=-1)
+
+
+MOST_ROWS = 2**31 - 1  # evaluations in a generation: they are counted in int32
+MOST_NUMBERS = 2**40  # in one array
 
 
 class Algorithm(NamedTuple):
@@ -218,7 +222,13 @@ def compose(
     n_first = n_candidates * repeats  # rows of the batch that are evaluations of candidates
     n_rows = n_first + emitter.samples
     in_factors = takes_factors(task) and not emitter.transitions
+    require(
+        n_rows * task.cost <= MOST_ROWS and max(n_rows, tessellation.count) * task.dim <= MOST_NUMBERS,
+        f"{n_rows} rows in a generation (lanes x samples) and {tessellation.count} cells, of {task.dim} "
+        "entries each, are more than a machine can hold or count",
+    )
 
+    @in_32_bits
     def init(key: Array, generations: int | None = None) -> State:
         room = None
         if generations is not None:
@@ -236,6 +246,7 @@ def compose(
         past = memory.past(state.history, state.archive)
         return Context(task, state.generation, state.archive, past)
 
+    @in_32_bits
     def ask(key: Array, state: State) -> tuple[State, Batch]:
         emitter_state, proposal = emitter.ask(key, state.emitter, context_of(state))
         samples_offered = jnp.full(emitter.samples, offer_samples)
@@ -247,6 +258,7 @@ def compose(
         )
         return state._replace(emitter=emitter_state), batch
 
+    @in_32_bits
     def tell(state: State, batch: Batch, evaluation: Evaluated) -> tuple[State, Info]:
         batch = jax.tree.map(jnp.asarray, batch)
         evaluation = as_evaluation(task, n_rows, evaluation)

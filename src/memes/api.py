@@ -15,7 +15,7 @@ import numpy as np
 from memes.algorithm import Algorithm
 from memes.analysis.observers import Figures, Summaries
 from memes.errors import RunError, UsageError, at_least, in_a_line, require
-from memes.hints import check_types, checked
+from memes.hints import check_types, checked, number_of
 from memes.runner.corrections import Corrections
 from memes.runner.device import most_together
 from memes.runner.loop import run_all
@@ -102,15 +102,16 @@ def run(
         The run, or the runs in the order of their seeds; without those that an interrupt left undone.
     """
     algorithm, watching = callbacks_outside(algorithm), with_usual(observers)
-    chosen = [seed] if seeds is None else list(seeds)
+    chosen = [number_of(each) for each in ([seed] if seeds is None else seeds)]
     require(len(chosen) >= 1, "seeds must name at least one")
     require(len(set(chosen)) == len(chosen), f"seeds must differ, got {', '.join(map(str, chosen))}")
-    numbers = {
+    given = {
         "generations": generations,
         "chunk": chunk,
         "together": together,
         "call_seconds": call_seconds,
     }
+    numbers = {name: number_of(value) for name, value in given.items()}
     for each in chosen:
         check_numbers(numbers | {"seed": each})
     require(
@@ -253,7 +254,8 @@ def check_numbers(given: dict[str, Any], where: str = "") -> None:
         check_types({f"{name}{where}": value}, {f"{name}{where}": hint})
         in_range = name != "seed" or 0 <= value < SEEDS
         require(in_range, f"seed{where} must lie in [0, 2^32), got {value}")
-        at_least(least, **{f"{name}{where}": value})
+        if name != "seed":
+            at_least(least, **{f"{name}{where}": value})
 
 
 def _check_same(described: dict[str, Any], config: dict[str, Any], folder: Path) -> None:

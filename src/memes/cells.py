@@ -13,7 +13,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float, Int, Key
 
-from memes.errors import require
+from memes.errors import at_least, require
 from memes.hints import checked
 from memes.task import Task
 
@@ -129,7 +129,7 @@ def cvt(
         points: How many uniform points stand for the feature space.
         iterations: Lloyd iterations.
     """
-    require(centroids >= 1, f"centroids must be at least 1, got {centroids}")
+    at_least(1, centroids=centroids, points=points, iterations=iterations)
     cloud = jax.random.uniform(key, (max(points, 10 * centroids), task.feature_dim))
 
     def lloyd(_: Array, centres: Array) -> Array:

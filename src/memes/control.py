@@ -20,7 +20,7 @@ from memes.rollouts import Episodes as Episodes
 from memes.rollouts import play, transitions
 from memes.rollouts import rollout as rollout
 from memes.task import EitherWay, Evaluation, Task
-from memes.trees import in_chunks
+from memes.trees import in_32_bits, in_chunks
 
 
 def control_task(
@@ -56,10 +56,12 @@ def control_task(
 
     control = Control(environment, controller, score)
 
+    @in_32_bits
     def evaluate(keys: Array, x: Any) -> Evaluation:
         episodes = in_chunks(lambda keys, x: rollout(control, keys, x)[0], environment.at_once, keys, x)
         return Evaluation(*score(episodes))
 
+    @in_32_bits
     def evaluate_factors(keys: Array, candidates: Array, samples: Pairs) -> Evaluation:
         in_factors = controller.in_factors
         assert in_factors is not None
@@ -69,6 +71,7 @@ def control_task(
 
         return Evaluation(*score(by_chunks(play_some, environment.at_once, keys, candidates, samples)))
 
+    @in_32_bits
     def evaluate_transitions(keys: Array, x: Array) -> Evaluation:
         episodes, taken = transitions(control, keys, x)
         rows_first = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), taken)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection
+from numbers import Integral
 from typing import Any
 
 
@@ -21,10 +22,30 @@ def require(condition: bool, sentence: str) -> None:
         raise UsageError(sentence)
 
 
+# More of anything than a machine could hold, or finish.
+MOST = 10**8
+# The range of float32; smaller numbers lose digits.
+SMALLEST_FLOAT, LARGEST_FLOAT = 2.0**-126, 2.0**128 - 2.0**104
+
+
 def at_least(least: float, **named: float | None) -> None:
-    """Raise a `UsageError` that names the first argument, not None, that is below `least`, or NaN."""
+    """Raise a `UsageError` that names the first argument, not None, that is below `least`, or NaN.
+
+    Or too large: an integer for every machine, another number for float32.
+    """
     for name, value in named.items():
-        require(value is None or value >= least, f"{name} must be at least {least}, got {value}")
+        if value is None:
+            continue
+        most = MOST if isinstance(value, Integral) else LARGEST_FLOAT
+        require(value >= least, f"{name} must be at least {least}, got {value}")
+        require(value <= most, f"{name} must be at most {most}, got {value}")
+
+
+def positive(**named: float) -> None:
+    """Raise a `UsageError` that names the first argument that is not positive and finite."""
+    for name, value in named.items():
+        fits = SMALLEST_FLOAT <= value <= LARGEST_FLOAT
+        require(fits, f"{name} must be positive and finite in float32, got {value}")
 
 
 def in_unit_interval(**named: float) -> None:

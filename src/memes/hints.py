@@ -28,12 +28,16 @@ def fits(value: Any, hint: Any) -> bool:
         return value in parts
     if hint in (int, float):
         number: Any = {int: Integral, float: Real}[hint]
-        # An array of no dimensions is a number as well.
-        value = value.item() if getattr(value, "ndim", None) == 0 else value
+        value = number_of(value)
         return isinstance(value, number) and not isinstance(value, bool)
     if hint is Path:
         return isinstance(value, (str, Path))
     return hint is Any or isinstance(value, kind or hint)
+
+
+def number_of(value: Any) -> Any:
+    """Return the number that an array of no dimensions is; anything else as it is."""
+    return value.item() if getattr(value, "ndim", None) == 0 else value
 
 
 def described(hint: Any) -> str:

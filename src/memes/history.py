@@ -10,7 +10,7 @@ from jax import Array
 from jaxtyping import Bool, Float
 
 from memes.archive import Archive
-from memes.errors import UsageError, require
+from memes.errors import UsageError, at_least
 from memes.ring import Ring, push
 
 
@@ -38,7 +38,7 @@ class History(NamedTuple):
 
 def fifo(capacity: int = 50_000) -> History:
     """The last `capacity` features; the oldest make room for the newest."""
-    require(capacity >= 1, f"capacity of the history must be at least 1, got {capacity}")
+    at_least(1, **{"capacity of the history": capacity})
     return History(lambda k, room: _ring(capacity, k), push, _past)
 
 
@@ -50,6 +50,7 @@ def everything() -> History:
             raise UsageError(
                 "the history 'everything' must know the length of the run: call init with generations"
             )
+        at_least(1, **{"generations x candidates": room})
         return _ring(room, k)
 
     return History(init, push, _past)

@@ -13,6 +13,7 @@ from memes.algorithm import Info
 from memes.archive import Archive, Fault
 from memes.context import Kind
 from memes.resets import Reason
+from memes.trees import in_32_bits
 
 LANE_KINDS = (Kind.EXPLOIT, Kind.EXPLORE)
 
@@ -107,6 +108,7 @@ class Generation(NamedTuple):
     candidates: Int[Array, "*G"]
 
 
+@in_32_bits
 def measure(archive: Archive, info: Info, min_fitness: float = 0.0) -> Generation:
     """Sum up one generation in a few numbers.
 

@@ -13,7 +13,7 @@ from jax import Array
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
-from memes.errors import require
+from memes.errors import at_least, require
 from memes.factors import Pairs, Thin, entries, split
 from memes.factors import rows as rows_of
 from memes.pairs import Network, fastest
@@ -42,7 +42,8 @@ def mlp(
             memory that a step on a GPU reads; sums are float32 in any case.
     """
     require(len(sizes) >= 2, f"sizes must name at least input and output, got {tuple(sizes)}")
-    require(min(sizes) >= 1, f"sizes must be at least 1, got {tuple(sizes)}")
+    for size in sizes:
+        at_least(1, sizes=size)
     require(weights in ("float32", "bfloat16"), f"weights must be float32 or bfloat16, got '{weights}'")
     network = Network(tuple(sizes), hidden, output)
     shapes = list(itertools.pairwise(sizes))

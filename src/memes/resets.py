@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Bool, Int
 
-from memes.errors import require
+from memes.errors import at_least
 
 
 class Reason(IntEnum):
@@ -55,11 +55,11 @@ def never() -> Reset:
 
 def stagnation(budget: int = 32) -> Reset:
     """Reset after more than `budget` generations in a row whose candidate the archive refused."""
-    require(budget >= 0, f"budget of stale generations must be at least 0, got {budget}")
+    at_least(0, **{"budget of stale generations": budget})
     return Reset(earned=lambda stale: stale > budget, planned=_no)
 
 
 def every(n: int) -> Reset:
     """Reset every `n` generations, come what may."""
-    require(n >= 1, f"n must be at least 1 generation between resets, got {n}")
+    at_least(1, **{"n generations between resets": n})
     return Reset(earned=_no, planned=lambda age: age >= n)

@@ -17,9 +17,9 @@ from jax import Array
 from jax.typing import ArrayLike
 from jaxtyping import Float, Int, Key
 
-from memes.errors import UsageError, at_least, require
+from memes.errors import LARGEST_FLOAT, UsageError, at_least, require
 from memes.factors import Pairs, by_chunks
-from memes.hints import checked, fits
+from memes.hints import check_types, checked, fits
 from memes.rollouts import Control, Transition
 from memes.trees import concatenate, in_chunks
 
@@ -121,9 +121,16 @@ class Task:
     def __post_init__(self) -> None:
         for name in ("init", "evaluate"):
             require(callable(getattr(self, name)), f"{name} of task '{self.name}' must be a function")
+        hints = {"dim": int, "cost": int, "min_fitness": float, "uncertain": bool, "jit": bool}
+        for name, hint in (hints | {"resolution": tuple[int, ...] | None}).items():
+            named, value = f"{name} of task '{self.name}'", getattr(self, name)
+            check_types({named: value}, {named: hint})
+            if hint is int:
+                at_least(1, **{named: value})
+        least = self.min_fitness
         require(
-            fits(self.dim, int) and self.dim >= 1,
-            f"dim of task '{self.name}' must be at least 1, got {self.dim!r}",
+            abs(least) <= LARGEST_FLOAT,
+            f"min_fitness of task '{self.name}' must be a finite number, got {least}",
         )
         shapes = np.shape(self.feature_low), np.shape(self.feature_high)
         require(
@@ -132,11 +139,12 @@ class Task:
             f"got shapes {shapes[0]} and {shapes[1]}",
         )
         for i, (low, high) in enumerate(zip(self.feature_low, self.feature_high, strict=True)):
+            numbers = fits(low, float) and fits(high, float)
             require(
-                fits(low, float)
-                and fits(high, float)
-                and bool(np.isfinite(low) and np.isfinite(high) and np.float32(low) < np.float32(high)),
-                f"feature_low must be below feature_high in task '{self.name}', "
+                numbers
+                and max(abs(low), abs(high), high - low) <= LARGEST_FLOAT
+                and bool(np.float32(low) < np.float32(high)),
+                f"feature_low must be below feature_high in task '{self.name}', both within float32, "
                 f"got [{low}, {high}] for feature {i}",
             )
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +12,19 @@ from jax import Array
 from jaxtyping import Bool, Int
 
 T = TypeVar("T")
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def in_32_bits(function: Callable[P, R]) -> Callable[P, R]:
+    """Let a function make arrays of 32 bits, also where JAX makes those of 64 elsewhere."""
+
+    @wraps(function)
+    def call(*arguments: P.args, **keywords: P.kwargs) -> R:
+        with jax.enable_x64(False):
+            return function(*arguments, **keywords)
+
+    return call
 
 
 def choose(where: Bool[Array, " n"], new: T, old: T) -> T:

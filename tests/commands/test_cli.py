@@ -357,7 +357,7 @@ WRONG_CALLS = {
     "yields no transitions": lambda: memes.presets.pga_me(ARM),
     "joints must be int, got 2.5": lambda: memes.tasks.arm(joints=2.5),
     "resolution must be tuple[int, ...] or None": lambda: memes.cells.grid(ARM, (5.5, 5)),
-    "dim of task 'arm' must be at least 1, got '4'": lambda: replace(ARM, dim="4"),
+    "dim of task 'arm' must be int, got '4'": lambda: replace(ARM, dim="4"),
     "evaluate of task 'arm' must be a function": lambda: replace(ARM, evaluate="fast"),
     "got [a, 1.0] for feature 0": lambda: replace(ARM, feature_low=("a", 0.0)),
     "fitness must be float, got 'much'": lambda: memes.noisy(ARM, fitness="much"),

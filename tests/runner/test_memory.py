@@ -152,13 +152,96 @@ def test_there_is_memory():
     assert memory.in_words(5 * 2**20) == "5 MiB"
 
 
+def machine(root, line, files):
+    """A fake root with what the kernel says about control groups."""
+    (root / "proc/self").mkdir(parents=True)
+    (root / "proc/self/cgroup").write_text(line)
+    for name, content in files.items():
+        file = root / "sys/fs/cgroup" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"{content}\n")
+    return root
+
+
+V1 = "12:devices:/user.slice\n7:cpu,memory:/slurm/uid_1000/job_5/step_0\n1:name=systemd:/\n"
+UNLIMITED = 9223372036854771712  # of version 1
+GROUPS = {
+    "no group": ("", {}, None),
+    "nonsense": ("x\n::\n0:memory\n", {"memory.max": "many", "memory.current": "x"}, None),
+    "a container": ("0::/\n", {"memory.max": 3000, "memory.current": 2000}, 1000),
+    "no limit": ("0::/\n", {"memory.max": "max", "memory.current": 2000}, None),
+    "more than its limit": ("0::/\n", {"memory.max": 3000, "memory.current": 4000}, 1),
+    "a throttle": ("0::/\n", {"memory.max": 9000, "memory.high": 2500, "memory.current": 2000}, 500),
+    "caches of files are free": (
+        "0::/\n",
+        {"memory.max": 3000, "memory.current": 2000, "memory.stat": "anon 9\ninactive_file 500\nx 7"},
+        1500,
+    ),
+    "a service of systemd": (
+        "0::/user.slice/run-7.scope\n",
+        {
+            "memory.current": 9000,
+            "user.slice/memory.max": "max",
+            "user.slice/memory.current": 800,
+            "user.slice/run-7.scope/memory.max": 700,
+            "user.slice/run-7.scope/memory.current": 100,
+        },
+        600,
+    ),
+    "the group above has less left": (
+        "0::/system.slice/slurmstepd.scope/job_5/step_0\n",
+        {
+            "system.slice/slurmstepd.scope/job_5/memory.max": 5000,
+            "system.slice/slurmstepd.scope/job_5/memory.current": 4900,
+            "system.slice/slurmstepd.scope/job_5/step_0/memory.max": 5000,
+            "system.slice/slurmstepd.scope/job_5/step_0/memory.current": 100,
+        },
+        100,
+    ),
+    "a job, version 1": (
+        V1,
+        {
+            "memory/memory.limit_in_bytes": UNLIMITED,
+            "memory/memory.usage_in_bytes": 99,
+            "memory/slurm/uid_1000/job_5/memory.limit_in_bytes": 4000,
+            "memory/slurm/uid_1000/job_5/memory.usage_in_bytes": 1000,
+            "memory/slurm/uid_1000/job_5/memory.stat": "total_inactive_file 200",
+            "memory/slurm/uid_1000/job_5/step_0/memory.limit_in_bytes": UNLIMITED,
+            "memory/slurm/uid_1000/job_5/step_0/memory.usage_in_bytes": 1000,
+        },
+        3200,
+    ),
+    "a container, version 1, whose folder is mounted as the root": (
+        "7:memory:/docker/0123\n",
+        {"memory/memory.limit_in_bytes": 4000, "memory/memory.usage_in_bytes": 1000},
+        3000,
+    ),
+    "both versions": (
+        "7:memory:/job\n0::/job\n",
+        {
+            "memory/job/memory.limit_in_bytes": 4000,
+            "memory/job/memory.usage_in_bytes": 1000,
+            "unified/job/memory.max": 2000,
+            "unified/job/memory.current": 1000,
+        },
+        1000,
+    ),
+    "a path that leaves its root": (
+        "0::/../../proc/self\n",
+        {"../../../proc/self/memory.max": 3, "../../../proc/self/memory.current": 1},
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize(("line", "files", "left"), GROUPS.values(), ids=GROUPS)
+def test_control_groups_limit_memory(line, files, left, tmp_path):
+    assert memory.left_of_groups(machine(tmp_path, line, files)) == left
+
+
 def test_a_container_has_less_than_its_machine(tmp_path, monkeypatch):
-    assert memory._left_of_group(tmp_path) is None
-    for limit, expected in (("max", None), ("3000", 1000)):
-        (tmp_path / "memory.max").write_text(f"{limit}\n")
-        (tmp_path / "memory.current").write_text("2000\n")
-        assert memory._left_of_group(tmp_path) == expected
-    monkeypatch.setattr(memory, "_left_of_group", lambda: 1000)
+    assert memory.left_of_groups(tmp_path) is None
+    monkeypatch.setattr(memory, "left_of_groups", lambda: 1000)
     assert memory.available() == 1000
 
 

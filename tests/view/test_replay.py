@@ -269,6 +269,18 @@ def test_without_a_renderer_one_sentence_says_what_to_install(ant_run, capsys, m
     assert not list(Path().iterdir())
 
 
+def test_looking_for_a_renderer_runs_no_code_of_the_current_folder(monkeypatch):
+    """As in a run folder that somebody sent."""
+    for name in ("mujoco", "importlib", "OpenGL", "sitecustomize"):
+        Path(f"{name}.py").write_text("import pathlib\npathlib.Path('executed').touch()\n")
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    for path in (None, "", ".", f":{Path(memes.__file__).parents[1]}"):
+        if path is not None:
+            monkeypatch.setenv("PYTHONPATH", path)
+        pictures._works("egl")
+        assert not Path("executed").exists()
+
+
 def test_egl_is_tried_first_then_osmesa(monkeypatch):
     monkeypatch.delenv("MUJOCO_GL", raising=False)
     monkeypatch.setattr("sys.platform", "linux")
@@ -339,6 +351,51 @@ def test_the_browser_is_served_on_loopback_until_interrupted(ant, capsys, monkey
     assert url.startswith("http://127.0.0.1:")
     assert status == 200
     assert capsys.readouterr().out == ""
+
+
+def test_a_player_goes_on_whatever_its_controls_are_told(ant, capsys, monkeypatch):
+    pytest.importorskip("mjviser", reason="the extra 'replay' is not installed")
+    import msgspec
+    import viser
+    from websockets.sync.client import connect
+
+    _, task = ant
+    model = task.control.environment.engine.model
+    seen, rest, rests = [], browser.time.sleep, iter(range(60))
+
+    def attack(seconds):
+        rest(seconds)
+        moment = next(rests, None)
+        if moment is None:
+            raise KeyboardInterrupt
+        if moment:
+            return
+        (server,) = servers
+        url = capsys.readouterr().out.split()[2].replace("http:", "ws:")
+        seen.append(connect(url, subprotocols=[f"viser-v{viser.__version__}"], max_size=None))
+        for uuid in server.gui._gui_input_handle_from_uuid:
+            for value in (float("nan"), "nan", "never", -1e9, None, []):
+                told = {"type": "GuiUpdateMessage", "uuid": uuid, "updates": {"value": value}}
+                seen[0].send(msgspec.msgpack.encode(told))
+
+    servers, made = [], viser.ViserServer.__init__
+    monkeypatch.setattr(
+        viser.ViserServer,
+        "__init__",
+        lambda self, **options: servers.append(self) or made(self, **options),
+    )
+    monkeypatch.setattr(browser.time, "sleep", attack)
+    browser.play(model, np.tile(model.qpos0, (5, 1)), seconds=0.05, title="a test", port=8391)
+    assert next(rests, None) is None  # to the end
+    assert seen[0].recv(timeout=10)
+    seen[0].close()
+
+
+def test_a_port_that_cannot_be_is_one_sentence(ant_run, capsys):
+    pytest.importorskip("mjviser", reason="the extra 'replay' is not installed")
+    assert main(["replay", str(ant_run), "--port", "99999"]) == 2
+    printed = capsys.readouterr()
+    assert "port must lie in 1 ... 65535, got 99999" in printed.err
 
 
 def test_an_encoder_that_gives_up_is_one_sentence(ant, monkeypatch):

@@ -7,10 +7,12 @@ import sys
 from importlib import import_module
 
 from memes.cache import compiled_programs
-from memes.errors import RunError, UsageError, known, require
+from memes.errors import RunError, UsageError, in_a_line, known, require
 from memes.version import __version__
 
 INTERRUPTED = 130  # the exit code
+# Libraries below do not start with a value that they do not know.
+VARIABLES = ("JAX_PLATFORMS", "MUJOCO_GL")
 OVERVIEW = """usage: memes COMMAND ...
 
 Quality-diversity search with many evolution strategies at once.
@@ -58,6 +60,12 @@ def main(arguments: list[str] | None = None) -> int:
     except BrokenPipeError:  # whoever read the output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except RuntimeError as error:
+        culprit = next((v for v in VARIABLES if v in os.environ and v in str(error)), None)
+        if culprit is None:
+            raise
+        print(f"memes: {culprit}={os.environ[culprit]}: {in_a_line(error)}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("memes: interrupted", file=sys.stderr)
         return INTERRUPTED

@@ -38,7 +38,8 @@ def replay(
     """Play an elite of a saved run.
 
     What is drawn are the states that the run's own simulator goes through. Without --video, --sheet or
-    --paths the replay is a page in the browser, for this machine only, until Ctrl-C.
+    --paths the replay is a page in the browser, until Ctrl-C; only the address that is printed opens it,
+    and only on this machine.
 
     Args:
         run: Folder of the run.

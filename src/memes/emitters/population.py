@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from memes.archive import Status, finite
 from memes.context import Context
 from memes.emitters.base import Emitter, Lanes, Proposal, Rows, first_search
-from memes.errors import at_least, require
+from memes.errors import at_least
 from memes.hints import checked
 from memes.novelty import novelty
 from memes.objectives import Objective
@@ -77,7 +77,7 @@ def population(
         strategy: Their search distribution; None is `openai_es()`.
         play: Which one is played; None is `by_novelty()`.
     """
-    require(size >= 1, f"size of the population must be at least 1, got {size}")
+    at_least(1, **{"size of the population": size})
     search = strategy or openai_es()
     choose = play or by_novelty()
 

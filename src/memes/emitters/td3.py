@@ -55,10 +55,14 @@ class TD3:
         check_fields(self)
         steps, delay = self.num_critic_training_steps, self.policy_delay
         at_least(
-            1, replay_size=self.replay_size, transitions_batch=self.transitions_batch, policy_delay=delay
+            1,
+            replay_size=self.replay_size,
+            transitions_batch=self.transitions_batch,
+            policy_delay=delay,
+            num_critic_training_steps=steps,
         )
         require(
-            steps >= 1 and steps % delay == 0,
+            steps % delay == 0,
             f"num_critic_training_steps must be a multiple of policy_delay={delay}, got {steps}",
         )
 

@@ -22,9 +22,9 @@ import jax
 import numpy as np
 from jax import Array
 
-from memes.errors import require
+from memes.errors import UsageError, require
 from memes.kernels.cache import cached, digest
-from memes.kernels.cxx import compiler, shared_library
+from memes.kernels.cxx import compiler, loaded
 
 TARGET = "memes_launch"
 OPTIONS = ("--std=c++17",)
@@ -76,6 +76,10 @@ def missing() -> str:
         return "there is no C++ compiler (g++ or clang++)"
     if nvrtc() is None:
         return "NVRTC is not found (the package nvidia-cuda-nvrtc has it)"
+    try:
+        _handler()
+    except UsageError as error:
+        return str(error)
     return ""
 
 
@@ -122,7 +126,7 @@ _LOADED: set[str] = set()
 def _handler() -> ctypes.CDLL:
     """The library with the handler, made known to JAX."""
     source = (resources.files("memes.kernels") / "launch.cc").read_text()
-    library = ctypes.CDLL(str(shared_library(source, "a kernel for GPUs")))
+    library = loaded(source, "a kernel for GPUs")
     capsule = jax.ffi.pycapsule(library.LaunchHandler)  # type: ignore[no-untyped-call]
     jax.ffi.register_ffi_target(TARGET, capsule, platform="CUDA")
     return library

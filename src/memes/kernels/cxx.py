@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
 import shutil
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import jax
 
-from memes.errors import require
+from memes.errors import UsageError, require
 from memes.kernels.cache import cached, digest
 
 # No -ffast-math: comparisons with NaN must mean what they say, since they find robots that failed.
@@ -24,25 +25,41 @@ def compiler() -> str | None:
     return next(filter(None, map(shutil.which, (os.environ.get("CXX", "g++"), "g++", "clang++"))), None)
 
 
-def shared_library(source: str, user: str) -> Path:
-    """A library of the source, tuned to this processor; `user` names who needs it, for errors."""
+def loaded(source: str, user: str) -> ctypes.CDLL:
+    """A library of the source, tuned to this processor; `user` names who needs it.
+
+    Raises a `UsageError` where it cannot be compiled or loaded.
+    """
     program = compiler()
     require(program is not None, f"{user} needs a C++ compiler (g++ or clang++), found none")
     assert program is not None
-    version = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
     tuned = "-mcpu=native" if platform.machine() in ("arm64", "aarch64") else "-march=native"
     flags = (*FLAGS, tuned, "-pthread", "-shared", "-fPIC", "-w", f"-I{jax.ffi.include_dir()}")
 
     def build(library: Path) -> None:
         file = library.with_suffix(".cc")
         file.write_text(source)
-        command = [program, *flags, str(file), "-ldl", "-o", str(library)]
-        done = subprocess.run(command, capture_output=True, text=True)
-        require(done.returncode == 0, f"{user}: the compiler failed: {done.stderr[:500]}")
+        _output([program, *flags, str(file), "-ldl", "-o", str(library)], user)
+        require(library.exists(), f"{user}: the compiler '{program}' failed: it wrote nothing")
 
     # jaxlib's headers are part of the library, and an older jaxlib refuses what a newer one's made.
+    version = _output([program, "--version"], user)
     key = digest(source, version, *FLAGS, _processor(), metadata.version("jaxlib"))
-    return cached(f"{key}.so", build)
+    try:
+        return ctypes.CDLL(str(cached(f"{key}.so", build)))
+    except OSError as error:  # no place that can be written, or none from which code may be loaded
+        raise UsageError(f"{user}: {error}") from error
+
+
+def _output(command: list[str], user: str) -> str:
+    """What the compiler says; raises a `UsageError` if it fails."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace")
+    except OSError as error:
+        raise UsageError(f"{user}: the compiler '{command[0]}' fails to start: {error}") from error
+    said = " ".join(done.stderr.split())[:500] or f"exit code {done.returncode}"
+    require(done.returncode == 0, f"{user}: the compiler '{command[0]}' failed: {said}")
+    return done.stdout
 
 
 @cache

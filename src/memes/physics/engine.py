@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -12,7 +13,7 @@ import mujoco
 import numpy as np
 from jax import Array
 
-from memes.errors import require
+from memes.errors import UsageError, at_least, require
 from memes.kernels import cuda
 from memes.kernels.cxx import compiler
 from memes.physics import algebra as la
@@ -205,7 +206,7 @@ def compile(
         backend: `numpy` (float64, for reference), `xla` (any device), `cuda` (NVIDIA GPUs, with a C++
             compiler and NVRTC), `native` (CPUs with a C++ compiler), or `auto`, which chooses.
     """
-    require(substeps >= 1, f"substeps must be at least 1, got {substeps}")
+    at_least(1, substeps=substeps)
     chosen = FIDELITY.get(fidelity) if isinstance(fidelity, str) else fidelity
     require(
         chosen is not None, f"fidelity must be {' or '.join(FIDELITY)} or a Fidelity, got '{fidelity}'"
@@ -223,23 +224,31 @@ def compile(
     native = load(model)
     own = read(native)
     plain, together = unstacked(own), stacked(own)
-    if backend == "auto":
-        backend = _fastest(together.tree.copies)
-    folded: StackedModel = plain if backend == "native" else together
-    layout = folded.layout
-    order = tuple(
-        np.array([i for slot in slots for i in slot], int) for slots in (layout.qpos, layout.dofs)
-    )
-    return Engine(
-        model=native,
-        backend=backend,
-        substeps=substeps,
-        copies=folded.tree.copies,
-        _own=plain.model,
-        _tree=plain.tree,
-        _order=order,  # type: ignore[arg-type]
-        _advance=BACKENDS[backend](folded, chosen, substeps),
-    )
+
+    def with_backend(name: str) -> Engine:
+        folded: StackedModel = plain if name == "native" else together
+        layout = folded.layout
+        order = tuple(
+            np.array([i for slot in slots for i in slot], int) for slots in (layout.qpos, layout.dofs)
+        )
+        return Engine(
+            model=native,
+            backend=name,
+            substeps=substeps,
+            copies=folded.tree.copies,
+            _own=plain.model,
+            _tree=plain.tree,
+            _order=order,  # type: ignore[arg-type]
+            _advance=BACKENDS[name](folded, chosen, substeps),
+        )
+
+    if backend != "auto":
+        return with_backend(backend)
+    try:
+        return with_backend(_fastest(together.tree.copies))
+    except UsageError as error:  # there is a compiler, but it fails
+        warnings.warn(f"memes.physics runs in plain XLA, several times slower: {error}", stacklevel=2)
+        return with_backend("xla")
 
 
 def _fastest(copies: int) -> Literal["xla", "cuda", "native"]:

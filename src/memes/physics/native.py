@@ -6,7 +6,6 @@ step a few thousand vector operations in a row.
 
 from __future__ import annotations
 
-import ctypes
 from functools import cache
 from typing import Any
 
@@ -14,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from memes.kernels.cache import digest
-from memes.kernels.cxx import shared_library
+from memes.kernels.cxx import loaded
 from memes.physics.backends import Advance
 from memes.physics.emit import emit, simulator
 from memes.physics.solver import Fidelity
@@ -55,8 +54,8 @@ def native_source(folded: StackedModel, fidelity: Fidelity, substeps: int) -> st
 @cache
 def _registered(source: str) -> str:
     """Compile the source, or find it compiled, and make it known to JAX; returns the target's name."""
-    library = shared_library(source, "backend 'native'")
+    library = loaded(source, "backend 'native'")
     name = f"memes_physics_{digest(source)}"
-    capsule = jax.ffi.pycapsule(ctypes.CDLL(str(library)).Step)  # type: ignore[no-untyped-call]
+    capsule = jax.ffi.pycapsule(library.Step)  # type: ignore[no-untyped-call]
     jax.ffi.register_ffi_target(name, capsule, platform="cpu")
     return name

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
@@ -12,7 +11,7 @@ from typing import Any, Literal
 import optax
 
 from memes.algorithm import Algorithm
-from memes.errors import require
+from memes.errors import positive, require
 from memes.hints import check_fields
 from memes.parameters import flat, recordable
 from memes.strategies import Strategy, evosax, openai_es
@@ -51,10 +50,7 @@ class Search:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        require(
-            0 < self.learning_rate < math.inf,
-            f"learning_rate must be positive and finite, got {self.learning_rate}",
-        )
+        positive(learning_rate=self.learning_rate)
         require(
             self.noise == "low-rank" or self.rank == RANK,
             f"rank is that of noise 'low-rank', got {self.rank} with {_named(self.noise)}",

@@ -181,7 +181,7 @@ def _on_host(
         return state, record(state, info)
 
     n, k = algorithm.batch_size, algorithm.task.feature_dim
-    evaluation = Evaluation(jnp.zeros(n), jnp.zeros((n, k)))
+    evaluation = Evaluation(jnp.zeros(n, jnp.float32), jnp.zeros((n, k), jnp.float32))
     asked, batch, _ = jax.eval_shape(ask, key, state)
     compiled_ask = jax.jit(ask).lower(key, state).compile()
     compiled_tell = jax.jit(tell).lower(asked, batch, evaluation).compile()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,22 +32,64 @@ def available() -> int | None:
 
 def free() -> int | None:
     """Bytes of the machine's memory that this process may still take; None if there is no telling."""
-    return min(filter(None, (_left_of_machine(), _left_of_group())), default=None)
+    return min(filter(None, (_left_of_machine(), left_of_groups())), default=None)
 
 
 def _left_of_machine(info: Path = Path("/proc/meminfo")) -> int | None:
-    lines = info.read_text().splitlines() if info.exists() else []
+    lines = _text(info).splitlines()
     kilobytes = [int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
     return 1024 * kilobytes[0] if kilobytes else None
 
 
-def _left_of_group(group: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """Bytes left to a container or to a job of a cluster; None if it has no limit of its own."""
+def left_of_groups(root: Path = Path("/")) -> int | None:
+    """Bytes left to the control groups of this process; None if they have no limit.
+
+    A container, a job of a cluster and a service are such groups, one within the other. Each may have a
+    limit, in files of version 1 or of version 2 of the kernel's interface.
+
+    Args:
+        root: The folder that holds `proc` and `sys`.
+    """
+    return min(filter(None, map(_left_of_group, _groups(root))), default=None)
+
+
+def _groups(root: Path) -> Iterator[Path]:
+    """The folders of the groups that count memory, from the inmost one up."""
+    for line in _text(root / "proc/self/cgroup").splitlines():
+        _, controllers, path = (*line.split(":", 2), "", "")[:3]
+        mounts = (
+            ("", "unified") if not controllers else ("memory",) * ("memory" in controllers.split(","))
+        )
+        names = [name for name in path.split("/") if name not in ("", "..")]
+        for mount in mounts:
+            group = root / "sys/fs/cgroup" / mount
+            yield from (group.joinpath(*names[:depth]) for depth in range(len(names), -1, -1))
+
+
+# The files of version 2 and of version 1: limits, use, and what of it is files that can be read again.
+FILES = (
+    (("memory.max", "memory.high"), "memory.current", "inactive_file"),
+    (("memory.limit_in_bytes",), "memory.usage_in_bytes", "total_inactive_file"),
+)
+UNLIMITED = 2**60  # version 1 has a number for it
+
+
+def _left_of_group(group: Path) -> int | None:
+    for names, use, idle in FILES:
+        limits = [int(text) for text in (_text(group / name) for name in names) if text.isdecimal()]
+        used = _text(group / use)
+        if min(limits, default=UNLIMITED) < UNLIMITED and used.isdecimal():
+            statistics = dict(line.split()[:2] for line in _text(group / "memory.stat").splitlines())
+            return max(min(limits) - int(used) + int(statistics.get(idle, 0)), 1)
+    return None
+
+
+def _text(file: Path) -> str:
+    """What a file holds; nothing, if it cannot be read."""
     try:
-        limit, used = ((group / f"memory.{name}").read_text() for name in ("max", "current"))
-        return max(int(limit) - int(used), 1)
-    except (OSError, ValueError):  # no such files, or no limit: 'max'
-        return None
+        return file.read_text().strip()
+    except (OSError, ValueError):
+        return ""
 
 
 def smaller(rows: int, need: int, room: int) -> int:

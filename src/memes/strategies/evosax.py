@@ -14,7 +14,7 @@ import numpy as np
 import optax
 from jax import Array
 
-from memes.errors import UsageError, at_least, known, require
+from memes.errors import UsageError, at_least, known, positive, require
 from memes.strategies.base import Strategy
 from memes.trees import choose
 
@@ -51,7 +51,7 @@ def evosax(name: str, *, samples: int = 512, sigma: float = 0.02, **options: Any
         options: Further arguments of its constructor, such as an `optimizer`.
     """
     at_least(2, samples=samples)
-    require(0 < sigma < math.inf, f"sigma must be positive and finite, got {sigma}")
+    positive(sigma=sigma)
     constructor = _constructor(name)
     accepted = inspect.signature(constructor).parameters
     # xNES multiplies the step size that it is given by a matrix of the same scale.

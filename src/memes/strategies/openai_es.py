@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import jax
@@ -11,7 +10,7 @@ import optax
 from jax import Array
 from jaxtyping import Float
 
-from memes.errors import require
+from memes.errors import at_least, positive, require
 from memes.factors import Pairs, scaled
 from memes.hints import checked
 from memes.strategies.base import Strategy
@@ -48,8 +47,9 @@ def openai_es(
         samples >= 2 and samples % 2 == 0,
         f"samples must be even and at least 2, since they are drawn in mirrored pairs, got {samples}",
     )
-    require(0 < sigma < math.inf, f"sigma must be positive and finite, got {sigma}")
-    require(0 <= l2 < math.inf, f"l2 must be at least 0 and finite, got {l2}")
+    at_least(2, samples=samples)
+    at_least(0, l2=l2)
+    positive(sigma=sigma)
     transform = optax.adam(0.01) if optimiser is None else optimiser
     pairs = samples // 2
 

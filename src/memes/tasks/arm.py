@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from memes.errors import require
+from memes.errors import at_least
 from memes.hints import checked
 from memes.task import Evaluation, Task, noisy, uniform
 
@@ -21,7 +21,7 @@ def arm(*, joints: int = 1000) -> Task:
     Args:
         joints: Number of joints; a genotype has one entry in [0, 1] for each.
     """
-    require(joints >= 1, f"joints must be at least 1, got {joints}")
+    at_least(1, joints=joints)
 
     def evaluate(keys: Array, x: Array) -> Evaluation:
         """`x[n, joints]`, clipped to [0, 1], as angles 2 pi x - pi relative to the previous link."""

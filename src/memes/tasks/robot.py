@@ -13,7 +13,7 @@ import numpy as np
 from jax import Array
 
 from memes.control import Environment
-from memes.errors import require
+from memes.errors import at_least
 
 if TYPE_CHECKING:  # MuJoCo is imported by those who use it
     from memes.physics import Engine, State
@@ -56,7 +56,7 @@ def robot(
         joint_noise: Positions and velocities of the start are each moved by U(-joint_noise,
             joint_noise), for all hinges and slides but those of the base.
     """
-    require(joint_noise >= 0, f"joint_noise must be at least 0, got {joint_noise}")
+    at_least(0, joint_noise=joint_noise)
     model = engine.model
     start = jnp.asarray(model.key_qpos[0] if model.nkey else model.qpos0, jnp.float32)
     velocity = jnp.asarray(model.key_qvel[0] if model.nkey else np.zeros(model.nv), jnp.float32)

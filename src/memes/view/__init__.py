@@ -4,4 +4,5 @@ elites      which elite
 episodes    what the run's own simulator makes of it
 pictures    videos and contact sheets, without a window
 browser     a player on this machine
+server      the page that it is on, for its user alone
 """

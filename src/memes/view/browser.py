@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import copy
 import importlib.util
-import io
 import time
-from contextlib import redirect_stdout
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
 from memes.errors import require
 
-HOST = "127.0.0.1"
 SPEEDS = ("0.1", "0.25", "0.5", "1", "2", "4")
 
 
@@ -33,23 +31,21 @@ def play(model: Any, states: np.ndarray, *, seconds: float, title: str, port: in
     """
     check_browser()
     import mujoco
-    import viser
     from mjviser import ViserMujocoScene
+
+    from memes.view.server import page
 
     model = copy.copy(model)  # the scene changes how things look
     data = mujoco.MjData(model)
-    with redirect_stdout(io.StringIO()):  # a box of its own, which says no more than our line
-        server = viser.ViserServer(host=HOST, port=port, label=title, verbose=False)
-    try:
+    with page(title=title, port=port) as (server, url), suppress(KeyboardInterrupt):
         gui: Any = server.gui
-        gui.configure_theme(show_share_button=False)  # it would show the page to the world
         scene = ViserMujocoScene(server, model, num_envs=1)
         playing = gui.add_checkbox("play", initial_value=True)
         speed = gui.add_dropdown("speed", SPEEDS, initial_value="1")
         last = (len(states) - 1) * seconds
         clock = gui.add_slider("time (s)", min=0.0, max=last, step=seconds, initial_value=0.0)
         scene.create_scene_gui(camera_distance=1.5 * model.stat.extent, camera_azimuth=90)
-        print(f"playing at http://{HOST}:{server.get_port()} until Ctrl-C", flush=True)
+        print(f"playing at {url} until Ctrl-C", flush=True)
         now, shown, before = 0.0, -1, time.perf_counter()
         while True:
             passed, before = time.perf_counter() - before, time.perf_counter()
@@ -65,8 +61,3 @@ def play(model: Any, states: np.ndarray, *, seconds: float, title: str, port: in
                 if playing.value:
                     clock.value = step * seconds
             time.sleep(1 / 60)
-    except KeyboardInterrupt:
-        pass
-    finally:
-        with redirect_stdout(io.StringIO()):
-            server.stop()

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from memes.errors import require
+from memes.errors import at_least, require
 from memes.rollouts import Step, rollout
 from memes.task import PRECISION, Task
 
@@ -44,7 +44,7 @@ def episodes(task: Task, x: Array, *, seed: int = 0, draws: int = 1) -> list[Epi
     The seed says which starts, where the task draws them.
     """
     require(0 <= seed < 2**32, f"seed must lie in [0, 2^32), got {seed}")
-    require(draws >= 1, f"draws must be at least 1, got {draws}")
+    at_least(1, draws=draws)
     engine, control = robot_of(task), task.control
     assert control is not None
 

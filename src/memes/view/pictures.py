@@ -51,9 +51,11 @@ def library() -> str:
 def _works(name: str) -> bool:
     # Without the variable, importing MuJoCo leaves the choice to us.
     environment = {k: v for k, v in os.environ.items() if k not in ("MUJOCO_GL", "PYOPENGL_PLATFORM")}
-    command = [sys.executable, "-c", PROBE, f"mujoco.{name}"]
+    # The current folder may be a run that somebody sent: no module of it is imported.
+    command = [sys.executable, "-P", "-c", PROBE, f"mujoco.{name}"]
     try:
-        return subprocess.run(command, env=environment, capture_output=True, timeout=60).returncode == 0
+        done = subprocess.run(command, env=environment, cwd=os.sep, capture_output=True, timeout=60)
+        return done.returncode == 0
     except subprocess.TimeoutExpired:
         return False
 

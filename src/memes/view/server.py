@@ -1,0 +1,212 @@
+"""A page for this machine and its user alone: every page of ours is served from here.
+
+The server listens on loopback. It answers whoever knows the address that was printed, which holds a
+random token, and refuses pages of other origins. It never opens a tunnel, and drops every message that
+the controls of the page cannot have sent.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import logging
+import math
+import secrets
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
+from http import HTTPStatus
+from typing import Any, NamedTuple
+
+import msgspec
+import viser
+import websockets.asyncio.server
+from viser import _messages
+from websockets.http11 import Request, Response
+
+from memes.errors import RunError, UsageError, require
+
+listening: Any = websockets.asyncio.server
+HOST = "127.0.0.1"
+NAMES = (HOST, "localhost")
+LAST_PORT = 65535
+LARGEST = 2**20  # bytes of a message
+# What the page may say to us; above all not ShareUrlRequest, which would open a tunnel.
+MESSAGES = {kind.__name__: kind for kind in (_messages.ViewerCameraMessage, _messages.GuiUpdateMessage)}
+HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+}
+
+Answer = Callable[[Any, Request], Response | None]
+
+
+class Page(NamedTuple):
+    """A page that is being served.
+
+    Attributes:
+        server: Holds its scene and its controls.
+        url: The one address that opens it.
+    """
+
+    server: viser.ViserServer
+    url: str
+
+
+@contextmanager
+def page(*, title: str, port: int) -> Iterator[Page]:
+    """Serve a page until the context ends.
+
+    Args:
+        title: Words above the controls.
+        port: Where to serve, or the next free one.
+    """
+    token = secrets.token_urlsafe(24)
+    with _listener(port) as listener:
+        server = _start(listener, token, title)
+        try:
+            server.gui.configure_theme(show_share_button=False)
+            yield Page(server, f"http://{HOST}:{server.get_port()}/{token}")
+        finally:
+            with redirect_stdout(io.StringIO()):
+                server.stop()
+
+
+def _listener(port: int) -> socket.socket:
+    """Listen on the port, or on the next free one."""
+    require(1 <= port <= LAST_PORT, f"port must lie in 1 ... {LAST_PORT}, got {port}")
+    for candidate in range(port, min(port + 1000, LAST_PORT + 1)):
+        try:
+            return socket.create_server((HOST, candidate))
+        except OSError:
+            continue
+    raise UsageError(f"port: none is free from {port} on")
+
+
+def _start(listener: socket.socket, token: str, title: str) -> viser.ViserServer:
+    """Start viser's server behind our guard.
+
+    Viser has no setting for a guard. So while it starts, what it calls to listen is replaced by `serve`,
+    which listens where we say and hands on only what the guard lets pass.
+    """
+    original, started = listening.serve, []
+
+    def serve(handler: Any, *place: Any, process_request: Answer, **options: Any) -> Any:
+        started.append(handler)
+
+        async def handle(connection: Any) -> None:
+            connection.recv = _only_understood(connection.recv, server)
+            await handler(connection)
+
+        options |= {"max_size": LARGEST, "logger": _silent(), "sock": listener}
+        return original(handle, process_request=guarded(process_request, token), **options)
+
+    listening.serve = serve
+    try:
+        with redirect_stdout(io.StringIO()):  # a box of its own, which says no more than our line
+            server = viser.ViserServer(
+                host=HOST, port=listener.getsockname()[1], label=title, verbose=False
+            )
+    finally:
+        listening.serve = original
+    if not started:
+        server.stop()
+        raise RunError(f"the page cannot be guarded with this version of viser ({viser.__version__})")
+    return server
+
+
+def _silent() -> logging.Logger:
+    """Nonsense that is refused is no news."""
+    logger = logging.Logger("memes.view", logging.CRITICAL + 1)
+    logger.addHandler(logging.NullHandler())
+    return logger
+
+
+# --------------------------------------------------------------------------------------------- requests
+
+
+def guarded(answer: Answer, token: str) -> Answer:
+    """Answer requests under `/token`, as if that were the root, if they come from this machine."""
+
+    def guard(connection: Any, request: Request) -> Response | None:
+        first, _, rest = request.path.partition("?")[0].removeprefix("/").partition("/")
+        if not (at_home(request) and secrets.compare_digest(first.encode(), token.encode())):
+            refusal: Response = connection.respond(
+                HTTPStatus.FORBIDDEN, "Open the address that was printed.\n"
+            )
+            return refusal
+        response = answer(connection, dataclasses.replace(request, path=f"/{rest}"))
+        if response is not None:
+            response.headers.update(HEADERS)
+        return response
+
+    return guard
+
+
+def at_home(request: Request) -> bool:
+    """Was the request sent to a name of this machine, and by no page but our own?
+
+    The port may be another one than ours: a tunnel of the user's own (ssh -L) changes it.
+    """
+    hosts, origins = request.headers.get_all("Host"), request.headers.get_all("Origin")
+    if len(hosts) != 1 or hosts[0].lower().partition(":")[0] not in NAMES:
+        return False
+    return all(origin.lower() == f"http://{hosts[0].lower()}" for origin in origins)
+
+
+# --------------------------------------------------------------------------------------------- messages
+
+
+def _only_understood(receive: Callable[[], Any], server: viser.ViserServer) -> Callable[[], Any]:
+    """Receive the next message that makes sense."""
+
+    async def receive_one() -> bytes:
+        while True:
+            raw = await receive()
+            if understood(raw, server.gui):
+                return bytes(raw)
+
+    return receive_one
+
+
+def understood(raw: Any, gui: Any) -> bool:
+    """Could the controls of the page have sent this message?"""
+    try:
+        fields = msgspec.msgpack.decode(raw)
+        kind = MESSAGES[fields.pop("type")]
+        msgspec.convert(fields, kind)
+        known = {field.name for field in dataclasses.fields(kind)}
+        if not (fields.keys() <= known and _finite(fields)):
+            return False
+        if kind is not _messages.GuiUpdateMessage:
+            return True
+        control = gui._gui_input_handle_from_uuid[fields["uuid"]]
+        return fields["updates"].keys() == {"value"} and offered(control, fields["updates"]["value"])
+    except Exception:  # whatever nonsense does to a parser
+        return False
+
+
+def offered(control: Any, value: Any) -> bool:
+    """Is this a value that the control offers?"""
+    options, old = getattr(control, "options", None), control.value
+    if options is not None:
+        return value in options
+    if isinstance(old, tuple):
+        return len(value) == len(old) and all(map(_alike, old, value))
+    low, high = (getattr(control, name, None) for name in ("min", "max"))
+    least, most = -math.inf if low is None else low, math.inf if high is None else high
+    return _alike(old, value) and (isinstance(old, bool | str) or least - 1e-6 <= value <= most + 1e-6)
+
+
+def _alike(old: Any, new: Any) -> bool:
+    numbers = (int, float)
+    return type(new) is type(old) or (type(new) in numbers and type(old) in numbers)
+
+
+def _finite(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(map(_finite, value.values()))
+    if isinstance(value, list):
+        return all(map(_finite, value))
+    return not isinstance(value, float) or math.isfinite(value)

@@ -1,0 +1,264 @@
+"""Compiled code that is kept belongs to the user who loads it, and is whole."""
+
+import os
+import stat
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import memes
+from memes import physics
+from memes.cache import compiled_programs
+from memes.kernels import cxx
+from memes.kernels.cache import cached, folder
+from memes.kernels.cxx import compiler, loaded
+
+HOPPER = str(Path(__file__).parent / "physics" / "models" / "hopper.xml")
+SOURCE = 'extern "C" int answer() { return 42; }'
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of other users")
+needs_compiler = pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    """A cache of its own, and a current folder in which nothing may appear."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    yield tmp_path / "home"
+    assert list(Path().iterdir()) == []
+
+
+def writes(content=b"code", log=None):
+    def build(file):
+        if log is not None:
+            log.append(file)
+        file.write_bytes(content)
+
+    return build
+
+
+def entries(base):
+    return [file for file in base.rglob("memes/native/*") if file.is_file()]
+
+
+def test_what_is_built_once_is_found_again(home):
+    built = []
+    first, second = (cached("name.so", writes(log=built)) for _ in range(2))
+    assert first == second
+    assert first.read_bytes() == b"code"
+    assert first.suffix == ".so"
+    assert len(built) == 1
+    assert entries(home) == [first]
+
+
+@pytest.mark.parametrize("value", ["", ".", "cache", "./cache"])
+def test_a_cache_that_is_no_absolute_path_is_ignored(value, home, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", value)
+    assert cached("name.so", writes()).is_relative_to(home / ".cache")
+    assert compiled_programs().is_relative_to(home / ".cache")
+
+
+@pytest.mark.parametrize("value", ["", "cache"])
+def test_a_home_that_is_no_absolute_path_is_none(value, monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", value)
+    if value:
+        assert folder("native") is None
+        assert compiled_programs() is None
+        assert cached("name.so", writes()).read_bytes() == b"code"
+    else:
+        assert folder("native") != Path("memes/native").absolute()
+
+
+def test_folders_are_for_their_owner_alone(home):
+    before = os.umask(0)
+    try:
+        cached("name.so", writes())
+        compiled_programs()
+    finally:
+        os.umask(before)
+    for name in ("memes", "memes/native", "memes/xla"):
+        assert stat.S_IMODE((home / ".cache" / name).stat().st_mode) == 0o700
+
+
+def test_a_folder_that_others_could_write_is_closed_to_them(home):
+    own = folder("native")
+    own.chmod(0o777)
+    assert folder("native") == own
+    assert stat.S_IMODE(own.stat().st_mode) == 0o700
+
+
+@as_root
+def test_what_another_user_planted_is_not_loaded(home):
+    planted = cached("name.so", writes(b"evil"))
+    os.chown(planted, 12345, 12345)
+    assert cached("name.so", writes()).read_bytes() == b"code"
+
+
+@as_root
+@pytest.mark.parametrize("part", ["memes", "memes/native"])
+def test_a_folder_of_another_user_is_not_used(part, home):
+    planted = cached("name.so", writes(b"evil"))
+    os.chown(home / ".cache" / part, 12345, 12345)
+    found = cached("name.so", writes())
+    assert found.read_bytes() == b"code"
+    assert not found.is_relative_to(home)
+    assert planted.read_bytes() == b"evil"
+
+
+@as_root
+def test_a_folder_that_others_have_written_into_is_not_used(home):
+    own = compiled_programs()
+    own.chmod(0o777)
+    (own / "planted").touch()
+    os.chown(own / "planted", 12345, 12345)
+    assert compiled_programs() is None
+
+
+def test_a_base_in_which_everybody_can_move_folders_is_not_used(tmp_path, monkeypatch):
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(shared))
+    shared.chmod(0o777)
+    assert folder("native") is None
+    shared.chmod(0o1777)  # as /tmp
+    assert folder("native") == shared / "memes" / "native"
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [lambda f: f.write_bytes(b"cod"), lambda f: f.write_bytes(b""), lambda f: os.truncate(f, 9999)],
+)
+def test_a_damaged_entry_is_built_again(damage, home):
+    first = cached("name.so", writes())
+    damage(first)
+    built = []
+    assert cached("name.so", writes(log=built)).read_bytes() == b"code"
+    assert len(built) == 1
+    assert len(entries(home)) == 1
+
+
+def test_a_link_is_no_entry(home, tmp_path):
+    first = cached("name.so", writes())
+    first.rename(tmp_path / "elsewhere.so")
+    first.symlink_to(tmp_path / "elsewhere.so")
+    again = cached("name.so", writes())
+    assert not again.is_symlink()
+    assert again.read_bytes() == b"code"
+
+
+def test_entries_appear_whole_and_after_they_are_on_the_disk(home, monkeypatch):
+    synced, moved = [], []
+    fsync, replace = os.fsync, os.replace
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.fstat(fd).st_ino) or fsync(fd))
+
+    def move(source, target):
+        assert os.stat(source).st_ino in synced
+        moved.append(Path(source).parent)
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", move)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda i: cached(f"name{i % 2}.so", writes()), range(8)))
+    assert len(set(moved)) == len(moved)  # no two builds in one place
+    assert len(entries(home)) == 2
+
+
+@needs_compiler
+def test_a_library_that_was_damaged_is_compiled_again(home):
+    assert loaded(SOURCE, "a test").answer() == 42
+    (entry,) = entries(home)
+    damaged = entry.with_suffix(".cut")
+    damaged.write_bytes(entry.read_bytes()[:1000])  # a load would fail, or end in SIGBUS
+    damaged.replace(entry)
+    assert loaded(SOURCE, "a test").answer() == 42
+
+
+BROKEN = {
+    "false": "#!/bin/sh\nexit 1\n",
+    "only a version": '#!/bin/sh\n[ "$1" = --version ] && echo 1.0\n',
+    "no library": '#!/bin/sh\n[ "$1" = --version ] && echo 1.0; exit 0\n',
+    "no program": "\x7fELF",
+}
+
+
+@pytest.fixture(params=BROKEN)
+def broken_compiler(request, tmp_path, monkeypatch):
+    file = tmp_path / "c++"
+    file.write_text(BROKEN[request.param])
+    file.chmod(0o755)
+    monkeypatch.setenv("CXX", str(file))
+    return file
+
+
+def test_a_compiler_that_fails_is_one_sentence(broken_compiler):
+    with pytest.raises(memes.UsageError, match=r"backend 'native': the compiler '.*c\+\+' fail"):
+        physics.compile(HOPPER, backend="native")
+
+
+def test_where_the_compiler_fails_physics_runs_in_xla_and_says_so(broken_compiler):
+    physics.native._registered.cache_clear()
+    with pytest.warns(UserWarning, match="memes.physics runs in plain XLA.* the compiler '.*' fail"):
+        engine = physics.compile(HOPPER)
+    assert engine.backend == "xla"
+
+
+def test_a_handler_that_cannot_be_compiled_is_missing(broken_compiler, monkeypatch):
+    from memes.kernels import cuda
+
+    monkeypatch.setattr(cuda, "devices", lambda: ("a GPU",))
+    monkeypatch.setattr(cuda, "nvrtc", lambda: "NVRTC")
+    cuda.missing.cache_clear()
+    cuda._handler.cache_clear()
+    assert "the compiler" in cuda.missing()
+    cuda.missing.cache_clear()
+
+
+@needs_compiler
+def test_a_library_that_cannot_be_loaded_is_one_sentence(monkeypatch):
+    monkeypatch.setattr(cxx, "cached", lambda name, build: Path("/dev/null"))
+    with pytest.raises(memes.UsageError, match="a test: "):
+        loaded(SOURCE, "a test")
+
+
+STRANGER = """
+import os
+import memes.commands.list, tyro
+from memes.cache import compiled_programs
+from memes.commands.main import main
+from memes.kernels.cache import cached, folder
+if os.geteuid() == 0:  # now that all is imported, which others may not read
+    os.setgroups([])
+    os.setgid(54321)
+    os.setuid(54321)
+print(folder("native"), compiled_programs())
+print(cached("name.so", lambda file: file.write_bytes(b"code")).read_bytes())
+print(main(["list"]))
+"""
+
+
+def as_stranger(**environment):
+    """Build and list as a user without a name: what is printed."""
+    environment |= {"PYTHONPATH": os.pathsep.join(sys.path), "PATH": os.environ["PATH"]}
+    done = subprocess.run(
+        [sys.executable, "-c", STRANGER], env=environment, capture_output=True, text=True, cwd="/"
+    )
+    return done.stdout.splitlines(), done.stderr
+
+
+def test_a_cache_of_mode_000_is_done_without(tmp_path):
+    locked = tmp_path / "locked"
+    locked.mkdir(mode=0o000)
+    (first, second, *_, last), errors = as_stranger(XDG_CACHE_HOME=str(locked))
+    locked.chmod(0o700)
+    assert (first, second, last, errors) == ("None None", "b'code'", "0", "")
+
+
+@as_root
+def test_a_user_without_a_name_and_a_home_has_no_cache():
+    (first, second, *_, last), errors = as_stranger()
+    assert (first, second, last, errors) == ("None None", "b'code'", "0", "")

@@ -1,0 +1,280 @@
+"""A page is for this machine and its user alone, whatever others send to it."""
+
+import http.client
+import math
+import re
+import socket
+import time
+import urllib.request
+from urllib.parse import urlsplit
+
+import pytest
+
+import memes
+
+pytest.importorskip("mjviser", reason="the extra 'replay' is not installed")
+import msgspec
+import viser
+from websockets.exceptions import InvalidHandshake, InvalidStatus
+from websockets.sync.client import connect
+
+from memes.view.server import page
+
+PROTOCOL = [f"viser-v{viser.__version__}"]
+
+
+class Shown:
+    """A page with one control of each kind that ours have."""
+
+    def __init__(self, served):
+        self.server, self.url = served
+        gui = served.server.gui
+        self.slider = gui.add_slider("slider", min=0.0, max=3.0, step=0.1, initial_value=1.0)
+        self.checkbox = gui.add_checkbox("checkbox", initial_value=True)
+        self.dropdown = gui.add_dropdown("dropdown", ("1", "2"), initial_value="1")
+        self.colour = gui.add_rgb("colour", (1, 2, 3))
+
+    @property
+    def address(self):
+        return urlsplit(self.url)
+
+    def values(self):
+        return self.slider.value, self.checkbox.value, self.dropdown.value, self.colour.value
+
+    def uuid(self, name):
+        return getattr(self, name)._impl.uuid
+
+
+@pytest.fixture(scope="module")
+def shown():
+    with page(title="a test", port=8417) as served:
+        yield Shown(served)
+
+
+def asked(shown, path, **headers):
+    """The status of a request over HTTP."""
+    connection = http.client.HTTPConnection(shown.address.hostname, shown.address.port, timeout=10)
+    try:
+        connection.putrequest("GET", path, skip_host=True)
+        for name, value in ({"Host": shown.address.netloc} | headers).items():
+            connection.putheader(name, value)
+        connection.endheaders()
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+def socket_of(shown, *, path=None, host=None, origin=None):
+    """A websocket, as viser's client opens it: at the address of the page."""
+    path = shown.address.path if path is None else path
+    return connect(
+        f"ws://{host or shown.address.netloc}{path}",
+        sock=socket.create_connection((shown.address.hostname, shown.address.port), timeout=10),
+        origin=origin,
+        subprotocols=PROTOCOL,
+        max_size=None,
+    )
+
+
+def eventually(condition):
+    for _ in range(200):
+        if condition():
+            return True
+        time.sleep(0.02)
+    return False
+
+
+# ---------------------------------------------------------------------------------------- who may
+
+
+def test_the_address_opens_the_page_and_its_websocket(shown):
+    with urllib.request.urlopen(shown.url) as answer:
+        assert b"<title>Viser</title>" in answer.read()
+        assert answer.headers["Referrer-Policy"] == "no-referrer"
+    own = f"http://{shown.address.netloc}"
+    with socket_of(shown, origin=own) as websocket:
+        assert len(websocket.recv(timeout=10)) > 100
+
+
+def test_a_tunnel_of_the_users_own_may_change_the_port(shown):
+    assert asked(shown, shown.address.path, Host="localhost", Origin="http://localhost") == 200
+    assert asked(shown, shown.address.path, Host="localhost:9999", Origin="http://localhost:9999") == 200
+    with socket_of(shown, host="localhost:9999", origin="http://localhost:9999") as websocket:
+        assert websocket.recv(timeout=10)
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "", "/x", "//TOKEN", "/x/TOKEN", "/TOKENx", "/TOKE", "/?TOKEN", "/\xff"]
+)
+def test_without_the_token_all_is_refused(shown, path):
+    token = shown.address.path[1:]
+    path = path.replace("TOKEN", token).replace("TOKE", token[:-1])
+    if path and path.isascii():
+        assert asked(shown, path) == 403
+        with pytest.raises(InvalidStatus) as error:
+            socket_of(shown, path=path)
+        assert error.value.response.status_code == 403
+    else:
+        with pytest.raises((InvalidHandshake, UnicodeError)):
+            socket_of(shown, path=path)
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "http://evil.example",
+        "null",
+        "http://localhost:8417",
+        "http://127.0.0.1",
+        "https://127.0.0.1:8417",
+        "",
+    ],
+)
+def test_pages_of_other_origins_are_refused_even_with_the_token(shown, origin):
+    assert asked(shown, shown.address.path, Origin=origin) == 403
+    with pytest.raises(InvalidStatus):
+        socket_of(shown, origin=origin or "http://")
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:8417", "127.0.0.1.evil.example:8417", "x@y:1"]
+)
+def test_names_that_are_not_of_this_machine_are_refused_even_with_the_token(shown, host):
+    assert asked(shown, shown.address.path, Host=host) == 403
+    assert asked(shown, shown.address.path, Host=host, Origin=f"http://{host}") == 403
+    if "@" not in host:
+        with pytest.raises(InvalidStatus):
+            socket_of(shown, host=host, origin=f"http://{host}")
+
+
+def test_it_listens_on_loopback_alone(shown):
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.2", shown.address.port), timeout=5)
+
+
+def test_tokens_are_random_and_ports_that_are_taken_are_passed_over(shown):
+    with page(title="another", port=shown.address.port) as other:
+        address = urlsplit(other.url)
+        assert address.port > shown.address.port
+        assert address.path != shown.address.path
+        assert re.fullmatch(r"/[\w-]{32}", address.path)
+        assert asked(shown, address.path) == 403
+    assert asked(shown, shown.address.path) == 200
+
+
+@pytest.mark.parametrize("port", [99_999, 65_536, 0, -1])
+def test_a_port_that_cannot_be_is_one_sentence(port):
+    with (
+        pytest.raises(memes.UsageError, match=rf"port must lie in 1 \.\.\. 65535, got {port}"),
+        page(title="none", port=port),
+    ):
+        pass
+
+
+def test_where_no_port_is_left_one_sentence_says_so():
+    with (
+        socket.create_server(("127.0.0.1", 65_535)),
+        pytest.raises(memes.UsageError, match="port: none is free from 65535 on"),
+        page(title="none", port=65_535),
+    ):
+        pass
+
+
+def test_a_viser_that_passes_by_the_guard_serves_nothing(monkeypatch):
+    from memes.view import server
+
+    monkeypatch.setattr(server, "listening", type(server)("elsewhere"))
+    server.listening.serve = None
+    with pytest.raises(memes.RunError, match="cannot be guarded"), page(title="none", port=8517):
+        pass
+
+
+# -------------------------------------------------------------------------------------- what they say
+
+
+def update(shown, name, value, **more):
+    return {"type": "GuiUpdateMessage", "uuid": shown.uuid(name), "updates": {"value": value, **more}}
+
+
+CAMERA = {
+    "type": "ViewerCameraMessage",
+    "wxyz": [1.0, 0, 0, 0],
+    "position": [1.0, 2, 3],
+    "fov": 1.0,
+    "near": 0.1,
+    "far": 100,
+    "image_height": 480,
+    "image_width": 640,
+    "look_at": [0, 0, 0.0],
+    "up_direction": [0, 0, 1.0],
+}
+
+
+def test_controls_and_cameras_are_heard(shown):
+    wanted = {"slider": 2.5, "checkbox": False, "dropdown": "2", "colour": [4, 5, 6]}
+    with socket_of(shown) as websocket:
+        websocket.send(msgspec.msgpack.encode(CAMERA))
+        for name, value in wanted.items():
+            websocket.send(msgspec.msgpack.encode(update(shown, name, value)))
+        assert eventually(lambda: shown.values() == (2.5, False, "2", (4, 5, 6)))
+        assert eventually(lambda: len(shown.server.get_clients()) == 1)
+
+
+def nonsense(shown):
+    """Messages that the page cannot have sent."""
+    for value in (math.nan, math.inf, "nan", "1", -1, 99, 1e300, None, [], {}, True, 2**63, b"1"):
+        yield update(shown, "slider", value)
+    for name, value in (("checkbox", "no"), ("checkbox", 1), ("dropdown", "3"), ("dropdown", ["1"])):
+        yield update(shown, name, value)
+    for value in ([1, 2], [1, 2, math.nan], [1, 2, "3"], 3, "rgb"):
+        yield update(shown, "colour", value)
+    yield update(shown, "slider", 2.0, update_cb=3)
+    yield {"type": "GuiUpdateMessage", "uuid": shown.uuid("slider"), "updates": {"sync_cb": None}}
+    yield {"type": "GuiUpdateMessage", "uuid": "unknown", "updates": {"value": 1}}
+    yield {"type": "GuiUpdateMessage", "uuid": shown.uuid("slider")}
+    yield {"type": "GuiUpdateMessage", "uuid": shown.uuid("slider"), "updates": []}
+    for field in set(CAMERA) - {"type"}:
+        yield {k: v for k, v in CAMERA.items() if k != field}
+        for value in (math.nan, "x", None, [1.0], [math.nan] * 4):
+            yield CAMERA | {field: value}
+    yield CAMERA | {"more": 1}
+    yield from ({"type": name} for name in ("ShareUrlDisconnect", "Message", "nothing", None, 3, [], {}))
+    yield from ({}, [], None, 3, "text", {1: 2}, CAMERA["wxyz"])
+
+
+def test_nonsense_changes_nothing_and_kills_nobody(shown, capfd):
+    before = shown.values()
+    with socket_of(shown) as websocket:
+        for message in nonsense(shown):
+            websocket.send(msgspec.msgpack.encode(message))
+        for raw in (b"", b"\xc1", b"\x91" * 5000, b"\xdf\xff\xff\xff\xff", b"\xff" * 1000, "text", "{}"):
+            websocket.send(raw)
+        assert shown.values() == before
+        wanted = 0.5 if before[0] != 0.5 else 0.7
+        websocket.send(msgspec.msgpack.encode(update(shown, "slider", wanted)))
+        assert eventually(lambda: shown.slider.value == wanted)  # by the same connection
+        assert shown.values()[1:] == before[1:]
+    assert asked(shown, shown.address.path) == 200
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_message_that_is_too_large_ends_its_own_connection_only(shown):
+    with socket_of(shown) as hostile:
+        hostile.send(bytes(3_000_000))
+        assert eventually(
+            lambda: hostile.close_code is not None or hostile.protocol.state.name != "OPEN"
+        )
+    with socket_of(shown) as websocket:
+        assert websocket.recv(timeout=10)
+
+
+def test_no_message_opens_a_tunnel(shown, monkeypatch):
+    opened = []
+    monkeypatch.setattr(shown.server, "request_share_url", lambda *args, **options: opened.append(args))
+    with socket_of(shown) as websocket:
+        websocket.send(msgspec.msgpack.encode({"type": "ShareUrlRequest"}))
+        wanted = 1.5 if shown.slider.value != 1.5 else 1.7
+        websocket.send(msgspec.msgpack.encode(update(shown, "slider", wanted)))
+        assert eventually(lambda: shown.slider.value == wanted)
+    time.sleep(0.2)  # tunnels are opened by other threads
+    assert opened == []
