@@ -23,7 +23,16 @@ from memes.runner.observers import Checkpoints, Log, Observer, Progress
 from memes.runner.simulators import callbacks_outside
 from memes.store.files import intact, only_writer
 from memes.store.find import run_folders
-from memes.store.folder import Run, check_free, holds_run, load_config, load_corrected, plain, remove_run
+from memes.store.folder import (
+    ONCE_ABSENT,
+    Run,
+    check_free,
+    holds_run,
+    load_config,
+    load_corrected,
+    plain,
+    remove_run,
+)
 from memes.store.provenance import describe, now
 
 # In the order in which they see a run. A checkpoint comes after the correction that it is to know of.
@@ -261,7 +270,8 @@ def check_numbers(given: dict[str, Any], where: str = "") -> None:
 def _check_same(described: dict[str, Any], config: dict[str, Any], folder: Path) -> None:
     """Raise a `UsageError` unless an algorithm, as described, is that of a run's `config.json`."""
     pairs = [(name, described[name], config.get(name)) for name in SAME]
-    pairs += [(name, found, config["options"].get(name)) for name, found in described["options"].items()]
+    recorded = ONCE_ABSENT | config["options"]
+    pairs += [(name, found, recorded.get(name)) for name, found in described["options"].items()]
     for name, found, expected in pairs:
         require(found == expected, f"{name} of the run in '{folder}' is {expected}, got {found}")
 

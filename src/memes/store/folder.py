@@ -227,6 +227,10 @@ def load_archive(path: str | Path) -> Archive:
         return blank._replace(**elites)
 
 
+# Options that earlier versions did not have, with the values that stand for what they did.
+ONCE_ABSENT = {"candidate_samples": 1, "candidate_statistic": "median"}
+
+
 def load_config(folder: Path) -> dict[str, Any]:
     """Read what a run is, also if it did not finish."""
     require(holds_run(folder), f"'{folder}' does not hold a run: it has no config.json")

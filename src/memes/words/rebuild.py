@@ -15,7 +15,7 @@ from memes.algorithm import Algorithm
 from memes.errors import UsageError, known, require
 from memes.hints import described, fits
 from memes.presets import PRESETS
-from memes.store.folder import Run, load_config
+from memes.store.folder import ONCE_ABSENT, Run, load_config
 from memes.task import Task
 from memes.tasks import TASKS
 from memes.words.names import algorithm_factory, cells_of, made, task_factory
@@ -113,6 +113,7 @@ def _recorded_options(
     """The values that a run recorded of the options, some of them replaced, and what is missing."""
     recorded = config.get("options") or {}
     require(isinstance(recorded, dict), f"options of the run in '{path}' must be a table")
+    recorded = ONCE_ABSENT | recorded
     values = {name: (recorded | replaced)[name] for name in options if name in recorded}
     for name, value in values.items():
         _check_recorded(path, name, value, options[name].hint)
