@@ -4,6 +4,7 @@ import dataclasses
 import subprocess
 import sys
 import typing
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -54,7 +55,7 @@ def instances():
             if isinstance(node, (tuple, list)):
                 nodes += list(node)
 
-    for algorithm in algorithms:
+    def generation(algorithm):
         state = algorithm.init(jax.random.key(0), 2)
         asked, batch = algorithm.ask(jax.random.key(1), state)
         evaluation = algorithm.evaluate(jax.random.key(2), batch)
@@ -64,7 +65,14 @@ def instances():
         )
         emitted = algorithm.emitter.ask(jax.random.key(3), after.emitter, context)
         individuals = select(uniform, jax.random.key(4), context, 2)
-        gather((after, batch, evaluation, info, emitted, individuals, context.past))
+        return after, batch, evaluation, info, emitted, individuals, context.past
+
+    for algorithm in algorithms:
+        # Shapes are all that matters: nothing is computed.
+        shaped = jax.eval_shape(partial(generation, algorithm))
+        built = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shaped)
+        after, batch, evaluation, info, *_ = built
+        gather(built)
     archive = after.archive
     rows = memes.emitters.Rows(batch.x, evaluation._replace(transitions=None), info.status)
     lanes = memes.emitters.Lanes(*(getattr(info, name) for name in memes.emitters.Lanes._fields))
