@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Bool, Float, Int, Key
+from jaxtyping import Bool, Float, Int, Key, PyTree
 
 from memes import archive as archives
 from memes.archive import Archive
@@ -73,8 +73,8 @@ class State(NamedTuple):
     generation: Int[Array, ""]
     archive: Archive
     judge: Archive | None
-    history: Any
-    emitter: Any
+    history: PyTree
+    emitter: PyTree
 
 
 class Ledger(NamedTuple):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, PyTree
 
 from memes.archive import Archive
 from memes.errors import UsageError, at_least
@@ -31,9 +31,9 @@ class History(NamedTuple):
         past: `(state, archive) -> Past`, the features that are remembered now.
     """
 
-    init: Callable[[int, int | None], Any]
-    push: Callable[[Any, Array, Array], Any]
-    past: Callable[[Any, Archive], Past]
+    init: Callable[[int, int | None], PyTree]
+    push: Callable[[PyTree, Array, Array], PyTree]
+    past: Callable[[PyTree, Archive], Past]
 
 
 def fifo(capacity: int = 50_000) -> History:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, PyTree
 
 from memes.archive import finite
 from memes.context import Context, Kind
@@ -30,10 +30,10 @@ class Objective(NamedTuple):
             objective holds for one life of a lane is drawn here.
     """
 
-    init: Callable[[int], Any]
-    utilities: Callable[[Any, Evaluation, Context], tuple[Any, Array]]
+    init: Callable[[int], PyTree]
+    utilities: Callable[[PyTree, Evaluation, Context], tuple[PyTree, Array]]
     kind: Callable[[Array], Array | Kind]
-    restart: Callable[[Array, Any, Array], Any] = lambda key, state, where: state
+    restart: Callable[[Array, PyTree, Array], PyTree] = lambda key, state, where: state
 
 
 # Up to so many samples all pairs are compared: on a GPU that is one fused kernel, a sort is several.
@@ -73,7 +73,7 @@ def _beaten_by_sorting(values: Array, valid: Array) -> Array:
 def stateless(score: Callable[[Evaluation, Context], Array], kind: Kind) -> Objective:
     """Make an objective that centre-ranks `score(evaluation, context) -> [L, M]`; higher is better."""
 
-    def utilities(state: Any, evaluation: Evaluation, context: Context) -> tuple[Any, Array]:
+    def utilities(state: PyTree, evaluation: Evaluation, context: Context) -> tuple[PyTree, Array]:
         score_of_samples = score(evaluation, context)
         valid = finite(evaluation) & jnp.isfinite(score_of_samples)
         return state, centred_ranks(score_of_samples, valid)
@@ -101,7 +101,7 @@ def blend(a: Objective, b: Objective, weight: float = 0.5) -> Objective:
     """Blend the utilities: `weight` of those of `a`, the rest of those of `b`; not ranked again."""
     in_unit_interval(weight=weight)
 
-    def utilities(state: Any, evaluation: Evaluation, context: Context) -> tuple[Any, Array]:
+    def utilities(state: PyTree, evaluation: Evaluation, context: Context) -> tuple[PyTree, Array]:
         state_a, of_a = a.utilities(state[0], evaluation, context)
         state_b, of_b = b.utilities(state[1], evaluation, context)
         return (state_a, state_b), weight * of_a + (1 - weight) * of_b
@@ -136,11 +136,11 @@ def adaptive_blend(
     require(0 <= step <= 1, f"step of the weight must lie in [0, 1], got {step}")
     at_least(1, patience=patience)
 
-    def init(lanes: int) -> tuple[Any, Any, Adaptation]:
+    def init(lanes: int) -> tuple[PyTree, PyTree, Adaptation]:
         adaptation = Adaptation(jnp.float32(weight), jnp.float32(-jnp.inf), jnp.int32(0))
         return a.init(lanes), b.init(lanes), adaptation
 
-    def utilities(state: Any, evaluation: Evaluation, context: Context) -> tuple[Any, Array]:
+    def utilities(state: PyTree, evaluation: Evaluation, context: Context) -> tuple[PyTree, Array]:
         state_a, of_a = a.utilities(state[0], evaluation, context)
         state_b, of_b = b.utilities(state[1], evaluation, context)
         now = adapt(state[2], jnp.max(context.archive.fitness))
@@ -157,7 +157,7 @@ def adaptive_blend(
             waited=jnp.where(fall, 0, waited),
         )
 
-    def restart(key: Array, state: Any, where: Array) -> tuple[Any, Any, Adaptation]:
+    def restart(key: Array, state: PyTree, where: Array) -> tuple[PyTree, PyTree, Adaptation]:
         return *_restart_both(a, b, key, state[:2], where), state[2]
 
     return Objective(init, utilities, a.kind, restart)
@@ -227,12 +227,12 @@ def alternate(a: Objective, b: Objective, every: int) -> Objective:
     def turn_of_a(generation: Array) -> Array:
         return (generation // every) % 2 == 0
 
-    def utilities(state: Any, evaluation: Evaluation, context: Context) -> tuple[Any, Array]:
-        def play_a() -> tuple[Any, Array]:
+    def utilities(state: PyTree, evaluation: Evaluation, context: Context) -> tuple[PyTree, Array]:
+        def play_a() -> tuple[PyTree, Array]:
             state_a, of_a = a.utilities(state[0], evaluation, context)
             return (state_a, state[1]), of_a
 
-        def play_b() -> tuple[Any, Array]:
+        def play_b() -> tuple[PyTree, Array]:
             state_b, of_b = b.utilities(state[1], evaluation, context)
             return (state[0], state_b), of_b
 
@@ -247,7 +247,7 @@ def alternate(a: Objective, b: Objective, every: int) -> Objective:
 def _of_two(
     a: Objective,
     b: Objective,
-    utilities: Callable[[Any, Evaluation, Context], tuple[Any, Array]],
+    utilities: Callable[[PyTree, Evaluation, Context], tuple[PyTree, Array]],
     kind: Callable[[Array], Array | Kind],
 ) -> Objective:
     """Make an objective whose state is the pair of those of `a` and `b`."""
@@ -259,6 +259,8 @@ def _of_two(
     )
 
 
-def _restart_both(a: Objective, b: Objective, key: Array, state: Any, where: Array) -> tuple[Any, Any]:
+def _restart_both(
+    a: Objective, b: Objective, key: Array, state: PyTree, where: Array
+) -> tuple[PyTree, PyTree]:
     key_a, key_b = jax.random.split(key)
     return a.restart(key_a, state[0], where), b.restart(key_b, state[1], where)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Int, PyTree
 
 
 class Ring(NamedTuple):
@@ -17,7 +17,7 @@ class Ring(NamedTuple):
     never was full can be given more room behind.
     """
 
-    rows: Any
+    rows: PyTree
     pushed: Int[Array, ""]
 
     @property
@@ -31,7 +31,7 @@ class Ring(NamedTuple):
         return jnp.minimum(self.pushed, self.capacity)
 
 
-def push(ring: Ring, rows: Any, mask: Bool[Array, " n"]) -> Ring:
+def push(ring: Ring, rows: PyTree, mask: Bool[Array, " n"]) -> Ring:
     """Write those of the rows [n, ...] that are in the mask, in their order."""
     capacity = ring.capacity
     order = jnp.cumsum(mask) - 1

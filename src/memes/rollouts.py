@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Bool, Float, Int, Key
+from jaxtyping import Bool, Float, Int, Key, PyTree
 
 from memes.factors import Pairs
 
@@ -40,13 +40,13 @@ class Environment(NamedTuple):
     observation_size: int
     action_size: int
     steps: int
-    reset: Callable[[Array], Any]
-    observe: Callable[[Any], Array]
-    step: Callable[[Any, Array], Any]
-    reward: Callable[[Any, Array, Any], Array]
-    ended: Callable[[Any], Array]
-    failed: Callable[[Any], Array]
-    measure: Callable[[Any], Array]
+    reset: Callable[[Array], PyTree]
+    observe: Callable[[PyTree], Array]
+    step: Callable[[PyTree, Array], PyTree]
+    reward: Callable[[PyTree, Array, PyTree], Array]
+    ended: Callable[[PyTree], Array]
+    failed: Callable[[PyTree], Array]
+    measure: Callable[[PyTree], Array]
     engine: Any = None
     at_once: int | None = None
 
@@ -68,8 +68,8 @@ class Controller(NamedTuple):
 
     dim: int
     init: Callable[[Array, int], Array]
-    parameters: Callable[[Array], Any]
-    act: Callable[[Any, Array, Array], Array]
+    parameters: Callable[[Array], PyTree]
+    act: Callable[[PyTree, Array, Array], Array]
     policy: Callable[[Array, Array], Array] | None = None
     blocks: tuple[tuple[int, int], ...] | None = None
     in_factors: Callable[[Array, Pairs], Callable[[Array, Array], Array]] | None = None
@@ -99,10 +99,10 @@ class Step(NamedTuple):
     `alive[n]` says whose episode had not ended before it, `ended[n]` whose is over after it.
     """
 
-    before: Any
+    before: PyTree
     observation: Float[Array, "n o"]
     action: Float[Array, "n a"]
-    after: Any
+    after: PyTree
     reward: Float[Array, " n"]
     alive: Bool[Array, " n"]
     ended: Bool[Array, " n"]
@@ -120,8 +120,8 @@ def rollout(
     control: Control,
     keys: Key[Array, " n"],
     x: Float[Array, "n d"],
-    record: Callable[[Step], Any] | None = None,
-) -> tuple[Episodes, Any]:
+    record: Callable[[Step], PyTree] | None = None,
+) -> tuple[Episodes, PyTree]:
     """Play one episode of each genotype, from the starts that the keys lead to.
 
     Args:
@@ -141,12 +141,12 @@ def play(
     environment: Environment,
     act: Callable[[Array, Array], Array],
     keys: Key[Array, " n"],
-    record: Callable[[Step], Any] | None = None,
-) -> tuple[Episodes, Any]:
+    record: Callable[[Step], PyTree] | None = None,
+) -> tuple[Episodes, PyTree]:
     """As `rollout`, for any `act(observation[n, o], t) -> action[n, a]`."""
     n = keys.shape[0]
 
-    def step(carry: Any, t: Array) -> tuple[Any, Any]:
+    def step(carry: PyTree, t: Array) -> tuple[PyTree, PyTree]:
         before, alive, sums = carry
         observation = environment.observe(before)
         action = act(observation, t)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Int, PyTree
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -97,6 +97,6 @@ def in_chunks(function: Callable[..., T], rows: int | None, *arrays: Array) -> T
     def cut(array: Array) -> Array:
         return filled(array, count * rows, axis=0).reshape(count, rows, *array.shape[1:])
 
-    results: Any = jax.lax.map(lambda chunk: function(*chunk), tuple(map(cut, arrays)))
+    results: PyTree = jax.lax.map(lambda chunk: function(*chunk), tuple(map(cut, arrays)))
     joined: T = jax.tree.map(lambda leaf: leaf.reshape(count * rows, *leaf.shape[2:])[:n], results)
     return joined

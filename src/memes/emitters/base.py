@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Bool, Float, Int, Key
+from jaxtyping import Bool, Float, Int, Key, PyTree
 
 from memes.context import Context, Kind
 from memes.factors import Samples
@@ -74,9 +74,9 @@ class Emitter(NamedTuple):
     persistent: tuple[bool, ...]
     samples: int
     lanes: int
-    init: Callable[[Array, Task], Any]
-    ask: Callable[[Array, Any, Context], tuple[Any, Proposal]]
-    tell: Callable[[Any, Rows, Rows, Context], tuple[Any, Lanes]]
+    init: Callable[[Array, Task], PyTree]
+    ask: Callable[[Array, PyTree, Context], tuple[PyTree, Proposal]]
+    tell: Callable[[PyTree, Rows, Rows, Context], tuple[PyTree, Lanes]]
     transitions: bool = False
 
     @property
@@ -85,7 +85,7 @@ class Emitter(NamedTuple):
         return len(self.persistent)
 
 
-def first_search(strategy: Strategy, key: Key[Array, ""], task: Task, lanes: int) -> Any:
+def first_search(strategy: Strategy, key: Key[Array, ""], task: Task, lanes: int) -> PyTree:
     """Start a strategy at genotypes drawn from `task.init`."""
     # `task.init` may split its key in any way: this number is in none of them.
     strategy_key = jax.random.fold_in(key, 2**32 - 1)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Int, PyTree
 
 from memes.archive import Status
 from memes.context import Context
@@ -29,8 +29,8 @@ class CMAState(NamedTuple):
     archive. A lane that is `due` is reset by the next `ask`.
     """
 
-    strategy: Any
-    objective: Any
+    strategy: PyTree
+    objective: PyTree
     age: Int[Array, " one"]
     stale: Int[Array, " one"]
     due: Bool[Array, " one"]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import accumulate
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import PyTree
 
 from memes.context import Context
 from memes.emitters.base import Emitter, Lanes, Proposal, Rows
@@ -24,11 +24,13 @@ def parallel(*emitters: Emitter) -> Emitter:
     sample_at = _offsets([emitter.samples for emitter in emitters])
     lane_at = _offsets([emitter.lanes for emitter in emitters])
 
-    def init(key: Array, task: Task) -> tuple[Any, ...]:
+    def init(key: Array, task: Task) -> tuple[PyTree, ...]:
         keys = jax.random.split(key, len(emitters))
         return tuple(e.init(k, task) for e, k in zip(emitters, keys, strict=True))
 
-    def ask(key: Array, state: tuple[Any, ...], context: Context) -> tuple[tuple[Any, ...], Proposal]:
+    def ask(
+        key: Array, state: tuple[PyTree, ...], context: Context
+    ) -> tuple[tuple[PyTree, ...], Proposal]:
         keys = jax.random.split(key, len(emitters))
         asked = [e.ask(k, s, context) for e, k, s in zip(emitters, keys, state, strict=True)]
         proposals = [
@@ -39,8 +41,8 @@ def parallel(*emitters: Emitter) -> Emitter:
         return tuple(s for s, _ in asked), concatenate(proposals)._replace(samples=groups)
 
     def tell(
-        state: tuple[Any, ...], candidates: Rows, samples: Rows, context: Context
-    ) -> tuple[tuple[Any, ...], Lanes]:
+        state: tuple[PyTree, ...], candidates: Rows, samples: Rows, context: Context
+    ) -> tuple[tuple[PyTree, ...], Lanes]:
         told = [
             emitter.tell(
                 state[i],
@@ -77,11 +79,11 @@ def one_of(emitter: Emitter, count: int, turn: Turn = in_turn) -> Emitter:
     """Copy an emitter `count` times, each with a state of its own; one of them plays a generation."""
     at_least(1, count=count)
 
-    def init(key: Array, task: Task) -> tuple[Array, Any]:
+    def init(key: Array, task: Task) -> tuple[Array, PyTree]:
         states = jax.vmap(lambda k: emitter.init(k, task))(jax.random.split(key, count))
         return jnp.int32(0), states
 
-    def ask(key: Array, state: tuple[Array, Any], context: Context) -> tuple[Any, Proposal]:
+    def ask(key: Array, state: tuple[Array, PyTree], context: Context) -> tuple[PyTree, Proposal]:
         turn_key, ask_key = jax.random.split(key)
         playing = turn(turn_key, context, count).astype(jnp.int32)
         states = state[1]
@@ -93,8 +95,8 @@ def one_of(emitter: Emitter, count: int, turn: Turn = in_turn) -> Emitter:
         return (playing, put(states, playing, played)), proposal
 
     def tell(
-        state: tuple[Array, Any], candidates: Rows, samples: Rows, context: Context
-    ) -> tuple[tuple[Array, Any], Lanes]:
+        state: tuple[Array, PyTree], candidates: Rows, samples: Rows, context: Context
+    ) -> tuple[tuple[Array, PyTree], Lanes]:
         playing, states = state
         played, lanes = emitter.tell(pick(states, playing), candidates, samples, context)
         return (playing, put(states, playing, played)), lanes

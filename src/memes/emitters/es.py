@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, PyTree
 
 from memes.archive import Status
 from memes.context import Context
@@ -31,8 +31,8 @@ class ESState(NamedTuple):
     whose feature is `start_feature`.
     """
 
-    strategy: Any
-    objective: Any
+    strategy: PyTree
+    objective: PyTree
     age: Int[Array, " L"]
     kind: Int[Array, " L"]
     parent_feature: Float[Array, "L k"]

@@ -6,13 +6,13 @@ they would do.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 from jax import Array
-from jaxtyping import Float
+from jaxtyping import Float, PyTree
 
 from memes.context import Context, Kind
 from memes.emitters.base import Emitter, Lanes, Proposal, Rows, offspring, report
@@ -87,7 +87,7 @@ def policy_gradient(
         def loss(x: Array, seen: Array) -> Array:
             return -jnp.mean(value(learner.critics[:1], seen, act(x, seen)))
 
-        def once(i: Array, carry: tuple[Array, Any]) -> tuple[Array, Any]:
+        def once(i: Array, carry: tuple[Array, PyTree]) -> tuple[Array, PyTree]:
             x, optimiser = carry
             step_key = jax.random.fold_in(key, i)
             seen = sample(step_key, replay, len(x), settings.transitions_batch)
@@ -95,7 +95,7 @@ def policy_gradient(
             change, optimiser = adam.update(slope, optimiser)
             return x + change, optimiser
 
-        moved: tuple[Array, Any] = jax.lax.fori_loop(0, steps, once, (x, adam.init(x)))
+        moved: tuple[Array, PyTree] = jax.lax.fori_loop(0, steps, once, (x, adam.init(x)))
         return moved[0]
 
     def tell(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, PyTree
 
 from memes.archive import Status, finite
 from memes.context import Context
@@ -52,8 +52,8 @@ class PopulationState(NamedTuple):
     `kind`, and `playing` the one that is sampled around.
     """
 
-    strategy: Any
-    objective: Any
+    strategy: PyTree
+    objective: PyTree
     feature: Float[Array, "n k"]
     age: Int[Array, " n"]
     stale: Int[Array, " n"]

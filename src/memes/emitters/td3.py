@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax import Array
-from jaxtyping import Float, Key
+from jaxtyping import Float, Key, PyTree
 
 from memes.archive import LIMIT
 from memes.errors import UsageError, at_least, require
@@ -81,8 +81,8 @@ class Learner(NamedTuple):
     actor: Float[Array, " d"]
     target_critics: Float[Array, "2 c"]
     target_actor: Float[Array, " d"]
-    critic_optimiser: Any
-    actor_optimiser: Any
+    critic_optimiser: PyTree
+    actor_optimiser: PyTree
 
 
 def networks(task: Task, settings: TD3) -> tuple[Policy, Value, Control, Controller]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from jax import Array
+from jaxtyping import PyTree
 
 from memes.factors import Samples
 
@@ -27,9 +28,9 @@ class Strategy(NamedTuple):
     """
 
     samples: int
-    init: Callable[[Array, Array], Any]
-    mean: Callable[[Any], Array]
-    ask: Callable[[Array, Any], tuple[Any, Samples]]
-    tell: Callable[[Any, Array, Array], Any]
-    restart: Callable[[Array, Any, Array, Array], Any]
-    degenerate: Callable[[Any], Array]
+    init: Callable[[Array, Array], PyTree]
+    mean: Callable[[PyTree], Array]
+    ask: Callable[[Array, PyTree], tuple[PyTree, Samples]]
+    tell: Callable[[PyTree, Array, Array], PyTree]
+    restart: Callable[[Array, PyTree, Array, Array], PyTree]
+    degenerate: Callable[[PyTree], Array]

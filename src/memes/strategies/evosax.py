@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import Array
+from jaxtyping import PyTree
 
 from memes.errors import UsageError, at_least, known, positive, require
 from memes.strategies.base import Strategy
@@ -72,28 +73,28 @@ def evosax(name: str, *, samples: int = 512, sigma: float = 0.02, **options: Any
                 params = params.replace(std_init=jnp.full_like(params.std_init, spread))
             return algorithm, params
 
-    def init(key: Array, mean: Array) -> Any:
+    def init(key: Array, mean: Array) -> PyTree:
         algorithm, params = built(mean.shape[-1])
         keys = jax.random.split(key, mean.shape[0])
         return _strong(jax.vmap(lambda k, m: algorithm.init(k, m, params))(keys, mean))
 
-    def ask(key: Array, state: Any) -> tuple[Any, Array]:
+    def ask(key: Array, state: PyTree) -> tuple[PyTree, Array]:
         algorithm, params = built(state.mean.shape[-1])
         keys = jax.random.split(key, state.mean.shape[0])
         x, state = jax.vmap(lambda k, s: algorithm.ask(k, s, params))(keys, state)
         return _strong(state), x
 
-    def tell(state: Any, x: Array, utilities: Array) -> Any:
+    def tell(state: PyTree, x: Array, utilities: Array) -> PyTree:
         algorithm, params = built(x.shape[-1])
 
-        def tell_one(x: Array, utilities: Array, state: Any) -> Any:
+        def tell_one(x: Array, utilities: Array, state: PyTree) -> PyTree:
             no_key = jax.random.key(0)  # none of the suitable ones draws anything here
             return algorithm.tell(no_key, x, -utilities, state, params)[0]  # evosax minimises
 
         told = _strong(jax.vmap(tell_one)(x, utilities, state))
         return choose(jnp.any(utilities != 0, axis=-1), told, state)
 
-    def restart(key: Array, state: Any, where: Array, mean: Array) -> Any:
+    def restart(key: Array, state: PyTree, where: Array, mean: Array) -> PyTree:
         return choose(where, init(key, mean), state)
 
     return Strategy(samples, init, lambda state: state.mean, ask, tell, restart, _degenerate)
@@ -122,7 +123,7 @@ def _constructors() -> dict[str, Any]:
     return {k: v for k, v in named.items() if k not in UNSUITABLE and not k.startswith("sv-")}
 
 
-def _degenerate(state: Any) -> Array:
+def _degenerate(state: PyTree) -> Array:
     """Find the lanes that are not finite, or whose samples lie on top of each other or on a line."""
     lanes = state.mean.shape[0]
     # The standard deviation along each axis; strategies without a `D` have it in `std` alone.
@@ -136,6 +137,6 @@ def _degenerate(state: Any) -> Array:
     return ~finite | collapsed | elongated
 
 
-def _strong(tree: Any) -> Any:
+def _strong(tree: PyTree) -> PyTree:
     """Give the arrays types of their own: a loop's state must keep its types."""
     return jax.tree.map(lambda leaf: jax.lax.convert_element_type(leaf, leaf.dtype), tree)

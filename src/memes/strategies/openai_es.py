@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 from jax import Array
-from jaxtyping import Float
+from jaxtyping import Float, PyTree
 
 from memes.errors import at_least, positive, require
 from memes.factors import Pairs, scaled
@@ -22,7 +22,7 @@ class OpenAIESState(NamedTuple):
     """The means, and the optimiser's state, each leaf with a leading lane axis."""
 
     mean: Float[Array, "L d"]
-    optimiser: Any
+    optimiser: PyTree
 
 
 @checked
