@@ -128,7 +128,7 @@ def corrected_figure(groups: Groups, looks: Looks) -> Figure | None:
     drawn = _labels_of(corrected, lambda runs: all(len(run.curves["generation"]) > 1 for run in runs))
 
     def title(task: str, runs: Sequence[Summary]) -> str:
-        samples = np.unique(np.concatenate([run.corrections["samples"] for run in runs]))
+        samples = np.unique(np.concatenate([run.corrections.get("samples", []) for run in runs]))
         times = " or ".join(f"{n:g}" for n in samples)
         return f"{task}, corrected by {times} evaluations of each elite"
 
@@ -144,7 +144,7 @@ def _corrections(run: Summary) -> dict[str, np.ndarray]:
 
 def steps_figure(groups: Groups, looks: Looks) -> Figure | None:
     """Draw how far offspring are from their parents, in cell widths, by kind of offspring."""
-    drawn = _labels_of(groups, lambda runs: any(run.steps for run in runs))
+    drawn = _labels_of(groups, lambda runs: any(set(KINDS) & set(run.steps) for run in runs))
     if not drawn:
         return None
     found = {kind for labels in drawn.values() for run in runs_of(labels) for kind in run.steps}
