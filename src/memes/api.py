@@ -123,6 +123,7 @@ def run(
         folders = [Path(out) / ("" if seeds is None else f"seed-{each}") for each in chosen]
     for folder in filter(None, folders):
         check_free(folder, overwrite)
+    folders = [folder and folder.absolute() for folder in folders]  # a simulator may go elsewhere
     with in_words(out, algorithm), ExitStack() as stack:
         for folder in filter(None, folders):
             folder.mkdir(parents=True, exist_ok=True)
@@ -198,7 +199,7 @@ def resume(
             config |= {"resumed": [*config.get("resumed", []), now()], **settings_of(watching)}
             config["seeds_together"] = config.get("seeds_together") or 1
         if left:
-            starts.append((config, folder))
+            starts.append((config, folder.absolute()))
     require(bool(starts), f"all runs in '{path}' are over; ask for more generations")
     for name in ("generations", "seeds_together"):
         alike = len({config[name] for config, _ in starts}) == 1
@@ -274,6 +275,7 @@ def _concluded(folder: Path, config: dict[str, Any], algorithm: Algorithm) -> bo
 @contextmanager
 def in_words(path: str | Path | None, algorithm: Algorithm) -> Iterator[None]:
     """Turn what ends a run from outside into a sentence: a disk, a simulator or a device that fails."""
+    place = None if path is None else Path(path).absolute()
     try:
         yield
     except (OSError, RunError, jax.errors.JaxRuntimeError) as error:
@@ -285,6 +287,6 @@ def in_words(path: str | Path | None, algorithm: Algorithm) -> Iterator[None]:
             sentence = f"cannot write to '{path}': {error.strerror or error}"
         else:
             sentence = f"task '{algorithm.task.name}' failed on the device: {in_a_line(error)}"
-        if path is not None and any(map(holds_run, run_folders(path))):
+        if place is not None and any(map(holds_run, run_folders(place))):
             sentence += f"; 'memes resume {path}' goes on from the last checkpoint"
         raise RunError(sentence) from error

@@ -42,12 +42,7 @@ def known(what: str, name: Any, choices: Collection[str], hint: str = "") -> str
     raise UsageError(f"unknown {what} '{name}': {suggestion}{hint}{'?' if near else ''}")
 
 
-def printable(text: str) -> str:
-    """Write characters that a terminal would obey, or that do not show, as their escapes."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
-def in_a_line(error: Exception) -> str:
+def in_a_line(error: BaseException) -> str:
     """Return the message of an exception: its first line, or what raised a traceback that it quotes."""
     lines = f"{type(error).__name__}: {error}".strip().splitlines()
     return lines[-1] if "Traceback (most recent call last)" in str(error) else lines[0]

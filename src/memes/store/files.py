@@ -22,7 +22,8 @@ from typing import IO, Any
 
 import numpy as np
 
-from memes.errors import UsageError, printable, require
+from memes.errors import UsageError, require
+from memes.escapes import printable
 from memes.hints import described, fits, short
 
 # What is read at most, in bytes: JSON, which takes up to thirty times as much memory, and tables.

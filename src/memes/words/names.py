@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable, Collection, Sequence
+import traceback
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
@@ -14,12 +16,14 @@ import jax
 
 from memes.algorithm import Algorithm
 from memes.cells import Cells, cvt, grid
-from memes.errors import UsageError, known, require
+from memes.errors import RunError, UsageError, in_a_line, known, require
 from memes.presets import PRESETS
 from memes.task import Task
 from memes.tasks import TASKS
 
 T = TypeVar("T")
+# Where code is that is not the user's.
+LIBRARIES = ("<", str(Path(__file__).parents[1]), sys.prefix, sys.base_prefix)
 
 
 def task_factory(name: str) -> Callable[..., Task]:
@@ -42,7 +46,10 @@ def algorithm_factory(name: Any) -> Callable[..., Algorithm]:
 
 def made(kind: type[T], name: str, make: Callable[..., T], /, *parts: Any, **options: Any) -> T:
     """What the function of that name makes; raises a `UsageError` if it is not of the kind."""
-    found, what = make(*parts, **options), kind.__name__
+    what = kind.__name__
+    on = f" on task '{parts[0].name}'" if parts else ""
+    with own_code(f"{what.lower()} '{name}'{on}"):
+        found = make(*parts, **options)
     article = "an" if kind is Algorithm else "a"
     require(
         isinstance(found, kind),
@@ -50,6 +57,25 @@ def made(kind: type[T], name: str, make: Callable[..., T], /, *parts: Any, **opt
         f"got {type(found).__name__}",
     )
     return found
+
+
+@contextmanager
+def own_code(what: str) -> Iterator[None]:
+    """Turn what a user's code raises, or its `sys.exit`, into a sentence that says where it is.
+
+    Faults of the library keep their traceback.
+    """
+    try:
+        yield
+    except (UsageError, RunError):
+        raise
+    except (Exception, SystemExit) as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        own = [frame for frame in frames if not frame.filename.startswith(LIBRARIES)]
+        if not own and not isinstance(error, (SyntaxError, SystemExit)):
+            raise
+        where = f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
+        raise RunError(f"{what} raised {in_a_line(error)}{where}") from error
 
 
 def cells_of(task: Task, resolution: Sequence[int] | None, centroids: int | None) -> Cells:
@@ -77,7 +103,8 @@ def _imported(what: str, name: str) -> Any:
     """Import what a user calls `module:name` or `file.py:name`."""
     where, _, attribute = name.rpartition(":")
     require(bool(where and attribute), f"{what} '{name}' must be module:name or file.py:name")
-    module = _file(what, where) if where.endswith(".py") else _module(what, where)
+    with own_code(f"{what} '{name}'"):
+        module = _file(what, where) if where.endswith(".py") else _module(what, where)
     require(hasattr(module, attribute), f"{what} '{name}': '{where}' has nothing called '{attribute}'")
     return getattr(module, attribute)
 
