@@ -20,6 +20,7 @@ from memes.runner.corrections import Corrections
 from memes.runner.device import most_together
 from memes.runner.loop import run_all
 from memes.runner.observers import Checkpoints, Log, Observer, Progress
+from memes.runner.progress import Reporter
 from memes.runner.simulators import callbacks_outside
 from memes.store.files import intact, only_writer
 from memes.store.find import run_folders
@@ -204,6 +205,8 @@ def resume(
     for name in ("generations", "seeds_together"):
         alike = len({config[name] for config, _ in starts}) == 1
         require(alike, f"the runs in '{path}' differ in {name}: resume them one by one")
+    for sentence in _moved(described, configs[first]):
+        Reporter(show=progress).say(sentence)
     with in_words(path, algorithm), ExitStack() as stack:
         for _, folder in starts:
             stack.enter_context(only_writer(folder))
@@ -263,6 +266,17 @@ def _check_same(described: dict[str, Any], config: dict[str, Any], folder: Path)
     pairs += [(name, found, config["options"].get(name)) for name, found in described["options"].items()]
     for name, found, expected in pairs:
         require(found == expected, f"{name} of the run in '{folder}' is {expected}, got {found}")
+
+
+def _moved(described: dict[str, Any], config: dict[str, Any]) -> Iterator[str]:
+    """Say what is not where, or with what, a run began."""
+    told = [
+        {"device": each.get("device"), **(each.get("versions") or {})} for each in (config, described)
+    ]
+    changed = [name for name in told[0] if told[0][name] != told[1].get(name)]
+    before, here = (", ".join(f"{name} {each.get(name)}" for name in changed) for each in told)
+    if changed:
+        yield f"the run began with {before}, and goes on with {here}: it may take another course"
 
 
 def _concluded(folder: Path, config: dict[str, Any], algorithm: Algorithm) -> bool:

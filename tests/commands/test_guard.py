@@ -1,6 +1,8 @@
 """Commands that cannot write, whose output nobody reads, or whose simulator wants to leave."""
 
 import errno
+import importlib
+import json
 import os
 import subprocess
 import sys
@@ -10,6 +12,7 @@ import pytest
 
 import memes
 from memes.commands.main import main
+from memes.words.settings import parse
 
 QUICK = ["--algorithm", "me", "--batch", "4", "--generations", "2", "--resolution", "4", "4"]
 TASKS = """
@@ -172,3 +175,58 @@ def test_a_simulator_may_go_elsewhere(here, capsys):
     words = ["resume", "run", "--generations", "3", "--quiet", "--task", "own.py:wanders"]
     assert main(words) == 0
     assert memes.load_run(where / "run").generations == 3
+
+
+@pytest.mark.parametrize("name", ["json", "memes", "queue", "my.task"])
+def test_a_task_file_may_have_the_name_of_a_module(name, here):
+    """Also that of one which somebody imports later."""
+    before = dict(sys.modules)
+    sys.modules.pop("queue", None)
+    Path(f"{name}.py").write_text("import memes\ntask = memes.tasks.arm(joints=3)")
+    assert parse([f"{name}.py:task"], "memes run").build().task.dim == 3
+    assert parse([f"{name}.py:task"], "memes run").build().task.dim == 3
+    sys.path.remove(".")
+    sys.path.remove(".")
+    assert "tasks" not in vars(importlib.import_module("queue"))
+    for module in ("json", "memes"):
+        assert sys.modules[module] is before[module]
+    sys.modules.update(before)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["run", "builtins:int"], "must be a Task or a function that returns one, got type"),
+        (["run", "arm", "--algorithm", "builtins:dict"], "that returns an Algorithm, got type"),
+        (["run", "arm", "--config", "deep.toml"], "config: 'deep.toml' is nested too deeply"),
+        (["run", "arm", "--config", "dotted.toml"], "config: 'dotted.toml' is nested too deeply"),
+        (["run", "arm", "--config", "large.toml"], "config: 'large.toml' has more than 65,536 bytes"),
+    ],
+)
+def test_odd_names_and_files_are_one_sentence(words, said, here, capsys):
+    Path("deep.toml").write_text("lanes = " + "[" * 60_000)
+    Path("dotted.toml").write_text("lanes" + ".a" * 30_000 + " = 1")
+    Path("large.toml").write_text("#" * 2**17)
+    assert main(words) == 2
+    assert said in sentence(capsys)
+
+
+def test_resume_mentions_what_has_changed(here, capsys):
+    Path("task.py").write_text("import memes\ntask = memes.tasks.arm(joints=3)")
+    assert main(["run", "task.py:task", *QUICK, "--out", "run"]) == 0
+    resume = ["resume", "run", "--task", "task.py:task", "--generations"]
+    capsys.readouterr()
+    assert main([*resume, "3"]) == 0
+    said = capsys.readouterr().err
+    assert "changed" not in said
+    assert "it may take another course" not in said
+    Path("task.py").write_text("import memes\n# better\ntask = memes.tasks.arm(joints=3)")
+    config = json.loads(Path("run/config.json").read_text())
+    config["versions"]["jax"], config["device"] = "0.1.2", "abacus"
+    Path("run/config.json").write_text(json.dumps(config))
+    assert main([*resume, "4"]) == 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert "the code of 'task.py:task' has changed since the run began" in said
+    assert "the run began with device abacus, jax 0.1.2, and goes on with device cpu: cpu, jax" in said
+    assert main([*resume, "5", "--quiet"]) == 0
+    assert capsys.readouterr().err == ""

@@ -99,8 +99,9 @@ def _call(words: list[str]) -> int:
     _set_defaults()
     try:
         return _run(name, words)
-    except SystemExit as asked:  # a help, or words that tyro does not understand
-        return asked.code if isinstance(asked.code, int) else int(asked.code is not None)
+    except SystemExit:  # after a help, or words that tyro does not understand
+        sys.stdout.flush()
+        raise
 
 
 def _run(name: str, words: list[str]) -> int:

@@ -55,7 +55,8 @@ CODES: dict[str, type[IntEnum]] = {"kinds": Kind, "reasons": Reason, "statuses":
 # What is read of `config.json`, of a map in it, of each row of `metrics.csv`, and of lanes.
 ENTRIES: dict[str, Any] = {
     "task": str, "algorithm": str, "label": str | None, "scale": str | None, "seed": int,
-    "options": dict | None, "map": dict | None, "chunk": int | None,
+    "options": dict | None, "map": dict | None, "chunk": int | None, "code": dict | None,
+    "versions": dict | None, "device": str | None,
 }  # fmt: skip
 Points = tuple[tuple[float, ...], ...]
 MAP = {"walls": tuple[Points, ...], "start": tuple[float, ...], "goal": float | None}

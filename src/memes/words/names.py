@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import importlib.util
+import inspect
 import sys
 import traceback
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -95,7 +97,10 @@ def _known(what: str, name: Any, choices: Collection[str]) -> str:
 
 
 def _function(what: str, name: str, found: Any, wanted: str) -> Callable[..., Any]:
-    require(callable(found), f"{what} '{name}' must be {wanted}, got {type(found).__name__}")
+    try:
+        inspect.signature(found)
+    except (TypeError, ValueError):  # nothing to call, or it does not say with what
+        raise UsageError(f"{what} '{name}' must be {wanted}, got {type(found).__name__}") from None
     return found  # type: ignore[no-any-return]
 
 
@@ -110,7 +115,7 @@ def _imported(what: str, name: str) -> Any:
 
 
 def _file(what: str, where: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(Path(where).stem, where)
+    spec = importlib.util.spec_from_file_location(_free_name(Path(where)), where)
     if spec is None or spec.loader is None or not Path(where).is_file():
         raise UsageError(f"{what}: there is no file '{where}'")
     module = importlib.util.module_from_spec(spec)
@@ -118,6 +123,24 @@ def _file(what: str, where: str) -> ModuleType:
     sys.path.insert(0, str(Path(where).parent))  # as `python file.py` does
     spec.loader.exec_module(module)
     return module
+
+
+def _free_name(file: Path) -> str:
+    """The name of a file as a module: its own, unless something else that can be imported has it."""
+    name = file.stem.replace(".", "_")
+    try:
+        other = importlib.util.find_spec(name)
+    except ValueError:  # a module that does not say where it is from
+        return f"_{name}"
+    same = other is None or Path(other.origin or "").resolve() == file.resolve()
+    return name if same else f"_{name}"
+
+
+def code_of(name: str) -> str | None:
+    """Digest the file of a user's task or algorithm that was imported; None for those of the library."""
+    where = name.rpartition(":")[0]
+    file = where if where.endswith(".py") else getattr(sys.modules.get(where), "__file__", None)
+    return file and hashlib.blake2b(Path(file).read_bytes(), digest_size=16).hexdigest()
 
 
 def _module(what: str, where: str) -> ModuleType:
