@@ -163,7 +163,7 @@ def forge(draw: random.Random, folder: Path, outside: Path) -> None:
     """Damage or forge something in a run folder."""
     kinds = {".json": forge_json, ".csv": forge_table, ".npz": forge_arrays}
     for _ in range(draw.choice([1, 1, 1, 2, 3])):
-        places = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
+        places = [p for p in sorted(folder.rglob("*")) if p.is_file() and not p.is_symlink()]
         name = draw.choice([".lock", "checkpoints", "figures", "config.json.tmp", "more"])
         file = draw.choice([*places, folder / name])
         sound = file.is_file() and not file.is_symlink()
@@ -267,8 +267,8 @@ def operate(draw: random.Random, originals: list[Path], scratch: Path) -> tuple[
         code, printed = perform(words)
         if "Traceback" in printed or code not in (0, 1, 2):
             wrong = printed
-        for word in ("\x1b", "\u202e"):
-            wrong = wrong or (f"printed {word!r}" if word in printed and word not in str(words) else "")
+        obeyed = {c for c in "\x1b\u202e" if c in printed} - set("".join(words))
+        wrong = wrong or (f"printed {obeyed}" if obeyed else "")
     except TookTooLongError:
         wrong = "took too long:\n" + traceback.format_exc()
     except Exception:

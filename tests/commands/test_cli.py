@@ -239,7 +239,12 @@ WRONG = {
         "reseeded",
         *LONGER,
     ],
-    "damaged/checkpoints' can be read; remove them to start anew": ["resume", "damaged", "--quiet", *LONGER],
+    "damaged/checkpoints' can be read; remove them to start anew": [
+        "resume",
+        "damaged",
+        "--quiet",
+        *LONGER,
+    ],
     "'damaged/lanes.npz' is damaged": ["plot", "done", "damaged"],
     "Unrecognized options: --lanse": ["run", "arm", "--lanse", "3"],
     "Error parsing --lanes": ["run", "arm", "--lanes", "many"],
