@@ -20,6 +20,7 @@ from memes.runner.corrections import Corrections
 from memes.runner.device import most_together
 from memes.runner.loop import run_all
 from memes.runner.observers import Checkpoints, Log, Observer, Progress
+from memes.runner.progress import Reporter
 from memes.runner.simulators import callbacks_outside
 from memes.store.files import intact, only_writer
 from memes.store.find import run_folders
@@ -133,6 +134,7 @@ def run(
         folders = [Path(out) / ("" if seeds is None else f"seed-{each}") for each in chosen]
     for folder in filter(None, folders):
         check_free(folder, overwrite)
+    folders = [folder and folder.absolute() for folder in folders]  # a simulator may go elsewhere
     with in_words(out, algorithm), ExitStack() as stack:
         for folder in filter(None, folders):
             folder.mkdir(parents=True, exist_ok=True)
@@ -208,11 +210,13 @@ def resume(
             config |= {"resumed": [*config.get("resumed", []), now()], **settings_of(watching)}
             config["seeds_together"] = config.get("seeds_together") or 1
         if left:
-            starts.append((config, folder))
+            starts.append((config, folder.absolute()))
     require(bool(starts), f"all runs in '{path}' are over; ask for more generations")
     for name in ("generations", "seeds_together"):
         alike = len({config[name] for config, _ in starts}) == 1
         require(alike, f"the runs in '{path}' differ in {name}: resume them one by one")
+    for sentence in _moved(described, configs[first]):
+        Reporter(show=progress).say(sentence)
     with in_words(path, algorithm), ExitStack() as stack:
         for _, folder in starts:
             stack.enter_context(only_writer(folder))
@@ -276,6 +280,17 @@ def _check_same(described: dict[str, Any], config: dict[str, Any], folder: Path)
         require(found == expected, f"{name} of the run in '{folder}' is {expected}, got {found}")
 
 
+def _moved(described: dict[str, Any], config: dict[str, Any]) -> Iterator[str]:
+    """Say what is not where, or with what, a run began."""
+    told = [
+        {"device": each.get("device"), **(each.get("versions") or {})} for each in (config, described)
+    ]
+    changed = [name for name in told[0] if told[0][name] != told[1].get(name)]
+    before, here = (", ".join(f"{name} {each.get(name)}" for name in changed) for each in told)
+    if changed:
+        yield f"the run began with {before}, and goes on with {here}: it may take another course"
+
+
 def _concluded(folder: Path, config: dict[str, Any], algorithm: Algorithm) -> bool:
     """Does a run with all of its generations have the correction that it should have?"""
     made = load_corrected(folder).get("generation", np.zeros(0))
@@ -286,6 +301,7 @@ def _concluded(folder: Path, config: dict[str, Any], algorithm: Algorithm) -> bo
 @contextmanager
 def in_words(path: str | Path | None, algorithm: Algorithm) -> Iterator[None]:
     """Turn what ends a run from outside into a sentence: a disk, a simulator or a device that fails."""
+    place = None if path is None else Path(path).absolute()
     try:
         yield
     except (OSError, RunError, jax.errors.JaxRuntimeError) as error:
@@ -297,6 +313,6 @@ def in_words(path: str | Path | None, algorithm: Algorithm) -> Iterator[None]:
             sentence = f"cannot write to '{path}': {error.strerror or error}"
         else:
             sentence = f"task '{algorithm.task.name}' failed on the device: {in_a_line(error)}"
-        if path is not None and any(map(holds_run, run_folders(path))):
+        if place is not None and any(map(holds_run, run_folders(place))):
             sentence += f"; 'memes resume {path}' goes on from the last checkpoint"
         raise RunError(sentence) from error

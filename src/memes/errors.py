@@ -63,7 +63,7 @@ def known(what: str, name: Any, choices: Collection[str], hint: str = "") -> str
     raise UsageError(f"unknown {what} '{name}': {suggestion}{hint}{'?' if near else ''}")
 
 
-def in_a_line(error: Exception) -> str:
+def in_a_line(error: BaseException) -> str:
     """Return the message of an exception: its first line, or what raised a traceback that it quotes."""
     lines = f"{type(error).__name__}: {error}".strip().splitlines()
     return lines[-1] if "Traceback (most recent call last)" in str(error) else lines[0]

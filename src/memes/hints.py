@@ -24,6 +24,8 @@ def fits(value: Any, hint: Any) -> bool:
         return any(fits(value, part) for part in parts)
     if kind is tuple:  # of any length; files have lists
         return isinstance(value, (tuple, list)) and all(fits(x, parts[0]) for x in value)
+    if kind is dict:
+        return isinstance(value, dict) and all(fits(each, parts[1]) for each in value.values())
     if kind is Literal:
         return value in parts
     if hint in (int, float):
@@ -79,10 +81,10 @@ def check_types(values: Mapping[str, Any], hints: Mapping[str, Any]) -> None:
     """Raise a `UsageError` that names the first value that does not fit the hint of that name."""
     for name, value in values.items():
         hint = hints[name]
-        require(fits(value, hint), f"{name} must be {described(hint)}, got {_short(value)}")
+        require(fits(value, hint), f"{name} must be {described(hint)}, got {short(value)}")
 
 
-def _short(value: Any) -> str:
+def short(value: Any) -> str:
     """Return the value, or its type where it does not fit into a sentence."""
     text = repr(value)
     return text if len(text) < 60 and "\n" not in text else type(value).__name__

@@ -3,6 +3,7 @@
 import csv
 import itertools
 import math
+import re
 from pathlib import Path
 
 import numpy as np
@@ -390,7 +391,6 @@ def test_the_command_writes_tables_and_figures_of_committed_summaries(tmp_path, 
     for i, run in enumerate(runs):
         save_summary(f"summaries/{i}.json", run)
     Path("a/b").mkdir(parents=True)
-    Path("a/b/archives-old.png").touch()  # of an earlier comparison
     assert main(["compare", "summaries", "--out", "a/b"]) == 0
     printed = capsys.readouterr().out
     assert "arm, after 5 generations: median [95% interval]" in printed
@@ -440,3 +440,65 @@ def test_a_wrong_use_is_one_sentence(words, sentence, tmp_path, monkeypatch, cap
     printed = capsys.readouterr().err
     assert sentence in printed
     assert printed.count("\n") == 1
+
+
+def test_a_comparison_touches_no_file_that_it_did_not_make(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    save_summary("run.json", made())
+    command = ["compare", "run.json", "--out", "mine"]
+    Path("mine").mkdir()
+    for name in ("archives-mine.png", "scores.csv"):
+        Path("mine", name).write_text("mine")
+        assert main(command) == 2
+        assert f"earlier comparison, but 'mine' holds '{name}'" in capsys.readouterr().err
+        assert [path.read_text() for path in Path("mine").iterdir()] == ["mine"]
+        Path("mine", name).unlink()
+    assert main(command) == 0
+    Path("mine/archives-mine.png").write_text("mine")  # beside what the comparison made
+    assert main(command) == 0
+    assert Path("mine/archives-mine.png").read_text() == "mine"
+    Path("mine/losses.png").write_text("mine")  # which this comparison has not made, and the next would
+    save_summary("run.json", corrected(made(), 0.5))
+    assert main(command) == 2
+    assert "'mine/losses.png' is not of a comparison" in capsys.readouterr().err
+    assert Path("mine/losses.png").read_text() == "mine"
+
+
+def test_a_comparison_that_was_cut_off_is_made_again(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    save_summary("run.json", made())
+
+    def cut_off(figure, file):
+        raise OSError(28, "No space left on device", str(file))
+
+    with monkeypatch.context() as full:
+        full.setattr(report, "save", cut_off)
+        assert main(["compare", "run.json"]) == 1
+    assert main(["compare", "run.json"]) == 0
+    assert Path("comparison/scores.png").exists()
+
+
+NASTY = "\x1b[31mred <script>alert(1)</script> $x_{$ | [a](http://b) `c`\u202e"
+
+
+def test_names_command_neither_terminals_nor_pages_nor_figures(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for seed in range(2):
+        run = made(NASTY, NASTY, seed, options={NASTY: seed})
+        save_summary(f"{seed}.json", run._replace(about=run.about | {"device": NASTY}))
+    assert main(["compare", "0.json", "1.json"]) == 0
+    printed = capsys.readouterr().out
+    assert not {"\x1b", "\u202e"} & set(printed)
+    assert r"\x1b[31mred" in printed
+    page = Path("comparison/comparison.md").read_text()
+    assert "<script>" not in page
+    assert not re.search(r"(?<!\\)\[a\\?\]", page)
+    assert all(c.isprintable() for c in page if c != "\n")
+    row = next(line for line in page.splitlines() if line.startswith(r"| \\x1b"))
+    assert len(re.findall(r"(?<!\\)\|", row)) == 6  # cells end where they should
+
+
+def test_names_in_figures_are_not_formulas(tmp_path):
+    run = made("$x_{$", "$y^{$")
+    for figure in comparisons.draw(group([run])).values():
+        figure.savefig(tmp_path / "figure.png")

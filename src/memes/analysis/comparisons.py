@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from textwrap import fill, shorten
 from typing import Any
@@ -34,13 +33,17 @@ from memes.analysis.heat import colour_scale, draw_cells, map_of
 from memes.analysis.statistics import interval
 from memes.analysis.style import PER_CENT, Look, Picture, looks, styled
 from memes.cells import Grid
+from memes.escapes import mathtext
 from memes.store.summary import Summary
 
 WIDTH = 7.2  # inches: a page of two columns
 KINDS = ("exploit", "variation", "explore")
 
 Looks = Mapping[str, Look]
-_shortened = partial(shorten, placeholder=" ...")
+
+
+def _shortened(label: str, width: int) -> str:
+    return mathtext(shorten(label, width, placeholder=" ..."))
 
 
 def draw(groups: Groups) -> dict[str, Figure]:
@@ -56,7 +59,7 @@ def draw(groups: Groups) -> dict[str, Figure]:
             "steps": steps_figure(groups, found),
         }
         for task, labels in groups.items():
-            name = "".join(c if c.isalnum() else "-" for c in Path(task).name)
+            name = "".join(c if c.isalnum() else "-" for c in Path(task).name[:100])
             figures[f"archives-{name}"] = archives_figure(task, labels)
     return {name: figure for name, figure in figures.items() if figure is not None}
 
@@ -70,7 +73,7 @@ def scores_figure(groups: Groups, looks: Looks, measures: Mapping[str, str] = ME
     )
     for row, (task, labels) in zip(panels, groups.items(), strict=True):
         view = main_view(labels)
-        row[0].set_title(f"{task}, {view.words}", loc="left")
+        row[0].set_title(mathtext(f"{task}, {view.words}"), loc="left")
         row[0].set_yticks(range(len(labels)), [_shortened(label, 32) for label in labels])
         row[0].set_ylim(len(labels) - 0.5, -0.5)  # the first on top
         for axes, (measure, words) in zip(row, measures.items(), strict=True):
@@ -128,7 +131,7 @@ def corrected_figure(groups: Groups, looks: Looks) -> Figure | None:
     drawn = _labels_of(corrected, lambda runs: all(len(run.curves["generation"]) > 1 for run in runs))
 
     def title(task: str, runs: Sequence[Summary]) -> str:
-        samples = np.unique(np.concatenate([run.corrections["samples"] for run in runs]))
+        samples = np.unique(np.concatenate([run.corrections.get("samples", []) for run in runs]))
         times = " or ".join(f"{n:g}" for n in samples)
         return f"{task}, corrected by {times} evaluations of each elite"
 
@@ -144,7 +147,7 @@ def _corrections(run: Summary) -> dict[str, np.ndarray]:
 
 def steps_figure(groups: Groups, looks: Looks) -> Figure | None:
     """Draw how far offspring are from their parents, in cell widths, by kind of offspring."""
-    drawn = _labels_of(groups, lambda runs: any(run.steps for run in runs))
+    drawn = _labels_of(groups, lambda runs: any(set(KINDS) & set(run.steps) for run in runs))
     if not drawn:
         return None
     found = {kind for labels in drawn.values() for run in runs_of(labels) for kind in run.steps}
@@ -183,7 +186,7 @@ def _curves(
     figure = Picture(WIDTH, 1.9 * len(groups))
     rows = figure.subplots(len(groups), len(panels), squeeze=False, **options)
     for row, (task, labels) in zip(rows, groups.items(), strict=True):
-        row[0].set_title(title(task, runs_of(labels)), loc="left")
+        row[0].set_title(mathtext(title(task, runs_of(labels))), loc="left")
         ends = [float(run.curves[by][-1]) for run in runs_of(labels)]
         for axes, (column, words) in zip(row, panels.items(), strict=True):
             axes.set_xscale("log" if max(ends) > 20 * min(ends) else "linear")
@@ -267,7 +270,7 @@ def archives_figure(task: str, labels: Labels) -> Figure | None:
             cells = Grid(jnp.asarray(run.low), jnp.asarray(run.high), heat.shape)
             image = draw_cells(axes, cells, heat, map_of(run.about), **scale)
             words = "corrected" if kind else f"{fill(label, 76 // most, max_lines=2)}\nseed {run.seed}"
-            axes.set_title(f"{words}, {np.isfinite(heat).mean():.0%}")
+            axes.set_title(mathtext(f"{words}, {np.isfinite(heat).mean():.0%}"))
             lowest = kind == kinds - 1 and i + columns >= len(chosen)
             axes.tick_params(labelbottom=lowest)
             if not lowest:
@@ -276,5 +279,5 @@ def archives_figure(task: str, labels: Labels) -> Figure | None:
                 axes.set_ylabel("")
     aspect = min(20 * kinds * lines, 50)
     figure.colorbar(image, ax=panels, label="fitness", extend="min", shrink=0.9, aspect=aspect)
-    figure.suptitle(fill(f"{task}: the runs with the median QD-score", int(13 * width)))
+    figure.suptitle(fill(mathtext(f"{task}: the runs with the median QD-score"), int(13 * width)))
     return figure

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
 from memes.hints import check_fields
 from memes.runner.observers import Stage, Watch
-from memes.store.folder import Run
+from memes.store.files import replace_file
+from memes.store.folder import Run, check_links
 from memes.store.summary import write_summary
 
 
@@ -55,9 +57,10 @@ def save_figures(run: Run) -> list[Path]:
     drawn = [plot.archive, plot.curves]
     if run.config.get("map") is not None:
         drawn.append(plot.positions)
+    check_links(run.folder)
     folder = run.folder / "figures"
     folder.mkdir(exist_ok=True)
     files = [folder / f"{draw.__name__}.png" for draw in drawn]
     for draw, file in zip(drawn, files, strict=True):
-        draw(run).savefig(file, dpi=150)
+        replace_file(file, partial(draw(run).savefig, dpi=150))
     return files

@@ -25,6 +25,7 @@ from memes.analysis.heat import colour_scale, draw_cells, draw_walls, fitness_of
 from memes.analysis.style import PER_CENT, Picture
 from memes.archive import Archive
 from memes.errors import require
+from memes.escapes import mathtext
 from memes.hints import checked
 from memes.store.find import find
 from memes.store.folder import Run, load_archive, load_run
@@ -138,7 +139,7 @@ def paths(ways: Mapping[str, Sequence[np.ndarray]], *, map: Map | None = None) -
         for path in episodes:
             axes.plot(*path.T, color=f"C{i}", linewidth=0.8, alpha=0.6)
         ends = np.array([path[-1] for path in episodes])
-        axes.scatter(ends[:, 0], ends[:, 1], color=f"C{i}", s=10, zorder=3, label=label)
+        axes.scatter(ends[:, 0], ends[:, 1], color=f"C{i}", s=10, zorder=3, label=mathtext(label))
     axes.legend(frameon=False, fontsize="small", loc="upper left")
     return figure
 
@@ -182,7 +183,8 @@ def _run(source: Run | Archive | str | Path) -> Run:
 def _title(run: Run) -> str:
     if not run.config:
         return ""
-    return f"{Path(run.config['task']).name}, {run.config['algorithm']}, seed {run.config['seed']}"
+    task, algorithm, seed = (run.config[name] for name in ("task", "algorithm", "seed"))
+    return mathtext(f"{Path(task).name}, {algorithm}, seed {seed}")
 
 
 def _draw_map(axes: Axes, place: Map) -> None:

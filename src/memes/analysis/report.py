@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -16,7 +18,10 @@ from memes.analysis.comparisons import draw
 from memes.analysis.groups import LOSSES, MEASURES, Groups, is_share, main_view
 from memes.analysis.statistics import SIGNIFICANT
 from memes.analysis.style import save
-from memes.analysis.tables import Row, all_tables, counted, notes
+from memes.analysis.tables import TABLES, Row, all_tables, counted, notes
+from memes.errors import require
+from memes.escapes import markdown
+from memes.store.files import MOST_JSON, opened, replace_file, save_text
 
 WORDS = MEASURES | LOSSES
 STATISTICS = {"median": "median", "iqm": "interquartile mean"}
@@ -26,7 +31,8 @@ OTHERS = {
     "times": "Times: the longest compilation, and medians",
 }
 HEADS = {"label": "algorithm", "n": "seeds"}
-FIGURES = ("scores", "losses", "convergence-*", "steps", "archives-*")
+PAGE = "comparison.md"
+FIGURE = re.compile(r"^!\[.*\]\(([\w-]+)\.png\)$", re.MULTILINE)
 MAX_PAIRS = 10  # in a table of the terminal
 
 READING = """\
@@ -73,17 +79,44 @@ def write(comparison: Comparison, folder: Path) -> list[Path]:
 
     Files of an earlier comparison are replaced.
     """
+    made, figures = made_before(folder), draw(comparison.groups)
+    tables = {f"{name}.csv": rows for name, rows in comparison.rows.items() if rows}
+    new = {*tables, *_files_of(figures)}
+    for name in sorted(new - made):
+        there = (folder / name).exists()
+        require(not there, f"out: '{folder / name}' is not of a comparison, and would be overwritten")
     folder.mkdir(parents=True, exist_ok=True)
-    figures = [f"{name}.{end}" for name in FIGURES for end in ("png", "pdf")]
-    for pattern in (*figures, *(f"{name}.csv" for name in comparison.rows)):
-        for old in folder.glob(pattern):
-            old.unlink()
-    for name, rows in comparison.rows.items():
-        if rows:
-            _write_csv(folder / f"{name}.csv", rows)
-    drawn = [save(figure, folder / name) for name, figure in draw(comparison.groups).items()]
-    (folder / "comparison.md").write_text(page(comparison, [file.stem for file in drawn]))
-    return drawn
+    # First of all: it says what else is of a comparison, also if that is cut off.
+    save_text(folder / PAGE, page(comparison, list(figures)).rstrip("\n"))
+    for name in made - new:
+        (folder / name).unlink(missing_ok=True)
+    for name, rows in tables.items():
+        _write_csv(folder / name, rows)
+    return [save(figure, folder / name) for name, figure in figures.items()]
+
+
+def made_before(folder: Path) -> set[str]:
+    """List the tables and figures that an earlier comparison left in a folder, which its page tells.
+
+    A `UsageError` if the folder holds something, but no such page.
+    """
+    text = ""
+    if (folder / PAGE).exists():
+        with opened(folder / PAGE) as file:
+            text = file.read(MOST_JSON).decode(errors="replace")
+    if re.match(r"# Comparison of \d+ runs\n", text):
+        return {f"{name}.csv" for name in TABLES} | _files_of(FIGURE.findall(text))
+    there = sorted(file.name for file in folder.iterdir()) if folder.is_dir() else []
+    require(
+        not there,
+        f"out must be a folder that is new, empty or of an earlier comparison, but '{folder}' holds "
+        f"'{''.join(there[:1])}'",
+    )
+    return set()
+
+
+def _files_of(figures: Iterable[str]) -> set[str]:
+    return {f"{name}.{end}" for name in figures for end in ("png", "pdf")}
 
 
 def score_tables(rows: Iterable[Row], statistic: str) -> Tables:
@@ -158,11 +191,14 @@ def _for_terminal(title: str, lines: list[dict[str, str]]) -> RichTable:
 
 def page(comparison: Comparison, figures: Sequence[str]) -> str:
     """Put all tables and figures onto one page of Markdown."""
-    rows = comparison.rows
+    rows = {
+        name: [{k: markdown(v) if isinstance(v, str) else v for k, v in row.items()} for row in table]
+        for name, table in comparison.rows.items()
+    }
     sections = {
         f"# Comparison of {len(rows['seeds'])} runs": [
             READING,
-            *(f"- {note}" for note in comparison.notes),
+            *(f"- {markdown(note)}" for note in comparison.notes),
         ],
         "## Scores": _markdown(
             score_tables(rows["scores"], "median") | score_tables(rows["scores"], "iqm")
@@ -196,10 +232,11 @@ def _write_csv(file: Path, rows: Sequence[Row]) -> None:
             return f"{value:.9g}" if math.isfinite(value) else None
         return value
 
-    with file.open("w", newline="") as stream:
-        writer = csv.writer(stream)
-        writer.writerow(rows[0])
-        writer.writerows(map(field, row.values()) for row in rows)
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(rows[0])
+    writer.writerows(map(field, row.values()) for row in rows)
+    replace_file(file, lambda stream: stream.write(text.getvalue().encode()))
 
 
 def number(value: float, measure: str = "") -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -11,6 +12,8 @@ from typing import Literal, NamedTuple
 from matplotlib import style
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
+
+from memes.store.files import replace_file
 
 LineStyle = Literal["-", "--", "-.", ":"]
 
@@ -58,7 +61,8 @@ def save(figure: Figure, file: Path) -> Path:
     """Write a figure as PNG, which is returned, and PDF; the same figure gives the same bytes."""
     png = file.with_name(f"{file.name}.png")
     with styled():
-        figure.savefig(png, dpi=200)
+        replace_file(png, partial(figure.savefig, dpi=200))
         figure.set_layout_engine("none")  # everything has its place now
-        figure.savefig(png.with_suffix(".pdf"), metadata={"CreationDate": None})
+        as_pdf = partial(figure.savefig, format="pdf", metadata={"CreationDate": None})
+        replace_file(png.with_suffix(".pdf"), as_pdf)
     return png

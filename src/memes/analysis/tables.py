@@ -30,7 +30,7 @@ Row = dict[str, Any]
 
 def all_tables(groups: Groups) -> dict[str, list[Row]]:
     """Make the rows of every table, by the name of its function."""
-    return {make.__name__: make(groups) for make in (scores, tests, lifespans, steps, times, seeds)}
+    return {make.__name__: make(groups) for make in TABLES.values()}
 
 
 def scores(groups: Groups) -> list[Row]:
@@ -210,3 +210,6 @@ def _about_corrections(labels: Labels) -> Iterator[str]:
 def counted(n: int, what: str) -> str:
     """Say how many there are: "1 pair", "3 pairs"."""
     return f"1 {what}" if n == 1 else f"{n} {what}s"
+
+
+TABLES = {make.__name__: make for make in (scores, tests, lifespans, steps, times, seeds)}

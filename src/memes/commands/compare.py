@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rich.console import Console
-
 from memes.analysis import report
 from memes.analysis.groups import group, without_short
+from memes.escapes import printable
+from memes.runner.progress import Terminal
 from memes.store.find import find
 from memes.store.folder import check_free
 from memes.store.summary import load_summary
@@ -20,16 +20,19 @@ def compare(runs: RunNames, /, *, out: Path = Path("comparison"), short: bool = 
     Runs of a task that differ by nothing but their seeds are put together.
 
     Args:
-        runs: Run folders, summary files, folders of either, or patterns such as 'runs/arm-*'.
-        out: Folder for the tables and figures; files of an earlier comparison are replaced.
+        runs: Run folders, summary files, folders of either, or patterns such as 'runs/arm-*'. Links
+            inside of folders are not followed.
+        out: Folder for the tables and figures: a new one, or that of an earlier comparison, whose files
+            are replaced. No other file is touched.
         short: Compare runs with less than half of the usual generations of their algorithm too, rather
             than leave them out.
     """
     check_free(out)
-    found = {str(path): load_summary(path) for path in find(runs)}
+    report.made_before(out)
+    found = {printable(str(path)): load_summary(path) for path in find(runs)}
     kept, left_out = (found, []) if short else without_short(found)
     comparison = report.compare(group(list(kept.values()), list(kept)), left_out)
-    console = Console(markup=False, highlight=False)
+    console = Terminal(markup=False, highlight=False)
     report.show(comparison, console)
     drawn = report.write(comparison, out)
     console.print(f"tables and {len(drawn)} figures are in {out}; begin with {out}/comparison.md")

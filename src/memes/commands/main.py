@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from importlib import import_module
 
 from memes.cache import compiled_programs
 from memes.errors import RunError, UsageError, in_a_line, known, require
+from memes.escapes import printable
 from memes.version import __version__
 
 INTERRUPTED = 130  # the exit code
@@ -44,35 +46,72 @@ def overview() -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a command; returns the exit code. A wrong use is one sentence and exit code 2."""
+    """Run a command; returns the exit code. A wrong use is one sentence and exit code 2.
+
+    So is whatever else ends a command from outside, with exit code 1; only our own faults are not.
+    """
     words = sys.argv[1:] if arguments is None else arguments
+    try:
+        code = _call(words)
+        sys.stdout.flush()  # a disk that is full is heard here
+        return code
+    except (UsageError, RunError, OSError, MemoryError, RecursionError, KeyboardInterrupt) as error:
+        code, sentence = _explained(error)
+    except RuntimeError as error:
+        culprit = next((v for v in VARIABLES if v in os.environ and v in str(error)), None)
+        if culprit is None:
+            raise
+        code, sentence = 2, f"{culprit}={os.environ[culprit]}: {in_a_line(error)}"
+    with suppress(OSError):  # nobody may listen
+        print(f"memes: {printable(sentence)}", file=sys.stderr, flush=True)
+    return code
+
+
+def _explained(error: BaseException) -> tuple[int, str]:
+    """The exit code and the sentence for what ended a command."""
+    if isinstance(error, UsageError):
+        return 2, str(error)
+    if isinstance(error, RecursionError):
+        return 2, "what was given is nested too deeply"
+    if isinstance(error, MemoryError):
+        return 1, f"there is not enough memory: {str(error) or 'a smaller problem may fit'}"
+    if isinstance(error, KeyboardInterrupt):
+        return INTERRUPTED, "interrupted"
+    if isinstance(error, OSError):
+        _drop_output()
+        if isinstance(error, BrokenPipeError):
+            return 1, "nobody reads the output any more"
+        where = "the output" if error.filename is None else f"'{error.filename}'"
+        return 1, f"cannot read or write {where}: {error.strerror or error}"
+    return 1, str(error)
+
+
+def _drop_output() -> None:
+    """Forget what cannot be printed, or Python would try again when it ends."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _call(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
         print(overview())
         return 0 if words else 2
     if words[0] in ("--version", "version"):
         print(f"memes {__version__}")
         return 0
-    try:
-        return _call(known("command", words[0], COMMANDS), words[1:])
-    except (UsageError, RunError) as error:
-        print(f"memes: {error}", file=sys.stderr)
-        return 2 if isinstance(error, UsageError) else 1
-    except BrokenPipeError:  # whoever read the output has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    except RuntimeError as error:
-        culprit = next((v for v in VARIABLES if v in os.environ and v in str(error)), None)
-        if culprit is None:
-            raise
-        print(f"memes: {culprit}={os.environ[culprit]}: {in_a_line(error)}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("memes: interrupted", file=sys.stderr)
-        return INTERRUPTED
-
-
-def _call(name: str, words: list[str]) -> int:
+    name, words = known("command", words[0], COMMANDS), words[1:]
     _set_defaults()
+    try:
+        return _run(name, words)
+    except SystemExit:  # after a help, or words that tyro does not understand
+        sys.stdout.flush()
+        raise
+
+
+def _run(name: str, words: list[str]) -> int:
     function = getattr(import_module(f"memes.commands.{name}"), name)
     if name == "run":  # whose options depend on the task and on the algorithm
         return int(function(words))
@@ -106,7 +145,7 @@ def script() -> None:
     code = main()
     if code == INTERRUPTED:
         # An orderly end would wait for what the device still computes.
-        sys.stdout.flush()
+        _drop_output()
         os._exit(code)
     sys.exit(code)
 

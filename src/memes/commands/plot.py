@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from memes.analysis.observers import save_figures
+from memes.escapes import printable
 from memes.store.find import find
 from memes.store.folder import load_run
 from memes.words.options import RunNames
@@ -17,4 +18,4 @@ def plot(runs: RunNames, /) -> None:
     # All are looked at before the first is drawn.
     for run in [load_run(folder) for folder in find(runs)]:
         for file in save_figures(run):
-            print(file)
+            print(printable(str(file)))

@@ -42,6 +42,7 @@ def reevaluate(
     if not rebuilt.uncertain:
         print(f"task '{rebuilt.name}' is deterministic: every elite evaluates to what the archive says")
         return
+    saved = saved._replace(folder=run.absolute())  # a simulator may go elsewhere
     with only_writer(run), Reporter(show=not quiet) as report:
         # The archive that is there may be older than the log of a run that was killed.
         n = len(saved.lanes["generation"])

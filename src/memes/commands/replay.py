@@ -98,6 +98,7 @@ def _check_files(files: dict[str, Path | None]) -> None:
                 option == "video" or file.suffix.lower() == ".png",
                 f"{option} must be a file ending in .png, got '{file}'",
             )
+            require(not file.is_symlink(), f"{option}: '{file}' is a link, which memes does not follow")
             require(file.parent.is_dir(), f"cannot write '{file}': there is no folder '{file.parent}'")
 
 

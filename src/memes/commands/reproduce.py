@@ -9,12 +9,12 @@ from typing import Annotated, Literal
 
 import tyro
 from jax import default_backend
-from rich.console import Console
 
 from memes.errors import RunError, at_least, known, require
 from memes.reproduce import results
 from memes.reproduce.experiments import EXPERIMENTS, TASKS, VARIANTS
 from memes.reproduce.sweep import Item, existing, plan, sweep
+from memes.runner.progress import Terminal
 from memes.store.find import load_all
 from memes.store.summary import Summary
 
@@ -106,7 +106,7 @@ def reproduce(
     found = existing(items, done())
     require(bool(found), f"summaries: there are none of these experiments in '{folder}' or elsewhere")
     judged = results.write(names, chosen, found, folder)
-    results.show(judged, Console(highlight=False))
+    results.show(judged, Terminal(highlight=False))
     wanted = sum(len(item.seeds) for item in items)
     print(f"{len(found)} of {wanted} runs; see {folder}/claims.md and the folders beside it")
 
@@ -114,7 +114,7 @@ def reproduce(
 @contextmanager
 def _in_words(scale: str, folder: Path, quiet: bool) -> Iterator[Callable[[str], None]]:
     """Print what a sweep says, and say how it goes on if it is stopped."""
-    errors = Console(stderr=True, highlight=False)
+    errors = Terminal(stderr=True, highlight=False)
     if scale == "paper" and default_backend() == "cpu":
         errors.print("no GPU found: '--scale laptop' is the quicker choice on a CPU")
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from memes import api
 from memes.commands.run import conclude
+from memes.runner.progress import Reporter
 from memes.store.find import run_folders
+from memes.store.folder import load_config
+from memes.words.names import code_of
 from memes.words.options import RunFolder
 from memes.words.rebuild import algorithm_of
 
@@ -27,7 +30,12 @@ def resume(
         algorithm: The algorithm as module:name or file.py:name, if it is your own.
         quiet: Show no progress.
     """
-    rebuilt = algorithm_of(run_folders(run)[0], task, algorithm)
+    first = run_folders(run)[0]
+    rebuilt = algorithm_of(first, task, algorithm)
+    report, recorded = Reporter(show=not quiet), load_config(first).get("code") or {}
+    for name in filter(None, (task, algorithm)):
+        if recorded.get(name, code_of(name)) != code_of(name):
+            report.say(f"the code of '{name}' has changed since the run began")
     runs = api.resume(rebuilt, run, generations=generations, progress=not quiet)
     found = runs if isinstance(runs, list) else [runs]
     return conclude(found, len(found), run)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import itertools
 import re
-import sys
 from pathlib import Path
 
 from memes import api
-from memes.runner.progress import duration
+from memes.runner.progress import Reporter, duration
 from memes.store.folder import Run
 from memes.words.settings import Parsed, parse
 
@@ -21,8 +20,9 @@ def run(arguments: list[str]) -> int:
 
     parsed = parse(arguments, "memes run")
     algorithm, choice, running = parsed.build(), parsed.choice, dict(parsed.running)
-    if choice.scale == "paper" and not choice.quiet and default_backend() == "cpu":
-        print("no GPU found: '--scale laptop' is the quicker choice on a CPU", file=sys.stderr)
+    if choice.scale == "paper" and default_backend() == "cpu":
+        report = Reporter(show=not choice.quiet)
+        report.say("no GPU found: '--scale laptop' is the quicker choice on a CPU")
     if choice.seeds is not None:
         first = running.pop("seed")
         running["seeds"] = range(first, first + choice.seeds)

@@ -12,9 +12,11 @@ from rich.table import Table
 from memes.analysis import report
 from memes.analysis.groups import group
 from memes.analysis.statistics import interval
+from memes.escapes import markdown
 from memes.reproduce.checks import Verdict
 from memes.reproduce.claims import Judged, judge
 from memes.reproduce.experiments import EXPERIMENTS, MINUTES
+from memes.store.files import save_text
 from memes.store.summary import Summary
 
 STYLES = {
@@ -53,7 +55,7 @@ def write(
             report.write(report.compare(groups), out / name)
     judged = judge(summaries, tasks)
     out.mkdir(parents=True, exist_ok=True)
-    (out / "claims.md").write_text(page(judged, summaries))
+    save_text(out / "claims.md", page(judged, summaries).rstrip("\n"))
     return judged
 
 
@@ -95,7 +97,7 @@ def _made_of(summaries: Sequence[Summary]) -> list[str]:
             "commit": [run.about["commit"][:7] for run in runs if run.about.get("commit")],
         }
         said = [f"{name} {', '.join(map(str, dict.fromkeys(v)))}" for name, v in facts.items() if v]
-        lines.append(f"- {task}: {len(runs)} runs; {'; '.join(said)}")
+        lines.append(markdown(f"- {task}: {len(runs)} runs; {'; '.join(said)}"))
     return ["\n".join(lines)] if lines else []
 
 

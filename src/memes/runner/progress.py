@@ -7,12 +7,22 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from math import fsum, inf
 from statistics import fmean
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from memes.escapes import printable
+
 SECONDS_BETWEEN_LINES = 2.0
+
+
+class Terminal(Console):
+    """A console that raises where nobody reads it any more, rather than end the program."""
+
+    def on_broken_pipe(self) -> None:
+        """Raise what was caught."""
+        raise BrokenPipeError
 
 
 class Standing(NamedTuple):
@@ -29,7 +39,7 @@ class Reporter:
     """Reports where runs that go side by side stand; `show=False` makes it silent."""
 
     def __init__(self, *, show: bool, console: Console | None = None) -> None:
-        self._console = console or Console(stderr=True)
+        self._console = console or Terminal(stderr=True)
         self._console.quiet = not show
         self._bars = Progress(
             TextColumn("{task.description}"),
@@ -59,9 +69,11 @@ class Reporter:
     def say(self, sentence: str, end: str = "\n") -> None:
         """Print one line."""
         # Nothing in it is a command to the console: it may quote what a simulator raised.
-        self._console.print(
-            sentence, highlight=False, markup=False, emoji=False, soft_wrap=True, end=end
-        )
+        plain: dict[str, Any] = {"highlight": False, "markup": False, "emoji": False, "soft_wrap": True}
+        try:
+            self._console.print(printable(sentence), **plain, end=end)
+        except OSError:  # a run does not need listeners
+            self._console.quiet = True
 
     def begin(self, generations: int, standings: dict[int, Standing]) -> None:
         """Start to show runs of so many generations, by seed, from where each stands."""

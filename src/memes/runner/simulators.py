@@ -64,7 +64,7 @@ def surviving(task: Task, say: Callable[[str], None], rows: int) -> Task:
     So rows for which it raises again and again are found: they evaluate to NaN. A simulator that raises
     for all `rows` of a generation, which it may get in several batches, is broken, and ends the run.
     """
-    failures: list[Exception] = []  # the last one
+    failures: list[BaseException] = []  # the last one
     lost_in_a_row = 0
 
     def attempt(keys: Array, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
@@ -75,7 +75,7 @@ def surviving(task: Task, say: Callable[[str], None], rows: int) -> Task:
             return found.fitness, found.feature, 0
         except UsageError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             if not failures:
                 say(
                     f"task '{task.name}' raised {in_a_line(error)}; rows for which it does so again are "

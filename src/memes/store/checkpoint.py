@@ -78,7 +78,8 @@ def load(
         _check_version(file, about["format_version"])
         require(about["identity"] == identity(config), f"'{file}' is a checkpoint of another run")
         leaves = list(_part("state", arrays).values())
-        state = _fitted(file, leaves, about["generations"], config["generations"], blank)
+        with intact(file):
+            state = _fitted(file, leaves, about["generations"], config["generations"], blank)
         metrics, lanes = _part("metrics", arrays), _part("lanes", arrays)
         corrected = load_corrected(folder)
         return Run(folder, config, metrics, lanes, state.archive, corrected, None, state)

@@ -1,29 +1,73 @@
-"""Files that a crash leaves whole, old or new, in folders with one writer at a time."""
+"""The one way to open, read and write the files of run folders.
+
+A folder may come from anybody. So no link is followed, only regular files are opened, and what a file
+holds is judged before memory is taken for it. A crash leaves files whole, old or new, and a folder has
+one writer at a time.
+"""
 
 from __future__ import annotations
 
+import csv
+import errno
+import json
 import os
-from collections.abc import Callable, Iterator
+import re
+import secrets
+import stat
+import zipfile
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 
-from memes.errors import UsageError
+from memes.errors import UsageError, require
+from memes.escapes import printable
+from memes.hints import described, fits, short
+
+# What is read at most, in bytes: JSON, which takes up to thirty times as much memory, and tables.
+MOST_JSON = 2**24
+MOST_TABLE = 2**30
+# What an npz file may hold or describe: so many bytes, or so many times its own size if that is more.
+MOST_ARRAYS = 2**31
+MOST_TIMES = 32
+LONGEST_NAME = 500
+# A pipe without a writer must not make us wait. Windows has neither.
+SAFELY = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+LEFT_OVER = re.compile(r"\..+\.[0-9a-f]{16}\.tmp")
+
+
+def opened(path: Path, mode: str = "rb") -> IO[Any]:
+    """Open a regular file as `open` does; a `UsageError` if it is a link, a pipe or a folder."""
+    return open(path, mode, opener=_descriptor)
+
+
+def _descriptor(path: str, flags: int) -> int:
+    try:
+        found = os.open(path, flags | SAFELY, 0o666)
+    except OSError as error:
+        require(error.errno != errno.ELOOP, f"'{path}' is a link, which memes does not follow")
+        raise
+    if not stat.S_ISREG(os.fstat(found).st_mode):
+        os.close(found)
+        raise UsageError(f"'{path}' is not a regular file")
+    return found
 
 
 def replace_file(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     """Write a file as a whole: whenever the machine stops, there is the old one or the new one."""
-    temporary = path.with_name(f"{path.name}.tmp")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
-        with temporary.open("wb") as file:
+        with opened(temporary, "xb") as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-    except OSError:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            error.filename = str(path)
         raise
     # Systems without file descriptors of folders make a renaming last by themselves.
     with suppress(OSError):
@@ -39,10 +83,79 @@ def save_text(path: Path, text: str) -> None:
     replace_file(path, lambda file: file.write(f"{text}\n".encode()))
 
 
-def read_arrays(file: Path) -> dict[str, np.ndarray]:
-    """The arrays of an npz file. Nothing in it is unpickled."""
-    with file.open("rb") as stream, np.load(stream, allow_pickle=False) as data:
-        return dict(data)
+def read_json(file: Path) -> dict[str, Any]:
+    """Read a table from a JSON file. Characters that would command a terminal become words."""
+    with intact(file), opened(file) as stream:
+        _check_size(file, stream, MOST_JSON)
+        content = json.loads(stream.read())
+        require(isinstance(content, dict), f"'{file}' must hold a table of JSON")
+        return {printable(name): _printable(value) for name, value in content.items()}
+
+
+def _printable(value: Any) -> Any:
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, list):
+        return [_printable(each) for each in value]
+    if isinstance(value, dict):
+        return {printable(name): _printable(each) for name, each in value.items()}
+    return value
+
+
+def check_entries(file: Path, entries: Mapping[str, Any], hints: Mapping[str, Any]) -> None:
+    """Raise a `UsageError` that names the first entry of a file that does not fit its hint."""
+    for name, hint in hints.items():
+        value = entries.get(name)
+        fitting = fits(value, hint) and not (isinstance(value, str) and len(value) > LONGEST_NAME)
+        require(fitting, f"{name} in '{file}' must be {described(hint)}, got {short(value)}")
+
+
+def read_table(file: Path, needed: Collection[str] = ()) -> dict[str, np.ndarray]:
+    """Read a CSV file into an array for each column; empty fields become NaN."""
+    with intact(file), opened(file) as stream:
+        _check_size(file, stream, MOST_TABLE)
+        rows = csv.reader(line.decode() for line in stream)
+        header = next(rows)
+
+        def numbers() -> Iterator[float]:
+            for row in rows:
+                if len(row) != len(header):
+                    raise ValueError(f"line {rows.line_num} has {len(row)} fields, not {len(header)}")
+                yield from (float(field) if field else np.nan for field in row)
+
+        columns = np.fromiter(numbers(), float).reshape(-1, len(header)).T
+        return _having(needed, dict(zip(header, columns, strict=True)))
+
+
+def read_arrays(file: Path, needed: Collection[str] = ()) -> dict[str, np.ndarray]:
+    """Read the arrays of an npz file. Nothing in it is unpickled."""
+    with intact(file), opened(file) as stream:
+        with zipfile.ZipFile(stream) as parts:  # of which no more is read than it says
+            check_memory(file, sum(part.file_size for part in parts.infolist()))
+        stream.seek(0)
+        with np.load(stream, allow_pickle=False) as data:
+            return _having(needed, dict(data))
+
+
+def check_memory(file: Path, needed: int) -> None:
+    """Raise a `UsageError` if a file takes far more memory than it has bytes."""
+    most = max(MOST_ARRAYS, MOST_TIMES * file.stat().st_size)
+    require(
+        needed <= most,
+        f"'{file}' would take {needed:,} bytes of memory; for a file of its size {most:,} are the most",
+    )
+
+
+def _check_size(file: Path, stream: IO[Any], most: int) -> None:
+    size = os.fstat(stream.fileno()).st_size
+    require(size <= most, f"'{file}' has {size:,} bytes; at most {most:,} are read")
+
+
+def _having(needed: Collection[str], found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    missing = [name for name in needed if name not in found]
+    if missing:
+        raise ValueError(f"it has no {', '.join(missing)}")
+    return found
 
 
 @contextmanager
@@ -58,6 +171,9 @@ def intact(file: Path) -> Iterator[None]:
     except FileNotFoundError:
         raise UsageError(f"there is no file '{file}'") from None
     except Exception as error:
+        system = isinstance(error, OSError) and error.strerror
+        if system:
+            raise UsageError(f"cannot read '{file}': {system}") from error
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise UsageError(f"'{file}' is damaged or not what its name says: {reason}") from error
 
@@ -80,21 +196,32 @@ def only_writer(folder: Path) -> Iterator[None]:
     except ImportError:  # Windows has no such locks
         yield
         return
-    with (folder / ".lock").open("a+") as file:
+    with opened(folder / ".lock", "a+") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _remove_left_over(folder)
         except BlockingIOError:
             file.seek(0)
             raise UsageError(
-                f"out: another process ({file.read().strip() or 'unknown'}) is writing to '{folder}'"
+                f"out: another process ({file.read(20).strip() or 'unknown'}) is writing to '{folder}'"
             ) from None
         except OSError:
             pass  # some network file systems know no locks
-        file.truncate(0)
-        file.write(f"{os.getpid()}\n")
-        file.flush()
+        if os.fstat(file.fileno()).st_nlink == 1:  # or it is a file of another folder too
+            file.truncate(0)
+            file.write(f"{os.getpid()}\n")
+            file.flush()
         _held.add(file)
         try:
             yield
         finally:
             _held.discard(file)
+
+
+def _remove_left_over(folder: Path) -> None:
+    """Remove what processes that were killed had not finished, here and in the folders inside."""
+    inside = [entry for entry in folder.iterdir() if entry.is_dir() and not entry.is_symlink()]
+    for place in (folder, *inside):
+        for file in place.glob(".*.tmp"):
+            if LEFT_OVER.fullmatch(file.name):
+                file.unlink(missing_ok=True)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from memes.errors import require
+from memes.store.files import opened
 from memes.store.folder import holds_run, load_config
 from memes.store.summary import FILE, FORMAT, Summary, load_summary
 
@@ -15,7 +16,8 @@ def run_folders(path: str | Path) -> list[Path]:
     """The folders of the runs that a path means: itself, or those in it, in the order of their seeds."""
     folder = Path(path)
     inside = folder.iterdir() if folder.is_dir() and not holds_run(folder) else ()
-    found = {each: load_config(each).get("seed", 0) for each in sorted(inside) if holds_run(each)}
+    runs = [each for each in sorted(inside) if not each.is_symlink() and holds_run(each)]
+    found = {each: load_config(each)["seed"] for each in runs}
     return sorted(found, key=found.__getitem__) or [folder]
 
 
@@ -48,12 +50,14 @@ def _runs_in(place: Path) -> Iterator[Path]:
         yield place
         return
     for entry in sorted(place.iterdir()):
+        if entry.is_symlink():
+            continue  # which may lead back here, or anywhere
         if entry.is_dir():
             yield from _runs_in(entry)
-        elif entry.suffix == ".json" and _is_summary(entry):
+        elif entry.suffix == ".json" and entry.is_file() and _is_summary(entry):
             yield entry
 
 
 def _is_summary(file: Path) -> bool:
-    with file.open("rb") as stream:
+    with opened(file) as stream:
         return FORMAT.encode() in stream.read(100)  # a folder may hold large files of other kinds

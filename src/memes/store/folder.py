@@ -14,6 +14,7 @@ figures/        pictures of the above
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
 import shutil
@@ -26,13 +27,23 @@ import jax.numpy as jnp
 import numpy as np
 
 from memes.algorithm import State
-from memes.archive import Archive, Status, empty
-from memes.cells import CVT, Cells, Grid
+from memes.archive import LIMIT, Archive, Status, empty
+from memes.cells import CVT, MAX_CELLS, Cells, Grid
 from memes.context import Kind
 from memes.correction import Correction
 from memes.errors import require
 from memes.resets import Reason
-from memes.store.files import intact, read_arrays, replace_file, save_text
+from memes.store.files import (
+    check_entries,
+    check_memory,
+    intact,
+    opened,
+    read_arrays,
+    read_json,
+    read_table,
+    replace_file,
+    save_text,
+)
 
 FORMAT_VERSION = 1
 CONTENT = (
@@ -41,6 +52,16 @@ CONTENT = (
 )  # fmt: skip
 # Codes whose names `lanes.npz` holds beside the lanes.
 CODES: dict[str, type[IntEnum]] = {"kinds": Kind, "reasons": Reason, "statuses": Status}
+# What is read of `config.json`, of a map in it, of each row of `metrics.csv`, and of lanes.
+ENTRIES: dict[str, Any] = {
+    "task": str, "algorithm": str, "label": str | None, "scale": str | None, "seed": int,
+    "options": dict | None, "map": dict | None, "chunk": int | None, "code": dict | None,
+    "versions": dict | None, "device": str | None,
+}  # fmt: skip
+Points = tuple[tuple[float, ...], ...]
+MAP = {"walls": tuple[Points, ...], "start": tuple[float, ...], "goal": float | None}
+METRICS = ("generation", "evaluations", "seconds", "qd_score", "coverage", "max_fitness")
+LANES = ("generation", "kind", "age", "reset")
 ELITE = ("genotypes", "fitness", "feature", "generation", "lane")  # what an archive has of each
 
 
@@ -87,12 +108,20 @@ def holds_run(path: Path) -> bool:
     return os.path.exists(path / "config.json")
 
 
+def check_links(path: Path) -> None:
+    """Raise a `UsageError` if something that a run has in its folder is a link."""
+    for name in (*CONTENT, ".lock"):
+        linked = (path / name).is_symlink()
+        require(not linked, f"'{path / name}' is a link, which memes does not follow")
+
+
 def check_free(path: Path, overwrite: bool = False) -> None:
     """Raise a `UsageError` unless a new run can be written to `path`, perhaps in place of another."""
     there = next(p for p in (path, *path.absolute().parents) if os.path.exists(p))
     require(there.is_dir(), f"out must be a folder, but '{there}' is a file")
     writable = os.access(there, os.W_OK | os.X_OK)
     require(writable, f"out cannot be written: there is no permission for '{there}'")
+    check_links(path)
     if holds_run(path):
         choose = "choose another folder, or overwrite it"
         require(overwrite, f"out must not hold a run yet, but '{path}' does; {choose}")
@@ -126,15 +155,20 @@ def plain(value: Any) -> Any:
 
 def save_metrics(path: Path, columns: Mapping[str, np.ndarray]) -> None:
     """Write `metrics.csv` anew with the rows that there are, perhaps none."""
-    (path / "metrics.csv").write_text("")
-    append_metrics(path, columns)
+    replace_file(path / "metrics.csv", lambda file: file.write(_lines(columns, head=True)))
 
 
 def append_metrics(path: Path, columns: Mapping[str, np.ndarray]) -> None:
     """Append the rows of equally long columns to `metrics.csv`. NaN becomes an empty field."""
-    with (path / "metrics.csv").open("a", newline="") as file:
-        table = list(_table(columns)) if columns else []
-        csv.writer(file).writerows(table[1:] if file.tell() else table)
+    with opened(path / "metrics.csv", "ab") as file:
+        file.write(_lines(columns, head=not file.tell()))
+
+
+def _lines(columns: Mapping[str, np.ndarray], head: bool) -> bytes:
+    text = io.StringIO()
+    table = list(_table(columns)) if columns else []
+    csv.writer(text).writerows(table if head else table[1:])
+    return text.getvalue().encode()
 
 
 def _table(columns: Mapping[str, Iterable[float]]) -> Iterator[list[str]]:
@@ -156,7 +190,7 @@ def save_corrected(path: Path, columns: Mapping[str, Iterable[float]]) -> None:
 def load_corrected(path: Path) -> dict[str, np.ndarray]:
     """Read `corrected.csv` into an array for each column; nothing, if there is no such file."""
     file = path / "corrected.csv"
-    return load_metrics(file) if file.exists() else {}
+    return read_table(file, ("generation",)) if file.exists() else {}
 
 
 def save_correction(path: Path, correction: Correction, **about: Any) -> None:
@@ -170,9 +204,10 @@ def load_correction(path: Path) -> Correction | None:
     file = path / "corrected.npz"
     if not file.exists():
         return None
-    archive, data = load_archive(file), _load_npz(file)
+    data = _load_npz(file, (*ELITE, "elite_cell", "fitness_variance", "feature_variance", "samples"))
     with intact(file):
         variances = data["fitness_variance"], data["feature_variance"]
+        archive = _archive(data, file)
         return Correction(archive, data["elite_cell"], *variances, int(data["samples"]))
 
 
@@ -208,23 +243,33 @@ def load_archive(path: str | Path) -> Archive:
     """
     file = Path(path)
     file = file / "archive.npz" if file.is_dir() else file
-    data = _load_npz(file)
+    data = _load_npz(file, ELITE)
     with intact(file):
-        low, high = data["feature_low"], data["feature_high"]
-        k = data["feature"].shape[1]
-        fitting = low.shape == high.shape == (k,)
-        if not (fitting and np.isfinite(high - low).all() and (low < high).all()):
-            raise ValueError("its features have no bounds")
-        cells: Cells
-        if "centroids" in data:
-            cells = CVT(jnp.asarray(low), jnp.asarray(high), jnp.asarray(data["centroids"]))
-        else:
-            cells = Grid(jnp.asarray(low), jnp.asarray(high), tuple(map(int, data["grid_shape"])))
-            if len(cells.shape) != k or min(cells.shape) < 1:
-                raise ValueError("its grid has no cells")
-        blank = empty(cells, data["genotypes"].shape[1])
-        elites = {name: getattr(blank, name).at[data["cell"]].set(data[name]) for name in ELITE}
-        return blank._replace(**elites)
+        return _archive(data, file)
+
+
+def _archive(data: dict[str, np.ndarray], file: Path) -> Archive:
+    """Put elites into their cells; whatever is raised says why that cannot be done."""
+    low, high, at = data["feature_low"], data["feature_high"], data["cell"]
+    n, (_, dim), (_, k) = len(at), data["genotypes"].shape, data["feature"].shape
+    fitting = low.shape == high.shape == (k,)
+    if not (fitting and np.isfinite(high - low).all() and (low < high).all()):
+        raise ValueError("its features have no bounds")
+    cells: Cells
+    if "centroids" in data:
+        cells = CVT(jnp.asarray(low), jnp.asarray(high), jnp.asarray(data["centroids"]))
+        sound = cells.centroids.shape[1:] == (k,)
+    else:
+        cells = Grid(jnp.asarray(low), jnp.asarray(high), tuple(map(int, data["grid_shape"])))
+        sound = len(cells.shape) == k and min(cells.shape) >= 1
+    if not (sound and 1 <= cells.count <= MAX_CELLS):
+        raise ValueError(f"it must have 1 to {MAX_CELLS:,} cells of its {k} features")
+    check_memory(file, 4 * cells.count * (dim + k + 3))
+    if {len(data[name]) for name in ELITE} != {n} or not np.isin(at, np.arange(cells.count)).all():
+        raise ValueError("its elites are not in its cells")
+    blank = empty(cells, dim)
+    elites = {name: getattr(blank, name).at[at].set(data[name]) for name in ELITE}
+    return blank._replace(**elites)
 
 
 # Options that earlier versions did not have, with the values that stand for what they did.
@@ -234,11 +279,26 @@ ONCE_ABSENT = {"candidate_samples": 1, "candidate_statistic": "median"}
 def load_config(folder: Path) -> dict[str, Any]:
     """Read what a run is, also if it did not finish."""
     require(holds_run(folder), f"'{folder}' does not hold a run: it has no config.json")
+    check_links(folder)
     file = folder / "config.json"
+    config = read_json(file)
     with intact(file):
-        config: dict[str, Any] = json.loads(file.read_text())
         check_version(int(config["format_version"]), file)
+        check_entries(file, config, ENTRIES)
+        check_map(file, config)
         return config
+
+
+def check_map(file: Path, entries: Mapping[str, Any]) -> None:
+    """Raise a `UsageError` if a file has a map that cannot be drawn."""
+    about = entries.get("map")
+    if about is None:
+        return
+    check_entries(file, about, MAP)
+    corners = [*about["walls"], [about["start"]], [[about["goal"] or 0.0] * 2]]
+    sound = all(wall and np.shape(wall)[1:] == (2,) for wall in corners)
+    sane = sound and all((np.abs(np.asarray(wall, float)) < LIMIT).all() for wall in corners)
+    require(sane and set(about) == set(MAP), f"map in '{file}' cannot be drawn")
 
 
 def load_run(path: str | Path) -> Run:
@@ -246,23 +306,24 @@ def load_run(path: str | Path) -> Run:
     folder = Path(path)
     config, file = load_config(folder), folder / "archive.npz"
     require(file.exists(), f"the run in '{folder}' did not finish: it has no archive.npz")
-    metrics, lanes = load_metrics(folder / "metrics.csv"), _load_npz(folder / "lanes.npz")
+    metrics = read_table(folder / "metrics.csv", METRICS)
+    lanes = _load_npz(folder / "lanes.npz", LANES)
     lanes = {name: array for name, array in lanes.items() if name not in CODES}
+    with intact(folder / "lanes.npz"):
+        if len({len(array) for array in lanes.values()}) > 1:
+            raise ValueError("its arrays are not equally long")
     corrected, correction = load_corrected(folder), load_correction(folder)
     return Run(folder, config, metrics, lanes, load_archive(file), corrected, correction)
 
 
 def load_metrics(file: str | Path) -> dict[str, np.ndarray]:
     """Read `metrics.csv` into an array for each column; empty fields become NaN."""
-    with intact(Path(file)), Path(file).open(newline="") as stream:
-        header, *rows = csv.reader(stream)
-        values = [[float(field) if field else np.nan for field in row] for row in rows]
-        return dict(zip(header, np.asarray(values).reshape(-1, len(header)).T, strict=True))
+    return read_table(Path(file))
 
 
-def _load_npz(file: Path) -> dict[str, np.ndarray]:
+def _load_npz(file: Path, needed: Iterable[str]) -> dict[str, np.ndarray]:
+    arrays = read_arrays(file, (*needed, "format_version"))
     with intact(file):
-        arrays = read_arrays(file)
         check_version(int(arrays.pop("format_version")), file)
         return arrays
 

@@ -15,18 +15,43 @@ from memes.context import Kind
 from memes.errors import require
 from memes.metrics import finite_median
 from memes.resets import Reason
-from memes.store.files import intact, save_text
-from memes.store.folder import FORMAT_VERSION, Run, check_version, load_run, plain
+from memes.store.files import check_entries, intact, read_json, save_text
+from memes.store.folder import (
+    FORMAT_VERSION,
+    METRICS,
+    Run,
+    check_links,
+    check_map,
+    check_version,
+    load_run,
+    plain,
+)
 
 FILE = "summary.json"
 FORMAT = "memes-summary"
 POINTS = 120  # generations that the curves show, at most
 MAX_CELLS = 20_000  # of an archive whose fitness is written down cell by cell
-CURVES = ("generation", "evaluations", "seconds", "qd_score", "coverage", "max_fitness")
+CURVES = METRICS
 ABOUT = (
     "device", "versions", "precision", "compile_seconds", "cells", "uncertain", "map", "seeds_together",
 )  # fmt: skip
 Lifespans = dict[str, dict[str, dict[str, float]]]
+Columns = dict[str, tuple[float | None, ...]]
+# The entries of a file, and of its `about`.
+ENTRIES: dict[str, Any] = {
+    "task": str, "algorithm": str, "label": str, "seed": int, "scale": str | None, "generations": int,
+    "options": dict, "about": dict, "curves": Columns, "corrections": Columns, "lifespans": Lifespans,
+    "longest_lives": Columns, "steps": dict[str, float | None],
+    "low": tuple[float, ...], "high": tuple[float, ...],
+}  # fmt: skip
+ABOUT_ENTRIES = {
+    "compile_seconds": float | None, "seconds_per_generation": float | None, "commit": str | None,
+    "map": dict | None,
+}  # fmt: skip
+# What each correction and each lifespan has at least.
+CORRECTED = {"generation", "evaluations"}
+LIFE = {"count", "mean", "median"}
+MOST = 1e30  # no number of a run is larger
 _array = partial(np.asarray, dtype=float)  # None becomes NaN
 
 
@@ -97,6 +122,8 @@ def summarise(run: Run) -> Summary:
     corrections = run.corrected
     if corrections:
         row = corrections["generation"].astype(int) - 1
+        within = bool(((row >= 0) & (row < done)).all())
+        require(within, f"a correction of the run in '{run.folder}' is of none of its generations")
         corrections = corrections | {"evaluations": metrics["evaluations"][row]}
     return Summary(
         task=config["task"],
@@ -215,30 +242,50 @@ def load_summary(path: str | Path) -> Summary:
     """Read a summary file, or sum up a run folder that has none."""
     path = Path(path)
     file = path / FILE if path.is_dir() else path
+    check_links(path)
     if path.is_dir() and not file.exists():
         with intact(path):
             return summarise(load_run(path))
+    content = read_json(file)
     with intact(file):
-        return _parse(json.loads(file.read_text()), file)
+        return _parse(content, file)
 
 
-def _parse(content: Any, file: Path) -> Summary:
-    ours = isinstance(content, dict) and content.get("format") == FORMAT
-    require(ours, f"'{file}' is not the summary of a run")
+def _parse(content: dict[str, Any], file: Path) -> Summary:
+    require(content.get("format") == FORMAT, f"'{file}' is not the summary of a run")
     check_version(int(content["format_version"]), file)
     content.setdefault("longest_lives", {})  # which summaries did not have from the beginning
     fields = {name: content[name] for name in Summary._fields}
+    check_entries(file, fields, ENTRIES)
+    check_entries(file, fields["about"], ABOUT_ENTRIES)
+    check_map(file, fields["about"])
     for name in ("curves", "corrections", "longest_lives"):
         fields[name] = {column: _array(values) for column, values in fields[name].items()}
-    sizes = {len(fields["curves"][name]) for name in CURVES}
-    require(len(sizes) == 1 and sizes != {0}, f"'{file}' is damaged: its curves are not equally long")
+    low, high = _array(fields["low"]), _array(fields["high"])
+    lives = [life for by_reason in fields["lifespans"].values() for life in by_reason.values()]
+    numbers = [*fields["curves"].values(), *fields["corrections"].values(), low, high]
+    for fault, found in {
+        "its curves are not equally long": not _level(fields["curves"], set(CURVES)),
+        "its corrections are not equally long": fields["corrections"]
+        and not _level(fields["corrections"], CORRECTED),
+        "its features have no bounds": low.shape != high.shape or not (low < high).all(),
+        "its lifespans are incomplete": not all(life.keys() >= LIFE for life in lives),
+        "its numbers are absurd": any((np.abs(column) > MOST).any() for column in numbers)
+        or not all(0 <= fields[name] <= MOST for name in ("seed", "generations")),
+    }.items():
+        require(not found, f"'{file}' is damaged: {fault}")
     for name in ("heat", "corrected_heat"):
         if fields[name] is not None:
             fields[name] = _array(fields[name])
-            flat = fields[name].ndim != len(fields["low"])
+            flat = fields[name].ndim != len(low) or not fields[name].size
             require(not flat, f"'{file}' is damaged: its {name} is not that of a grid")
-    fields |= {name: int(fields[name]) for name in ("seed", "generations")}
-    fields |= {name: tuple(map(float, fields[name])) for name in ("low", "high")}
+    fields |= {"low": tuple(low.tolist()), "high": tuple(high.tolist())}
     fields["options"] = _options(fields["options"])
     fields["steps"] = {kind: float(_array(step)) for kind, step in fields["steps"].items()}
     return Summary(**fields)
+
+
+def _level(columns: dict[str, np.ndarray], needed: set[str]) -> bool:
+    """Are there equally long columns, not of length nought, with all that is needed?"""
+    lengths = {len(column) for column in columns.values()}
+    return needed <= columns.keys() and len(lengths) == 1 and lengths != {0}

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import importlib.util
+import inspect
 import sys
-from collections.abc import Callable, Collection, Sequence
+import traceback
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
@@ -14,12 +18,14 @@ import jax
 
 from memes.algorithm import Algorithm
 from memes.cells import Cells, cvt, grid
-from memes.errors import UsageError, known, require
+from memes.errors import RunError, UsageError, in_a_line, known, require
 from memes.presets import PRESETS
 from memes.task import Task
 from memes.tasks import TASKS
 
 T = TypeVar("T")
+# Where code is that is not the user's.
+LIBRARIES = ("<", str(Path(__file__).parents[1]), sys.prefix, sys.base_prefix)
 
 
 def task_factory(name: str) -> Callable[..., Task]:
@@ -42,7 +48,10 @@ def algorithm_factory(name: Any) -> Callable[..., Algorithm]:
 
 def made(kind: type[T], name: str, make: Callable[..., T], /, *parts: Any, **options: Any) -> T:
     """What the function of that name makes; raises a `UsageError` if it is not of the kind."""
-    found, what = make(*parts, **options), kind.__name__
+    what = kind.__name__
+    on = f" on task '{parts[0].name}'" if parts else ""
+    with own_code(f"{what.lower()} '{name}'{on}"):
+        found = make(*parts, **options)
     article = "an" if kind is Algorithm else "a"
     require(
         isinstance(found, kind),
@@ -50,6 +59,25 @@ def made(kind: type[T], name: str, make: Callable[..., T], /, *parts: Any, **opt
         f"got {type(found).__name__}",
     )
     return found
+
+
+@contextmanager
+def own_code(what: str) -> Iterator[None]:
+    """Turn what a user's code raises, or its `sys.exit`, into a sentence that says where it is.
+
+    Faults of the library keep their traceback.
+    """
+    try:
+        yield
+    except (UsageError, RunError):
+        raise
+    except (Exception, SystemExit) as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        own = [frame for frame in frames if not frame.filename.startswith(LIBRARIES)]
+        if not own and not isinstance(error, (SyntaxError, SystemExit)):
+            raise
+        where = f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
+        raise RunError(f"{what} raised {in_a_line(error)}{where}") from error
 
 
 def cells_of(task: Task, resolution: Sequence[int] | None, centroids: int | None) -> Cells:
@@ -69,7 +97,10 @@ def _known(what: str, name: Any, choices: Collection[str]) -> str:
 
 
 def _function(what: str, name: str, found: Any, wanted: str) -> Callable[..., Any]:
-    require(callable(found), f"{what} '{name}' must be {wanted}, got {type(found).__name__}")
+    try:
+        inspect.signature(found)
+    except (TypeError, ValueError):  # nothing to call, or it does not say with what
+        raise UsageError(f"{what} '{name}' must be {wanted}, got {type(found).__name__}") from None
     return found  # type: ignore[no-any-return]
 
 
@@ -77,13 +108,14 @@ def _imported(what: str, name: str) -> Any:
     """Import what a user calls `module:name` or `file.py:name`."""
     where, _, attribute = name.rpartition(":")
     require(bool(where and attribute), f"{what} '{name}' must be module:name or file.py:name")
-    module = _file(what, where) if where.endswith(".py") else _module(what, where)
+    with own_code(f"{what} '{name}'"):
+        module = _file(what, where) if where.endswith(".py") else _module(what, where)
     require(hasattr(module, attribute), f"{what} '{name}': '{where}' has nothing called '{attribute}'")
     return getattr(module, attribute)
 
 
 def _file(what: str, where: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(Path(where).stem, where)
+    spec = importlib.util.spec_from_file_location(_free_name(Path(where)), where)
     if spec is None or spec.loader is None or not Path(where).is_file():
         raise UsageError(f"{what}: there is no file '{where}'")
     module = importlib.util.module_from_spec(spec)
@@ -91,6 +123,24 @@ def _file(what: str, where: str) -> ModuleType:
     sys.path.insert(0, str(Path(where).parent))  # as `python file.py` does
     spec.loader.exec_module(module)
     return module
+
+
+def _free_name(file: Path) -> str:
+    """The name of a file as a module: its own, unless something else that can be imported has it."""
+    name = file.stem.replace(".", "_")
+    try:
+        other = importlib.util.find_spec(name)
+    except ValueError:  # a module that does not say where it is from
+        return f"_{name}"
+    same = other is None or Path(other.origin or "").resolve() == file.resolve()
+    return name if same else f"_{name}"
+
+
+def code_of(name: str) -> str | None:
+    """Digest the file of a user's task or algorithm that was imported; None for those of the library."""
+    where = name.rpartition(":")[0]
+    file = where if where.endswith(".py") else getattr(sys.modules.get(where), "__file__", None)
+    return file and hashlib.blake2b(Path(file).read_bytes(), digest_size=16).hexdigest()
 
 
 def _module(what: str, where: str) -> ModuleType:

@@ -21,6 +21,7 @@ from memes.errors import UsageError, require
 from memes.parameters import REQUIRED, Parameter, parameters, writable
 
 Options = dict[str, Parameter]
+MOST_TOML, MOST_DOTS = 2**16, 1000  # bytes, and dots in a line
 # How commands name saved runs.
 RunFolder = Annotated[Path, tyro.conf.arg(metavar="RUN")]
 RunNames = Annotated[tuple[str, ...], tyro.conf.arg(metavar="RUN [RUN ...]")]
@@ -108,10 +109,19 @@ def value_of(option: str, arguments: list[str]) -> str | None:
 def read_toml(file: Path) -> dict[str, Any]:
     """The table in a TOML file."""
     try:
-        return tomllib.loads(file.read_text())
+        with file.open("rb") as stream:
+            text = stream.read(MOST_TOML + 1)
     except OSError as error:
         raise UsageError(f"config: cannot read '{file}': {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    require(len(text) <= MOST_TOML, f"config: '{file}' has more than {MOST_TOML:,} bytes")
+    # Names within names take a time that grows with the square of their number.
+    shallow = all(line.count(b".") <= MOST_DOTS for line in text.splitlines())
+    require(shallow, f"config: '{file}' is nested too deeply")
+    try:
+        return tomllib.loads(text.decode())
+    except RecursionError:
+        raise UsageError(f"config: '{file}' is nested too deeply") from None
+    except ValueError as error:
         raise UsageError(f"config: '{file}' is not TOML: {error}") from None
 
 

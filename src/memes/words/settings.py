@@ -17,7 +17,7 @@ from memes.parameters import parameters
 from memes.presets import PRESETS
 from memes.runner.observers import Observer
 from memes.task import Task
-from memes.words.names import algorithm_factory, cells_of, made, task_factory
+from memes.words.names import algorithm_factory, cells_of, code_of, made, task_factory
 from memes.words.options import Options, flag_words, options_of, read, read_toml, scaled, value_of
 
 # What a scale changes, by option; options that a task or an algorithm does not have are ignored, and
@@ -109,7 +109,8 @@ class Parsed(NamedTuple):
 
     def recorded(self) -> dict[str, Any]:
         """The entries of `config.json` about the command."""
-        return {**vars(self.choice), "task": self.task, "options": self.options}
+        code = {name: code_of(name) for name in (self.task, self.choice.algorithm) if ":" in name}
+        return {**vars(self.choice), "task": self.task, "options": self.options, "code": code}
 
     def observers(self) -> list[Observer]:
         """The usual observers, as they are asked for."""

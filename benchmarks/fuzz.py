@@ -1,0 +1,314 @@
+"""Damage and forge run folders, TOML files and command lines at random; every command must end well.
+
+    python benchmarks/fuzz.py                           2 000 operations
+    python benchmarks/fuzz.py --operations 100 --seed 7
+
+An operation ends well if the command returns or says in a sentence what is wrong, in less than a minute,
+without a traceback, and leaves everything outside of the folder as it was. Prints those that do not, the
+exit codes and the most memory taken; the exit code is 1 if there were any.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tyro
+
+import memes
+from memes.commands.main import main as memes_command
+from memes.store.summary import load_summary
+
+OLD = Path(__file__).parents[1] / "tests/data/run-0.1"
+QUICK = [
+    *("run", "noisy-arm", "--joints", "3", "--algorithm", "me", "--batch", "4", "--generations", "2"),
+    *("--resolution", "4", "4", "--reevaluate-samples", "2", "--no-figures-draw", "--quiet", "--out"),
+]
+SECONDS = 60
+ODD: tuple[Any, ...] = (
+    None, True, 0, -1, 3, 2**40, 10**30, 0.5, -1e300, float("nan"), float("inf"), "", "arm", "me",
+    "\x1b[2J", "$x_{$", "<script>", "a/../b", "os:system", "\ud800", "\n", [], [1], [[1, 2]], [[]],
+    {}, {"a": 1}, {"walls": 3}, {"generation": [1]}, [None], ["a"], "a" * 2000, [[[[1]]]],
+)  # fmt: skip
+WORDS = (
+    "", "-", "--", "-h", "--help", "--lanes", "--seed", "--out", "--config", "--task", "nan", "-1", "0",
+    "2.5", "x", "\x1b[31m", "$x$", "\udcff", "a.toml", "run", "own.py:task", "json:loads", ":", "..",
+    "builtins:int", "/dev/null", "--scale", "laptop", "--seeds", "--quiet", "--centroids",
+)  # fmt: skip
+KEYS = ("lanes", "batch", "seed", "task", "algorithm", "out", "me.batch", "[me]", "odd", "resolution")
+ENTRIES = (
+    "1", "-1", "nan", '"x"', "[1, 2]", "[]", "{}", "true", "1e400", "[" * 5000, "9" * 5000, '"',
+)  # fmt: skip
+
+
+# How often what is done with a forged run: those that draw or compile take seconds.
+SHARES = {"read": 62, "compare": 5, "plot": 5, "resume": 3, "reevaluate": 2, "replay": 3, "run": 20}
+
+
+class TookTooLongError(BaseException):
+    """An operation did not end."""
+
+
+def damage(draw: random.Random, file: Path) -> None:
+    """Cut a file short, or change some of its bytes."""
+    content = bytearray(file.read_bytes())
+    kind = draw.choice(["cut", "flip", "insert", "replace"])
+    place = draw.randrange(len(content) + 1)
+    if kind == "cut":
+        del content[place:]
+    elif kind == "insert":
+        content[place:place] = draw.randbytes(draw.randrange(1, 20))
+    elif kind == "replace":
+        content[:] = draw.randbytes(draw.randrange(200))
+    elif content:
+        content[place % len(content)] ^= draw.randrange(1, 256)
+    file.write_bytes(content)
+
+
+def forge_json(draw: random.Random, file: Path) -> None:
+    """Put something odd in the place of an entry, or drop it."""
+    content = json.loads(file.read_text())
+    within = content
+    while True:
+        keys = list(within) if isinstance(within, dict) else list(range(len(within)))
+        if not keys:
+            break
+        key = draw.choice(keys)
+        if isinstance(within[key], (dict, list)) and within[key] and draw.random() < 0.6:
+            within = within[key]
+            continue
+        if draw.random() < 0.2:
+            del within[key]
+        else:
+            within[key] = draw.choice(ODD)
+        break
+    text = json.dumps(content)
+    file.write_text("[" * 50_000 + text if draw.random() < 0.02 else text)
+
+
+def forge_table(draw: random.Random, file: Path) -> None:
+    """Change, drop or add fields of a table."""
+    rows = [line.split(",") for line in file.read_text().splitlines()]
+    kind, column = draw.choice(["field", "drop", "add", "rows", "head"]), draw.randrange(len(rows[0]))
+    if kind == "drop":
+        rows = [row[:column] + row[column + 1 :] for row in rows]
+    elif kind == "rows":
+        rows = rows[: draw.randrange(len(rows))]
+    else:
+        row = rows[0] if kind == "head" else draw.choice(rows)
+        odd = str(draw.choice(("nan", "inf", "1e300", "-1", "x", "", "1e400", "\0", '"', "9" * 5000)))
+        row[column : column + (kind != "add")] = [odd]
+    file.write_text("\n".join(",".join(row) for row in rows) + "\n")
+
+
+def forge_arrays(draw: random.Random, file: Path) -> None:
+    """Change the shape, the type or the values of an array, or drop it."""
+    with np.load(file) as data:
+        arrays = dict(data)
+    name = draw.choice(list(arrays))
+    array = arrays.pop(name)
+    changes: list[Callable[[], Any]] = [
+        lambda: array[..., None],
+        lambda: array[:-1] if array.ndim else array[None],
+        lambda: np.full(array.shape, draw.choice([np.nan, np.inf, -1, 1e300, 0, 2**40])),
+        lambda: np.full(array.shape, "x"),
+        lambda: np.zeros((0, 2)),
+        lambda: np.array([30_000, 20_000]),
+        lambda: np.array([3_000, 2_000]),
+        lambda: np.zeros(10**7, np.int8),
+        lambda: array.astype(complex) if array.dtype.kind in "if" else array,
+        lambda: np.array(99),
+    ]
+    if draw.random() < 0.9:
+        arrays[name] = draw.choice(changes)()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        np.savez_compressed(file, **arrays)
+
+
+def misplace(draw: random.Random, file: Path, outside: Path) -> None:
+    """Put a link, a pipe or a folder in the place of a file, or nothing."""
+    kind = draw.choice(["link", "link to itself", "link to a folder", "pipe", "folder", "nothing"])
+    shutil.rmtree(file) if file.is_dir() and not file.is_symlink() else file.unlink(missing_ok=True)
+    if kind == "link":
+        file.symlink_to(outside / "valuable")
+    elif kind == "link to itself":
+        file.symlink_to(file)
+    elif kind == "link to a folder":
+        file.symlink_to(outside)
+    elif kind == "pipe":
+        os.mkfifo(file)
+    elif kind == "folder":
+        file.mkdir()
+
+
+def forge(draw: random.Random, folder: Path, outside: Path) -> None:
+    """Damage or forge something in a run folder."""
+    kinds = {".json": forge_json, ".csv": forge_table, ".npz": forge_arrays}
+    for _ in range(draw.choice([1, 1, 1, 2, 3])):
+        places = [p for p in sorted(folder.rglob("*")) if p.is_file() and not p.is_symlink()]
+        name = draw.choice([".lock", "checkpoints", "figures", "config.json.tmp", "more"])
+        file = draw.choice([*places, folder / name])
+        sound = file.is_file() and not file.is_symlink()
+        kind = draw.random()
+        if not sound or kind < 0.15:
+            misplace(draw, file, outside)
+        elif kind < 0.35 or file.suffix not in kinds:
+            damage(draw, file)
+        else:
+            with contextlib.suppress(Exception):
+                kinds[file.suffix](draw, file)  # unless it was damaged already
+
+
+def toml(draw: random.Random) -> str:
+    """A TOML file, or nearly."""
+    return "\n".join(f"{draw.choice(KEYS)} = {draw.choice(ENTRIES)}" for _ in range(draw.randrange(4)))
+
+
+def command(draw: random.Random) -> list[str]:
+    """A command on the forged run in 'run', or one that is odd itself."""
+    (kind,) = draw.choices(list(SHARES), list(SHARES.values()))
+    words = {
+        "read": ["read", "run"],
+        "compare": ["compare", "run", "--out", draw.choice(["comparison", "run", "."])],
+        "plot": ["plot", draw.choice(["run", ".", "r*"])],
+        "resume": ["resume", "run", "--quiet", "--generations", draw.choice(["3", "31"])],
+        "reevaluate": ["reevaluate", "run", "--quiet", "--samples", "2"],
+        "replay": ["replay", "run", "--sheet", "sheet.png"],
+        "run": [*QUICK, "out", *draw.choice([[], ["--config", "a.toml"]])],
+    }[kind]
+    if kind != "run":
+        return words
+    for _ in range(draw.randrange(1, 4)):
+        words.insert(draw.randrange(1, len(words)), draw.choice(WORDS))
+    return words
+
+
+def read(run: str) -> int:
+    """Read all that there is of a run, from Python."""
+    readers: tuple[Callable[[str], object], ...] = (memes.load_run, memes.load_archive, load_summary)
+    codes = []
+    for load in readers:
+        try:
+            load(run)
+            codes.append(0)
+        except memes.UsageError:
+            codes.append(2)
+    return max(codes)
+
+
+def perform(words: list[str]) -> tuple[int | str | None, str]:
+    """Run a command; returns its exit code, and what it printed. Whatever it raises is not caught."""
+
+    def late(signum: int, frame: object) -> None:
+        raise TookTooLongError
+
+    printed, before = io.StringIO(), signal.signal(signal.SIGALRM, late)
+    signal.alarm(SECONDS)
+    try:
+        with (
+            contextlib.redirect_stdout(printed),
+            contextlib.redirect_stderr(printed),
+            warnings.catch_warnings(),
+        ):
+            warnings.simplefilter("ignore")  # of matplotlib, about characters that it cannot draw
+            code: int | str | None = read(words[1]) if words[0] == "read" else memes_command(words)
+    except SystemExit as asked:
+        code = asked.code
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+    return code, printed.getvalue()
+
+
+def templates(folder: Path) -> list[Path]:
+    """Run folders to start from: of this version, and of an older one."""
+    new = folder / "new"
+    assert perform([*QUICK, str(new)])[0] == 0
+    return [new, OLD]
+
+
+def content(folder: Path) -> dict[str, bytes | None]:
+    """The files of a folder, with what they hold, and the folders in it."""
+    return {str(path): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
+
+
+def operate(draw: random.Random, originals: list[Path], scratch: Path) -> tuple[list[str], Any, str]:
+    """Forge a run and give a command; returns it, its exit code, and what is wrong, or nothing."""
+    outside, here = scratch / "outside", scratch / "here"
+    shutil.rmtree(here, ignore_errors=True)
+    outside.mkdir(exist_ok=True)
+    (outside / "valuable").write_text("valuable")
+    (outside / "00000001.npz.tmp").write_text("valuable")
+    before = content(outside)
+    shutil.copytree(draw.choice(originals), here / "run")
+    forge(draw, here / "run", outside)
+    (here / "a.toml").write_text(toml(draw))
+    words, wrong, code, back = command(draw), "", None, Path.cwd()
+    os.chdir(here)
+    try:
+        code, printed = perform(words)
+        if "Traceback" in printed or code not in (0, 1, 2):
+            wrong = printed
+        obeyed = {c for c in "\x1b\u202e" if c in printed} - set("".join(words))
+        wrong = wrong or (f"printed {obeyed}" if obeyed else "")
+    except TookTooLongError:
+        wrong = "took too long:\n" + traceback.format_exc()
+    except Exception:
+        wrong = traceback.format_exc()
+    finally:
+        os.chdir(back)
+    if content(outside) != before:
+        wrong = f"{wrong}\nwrote outside"
+    return words, code, wrong
+
+
+@dataclasses.dataclass
+class Settings:
+    """How much to try."""
+
+    operations: int = 2000
+    seed: int = 0
+
+
+def main(s: Settings) -> int:
+    codes: Counter[Any] = Counter()
+    failed, longest, start = 0, 0.0, time.perf_counter()
+    with tempfile.TemporaryDirectory() as scratch:
+        originals = templates(Path(scratch))
+        for i in range(s.operations):
+            draw, began = random.Random(f"{s.seed}-{i}"), time.perf_counter()
+            words, code, wrong = operate(draw, originals, Path(scratch))
+            longest = max(longest, time.perf_counter() - began)
+            codes[words[0], code] += 1
+            if wrong:
+                failed += 1
+                print(f"operation {i}: {words}\n{wrong}", flush=True)
+            if i % 100 == 99:
+                print(f"{i + 1} operations, {time.perf_counter() - start:.0f} s", flush=True)
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    for (name, code), n in sorted(codes.items(), key=str):
+        print(f"{name:12}exit code {code}: {n}")
+    print(f"{s.operations} operations, {failed} failed; the longest {longest:.1f} s; {memory:.1f} GiB")
+    return failed > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(tyro.cli(Settings)))

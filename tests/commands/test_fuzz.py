@@ -1,0 +1,44 @@
+"""Whatever is in a run folder, a TOML file or a command line: commands end well.
+
+The same as `benchmarks/fuzz.py`, which does more of it, for seconds.
+"""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+SPEC = importlib.util.spec_from_file_location("fuzz", Path(__file__).parents[2] / "benchmarks/fuzz.py")
+fuzz = importlib.util.module_from_spec(SPEC)
+sys.modules["fuzz"] = fuzz  # dataclasses look their module up
+SPEC.loader.exec_module(fuzz)
+
+
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory):
+    return tmp_path_factory.mktemp("fuzz")
+
+
+@pytest.fixture(scope="module")
+def originals(scratch):
+    return fuzz.templates(scratch)
+
+
+@settings(max_examples=60, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@given(draw=st.randoms(use_true_random=True))
+def test_commands_end_well_whatever_they_are_given(draw, originals, scratch):
+    words, _, wrong = fuzz.operate(draw, originals, scratch)
+    assert not wrong, words
+
+
+def test_what_does_not_end_well_is_noticed(originals, scratch, monkeypatch):
+    def write_outside(words):
+        Path("../outside/valuable").write_text("gone")
+
+    for broken, said in ((lambda words: 1 / 0, "ZeroDivisionError"), (write_outside, "wrote outside")):
+        monkeypatch.setattr(fuzz, "memes_command", broken)
+        monkeypatch.setattr(fuzz, "SHARES", {"plot": 1})
+        assert said in fuzz.operate(fuzz.random.Random(0), originals, scratch)[2]

@@ -1,0 +1,232 @@
+"""Commands that cannot write, whose output nobody reads, or whose simulator wants to leave."""
+
+import errno
+import importlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import memes
+from memes.commands.main import main
+from memes.words.settings import parse
+
+QUICK = ["--algorithm", "me", "--batch", "4", "--generations", "2", "--resolution", "4", "4"]
+TASKS = """
+import os, sys
+from dataclasses import replace
+import memes, numpy as np
+arm = memes.tasks.noisy_arm(joints=3)
+calls = []
+def simulator(act, *, after):
+    def evaluate(keys, x):
+        calls.append(len(x))
+        if len(calls) > after:
+            act()
+        return np.asarray(x)[:, 0], np.asarray(x)[:, :2]
+    return replace(arm, jit=False, evaluate=evaluate)
+def leave(): sys.exit(0)
+def fail(): raise ZeroDivisionError("no licence")
+def wander(): os.chdir("/")
+leaves_first = simulator(leave, after=0)
+leaves_later = simulator(leave, after=1)
+fails_first = simulator(fail, after=0)
+wanders = simulator(wander, after=1)
+def leaves_when_made(): sys.exit("enough")
+"""
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A folder to work in, with tasks of one's own."""
+    monkeypatch.chdir(tmp_path)
+    Path("own.py").write_text(TASKS)
+    Path("leaving.py").write_text("import sys; sys.exit(0)")
+    Path("broken.py").write_text("task =")
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    """A finished run of an uncertain task."""
+    folder = tmp_path_factory.mktemp("done") / "run"
+    words = ["run", "noisy-arm", "--joints", "3", *QUICK, "--reevaluate-samples", "2", "--quiet"]
+    assert main([*words, "--out", str(folder)]) == 0
+    return folder
+
+
+def sentence(capsys):
+    """The one sentence that was said."""
+    said = capsys.readouterr().err
+    assert said.startswith("memes: ")
+    assert said.count("\n") == 1
+    return said
+
+
+def start(*words, **streams):
+    """Run a command as a process."""
+    command = [sys.executable, "-m", "memes.commands.main", *map(str, words)]
+    return subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False, **streams)
+
+
+@pytest.mark.parametrize("words", [["--version"], ["--help"], ["list"], ["run", "arm", "--help"]])
+def test_a_full_disk_under_the_output_is_one_sentence(words):
+    with open("/dev/full", "w") as full:
+        ended = start(*words, stdout=full)
+    assert ended.stderr == "memes: cannot read or write the output: No space left on device\n"
+    assert ended.returncode == 1
+
+
+@pytest.mark.parametrize("words", [["--version"], ["list"]])
+def test_output_that_nobody_reads_is_one_sentence(words):
+    reading, writing = os.pipe()
+    os.close(reading)
+    ended = start(*words, stdout=writing)
+    os.close(writing)
+    assert ended.stderr == "memes: nobody reads the output any more\n"
+    assert ended.returncode == 1
+
+
+def test_a_run_goes_on_where_nobody_reads_its_progress(tmp_path):
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "memes.commands.main", "run", "arm", "--joints", "3", *QUICK]
+    subprocess.run([*command, "--out", tmp_path / "run"], stdout=writing, stderr=writing, check=False)
+    os.close(writing)
+    assert memes.load_run(tmp_path / "run").generations == 2
+    assert (tmp_path / "run/figures/archive.png").exists()
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES])
+@pytest.mark.parametrize(
+    ("command", "file"),
+    [
+        (["plot"], "figures/archive.png"),
+        (["reevaluate", "--samples", "2", "--quiet"], "corrected.npz"),
+        (["compare", "--out", "comparison"], "comparison.md"),
+    ],
+)
+def test_a_disk_that_cannot_be_written_is_one_sentence(
+    command, file, number, done, here, capsys, monkeypatch
+):
+    def refuse(descriptor):
+        raise OSError(number, os.strerror(number))
+
+    def content():
+        there = [path for path in done.rglob("*") if path.is_file() and path.name != ".lock"]
+        return {path: path.read_bytes() for path in there}
+
+    before = content()
+    monkeypatch.setattr("memes.store.files.os.fsync", refuse)
+    assert main([command[0], str(done), *command[1:]]) == 1
+    said = sentence(capsys)
+    assert os.strerror(number) in said
+    assert file in said
+    assert content() == before
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (MemoryError(), 1, "there is not enough memory"),
+        (RecursionError(), 2, "nested too deeply"),
+        (OSError(errno.EIO, "Input/output error", "a\x1b[2Jb"), 1, r"write 'a\x1b[2Jb': Input/output"),
+        (memes.UsageError("no \x1b[31mred"), 2, r"no \x1b[31mred"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+    ],
+)
+def test_whatever_ends_a_command_from_outside_is_one_sentence(error, code, said, capsys, monkeypatch):
+    def end():
+        raise error
+
+    monkeypatch.setattr("memes.commands.list.list", end)
+    assert main(["list"]) == code
+    assert said in sentence(capsys)
+
+
+@pytest.mark.parametrize(
+    ("task", "said"),
+    [
+        ("own.py:leaves_first", "'me' on task 'noisy-arm' raised SystemExit: 0 ("),
+        ("own.py:leaves_later", "task 'noisy-arm' raised SystemExit: 0 for every row of a generation"),
+        ("own.py:leaves_when_made", "'own.py:leaves_when_made' raised SystemExit: enough ("),
+        ("leaving.py:task", "task 'leaving.py:task' raised SystemExit: 0 ("),
+        ("own.py:fails_first", "own.py, line 15)"),
+        ("own.py:fails_first", "'me' on task 'noisy-arm' raised ZeroDivisionError: no licence ("),
+        ("broken.py:task", "task 'broken.py:task' raised SyntaxError: "),
+    ],
+)
+def test_a_simulator_that_leaves_or_fails_at_once_is_one_sentence(task, said, here, capsys):
+    assert main(["run", task, *QUICK, "--quiet", "--out", "run"]) == 1
+    assert said in sentence(capsys)
+
+
+def test_a_simulator_may_go_elsewhere(here, capsys):
+    where = Path.cwd()
+    words = ["run", "own.py:wanders", *QUICK, "--reevaluate-samples", "2", "--quiet", "--out", "run"]
+    assert main(words) == 0
+    assert Path.cwd() == Path("/")
+    assert memes.load_run(where / "run").generations == 2
+    os.chdir(where)
+    assert main(["reevaluate", "run", "--samples", "2", "--quiet", "--task", "own.py:wanders"]) == 0
+    os.chdir(where)
+    words = ["resume", "run", "--generations", "3", "--quiet", "--task", "own.py:wanders"]
+    assert main(words) == 0
+    assert memes.load_run(where / "run").generations == 3
+
+
+@pytest.mark.parametrize("name", ["json", "memes", "queue", "my.task"])
+def test_a_task_file_may_have_the_name_of_a_module(name, here):
+    """Also that of one which somebody imports later."""
+    before = dict(sys.modules)
+    sys.modules.pop("queue", None)
+    Path(f"{name}.py").write_text("import memes\ntask = memes.tasks.arm(joints=3)")
+    assert parse([f"{name}.py:task"], "memes run").build().task.dim == 3
+    assert parse([f"{name}.py:task"], "memes run").build().task.dim == 3
+    sys.path.remove(".")
+    sys.path.remove(".")
+    assert "tasks" not in vars(importlib.import_module("queue"))
+    for module in ("json", "memes"):
+        assert sys.modules[module] is before[module]
+    sys.modules.update(before)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["run", "builtins:int"], "must be a Task or a function that returns one, got type"),
+        (["run", "arm", "--algorithm", "builtins:dict"], "that returns an Algorithm, got type"),
+        (["run", "arm", "--config", "deep.toml"], "config: 'deep.toml' is nested too deeply"),
+        (["run", "arm", "--config", "dotted.toml"], "config: 'dotted.toml' is nested too deeply"),
+        (["run", "arm", "--config", "large.toml"], "config: 'large.toml' has more than 65,536 bytes"),
+    ],
+)
+def test_odd_names_and_files_are_one_sentence(words, said, here, capsys):
+    Path("deep.toml").write_text("lanes = " + "[" * 60_000)
+    Path("dotted.toml").write_text("lanes" + ".a" * 30_000 + " = 1")
+    Path("large.toml").write_text("#" * 2**17)
+    assert main(words) == 2
+    assert said in sentence(capsys)
+
+
+def test_resume_mentions_what_has_changed(here, capsys):
+    Path("task.py").write_text("import memes\ntask = memes.tasks.arm(joints=3)")
+    assert main(["run", "task.py:task", *QUICK, "--out", "run"]) == 0
+    resume = ["resume", "run", "--task", "task.py:task", "--generations"]
+    capsys.readouterr()
+    assert main([*resume, "3"]) == 0
+    said = capsys.readouterr().err
+    assert "changed" not in said
+    assert "it may take another course" not in said
+    Path("task.py").write_text("import memes\n# better\ntask = memes.tasks.arm(joints=3)")
+    config = json.loads(Path("run/config.json").read_text())
+    config["versions"]["jax"], config["device"] = "0.1.2", "abacus"
+    Path("run/config.json").write_text(json.dumps(config))
+    assert main([*resume, "4"]) == 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert "the code of 'task.py:task' has changed since the run began" in said
+    assert "the run began with device abacus, jax 0.1.2, and goes on with device cpu: cpu, jax" in said
+    assert main([*resume, "5", "--quiet"]) == 0
+    assert capsys.readouterr().err == ""

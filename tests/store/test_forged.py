@@ -1,0 +1,293 @@
+"""Run folders that somebody forged: links, pipes, bombs and nonsense.
+
+Reading, plotting, comparing and resuming them writes nothing outside, takes no memory that they do not
+hold, and ends in one sentence.
+"""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import memes
+from memes import UsageError
+from memes.commands.main import main
+from memes.store import files
+from memes.store.summary import load_summary
+
+OLD = Path(__file__).parents[1] / "data/run-0.1"
+CONTENT = sorted(path.name for path in OLD.iterdir())
+RESUME = ["--generations", "31", "--quiet"]
+COMMANDS = {
+    "plot": [],
+    "compare": ["--out", "comparison"],
+    "resume": RESUME,
+    "reevaluate": ["--samples", "2", "--quiet"],
+}
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    """A folder to work in, with a run, a valuable file and a folder with something of ours."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(OLD, "run")
+    Path("mine").mkdir()
+    for name in ("mine/00000001.npz.tmp", "mine/archive.png", "valuable"):
+        Path(name).write_text("valuable")
+
+
+def refused(*arguments, capsys):
+    """The sentence with which a command refuses what it is given."""
+    code = main([str(argument) for argument in arguments])
+    printed = capsys.readouterr()
+    assert code == 2, printed
+    assert printed.err.count("\n") == 1
+    assert "Traceback" not in printed.err
+    return printed.err
+
+
+def edit(name, **changed):
+    file = Path("run", name)
+    file.write_text(json.dumps(json.loads(file.read_text()) | changed))
+
+
+def forge(name, **arrays):
+    with np.load(Path("run", name)) as data:
+        np.savez(Path("run", name), **dict(data) | arrays)
+
+
+@pytest.mark.parametrize("name", [*CONTENT, ".lock", "checkpoints", "figures"])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_links_in_a_run_folder_are_refused_and_not_followed(name, command, capsys):
+    place, folder = Path("run", name), name in ("checkpoints", "figures")
+    if place.exists():
+        shutil.move(place, "content")
+    target = "mine" if folder else "content" if Path("content").exists() else "valuable"
+    before = [path.read_bytes() for path in (*sorted(Path("mine").iterdir()), Path("valuable"))]
+    place.symlink_to(Path(target).absolute())
+    said = refused(command, "run", *COMMANDS[command], capsys=capsys)
+    assert f"'run/{name}' is a link" in said
+    after = [path.read_bytes() for path in (*sorted(Path("mine").iterdir()), Path("valuable"))]
+    assert before == after
+
+
+@pytest.mark.parametrize("name", ["config.json", "summary.json", "metrics.csv", "figures/archive.png"])
+def test_a_link_where_a_file_is_written_aside_is_not_followed(name):
+    """Nobody can guess the name of what is not finished, and a link in place of a file is replaced."""
+    place = Path("run", name)
+    place.parent.mkdir(exist_ok=True)
+    place.unlink(missing_ok=True)
+    Path("run", f"{name}.tmp").symlink_to(Path("valuable").absolute())
+    place.symlink_to(Path("valuable").absolute())
+    files.replace_file(place, lambda stream: stream.write(b"new"))
+    assert Path("valuable").read_text() == "valuable"
+    assert (place.read_bytes(), place.is_symlink()) == (b"new", False)
+
+
+def test_a_lock_that_is_a_file_of_another_folder_as_well_keeps_its_content():
+    os.link("valuable", "run/.lock")
+    with files.only_writer(Path("run")):
+        pass
+    assert Path("valuable").read_text() == "valuable"
+
+
+def test_what_killed_processes_left_is_removed_and_nothing_else():
+    kept = {"run/.mine.tmp", "run/notes.tmp", "run/figures/.x.0123.tmp"}
+    left = {"run/.config.json.0123456789abcdef.tmp", "run/figures/.curves.png.0123456789abcdef.tmp"}
+    Path("run/figures").mkdir()
+    for name in kept | left:
+        Path(name).write_text("half")
+    with files.only_writer(Path("run")):
+        assert {str(path) for path in Path("run").rglob("*.tmp")} == kept
+
+
+@pytest.mark.parametrize("name", CONTENT)
+def test_a_pipe_is_not_waited_for(name, capsys):
+    Path("run", name).unlink()
+    os.mkfifo(Path("run", name))
+    command = "compare" if name == "summary.json" else "plot"
+    said = refused(command, "run", *COMMANDS[command], capsys=capsys)
+    assert f"'run/{name}' is not a regular file" in said
+
+
+def test_links_inside_of_folders_are_not_followed(capsys):
+    Path("runs").mkdir()
+    shutil.move("run", "runs/run")
+    for name in ("again", "and-again"):
+        Path("runs", name).symlink_to(Path("runs").absolute())
+        Path("runs/run", name).symlink_to(Path("runs").absolute())
+    os.mkfifo("runs/pipe.json")
+    assert main(["compare", "runs", "--out", "comparison"]) == 0
+    assert "Comparison of 1 runs" in Path("comparison/comparison.md").read_text()
+    Path("links").mkdir()
+    Path("links/run").symlink_to(Path("runs/run").absolute())
+    assert "there is no run and no summary in 'links'" in refused("plot", "links", capsys=capsys)
+    assert main(["plot", "links/run"]) == 0  # a link that the user names
+
+
+@pytest.fixture
+def little_memory(monkeypatch):
+    """Limits that are passed by what does not take our own memory."""
+    monkeypatch.setattr(files, "MOST_ARRAYS", 2**20)
+    monkeypatch.setattr(files, "MOST_JSON", 2**16)
+    monkeypatch.setattr(files, "MOST_TABLE", 2**16)
+
+
+@pytest.mark.parametrize("name", ["archive.npz", "lanes.npz", "corrected.npz"])
+def test_a_file_that_expands_to_far_more_than_its_size_is_refused(name, little_memory, capsys):
+    with np.load(Path("run", name)) as data:
+        np.savez_compressed(Path("run", name), **dict(data), bomb=np.zeros(2**21, np.int8))
+    said = refused("plot", "run", capsys=capsys)
+    assert f"'run/{name}' would take 2," in said
+    assert "1,048,576 are the most" in said
+
+
+def test_the_limits_leave_room_for_files_that_are_large_themselves(little_memory):
+    noise = np.random.default_rng(0).integers(0, 255, 2**21, np.uint8)
+    np.savez_compressed("large.npz", noise=noise)
+    np.testing.assert_array_equal(files.read_arrays(Path("large.npz"))["noise"], noise)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "sentence"),
+    [
+        ({"grid_shape": [30_000, 20_000]}, "it must have 1 to 10,000,000 cells of its 2 features"),
+        ({"grid_shape": [3_000, 3_000]}, "would take"),
+        ({"grid_shape": [-6, -6]}, "it must have 1 to 10,000,000 cells"),
+        ({"grid_shape": [6, 6, 6]}, "it must have 1 to 10,000,000 cells"),
+        ({"grid_shape": "xy"}, "is damaged"),
+        ({"centroids": np.zeros((4, 3))}, "it must have 1 to 10,000,000 cells"),
+        ({"centroids": np.zeros((0, 2))}, "it must have 1 to 10,000,000 cells"),
+        ({"cell": np.full(19, 36)}, "its elites are not in its cells"),
+        ({"cell": np.arange(18)}, "its elites are not in its cells"),
+        ({"fitness": np.zeros(3)}, "its elites are not in its cells"),
+        ({"feature_low": [np.nan, 0.0]}, "its features have no bounds"),
+        ({"genotypes": np.zeros(19)}, "is damaged"),
+        ({"genotypes": np.zeros((19, 2**31, 0))}, "is damaged"),
+    ],
+)
+def test_shapes_of_an_archive_are_judged_before_memory_is_taken(arrays, sentence, little_memory):
+    forge("archive.npz", **arrays)
+    with pytest.raises(UsageError, match=sentence):
+        memes.load_archive("run")
+
+
+@pytest.mark.parametrize("name", ["config.json", "summary.json", "metrics.csv"])
+def test_text_has_a_size_that_is_read_at_most(name, little_memory):
+    with Path("run", name).open("a") as file:
+        file.write(" " * 2**16)
+    load = load_summary if name == "summary.json" else memes.load_run
+    with pytest.raises(UsageError, match=rf"'run/{name}' has .* bytes; at most 65,536 are read"):
+        load("run")
+
+
+@pytest.mark.parametrize("name", ["config.json", "summary.json"])
+@pytest.mark.parametrize(
+    "text",
+    ["[" * 100_000, '{"a":' * 100_000, "7", "[]", '{"a": ' + "9" * 5000 + "}", '"\\ud800"', "{}", "\0"],
+)
+def test_json_of_any_kind_is_one_sentence(name, text, capsys):
+    Path("run", name).write_text(text)
+    command = "compare" if name == "summary.json" else "plot"
+    assert f"'run/{name}'" in refused(command, "run", *COMMANDS[command], capsys=capsys)
+
+
+WALL = [[0, 0], [1, 1]]
+CONFIGS = [
+    {"map": {"walls": 3, "start": [0, 0], "goal": None}},
+    {"map": {"walls": [[]], "start": [0, 0], "goal": None}},
+    {"map": {"walls": [[[0, 0, 0]]], "start": [0, 0], "goal": None}},
+    {"map": {"walls": [WALL], "start": [0], "goal": None}},
+    {"map": {"walls": [WALL], "start": [0, 1e300], "goal": None}},
+    {"map": {"walls": [WALL], "start": [0, 0], "goal": "far"}},
+    {"map": {"walls": [WALL], "start": [0, 0], "goal": None, "more": 1}},
+    {"map": {"walls": [WALL]}},
+    {"map": [1]},
+    {"task": None},
+    {"task": ["arm"]},
+    {"task": "a" * 10**6},
+    {"algorithm": 3},
+    {"seed": "0"},
+    {"options": 7},
+    {"chunk": "all"},
+]
+
+
+@pytest.mark.parametrize("changed", CONFIGS, ids=str)
+@pytest.mark.parametrize("command", ["plot", "resume", "reevaluate"])
+def test_entries_of_config_json_are_checked(changed, command, capsys):
+    edit("config.json", **changed)
+    said = refused(command, "run", *COMMANDS[command], capsys=capsys)
+    assert next(iter(changed)) in said or "goal" in said or "walls" in said or "start" in said
+    assert "'run/config.json'" in said
+
+
+@pytest.mark.parametrize("generations", [None, "many", -1])
+def test_a_run_without_generations_cannot_go_on(generations):
+    arm = memes.tasks.arm(joints=4)
+    algorithm = memes.presets.me(arm, memes.cells.grid(arm, (5, 5)), batch=4)
+    memes.run(algorithm, generations=1, out="new", observers=[memes.Figures(draw=False)], progress=False)
+    shutil.copy("new/config.json", "run/config.json")
+    edit("config.json", generations=generations)
+    with pytest.raises(UsageError, match=r"generations in 'run/config.json' must be"):
+        memes.resume(algorithm, "run")
+
+
+@pytest.mark.parametrize("name", ["metrics.csv", "lanes.npz", "corrected.csv"])
+@pytest.mark.parametrize("command", ["plot", "reevaluate"])
+def test_columns_that_are_missing_are_named(name, command, capsys):
+    file = Path("run", name)
+    if file.suffix == ".csv":
+        file.write_text("other\n1\n")
+    else:
+        np.savez(file, format_version=1, other=np.zeros(3))
+    assert f"'run/{name}' is damaged or not what its name says: it has no" in refused(
+        command, "run", *COMMANDS[command], capsys=capsys
+    )
+
+
+def test_rows_of_other_lengths_are_counted():
+    with Path("run/metrics.csv").open("a") as file:
+        file.write("1,2\n")
+    with pytest.raises(UsageError, match=r"line 32 has 2 fields, not 28"):
+        memes.load_run("run")
+
+
+SUMMARIES = [
+    {"curves": {"generation": 3}},
+    {"curves": {"generation": [1]}},
+    {"corrections": {"generation": 3}},
+    {"corrections": {"generation": [3]}},
+    {"corrections": 7},
+    {"lifespans": {"exploit": 3}},
+    {"lifespans": {"exploit": {"all": {}}}},
+    {"lifespans": {"exploit": {"all": {"count": None, "mean": 1, "median": 1}}}},
+    {"longest_lives": {"exploit": 3}},
+    {"steps": {"exploit": [1]}},
+    {"low": [0.0]},
+    {"low": [2.0, 2.0]},
+    {"low": ["a", "b"]},
+    {"heat": [1, 2]},
+    {"heat": [[], []]},
+    {"heat": "warm"},
+    {"seed": 10**40},
+    {"generations": -1},
+    {"generations": "many"},
+    {"task": None},
+    {"label": 3},
+    {"options": []},
+    {"about": None},
+    {"about": {"compile_seconds": "long"}},
+    {"about": {"map": {"walls": 3}}},
+]
+
+
+@pytest.mark.parametrize("changed", SUMMARIES, ids=str)
+def test_entries_of_summary_json_are_checked(changed, capsys):
+    edit("summary.json", **changed)
+    said = refused("compare", "run", "--out", "comparison", capsys=capsys)
+    assert "'run/summary.json'" in said
+    assert not Path("comparison").exists()
