@@ -17,7 +17,7 @@ import csv
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,7 +32,7 @@ from memes.context import Kind
 from memes.correction import Correction
 from memes.errors import require
 from memes.resets import Reason
-from memes.store.files import intact, read_arrays, replace_file, save_text
+from memes.store.files import append, intact, read_arrays, replace_file, save_text
 
 FORMAT_VERSION = 1
 CONTENT = (
@@ -126,31 +126,33 @@ def plain(value: Any) -> Any:
 
 def save_metrics(path: Path, columns: Mapping[str, np.ndarray]) -> None:
     """Write `metrics.csv` anew with the rows that there are, perhaps none."""
-    (path / "metrics.csv").write_text("")
-    append_metrics(path, columns)
+    replace_file(path / "metrics.csv", lambda file: file.write(_lines(columns)))
 
 
 def append_metrics(path: Path, columns: Mapping[str, np.ndarray]) -> None:
     """Append the rows of equally long columns to `metrics.csv`. NaN becomes an empty field."""
-    with (path / "metrics.csv").open("a", newline="") as file:
-        table = list(_table(columns)) if columns else []
-        csv.writer(file).writerows(table[1:] if file.tell() else table)
+    file = path / "metrics.csv"
+    append(file, _lines(columns, head=file.stat().st_size == 0))
 
 
-def _table(columns: Mapping[str, Iterable[float]]) -> Iterator[list[str]]:
-    """The head and the rows of a table, as they are written."""
-    yield [*columns]
-    for row in zip(*columns.values(), strict=True):
-        yield ["" if np.isnan(value) else f"{value:.9g}" for value in row]
+def _lines(columns: Mapping[str, Iterable[float]], head: bool = True) -> bytes:
+    """A table as it is written: its rows, perhaps below its head; nothing, if it has no columns."""
+    rows = ([_field(value) for value in row] for row in zip(*columns.values(), strict=True))
+    table = [[*columns], *rows] if head and columns else rows
+    return "".join(f"{','.join(row)}\n" for row in table).encode()
+
+
+def _field(value: float) -> str:
+    return "" if np.isnan(value) else f"{value:.9g}"
 
 
 def save_corrected(path: Path, columns: Mapping[str, Iterable[float]]) -> None:
     """Write `corrected.csv` as a whole; there is none without rows."""
-    lines = [",".join(row) for row in _table(columns)]
-    if len(lines) == 1:
-        (path / "corrected.csv").unlink(missing_ok=True)
+    file, lines = path / "corrected.csv", _lines(columns)
+    if lines.count(b"\n") > 1:
+        replace_file(file, lambda stream: stream.write(lines))
     else:
-        save_text(path / "corrected.csv", "\n".join(lines))
+        file.unlink(missing_ok=True)
 
 
 def load_corrected(path: Path) -> dict[str, np.ndarray]:
