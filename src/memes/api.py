@@ -22,8 +22,8 @@ from memes.runner.loop import run_all
 from memes.runner.observers import Checkpoints, Log, Observer, Progress
 from memes.runner.simulators import callbacks_outside
 from memes.store.files import intact, only_writer
-from memes.store.find import run_folders
-from memes.store.folder import Run, check_free, holds_run, load_config, load_corrected, plain, remove_run
+from memes.store.find import begun, run_folders
+from memes.store.folder import ENDED, Run, check_free, holds_run, load_corrected, plain, remove_run
 from memes.store.provenance import describe, now
 
 # In the order in which they see a run. A checkpoint comes after the correction that it is to know of.
@@ -118,6 +118,7 @@ def run(
         f"together must be 1 for task '{algorithm.task.name}', which runs on the host, got {together}",
     )
     config = {**describe(algorithm), **(about or {}), **numbers, **settings_of(watching)}
+    config["seeds"] = None if seeds is None else chosen
     folders: list[Path | None] = [None] * len(chosen)
     if out is not None:
         folders = [Path(out) / ("" if seeds is None else f"seed-{each}") for each in chosen]
@@ -166,7 +167,7 @@ def resume(
     Returns:
         The run, or the runs of those seeds that were not done.
     """
-    configs = {folder: UNRECORDED | load_config(folder) for folder in run_folders(path)}
+    configs = {folder: UNRECORDED | config for folder, config in begun(path).items()}
     one = list(configs) == [Path(path)] and seeds is None
     if seeds is not None:
         configs = {folder: found for folder, found in configs.items() if found.get("seed") in seeds}
@@ -193,7 +194,7 @@ def resume(
                 f"got {total}",
             )
             _check_same(described, config, folder)
-            for old in ("finished", "generations_done", "stopped"):
+            for old in ENDED:
                 config.pop(old, None)
             config |= {"resumed": [*config.get("resumed", []), now()], **settings_of(watching)}
             config["seeds_together"] = config.get("seeds_together") or 1

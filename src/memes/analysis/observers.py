@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
 from memes.hints import check_fields
 from memes.runner.observers import Stage, Watch
+from memes.store.files import replace_file
 from memes.store.folder import Run
 from memes.store.summary import write_summary
 
@@ -59,5 +61,5 @@ def save_figures(run: Run) -> list[Path]:
     folder.mkdir(exist_ok=True)
     files = [folder / f"{draw.__name__}.png" for draw in drawn]
     for draw, file in zip(drawn, files, strict=True):
-        draw(run).savefig(file, dpi=150)
+        replace_file(file, partial(draw(run).savefig, format="png", dpi=150))
     return files

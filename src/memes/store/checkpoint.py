@@ -121,9 +121,7 @@ def load(
         _check_version(file, about["format_version"])
         require(about["identity"] == identity(config), f"'{file}' is a checkpoint of another run")
         state = _fitted(file, leaves, about["generations"], config["generations"], blank)
-        metrics, lanes = (
-            {name: log[part][name].copy() for name in log[part].dtype.names} for part in PARTS
-        )
+        metrics, lanes = (log[part] for part in PARTS)
         corrected = load_corrected(folder)
         return Run(folder, config, metrics, lanes, state.archive, corrected, None, state)
     require(
@@ -137,23 +135,28 @@ def _newest_first(folder: Path) -> list[Path]:
     return sorted((folder / "checkpoints").glob("[0-9]*.npz"), reverse=True)
 
 
-def _read(file: Path) -> tuple[dict[str, Any], list[np.ndarray], np.ndarray]:
-    """Read what is said of a checkpoint, the leaves of its state, and its rows of the log."""
+def _read(file: Path) -> tuple[dict[str, Any], list[np.ndarray], dict[str, dict[str, np.ndarray]]]:
+    """Read what is said of a checkpoint, the leaves of its state, and the parts of its log."""
     arrays = read_arrays(file)
     about = dict(json.loads(str(arrays.pop("about"))))
     if about["format_version"] != FORMAT_VERSION:  # of another one nothing else is known
-        return about, [], np.zeros(0)
+        return about, [], {}
     log = arrays["log"]
     size = int(file.stem) * log.itemsize
-    with (file.parent / LOG).open("rb") as stream:
+    shared = file.parent / LOG
+    with intact(shared), shared.open("rb") as stream:
         if stream.seek(0, os.SEEK_END) < size:
-            raise ValueError(f"{LOG} has fewer generations than it")
+            raise ValueError(f"it has fewer generations than {file.name}")
         stream.seek(0)
         data = stream.read(size)
     if about["digest"] != _digest(arrays, hashlib.blake2b(data, digest_size=16)):
         raise ValueError("it does not hold what was written")
     leaves = [array for name, array in arrays.items() if name != "log"]
-    return about, leaves, np.frombuffer(data, log.dtype)
+    rows = np.frombuffer(data, log.dtype)
+    parts = {
+        part: {name: rows[part][name].copy() for name in rows[part].dtype.names or ()} for part in PARTS
+    }
+    return about, leaves, parts
 
 
 def _digest(arrays: dict[str, np.ndarray], log: Any) -> str:

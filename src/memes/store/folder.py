@@ -39,6 +39,7 @@ CONTENT = (
     "config.json", "metrics.csv", "lanes.npz", "archive.npz", "corrected.npz", "corrected.csv",
     "summary.json", "checkpoints", "figures",
 )  # fmt: skip
+ENDED = {"finished", "generations_done", "seconds", "stopped", "signal"}  # what a config says of the end
 # Codes whose names `lanes.npz` holds beside the lanes.
 CODES: dict[str, type[IntEnum]] = {"kinds": Kind, "reasons": Reason, "statuses": Status}
 ELITE = ("genotypes", "fitness", "feature", "generation", "lane")  # what an archive has of each
@@ -105,7 +106,8 @@ def check_free(path: Path, overwrite: bool = False) -> None:
 
 def remove_run(path: Path) -> None:
     """Remove the files of a run from a folder, if it holds one, and nothing else."""
-    for name in CONTENT if holds_run(path) else ():
+    # Last of all what says that there is a run.
+    for name in reversed(CONTENT) if holds_run(path) else ():
         place = path / name
         if place.is_dir() and not place.is_symlink():
             shutil.rmtree(place)

@@ -1,0 +1,225 @@
+"""Whatever the moment at which a disk is full or a process is killed, a run and a sweep can go on."""
+
+import csv
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from itertools import islice
+from pathlib import Path
+
+import jax
+import pytest
+
+import faults
+import memes
+from memes import RunError, api
+from memes.reproduce import sweep
+from memes.runner import calls, corrections, loop
+from memes.store import provenance
+from memes.store.summary import load_summary
+from memes.words.settings import parse
+
+WORDS = (
+    "noisy-arm", "--algorithm", "me", "--scale", "laptop", "--joints", "4", "--batch", "4",
+    "--resolution", "3", "3", "--reevaluate-samples", "2", "--generations", "2",
+)  # fmt: skip
+ITEM = sweep.Item("noisy-arm", "me", (0, 1), parse([*WORDS], "memes reproduce"))
+ALGORITHM = ITEM.parsed.build()
+OPTIONS = {
+    "generations": 2,
+    "progress": False,
+    "observers": [memes.Checkpoints(every=1), memes.Corrections(every=1, samples=2)],
+}
+TIMES = dict.fromkeys(("when", "commit", "compile_seconds", "seconds_per_generation"))
+RECORDED = ("seed", "generations_done", "stopped", "chunk", "seeds", "seeds_together")
+
+
+class Drawing:
+    """A figure that is drawn at once."""
+
+    def __init__(self, run):
+        self._content = str(run.metrics["qd_score"]).encode()
+
+    def savefig(self, stream, **options):
+        stream.write(self._content)
+
+
+def remembered(function, key=lambda *arguments: None):
+    """The function, called once for each key of its arguments."""
+    found = {}
+
+    def remembering(*arguments, **options):
+        name = key(*arguments)
+        if name not in found:
+            found[name] = function(*arguments, **options)
+        return found[name]
+
+    return remembering
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quick():
+    """Compile each program once, draw nothing, ask git nothing; and a call has one generation."""
+    with pytest.MonkeyPatch.context() as patch:
+
+        def remember(module, name, **options):
+            patch.setattr(module, name, remembered(getattr(module, name), **options))
+
+        remember(loop, "compile_fitting", key=lambda algorithm, seeds, *_: seeds)
+        for module, name in (
+            (loop, "first_state"),
+            (corrections, "_fitting"),
+            (api, "callbacks_outside"),
+            (sweep, "_compiled"),
+        ):
+            remember(module, name)
+        patch.setattr(provenance, "_git_commit", lambda: None)
+        patch.setattr(calls, "MOST", 1)
+        for name in ("archive", "curves"):
+            patch.setattr(memes.plot, name, type(name, (Drawing,), {}))
+        yield
+
+
+def content(folder):
+    """What is in a folder, by path, without what depends on time: the last checkpoints, for one."""
+    files = [file for file in folder.rglob("*") if not file.match("checkpoints/*[0-9].npz")]
+    return {str(file.relative_to(folder)): lasting(file) for file in files}
+
+
+def lasting(file):
+    if file.is_dir() or file.name in (".lock", "log.bin"):
+        return None
+    if file.name == "metrics.csv":
+        return [{**row, "seconds": ""} for row in csv.DictReader(file.read_text().splitlines())]
+    if file.name == "config.json":
+        return {name: json.loads(file.read_text()).get(name) for name in RECORDED}
+    if file.suffix == ".json":
+        summary = json.loads(file.read_text())
+        summary["curves"]["seconds"] = []
+        return summary | {"about": {**summary["about"], **TIMES}}
+    return file.read_bytes()
+
+
+def run(out, **options):
+    return memes.run(ALGORITHM, out=out, **OPTIONS | options)
+
+
+def go_on(out, **options):
+    """Go on as a user would: with the command itself, as long as there is no run."""
+    configs = [json.loads(file.read_text()) for file in out.rglob("config.json")]
+    if not configs:
+        run(out, **options)
+    elif not all("finished" in config for config in configs):
+        memes.resume(ALGORITHM, out, progress=False)
+
+
+def two_seeds(out, together):
+    observers = [*OPTIONS["observers"], memes.Figures(draw=False)]
+    return run(out, seeds=[0, 1], together=together, observers=observers)
+
+
+def each_fault(tmp_path, fail, do):
+    """Do something again and again, in a new folder, while another operation fails; until none does."""
+    at = 0
+    while True:
+        out = tmp_path / str(at)
+        with faults.failing(at, fail) as done:
+            try:
+                do(out)
+            except (faults.Killed, RunError, OSError):
+                assert len(done) > at
+        if len(done) <= at:
+            break
+        yield out, done[at]
+        shutil.rmtree(out, ignore_errors=True)
+        at += 1
+    assert at > 40
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fail", [faults.killed, faults.full])
+def test_a_run_goes_on_from_every_fault(tmp_path, fail):
+    run(tmp_path / "whole")
+    whole = content(tmp_path / "whole")
+    for out, operation in each_fault(tmp_path, fail, run):
+        go_on(out)
+        assert content(out) == whole, operation
+
+
+def test_seeds_of_a_batch_go_on_when_only_some_are_begun(tmp_path):
+    two_seeds(tmp_path / "whole", 2)
+    whole = content(tmp_path / "whole")
+    cut = each_fault(tmp_path, faults.killed, lambda out: two_seeds(out, 2))
+    for out, operation in islice(cut, 16):  # the configurations, twice each
+        go_on(out, seeds=[0, 1])
+        assert content(out) == whole, operation
+
+
+def swept(out, together, keep_archives=True):
+    def known():
+        return [load_summary(file) for file in sorted(out.glob("summaries/*/*.json"))]
+
+    options = {"together": together, "keep_archives": keep_archives, "progress": False, "say": print}
+    sweep.sweep([ITEM], known(), out, **options)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("together", [1, 2])
+def test_a_sweep_goes_on_from_every_fault(tmp_path, together):
+    swept(tmp_path / "whole", together)
+    whole = content(tmp_path / "whole")
+    fail = faults.killed if together == 2 else faults.full
+    for out, operation in each_fault(tmp_path, fail, lambda out: swept(out, together)):
+        swept(out, together)
+        assert content(out) == whole, operation
+
+
+DYING = """
+import pathlib, sys
+import faults, test_faults
+at, what, out = sys.argv[1:]
+with faults.failing(int(at), faults.really_killed):
+    getattr(test_faults, what)(pathlib.Path(out), 2)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["two_seeds", "swept"])
+def test_a_process_that_is_killed_in_the_middle_of_that_goes_on(tmp_path, what):
+    do = globals()[what]
+    with faults.failing() as done:
+        do(tmp_path / "whole", 2)
+    whole, here = content(tmp_path / "whole"), Path(__file__).parent
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join([*sys.path, str(here), str(here.parent)]),
+        "JAX_DISABLE_MOST_OPTIMIZATIONS": str(jax.config.values["jax_disable_most_optimizations"]),
+    }
+    for at in range(1, len(done) - 2, len(done) // 5 + 1):
+        out = tmp_path / str(at)
+        words = [sys.executable, "-c", DYING, str(at), what, str(out)]
+        assert subprocess.run(words, env=environment).returncode == -signal.SIGKILL
+        go_on(out, seeds=[0, 1]) if what == "two_seeds" else swept(out, 2)
+        assert content(out) == whole, done[at]
+
+
+def test_a_sweep_removes_what_it_was_about_to_remove(tmp_path, monkeypatch):
+    """Killed while it removed the folder of runs whose summaries it had."""
+    with monkeypatch.context() as patched:
+        patched.setattr(sweep.shutil, "rmtree", lambda folder: faults.killed())
+        with pytest.raises(faults.Killed):
+            swept(tmp_path, 2, keep_archives=False)
+    assert list(tmp_path.glob("runs/*/*"))
+    swept(tmp_path, 2, keep_archives=False)
+    assert sorted(file.name for file in tmp_path.iterdir()) == [".lock", "summaries"]
+
+
+def test_a_run_killed_while_it_replaces_another_can_be_started_again(tmp_path, monkeypatch):
+    run(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr("memes.store.folder.shutil.rmtree", lambda folder: faults.killed())
+        with pytest.raises(faults.Killed):
+            run(tmp_path, overwrite=True)
+    assert run(tmp_path, overwrite=True, seed=1).config["seed"] == 1
