@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 
@@ -15,10 +16,11 @@ import pytest
 
 import faults
 import memes
-from memes import RunError, api
+from memes import RunError, UsageError, api
 from memes.reproduce import sweep
 from memes.runner import calls, corrections, loop
 from memes.store import provenance
+from memes.store.files import only_writer
 from memes.store.summary import load_summary
 from memes.words.settings import parse
 
@@ -163,7 +165,7 @@ def swept(out, together, keep_archives=True):
         return [load_summary(file) for file in sorted(out.glob("summaries/*/*.json"))]
 
     options = {"together": together, "keep_archives": keep_archives, "progress": False, "say": print}
-    sweep.sweep([ITEM], known(), out, **options)
+    sweep.sweep([ITEM], known, out, **options)
 
 
 @pytest.mark.slow
@@ -223,3 +225,32 @@ def test_a_run_killed_while_it_replaces_another_can_be_started_again(tmp_path, m
         with pytest.raises(faults.Killed):
             run(tmp_path, overwrite=True)
     assert run(tmp_path, overwrite=True, seed=1).config["seed"] == 1
+
+
+def test_a_sweep_knows_what_another_process_did_before_it_let_go(tmp_path, monkeypatch):
+    """The other one ends between the first look of this one and its lock."""
+
+    @contextmanager
+    def later(folder):
+        with monkeypatch.context() as patched:
+            patched.setattr(sweep, "only_writer", only_writer)
+            swept(folder, 2)
+        monkeypatch.setattr(api, "run", None)  # there is nothing left to run
+        with only_writer(folder):
+            yield
+
+    monkeypatch.setattr(sweep, "only_writer", later)
+    swept(tmp_path, 2)
+
+
+def test_a_run_does_not_replace_what_another_process_did_before_it_let_go(tmp_path, monkeypatch):
+    def later(folder):
+        with monkeypatch.context() as patched:
+            patched.setattr(api, "only_writer", only_writer)
+            run(tmp_path, seeds=[0, 1])
+        return only_writer(folder)
+
+    monkeypatch.setattr(api, "only_writer", later)
+    with pytest.raises(UsageError, match="out must not hold a run yet"):
+        run(tmp_path, seeds=[0, 1])
+    assert all(memes.load_run(tmp_path / f"seed-{seed}").generations == 2 for seed in (0, 1))

@@ -93,10 +93,11 @@ def reproduce(
         return
     require(bool(items), f"tasks: there is nothing to run of {', '.join(names)} on {', '.join(chosen)}")
     if not report_only:
+        done()  # refuses what cannot be read before anything is written
         with _in_words(scale, folder, quiet) as say:
             sweep(
                 items,
-                done(),
+                done,
                 folder,
                 together=together,
                 keep_archives=keep_archives,

@@ -118,7 +118,7 @@ def existing(items: Sequence[Item], summaries: Sequence[Summary]) -> list[Summar
 
 def sweep(
     items: Sequence[Item],
-    known: Sequence[Summary],
+    known: Callable[[], Sequence[Summary]],
     out: Path,
     *,
     together: int | None,
@@ -132,7 +132,7 @@ def sweep(
 
     Args:
         items: What is wanted.
-        known: What there is of it already.
+        known: Reads what there is of it already.
         out: Folder for everything.
         together: As in `memes.run`.
         keep_archives: Keep the run folders, in `out/runs`.
@@ -140,12 +140,12 @@ def sweep(
         say: Told of each item.
     """
     start = time.perf_counter()
-    todo = _missing(items, known, say)
     out.mkdir(parents=True, exist_ok=True)
     keep_compiled()
     with only_writer(out), ThreadPoolExecutor(1) as compiler:
         for folder in out.glob(f"runs/*/*{DONE}"):  # whose removal was interrupted
             _remove(folder)
+        todo = _missing(items, known(), say)  # now that nobody else adds to it
         ahead = [compiler.submit(_compiled, item, together) for item in todo[:1]]
         for i, item in enumerate(todo, 1):
             seeds = "1 seed" if len(item.seeds) == 1 else f"{len(item.seeds)} seeds"
