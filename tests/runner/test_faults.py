@@ -8,18 +8,21 @@ import signal
 import subprocess
 import sys
 from contextlib import contextmanager
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
+import numpy as np
 import pytest
 
 import faults
 import memes
 from memes import RunError, UsageError, api
+from memes.commands import reproduce
 from memes.reproduce import sweep
 from memes.runner import calls, corrections, loop
-from memes.store import provenance
+from memes.store import files
 from memes.store.files import only_writer
 from memes.store.summary import load_summary
 from memes.words.settings import parse
@@ -36,7 +39,7 @@ OPTIONS = {
     "observers": [memes.Checkpoints(every=1), memes.Corrections(every=1, samples=2)],
 }
 TIMES = dict.fromkeys(("when", "commit", "compile_seconds", "seconds_per_generation"))
-RECORDED = ("seed", "generations_done", "stopped", "chunk", "seeds", "seeds_together")
+RECORDED = ("seed", "generations_done", "stopped", "signal", "chunk", "seeds", "seeds_together")
 
 
 class Drawing:
@@ -64,22 +67,25 @@ def remembered(function, key=lambda *arguments: None):
 
 @pytest.fixture(scope="module", autouse=True)
 def _quick():
-    """Compile each program once, draw nothing, ask git nothing; and a call has one generation."""
+    """Compile and compute what is slow once, draw and sync nothing; and a call has one generation."""
     with pytest.MonkeyPatch.context() as patch:
 
         def remember(module, name, **options):
             patch.setattr(module, name, remembered(getattr(module, name), **options))
 
+        for name in ("correct", "compare"):
+            remember(corrections, name, key=lambda archive, *_: np.asarray(archive.genotypes).tobytes())
         remember(loop, "compile_fitting", key=lambda algorithm, seeds, *_: seeds)
         for module, name in (
             (loop, "first_state"),
             (corrections, "_fitting"),
             (api, "callbacks_outside"),
+            (api, "describe"),
             (sweep, "_compiled"),
         ):
             remember(module, name)
-        patch.setattr(provenance, "_git_commit", lambda: None)
         patch.setattr(calls, "MOST", 1)
+        patch.setattr(files, "os", SimpleNamespace(**vars(os) | {"fsync": lambda descriptor: None}))
         for name in ("archive", "curves"):
             patch.setattr(memes.plot, name, type(name, (Drawing,), {}))
         yield
@@ -109,35 +115,32 @@ def run(out, **options):
     return memes.run(ALGORITHM, out=out, **OPTIONS | options)
 
 
-def go_on(out, **options):
-    """Go on as a user would: with the command itself, as long as there is no run."""
+def go_on(out, do):
+    """Go on as a user would: by doing it again, as long as there is no run."""
     configs = [json.loads(file.read_text()) for file in out.rglob("config.json")]
     if not configs:
-        run(out, **options)
+        do(out)
     elif not all("finished" in config for config in configs):
         memes.resume(ALGORITHM, out, progress=False)
 
 
-def two_seeds(out, together):
-    observers = [*OPTIONS["observers"], memes.Figures(draw=False)]
-    return run(out, seeds=[0, 1], together=together, observers=observers)
+def two_seeds(out):
+    return run(out, seeds=[0, 1], observers=[*OPTIONS["observers"], memes.Figures(draw=False)])
 
 
-def each_fault(tmp_path, fail, do):
+def each_fault(tmp_path, fail, do, step=1):
     """Do something again and again, in a new folder, while another operation fails; until none does."""
-    at = 0
-    while True:
+    for at in count(0, step):
         out = tmp_path / str(at)
         with faults.failing(at, fail) as done:
             try:
                 do(out)
-            except (faults.Killed, RunError, OSError):
+            except (faults.Killed, RunError):
                 assert len(done) > at
         if len(done) <= at:
             break
         yield out, done[at]
         shutil.rmtree(out, ignore_errors=True)
-        at += 1
     assert at > 40
 
 
@@ -147,34 +150,36 @@ def test_a_run_goes_on_from_every_fault(tmp_path, fail):
     run(tmp_path / "whole")
     whole = content(tmp_path / "whole")
     for out, operation in each_fault(tmp_path, fail, run):
-        go_on(out)
+        go_on(out, run)
         assert content(out) == whole, operation
 
 
 def test_seeds_of_a_batch_go_on_when_only_some_are_begun(tmp_path):
-    two_seeds(tmp_path / "whole", 2)
+    two_seeds(tmp_path / "whole")
     whole = content(tmp_path / "whole")
-    cut = each_fault(tmp_path, faults.killed, lambda out: two_seeds(out, 2))
+    cut = each_fault(tmp_path, faults.killed, two_seeds)
     for out, operation in islice(cut, 16):  # the configurations, twice each
-        go_on(out, seeds=[0, 1])
+        go_on(out, two_seeds)
         assert content(out) == whole, operation
 
 
-def swept(out, together, keep_archives=True):
+def swept(out, together=2, keep_archives=True):
     def known():
         return [load_summary(file) for file in sorted(out.glob("summaries/*/*.json"))]
 
-    options = {"together": together, "keep_archives": keep_archives, "progress": False, "say": print}
-    sweep.sweep([ITEM], known, out, **options)
+    options = {"together": together, "keep_archives": keep_archives, "progress": False}
+    with reproduce._in_words("laptop", out, True) as say:
+        sweep.sweep([ITEM], known, out, say=say, **options)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("together", [1, 2])
-def test_a_sweep_goes_on_from_every_fault(tmp_path, together):
+@pytest.mark.parametrize(
+    ("together", "fail", "step"), [(2, faults.killed, 1), (2, faults.full, 3), (1, faults.killed, 3)]
+)
+def test_a_sweep_goes_on_from_every_fault(tmp_path, together, fail, step):
     swept(tmp_path / "whole", together)
     whole = content(tmp_path / "whole")
-    fail = faults.killed if together == 2 else faults.full
-    for out, operation in each_fault(tmp_path, fail, lambda out: swept(out, together)):
+    for out, operation in each_fault(tmp_path, fail, lambda out: swept(out, together), step):
         swept(out, together)
         assert content(out) == whole, operation
 
@@ -184,7 +189,7 @@ import pathlib, sys
 import faults, test_faults
 at, what, out = sys.argv[1:]
 with faults.failing(int(at), faults.really_killed):
-    getattr(test_faults, what)(pathlib.Path(out), 2)
+    getattr(test_faults, what)(pathlib.Path(out))
 """
 
 
@@ -193,7 +198,7 @@ with faults.failing(int(at), faults.really_killed):
 def test_a_process_that_is_killed_in_the_middle_of_that_goes_on(tmp_path, what):
     do = globals()[what]
     with faults.failing() as done:
-        do(tmp_path / "whole", 2)
+        do(tmp_path / "whole")
     whole, here = content(tmp_path / "whole"), Path(__file__).parent
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join([*sys.path, str(here), str(here.parent)]),
@@ -203,7 +208,7 @@ def test_a_process_that_is_killed_in_the_middle_of_that_goes_on(tmp_path, what):
         out = tmp_path / str(at)
         words = [sys.executable, "-c", DYING, str(at), what, str(out)]
         assert subprocess.run(words, env=environment).returncode == -signal.SIGKILL
-        go_on(out, seeds=[0, 1]) if what == "two_seeds" else swept(out, 2)
+        go_on(out, two_seeds) if what == "two_seeds" else swept(out)
         assert content(out) == whole, done[at]
 
 
@@ -212,9 +217,9 @@ def test_a_sweep_removes_what_it_was_about_to_remove(tmp_path, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(sweep.shutil, "rmtree", lambda folder: faults.killed())
         with pytest.raises(faults.Killed):
-            swept(tmp_path, 2, keep_archives=False)
+            swept(tmp_path, keep_archives=False)
     assert list(tmp_path.glob("runs/*/*"))
-    swept(tmp_path, 2, keep_archives=False)
+    swept(tmp_path, keep_archives=False)
     assert sorted(file.name for file in tmp_path.iterdir()) == [".lock", "summaries"]
 
 
@@ -234,13 +239,13 @@ def test_a_sweep_knows_what_another_process_did_before_it_let_go(tmp_path, monke
     def later(folder):
         with monkeypatch.context() as patched:
             patched.setattr(sweep, "only_writer", only_writer)
-            swept(folder, 2)
+            swept(folder)
         monkeypatch.setattr(api, "run", None)  # there is nothing left to run
         with only_writer(folder):
             yield
 
     monkeypatch.setattr(sweep, "only_writer", later)
-    swept(tmp_path, 2)
+    swept(tmp_path)
 
 
 def test_a_run_does_not_replace_what_another_process_did_before_it_let_go(tmp_path, monkeypatch):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from memes import api
 from memes.commands.run import conclude
 from memes.store.find import run_folders
+from memes.store.folder import load_config
 from memes.words.options import RunFolder
 from memes.words.rebuild import algorithm_of
 
@@ -30,4 +31,5 @@ def resume(
     rebuilt = algorithm_of(run_folders(run)[0], task, algorithm)
     runs = api.resume(rebuilt, run, generations=generations, progress=not quiet)
     found = runs if isinstance(runs, list) else [runs]
-    return conclude(found, len(found), run)
+    left = sum("finished" not in load_config(folder) for folder in run_folders(run))
+    return conclude(found, len(found) + left, run)

@@ -125,7 +125,7 @@ def sweep(
     keep_archives: bool,
     progress: bool,
     say: Callable[[str], None],
-) -> None:
+) -> str | None:
     """Run what is missing; a summary of each run goes to `out/summaries/TASK`.
 
     While the device is busy with an item, the host compiles the next one.
@@ -138,6 +138,9 @@ def sweep(
         keep_archives: Keep the run folders, in `out/runs`.
         progress: Whether to show the progress of each item.
         say: Told of each item.
+
+    Returns:
+        The name of the signal that ended it, if one did.
     """
     start = time.perf_counter()
     out.mkdir(parents=True, exist_ok=True)
@@ -154,9 +157,12 @@ def sweep(
             algorithm = ahead.pop().result()
             ahead += [compiler.submit(_compiled, item, together) for item in todo[i : i + 1]]
             folder = out / "runs" / item.task / item.name
-            _run(item, algorithm, folder, out / "summaries" / item.task, together, progress)
+            stopped = _run(item, algorithm, folder, out / "summaries" / item.task, together, progress)
+            if stopped:
+                return stopped
             if not keep_archives:
                 _remove(folder.rename(folder.with_name(f"{folder.name}{DONE}")))
+    return None
 
 
 def _remove(folder: Path) -> None:
@@ -192,8 +198,8 @@ def _compiled(item: Item, together: int | None) -> Algorithm:
 
 def _run(
     item: Item, algorithm: Algorithm, folder: Path, summaries: Path, together: int | None, progress: bool
-) -> None:
-    """Run the seeds of an item, or go on with those that were stopped. Ctrl-C ends the sweep."""
+) -> str | None:
+    """Run the seeds of an item, or go on with those that were stopped; returns as `sweep` does."""
     samples = item.parsed.observing["reevaluate_samples"]
     corrections = Corrections(
         samples=samples,
@@ -217,10 +223,11 @@ def _run(
                 about=item.parsed.recorded() | {"label": item.label},
                 progress=progress,
             )
-        asked = together_before or left
         left = _take_over(item, folder, summaries, algorithm.task.uncertain)
-        if any(run.config["stopped"] for run in runs) or len(runs) < len(asked):
-            raise KeyboardInterrupt
+        signals = [str(run.config["signal"]) for run in runs if run.config["signal"]]
+        if left and signals:
+            return signals[0]
+    return None
 
 
 def _begun_together(folder: Path, seeds: Sequence[int]) -> list[int]:

@@ -68,7 +68,7 @@ class Stage:
         report: Where progress is shown.
         say: Prints a line, which names the run where there are several.
         stop: `(reason)`: ends the run after the moment that is being seen.
-        interrupted: Whether somebody wants whatever goes on to end soon.
+        interrupted: The name of the signal that wants whatever goes on to end soon, or None.
         once: `(key, make) -> object`: what observers of runs side by side have in common, made once.
         closing: Takes a function to be called when the run is over, however it ends.
     """
@@ -79,7 +79,7 @@ class Stage:
     report: Reporter
     say: Callable[[str], None]
     stop: Callable[[str], None]
-    interrupted: Callable[[], bool]
+    interrupted: Callable[[], str | None]
     once: Callable[[Hashable, Callable[[], Any]], Any]
     closing: Callable[[Callable[[], object]], object]
 
