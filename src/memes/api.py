@@ -23,13 +23,13 @@ from memes.runner.observers import Checkpoints, Log, Observer, Progress
 from memes.runner.progress import Reporter
 from memes.runner.simulators import callbacks_outside
 from memes.store.files import intact, only_writer
-from memes.store.find import run_folders
+from memes.store.find import begun, run_folders
 from memes.store.folder import (
+    ENDED,
     ONCE_ABSENT,
     Run,
     check_free,
     holds_run,
-    load_config,
     load_corrected,
     plain,
     remove_run,
@@ -129,6 +129,7 @@ def run(
         f"together must be 1 for task '{algorithm.task.name}', which runs on the host, got {together}",
     )
     config = {**describe(algorithm), **(about or {}), **numbers, **settings_of(watching)}
+    config["seeds"] = None if seeds is None else chosen
     folders: list[Path | None] = [None] * len(chosen)
     if out is not None:
         folders = [Path(out) / ("" if seeds is None else f"seed-{each}") for each in chosen]
@@ -178,7 +179,7 @@ def resume(
     Returns:
         The run, or the runs of those seeds that were not done.
     """
-    configs = {folder: UNRECORDED | load_config(folder) for folder in run_folders(path)}
+    configs = {folder: UNRECORDED | config for folder, config in begun(path).items()}
     one = list(configs) == [Path(path)] and seeds is None
     if seeds is not None:
         configs = {folder: found for folder, found in configs.items() if found.get("seed") in seeds}
@@ -205,7 +206,7 @@ def resume(
                 f"got {total}",
             )
             _check_same(described, config, folder)
-            for old in ("finished", "generations_done", "stopped"):
+            for old in ENDED:
                 config.pop(old, None)
             config |= {"resumed": [*config.get("resumed", []), now()], **settings_of(watching)}
             config["seeds_together"] = config.get("seeds_together") or 1

@@ -186,7 +186,7 @@ def test_overwriting_replaces_the_files_of_the_run_and_no_others(saved, tmp_path
         ".lock", "archive.npz", "checkpoints", "config.json", "lanes.npz", "metrics.csv", "notes.txt",
         "summary.json",
     }  # fmt: skip
-    assert max(file.name for file in out.glob("checkpoints/*")) == "00000002.npz"
+    assert max(file.name for file in out.glob("checkpoints/*.npz")) == "00000002.npz"
     read = memes.load_run(out)
     assert (read.config["seed"], read.generations) == (1, 2)
     jax.tree.map(np.testing.assert_array_equal, read.archive, again.archive)

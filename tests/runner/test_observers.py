@@ -162,7 +162,7 @@ def test_settings_that_a_resumed_run_is_given_are_recorded(tmp_path):
     memes.resume(algorithm, tmp_path, generations=8, **options)
     config = json.loads((tmp_path / "config.json").read_text())
     assert (config["checkpoint_every"], config["reevaluate_samples"]) == (3, 512)
-    assert sorted(file.name for file in tmp_path.glob("checkpoints/*")) == [
+    assert sorted(file.name for file in tmp_path.glob("checkpoints/*.npz")) == [
         "00000006.npz",
         "00000008.npz",
     ]

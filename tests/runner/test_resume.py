@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -167,8 +168,8 @@ def test_a_process_killed_at_random_moments_ends_with_the_same_bytes(tmp_path, a
     while True:
         process = subprocess.Popen(command(*words), env=environment)
         if kills < 3:
-            before = set(cut.glob("checkpoints/*"))
-            while process.poll() is None and set(cut.glob("checkpoints/*")) <= before:
+            before = set(cut.glob("checkpoints/*.npz"))
+            while process.poll() is None and set(cut.glob("checkpoints/*.npz")) <= before:
                 time.sleep(0.002)
             time.sleep(moments.uniform(0, 0.1))
             process.send_signal(signal.SIGKILL)
@@ -306,9 +307,26 @@ def test_no_checkpoints_if_none_are_wanted_and_as_often_as_wanted(algorithm, tmp
     for every, expected in ((0, []), (4, ["00000008.npz", "00000012.npz"])):
         out = tmp_path / str(every)
         memes.run(algorithm, out=out, **OPTIONS | {"observers": [Checkpoints(every=every)]})
-        assert sorted(file.name for file in out.glob("checkpoints/*")) == expected
+        assert sorted(file.name for file in out.glob("checkpoints/*.npz")) == expected
     with pytest.raises(UsageError, match="checkpoint_every must be at least 0"):
         Checkpoints(every=-1)
+
+
+def written():
+    """How many bytes this process has written so far, to whatever."""
+    return int(re.search(r"wchar: (\d+)", Path("/proc/self/io").read_text())[1])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="Linux counts what a process writes")
+def test_a_long_run_on_the_host_writes_a_few_times_its_results(tmp_path):
+    task = replace(TASK, evaluate=lambda keys, x: (-x.var(axis=1), x[:, :2]), jit=False)
+    algorithm = memes.presets.memes(task, CELLS, lanes=2, samples=2, fifo_size=64)
+    before = written()
+    memes.run(algorithm, generations=20_000, out=tmp_path / "run", progress=False)
+    results = sum(file.stat().st_size for file in (tmp_path / "run").iterdir() if file.is_file())
+    print(f"{written() - before} bytes written, {results} of them are the results")
+    assert written() - before < 10 * results
 
 
 JSON = st.recursive(

@@ -29,6 +29,13 @@ def whole(tmp_path_factory):
     return memes.run(ALGORITHM, generations=12, out=out, observers=observers, progress=False)
 
 
+@pytest.fixture
+def folder(whole, tmp_path):
+    """A copy of the run's folder."""
+    shutil.copytree(whole.folder, tmp_path / "run")
+    return tmp_path / "run"
+
+
 @pytest.fixture(scope="module")
 def checkpoints(whole):
     """The two checkpoints of the run, oldest first, as bytes by name."""
@@ -44,6 +51,14 @@ def loaded(folder, whole, **changed):
     first = first_state(ALGORITHM)
     found = checkpoint.load(folder, config, lambda n: first(keys_of(0)[0], n), said.append)
     return found, said
+
+
+def first_rows(run, n):
+    """The run as it was after n generations, its state aside."""
+    parts = (
+        {name: column[:n] for name, column in columns.items()} for columns in (run.metrics, run.lanes)
+    )
+    return run._replace(**dict(zip(("metrics", "lanes"), parts, strict=True)))
 
 
 def rewrite(file: Path, **changed) -> None:
@@ -72,49 +87,101 @@ def test_there_may_be_none(tmp_path, whole):
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(data=st.data())
-def test_a_damaged_checkpoint_is_left_out_for_the_one_before(data, whole, checkpoints, tmp_path):
-    folder = tmp_path / "checkpoints"
-    folder.mkdir(exist_ok=True)
+def test_a_damaged_checkpoint_is_left_out_for_the_one_before(data, whole, checkpoints, folder):
     older, newest = checkpoints
-    (folder / older).write_bytes(checkpoints[older])
     good = checkpoints[newest]
     if data.draw(st.booleans()):
         bad = good[: data.draw(st.integers(0, len(good) - 1))]
     else:
         place = data.draw(st.integers(0, len(good) - 1))
         bad = good[:place] + bytes([good[place] ^ data.draw(st.integers(1, 255))]) + good[place + 1 :]
-    (folder / newest).write_bytes(bad)
-    found, said = loaded(tmp_path, whole)
+    (folder / "checkpoints" / newest).write_bytes(bad)
+    found, said = loaded(folder, whole)
     assert found is not None
     if said:
         assert newest in said[0]
         assert found.metrics["generation"][-1] == int(Path(older).stem)
     else:  # a byte that nobody reads
-        (folder / newest).write_bytes(good)
-        expected, _ = loaded(tmp_path, whole)
+        (folder / "checkpoints" / newest).write_bytes(good)
+        expected, _ = loaded(folder, whole)
         jax.tree.map(np.testing.assert_array_equal, found, expected)
 
 
-def test_an_edited_checkpoint_is_left_out_as_well(whole, checkpoints, tmp_path):
-    shutil.copytree(whole.folder / "checkpoints", tmp_path / "checkpoints")
+def edited_state(folder, newest):
+    rewrite(folder / newest, **{"state/0": np.zeros(3)})
+
+
+def edited_log(folder, newest):
+    data = bytearray((folder / checkpoint.LOG).read_bytes())
+    data[-1] ^= 1
+    (folder / checkpoint.LOG).write_bytes(data)
+
+
+def cut_log(folder, newest):
+    data = (folder / checkpoint.LOG).read_bytes()
+    (folder / checkpoint.LOG).write_bytes(data[:-1])
+
+
+def no_log(folder, newest):
+    (folder / checkpoint.LOG).unlink()
+
+
+@pytest.mark.parametrize(
+    ("edit", "sentence"),
+    [
+        (edited_state, "it does not hold what was written"),
+        (edited_log, "it does not hold what was written"),
+        (cut_log, "log.bin' is damaged or not what its name says: it has fewer generations"),
+        (no_log, ""),
+    ],
+)
+def test_an_edited_checkpoint_is_left_out_as_well(whole, checkpoints, folder, edit, sentence):
     older, newest = checkpoints
-    rewrite(tmp_path / "checkpoints" / newest, **{"metrics/qd_score": whole.metrics["qd_score"] + 1})
-    found, said = loaded(tmp_path, whole)
-    assert found.metrics["generation"][-1] == int(Path(older).stem)
-    assert "does not hold what was written; looking for an older checkpoint" in said[0]
-    (tmp_path / "checkpoints" / older).unlink()
+    edit(folder / "checkpoints", newest)
+    if edit is not no_log:
+        found, said = loaded(folder, whole)
+        assert found.metrics["generation"][-1] == int(Path(older).stem)
+        assert sentence in said[0]
+        assert "; looking for an older checkpoint" in said[0]
+        (folder / "checkpoints" / older).unlink()
     with pytest.raises(UsageError, match=r"no checkpoint in .* can be read"):
-        loaded(tmp_path, whole)
+        loaded(folder, whole)
 
 
-def test_a_checkpoint_under_another_name_is_left_out(whole, checkpoints, tmp_path):
-    (tmp_path / "checkpoints").mkdir()
+def test_a_checkpoint_under_another_name_is_left_out(whole, checkpoints, folder):
     older, newest = checkpoints
-    (tmp_path / "checkpoints" / older).write_bytes(checkpoints[older])
-    (tmp_path / "checkpoints/00000099.npz").write_bytes(checkpoints[newest])
-    found, said = loaded(tmp_path, whole)
-    assert len(found.metrics["generation"]) == int(Path(older).stem)
-    assert "it is not of the generation in its name" in said[0]
+    for name in ("00000011.npz", "00000099.npz"):
+        (folder / "checkpoints" / newest).rename(folder / "checkpoints" / name)
+        newest = name
+        found, said = loaded(folder, whole)
+        assert len(found.metrics["generation"]) == int(Path(older).stem)
+        assert name in said[0]
+
+
+def test_a_run_that_goes_on_behind_a_damaged_checkpoint_ends_the_same(
+    whole, checkpoints, folder, tmp_path
+):
+    """The rows of the log that the damaged one counted on are written again."""
+    (folder / "checkpoints" / list(checkpoints)[1]).write_text("damaged")
+    longer = memes.resume(ALGORITHM, folder, generations=18, progress=False)
+    found, said = loaded(folder, whole, generations=18)
+    assert not said
+    for part in ("metrics", "lanes"):
+        jax.tree.map(np.testing.assert_array_equal, getattr(found, part), getattr(longer, part))
+    for name in set(whole.metrics) - {"seconds"}:
+        np.testing.assert_array_equal(longer.metrics[name][:12], whole.metrics[name])
+
+
+def test_checkpoints_grow_with_the_state_and_not_with_the_log(whole, tmp_path):
+    """All are as large as the first, and the rows of the log are written once."""
+    run = whole._replace(folder=tmp_path)
+    logged = checkpoint.logged(first_rows(run, 0))
+    sizes = []
+    for n in range(1, 13):
+        logged = checkpoint.save(first_rows(run, n), logged)
+        log = (tmp_path / "checkpoints" / checkpoint.LOG).stat().st_size
+        sizes.append(((tmp_path / f"checkpoints/{n:08d}.npz").stat().st_size, log / n))
+    assert len(set(sizes)) == 1
 
 
 @pytest.mark.parametrize("other", [{"seed": 8}, {"task": "ant"}, {"options": {}}, {"cells": [2, 2]}])
@@ -123,9 +190,8 @@ def test_a_checkpoint_of_another_run_is_named(whole, other):
         loaded(whole.folder, whole, **other)
 
 
-def test_a_checkpoint_of_an_algorithm_that_has_changed_is_named(whole, tmp_path):
+def test_a_checkpoint_of_an_algorithm_that_has_changed_is_named(whole):
     """As after an update of the library: it goes by the same name, and has other arrays."""
-    shutil.copytree(whole.folder, tmp_path / "run")
     larger = memes.presets.me(TASK, memes.cells.grid(TASK, (5, 5)), batch=4)
     larger = larger._replace(init=lambda key, generations=None: (ALGORITHM.init(key), key))
     first = first_state(larger)
@@ -140,15 +206,15 @@ def test_a_checkpoint_of_an_algorithm_that_has_changed_is_named(whole, tmp_path)
     [
         (9, "format version 9, newer than this memes can read"),
         (1, "format version 1, of an older memes: go on with that one, or start anew"),
+        (2, "format version 2, of an older memes: go on with that one, or start anew"),
     ],
 )
-def test_a_checkpoint_of_the_future_or_of_the_past_is_named(whole, tmp_path, version, sentence):
-    shutil.copytree(whole.folder, tmp_path / "run")
-    newest = max((tmp_path / "run/checkpoints").glob("*.npz"))
+def test_a_checkpoint_of_the_future_or_of_the_past_is_named(folder, version, sentence):
+    newest = max((folder / "checkpoints").glob("*.npz"))
     about = {"format_version": version, "identity": "as it was", "digest": "of other things"}
     rewrite(newest, about=np.array(json.dumps(about)))
     with pytest.raises(UsageError, match=sentence) as error:
-        memes.resume(ALGORITHM, tmp_path / "run", generations=15, progress=False)
+        memes.resume(ALGORITHM, folder, generations=15, progress=False)
     assert "\n" not in str(error.value)
     assert str(newest) in str(error.value)
 
@@ -158,7 +224,6 @@ def test_only_the_last_two_are_kept_and_what_was_left_half_written_is_removed(wh
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "checkpoints/00000003.npz.tmp").write_text("half")
     for n in (2, 5, 11):
-        metrics = {name: column[:n] for name, column in whole.metrics.items()}
-        checkpoint.save(run._replace(metrics=metrics))
+        checkpoint.save(first_rows(run, n), checkpoint.logged(first_rows(run, 0)))
     found = sorted(file.name for file in (tmp_path / "checkpoints").iterdir())
-    assert found == ["00000005.npz", "00000011.npz"]
+    assert found == ["00000005.npz", "00000011.npz", checkpoint.LOG]

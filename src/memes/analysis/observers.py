@@ -62,5 +62,5 @@ def save_figures(run: Run) -> list[Path]:
     folder.mkdir(exist_ok=True)
     files = [folder / f"{draw.__name__}.png" for draw in drawn]
     for draw, file in zip(drawn, files, strict=True):
-        replace_file(file, partial(draw(run).savefig, dpi=150))
+        replace_file(file, partial(draw(run).savefig, format="png", dpi=150))
     return files

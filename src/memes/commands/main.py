@@ -143,7 +143,7 @@ def _set_defaults() -> None:
 def script() -> None:
     """Run the command as a process."""
     code = main()
-    if code == INTERRUPTED:
+    if code > 128:  # of a signal
         # An orderly end would wait for what the device still computes.
         _drop_output()
         os._exit(code)

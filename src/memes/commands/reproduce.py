@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import tyro
 from jax import default_backend
 
+from memes.commands.run import CODES
 from memes.errors import RunError, at_least, known, require
 from memes.reproduce import results
 from memes.reproduce.experiments import EXPERIMENTS, TASKS, VARIANTS
@@ -19,6 +20,7 @@ from memes.store.find import load_all
 from memes.store.summary import Summary
 
 ALL = "all"
+GOES_ON = "stopped: the same command goes on"
 # Options of algorithms that say how large a generation is.
 SIZES = ("lanes", "samples", "batch", "resamples")
 
@@ -40,7 +42,7 @@ def reproduce(
     report_only: bool = False,
     list: bool = False,
     quiet: bool = False,
-) -> None:
+) -> int:
     """Run the experiments of the paper, and see which of its claims hold.
 
     What is done already is not done again: a sweep that was stopped or killed goes on when the same
@@ -90,25 +92,30 @@ def reproduce(
 
     if list:
         _show_plan(names, items, existing(items, done()))
-        return
+        return 0
     require(bool(items), f"tasks: there is nothing to run of {', '.join(names)} on {', '.join(chosen)}")
     if not report_only:
+        done()  # refuses what cannot be read before anything is written
         with _in_words(scale, folder, quiet) as say:
-            sweep(
+            stopped = sweep(
                 items,
-                done(),
+                done,
                 folder,
                 together=together,
                 keep_archives=keep_archives,
                 progress=not quiet,
                 say=say,
             )
+            if stopped:
+                say(GOES_ON)
+                return CODES[stopped]
     found = existing(items, done())
     require(bool(found), f"summaries: there are none of these experiments in '{folder}' or elsewhere")
     judged = results.write(names, chosen, found, folder)
     results.show(judged, Terminal(highlight=False))
     wanted = sum(len(item.seeds) for item in items)
     print(f"{len(found)} of {wanted} runs; see {folder}/claims.md and the folders beside it")
+    return 0
 
 
 @contextmanager
@@ -125,7 +132,7 @@ def _in_words(scale: str, folder: Path, quiet: bool) -> Iterator[Callable[[str],
     try:
         yield say
     except KeyboardInterrupt:
-        say("stopped: the same command goes on")
+        say(GOES_ON)
         raise
     except OSError as error:
         raise RunError(

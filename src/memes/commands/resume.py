@@ -38,4 +38,5 @@ def resume(
             report.say(f"the code of '{name}' has changed since the run began")
     runs = api.resume(rebuilt, run, generations=generations, progress=not quiet)
     found = runs if isinstance(runs, list) else [runs]
-    return conclude(found, len(found), run)
+    left = sum("finished" not in load_config(folder) for folder in run_folders(run))
+    return conclude(found, len(found) + left, run)

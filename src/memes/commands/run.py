@@ -50,7 +50,6 @@ def output_folder(parsed: Parsed) -> Path:
 
 def conclude(runs: list[Run], wanted: int, out: str | Path) -> int:
     """Say how runs ended; returns the exit code."""
-    signals = [run.config["stopped"] for run in runs if run.config["stopped"] in CODES]
     for run in runs:
         last = {name: column[-1] for name, column in run.metrics.items()}
         name = f"seed {run.config['seed']}: " if wanted > 1 else ""
@@ -76,4 +75,6 @@ def conclude(runs: list[Run], wanted: int, out: str | Path) -> int:
         print(f"{len(runs)} of {wanted} seeds were begun; 'memes resume {out}' goes on with the others")
     one, several = f"see {runs[0].folder}/figures/archive.png", f"'memes compare {out}' sums up"
     print(f"saved to {out}; {one if wanted == 1 else several}")
-    return CODES[signals[0]] if signals else 0
+    signals = [run.config["signal"] for run in runs if run.config["signal"]]
+    unfinished = len(runs) < wanted or any(run.config["stopped"] for run in runs)
+    return CODES[signals[0]] if unfinished and signals else 0

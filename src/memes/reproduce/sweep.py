@@ -21,13 +21,15 @@ from memes.reproduce.experiments import CHANGES, EXPERIMENTS, MOST_SEEDS, VARIAN
 from memes.runner.corrections import Corrections
 from memes.runner.device import compile_fitting, keep_compiled, most_together
 from memes.store.files import only_writer
+from memes.store.find import begun
 from memes.store.folder import holds_run, load_config, plain
-from memes.store.summary import FILE, Summary, load_summary, save_summary
+from memes.store.summary import Summary, load_summary, save_summary
 from memes.words.options import flag_words
 from memes.words.settings import Parsed, parse
 
 # Corrections on the way, for curves of corrected scores: how many, and of how many samples.
 POINTS, POINT_SAMPLES = 10, 64
+DONE = ".done"  # ends the name of a folder of runs that is about to be removed
 
 
 class Item(NamedTuple):
@@ -116,32 +118,37 @@ def existing(items: Sequence[Item], summaries: Sequence[Summary]) -> list[Summar
 
 def sweep(
     items: Sequence[Item],
-    known: Sequence[Summary],
+    known: Callable[[], Sequence[Summary]],
     out: Path,
     *,
     together: int | None,
     keep_archives: bool,
     progress: bool,
     say: Callable[[str], None],
-) -> None:
+) -> str | None:
     """Run what is missing; a summary of each run goes to `out/summaries/TASK`.
 
     While the device is busy with an item, the host compiles the next one.
 
     Args:
         items: What is wanted.
-        known: What there is of it already.
+        known: Reads what there is of it already.
         out: Folder for everything.
         together: As in `memes.run`.
         keep_archives: Keep the run folders, in `out/runs`.
         progress: Whether to show the progress of each item.
         say: Told of each item.
+
+    Returns:
+        The name of the signal that ended it, if one did.
     """
     start = time.perf_counter()
-    todo = _missing(items, known, say)
     out.mkdir(parents=True, exist_ok=True)
     keep_compiled()
     with only_writer(out), ThreadPoolExecutor(1) as compiler:
+        for folder in out.glob(f"runs/*/*{DONE}"):  # whose removal was interrupted
+            _remove(folder)
+        todo = _missing(items, known(), say)  # now that nobody else adds to it
         ahead = [compiler.submit(_compiled, item, together) for item in todo[:1]]
         for i, item in enumerate(todo, 1):
             seeds = "1 seed" if len(item.seeds) == 1 else f"{len(item.seeds)} seeds"
@@ -150,12 +157,20 @@ def sweep(
             algorithm = ahead.pop().result()
             ahead += [compiler.submit(_compiled, item, together) for item in todo[i : i + 1]]
             folder = out / "runs" / item.task / item.name
-            _run(item, algorithm, folder, out / "summaries" / item.task, together, progress)
+            stopped = _run(item, algorithm, folder, out / "summaries" / item.task, together, progress)
+            if stopped:
+                return stopped
             if not keep_archives:
-                shutil.rmtree(folder)
-                with suppress(OSError):  # where something else is left
-                    folder.parent.rmdir()
-                    folder.parent.parent.rmdir()
+                _remove(folder.rename(folder.with_name(f"{folder.name}{DONE}")))
+    return None
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder, and those above it that only it was in."""
+    shutil.rmtree(folder)
+    with suppress(OSError):  # where something else is left
+        folder.parent.rmdir()
+        folder.parent.parent.rmdir()
 
 
 def _missing(items: Sequence[Item], known: Sequence[Summary], say: Callable[[str], None]) -> list[Item]:
@@ -183,8 +198,8 @@ def _compiled(item: Item, together: int | None) -> Algorithm:
 
 def _run(
     item: Item, algorithm: Algorithm, folder: Path, summaries: Path, together: int | None, progress: bool
-) -> None:
-    """Run the seeds of an item, or go on with those that were stopped. Ctrl-C ends the sweep."""
+) -> str | None:
+    """Run the seeds of an item, or go on with those that were stopped; returns as `sweep` does."""
     samples = item.parsed.observing["reevaluate_samples"]
     corrections = Corrections(
         samples=samples,
@@ -194,9 +209,9 @@ def _run(
     summaries.mkdir(parents=True, exist_ok=True)
     left = _take_over(item, folder, summaries, algorithm.task.uncertain)
     while left:
-        begun = _begun_together(folder, left)
-        if begun:
-            runs = api.resume(algorithm, folder, seeds=begun, progress=progress)
+        together_before = _begun_together(folder, left)
+        if together_before:
+            runs = api.resume(algorithm, folder, seeds=together_before, progress=progress)
         else:
             runs = api.run(
                 algorithm,
@@ -208,15 +223,18 @@ def _run(
                 about=item.parsed.recorded() | {"label": item.label},
                 progress=progress,
             )
-        asked, left = begun or left, _take_over(item, folder, summaries, algorithm.task.uncertain)
-        if any(run.config["stopped"] for run in runs) or len(runs) < len(asked):
-            raise KeyboardInterrupt
+        left = _take_over(item, folder, summaries, algorithm.task.uncertain)
+        signals = [str(run.config["signal"]) for run in runs if run.config["signal"]]
+        if left and signals:
+            return signals[0]
+    return None
 
 
 def _begun_together(folder: Path, seeds: Sequence[int]) -> list[int]:
     """Those of the seeds that were begun, and can go on as one batch with the first of them."""
-    folders = {seed: folder / f"seed-{seed}" for seed in seeds}
-    batch = {s: load_config(f).get("seeds_together") for s, f in folders.items() if holds_run(f)}
+    any_begun = any(holds_run(folder / f"seed-{seed}") for seed in seeds)
+    configs = begun(folder).values() if any_begun else ()
+    batch = {c["seed"]: c.get("seeds_together") for c in configs if c["seed"] in seeds}
     return [seed for seed in batch if batch[seed] == next(iter(batch.values()))]
 
 
@@ -224,11 +242,10 @@ def _take_over(item: Item, folder: Path, summaries: Path, uncertain: bool) -> li
     """Copy the summaries of runs that are done, and corrected; returns the seeds that are left."""
     left = []
     for seed in item.seeds:
-        file = folder / f"seed-{seed}" / FILE
-        if file.exists():
-            run = load_summary(file)
-            corrected = not uncertain or item.generations in run.corrections.get("generation", ())
-            if corrected and run.generations >= item.generations:
+        place = folder / f"seed-{seed}"
+        if holds_run(place) and load_config(place).get("generations_done", 0) >= item.generations:
+            run = load_summary(place)
+            if not uncertain or item.generations in run.corrections.get("generation", ()):
                 save_summary(summaries / f"{item.name}-seed-{seed}.json", run)
                 continue
         left.append(seed)

@@ -101,6 +101,8 @@ class Corrections:
             run = by(run, samples=self.samples)
             if run.correction is None:
                 stage.say(f"not re-evaluated; 'memes reevaluate {run.folder or 'RUN'}' does it later")
+                stopped = run.config["stopped"] or stage.interrupted()
+                run = run._replace(config=run.config | {"stopped": stopped})
             save_correction(run, task, self.statistic)
             return run
 
@@ -122,7 +124,7 @@ def corrected(
     samples: int,
     statistic: str,
     report: Reporter,
-    stopped: Callable[[], bool],
+    stopped: Callable[[], object],
     once: Callable[[Hashable, Callable[[], Any]], Any] = lambda key, make: make(),
 ) -> Run:
     """Correct the archive of a run, over or not, and add a row about that to its table.

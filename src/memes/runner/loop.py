@@ -71,9 +71,9 @@ def run_all(
         over: dict[int, Run] = {}
         for group in _groups(begun, program.seeds):
             runs = [begun[i]._replace(config=begun[i].config | about) for i in group]
-            runs, interrupted = _run_group(program, runs, observers, stage, report)
+            runs = _run_group(program, runs, observers, stage, report)
             over |= dict(zip(group, runs, strict=True))
-            if interrupted:
+            if runs[-1].config["signal"]:
                 break
             about["compile_seconds"] = 0.0
     return [over[i] for i in sorted(over)]
@@ -119,15 +119,15 @@ def _run_group(
     observers: Sequence[Observer],
     stage: Callable[..., Stage],
     report: Reporter,
-) -> tuple[list[Run], bool]:
-    """Run some seeds side by side until all are over; also says whether it was interrupted."""
+) -> list[Run]:
+    """Run some seeds side by side until all are over."""
     config, done = runs[0].config, runs[0].generations
     filled = [*runs, *[runs[-1]] * (program.seeds - len(runs))]
     state = program.join([run.state for run in filled if run.state is not None])
     key = program.keys([run.config["seed"] for run in filled])
     heard: Callable[[], str | None]
     with ExitStack() as stack:
-        stage = partial(stage, interrupted=lambda: heard() is not None, closing=stack.callback)
+        stage = partial(stage, interrupted=lambda: heard(), closing=stack.callback)
         members = [_Member(run, stage, report, named=len(runs) > 1) for run in runs]
         with interruptible(report.say, STOPPING) as heard:
             for member in members:
@@ -145,7 +145,7 @@ def _run_group(
                     member.see(state, record, call.seconds / len(members))
             signalled = heard()
         with interruptible(report.say, SKIPPING) as heard:
-            return [member.finish(signalled) for member in members], signalled is not None
+            return [member.finish(signalled) for member in members]
 
 
 class _Member:
@@ -199,6 +199,8 @@ class _Member:
         self.run = self.run._replace(config=self.run.config | about)
         for watch in self._watches:
             self.run = watch.finish(self.run) or self.run
+        signal = {"signal": signalled or self._stage.interrupted()}
+        self.run = self.run._replace(config=self.run.config | signal)
         _save_config(self.run.folder, self.run.config)
         return self.run
 

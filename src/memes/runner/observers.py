@@ -68,7 +68,7 @@ class Stage:
         report: Where progress is shown.
         say: Prints a line, which names the run where there are several.
         stop: `(reason)`: ends the run after the moment that is being seen.
-        interrupted: Whether somebody wants whatever goes on to end soon.
+        interrupted: The name of the signal that wants whatever goes on to end soon, or None.
         once: `(key, make) -> object`: what observers of runs side by side have in common, made once.
         closing: Takes a function to be called when the run is over, however it ends.
     """
@@ -79,7 +79,7 @@ class Stage:
     report: Reporter
     say: Callable[[str], None]
     stop: Callable[[str], None]
-    interrupted: Callable[[], bool]
+    interrupted: Callable[[], str | None]
     once: Callable[[Hashable, Callable[[], Any]], Any]
     closing: Callable[[Callable[[], object]], object]
 
@@ -146,32 +146,28 @@ class Checkpoints:
             return Watch()
         thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
         stage.closing(thread.shutdown)
-        latest: Future[None] | None = None
-        saved = -1
+        latest: Future[checkpoint.Logged] = Future()  # the last that was begun
 
-        def wait() -> None:
-            if latest is not None:
-                latest.result()  # raises what went wrong
+        def begin(run: Run) -> None:
+            latest.set_result(checkpoint.logged(run))
 
         def start(run: Run) -> None:
-            nonlocal latest, saved
-            wait()
-            latest, saved = thread.submit(checkpoint.save, run), run.generations
+            nonlocal latest
+            latest = thread.submit(checkpoint.save, run, latest.result())  # raises what went wrong
 
         def due(generation: int) -> bool:
             return bool(self.every and generation % self.every == 0)
 
         def see(moment: Moment) -> None:
-            idle = latest is None or latest.done()
-            if due(moment.run.generations) or (self.every is None and idle):
+            if due(moment.run.generations) or (self.every is None and latest.done()):
                 start(moment.run)
 
         def finish(run: Run) -> None:
-            if run.generations != saved:
+            if latest.result().rows < run.generations:
                 start(run)
-            wait()
+            latest.result()
 
-        return Watch(due=due, see=see, finish=finish)
+        return Watch(begin=begin, due=due, see=see, finish=finish)
 
 
 @dataclass(frozen=True)

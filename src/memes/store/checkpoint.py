@@ -1,8 +1,10 @@
 """Checkpoints: all that a run needs to go on as if it had never stopped.
 
 A checkpoint is one npz file of plain arrays, written aside and renamed, so that it is there as a whole
-or not at all. It holds the state of the algorithm, and the metrics and lanes so far; the keys of a run
-follow from its seed. A digest of all arrays tells a damaged or edited file; then the one before is used.
+or not at all. It holds the state of the algorithm; the keys of a run follow from its seed. The metrics
+and lanes so far are in a file that all checkpoints share and that only grows, with a row for each
+generation: as many of them count as a checkpoint has generations. A digest of all arrays and of these
+rows tells a damaged or edited file; then the checkpoint before is used.
 
 Plain files rather than Orbax: a state is a few dozen arrays on one machine, and a file that is renamed
 into place needs neither a folder of shards and metadata nor a protocol to tell whether it is complete.
@@ -12,43 +14,83 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from memes.algorithm import State
 from memes.errors import UsageError, require
-from memes.store.files import intact, read_arrays, replace_file
+from memes.store.files import append, intact, opened, read_arrays, replace_file
 from memes.store.folder import Run, load_corrected
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 KEEP = 2  # the last ones; the older is there in case the newer is damaged
+LOG = "log.bin"
+PARTS = ("metrics", "lanes")  # of a run, that its log holds
 
 
-def save(run: Run) -> None:
-    """Write a checkpoint of a run into its folder, and remove those that are too old."""
+class Logged(NamedTuple):
+    """The part of a run's log that is saved: how many rows, and their digest, which can be updated."""
+
+    rows: int
+    digest: Any
+
+
+def logged(run: Run) -> Logged:
+    """What is saved of the log of a run that was read from a checkpoint, or is new."""
+    return Logged(run.generations, hashlib.blake2b(_rows(run, 0).tobytes(), digest_size=16))
+
+
+def save(run: Run, before: Logged) -> Logged:
+    """Write a checkpoint of a run into its folder, and remove those that are too old.
+
+    Args:
+        run: The run.
+        before: What is saved of its log already.
+
+    Returns:
+        What is saved of it now: all.
+    """
     assert run.folder is not None
+    rows = _rows(run, before.rows)
+    now = Logged(run.generations, before.digest.copy())
+    now.digest.update(rows.tobytes())
     leaves = jax.device_get(jax.tree.leaves(run.state))
-    parts: Any = {"state": dict(enumerate(leaves)), "metrics": run.metrics, "lanes": run.lanes}
-    arrays = {f"{part}/{name}": array for part, of in parts.items() for name, array in of.items()}
+    arrays = {"log": rows[:0], **{f"state/{i}": leaf for i, leaf in enumerate(leaves)}}
     about = {
         "format_version": FORMAT_VERSION,
         "identity": identity(run.config),
         "generations": run.config["generations"],
-        "digest": _digest(arrays),
+        "digest": _digest(arrays, now.digest),
     }
     path = run.folder / "checkpoints"
     path.mkdir(exist_ok=True)
+    append(path / LOG, rows.tobytes(), at=before.rows * rows.itemsize)
     replace_file(
         path / f"{run.generations:08d}.npz",
         lambda file: np.savez(file, about=np.array(json.dumps(about)), **arrays),
     )
-    # A process that was killed may have left one that it had not finished.
-    for old in [*_newest_first(run.folder)[KEEP:], *path.glob("*.tmp")]:
+    for old in _newest_first(run.folder)[KEEP:]:
         old.unlink(missing_ok=True)
+    return now
+
+
+def _rows(run: Run, first: int) -> np.ndarray:
+    """The log of a run from a row on, as an array of structures: by part, and by name."""
+    parts = {part: getattr(run, part) for part in PARTS}
+    fields = [
+        (part, [(name, column.dtype, column.shape[1:]) for name, column in columns.items()])
+        for part, columns in parts.items()
+    ]
+    rows = np.zeros(run.generations - first, fields)
+    for part, columns in parts.items():
+        for name, column in columns.items():
+            rows[part][name] = column[first:]
+    return rows
 
 
 def identity(config: dict[str, Any]) -> str:
@@ -71,16 +113,15 @@ def load(
     for file in _newest_first(folder):
         try:
             with intact(file):
-                about, arrays = _read(file)
+                about, leaves, log = _read(file)
         except UsageError as error:
             say(f"{error}; looking for an older checkpoint")
             continue
         _check_version(file, about["format_version"])
         require(about["identity"] == identity(config), f"'{file}' is a checkpoint of another run")
-        leaves = list(_part("state", arrays).values())
         with intact(file):
             state = _fitted(file, leaves, about["generations"], config["generations"], blank)
-        metrics, lanes = _part("metrics", arrays), _part("lanes", arrays)
+        metrics, lanes = (log[part] for part in PARTS)
         corrected = load_corrected(folder)
         return Run(folder, config, metrics, lanes, state.archive, corrected, None, state)
     require(
@@ -94,30 +135,38 @@ def _newest_first(folder: Path) -> list[Path]:
     return sorted((folder / "checkpoints").glob("[0-9]*.npz"), reverse=True)
 
 
-def _read(file: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Read what is said of a checkpoint, and its arrays by part/name, as they were written."""
+def _read(file: Path) -> tuple[dict[str, Any], list[np.ndarray], dict[str, dict[str, np.ndarray]]]:
+    """Read what is said of a checkpoint, the leaves of its state, and the parts of its log."""
     arrays = read_arrays(file)
     about = dict(json.loads(str(arrays.pop("about"))))
-    if about["format_version"] == FORMAT_VERSION:  # of another one nothing else is known
-        if about["digest"] != _digest(arrays):
-            raise ValueError("it does not hold what was written")
-        if len(arrays["metrics/generation"]) != int(file.stem):
-            raise ValueError("it is not of the generation in its name")
-    return about, arrays
+    if about["format_version"] != FORMAT_VERSION:  # of another one nothing else is known
+        return about, [], {}
+    log = arrays["log"]
+    size = int(file.stem) * log.itemsize
+    shared = file.parent / LOG
+    with intact(shared), opened(shared) as stream:
+        if stream.seek(0, os.SEEK_END) < size:
+            raise ValueError(f"it has fewer generations than {file.name}")
+        stream.seek(0)
+        data = stream.read(size)
+    if about["digest"] != _digest(arrays, hashlib.blake2b(data, digest_size=16)):
+        raise ValueError("it does not hold what was written")
+    leaves = [array for name, array in arrays.items() if name != "log"]
+    rows = np.frombuffer(data, log.dtype)
+    parts = {
+        part: {name: rows[part][name].copy() for name in rows[part].dtype.names or ()} for part in PARTS
+    }
+    return about, leaves, parts
 
 
-def _part(part: str, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    head = f"{part}/"
-    return {name.removeprefix(head): of for name, of in arrays.items() if name.startswith(head)}
-
-
-def _digest(arrays: dict[str, np.ndarray]) -> str:
-    digest = hashlib.blake2b(digest_size=16)
+def _digest(arrays: dict[str, np.ndarray], log: Any) -> str:
+    """The digest of some arrays, and of a log whose own digest is given."""
+    digest = log.copy()
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])
         digest.update(f"{name} {array.dtype} {arrays[name].shape} ".encode())
         digest.update(array.reshape(-1).view(np.uint8).data)
-    return digest.hexdigest()
+    return str(digest.hexdigest())
 
 
 def _check_version(file: Path, version: int) -> None:

@@ -78,6 +78,16 @@ def replace_file(path: Path, write: Callable[[IO[bytes]], object]) -> None:
             os.close(descriptor)
 
 
+def append(path: Path, data: bytes, at: int | None = None) -> None:
+    """Write data to the end of a file, or in place of what follows its first `at` bytes, and sync it."""
+    with opened(path, "r+b" if path.exists() else "w+b") as file:
+        file.seek(*(0, os.SEEK_END) if at is None else (at,))
+        file.write(data)
+        file.truncate()
+        file.flush()
+        os.fsync(file.fileno())
+
+
 def save_text(path: Path, text: str) -> None:
     """Write lines of text as a whole file."""
     replace_file(path, lambda file: file.write(f"{text}\n".encode()))

@@ -13,12 +13,10 @@ figures/        pictures of the above
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,10 +32,10 @@ from memes.correction import Correction
 from memes.errors import require
 from memes.resets import Reason
 from memes.store.files import (
+    append,
     check_entries,
     check_memory,
     intact,
-    opened,
     read_arrays,
     read_json,
     read_table,
@@ -50,6 +48,7 @@ CONTENT = (
     "config.json", "metrics.csv", "lanes.npz", "archive.npz", "corrected.npz", "corrected.csv",
     "summary.json", "checkpoints", "figures",
 )  # fmt: skip
+ENDED = {"finished", "generations_done", "seconds", "stopped", "signal"}  # what a config says of the end
 # Codes whose names `lanes.npz` holds beside the lanes.
 CODES: dict[str, type[IntEnum]] = {"kinds": Kind, "reasons": Reason, "statuses": Status}
 # What is read of `config.json`, of a map in it, of each row of `metrics.csv`, and of lanes.
@@ -134,7 +133,8 @@ def check_free(path: Path, overwrite: bool = False) -> None:
 
 def remove_run(path: Path) -> None:
     """Remove the files of a run from a folder, if it holds one, and nothing else."""
-    for name in CONTENT if holds_run(path) else ():
+    # Last of all what says that there is a run.
+    for name in reversed(CONTENT) if holds_run(path) else ():
         place = path / name
         if place.is_dir() and not place.is_symlink():
             shutil.rmtree(place)
@@ -155,36 +155,33 @@ def plain(value: Any) -> Any:
 
 def save_metrics(path: Path, columns: Mapping[str, np.ndarray]) -> None:
     """Write `metrics.csv` anew with the rows that there are, perhaps none."""
-    replace_file(path / "metrics.csv", lambda file: file.write(_lines(columns, head=True)))
+    replace_file(path / "metrics.csv", lambda file: file.write(_lines(columns)))
 
 
 def append_metrics(path: Path, columns: Mapping[str, np.ndarray]) -> None:
     """Append the rows of equally long columns to `metrics.csv`. NaN becomes an empty field."""
-    with opened(path / "metrics.csv", "ab") as file:
-        file.write(_lines(columns, head=not file.tell()))
+    file = path / "metrics.csv"
+    append(file, _lines(columns, head=file.stat().st_size == 0))
 
 
-def _lines(columns: Mapping[str, np.ndarray], head: bool) -> bytes:
-    text = io.StringIO()
-    table = list(_table(columns)) if columns else []
-    csv.writer(text).writerows(table if head else table[1:])
-    return text.getvalue().encode()
+def _lines(columns: Mapping[str, Iterable[float]], head: bool = True) -> bytes:
+    """A table as it is written: its rows, perhaps below its head; nothing, if it has no columns."""
+    rows = ([_field(value) for value in row] for row in zip(*columns.values(), strict=True))
+    table = [[*columns], *rows] if head and columns else rows
+    return "".join(f"{','.join(row)}\n" for row in table).encode()
 
 
-def _table(columns: Mapping[str, Iterable[float]]) -> Iterator[list[str]]:
-    """The head and the rows of a table, as they are written."""
-    yield [*columns]
-    for row in zip(*columns.values(), strict=True):
-        yield ["" if np.isnan(value) else f"{value:.9g}" for value in row]
+def _field(value: float) -> str:
+    return "" if np.isnan(value) else f"{value:.9g}"
 
 
 def save_corrected(path: Path, columns: Mapping[str, Iterable[float]]) -> None:
     """Write `corrected.csv` as a whole; there is none without rows."""
-    lines = [",".join(row) for row in _table(columns)]
-    if len(lines) == 1:
-        (path / "corrected.csv").unlink(missing_ok=True)
+    file, lines = path / "corrected.csv", _lines(columns)
+    if lines.count(b"\n") > 1:
+        replace_file(file, lambda stream: stream.write(lines))
     else:
-        save_text(path / "corrected.csv", "\n".join(lines))
+        file.unlink(missing_ok=True)
 
 
 def load_corrected(path: Path) -> dict[str, np.ndarray]:

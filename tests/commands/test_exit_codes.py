@@ -1,0 +1,63 @@
+"""A command that a signal ends before all is done says so by its exit code, and can go on."""
+
+import os
+import signal
+
+import pytest
+
+from memes.commands.main import main
+from memes.runner import calls, corrections, observers
+
+SIGNALS = [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
+WORDS = (
+    "--algorithm", "me", "--joints", "4", "--batch", "4", "--resolution", "3", "3", "--generations", "2",
+    "--no-figures-draw", "--quiet",
+)  # fmt: skip
+
+
+@pytest.fixture
+def sent_after(monkeypatch):
+    """A function that lets a signal arrive after so many calls of a function of a module."""
+
+    def send(which, module, name, n):
+        original, seen = getattr(module, name), []
+
+        def function(*arguments):
+            found = original(*arguments)
+            seen.append(found)
+            if len(seen) == n:
+                os.kill(os.getpid(), which)
+            return found
+
+        monkeypatch.setattr(module, name, function)
+
+    monkeypatch.setattr(calls, "MOST", 1)  # generations in a call
+    return send
+
+
+@pytest.mark.parametrize(("which", "code"), SIGNALS)
+def test_seeds_that_are_left_undone(tmp_path, sent_after, which, code):
+    """It arrives in the last generation of the first of two seeds, which is done then."""
+    out = str(tmp_path / "runs")
+    sent_after(which, observers.folders, "append_metrics", 2)
+    assert main(["run", "arm", *WORDS, "--seeds", "3", "--together", "1", "--out", out]) == code
+    sent_after(which, observers.folders, "append_metrics", 2)
+    assert main(["resume", out, "--quiet"]) == code
+    assert main(["resume", out, "--quiet"]) == 0
+    assert len(list(tmp_path.glob("runs/*/summary.json"))) == 3
+
+
+@pytest.mark.parametrize(("which", "code"), SIGNALS)
+def test_a_correction_that_is_left_undone(tmp_path, sent_after, which, code):
+    out = str(tmp_path / "run")
+    sent_after(which, corrections, "estimates", 1)
+    assert main(["run", "noisy-arm", *WORDS, "--out", out]) == code
+    assert main(["resume", out, "--quiet"]) == 0
+    assert (tmp_path / "run/corrected.npz").exists()
+
+
+@pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])
+def test_nothing_that_is_left_undone(tmp_path, sent_after, which):
+    """It arrives in the last generation of the only run."""
+    sent_after(which, observers.folders, "append_metrics", 2)
+    assert main(["run", "arm", *WORDS, "--out", str(tmp_path / "run")]) == 0

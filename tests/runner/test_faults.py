@@ -1,0 +1,261 @@
+"""Whatever the moment at which a disk is full or a process is killed, a run and a sweep can go on."""
+
+import csv
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from itertools import count, islice
+from pathlib import Path
+from types import SimpleNamespace
+
+import jax
+import numpy as np
+import pytest
+
+import faults
+import memes
+from memes import RunError, UsageError, api
+from memes.commands import reproduce
+from memes.reproduce import sweep
+from memes.runner import calls, corrections, loop
+from memes.store import files
+from memes.store.files import only_writer
+from memes.store.summary import load_summary
+from memes.words.settings import parse
+
+WORDS = (
+    "noisy-arm", "--algorithm", "me", "--scale", "laptop", "--joints", "4", "--batch", "4",
+    "--resolution", "3", "3", "--reevaluate-samples", "2", "--generations", "2",
+)  # fmt: skip
+ITEM = sweep.Item("noisy-arm", "me", (0, 1), parse([*WORDS], "memes reproduce"))
+ALGORITHM = ITEM.parsed.build()
+OPTIONS = {
+    "generations": 2,
+    "progress": False,
+    "observers": [memes.Checkpoints(every=1), memes.Corrections(every=1, samples=2)],
+}
+TIMES = dict.fromkeys(("when", "commit", "compile_seconds", "seconds_per_generation"))
+RECORDED = ("seed", "generations_done", "stopped", "signal", "chunk", "seeds", "seeds_together")
+
+
+class Drawing:
+    """A figure that is drawn at once."""
+
+    def __init__(self, run):
+        self._content = str(run.metrics["qd_score"]).encode()
+
+    def savefig(self, stream, **options):
+        stream.write(self._content)
+
+
+def remembered(function, key=lambda *arguments: None):
+    """The function, called once for each key of its arguments."""
+    found = {}
+
+    def remembering(*arguments, **options):
+        name = key(*arguments)
+        if name not in found:
+            found[name] = function(*arguments, **options)
+        return found[name]
+
+    return remembering
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quick():
+    """Compile and compute what is slow once, draw and sync nothing; and a call has one generation."""
+    with pytest.MonkeyPatch.context() as patch:
+
+        def remember(module, name, **options):
+            patch.setattr(module, name, remembered(getattr(module, name), **options))
+
+        for name in ("correct", "compare"):
+            remember(corrections, name, key=lambda archive, *_: np.asarray(archive.genotypes).tobytes())
+        remember(loop, "compile_fitting", key=lambda algorithm, seeds, *_: seeds)
+        for module, name in (
+            (loop, "first_state"),
+            (corrections, "_fitting"),
+            (api, "callbacks_outside"),
+            (api, "describe"),
+            (sweep, "_compiled"),
+        ):
+            remember(module, name)
+        patch.setattr(calls, "MOST", 1)
+        patch.setattr(files, "os", SimpleNamespace(**vars(os) | {"fsync": lambda descriptor: None}))
+        for name in ("archive", "curves"):
+            patch.setattr(memes.plot, name, type(name, (Drawing,), {}))
+        yield
+
+
+def content(folder):
+    """What is in a folder, by path, without what depends on time: the last checkpoints, for one."""
+    files = [file for file in folder.rglob("*") if not file.match("checkpoints/*[0-9].npz")]
+    return {str(file.relative_to(folder)): lasting(file) for file in files}
+
+
+def lasting(file):
+    if file.is_dir() or file.name in (".lock", "log.bin"):
+        return None
+    if file.name == "metrics.csv":
+        return [{**row, "seconds": ""} for row in csv.DictReader(file.read_text().splitlines())]
+    if file.name == "config.json":
+        return {name: json.loads(file.read_text()).get(name) for name in RECORDED}
+    if file.suffix == ".json":
+        summary = json.loads(file.read_text())
+        summary["curves"]["seconds"] = []
+        return summary | {"about": {**summary["about"], **TIMES}}
+    return file.read_bytes()
+
+
+def run(out, **options):
+    return memes.run(ALGORITHM, out=out, **OPTIONS | options)
+
+
+def go_on(out, do):
+    """Go on as a user would: by doing it again, as long as there is no run."""
+    configs = [json.loads(file.read_text()) for file in out.rglob("config.json")]
+    if not configs:
+        do(out)
+    elif not all("finished" in config for config in configs):
+        memes.resume(ALGORITHM, out, progress=False)
+
+
+def two_seeds(out):
+    return run(out, seeds=[0, 1], observers=[*OPTIONS["observers"], memes.Figures(draw=False)])
+
+
+def each_fault(tmp_path, fail, do, step=1):
+    """Do something again and again, in a new folder, while another operation fails; until none does."""
+    for at in count(0, step):
+        out = tmp_path / str(at)
+        with faults.failing(at, fail) as done:
+            try:
+                do(out)
+            except (faults.Killed, RunError):
+                assert len(done) > at
+        if len(done) <= at:
+            break
+        yield out, done[at]
+        shutil.rmtree(out, ignore_errors=True)
+    assert at > 40
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fail", [faults.killed, faults.full])
+def test_a_run_goes_on_from_every_fault(tmp_path, fail):
+    run(tmp_path / "whole")
+    whole = content(tmp_path / "whole")
+    for out, operation in each_fault(tmp_path, fail, run):
+        go_on(out, run)
+        assert content(out) == whole, operation
+
+
+def test_seeds_of_a_batch_go_on_when_only_some_are_begun(tmp_path):
+    two_seeds(tmp_path / "whole")
+    whole = content(tmp_path / "whole")
+    cut = each_fault(tmp_path, faults.killed, two_seeds)
+    for out, operation in islice(cut, 16):  # the configurations, twice each
+        go_on(out, two_seeds)
+        assert content(out) == whole, operation
+
+
+def swept(out, together=2, keep_archives=True):
+    def known():
+        return [load_summary(file) for file in sorted(out.glob("summaries/*/*.json"))]
+
+    options = {"together": together, "keep_archives": keep_archives, "progress": False}
+    with reproduce._in_words("laptop", out, True) as say:
+        sweep.sweep([ITEM], known, out, say=say, **options)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("together", "fail", "step"), [(2, faults.killed, 1), (2, faults.full, 3), (1, faults.killed, 3)]
+)
+def test_a_sweep_goes_on_from_every_fault(tmp_path, together, fail, step):
+    swept(tmp_path / "whole", together)
+    whole = content(tmp_path / "whole")
+    for out, operation in each_fault(tmp_path, fail, lambda out: swept(out, together), step):
+        swept(out, together)
+        assert content(out) == whole, operation
+
+
+DYING = """
+import pathlib, sys
+import faults, test_faults
+at, what, out = sys.argv[1:]
+with faults.failing(int(at), faults.really_killed):
+    getattr(test_faults, what)(pathlib.Path(out))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["two_seeds", "swept"])
+def test_a_process_that_is_killed_in_the_middle_of_that_goes_on(tmp_path, what):
+    do = globals()[what]
+    with faults.failing() as done:
+        do(tmp_path / "whole")
+    whole, here = content(tmp_path / "whole"), Path(__file__).parent
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join([*sys.path, str(here), str(here.parent)]),
+        "JAX_DISABLE_MOST_OPTIMIZATIONS": str(jax.config.values["jax_disable_most_optimizations"]),
+    }
+    for at in range(1, len(done) - 2, len(done) // 5 + 1):
+        out = tmp_path / str(at)
+        words = [sys.executable, "-c", DYING, str(at), what, str(out)]
+        assert subprocess.run(words, env=environment).returncode == -signal.SIGKILL
+        go_on(out, two_seeds) if what == "two_seeds" else swept(out)
+        assert content(out) == whole, done[at]
+
+
+def test_a_sweep_removes_what_it_was_about_to_remove(tmp_path, monkeypatch):
+    """Killed while it removed the folder of runs whose summaries it had."""
+    with monkeypatch.context() as patched:
+        patched.setattr(sweep.shutil, "rmtree", lambda folder: faults.killed())
+        with pytest.raises(faults.Killed):
+            swept(tmp_path, keep_archives=False)
+    assert list(tmp_path.glob("runs/*/*"))
+    swept(tmp_path, keep_archives=False)
+    assert sorted(file.name for file in tmp_path.iterdir()) == [".lock", "summaries"]
+
+
+def test_a_run_killed_while_it_replaces_another_can_be_started_again(tmp_path, monkeypatch):
+    run(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr("memes.store.folder.shutil.rmtree", lambda folder: faults.killed())
+        with pytest.raises(faults.Killed):
+            run(tmp_path, overwrite=True)
+    assert run(tmp_path, overwrite=True, seed=1).config["seed"] == 1
+
+
+def test_a_sweep_knows_what_another_process_did_before_it_let_go(tmp_path, monkeypatch):
+    """The other one ends between the first look of this one and its lock."""
+
+    @contextmanager
+    def later(folder):
+        with monkeypatch.context() as patched:
+            patched.setattr(sweep, "only_writer", only_writer)
+            swept(folder)
+        monkeypatch.setattr(api, "run", None)  # there is nothing left to run
+        with only_writer(folder):
+            yield
+
+    monkeypatch.setattr(sweep, "only_writer", later)
+    swept(tmp_path)
+
+
+def test_a_run_does_not_replace_what_another_process_did_before_it_let_go(tmp_path, monkeypatch):
+    def later(folder):
+        with monkeypatch.context() as patched:
+            patched.setattr(api, "only_writer", only_writer)
+            run(tmp_path, seeds=[0, 1])
+        return only_writer(folder)
+
+    monkeypatch.setattr(api, "only_writer", later)
+    with pytest.raises(UsageError, match="out must not hold a run yet"):
+        run(tmp_path, seeds=[0, 1])
+    assert all(memes.load_run(tmp_path / f"seed-{seed}").generations == 2 for seed in (0, 1))
