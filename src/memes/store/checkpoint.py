@@ -74,7 +74,8 @@ def save(run: Run, before: Logged) -> Logged:
         path / f"{run.generations:08d}.npz",
         lambda file: np.savez(file, about=np.array(json.dumps(about)), **arrays),
     )
-    for old in _newest_first(run.folder)[KEEP:]:
+    # A process that was killed may have left one that it had not finished.
+    for old in [*_newest_first(run.folder)[KEEP:], *path.glob("*.tmp")]:
         old.unlink(missing_ok=True)
     return now
 
