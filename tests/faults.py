@@ -73,7 +73,7 @@ def failing(at=None, fail=killed):
     def replace_file(path, write):
         original["replace_file"](path, lambda file: write(Stream(file, operation)))
 
-    def append(path, data, at=None):
+    def append(path, data, at):
         half = len(data) // 2
         operation("write", path, lambda: original["append"](path, data[:half], at))
         original["append"](path, data, at)

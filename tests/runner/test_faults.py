@@ -65,6 +65,11 @@ def remembered(function, key=lambda *arguments: None):
     return remembering
 
 
+def values(*arguments):
+    """All numbers in the arguments of a function."""
+    return b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(arguments))
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _quick():
     """Compile and compute what is slow once, draw and sync nothing; and a call has one generation."""
@@ -74,7 +79,7 @@ def _quick():
             patch.setattr(module, name, remembered(getattr(module, name), **options))
 
         for name in ("correct", "compare"):
-            remember(corrections, name, key=lambda archive, *_: np.asarray(archive.genotypes).tobytes())
+            remember(corrections, name, key=values)
         remember(loop, "compile_fitting", key=lambda algorithm, seeds, *_: seeds)
         for module, name in (
             (loop, "first_state"),
@@ -204,7 +209,7 @@ def test_a_process_that_is_killed_in_the_middle_of_that_goes_on(tmp_path, what):
         "PYTHONPATH": os.pathsep.join([*sys.path, str(here), str(here.parent)]),
         "JAX_DISABLE_MOST_OPTIMIZATIONS": str(jax.config.values["jax_disable_most_optimizations"]),
     }
-    for at in range(1, len(done) - 2, len(done) // 5 + 1):
+    for at in np.linspace(1, len(done) - 6, 5).astype(int):
         out = tmp_path / str(at)
         words = [sys.executable, "-c", DYING, str(at), what, str(out)]
         assert subprocess.run(words, env=environment).returncode == -signal.SIGKILL

@@ -78,10 +78,10 @@ def replace_file(path: Path, write: Callable[[IO[bytes]], object]) -> None:
             os.close(descriptor)
 
 
-def append(path: Path, data: bytes, at: int | None = None) -> None:
-    """Write data to the end of a file, or in place of what follows its first `at` bytes, and sync it."""
+def append(path: Path, data: bytes, at: int) -> None:
+    """Write data in place of what follows the first `at` bytes of a file, and sync it."""
     with opened(path, "r+b" if path.exists() else "w+b") as file:
-        file.seek(*(0, os.SEEK_END) if at is None else (at,))
+        file.seek(at)
         file.write(data)
         file.truncate()
         file.flush()

@@ -161,7 +161,8 @@ def save_metrics(path: Path, columns: Mapping[str, np.ndarray]) -> None:
 def append_metrics(path: Path, columns: Mapping[str, np.ndarray]) -> None:
     """Append the rows of equally long columns to `metrics.csv`. NaN becomes an empty field."""
     file = path / "metrics.csv"
-    append(file, _lines(columns, head=file.stat().st_size == 0))
+    size = file.stat().st_size
+    append(file, _lines(columns, head=size == 0), at=size)
 
 
 def _lines(columns: Mapping[str, Iterable[float]], head: bool = True) -> bytes:
