@@ -265,7 +265,8 @@ def _archive(data: dict[str, np.ndarray], file: Path) -> Archive:
     if not (sound and 1 <= cells.count <= MAX_CELLS):
         raise ValueError(f"it must have 1 to {MAX_CELLS:,} cells of its {k} features")
     check_memory(file, 4 * cells.count * (dim + k + 3))
-    if {len(data[name]) for name in ELITE} != {n} or not np.isin(at, np.arange(cells.count)).all():
+    within = at.dtype.kind in "iu" and bool(((at >= 0) & (at < cells.count)).all())
+    if not within or {len(data[name]) for name in ELITE} != {n}:
         raise ValueError("its elites are not in its cells")
     blank = empty(cells, dim)
     elites = {name: getattr(blank, name).at[at].set(data[name]) for name in ELITE}
