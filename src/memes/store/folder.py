@@ -307,8 +307,10 @@ def load_run(path: str | Path) -> Run:
     lanes = _load_npz(folder / "lanes.npz", LANES)
     lanes = {name: array for name, array in lanes.items() if name not in CODES}
     with intact(folder / "lanes.npz"):
-        if len({len(array) for array in lanes.values()}) > 1:
-            raise ValueError("its arrays are not equally long")
+        generations, *others = (lanes[name].shape for name in LANES)
+        equal = len({len(array) for array in lanes.values()}) == len(set(others)) == 1
+        if not equal or len(generations) != 1 or len(others[0]) != 2:
+            raise ValueError("its arrays are not of the same generations and lanes")
     corrected, correction = load_corrected(folder), load_correction(folder)
     return Run(folder, config, metrics, lanes, load_archive(file), corrected, correction)
 
