@@ -279,7 +279,8 @@ def test_a_simulator_on_the_device_runs_one_seed_at_a_time_unless_told_to():
 
 def test_one_folder_that_is_taken_refuses_all_seeds(batch, tmp_path):
     (tmp_path / "seed-5").mkdir()
-    (tmp_path / "seed-5/config.json").write_text('{"format_version": 1}')
+    config = '{"format_version": 1, "task": "arm", "algorithm": "me", "seed": 5}'
+    (tmp_path / "seed-5/config.json").write_text(config)
     with pytest.raises(memes.UsageError, match=r"out must not hold a run yet, but '.*seed-5' does"):
         memes.run(quick, out=tmp_path, **OPTIONS)
     assert [file.name for file in tmp_path.iterdir()] == ["seed-5"]

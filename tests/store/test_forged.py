@@ -249,6 +249,18 @@ def test_columns_that_are_missing_are_named(name, command, capsys):
     )
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [{"kind": np.zeros((30, 4, 1))}, {"reset": np.zeros((29, 4))}, {"generation": np.zeros((30, 1))}],
+    ids=str,
+)
+@pytest.mark.parametrize("command", ["plot", "reevaluate"])
+def test_lanes_of_other_shapes_are_refused(changed, command, capsys):
+    forge("lanes.npz", **changed)
+    said = refused(command, "run", *COMMANDS[command], capsys=capsys)
+    assert "lanes.npz' is damaged or not what its name says: its arrays are not of the same" in said
+
+
 def test_rows_of_other_lengths_are_counted():
     with Path("run/metrics.csv").open("a") as file:
         file.write("1,2\n")

@@ -437,9 +437,8 @@ def arm_run(ant_run, tmp_path_factory):
     folder = shutil.copytree(ant_run, tmp_path_factory.mktemp("runs") / "arm")
     archive = archive_with(memes.cells.grid(box(), (3, 4)), [(0.5, 0.1)])
     memes.save_archive(folder / "archive.npz", archive)
-    (folder / "config.json").write_text(
-        json.dumps({"format_version": 1, "task": "arm", "options": {"joints": 3}})
-    )
+    config = {"format_version": 1, "task": "arm", "algorithm": "me", "seed": 0, "options": {"joints": 3}}
+    (folder / "config.json").write_text(json.dumps(config))
     return folder
 
 

@@ -263,7 +263,8 @@ def _archive(data: dict[str, np.ndarray], file: Path) -> Archive:
     if not (sound and 1 <= cells.count <= MAX_CELLS):
         raise ValueError(f"it must have 1 to {MAX_CELLS:,} cells of its {k} features")
     check_memory(file, 4 * cells.count * (dim + k + 3))
-    if {len(data[name]) for name in ELITE} != {n} or not np.isin(at, np.arange(cells.count)).all():
+    within = at.dtype.kind in "iu" and bool(((at >= 0) & (at < cells.count)).all())
+    if not within or {len(data[name]) for name in ELITE} != {n}:
         raise ValueError("its elites are not in its cells")
     blank = empty(cells, dim)
     elites = {name: getattr(blank, name).at[at].set(data[name]) for name in ELITE}
@@ -308,8 +309,10 @@ def load_run(path: str | Path) -> Run:
     lanes = _load_npz(folder / "lanes.npz", LANES)
     lanes = {name: array for name, array in lanes.items() if name not in CODES}
     with intact(folder / "lanes.npz"):
-        if len({len(array) for array in lanes.values()}) > 1:
-            raise ValueError("its arrays are not equally long")
+        generations, *others = (lanes[name].shape for name in LANES)
+        equal = len({len(array) for array in lanes.values()}) == len(set(others)) == 1
+        if not equal or len(generations) != 1 or len(others[0]) != 2:
+            raise ValueError("its arrays are not of the same generations and lanes")
     corrected, correction = load_corrected(folder), load_correction(folder)
     return Run(folder, config, metrics, lanes, load_archive(file), corrected, correction)
 
