@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
 import shutil
 import subprocess
 from functools import cache
-from importlib import metadata
+from importlib import metadata, resources
 from pathlib import Path
 
 import jax
@@ -43,6 +44,21 @@ def shared_library(source: str, user: str) -> Path:
     # jaxlib's headers are part of the library, and an older jaxlib refuses what a newer one's made.
     key = digest(source, version, *FLAGS, _processor(), metadata.version("jaxlib"))
     return cached(f"{key}.so", build)
+
+
+@cache
+def native_target(source: str, handler: str) -> str:
+    """Compile the source, or find it compiled, and make its handler known to JAX under a name."""
+    library = shared_library(source, f"native code ({handler})")
+    name = f"memes_{handler}_{digest(source)}"
+    capsule = jax.ffi.pycapsule(getattr(ctypes.CDLL(str(library)), handler))  # type: ignore[no-untyped-call]
+    jax.ffi.register_ffi_target(name, capsule, platform="cpu")
+    return name
+
+
+def parallel() -> str:
+    """C++ that shares work among XLA's threads, for sources of handlers."""
+    return (resources.files("memes.kernels") / "parallel.h").read_text()
 
 
 @cache
