@@ -19,8 +19,10 @@ constexpr int WIDEST = @WIDEST@;  // of all layers
 constexpr int DIM = @DIM@;        // entries of a genotype
 constexpr int DRAWN = @DRAWN@;    // numbers that are drawn for a pair
 constexpr int TOGETHER = 2;       // pairs
+#define UNROLLED _Pragma("GCC unroll 8")  // so that sums stay in registers
 #define FUNCTION static inline __attribute__((always_inline))
 
+constexpr int widest(int left) { return left >= W ? W : left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1; }
 template <int N> struct Vectors {
   typedef float Float __attribute__((vector_size(4 * N)));
   typedef int Int __attribute__((vector_size(4 * N)));
@@ -55,13 +57,12 @@ template <int N> FUNCTION float sum(V<N> v) {
   if constexpr (N == 1) return x[0];
   else return sum<N / 2>(load<N / 2>(x) + load<N / 2>(x + N / 2));
 }
-template <int IN> FUNCTION float dot(const float* a, const float* b) {
-  constexpr int WHOLE = IN / W * W;
-  V<W> total = {};
-  for (int i = 0; i < WHOLE; i += W) total += load<W>(a + i) * load<W>(b + i);
-  float rest = 0.f;
-  for (int i = WHOLE; i < IN; ++i) rest += a[i] * b[i];
-  return sum<W>(total) + rest;
+template <int IN, int START = 0> FUNCTION float dot(const float* a, const float* b) {
+  constexpr int N = widest(IN - START), END = START + (IN - START) / N * N;
+  V<N> total = {};
+  UNROLLED for (int i = START; i < END; i += N) total += load<N>(a + i) * load<N>(b + i);
+  if constexpr (END == IN) return sum<N>(total);
+  else return sum<N>(total) + dot<IN, END>(a, b);
 }
 
 // Signals of samples: one for a candidate, two for each pair.
@@ -73,40 +74,40 @@ template <int IN, int OUT, int RANK, int PAIRS, bool LAST, int START = 0>
 FUNCTION void columns(const float* mean, const float* const* step, const float (*inner)[2][RANK + 1],
                       const Signal* in, Signal* out) {
   constexpr int LEFT = OUT - START;
-  constexpr int N = LEFT >= W ? W : LEFT >= 8 ? 8 : LEFT >= 4 ? 4 : LEFT >= 2 ? 2 : 1;
+  constexpr int N = widest(LEFT);
   constexpr int VECTORS = LEFT / N < TILE ? LEFT / N : TILE;
   constexpr int RIGHT = (RANK * IN + 3) / 4 * 4;  // where right factors start
   constexpr int BIAS = RANK ? RIGHT + RANK * OUT : IN * OUT;
   V<N> plus[PAIRS ? PAIRS : 1][VECTORS], minus[PAIRS ? PAIRS : 1][VECTORS];
-  for (int v = 0; v < VECTORS; ++v) {
+  UNROLLED for (int v = 0; v < VECTORS; ++v) {
     const int column = START + v * N;
     const V<N> m = load<N>(mean + IN * OUT + column);
     if (!PAIRS) plus[0][v] = m;
-    for (int p = 0; p < PAIRS; ++p) {
+    UNROLLED for (int p = 0; p < PAIRS; ++p) {
       V<N> e = load<N>(step[p] + BIAS + column);
       plus[p][v] = m + e, minus[p][v] = m - e;
-      for (int k = 0; k < RANK; ++k) {
+      UNROLLED for (int k = 0; k < RANK; ++k) {
         e = load<N>(step[p] + RIGHT + k * OUT + column);
         plus[p][v] += e * inner[p][0][k], minus[p][v] -= e * inner[p][1][k];
       }
     }
   }
   for (int i = 0; i < IN; ++i) {
-    for (int v = 0; v < VECTORS; ++v) {
+    UNROLLED for (int v = 0; v < VECTORS; ++v) {
       const int entry = i * OUT + START + v * N;
       const V<N> m = load<N>(mean + entry);
       if (!PAIRS) plus[0][v] += m * in[0][i];
-      for (int p = 0; p < PAIRS; ++p) {
+      UNROLLED for (int p = 0; p < PAIRS; ++p) {
         const V<N> e = RANK ? V<N>{} : load<N>(step[p] + entry);
         plus[p][v] += (RANK ? m : m + e) * in[2 * p][i];
         minus[p][v] += (RANK ? m : m - e) * in[2 * p + 1][i];
       }
     }
   }
-  for (int v = 0; v < VECTORS; ++v) {
+  UNROLLED for (int v = 0; v < VECTORS; ++v) {
     const int column = START + v * N;
     if (!PAIRS) store<N>(out[0] + column, activated<N, LAST>(plus[0][v]));
-    for (int p = 0; p < PAIRS; ++p) {
+    UNROLLED for (int p = 0; p < PAIRS; ++p) {
       store<N>(out[2 * p] + column, activated<N, LAST>(plus[p][v]));
       store<N>(out[2 * p + 1] + column, activated<N, LAST>(minus[p][v]));
     }
@@ -120,10 +121,10 @@ static __attribute__((noinline)) void layer(const float* mean, const float* cons
                                             Signal*& out) {
   const float* step[PAIRS ? PAIRS : 1];
   float inner[PAIRS ? PAIRS : 1][2][RANK + 1];
-  for (int p = 0; p < PAIRS; ++p) {
+  UNROLLED for (int p = 0; p < PAIRS; ++p) {
     step[p] = steps[p] + offset;
-    for (int sign = 0; sign < 2; ++sign)
-      for (int k = 0; k < RANK; ++k) inner[p][sign][k] = dot<IN>(step[p] + k * IN, in[2 * p + sign]);
+    UNROLLED for (int sign = 0; sign < 2; ++sign)
+      UNROLLED for (int k = 0; k < RANK; ++k) inner[p][sign][k] = dot<IN>(step[p] + k * IN, in[2 * p + sign]);
   }
   columns<IN, OUT, RANK, PAIRS, LAST>(mean, step, inner, in, out);
   std::swap(in, out);

@@ -137,7 +137,7 @@ def rollout(
 
 
 def acting(controller: Controller, x: Float[Array, "n d"]) -> Callable[[Array, Array], Array]:
-    """The `act(observation[n, o], t) -> action[n, a]` of whole genotypes, in the fastest way there is."""
+    """The `act(observation[n, o], t) -> action[n, a]` of whole genotypes, the fastest there is."""
     if controller.in_factors is None:
         return partial(controller.act, controller.parameters(x))
     return controller.in_factors(x, Pairs(x[:0], (x[:0, None],)))
