@@ -72,14 +72,15 @@ def fastest(
         return otherwise
     step, ranks = drawn(network, samples)
 
-    def by(kernel: Callable[..., Array]) -> Callable[[Array, Array], Array]:
+    def by(kernel: Callable[..., Array], step: Array) -> Callable[[Array, Array], Array]:
         return lambda observation, t: kernel(network, ranks, candidates, samples.mean, step, observation)
 
     kernels = {}
-    if samples.mean.shape[0] and cuda.usable("a policy"):  # XLA is as fast with whole genotypes alone
-        kernels["cuda"] = by(act_by_kernel)
+    if samples.mean.shape[0] and cuda.usable("a policy"):  # whole genotypes alone are left to XLA
+        kernels["cuda"] = by(act_by_kernel, step)
     if jax.default_backend() == "cpu" and compiler():
-        kernels["cpu"] = by(act_natively)
+        # Aligned here, once, and not in every control step.
+        kernels["cpu"] = by(act_natively, filled(step, -(-step.shape[2] // VECTOR) * VECTOR, axis=2))
     return partial(jax.lax.platform_dependent, **kernels, default=otherwise)
 
 
@@ -131,7 +132,7 @@ def policy_kernel(network: Network, ranks: tuple[int, ...], width: int) -> Kerne
 
 # -------------------------------------------------------------------------------------------- on CPUs
 
-VECTOR = 16  # numbers in the widest vectors of CPUs, where steps are best aligned
+VECTOR = 16  # numbers in the widest vectors of CPUs
 
 
 def act_natively(
@@ -142,17 +143,21 @@ def act_natively(
     step: Float[Array, "L P e"],
     observation: Float[Array, "n o"],
 ) -> Float[Array, "n a"]:
-    """Let candidates, and then both samples of every pair, act: on CPUs with a C++ compiler."""
-    width = -(-step.shape[-1] // VECTOR) * VECTOR
+    """Let candidates, and then both samples of every pair, act: on CPUs with a C++ compiler.
+
+    What is drawn for a pair may be followed by numbers that do not count, which align the next.
+    """
     lines = [
         f"layer<{layer.rows}, {layer.columns}, PAIRS ? {layer.rank} : 0, PAIRS, {layer.last}>"
         f"(mean + {layer.mean}, steps, {layer.step}, in, out);"
         for layer in _layers(network, ranks)
     ]
-    target = native_target(_source("pairs.cc", network, width, lines, PARALLEL=parallel()), "Policies")
+    target = native_target(
+        _source("pairs.cc", network, step.shape[2], lines, PARALLEL=parallel()), "Policies"
+    )
     result = jax.ShapeDtypeStruct((observation.shape[0], network.sizes[-1]), jnp.float32)  # type: ignore[no-untyped-call]
     call = jax.ffi.ffi_call(target, result, vmap_method="sequential")
-    action: Array = call(candidates, mean, filled(step, width, axis=2), observation)
+    action: Array = call(candidates, mean, step, observation)
     return action
 
 
