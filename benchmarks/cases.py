@@ -12,8 +12,12 @@ from policies import ways
 
 import memes
 from memes import presets
+from memes.factors import Pairs, rows, scaled
 from memes.history import Past
 from memes.novelty import novelty
+from memes.rollouts import play
+from memes.strategies.noise import Noise, gaussian, low_rank
+from memes.trees import in_chunks
 
 Scale = Literal["paper", "laptop"]
 NEIGHBOURS, HISTORY = 10, 50_000
@@ -179,6 +183,45 @@ def policy_case(scale: Scale, repeats: int) -> Iterator[Round]:
     )
 
 
+def rollouts_case(scale: Scale, repeats: int) -> Iterator[Round]:
+    """Ants with policies: samples in factors, whole ones, whole ones by XLA, and physics alone."""
+    task, steps = memes.tasks.ant(), 250
+    assert task.control is not None
+    environment, controller = task.control.environment, task.control.controller
+
+    def by(act: Callable[[Array], Callable[[Array, Array], Array]]) -> Callable[..., Any]:
+        def episodes(keys: Array, x: Array) -> Any:
+            return in_chunks(lambda k, x: play(environment, act(x), k)[0], environment.at_once, keys, x)
+
+        return jax.jit(episodes)
+
+    by_xla = by(lambda x: partial(controller.act, controller.parameters(x)))
+    physics = by(lambda x: lambda observation, t: x[:, : environment.action_size])
+    in_factors, whole = jax.jit(task.evaluate.factors), jax.jit(task.evaluate.rows)  # type: ignore[union-attr]
+    for lanes, samples in [(8, 256), (32, 512)]:
+        n = lanes * samples
+        keys = jax.random.split(jax.random.key(0), n)
+        mean = task.init(jax.random.key(1), lanes)
+
+        def drawn(noise: Noise, shape=(lanes, samples // 2, task.dim), mean=mean) -> Pairs:
+            return Pairs(mean, scaled(noise(jax.random.key(2), shape), 0.02))
+
+        pairs, thin = drawn(gaussian), drawn(low_rank(4, controller.blocks))
+        calls = {
+            "in factors": partial(in_factors, keys, mean[:0], pairs),
+            "in factors, noise of rank 4": partial(in_factors, keys, mean[:0], thin),
+            "whole": partial(whole, keys, rows(pairs)),
+            "whole, by XLA": partial(by_xla, keys, rows(pairs)),
+            "physics alone": partial(physics, keys, rows(pairs)),
+        }
+        yield Round(
+            f"{lanes} lanes of {samples} samples",
+            {name: Contestant(call, lambda _: {}) for name, call in calls.items()},
+            unit="control step of one ant",
+            amount=n * steps,
+        )
+
+
 def rollouts(task: memes.Task, n: int, generations: int) -> Contestant:
     """`n` rollouts a generation, of other genotypes each time, and nothing else."""
     init_key, key = jax.random.split(jax.random.key(0))
@@ -236,4 +279,5 @@ CASES = {
     "cma-me": cma_me_case,
     "ant": ant_case,
     "policy": policy_case,
+    "rollouts": rollouts_case,
 }

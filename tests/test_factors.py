@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -10,9 +11,11 @@ import pytest
 
 import emulation
 import memes
+from memes import pairs
 from memes.control import mlp
 from memes.factors import Pairs, Thin, as_pairs, by_chunks, rows, scaled, split
-from memes.pairs import Network, act_by_kernel, drawn
+from memes.kernels.cxx import compiler
+from memes.pairs import Network, act_by_kernel, act_natively, drawn
 from memes.strategies.noise import gaussian, low_rank
 from memes.task import EitherWay, evaluate, evaluate_factors
 
@@ -99,39 +102,119 @@ def test_chunks_change_nothing(most, pairs):
     assert most is None or max(seen[1:]) <= max(most, 2)
 
 
-def numpy_policy(x, observation, sizes):
+def numpy_policy(x, observation, network):
     """One genotype's network in float64, layer after layer."""
+    activations = {jax.nn.relu: lambda signal: np.maximum(signal, 0), jnp.tanh: np.tanh}
     start, signal = 0, observation
-    for i, (height, width) in enumerate(itertools.pairwise(sizes)):
+    for i, (height, width) in enumerate(itertools.pairwise(network.sizes)):
         matrix = x[start : start + height * width].reshape(height, width)
         bias = x[start + height * width : start + height * width + width]
         start += height * width + width
-        signal = signal @ matrix + bias
-        signal = np.tanh(signal) if i == len(sizes) - 2 else np.maximum(signal, 0)
+        last = i == len(network.sizes) - 2
+        signal = activations[network.output if last else network.hidden](signal @ matrix + bias)
     return signal
 
 
-@pytest.mark.parametrize("sizes", [(27, 64, 64, 8), (3, 8, 6, 1), (5, 160, 20, 12), (40, 2)])
-@pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES)
-def test_policies_in_factors_act_as_those_of_whole_genotypes(sizes, noise):
-    """In plain JAX, and by the kernel for GPUs, emulated."""
-    controller = mlp(sizes)
-    samples = pairs_of(controller, noise(controller.blocks))
-    candidates = controller.init(jax.random.key(2), CANDIDATES)
-    observation = jax.random.normal(jax.random.key(3), (CANDIDATES + 2 * LANES * PAIRS, sizes[0]))
-    x = np.concatenate([np.float64(candidates), by_numpy(samples)])
-    expected = [numpy_policy(*row, sizes) for row in zip(x, np.float64(observation), strict=True)]
-    plain = jax.jit(lambda c, s, o: controller.in_factors(c, s)(o, 0))(candidates, samples, observation)
-    np.testing.assert_allclose(plain, expected, atol=3e-5)
-    network = Network(sizes, jax.nn.relu, jnp.tanh)
+def by_factors(network, candidates, samples, observation):
+    """As `Controller.in_factors` runs it here."""
+    controller = mlp(network.sizes, hidden=network.hidden, output=network.output)
+    return controller.in_factors(candidates, samples)(observation, 0)
+
+
+def by_xla(network, candidates, samples, observation):
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(pairs, "compiler", lambda: None)
+        return by_factors(network, candidates, samples, observation)
+
+
+def natively(network, candidates, samples, observation):
     step, ranks = drawn(network, samples)
-    kernel = act_by_kernel(
+    return act_natively(network, ranks, candidates, samples.mean, step, observation)
+
+
+def emulated(network, candidates, samples, observation):
+    step, ranks = drawn(network, samples)
+    return act_by_kernel(
         network, ranks, candidates, samples.mean, step, observation, launch=emulation.launch
     )
-    np.testing.assert_allclose(kernel, expected, atol=3e-5)
 
 
-def test_the_kernel_is_mapped_over_seeds_and_needs_no_candidates():
+needs_compiler = pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
+native = pytest.param(natively, marks=needs_compiler)
+kernels = pytest.mark.parametrize("act", [pytest.param(emulated, marks=needs_compiler), native])
+
+NETWORKS = {
+    "of the ant": Network((27, 64, 64, 8), jax.nn.relu, jnp.tanh),
+    "of few columns": Network((3, 8, 6, 1), jnp.tanh, jnp.tanh),
+    "of many columns": Network((5, 160, 23, 12), jax.nn.relu, jax.nn.relu),
+    "of one layer": Network((40, 2), jax.nn.relu, jnp.tanh),
+}
+
+
+def case(network, noise, pairs=PAIRS):
+    controller = mlp(network.sizes)
+    samples = pairs_of(controller, noise(controller.blocks), pairs=pairs)
+    candidates = controller.init(jax.random.key(2), CANDIDATES)
+    shape = (CANDIDATES + 2 * LANES * pairs, network.sizes[0])
+    return candidates, samples, jax.random.normal(jax.random.key(3), shape)
+
+
+@pytest.mark.parametrize("network", NETWORKS.values(), ids=NETWORKS)
+@pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES)
+def test_policies_in_factors_act_as_those_of_whole_genotypes(network, noise):
+    """In plain JAX, natively, and by the kernel for GPUs, emulated."""
+    candidates, samples, observation = case(network, noise)
+    x = np.concatenate([np.float64(candidates), by_numpy(samples)])
+    expected = [numpy_policy(*row, network) for row in zip(x, np.float64(observation), strict=True)]
+    ways = [by_xla, by_factors] + [natively, emulated] * (compiler() is not None)
+    for act in ways:
+        found = jax.jit(partial(act, network))(candidates, samples, observation)
+        np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-5, err_msg=act.__name__)
+
+
+@needs_compiler
+@pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES)
+def test_who_else_acts_does_not_change_a_row_of_native_code(noise):
+    network = NETWORKS["of many columns"]
+    candidates, samples, observation = case(network, noise)
+    act = jax.jit(partial(natively, network))
+
+    def by_pair(array, lanes, pairs):
+        return (
+            array[CANDIDATES:]
+            .reshape(LANES, 2, PAIRS, -1)[lanes][:, :, pairs]
+            .reshape(-1, array.shape[1])
+        )
+
+    everyone = np.asarray(act(candidates, samples, observation))
+    order = np.random.default_rng(0).permutation(PAIRS)
+    for lanes, chosen, alone in [
+        ([1, 0], order, [2, 0, 1]),
+        ([1], np.array([4, 4, 0]), [1, 1, 1, 1]),
+        ([0], np.array([34]), []),
+        ([], np.array([3]), [2]),
+    ]:
+        lanes, alone = np.array(lanes, int), np.array(alone, int)
+        some = jax.tree.map(lambda leaf, i=lanes, j=chosen: leaf[i][:, j], samples.step)
+        seen = jnp.concatenate([observation[alone], by_pair(observation, lanes, chosen)])
+        found = act(candidates[alone], Pairs(samples.mean[lanes], some), seen)
+        expected = np.concatenate([everyone[alone], by_pair(everyone, lanes, chosen)])
+        np.testing.assert_array_equal(found, expected)
+
+
+@needs_compiler
+def test_native_tangents_are_numpys_to_rounding():
+    x = np.float32(np.concatenate([np.linspace(-12, 12, 4001), np.geomspace(1e-30, 1, 500), [0, 1e9]]))
+    x = np.concatenate([x, -x, [np.inf, -np.inf]]).astype(np.float32)
+    network = Network((1, 1), jax.nn.relu, jnp.tanh)
+    nobody = Pairs(jnp.zeros((0, 2)), (jnp.zeros((0, 1, 2)),))
+    identity = jnp.tile(jnp.array([1.0, 0.0]), (len(x), 1))
+    found = natively(network, identity, nobody, jnp.asarray(x)[:, None])[:, 0]
+    np.testing.assert_allclose(found, np.tanh(np.float64(x)), rtol=5e-7)
+
+
+@kernels
+def test_kernels_are_mapped_over_seeds_and_need_no_candidates(act):
     sizes = (4, 7, 2)
     controller, network = mlp(sizes), Network(sizes, jax.nn.relu, jnp.tanh)
     many = [
@@ -140,30 +223,21 @@ def test_the_kernel_is_mapped_over_seeds_and_needs_no_candidates():
     ]
     samples = jax.tree.map(lambda *leaves: jnp.stack(leaves), *many)
     observation = jax.random.normal(jax.random.key(3), (3, 2 * PAIRS, 4))
-
-    def act(samples, observation):
-        step, ranks = drawn(network, samples)
-        nobody = samples.mean[:0]
-        return act_by_kernel(
-            network, ranks, nobody, samples.mean, step, observation, launch=emulation.launch
-        )
-
-    found = jax.vmap(act)(samples, observation)
+    found = jax.vmap(lambda s, o: act(network, s.mean[:0], s, o))(samples, observation)
     for each, o, actions in zip(many, observation, found, strict=True):
         np.testing.assert_allclose(
             actions, controller.act(controller.parameters(rows(each)), o, 0), atol=1e-5
         )
 
 
-def test_what_is_not_a_number_stays_so_in_the_kernel():
+@kernels
+@pytest.mark.parametrize("hidden", [jax.nn.relu, jnp.tanh])
+def test_what_is_not_a_number_stays_so_in_kernels(act, hidden):
     sizes = (4, 7, 2)
-    controller, network = mlp(sizes), Network(sizes, jax.nn.relu, jnp.tanh)
+    controller, network = mlp(sizes), Network(sizes, hidden, jnp.tanh)
     samples = pairs_of(controller, gaussian, lanes=1)
-    step, ranks = drawn(network, samples)
     observation = jnp.zeros((2 * PAIRS, 4)).at[3, 1].set(jnp.nan)
-    found = act_by_kernel(
-        network, ranks, samples.mean[:0], samples.mean, step, observation, launch=emulation.launch
-    )
+    found = act(network, samples.mean[:0], samples, observation)
     np.testing.assert_array_equal(np.isnan(found).any(axis=1), np.arange(2 * PAIRS) == 3)
 
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from memes import neighbours
+from memes import neighbours, pairs
 from memes.control import mlp
 from memes.factors import Pairs, scaled
 from memes.kernels import cuda
@@ -101,13 +101,24 @@ def test_programs_for_gpus_launch_the_kernel_and_others_do_not():
     assert "tensor<3x64x10xf32>" in mapped.lower(lowering_platforms=("cuda",)).as_text()
 
 
-def test_policies_of_pairs_are_a_kernel_on_gpus_and_nowhere_else():
-    def act(observation):
-        return POLICY.in_factors(jnp.zeros((1, POLICY.dim)), pairs_of(POLICY, gaussian))(observation, 0)
+def policy_program(platform, lanes=2):
+    """The program of a policy as text."""
 
-    traced = jax.jit(act).trace(jnp.zeros((13, 27)))
-    assert cuda.TARGET in traced.lower(lowering_platforms=("cuda",)).as_text()
-    assert cuda.TARGET not in traced.lower(lowering_platforms=("cpu",)).as_text()
+    def act(observation):
+        samples = jax.tree.map(lambda leaf: leaf[:lanes], pairs_of(POLICY, gaussian))
+        return POLICY.in_factors(jnp.zeros((1, POLICY.dim)), samples)(observation, 0)
+
+    traced = jax.jit(act).trace(jnp.zeros((1 + 6 * lanes, 27)))
+    return traced.lower(lowering_platforms=(platform,)).as_text()
+
+
+def test_policies_of_pairs_are_a_kernel_on_gpus_and_native_code_on_cpus(monkeypatch):
+    assert cuda.TARGET in policy_program("cuda")
+    assert cuda.TARGET not in policy_program("cpu")
+    assert ("memes_Policies" in policy_program("cpu")) == (compiler() is not None)
+    assert cuda.TARGET not in policy_program("cuda", lanes=0)
+    monkeypatch.setattr(pairs, "compiler", lambda: None)
+    assert "memes_Policies" not in policy_program("cpu")
 
 
 def test_without_nvrtc_xla_searches_and_says_so(monkeypatch):

@@ -66,7 +66,7 @@ def entries(step: Step) -> Float[Array, "*n size"]:
 
 def _product(thin: Thin) -> Array:
     outer = jnp.sum(thin.left[..., :, None] * thin.right[..., None, :], axis=-3)
-    return outer.reshape(*outer.shape[:-2], -1)
+    return jax.lax.collapse(outer, outer.ndim - 2)
 
 
 def scaled(step: Array | Step, by: float) -> Step:

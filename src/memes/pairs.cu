@@ -16,8 +16,11 @@ template <int N> struct alignas(4 * N) Some { float x[N]; };
 template <int N>
 FUNCTION Some<N> some(const float* from) { return *reinterpret_cast<const Some<N>*>(from); }
 
-FUNCTION float hidden(float x) { return @HIDDEN@; }
-FUNCTION float output(float x) { return @OUTPUT@; }
+// What is not a number stays so, in both: a robot that fails must be seen to fail.
+FUNCTION float relu(float x) { return x < 0.f ? 0.f : x; }
+FUNCTION float tangent(float x) { return tanhf(x); }
+FUNCTION float hidden(float x) { return @HIDDEN@(x); }
+FUNCTION float output(float x) { return @OUTPUT@(x); }
 
 FUNCTION float sum_of_warp(float x) {
 #pragma unroll

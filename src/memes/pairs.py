@@ -16,11 +16,12 @@ from jaxtyping import Float
 from memes.factors import Pairs, Thin, entries, split
 from memes.kernels import cuda
 from memes.kernels.cuda import Kernel
+from memes.kernels.cxx import native_target, parallel, usable
 from memes.kernels.source import written
 from memes.trees import filled
 
-# Activations in C++. What is not a number stays so: a robot that fails must be seen to fail.
-ACTIVATIONS: dict[Any, str] = {jax.nn.relu: "x < 0.f ? 0.f : x", jnp.tanh: "tanhf(x)"}
+# Activations, and what kernels call them.
+ACTIVATIONS: dict[Any, str] = {jax.nn.relu: "relu", jnp.tanh: "tangent"}
 
 
 class Network(NamedTuple):
@@ -35,6 +36,11 @@ class Network(NamedTuple):
         """Rows and columns of the weights and of the biases of each layer."""
         shapes = itertools.pairwise(self.sizes)
         return tuple(block for rows, columns in shapes for block in ((rows, columns), (1, columns)))
+
+    @property
+    def dim(self) -> int:
+        """Entries of a genotype."""
+        return sum(rows * columns for rows, columns in self.blocks)
 
 
 def drawn(network: Network, samples: Pairs) -> tuple[Float[Array, "L P e"], tuple[int, ...]]:
@@ -62,15 +68,20 @@ def fastest(
     network: Network, candidates: Array, samples: Pairs, otherwise: Callable[[Array, Array], Array]
 ) -> Callable[[Array, Array], Array]:
     """The `act(observation, t)` of candidates and samples by a kernel, or `otherwise`."""
-    if not {network.hidden, network.output} <= set(ACTIVATIONS) or not cuda.usable("a policy"):
+    if not {network.hidden, network.output} <= set(ACTIVATIONS):
         return otherwise
     step, ranks = drawn(network, samples)
 
-    def by_kernel(observation: Array, t: Array) -> Array:
-        del t
-        return act_by_kernel(network, ranks, candidates, samples.mean, step, observation)
+    def by(kernel: Callable[..., Array], step: Array) -> Callable[[Array, Array], Array]:
+        return lambda observation, t: kernel(network, ranks, candidates, samples.mean, step, observation)
 
-    return partial(jax.lax.platform_dependent, cuda=by_kernel, default=otherwise)
+    kernels = {}
+    if samples.mean.shape[0] and cuda.usable("a policy"):  # whole genotypes alone are left to XLA
+        kernels["cuda"] = by(act_by_kernel, step)
+    if jax.default_backend() == "cpu" and usable():
+        # Aligned here, once, and not in every control step.
+        kernels["cpu"] = by(act_natively, filled(step, -(-step.shape[2] // VECTOR) * VECTOR, axis=2))
+    return partial(jax.lax.platform_dependent, **kernels, default=otherwise)
 
 
 WARPS, EACH = 16, 2  # of a block, and pairs of a warp
@@ -103,33 +114,87 @@ def act_by_kernel(
 
 def policy_kernel(network: Network, ranks: tuple[int, ...], width: int) -> Kernel:
     """The kernel for steps of these ranks, 0 where a matrix is whole, of so many numbers in all."""
-    shapes = list(itertools.pairwise(network.sizes))
-    dim = sum(rows * columns + columns for rows, columns in shapes)
-    lines, mean, step = [], 0, 0
-    for i, ((rows, columns), rank) in enumerate(zip(shapes, ranks, strict=True)):
+    lines = []
+    for layer in _layers(network, ranks):
         # How many columns a lane reads at once: those of a row, and all rows, must be so aligned.
+        aligned = (layer.columns, layer.mean, layer.step, network.dim, width)
         together = next(
             n
             for n in (4, 2, 1)
-            if n == 1 or (columns >= 8 * n and not any(x % n for x in (columns, mean, step, dim, width)))
+            if n == 1 or (layer.columns >= 8 * n and not any(x % n for x in aligned))
         )
-        last = str(i == len(shapes) - 1).lower()
-        arguments = f"{rows}, {columns}, {together}, PAIRED ? {rank} : 0, PAIRED, {last}"
-        lines.append(f"layer<{arguments}>(mean + {mean}, step + {step}, signal);")
+        shape = (
+            f"{layer.rows}, {layer.columns}, {together}, PAIRED ? {layer.rank} : 0, PAIRED, {layer.last}"
+        )
+        lines.append(f"layer<{shape}>(mean + {layer.mean}, step + {layer.step}, signal);")
+    return Kernel(_source("pairs.cu", network, width, lines, WARPS=WARPS, EACH=EACH), "policies")
+
+
+# -------------------------------------------------------------------------------------------- on CPUs
+
+VECTOR = 16  # numbers in the widest vectors of CPUs
+
+
+def act_natively(
+    network: Network,
+    ranks: tuple[int, ...],
+    candidates: Float[Array, "C d"],
+    mean: Float[Array, "L d"],
+    step: Float[Array, "L P e"],
+    observation: Float[Array, "n o"],
+) -> Float[Array, "n a"]:
+    """Let candidates, and then both samples of every pair, act: on CPUs with a C++ compiler.
+
+    What is drawn for a pair may be followed by numbers that do not count, which align the next.
+    """
+    lines = [
+        f"layer<{layer.rows}, {layer.columns}, PAIRS ? {layer.rank} : 0, PAIRS, {layer.last}>"
+        f"(mean + {layer.mean}, steps, {layer.step}, in, out);"
+        for layer in _layers(network, ranks)
+    ]
+    target = native_target(
+        _source("pairs.cc", network, step.shape[2], lines, PARALLEL=parallel()), "Policies"
+    )
+    result = jax.ShapeDtypeStruct((observation.shape[0], network.sizes[-1]), jnp.float32)  # type: ignore[no-untyped-call]
+    call = jax.ffi.ffi_call(target, result, vmap_method="sequential")
+    action: Array = call(candidates, mean, step, observation)
+    return action
+
+
+# --------------------------------------------------------------------------------------------- sources
+
+
+class _Layer(NamedTuple):
+    """One layer, and where its numbers start in a mean and in what is drawn."""
+
+    rows: int
+    columns: int
+    rank: int
+    mean: int
+    step: int
+    last: str
+
+
+def _layers(network: Network, ranks: tuple[int, ...]) -> list[_Layer]:
+    shapes = list(itertools.pairwise(network.sizes))
+    found, mean, step = [], 0, 0
+    for i, ((rows, columns), rank) in enumerate(zip(shapes, ranks, strict=True)):
+        found.append(_Layer(rows, columns, rank, mean, step, str(i == len(shapes) - 1).lower()))
         mean += rows * columns + columns
         step += (-(-rank * rows // 4) * 4 + rank * columns if rank else rows * columns) + columns
-    assert step == width
-    source = written(
-        (resources.files("memes") / "pairs.cu").read_text(),
-        WARPS=WARPS,
-        EACH=EACH,
+    return found
+
+
+def _source(file: str, network: Network, width: int, layers: list[str], **parts: Any) -> str:
+    return written(
+        (resources.files("memes") / file).read_text(),
         INPUTS=network.sizes[0],
         OUTPUTS=network.sizes[-1],
         WIDEST=max(network.sizes),
-        DIM=dim,
+        DIM=network.dim,
         DRAWN=width,
         HIDDEN=ACTIVATIONS[network.hidden],
         OUTPUT=ACTIVATIONS[network.output],
-        LAYERS=lines,
+        LAYERS=layers,
+        **parts,
     )
-    return Kernel(source, "policies")

@@ -8,7 +8,7 @@ import platform
 import shutil
 import subprocess
 from functools import cache
-from importlib import metadata
+from importlib import metadata, resources
 from pathlib import Path
 
 import jax
@@ -51,6 +51,20 @@ def loaded(source: str, user: str) -> ctypes.CDLL:
         raise UsageError(f"{user}: {error}") from error
 
 
+def usable() -> bool:
+    """Whether there is a C++ compiler that works."""
+    return _works(compiler())
+
+
+@cache
+def _works(program: str | None) -> bool:
+    try:
+        loaded('extern "C" void nothing() {}', f"'{program}'")
+    except UsageError:
+        return False
+    return True
+
+
 def _output(command: list[str], user: str) -> str:
     """What the compiler says; raises a `UsageError` if it fails."""
     try:
@@ -60,6 +74,21 @@ def _output(command: list[str], user: str) -> str:
     said = " ".join(done.stderr.split())[:500] or f"exit code {done.returncode}"
     require(done.returncode == 0, f"{user}: the compiler '{command[0]}' failed: {said}")
     return done.stdout
+
+
+@cache
+def native_target(source: str, handler: str) -> str:
+    """Compile the source, or find it compiled, and make its handler known to JAX under a name."""
+    library = loaded(source, f"native code ({handler})")
+    name = f"memes_{handler}_{digest(source)}"
+    capsule = jax.ffi.pycapsule(getattr(library, handler))  # type: ignore[no-untyped-call]
+    jax.ffi.register_ffi_target(name, capsule, platform="cpu")
+    return name
+
+
+def parallel() -> str:
+    """C++ that shares work among XLA's threads, for sources of handlers."""
+    return (resources.files("memes.kernels") / "parallel.h").read_text()
 
 
 @cache

@@ -1,10 +1,8 @@
 // A step for vectors of robots on CPUs, called by XLA.
 #include <algorithm>
 #include <cstring>
-#include <thread>
-#include <vector>
 #include "xla/ffi/api/ffi.h"
-
+@PARALLEL@
 #if defined(__AVX512F__)
 constexpr int W = 16;
 #elif defined(__AVX__)
@@ -57,23 +55,19 @@ static void simulate(const float* rows, const float* failed, const float* contro
 }
 
 namespace ffi = xla::ffi;
-static ffi::Error Run(ffi::Buffer<ffi::F32> rows, ffi::Buffer<ffi::F32> failed,
+static ffi::Error Run(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> rows, ffi::Buffer<ffi::F32> failed,
                       ffi::Buffer<ffi::F32> controls, ffi::ResultBuffer<ffi::F32> out,
                       ffi::ResultBuffer<ffi::F32> out_failed) {
   const long n = rows.dimensions()[1], blocks = (n + W - 1) / W;
-  const long workers = std::max(1L, std::min<long>(std::thread::hardware_concurrency(), blocks / 4));
-  auto work = [&](long worker) {
+  const long workers = std::max(1L, std::min<long>(pool.num_threads(), blocks / 4));
+  in_parallel(pool, workers, [&](long worker) {
     for (long b = blocks * worker / workers; b < blocks * (worker + 1) / workers; ++b)
       simulate(rows.typed_data(), failed.typed_data(), controls.typed_data(), out->typed_data(),
                out_failed->typed_data(), n, b * W, std::min(n, (b + 1) * W));
-  };
-  std::vector<std::thread> others;
-  for (long worker = 1; worker < workers; ++worker) others.emplace_back(work, worker);
-  work(0);
-  for (auto& other : others) other.join();
+  });
   return ffi::Error::Success();
 }
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(Step, Run, ffi::Ffi::Bind()
+XLA_FFI_DEFINE_HANDLER_SYMBOL(Step, Run, ffi::Ffi::Bind().Ctx<ffi::ThreadPool>()
     .Arg<ffi::Buffer<ffi::F32>>().Arg<ffi::Buffer<ffi::F32>>().Arg<ffi::Buffer<ffi::F32>>()
     .Ret<ffi::Buffer<ffi::F32>>().Ret<ffi::Buffer<ffi::F32>>());

@@ -6,14 +6,12 @@ step a few thousand vector operations in a row.
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from memes.kernels.cache import digest
-from memes.kernels.cxx import loaded
+from memes.kernels.cxx import native_target, parallel
 from memes.physics.backends import Advance
 from memes.physics.emit import emit, simulator
 from memes.physics.solver import Fidelity
@@ -23,7 +21,7 @@ from memes.physics.stacking import StackedModel
 def native_backend(folded: StackedModel, fidelity: Fidelity, substeps: int) -> Advance:
     """Vectorised C++ on all cores. The model must not be stacked."""
     assert folded.tree.copies == 1, "the native backend unrolls every subtree"
-    name = _registered(native_source(folded, fidelity, substeps))
+    name = native_target(native_source(folded, fidelity, substeps), "Step")
     order = [i for slot in folded.layout.controls for i in slot]
 
     def advance(rows: Any, flags: Any, ctrl: Any) -> Any:
@@ -48,14 +46,5 @@ def native_source(folded: StackedModel, fidelity: Fidelity, substeps: int) -> st
         CONTROLS=max(model.nu, 1),
         SUBSTEPS=substeps,
         BODY=emit(folded, fidelity).lines,
+        PARALLEL=parallel(),
     )
-
-
-@cache
-def _registered(source: str) -> str:
-    """Compile the source, or find it compiled, and make it known to JAX; returns the target's name."""
-    library = loaded(source, "backend 'native'")
-    name = f"memes_physics_{digest(source)}"
-    capsule = jax.ffi.pycapsule(library.Step)  # type: ignore[no-untyped-call]
-    jax.ffi.register_ffi_target(name, capsule, platform="cpu")
-    return name

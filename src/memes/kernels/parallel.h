@@ -1,0 +1,25 @@
+// Work in parts on XLA's own threads, which wait for it; to start threads would take as long as a small batch.
+#include <atomic>
+#include <memory>
+#include <thread>
+#include <vector>
+
+// Calls work(part) for each of so many parts. A part whose thread is late is done by the caller.
+template <class Work>
+static void in_parallel(xla::ffi::ThreadPool& pool, long parts, Work work) {
+  struct Shared {
+    std::vector<std::atomic<bool>> taken;
+    std::atomic<long> left;
+    Shared(long parts) : taken(parts), left(parts) {}
+  };
+  auto shared = std::make_shared<Shared>(parts);  // outlives the call, for those who are late
+  auto attempt = [shared, &work](long part) {
+    if (shared->taken[part].exchange(true)) return;
+    work(part);
+    shared->left.fetch_sub(1, std::memory_order_release);
+  };
+  for (long part = 1; part < parts; ++part) pool.Schedule([attempt, part] { attempt(part); });
+  for (long part = 0; part < parts; ++part) attempt(part);
+  for (long turn = 0; shared->left.load(std::memory_order_acquire); ++turn)
+    if (turn > 1000) std::this_thread::yield();
+}

@@ -1,0 +1,182 @@
+// Policies of mirrored pairs on CPUs, called by XLA. Columns of a layer are vectors. Pairs of one lane are
+// computed a few at a time, which share what is read of the mean.
+#include <algorithm>
+#include <cstring>
+#include "xla/ffi/api/ffi.h"
+@PARALLEL@
+#if defined(__AVX512F__)
+constexpr int W = 16, TILE = 4;
+#elif defined(__AVX__)
+constexpr int W = 8, TILE = 2;
+#elif defined(__aarch64__)
+constexpr int W = 4, TILE = 4;
+#else
+constexpr int W = 4, TILE = 2;  // vectors of a tile: as many as the sums of all fit into registers
+#endif
+constexpr int INPUTS = @INPUTS@;
+constexpr int OUTPUTS = @OUTPUTS@;
+constexpr int WIDEST = @WIDEST@;  // of all layers
+constexpr int DIM = @DIM@;        // entries of a genotype
+constexpr int DRAWN = @DRAWN@;    // numbers that are drawn for a pair
+constexpr int TOGETHER = 2;       // pairs
+#define UNROLLED _Pragma("GCC unroll 8")  // so that sums stay in registers
+#define FUNCTION static inline __attribute__((always_inline))
+
+constexpr int widest(int left) { return left >= W ? W : left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1; }
+template <int N> struct Vectors {
+  typedef float Float __attribute__((vector_size(4 * N)));
+  typedef int Int __attribute__((vector_size(4 * N)));
+};
+template <int N> using V = typename Vectors<N>::Float;
+template <int N> using I = typename Vectors<N>::Int;
+template <int N> FUNCTION V<N> load(const float* from) { V<N> v; std::memcpy(&v, from, 4 * N); return v; }
+template <int N> FUNCTION void store(float* to, V<N> v) { std::memcpy(to, &v, 4 * N); }
+template <int N> FUNCTION V<N> all(float x) { return V<N>{} + x; }
+template <int N> FUNCTION V<N> choose(I<N> m, V<N> a, V<N> b) { return (V<N>)((m & (I<N>)a) | (~m & (I<N>)b)); }
+
+// What is not a number stays so, in both.
+template <int N> FUNCTION V<N> relu(V<N> x) { return choose<N>(x < all<N>(0.f), all<N>(0.f), x); }
+// e / (e + 2) where e = exp(2 x) - 1 = 2^n (exp(r) - 1) + 2^n - 1, and exp(r) - 1 is its series.
+template <int N> FUNCTION V<N> tangent(V<N> x) {
+  const V<N> limit = all<N>(10.f), magic = all<N>(12582912.f);
+  x = choose<N>(x > limit, limit, choose<N>(x < -limit, -limit, x));
+  const V<N> z = x + x;
+  const V<N> n = (z * 1.44269504f + magic) - magic;
+  const V<N> r = (z - n * 0.693145752f) - n * 1.42860677e-6f;
+  V<N> e = all<N>(1.f / 5040);
+  for (float c : {1.f / 720, 1.f / 120, 1.f / 24, 1.f / 6, 1.f / 2, 1.f}) e = e * r + c;
+  const V<N> power = (V<N>)((__builtin_convertvector(n, I<N>) + 127) << 23);
+  e = e * r * power + (power - 1.f);
+  return e / (e + 2.f);
+}
+template <int N, bool LAST> FUNCTION V<N> activated(V<N> x) { return LAST ? @OUTPUT@<N>(x) : @HIDDEN@<N>(x); }
+
+template <int N> FUNCTION float sum(V<N> v) {
+  float x[N];
+  store<N>(x, v);
+  if constexpr (N == 1) return x[0];
+  else return sum<N / 2>(load<N / 2>(x) + load<N / 2>(x + N / 2));
+}
+template <int IN, int START = 0> FUNCTION float dot(const float* a, const float* b) {
+  constexpr int N = widest(IN - START), END = START + (IN - START) / N * N;
+  V<N> total = {};
+  UNROLLED for (int i = START; i < END; i += N) total += load<N>(a + i) * load<N>(b + i);
+  if constexpr (END == IN) return sum<N>(total);
+  else return sum<N>(total) + dot<IN, END>(a, b);
+}
+
+// Signals of samples: one for a candidate, two for each pair.
+typedef float Signal[WIDEST];
+
+// One layer from `in` to `out`, its columns from START on. A step is a matrix, or where it has a RANK the
+// left and the right factors, and then the biases.
+template <int IN, int OUT, int RANK, int PAIRS, bool LAST, int START = 0>
+FUNCTION void columns(const float* mean, const float* const* step, const float (*inner)[2][RANK + 1],
+                      const Signal* in, Signal* out) {
+  constexpr int LEFT = OUT - START;
+  constexpr int N = widest(LEFT);
+  constexpr int VECTORS = LEFT / N < TILE ? LEFT / N : TILE;
+  constexpr int RIGHT = (RANK * IN + 3) / 4 * 4;  // where right factors start
+  constexpr int BIAS = RANK ? RIGHT + RANK * OUT : IN * OUT;
+  V<N> plus[PAIRS ? PAIRS : 1][VECTORS], minus[PAIRS ? PAIRS : 1][VECTORS];
+  UNROLLED for (int v = 0; v < VECTORS; ++v) {
+    const int column = START + v * N;
+    const V<N> m = load<N>(mean + IN * OUT + column);
+    if (!PAIRS) plus[0][v] = m;
+    UNROLLED for (int p = 0; p < PAIRS; ++p) {
+      V<N> e = load<N>(step[p] + BIAS + column);
+      plus[p][v] = m + e, minus[p][v] = m - e;
+      UNROLLED for (int k = 0; k < RANK; ++k) {
+        e = load<N>(step[p] + RIGHT + k * OUT + column);
+        plus[p][v] += e * inner[p][0][k], minus[p][v] -= e * inner[p][1][k];
+      }
+    }
+  }
+  for (int i = 0; i < IN; ++i) {
+    UNROLLED for (int v = 0; v < VECTORS; ++v) {
+      const int entry = i * OUT + START + v * N;
+      const V<N> m = load<N>(mean + entry);
+      if (!PAIRS) plus[0][v] += m * in[0][i];
+      UNROLLED for (int p = 0; p < PAIRS; ++p) {
+        const V<N> e = RANK ? V<N>{} : load<N>(step[p] + entry);
+        plus[p][v] += (RANK ? m : m + e) * in[2 * p][i];
+        minus[p][v] += (RANK ? m : m - e) * in[2 * p + 1][i];
+      }
+    }
+  }
+  UNROLLED for (int v = 0; v < VECTORS; ++v) {
+    const int column = START + v * N;
+    if (!PAIRS) store<N>(out[0] + column, activated<N, LAST>(plus[0][v]));
+    UNROLLED for (int p = 0; p < PAIRS; ++p) {
+      store<N>(out[2 * p] + column, activated<N, LAST>(plus[p][v]));
+      store<N>(out[2 * p + 1] + column, activated<N, LAST>(minus[p][v]));
+    }
+  }
+  if constexpr (START + N * VECTORS < OUT)
+    columns<IN, OUT, RANK, PAIRS, LAST, START + N * VECTORS>(mean, step, inner, in, out);
+}
+
+template <int IN, int OUT, int RANK, int PAIRS, bool LAST>
+static __attribute__((noinline)) void layer(const float* mean, const float* const* steps, int offset, Signal*& in,
+                                            Signal*& out) {
+  const float* step[PAIRS ? PAIRS : 1];
+  float inner[PAIRS ? PAIRS : 1][2][RANK + 1];
+  UNROLLED for (int p = 0; p < PAIRS; ++p) {
+    step[p] = steps[p] + offset;
+    UNROLLED for (int sign = 0; sign < 2; ++sign)
+      UNROLLED for (int k = 0; k < RANK; ++k) inner[p][sign][k] = dot<IN>(step[p] + k * IN, in[2 * p + sign]);
+  }
+  columns<IN, OUT, RANK, PAIRS, LAST>(mean, step, inner, in, out);
+  std::swap(in, out);
+}
+
+// The actions of a few pairs, or of a candidate; observations and actions are those of each sample.
+template <int PAIRS>
+static void act(const float* mean, const float* const* steps, const float* const* observation, float* const* action) {
+  constexpr int SAMPLES = PAIRS ? 2 * PAIRS : 1;
+  alignas(64) Signal signals[2][SAMPLES];
+  Signal *in = signals[0], *out = signals[1];
+  for (int s = 0; s < SAMPLES; ++s) std::copy_n(observation[s], INPUTS, in[s]);
+  @LAYERS@
+  for (int s = 0; s < SAMPLES; ++s) std::copy_n(in[s], OUTPUTS, action[s]);
+}
+
+namespace ffi = xla::ffi;
+// candidates[count, DIM], mean[lanes, DIM], step[lanes, pairs, DRAWN]; observations and actions have rows for
+// the candidates, and then of each lane for mean + step of all its pairs and for mean - step.
+static ffi::Error Run(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> candidates, ffi::Buffer<ffi::F32> mean,
+                      ffi::Buffer<ffi::F32> step, ffi::Buffer<ffi::F32> observation,
+                      ffi::ResultBuffer<ffi::F32> action) {
+  const long count = candidates.dimensions()[0], lanes = step.dimensions()[0], pairs = step.dimensions()[1];
+  const long groups = (pairs + TOGETHER - 1) / TOGETHER, items = count + lanes * groups;
+  const float* seen = observation.typed_data();
+  float* done = action->typed_data();
+  auto one = [&](long item) {
+    const float* observations[2 * TOGETHER];
+    float* actions[2 * TOGETHER];
+    if (item < count) {
+      observations[0] = seen + item * INPUTS, actions[0] = done + item * OUTPUTS;
+      return act<0>(candidates.typed_data() + item * DIM, nullptr, observations, actions);
+    }
+    const long lane = (item - count) / groups, first = (item - count) % groups * TOGETHER;
+    const float* steps[TOGETHER];
+    for (int p = 0; p < TOGETHER; ++p) {
+      const long pair = std::min(first + p, pairs - 1);
+      steps[p] = step.typed_data() + (lane * pairs + pair) * DRAWN;
+      for (int sign = 0; sign < 2; ++sign) {
+        const long row = count + (2 * lane + sign) * pairs + pair;
+        observations[2 * p + sign] = seen + row * INPUTS, actions[2 * p + sign] = done + row * OUTPUTS;
+      }
+    }
+    act<TOGETHER>(mean.typed_data() + lane * DIM, steps, observations, actions);
+  };
+  const long workers = std::max(1L, std::min<long>(pool.num_threads(), items / 4));
+  in_parallel(pool, workers, [&](long worker) {
+    for (long i = items * worker / workers; i < items * (worker + 1) / workers; ++i) one(i);
+  });
+  return ffi::Error::Success();
+}
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(Policies, Run, ffi::Ffi::Bind().Ctx<ffi::ThreadPool>()
+    .Arg<ffi::Buffer<ffi::F32>>().Arg<ffi::Buffer<ffi::F32>>().Arg<ffi::Buffer<ffi::F32>>()
+    .Arg<ffi::Buffer<ffi::F32>>().Ret<ffi::Buffer<ffi::F32>>());
