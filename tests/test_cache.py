@@ -201,7 +201,7 @@ def test_a_compiler_that_fails_is_one_sentence(broken_compiler):
 
 
 def test_where_the_compiler_fails_physics_runs_in_xla_and_says_so(broken_compiler):
-    physics.native._registered.cache_clear()
+    cxx.native_target.cache_clear()
     with pytest.warns(UserWarning, match="memes.physics runs in plain XLA.* the compiler '.*' fail"):
         engine = physics.compile(HOPPER)
     assert engine.backend == "xla"

@@ -117,7 +117,7 @@ def test_policies_of_pairs_are_a_kernel_on_gpus_and_native_code_on_cpus(monkeypa
     assert cuda.TARGET not in policy_program("cpu")
     assert ("memes_Policies" in policy_program("cpu")) == (compiler() is not None)
     assert cuda.TARGET not in policy_program("cuda", lanes=0)
-    monkeypatch.setattr(pairs, "compiler", lambda: None)
+    monkeypatch.setattr(pairs, "usable", lambda: False)
     assert "memes_Policies" not in policy_program("cpu")
 
 

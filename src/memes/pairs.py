@@ -153,7 +153,7 @@ def act_natively(
         for layer in _layers(network, ranks)
     ]
     target = native_target(
-        _source("pairs.cc", network, step.shape[2], lines, PARALLEL=parallel()), "Policies"
+        _source("pairs.cc", network, step.shape[2], lines, PARALLEL=parallel()), "Policies", "a policy"
     )
     result = jax.ShapeDtypeStruct((observation.shape[0], network.sizes[-1]), jnp.float32)  # type: ignore[no-untyped-call]
     call = jax.ffi.ffi_call(target, result, vmap_method="sequential")

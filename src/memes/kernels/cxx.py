@@ -77,9 +77,9 @@ def _output(command: list[str], user: str) -> str:
 
 
 @cache
-def native_target(source: str, handler: str) -> str:
+def native_target(source: str, handler: str, user: str) -> str:
     """Compile the source, or find it compiled, and make its handler known to JAX under a name."""
-    library = loaded(source, f"native code ({handler})")
+    library = loaded(source, user)
     name = f"memes_{handler}_{digest(source)}"
     capsule = jax.ffi.pycapsule(getattr(library, handler))  # type: ignore[no-untyped-call]
     jax.ffi.register_ffi_target(name, capsule, platform="cpu")

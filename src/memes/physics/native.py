@@ -21,7 +21,7 @@ from memes.physics.stacking import StackedModel
 def native_backend(folded: StackedModel, fidelity: Fidelity, substeps: int) -> Advance:
     """Vectorised C++ on all cores. The model must not be stacked."""
     assert folded.tree.copies == 1, "the native backend unrolls every subtree"
-    name = native_target(native_source(folded, fidelity, substeps), "Step")
+    name = native_target(native_source(folded, fidelity, substeps), "Step", "backend 'native'")
     order = [i for slot in folded.layout.controls for i in slot]
 
     def advance(rows: Any, flags: Any, ctrl: Any) -> Any:
