@@ -9,6 +9,7 @@ if importlib.metadata.version("jaxlib").startswith("0.10."):
 import jax
 import pytest
 
+import freeing
 import shapes
 
 jax.config.update("jax_debug_key_reuse", True)
@@ -38,4 +39,4 @@ def _optimisations(optimised):
     jax.config.update("jax_disable_most_optimizations", not optimised)
     yield
     jax.config.update("jax_disable_most_optimizations", before)
-    jax.clear_caches()  # programs of one module are of no use to the next, and take gigabytes
+    freeing.free()  # programs of one module are of no use to the next

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import pytest
 
+import freeing
 import memes
 from memes import api
 from memes.analysis import observers
@@ -176,6 +177,7 @@ def run_command(command, where, capsys):
                 patch.setattr(settings, "SCALES", SCALES)
             code = called(lambda: main([*words[1:], *smaller(words)]))
     printed = capsys.readouterr()
+    freeing.free()  # each compiles programs of its own
     assert code == 0, f"{where}\n{printed.err}"
 
 

@@ -129,7 +129,8 @@ def cvt(
         points: How many uniform points stand for the feature space.
         iterations: Lloyd iterations.
     """
-    at_least(1, centroids=centroids, points=points, iterations=iterations)
+    at_least(1, centroids=centroids, points=points)
+    at_least(0, iterations=iterations)
     cloud = jax.random.uniform(key, (max(points, 10 * centroids), task.feature_dim))
 
     def lloyd(_: Array, centres: Array) -> Array:

@@ -30,6 +30,7 @@ def resume(
         algorithm: The algorithm as module:name or file.py:name, if it is your own.
         quiet: Show no progress.
     """
+    run = run.absolute()  # a simulator may go elsewhere
     first = run_folders(run)[0]
     rebuilt = algorithm_of(first, task, algorithm)
     report, recorded = Reporter(show=not quiet), load_config(first).get("code") or {}

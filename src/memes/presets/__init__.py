@@ -34,7 +34,7 @@ PRESETS: dict[str, Preset] = {
     ),
     "memes-sampling": Preset(
         partial(memes, candidate_samples=64, samples=448),
-        "MEMES that evaluates every mean 64 times, and has as many samples fewer",
+        "MEMES that evaluates every mean 64 times",
     ),
     "memes-sequential": Preset(
         memes_sequential, "MEMES whose lanes all explore, then all exploit, in turn"

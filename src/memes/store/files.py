@@ -230,8 +230,6 @@ def only_writer(folder: Path) -> Iterator[None]:
 
 def _remove_left_over(folder: Path) -> None:
     """Remove what processes that were killed had not finished, here and in the folders inside."""
-    inside = [entry for entry in folder.iterdir() if entry.is_dir() and not entry.is_symlink()]
-    for place in (folder, *inside):
-        for file in place.glob(".*.tmp"):
-            if LEFT_OVER.fullmatch(file.name):
-                file.unlink(missing_ok=True)
+    for place, _, names in os.walk(folder):  # which follows no links
+        for name in filter(LEFT_OVER.fullmatch, names):
+            Path(place, name).unlink(missing_ok=True)
