@@ -318,12 +318,13 @@ def written():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("generations", [2_000, pytest.param(20_000, marks=pytest.mark.long)])
 @pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="Linux counts what a process writes")
-def test_a_long_run_on_the_host_writes_a_few_times_its_results(tmp_path):
+def test_a_long_run_on_the_host_writes_a_few_times_its_results(generations, tmp_path):
     task = replace(TASK, evaluate=lambda keys, x: (-x.var(axis=1), x[:, :2]), jit=False)
     algorithm = memes.presets.memes(task, CELLS, lanes=2, samples=2, fifo_size=64)
     before = written()
-    memes.run(algorithm, generations=20_000, out=tmp_path / "run", progress=False)
+    memes.run(algorithm, generations=generations, out=tmp_path / "run", progress=False)
     results = sum(file.stat().st_size for file in (tmp_path / "run").iterdir() if file.is_file())
     print(f"{written() - before} bytes written, {results} of them are the results")
     assert written() - before < 10 * results

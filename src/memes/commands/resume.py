@@ -30,8 +30,8 @@ def resume(
         algorithm: The algorithm as module:name or file.py:name, if it is your own.
         quiet: Show no progress.
     """
-    run = run.absolute()  # a simulator may go elsewhere
     first = run_folders(run)[0]
+    place = run.absolute()  # a simulator may go elsewhere
     rebuilt = algorithm_of(first, task, algorithm)
     report, recorded = Reporter(show=not quiet), load_config(first).get("code") or {}
     for name in filter(None, (task, algorithm)):
@@ -39,5 +39,5 @@ def resume(
             report.say(f"the code of '{name}' has changed since the run began")
     runs = api.resume(rebuilt, run, generations=generations, progress=not quiet)
     found = runs if isinstance(runs, list) else [runs]
-    left = sum("finished" not in load_config(folder) for folder in run_folders(run))
+    left = sum("finished" not in load_config(folder) for folder in run_folders(place))
     return conclude(found, len(found) + left, run)
