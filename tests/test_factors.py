@@ -287,7 +287,7 @@ def test_an_algorithm_lets_the_task_evaluate_in_factors():
 
 
 def test_a_task_that_takes_whole_genotypes_finds_the_same_to_the_bit():
-    """Whether a strategy hands out factors or makes its samples whole itself."""
+    """A strategy may hand out factors or make its samples whole: results are the same."""
     task, options = memes.tasks.arm(joints=6), {"samples": 10, "sigma": 0.1}
     strategy = memes.strategies.openai_es(**options)
 

@@ -52,7 +52,7 @@ def loaded(source: str, user: str) -> ctypes.CDLL:
 
 
 def usable() -> bool:
-    """Whether there is a C++ compiler that works."""
+    """Look for a C++ compiler that works."""
     return _works(compiler())
 
 
@@ -66,7 +66,7 @@ def _works(program: str | None) -> bool:
 
 
 def _output(command: list[str], user: str) -> str:
-    """What the compiler says; raises a `UsageError` if it fails."""
+    """Return what the compiler says; raises a `UsageError` if it fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace")
     except OSError as error:

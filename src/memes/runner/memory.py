@@ -85,7 +85,7 @@ def _left_of_group(group: Path) -> int | None:
 
 
 def _text(file: Path) -> str:
-    """What a file holds; nothing, if it cannot be read."""
+    """Read a file; nothing, if it cannot be read."""
     try:
         return file.read_text().strip()
     except (OSError, ValueError):

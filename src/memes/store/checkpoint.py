@@ -41,7 +41,7 @@ class Logged(NamedTuple):
 
 
 def logged(run: Run) -> Logged:
-    """What is saved of the log of a run that was read from a checkpoint, or is new."""
+    """Return the part that is saved of the log of a run that was read from a checkpoint, or is new."""
     return Logged(run.generations, hashlib.blake2b(_rows(run, 0).tobytes(), digest_size=16))
 
 

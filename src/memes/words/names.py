@@ -47,7 +47,7 @@ def algorithm_factory(name: Any) -> Callable[..., Algorithm]:
 
 
 def made(kind: type[T], name: str, make: Callable[..., T], /, *parts: Any, **options: Any) -> T:
-    """What the function of that name makes; raises a `UsageError` if it is not of the kind."""
+    """Return what the function of that name makes; raises a `UsageError` if it is not of the kind."""
     what = kind.__name__
     on = f" on task '{parts[0].name}'" if parts else ""
     with own_code(f"{what.lower()} '{name}'{on}"):
