@@ -38,7 +38,7 @@ class Settings:
 
 
 def command(*words: object) -> list[str]:
-    return [sys.executable, "-m", "memes.commands.main", *map(str, words)]
+    return [sys.executable, "-m", "memes", *map(str, words)]
 
 
 def state_of(folder: Path) -> str:

@@ -177,7 +177,7 @@ def test_bounds():
 def test_a_variable_with_which_a_library_does_not_start_is_one_sentence(variable, words):
     path = os.pathsep.join(sys.path)
     done = subprocess.run(
-        [sys.executable, "-m", "memes.commands.main", *words],
+        [sys.executable, "-m", "memes", *words],
         env=os.environ | {variable: "x", "PYTHONPATH": path},
         capture_output=True,
         text=True,

@@ -67,7 +67,7 @@ def sentence(capsys):
 
 def start(*words, **streams):
     """Run a command as a process."""
-    command = [sys.executable, "-m", "memes.commands.main", *map(str, words)]
+    command = [sys.executable, "-m", "memes", *map(str, words)]
     return subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False, **streams)
 
 
@@ -92,7 +92,7 @@ def test_output_that_nobody_reads_is_one_sentence(words):
 def test_a_run_goes_on_where_nobody_reads_its_progress(tmp_path):
     reading, writing = os.pipe()
     os.close(reading)
-    command = [sys.executable, "-m", "memes.commands.main", "run", "arm", "--joints", "3", *QUICK]
+    command = [sys.executable, "-m", "memes", "run", "arm", "--joints", "3", *QUICK]
     subprocess.run([*command, "--out", tmp_path / "run"], stdout=writing, stderr=writing, check=False)
     os.close(writing)
     assert memes.load_run(tmp_path / "run").generations == 2

@@ -146,7 +146,7 @@ def test_every_algorithm_resumes_exactly_and_keeps_nonsense_out(
 
 
 def command(*words):
-    return [sys.executable, "-m", "memes.commands.main", *map(str, words)]
+    return [sys.executable, "-m", "memes", *map(str, words)]
 
 
 ARGUMENTS = (

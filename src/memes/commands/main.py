@@ -148,7 +148,3 @@ def script() -> None:
         _drop_output()
         os._exit(code)
     sys.exit(code)
-
-
-if __name__ == "__main__":
-    script()

@@ -1,0 +1,5 @@
+"""Run `memes` as `python -m memes`."""
+
+from memes.commands.main import script
+
+script()
