@@ -1,4 +1,4 @@
-"""How Sphinx builds the site: `python -m sphinx -W -c docs . site`, then open site/docs/index.html.
+"""How Sphinx builds the site: `python -m sphinx -W -c docs . build/site`.
 
 The whole checkout is the source, so that documents link to each other as they do in it.
 """

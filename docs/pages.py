@@ -1,4 +1,4 @@
-"""Pages of the site that are made from the code: the reference, the command line, the picture of the rooms."""
+"""Pages of the site that are made from the code: reference, command line, picture of the rooms."""
 
 import contextlib
 import inspect
@@ -22,7 +22,16 @@ from test_rooms import ORDER, imports, room  # noqa: E402  (the test that guards
 
 # What is in the reference, in its order, beside `memes` itself.
 MODULES = (
-    *("tasks", "presets", "emitters", "objectives", "resets", "selectors", "strategies", "strategies.noise"),
+    *(
+        "tasks",
+        "presets",
+        "emitters",
+        "objectives",
+        "resets",
+        "selectors",
+        "strategies",
+        "strategies.noise",
+    ),
     *("cells", "archive", "history", "metrics", "control", "policies", "physics", "plot"),
 )
 
@@ -57,7 +66,14 @@ def page(title: str, module: ModuleType, modules: dict[str, ModuleType]) -> str:
         around = {t: m.__name__ for t, m in modules.items() if thing.__module__.startswith(m.__name__)}
         return max(around, key=lambda title: len(around[title]))
 
-    lines = [f"# `{title}`", "", "```{eval-rst}", f".. automodule:: {module.__name__}", "   :no-members:", ""]
+    lines = [
+        f"# `{title}`",
+        "",
+        "```{eval-rst}",
+        f".. automodule:: {module.__name__}",
+        "   :no-members:",
+        "",
+    ]
     public = (getattr(module, name) for name in sorted(dir(module)) if not name.startswith("_"))
     for thing in {id(thing): thing for thing in public}.values():  # each once, whatever its names
         if callable(thing) and str(thing.__module__).startswith("memes") and home(thing) == title:
@@ -111,5 +127,7 @@ def rooms() -> Figure:
             },
         )  # fmt: skip
     for name, i in place.items():
-        axes.text(i, 0, name, ha="center", va="center", size=9, bbox={"boxstyle": "round", "fc": "white"})
+        axes.text(
+            i, 0, name, ha="center", va="center", size=9, bbox={"boxstyle": "round", "fc": "white"}
+        )
     return figure
