@@ -3,6 +3,7 @@
 The whole checkout is the source, so that documents link to each other as they do in it.
 """
 
+import re
 import sys
 from pathlib import Path
 
@@ -42,3 +43,17 @@ napoleon_numpy_docstring = False
 napoleon_use_rtype = False
 napoleon_use_ivar = True
 maximum_signature_line_length = 80
+
+
+def tidy(app, what, name, thing, options, lines):
+    """Mark programs in docstrings of modules as such, and leave out what says nothing."""
+    if lines and lines[0].startswith("Alias for field number"):
+        lines.clear()
+    if what == "module":
+        text = re.sub(r"\n\n(?=    )(?<!\n    )", "\n\n::\n\n", "\n".join(lines), count=1)
+        lines[:] = text.splitlines()
+
+
+def setup(app):
+    """Let Sphinx know of it."""
+    app.connect("autodoc-process-docstring", tidy)

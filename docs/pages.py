@@ -110,9 +110,9 @@ def rooms() -> Figure:
         for module, _, target in imports()
         if room(module) != room(target) and not module.endswith("__")
     )
-    figure = Figure(figsize=(10, 4.4))
+    figure = Figure(figsize=(10.5, 3.6))
     axes = figure.add_axes((0, 0, 1, 1))
-    axes.set(xlim=(-0.7, len(ORDER) - 0.3), ylim=(-3.4, 3.4))
+    axes.set(xlim=(-0.7, len(ORDER) - 0.3), ylim=(-2.4, 2.9))
     axes.axis("off")
     place = {name: i for i, name in enumerate(ORDER)}
     for (source, target), count in arrows.items():
