@@ -53,7 +53,7 @@ NOT_RUN = {
 SCALES = settings.SCALES
 GENERATIONS, SEEDS = 3, 2
 SMALL = {
-    "generations": GENERATIONS, "joints": 8, "lanes": 4, "samples": 8, "batch": 16, "fifo_size": 50,
+    "generations": GENERATIONS, "joints": 8, "lanes": 4, "samples": 8, "batch": 40, "fifo_size": 50,
     "steps": 6, "hidden": (4,), "reevaluate_samples": 4,
 }  # fmt: skip
 
