@@ -34,6 +34,7 @@ from memes.analysis.statistics import interval
 from memes.analysis.style import PER_CENT, Look, Picture, looks, styled
 from memes.cells import Grid
 from memes.escapes import mathtext
+from memes.store.folder import feature_names
 from memes.store.summary import Summary
 
 WIDTH = 7.2  # inches: a page of two columns
@@ -268,7 +269,9 @@ def archives_figure(task: str, labels: Labels) -> Figure | None:
             axes.grid(visible=False)
             axes.set_box_aspect(1)
             cells = Grid(jnp.asarray(run.low), jnp.asarray(run.high), heat.shape)
-            image = draw_cells(axes, cells, heat, map_of(run.about), **scale)
+            image = draw_cells(
+                axes, cells, heat, feature_names(run.about, heat.ndim), map_of(run.about), **scale
+            )
             words = "corrected" if kind else f"{fill(label, 76 // most, max_lines=2)}\nseed {run.seed}"
             axes.set_title(mathtext(f"{words}, {np.isfinite(heat).mean():.0%}"))
             lowest = kind == kinds - 1 and i + columns >= len(chosen)

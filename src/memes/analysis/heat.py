@@ -18,6 +18,7 @@ from matplotlib.patches import Polygon
 
 from memes.archive import Archive
 from memes.cells import Cells, Grid
+from memes.escapes import mathtext
 from memes.task import Map
 
 EMPTY = "#E8E8E8"  # cells of inner grids without an elite
@@ -45,9 +46,14 @@ def colour_scale(fitness: Sequence[np.ndarray]) -> dict[str, float]:
 
 
 def draw_cells(
-    axes: Axes, cells: Cells, fitness: np.ndarray, place: Map | None = None, **look: Any
+    axes: Axes,
+    cells: Cells,
+    fitness: np.ndarray,
+    names: Sequence[str],
+    place: Map | None = None,
+    **look: Any,
 ) -> AxesImage:
-    """Draw the fitness of cells, NaN where empty, and the walls of a map, if there is one."""
+    """Draw the fitness of cells, NaN where empty, over the named features; walls, if there is a map."""
     low, high = np.asarray(cells.low, float), np.asarray(cells.high, float)
     values = fitness.reshape(cells.shape) if isinstance(cells, Grid) else _rasterise(cells, fitness)
     k = values.ndim
@@ -55,7 +61,7 @@ def draw_cells(
     along = (low[1], high[1]) if k == 2 else (0.0, 1.0)
     extent, picture = (*across, *along), nest(values).T
     image = axes.imshow(picture, origin="lower", extent=extent, aspect="auto", **look)
-    x, y = (" in ".join(f"feature {i + 1}" for i in range(first, k, 2)) for first in (0, 1))
+    x, y = (" in ".join(mathtext(name) for name in names[first:k:2]) for first in (0, 1))
     axes.set(xlabel=x, ylabel=y)
     if k > 2:
         for outside, rule in ((values.shape[2::2], axes.axvline), (values.shape[3::2], axes.axhline)):

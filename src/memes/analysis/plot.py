@@ -28,7 +28,7 @@ from memes.errors import require
 from memes.escapes import mathtext
 from memes.hints import checked
 from memes.store.find import find
-from memes.store.folder import Run, load_archive, load_run
+from memes.store.folder import Run, feature_names, load_archive, load_run
 from memes.store.summary import Summary, load_summary, summarise
 from memes.task import Map
 
@@ -57,8 +57,9 @@ def archive(
     figure = Picture(1.4 + 4.2 * len(archives), 4.8)
     panels = figure.subplots(1, len(archives), sharey=True, squeeze=False)[0]
     scale = colour_scale([fitness_of(each) for each in archives.values()])
+    names, place = feature_names(run.config, run.archive.feature.shape[1]), map or map_of(run.config)
     for axes, (name, each) in zip(panels, archives.items(), strict=True):
-        image = draw_cells(axes, each.cells, fitness_of(each), map or map_of(run.config), **scale)
+        image = draw_cells(axes, each.cells, fitness_of(each), names, place, **scale)
         said = f"{name}{int(each.occupied.sum())} of {each.cells.count} cells"
         axes.set_title(said, fontsize="medium")
     for axes in panels[1:]:

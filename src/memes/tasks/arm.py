@@ -40,6 +40,7 @@ def arm(*, joints: int = 1000) -> Task:
         feature_high=(1.0, 1.0),
         init=uniform(joints, 0.0, 1.0),
         evaluate=evaluate,
+        feature_names=("hand x", "hand y"),
     )
 
 
