@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jaxtyping import Bool, Float, Int
 
@@ -59,6 +60,16 @@ def empty(cells: Cells, dim: int) -> Archive:
         generation=jnp.full(c, -1, jnp.int32),
         lane=jnp.full(c, -1, jnp.int32),
     )
+
+
+class Changes(NamedTuple):
+    """Cells that got another elite: n of them, by generation (0 is the first) and then by cell."""
+
+    generation: Int[Array | np.ndarray, "*n"]
+    cell: Int[Array | np.ndarray, "*n"]
+    lane: Int[Array | np.ndarray, "*n"]
+    fitness: Float[Array | np.ndarray, "*n"]
+    feature: Float[Array | np.ndarray, "*n k"]
 
 
 # A larger number can be no measurement, and its square no float32.

@@ -67,7 +67,7 @@ def assert_equal_runs():
     """A function that checks that two folders hold the same run, to the last bit; times aside."""
 
     def check(one, other):
-        for name in ("archive.npz", "lanes.npz", "corrected.npz", "corrected.csv"):
+        for name in ("archive.npz", "lanes.npz", "changes.bin", "corrected.npz", "corrected.csv"):
             there = [(folder / name).exists() for folder in (one, other)]
             assert there[0] == there[1], name
             if there[0]:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 
 from memes.algorithm import Algorithm
-from memes.archive import Fault
+from memes.archive import Changes, Fault
 from memes.errors import at_least
 from memes.hints import check_fields
 from memes.runner.progress import Reporter, Standing
@@ -27,10 +27,14 @@ FAULTS = {Fault.NAN: "not a number", Fault.INFINITE: "infinite", Fault.ABSURD: "
 
 
 class Moment(NamedTuple):
-    """A run after a call of the device: all of it so far, and how many of its generations are new."""
+    """A run after a call of the device: all of it so far, and how many of its generations are new.
+
+    `changes` are the cells that changed in these, as a `Record` has them, [new, ...].
+    """
 
     run: Run
     new: int
+    changes: Changes
 
     @property
     def rows(self) -> dict[str, np.ndarray]:

@@ -93,11 +93,17 @@ def save_text(path: Path, text: str) -> None:
     replace_file(path, lambda file: file.write(f"{text}\n".encode()))
 
 
+def read_bytes(file: Path, most: int) -> bytes:
+    """Read a file of at most so many bytes."""
+    with intact(file), opened(file) as stream:
+        _check_size(file, stream, most)
+        return bytes(stream.read(most))
+
+
 def read_json(file: Path) -> dict[str, Any]:
     """Read a table from a JSON file. Characters that would command a terminal become words."""
-    with intact(file), opened(file) as stream:
-        _check_size(file, stream, MOST_JSON)
-        content = json.loads(stream.read())
+    with intact(file):
+        content = json.loads(read_bytes(file, MOST_JSON))
         require(isinstance(content, dict), f"'{file}' must hold a table of JSON")
         return {printable(name): _printable(value) for name, value in content.items()}
 

@@ -3,6 +3,7 @@
 config.json     settings, seed, package versions, device, times
 metrics.csv     a row for each generation
 lanes.npz       what each lane did in each generation
+changes.bin     a row for each change of a cell
 archive.npz     the elites
 corrected.npz   what is left of them after re-evaluation, if the task is uncertain
 corrected.csv   a row for each such correction
@@ -47,8 +48,8 @@ from memes.task import numbered
 
 FORMAT_VERSION = 1
 CONTENT = (
-    "config.json", "metrics.csv", "lanes.npz", "archive.npz", "corrected.npz", "corrected.csv",
-    "summary.json", "checkpoints", "figures",
+    "config.json", "metrics.csv", "lanes.npz", "changes.bin", "archive.npz", "corrected.npz",
+    "corrected.csv", "summary.json", "checkpoints", "figures",
 )  # fmt: skip
 ENDED = {"finished", "generations_done", "seconds", "stopped", "signal"}  # what a config says of the end
 # Codes whose names `lanes.npz` holds beside the lanes.
