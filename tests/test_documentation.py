@@ -24,7 +24,7 @@ from memes.commands import doctor, plot, reevaluate, replay  # noqa: F401  (befo
 from memes.commands.main import COMMANDS, main
 from memes.parameters import parameters
 from memes.reproduce import experiments
-from memes.view import pictures
+from memes.view import film, pictures
 from memes.words import settings
 from memes.words.options import options_of
 
@@ -210,7 +210,7 @@ def lacking(words):
         if "--sheet" in words or "--video" in words:
             pictures.library()
         if "--video" in words:
-            pictures.check_video(Path(words[words.index("--video") + 1]))
+            film.check_film("video", Path(words[words.index("--video") + 1]))
     except memes.UsageError:
         return True
     return False
