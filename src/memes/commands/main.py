@@ -33,6 +33,7 @@ COMMANDS = {
     "plot": ("RUN...", "draw the figures of saved runs again"),
     "compare": ("RUN...", "compare runs: tables, tests and figures over their seeds"),
     "replay": ("RUN", "play an elite of a saved run: in the browser, or as a video or a picture"),
+    "export": ("RUN --to FORMAT", "write a saved run as csv, parquet, npz or for TensorBoard"),
     "reproduce": ("EXPERIMENT", "run the paper's experiments and judge its claims; --list shows them"),
     "doctor": ("", "what this machine has, what is missing, and a check of ten seconds"),
 }

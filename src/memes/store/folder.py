@@ -10,6 +10,8 @@ corrected.csv   a row for each such correction
 summary.json    the run in a few numbers, for comparisons
 checkpoints/    what `memes resume` needs
 figures/        pictures of the above
+tensorboard/    metrics, if they are tracked there
+export/         tables and arrays in other formats, if they are asked for
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ from memes.task import numbered
 FORMAT_VERSION = 1
 CONTENT = (
     "config.json", "metrics.csv", "lanes.npz", "changes.bin", "archive.npz", "corrected.npz",
-    "corrected.csv", "summary.json", "checkpoints", "figures",
+    "corrected.csv", "summary.json", "checkpoints", "figures", "tensorboard", "export",
 )  # fmt: skip
 ENDED = {"finished", "generations_done", "seconds", "stopped", "signal"}  # what a config says of the end
 # Codes whose names `lanes.npz` holds beside the lanes.
