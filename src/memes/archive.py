@@ -69,6 +69,14 @@ class Archive(NamedTuple):
         pandas = package("pandas", "to_pandas")
         return pandas.DataFrame(self.columns(feature_names)).set_index("cell")
 
+    def _repr_html_(self) -> str | None:
+        """Show the archive in a notebook: numbers and a picture."""
+        if isinstance(self.fitness, jax.core.Tracer) or not hasattr(self.fitness, "max"):
+            return None
+        import memes  # through which everything may be asked for
+
+        return memes.plot.html(self)
+
     def __repr__(self) -> str:
         if isinstance(self.fitness, jax.core.Tracer) or not hasattr(self.fitness, "max"):
             return f"Archive{tuple(self)}"  # of what stands for arrays, in a program that is traced

@@ -32,7 +32,7 @@ from memes.archive import LIMIT, Archive, Status, empty
 from memes.cells import CVT, MAX_CELLS, Cells, Grid
 from memes.context import Kind
 from memes.correction import Correction
-from memes.errors import require
+from memes.errors import known, require
 from memes.resets import Reason
 from memes.store.files import (
     LONGEST_NAME,
@@ -96,6 +96,18 @@ class Run(NamedTuple):
     def generations(self) -> int:
         """How many generations were done."""
         return len(self.metrics.get("generation", ()))
+
+    def plot(self, figure: str = "archive") -> Any:
+        """Draw a figure of `memes.plot`: "archive", "curves" or "positions"."""
+        import memes  # through which everything may be asked for
+
+        return getattr(memes.plot, known("figure", figure, ("archive", "curves", "positions")))(self)
+
+    def _repr_html_(self) -> str:
+        """Show the run in a notebook: numbers and a picture."""
+        import memes
+
+        return memes.plot.html(self)
 
     def __repr__(self) -> str:
         where = "" if self.folder is None else f" in '{self.folder}'"
