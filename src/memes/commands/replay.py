@@ -12,7 +12,7 @@ from memes.archive import Archive
 from memes.errors import require
 from memes.store.folder import load_run
 from memes.view import elites
-from memes.view.browser import check_browser, play
+from memes.view.browser import browse, check_browser
 from memes.view.episodes import Episode, episodes, robot_of, seconds_per_step
 from memes.view.pictures import check_video, library, sheet_figure, write_video
 from memes.words.options import RunFolder
@@ -88,7 +88,7 @@ def replay(
     for file in filter(None, (paths, sheet, video)):
         print(file)
     if not any(files.values()):
-        play(model, states, seconds=seconds, title=title, port=port)
+        browse([run], lambda _: rebuilt, port=port, chosen=chosen, seed=seed)
 
 
 def _check_files(files: dict[str, Path | None]) -> None:
