@@ -253,7 +253,7 @@ class Page:
 
 def aim(camera: Any, stages: int) -> None:
     """Turn a camera to the board and the stages beside it."""
-    middle, far = (-0.42, 6.6) if stages == 1 else (0.5, 9.0)
+    middle, far = (-0.45, 5.9) if stages == 1 else (0.5, 8.2)
     camera.position, camera.look_at = (middle, -far, 1.5), (middle, 0.0, 0.98)
 
 

@@ -43,7 +43,7 @@ class Stage:
         self._frame.visible = drawing is not None
         if drawing is None:
             return
-        head = (0.0, 0.0, SIZE * 0.98)
+        head = (0.0, 0.0, SIZE * (0.98 if self._model is None else 0.68))
         self._shown.append(self._scene.add_label(f"{self._name}/label", label, position=head))
         if drawing.picture is not None:
             self._shown.append(
@@ -94,7 +94,7 @@ class Stage:
         mujoco.mj_kinematics(model, data)
         moving = model.geom_bodyid > 0
         reach = np.linalg.norm(data.geom_xpos[moving] - data.xpos[1], axis=1) + model.geom_rbound[moving]
-        self._scale = scale = 0.38 * SIZE / float(reach.max(initial=1e-3))
+        self._scale = scale = 0.46 * SIZE / float(reach.max(initial=1e-3))
         width, every = SIZE * 0.98, SECTION * scale
         self._floor = self._scene.add_grid(
             f"{self._name}/floor", width=width, height=width, cell_size=every, section_size=every,
