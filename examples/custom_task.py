@@ -19,6 +19,7 @@ task = memes.Task(
     dim=20,
     feature_low=(-1.0, -1.0),
     feature_high=(1.0, 1.0),
+    feature_names=("mean of the first half", "mean of the second half"),  # figures have them
     min_fitness=-50.0,
     init=memes.uniform(20, -1.0, 1.0),
     evaluate=memes.rowwise(evaluate),

@@ -102,6 +102,8 @@ class Task:
         map: The walls, if the features are a place.
         draw: `(x[d]) -> lines or figure` of a genotype, which `memes view` shows: lines of points [n, 2]
             or [n, 3], or a figure of matplotlib. Robots and paths on a map are shown without.
+        feature_names: Name of each feature, with its unit if it has one, such as "final x (m)"; figures,
+            tables and replays use them. Without any they are "feature 1", "feature 2", ...
     """
 
     name: str
@@ -120,6 +122,7 @@ class Task:
     control: Control | None = None
     map: Map | None = None
     draw: Callable[[np.ndarray], Any] | None = None
+    feature_names: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         for name in ("init", "evaluate"):
@@ -150,6 +153,19 @@ class Task:
                 f"feature_low must be below feature_high in task '{self.name}', both within float32, "
                 f"got [{low}, {high}] for feature {i}",
             )
+        object.__setattr__(self, "feature_names", self._checked_names())
+
+    def _checked_names(self) -> tuple[str, ...]:
+        named, given = f"feature_names of task '{self.name}'", self.feature_names
+        check_types({named: given}, {named: tuple[str, ...]})
+        # Where `replace` makes a task of other features, they are numbered anew.
+        if tuple(given) == numbered(len(given)):
+            return numbered(self.feature_dim)
+        require(
+            len(given) == self.feature_dim and all(given),
+            f"{named} must be a name for each of its {self.feature_dim} features, got {list(given)}",
+        )
+        return tuple(given)
 
     @property
     def feature_dim(self) -> int:
@@ -159,6 +175,11 @@ class Task:
     def __repr__(self) -> str:
         kind = "uncertain" if self.uncertain else "deterministic"
         return f"Task('{self.name}', dim={self.dim}, features={self.feature_dim}, {kind})"
+
+
+def numbered(k: int) -> tuple[str, ...]:
+    """Name k features by their numbers: "feature 1", ..."""
+    return tuple(f"feature {i + 1}" for i in range(k))
 
 
 # Genotypes; NumPy's where a task is not compiled.

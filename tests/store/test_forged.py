@@ -206,6 +206,10 @@ CONFIGS = [
     {"map": {"walls": [WALL], "start": [0, 0], "goal": None, "more": 1}},
     {"map": {"walls": [WALL]}},
     {"map": [1]},
+    {"feature_names": "ab"},
+    {"feature_names": ["x", 3]},
+    {"feature_names": ["x", ""]},
+    {"feature_names": ["x", "y" * 10**6]},
     {"task": None},
     {"task": ["arm"]},
     {"task": "a" * 10**6},
@@ -223,6 +227,13 @@ def test_entries_of_config_json_are_checked(changed, command, capsys):
     said = refused(command, "run", *COMMANDS[command], capsys=capsys)
     assert next(iter(changed)) in said or "goal" in said or "walls" in said or "start" in said
     assert "'run/config.json'" in said
+
+
+@pytest.mark.parametrize("command", ["plot", "reevaluate"])
+def test_features_of_an_archive_are_named_one_by_one_or_not_at_all(command, capsys):
+    edit("config.json", feature_names=["x"])
+    said = refused(command, "run", *COMMANDS[command], capsys=capsys)
+    assert "feature_names in 'run/config.json' must be a name for each feature" in said
 
 
 @pytest.mark.parametrize("generations", [None, "many", -1])
@@ -294,6 +305,7 @@ SUMMARIES = [
     {"about": None},
     {"about": {"compile_seconds": "long"}},
     {"about": {"map": {"walls": 3}}},
+    {"about": {"feature_names": ["x"]}},
 ]
 
 

@@ -295,15 +295,18 @@ def test_egl_is_tried_first_then_osmesa(monkeypatch):
 
 
 def test_replay_writes_what_was_asked_for_and_says_what_it_played(renderer, ant_run, ant, capsys):
-    run, _ = ant
+    run, task = ant
     cell = elites.fittest(run.archive)
     files = {"sheet": "sheet.png", "video": "video.gif", "paths": "paths.png"}
     words = [word for option, file in files.items() for word in (f"--{option}", file)]
     assert main(["replay", str(ant_run), "--best", *words, "--draws", "3"]) == 0
     said = capsys.readouterr().out
     assert f"ant, cell {elites.name(run.archive.cells, cell)}" in said
-    assert f"stored:       fitness {float(run.archive.fitness[cell]):.4g}" in said
-    assert "this episode: fitness" in said
+    table = {line[:38].strip(): line[38:].split() for line in said.splitlines()}
+    assert table[""] == ["stored", "this", "episode"]
+    assert table["fitness"][0] == f"{run.archive.fitness[cell]:.4g}"
+    for name, value in zip(task.feature_names, run.archive.feature[cell], strict=True):
+        assert table[name][0] == f"{value:.4g}"
     assert "final x over 3 starts: mean" in said
     for file in files.values():
         assert Path(file).stat().st_size > 1000

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +10,7 @@ from memes.analysis import plot
 from memes.archive import Archive
 from memes.errors import require
 from memes.store.folder import load_run
+from memes.task import Task
 from memes.view import elites
 from memes.view.browser import browse, check_browser
 from memes.view.episodes import Episode, episodes, robot_of, seconds_per_step
@@ -72,7 +72,7 @@ def replay(
     draws = draws if paths and rebuilt.uncertain else 1
     played = episodes(rebuilt, archive.genotypes[chosen], seed=seed, draws=draws)
     title = f"{Path(saved.config['task']).name}, cell {elites.name(archive.cells, chosen)}"
-    print(_described(title, archive, chosen, played[0], seconds))
+    print(_described(title, rebuilt, archive, chosen, played[0]))
     if paths:
         free = model.njnt > 0 and model.jnt_type[0] == 0
         require(bool(free), f"paths: the robot of task '{rebuilt.name}' has no free joint to move by")
@@ -102,16 +102,15 @@ def _check_files(files: dict[str, Path | None]) -> None:
             require(file.parent.is_dir(), f"cannot write '{file}': there is no folder '{file.parent}'")
 
 
-def _described(title: str, archive: Archive, cell: int, episode: Episode, seconds: float) -> str:
-    stored, feature = float(archive.fitness[cell]), np.asarray(archive.feature[cell])
-    steps = len(episode.qpos) - 1
-    return (
-        f"{title}\n"
-        f"stored:       fitness {stored:.4g}, feature {_numbers(feature)}\n"
-        f"this episode: fitness {episode.fitness:.4g}, feature {_numbers(episode.feature)}, "
-        f"{steps} steps, {steps * seconds:.2f} s"
+def _described(title: str, task: Task, archive: Archive, cell: int, episode: Episode) -> str:
+    """Say what an elite is stored with, and what it does in an episode, in a line for each feature."""
+    stored = "stored", archive.fitness[cell], *archive.feature[cell]
+    played = "this episode", episode.fitness, *episode.feature
+    names = "", "fitness", *task.feature_names
+    width, steps = max(map(len, names)), len(episode.qpos) - 1
+    length = f"{steps} steps, {steps * seconds_per_step(task):.2f} s"
+    lines = (
+        " ".join([f"{name:{width}}", *(f"{x if isinstance(x, str) else f'{x:.4g}':>12}" for x in row)])
+        for name, *row in zip(names, stored, played, strict=True)
     )
-
-
-def _numbers(values: Sequence[float] | np.ndarray) -> str:
-    return " ".join(f"{value:.3g}" for value in values)
+    return "\n".join([f"{title}; {length}", *lines])

@@ -33,6 +33,7 @@ from memes.correction import Correction
 from memes.errors import require
 from memes.resets import Reason
 from memes.store.files import (
+    LONGEST_NAME,
     append,
     check_entries,
     check_memory,
@@ -43,6 +44,7 @@ from memes.store.files import (
     replace_file,
     save_text,
 )
+from memes.task import numbered
 
 FORMAT_VERSION = 1
 CONTENT = (
@@ -55,8 +57,8 @@ CODES: dict[str, type[IntEnum]] = {"kinds": Kind, "reasons": Reason, "statuses":
 # What is read of `config.json`, of a map in it, of each row of `metrics.csv`, and of lanes.
 ENTRIES: dict[str, Any] = {
     "task": str, "algorithm": str, "label": str | None, "scale": str | None, "seed": int,
-    "options": dict | None, "map": dict | None, "chunk": int | None, "code": dict | None,
-    "versions": dict | None, "device": str | None,
+    "options": dict | None, "map": dict | None, "feature_names": tuple[str, ...] | None,
+    "chunk": int | None, "code": dict | None, "versions": dict | None, "device": str | None,
 }  # fmt: skip
 Points = tuple[tuple[float, ...], ...]
 MAP = {"walls": tuple[Points, ...], "start": tuple[float, ...], "goal": float | None}
@@ -286,6 +288,7 @@ def load_config(folder: Path) -> dict[str, Any]:
         check_version(int(config["format_version"]), file)
         check_entries(file, config, ENTRIES)
         check_map(file, config)
+        check_names(file, config)
         return config
 
 
@@ -301,6 +304,18 @@ def check_map(file: Path, entries: Mapping[str, Any]) -> None:
     require(sane and set(about) == set(MAP), f"map in '{file}' cannot be drawn")
 
 
+def check_names(file: Path, entries: Mapping[str, Any], k: int | None = None) -> None:
+    """Raise a `UsageError` if a file has names that are none, or not one for each of k features."""
+    names = entries.get("feature_names") or ()
+    sane = all(0 < len(name) <= LONGEST_NAME for name in names) and len(names) in (0, k or len(names))
+    require(sane, f"feature_names in '{file}' must be a name for each feature")
+
+
+def feature_names(recorded: Mapping[str, Any], k: int) -> tuple[str, ...]:
+    """Read the names of k features; their numbers, where an older version recorded none."""
+    return tuple(recorded.get("feature_names") or numbered(k))
+
+
 def load_run(path: str | Path) -> Run:
     """Read a whole run folder."""
     folder = Path(path)
@@ -308,8 +323,9 @@ def load_run(path: str | Path) -> Run:
     require(file.exists(), f"the run in '{folder}' did not finish: it has no archive.npz")
     metrics = read_table(folder / "metrics.csv", METRICS)
     lanes = read_lanes(folder / "lanes.npz")
-    corrected, correction = load_corrected(folder), load_correction(folder)
-    return Run(folder, config, metrics, lanes, load_archive(file), corrected, correction)
+    corrected, correction, archive = load_corrected(folder), load_correction(folder), load_archive(file)
+    check_names(folder / "config.json", config, archive.feature.shape[1])
+    return Run(folder, config, metrics, lanes, archive, corrected, correction)
 
 
 def read_lanes(file: Path) -> dict[str, np.ndarray]:

@@ -41,6 +41,7 @@ def arm(*, joints: int = 1000) -> Task:
         init=uniform(joints, 0.0, 1.0),
         evaluate=evaluate,
         draw=posture,
+        feature_names=("hand x", "hand y"),
     )
 
 

@@ -15,10 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from memes.cells import Cells, Grid
+from memes.analysis.nested import is_nested
+from memes.cells import Cells
 from memes.errors import UsageError, require
 from memes.escapes import markdown, printable
 from memes.store import changes as store
+from memes.store.folder import feature_names
 from memes.view import colours, layout, words
 from memes.view.follow import Follower, Runs
 
@@ -198,7 +200,7 @@ class Page:
         panel.draw([*named], [each.latest.metrics for each in self._runs])
         if now.cells is not None:
             panel.offer(panel.by, colours.choices(now.correction))
-            panel.offer(panel.features, [*spans(now.cells, words.feature_names(now.config, now.k))])
+            panel.offer(panel.features, [*spans(now.cells, feature_names(now.config, now.k))])
         last = max(1, now.generations)
         if panel.generation.max != last:
             panel.generation.max = last
@@ -211,7 +213,7 @@ class Page:
         now = self.follower.latest
         require(now.cells is not None, "there is no archive yet")
         assert now.cells is not None
-        found = spans(now.cells, words.feature_names(now.config, now.k))
+        found = spans(now.cells, feature_names(now.config, now.k))
         features = found.get(self.panel.features.value, next(iter(found.values())))
         key = (id(now.cells), features)
         if self._layout is None or self._layout[0] != key:
@@ -236,7 +238,7 @@ class Page:
         at, shown, generations = self._placed(), self._standing(), int(self.panel.generation.value)
         lately = max(1.0, LATELY * generations) if self.panel.lately.value else 0.0
         image = colours.picture(at, shown, by, lately=lately, chosen=tuple(self._theatre.chosen))
-        names = words.feature_names(now.config, now.k)
+        names = feature_names(now.config, now.k)
         low, high = np.asarray(now.cells.low), np.asarray(now.cells.high)
         labels = [names[i] for i in at.features] or [" in ".join(names[i::2]) for i in (0, 1)]
         filled = int(np.isfinite(shown.fitness).sum())
@@ -262,5 +264,5 @@ def spans(cells: Cells, names: Sequence[str]) -> dict[str, tuple[int, ...]]:
     k = len(names)
     if k == 1:
         return {names[0]: (0,)}
-    nested: dict[str, tuple[int, ...]] = {ALL: ()} if k > 2 and isinstance(cells, Grid) else {}
+    nested: dict[str, tuple[int, ...]] = {ALL: ()} if is_nested(cells) else {}
     return nested | {f"{names[i]} by {names[j]}": (i, j) for i, j in combinations(range(k), 2)}

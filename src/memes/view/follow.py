@@ -22,6 +22,7 @@ from memes.store.find import run_folders
 from memes.store.folder import (
     Run,
     check_links,
+    check_names,
     holds_run,
     load_archive,
     load_config,
@@ -192,7 +193,8 @@ def _sane(now: Snapshot) -> Snapshot:
     """Leave out changes of cells that the archive does not have."""
     if now.changes is None or now.cells is None:
         return now
-    k = len(now.cells.low)
+    k = now.k
+    check_names(now.folder / "config.json", now.config, k)
     require(
         now.changes.feature.shape[1] == k,
         f"'{now.folder / store.NAME}' has {now.changes.feature.shape[1]} features, not {k}",

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.spatial import cKDTree
 
-from memes.analysis.heat import nest
+from memes.analysis.nested import is_nested, nest
 from memes.cells import CVT, Cells, Grid
 
 SIDE = 600  # pixels along a side, about
@@ -40,7 +40,7 @@ class Layout(NamedTuple):
 
 def of(cells: Cells, features: tuple[int, ...]) -> Layout:
     """Lay out cells over one or two of their features, or those of a grid over all, if none is given."""
-    return nested(cells) if not features and isinstance(cells, Grid) else plane(cells, features)
+    return nested(cells) if not features and is_nested(cells) else plane(cells, features)
 
 
 def plane(cells: Cells, features: tuple[int, ...]) -> Layout:

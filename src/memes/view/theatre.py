@@ -14,7 +14,7 @@ import numpy as np
 
 from memes.errors import RunError, UsageError
 from memes.escapes import markdown, printable
-from memes.store.folder import Run
+from memes.store.folder import Run, feature_names
 from memes.task import Task
 from memes.view import words
 from memes.view.drawings import Draw, Drawing, drawer
@@ -109,7 +109,7 @@ class Theatre:
     def _tell(self, follower: Follower) -> None:
         """Say in words what is on the stages."""
         archive, now = follower.elites(), follower.latest
-        names = words.feature_names(now.config, archive.feature.shape[1])
+        names = feature_names(now.config, archive.feature.shape[1])
         parts, seed = [], int(self._panel.start.value)
         for slot, (cell, drawing) in enumerate(zip(self.chosen, self.drawings, strict=True)):
             if cell is not None:

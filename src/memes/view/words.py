@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -20,12 +19,6 @@ from memes.view.follow import Snapshot
 
 CLIMBS = {Kind.EXPLOIT: "fitness", Kind.EXPLORE: "novelty", Kind.VARIATION: "variation"}
 MOST_LANES = 256
-
-
-def feature_names(config: Mapping[str, Any], k: int) -> list[str]:
-    """Name the features of a run's task."""
-    del config
-    return [f"feature {i + 1}" for i in range(k)]
 
 
 def of_run(now: Snapshot) -> str:
