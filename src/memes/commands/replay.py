@@ -12,7 +12,7 @@ from memes.errors import require
 from memes.store.folder import load_run
 from memes.task import Task
 from memes.view import elites
-from memes.view.browser import browse, check_browser
+from memes.view.browser import browse
 from memes.view.episodes import Episode, episodes, robot_of, seconds_per_step
 from memes.view.pictures import check_video, library, sheet_figure, write_video
 from memes.words.options import RunFolder
@@ -38,8 +38,8 @@ def replay(
     """Play an elite of a saved run.
 
     What is drawn are the states that the run's own simulator goes through. Without --video, --sheet or
-    --paths the replay is a page in the browser, until Ctrl-C; only the address that is printed opens it,
-    and only on this machine.
+    --paths it moves in the browser, beside the archive, until Ctrl-C: the page of 'memes view'. Only the
+    address that is printed opens it, and only on this machine.
 
     Args:
         run: Folder of the run.
@@ -61,14 +61,15 @@ def replay(
     archive = saved.archive
     chosen = elites.choose(archive, cell=cell, feature=feature, best=best, random=random)
     rebuilt = task_of(saved, task)
+    if not any(files.values()):
+        browse([run], lambda _: rebuilt, port=port, chosen=chosen, seed=seed)
+        return
     model, seconds = robot_of(rebuilt).model, seconds_per_step(rebuilt)
     # What is missing is said before the episodes, which take their time.
     if video:
         check_video(video)
     if video or sheet:
         library()
-    if not any(files.values()):
-        check_browser()
     draws = draws if paths and rebuilt.uncertain else 1
     played = episodes(rebuilt, archive.genotypes[chosen], seed=seed, draws=draws)
     title = f"{Path(saved.config['task']).name}, cell {elites.name(archive.cells, chosen)}"
@@ -87,8 +88,6 @@ def replay(
         write_video(video, model, states, seconds=seconds)
     for file in filter(None, (paths, sheet, video)):
         print(file)
-    if not any(files.values()):
-        browse([run], lambda _: rebuilt, port=port, chosen=chosen, seed=seed)
 
 
 def _check_files(files: dict[str, Path | None]) -> None:

@@ -18,7 +18,6 @@ import numpy as np
 from memes.analysis.nested import is_nested
 from memes.cells import Cells
 from memes.errors import UsageError, require
-from memes.escapes import markdown, printable
 from memes.store import changes as store
 from memes.store.folder import feature_names
 from memes.view import colours, layout, words
@@ -122,7 +121,7 @@ class Page:
             try:
                 self._handle(*self.panel.events.get())
             except (UsageError, OSError) as error:  # a folder that is gone, for one
-                self.panel.elite.content = markdown(printable(str(error)))
+                self.panel.elite.content = words.of_error(error)
         if time.monotonic() - self._looked > LOOK:
             if self._runs.poll():
                 self._show()

@@ -78,7 +78,8 @@ class Stage:
                     f"{self._name}/line-{i}",
                     np.stack([points[:-1], points[1:]], axis=1),
                     (LINE if drawing.path is None else WAY) if moving else WALL,
-                    line_width=4.0 if moving else 2.0,
+                    thickness=4.0 if moving else 2.0,
+                    thickness_units="screen",
                 )
             )
         if drawing.path is not None:

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from memes.errors import RunError, UsageError
-from memes.escapes import markdown, printable
 from memes.store.folder import Run, feature_names
 from memes.task import Task
 from memes.view import words
@@ -88,8 +87,8 @@ class Theatre:
         for slot in [slot for slot, each in self._waiting.items() if each.done()]:
             try:
                 task, drawing = self._waiting.pop(slot).result()
-            except (UsageError, RunError, OSError) as error:
-                self._panel.elite.content = markdown(printable(str(error)))
+            except Exception as error:  # a task of the user's own may raise anything
+                self._panel.elite.content = words.of_error(error)
                 continue
             self.drawings[slot] = drawing
             self._at[slot] = stage = self._stage(task, slot)
@@ -177,4 +176,4 @@ class Theatre:
                 client.send_file_download(file.name, file.read_bytes())
                 self._panel.command.content = f"`{file.name}` is drawn"
         except (UsageError, RunError, OSError) as error:
-            self._panel.command.content = markdown(printable(str(error)))
+            self._panel.command.content = words.of_error(error)

@@ -11,6 +11,7 @@ import numpy as np
 from memes.archive import Archive
 from memes.context import Kind
 from memes.correction import Correction
+from memes.errors import RunError, UsageError, in_a_line
 from memes.escapes import markdown, printable
 from memes.resets import Reason
 from memes.view import elites
@@ -109,3 +110,9 @@ def of_lanes(lanes: Mapping[str, np.ndarray]) -> str:
         fitness = f"{float(last['fitness'][i]):.4g}" if "fitness" in last else ""
         lines.append(f"| {lane} | {climbs} | {last['age'][i]} | {stale} | {resets[i]} | {fitness} |")
     return f"after generation {int(last['generation'])}\n\n" + "\n".join(lines)
+
+
+def of_error(error: Exception) -> str:
+    """Write an error as text for the page."""
+    sentence = str(error) if isinstance(error, (UsageError, RunError)) else in_a_line(error)
+    return markdown(printable(sentence))

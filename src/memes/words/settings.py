@@ -70,6 +70,7 @@ class Choice:
         resolution: Grid cells along each feature; by default as the task has it, or about 2500 in all.
         centroids: Use a centroidal Voronoi tessellation of so many cells instead of a grid.
         quiet: Show no progress.
+        view: Show the run in the browser while it goes on, and then until Ctrl-C, as 'memes view' does.
         config: TOML file with any of these options, such as lanes = 64, and the task. Options below a
             heading such as [me] are for that algorithm alone. Flags win over it.
     """
@@ -81,6 +82,7 @@ class Choice:
     resolution: tuple[int, ...] | None = None
     centroids: int | None = None
     quiet: bool = False
+    view: bool = False
     config: Path | None = None
 
     def __post_init__(self) -> None:
