@@ -100,6 +100,8 @@ class Task:
             learn from them; None where there are none.
         control: Environment and controller of a control task, for replays and policy gradients.
         map: The walls, if the features are a place.
+        draw: `(x[d]) -> lines or figure` of a genotype, which `memes view` shows: lines of points [n, 2]
+            or [n, 3], or a figure of matplotlib. Robots and paths on a map are shown without.
         feature_names: Name of each feature, with its unit if it has one, such as "final x (m)"; figures,
             tables and replays use them. Without any they are "feature 1", "feature 2", ...
     """
@@ -119,6 +121,7 @@ class Task:
     evaluate_transitions: Callable[[Array, Any], Evaluation] | None = None
     control: Control | None = None
     map: Map | None = None
+    draw: Callable[[np.ndarray], Any] | None = None
     feature_names: Sequence[str] = ()
 
     def __post_init__(self) -> None:

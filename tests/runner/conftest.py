@@ -24,14 +24,6 @@ def compiled_once(tmp_path_factory):
     compilation_cache.reset_cache()
 
 
-@pytest.fixture(scope="module")
-def no_figures():
-    """Where they are of no concern: they are slow to draw."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("memes.analysis.observers.save_figures", lambda run: [])
-        yield
-
-
 class Killed(BaseException):
     """As sudden as a signal: nothing in the library catches it."""
 

@@ -140,7 +140,7 @@ def test_every_algorithm_resumes_exactly_and_keeps_nonsense_out(
     whole = memes.run(algorithm, out=tmp_path / "whole", **OPTIONS)
     assert_sound(whole.state, task)
     assert sum(whole.metrics[f"faults_{fault}"][-1] for fault in ("nan", "infinite", "absurd")) > 0
-    with killed_at(7, files.os, "replace"):  # the fourth checkpoint
+    with killed_at(8, files.os, "replace"):  # the fourth checkpoint
         memes.run(algorithm, out=tmp_path / "cut", **OPTIONS)
     memes.resume(algorithm, tmp_path / "cut", progress=False)
     assert_equal_runs(tmp_path / "whole", tmp_path / "cut")

@@ -2,7 +2,6 @@ import dataclasses
 import inspect
 import json
 import shutil
-import urllib.request
 from pathlib import Path
 
 import jax
@@ -17,21 +16,9 @@ from memes.commands.main import main
 from memes.commands.replay import replay
 from memes.task import Map
 from memes.tasks.robot import footprints
-from memes.view import browser, elites, pictures
+from memes.view import elites, pictures
 from memes.view.episodes import episodes
 from memes.words.rebuild import task_of
-
-QUICK = [
-    "--scale", "laptop", "--steps", "20", "--lanes", "2", "--samples", "4", "--generations", "2",
-    "--reevaluate-every", "0",
-]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def ant_run(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("runs") / "ant"
-    assert main(["run", "ant", *QUICK, "--out", str(folder), "--quiet"]) == 0
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -318,80 +305,18 @@ def test_replay_writes_what_was_asked_for_and_says_what_it_played(renderer, ant_
 
 
 @pytest.mark.parametrize("choice", [["--random"], ["--feature", "0.5", "0.5", "0.5", "0.5"], ["--cell"]])
-def test_an_elite_is_chosen_and_played_in_the_browser(choice, ant_run, ant, capsys, monkeypatch):
+def test_an_elite_is_chosen_and_played_in_the_browser(choice, ant_run, ant, monkeypatch):
     run, _ = ant
     if choice == ["--cell"]:
         choice = ["--cell", str(elites.elites(run.archive)[0])]
-    played = []
-    monkeypatch.setattr("memes.commands.replay.check_browser", lambda: None)
-    monkeypatch.setattr(
-        "memes.commands.replay.play",
-        lambda model, states, **about: played.append((states, about)),
-    )
-    assert main(["replay", str(ant_run), *choice, "--port", "9000"]) == 0
-    ((states, about),) = played
-    assert states.shape[1] == 15
-    assert about["seconds"] == pytest.approx(0.05)
-    assert about["port"] == 9000
-    assert about["title"] in capsys.readouterr().out
-
-
-def test_the_browser_is_served_on_loopback_until_interrupted(ant, capsys, monkeypatch):
-    pytest.importorskip("mjviser", reason="the extra 'replay' is not installed")
-    _, task = ant
-    model = task.control.environment.engine.model
-    asked = []
-
-    def interrupt(seconds):
-        url = capsys.readouterr().out.split()[2]
-        with urllib.request.urlopen(url) as page:
-            asked.append((url, page.status))
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(browser.time, "sleep", interrupt)
-    browser.play(model, np.tile(model.qpos0, (5, 1)), seconds=0.05, title="a test", port=8391)
-    ((url, status),) = asked
-    assert url.startswith("http://127.0.0.1:")
-    assert status == 200
-    assert capsys.readouterr().out == ""
-
-
-def test_a_player_goes_on_whatever_its_controls_are_told(ant, capsys, monkeypatch):
-    pytest.importorskip("mjviser", reason="the extra 'replay' is not installed")
-    import msgspec
-    import viser
-    from websockets.sync.client import connect
-
-    _, task = ant
-    model = task.control.environment.engine.model
-    seen, rest, rests = [], browser.time.sleep, iter(range(60))
-
-    def attack(seconds):
-        rest(seconds)
-        moment = next(rests, None)
-        if moment is None:
-            raise KeyboardInterrupt
-        if moment:
-            return
-        (server,) = servers
-        url = capsys.readouterr().out.split()[2].replace("http:", "ws:")
-        seen.append(connect(url, subprotocols=[f"viser-v{viser.__version__}"], max_size=None))
-        for uuid in server.gui._gui_input_handle_from_uuid:
-            for value in (float("nan"), "nan", "never", -1e9, None, []):
-                told = {"type": "GuiUpdateMessage", "uuid": uuid, "updates": {"value": value}}
-                seen[0].send(msgspec.msgpack.encode(told))
-
-    servers, made = [], viser.ViserServer.__init__
-    monkeypatch.setattr(
-        viser.ViserServer,
-        "__init__",
-        lambda self, **options: servers.append(self) or made(self, **options),
-    )
-    monkeypatch.setattr(browser.time, "sleep", attack)
-    browser.play(model, np.tile(model.qpos0, (5, 1)), seconds=0.05, title="a test", port=8391)
-    assert next(rests, None) is None  # to the end
-    assert seen[0].recv(timeout=10)
-    seen[0].close()
+    shown = []
+    monkeypatch.setattr("memes.commands.replay.browse", lambda *what, **how: shown.append((what, how)))
+    assert main(["replay", str(ant_run), *choice, "--port", "9000", "--seed", "3"]) == 0
+    (((folders, rebuild), how),) = shown
+    assert folders == [ant_run]
+    assert rebuild(run).name == "ant"
+    assert how["chosen"] in elites.elites(run.archive)
+    assert (how["port"], how["seed"]) == (9000, 3)
 
 
 def test_a_port_that_cannot_be_is_one_sentence(ant_run, capsys):
@@ -431,7 +356,7 @@ WRONG = {
     "seed must lie in": ["RUN", "--seed", "-1", "--paths", "paths.png"],
     "unknown task 'antt': did you mean 'ant'": ["RUN", "--task", "antt", "--paths", "paths.png"],
     "but task 'arm' has": ["RUN", "--task", "arm", "--paths", "paths.png"],
-    "task 'arm' has no robot to replay": ["ARM"],
+    "task 'arm' has no robot to replay": ["ARM", "--sheet", "sheet.png"],
     "needs the package mjviser": ["RUN"],
     "needs the program ffmpeg": ["RUN", "--video", "video.mp4"],
     "Unrecognized options: --vidoe": ["RUN", "--vidoe", "video.mp4"],
@@ -496,8 +421,8 @@ def test_walls_are_the_upright_boxes_that_do_not_move():
 
 
 @pytest.mark.slow
-def test_the_trap_stands_under_the_positions_of_its_elites(capsys):
-    assert main(["run", "ant-trap", *QUICK, "--out", "run", "--quiet"]) == 0
+def test_the_trap_stands_under_the_positions_of_its_elites(quick, capsys):
+    assert main(["run", "ant-trap", *quick, "--out", "run", "--quiet"]) == 0
     assert Path("run/figures/positions.png").exists()
     walls = json.loads(Path("run/config.json").read_text())["map"]["walls"]
     assert len(walls) == 3

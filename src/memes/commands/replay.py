@@ -12,7 +12,7 @@ from memes.errors import require
 from memes.store.folder import load_run
 from memes.task import Task
 from memes.view import elites
-from memes.view.browser import check_browser, play
+from memes.view.browser import browse
 from memes.view.cameras import Camera
 from memes.view.episodes import Episode, episodes, robot_of, seconds_per_step
 from memes.view.film import check_film, check_size
@@ -43,8 +43,8 @@ def replay(
     """Play an elite of a saved run.
 
     What is drawn are the states that the run's own simulator goes through. Without --video, --sheet or
-    --paths the replay is a page in the browser, until Ctrl-C; only the address that is printed opens it,
-    and only on this machine.
+    --paths it moves in the browser, beside the archive, until Ctrl-C: the page of 'memes view'. Only the
+    address that is printed opens it, and only on this machine.
 
     Args:
         run: Folder of the run.
@@ -70,6 +70,9 @@ def replay(
     archive = saved.archive
     chosen = elites.choose(archive, cell=cell, feature=feature, best=best, random=random)
     rebuilt = task_of(saved, task)
+    if not any(files.values()):
+        browse([run], lambda _: rebuilt, port=port, chosen=chosen, seed=seed)
+        return
     model, seconds = robot_of(rebuilt).model, seconds_per_step(rebuilt)
     # What is missing is said before the episodes, which take their time.
     if video:
@@ -77,8 +80,6 @@ def replay(
     check_size(size or (640, 480), rate)
     if video or sheet:
         library()
-    if not any(files.values()):
-        check_browser()
     draws = draws if paths and rebuilt.uncertain else 1
     played = episodes(rebuilt, archive.genotypes[chosen], seed=seed, draws=draws)
     title = f"{Path(saved.config['task']).name}, cell {elites.name(archive.cells, chosen)}"
@@ -97,8 +98,6 @@ def replay(
         write_video(video, model, states, seconds=seconds, size=size, camera=camera, rate=rate)
     for file in filter(None, (paths, sheet, video)):
         print(file)
-    if not any(files.values()):
-        play(model, states, seconds=seconds, title=title, port=port)
 
 
 def _check_files(files: dict[str, Path | None]) -> None:

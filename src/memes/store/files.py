@@ -143,14 +143,16 @@ def read_table(file: Path, needed: Collection[str] = ()) -> dict[str, np.ndarray
         return _having(needed, dict(zip(header, columns, strict=True)))
 
 
-def read_arrays(file: Path, needed: Collection[str] = ()) -> dict[str, np.ndarray]:
-    """Read the arrays of an npz file. Nothing in it is unpickled."""
+def read_arrays(
+    file: Path, needed: Collection[str] = (), only: Collection[str] | None = None
+) -> dict[str, np.ndarray]:
+    """Read the arrays of an npz file, or only some. Nothing in it is unpickled."""
     with intact(file), opened(file) as stream:
         with zipfile.ZipFile(stream) as parts:  # of which no more is read than it says
             check_memory(file, sum(part.file_size for part in parts.infolist()))
         stream.seek(0)
         with np.load(stream, allow_pickle=False) as data:
-            return _having(needed, dict(data))
+            return _having(needed, {name: data[name] for name in data if only is None or name in only})
 
 
 def check_memory(file: Path, needed: int) -> None:

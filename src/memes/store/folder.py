@@ -222,7 +222,7 @@ def load_correction(path: Path) -> Correction | None:
     data = _load_npz(file, (*ELITE, "elite_cell", "fitness_variance", "feature_variance", "samples"))
     with intact(file):
         variances = data["fitness_variance"], data["feature_variance"]
-        archive = _archive(data, file)
+        archive = archive_from(data, file)
         return Correction(archive, data["elite_cell"], *variances, int(data["samples"]))
 
 
@@ -260,10 +260,10 @@ def load_archive(path: str | Path) -> Archive:
     file = file / "archive.npz" if file.is_dir() else file
     data = _load_npz(file, ELITE)
     with intact(file):
-        return _archive(data, file)
+        return archive_from(data, file)
 
 
-def _archive(data: dict[str, np.ndarray], file: Path) -> Archive:
+def archive_from(data: dict[str, np.ndarray], file: Path) -> Archive:
     """Put elites into their cells; whatever is raised says why that cannot be done."""
     low, high, at = data["feature_low"], data["feature_high"], data["cell"]
     n, (_, dim), (_, k) = len(at), data["genotypes"].shape, data["feature"].shape
@@ -336,16 +336,26 @@ def load_run(path: str | Path) -> Run:
     config, file = load_config(folder), folder / "archive.npz"
     require(file.exists(), f"the run in '{folder}' did not finish: it has no archive.npz")
     metrics = read_table(folder / "metrics.csv", METRICS)
-    lanes = _load_npz(folder / "lanes.npz", LANES)
-    lanes = {name: array for name, array in lanes.items() if name not in CODES}
-    with intact(folder / "lanes.npz"):
+    lanes = read_lanes(folder / "lanes.npz")
+    corrected, correction, archive = load_corrected(folder), load_correction(folder), load_archive(file)
+    check_names(folder / "config.json", config, archive.feature.shape[1])
+    return Run(folder, config, metrics, lanes, archive, corrected, correction)
+
+
+def read_lanes(file: Path) -> dict[str, np.ndarray]:
+    """Read `lanes.npz` without the names of its codes."""
+    lanes = _load_npz(file, LANES)
+    return check_lanes(file, {name: array for name, array in lanes.items() if name not in CODES})
+
+
+def check_lanes(file: Path, lanes: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return what lanes did, if it is an array [G, L, ...] for each name."""
+    with intact(file):
         generations, *others = (lanes[name].shape for name in LANES)
         equal = len({len(array) for array in lanes.values()}) == len(set(others)) == 1
         if not equal or len(generations) != 1 or len(others[0]) != 2:
             raise ValueError("its arrays are not of the same generations and lanes")
-    corrected, correction, archive = load_corrected(folder), load_correction(folder), load_archive(file)
-    check_names(folder / "config.json", config, archive.feature.shape[1])
-    return Run(folder, config, metrics, lanes, archive, corrected, correction)
+        return lanes
 
 
 def load_metrics(file: str | Path) -> dict[str, np.ndarray]:

@@ -32,7 +32,15 @@ NAMES = (HOST, "localhost")
 LAST_PORT = 65535
 LARGEST = 2**20  # bytes of a message
 # What the page may say to us; above all not ShareUrlRequest, which would open a tunnel.
-MESSAGES = {kind.__name__: kind for kind in (_messages.ViewerCameraMessage, _messages.GuiUpdateMessage)}
+MESSAGES = {
+    kind.__name__: kind
+    for kind in (
+        _messages.ViewerCameraMessage,
+        _messages.GuiUpdateMessage,
+        _messages.SceneNodeClickMessage,
+        _messages.CommandTriggerMessage,
+    )
+}
 HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "frame-ancestors 'none'",

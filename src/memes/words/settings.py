@@ -73,6 +73,7 @@ class Choice:
         track: Where metrics go as they come: tensorboard, for event files in the run's folder, wandb, or
             a module with the same functions as wandb.
         quiet: Show no progress.
+        view: Show the run in the browser while it goes on, and then until Ctrl-C, as 'memes view' does.
         config: TOML file with any of these options, such as lanes = 64, and the task. Options below a
             heading such as [me] are for that algorithm alone. Flags win over it.
     """
@@ -85,6 +86,7 @@ class Choice:
     centroids: int | None = None
     track: tuple[str, ...] = ()
     quiet: bool = False
+    view: bool = False
     config: Path | None = None
 
     def __post_init__(self) -> None:
