@@ -25,7 +25,7 @@ from memes.view.cameras import Camera, between, camera_of
 from memes.view.film import check_film, check_size, write_film
 
 SIZES = {".mp4": (960, 540), ".gif": (480, 270), ".webp": (720, 404)}  # a GIF compresses little
-SAMPLES = 8  # of a pixel, against stairs along edges
+SAMPLES = 4  # of a pixel, against stairs along edges
 PROBE = "import sys, importlib; importlib.import_module(sys.argv[1]).GLContext(8, 8).make_current()"
 
 
