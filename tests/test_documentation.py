@@ -10,6 +10,7 @@ import shlex
 import shutil
 import sys
 import tomllib
+from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
@@ -20,7 +21,7 @@ import freeing
 import memes
 from memes import api
 from memes.analysis import observers
-from memes.commands import doctor, plot, reevaluate, replay  # noqa: F401  (before they are patched)
+from memes.commands import doctor, plot, reevaluate, replay, view  # noqa: F401  (before they are patched)
 from memes.commands.main import COMMANDS, main
 from memes.parameters import parameters
 from memes.reproduce import experiments
@@ -116,8 +117,9 @@ def small():
         patch.setitem(experiments.CHANGES, "laptop", {})
         patch.setattr(observers, "save_figures", lambda run: [])  # at the end of runs; `plot` draws
         patch.setattr(doctor, "self_check", dict)  # which takes ten seconds
-        patch.setattr(replay, "check_browser", lambda: None)
-        patch.setattr(replay, "play", lambda *about, **more: None)  # until Ctrl-C
+        for command in (replay, view):
+            patch.setattr(command, "browse", lambda *about, **more: None)  # until Ctrl-C
+        patch.setattr(view, "viewed", lambda out, task: nullcontext())
         yield
 
 

@@ -18,8 +18,10 @@ from memes.escapes import printable
 from memes.hints import fits
 from memes.store import changes as store
 from memes.store.checkpoint import load_elites, load_lanes, newest
+from memes.store.files import read_table
 from memes.store.find import run_folders
 from memes.store.folder import (
+    METRICS,
     Run,
     check_links,
     check_names,
@@ -27,7 +29,6 @@ from memes.store.folder import (
     load_archive,
     load_config,
     load_correction,
-    load_metrics,
     read_lanes,
 )
 
@@ -96,22 +97,19 @@ class Follower:
 
     def elites(self) -> Archive:
         """Read the elites with their genotypes: of the archive, or else of the newest checkpoint."""
-        folder, file = self.latest.folder, self.latest.folder / "archive.npz"
-        check_links(folder)
-        if not file.exists():
-            saved = newest(folder)
-            require(
-                saved is not None, f"the run in '{folder}' has no checkpoint yet: wait for the first"
-            )
-            assert saved is not None
-            file = saved
+        return self._elites_of(self.latest)
+
+    def _elites_of(self, now: Snapshot) -> Archive:
+        check_links(now.folder)
+        archive = now.folder / "archive.npz"
+        file = archive if archive.exists() else newest(now.folder)
+        nowhere = f"'{now.folder}' has neither an archive nor a checkpoint with genotypes"
+        require(file is not None, nowhere)
+        assert file is not None
         sign = (file, _sign(file))
         if self._elites is None or self._elites[0] != sign:
-            over = file.name == "archive.npz"
-            self._elites = (
-                sign,
-                load_archive(file) if over else load_elites(file, dict(self.latest.config)),
-            )
+            found = load_archive(file) if file == archive else load_elites(file, now.config)
+            self._elites = sign, found
         return self._elites[1]
 
     def as_run(self) -> Run:
@@ -131,13 +129,17 @@ class Follower:
         if begun is not None and now.config.get("started") != begun:  # another run in the same place
             self._signs.clear()
             now = Snapshot(now.folder, now.config)
-        now = self._renewed(now, "metrics", "metrics.csv", lambda at: load_metrics(at / "metrics.csv"))
+        now = self._renewed(
+            now, "metrics", "metrics.csv", lambda at: read_table(at / "metrics.csv", METRICS)
+        )
         now = self._renewed(now, "correction", "corrected.npz", load_correction)
         over = (now.folder / "archive.npz").exists()
         if now.cells is None:
-            now = now._replace(cells=_cells(now.config) or (self.elites().cells if over else None))
+            now = now._replace(
+                cells=_cells(now.config) or (self._elites_of(now).cells if over else None)
+            )
         if now.cells is None and newest(now.folder) is not None:
-            now = now._replace(cells=self.elites().cells)
+            now = now._replace(cells=self._elites_of(now).cells)
         if (now.folder / store.NAME).exists():
             now = self._renewed(now, "changes", store.NAME, store.load_changes)
         else:
