@@ -40,7 +40,7 @@ def served(*paths, rebuild=task_of, **options):
         raise ended
 
 
-def eventually(look, seconds=30.0):
+def eventually(look, seconds=60.0):
     """What a function returns as soon as that is true."""
     end = time.monotonic() + seconds
     while True:

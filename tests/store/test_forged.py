@@ -25,9 +25,11 @@ RESUME = ["--generations", "31", "--quiet"]
 COMMANDS = {
     "plot": [],
     "export": ["--to", "csv"],
+    "video": ["--out", "film.gif"],
     "compare": ["--out", "comparison"],
     "resume": RESUME,
     "reevaluate": ["--samples", "2", "--quiet"],
+    "view": [],
 }
 
 
@@ -39,6 +41,7 @@ def here(tmp_path, monkeypatch):
     Path("mine").mkdir()
     for name in ("mine/00000001.npz.tmp", "mine/archive.png", "valuable"):
         Path(name).write_text("valuable")
+    monkeypatch.setattr("memes.view.browser.check_browser", lambda: pytest.fail("it would be shown"))
 
 
 def refused(*arguments, capsys):
@@ -110,9 +113,10 @@ def test_what_killed_processes_left_is_removed_and_nothing_else():
 def test_a_pipe_is_not_waited_for(name, capsys):
     Path("run", name).unlink()
     os.mkfifo(Path("run", name))
-    command = "compare" if name == "summary.json" else "plot"
-    said = refused(command, "run", *COMMANDS[command], capsys=capsys)
-    assert f"'run/{name}' is not a regular file" in said
+    readers = {"summary.json": ["compare"], "corrected.csv": ["plot"]}
+    for command in readers.get(name, ["plot", "view"]):
+        said = refused(command, "run", *COMMANDS[command], capsys=capsys)
+        assert f"'run/{name}' is not a regular file" in said
 
 
 def test_links_inside_of_folders_are_not_followed(capsys):
@@ -142,9 +146,10 @@ def little_memory(monkeypatch):
 def test_a_file_that_expands_to_far_more_than_its_size_is_refused(name, little_memory, capsys):
     with np.load(Path("run", name)) as data:
         np.savez_compressed(Path("run", name), **dict(data), bomb=np.zeros(2**21, np.int8))
-    said = refused("plot", "run", capsys=capsys)
-    assert f"'run/{name}' would take 2," in said
-    assert "1,048,576 are the most" in said
+    for command in ("plot", "view"):
+        said = refused(command, "run", capsys=capsys)
+        assert f"'run/{name}' would take 2," in said
+        assert "1,048,576 are the most" in said
 
 
 def test_the_limits_leave_room_for_files_that_are_large_themselves(little_memory):
@@ -223,7 +228,7 @@ CONFIGS = [
 
 
 @pytest.mark.parametrize("changed", CONFIGS, ids=str)
-@pytest.mark.parametrize("command", ["plot", "export", "resume", "reevaluate"])
+@pytest.mark.parametrize("command", ["plot", "export", "video", "resume", "reevaluate", "view"])
 def test_entries_of_config_json_are_checked(changed, command, capsys):
     edit("config.json", **changed)
     said = refused(command, "run", *COMMANDS[command], capsys=capsys)
@@ -231,7 +236,7 @@ def test_entries_of_config_json_are_checked(changed, command, capsys):
     assert "'run/config.json'" in said
 
 
-@pytest.mark.parametrize("command", ["plot", "export", "reevaluate"])
+@pytest.mark.parametrize("command", ["plot", "export", "video", "reevaluate", "view"])
 def test_features_of_an_archive_are_named_one_by_one_or_not_at_all(command, capsys):
     edit("config.json", feature_names=["x"])
     said = refused(command, "run", *COMMANDS[command], capsys=capsys)
@@ -249,8 +254,13 @@ def test_a_run_without_generations_cannot_go_on(generations):
         memes.resume(algorithm, "run")
 
 
-@pytest.mark.parametrize("name", ["metrics.csv", "lanes.npz", "corrected.csv"])
-@pytest.mark.parametrize("command", ["plot", "reevaluate"])
+READ = ["metrics.csv", "lanes.npz", "corrected.csv"]
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [(command, name) for command in ("plot", "reevaluate", "view") for name in READ][:-1],
+)
 def test_columns_that_are_missing_are_named(name, command, capsys):
     file = Path("run", name)
     if file.suffix == ".csv":
@@ -267,7 +277,7 @@ def test_columns_that_are_missing_are_named(name, command, capsys):
     [{"kind": np.zeros((30, 4, 1))}, {"reset": np.zeros((29, 4))}, {"generation": np.zeros((30, 1))}],
     ids=str,
 )
-@pytest.mark.parametrize("command", ["plot", "reevaluate"])
+@pytest.mark.parametrize("command", ["plot", "reevaluate", "view"])
 def test_lanes_of_other_shapes_are_refused(changed, command, capsys):
     forge("lanes.npz", **changed)
     said = refused(command, "run", *COMMANDS[command], capsys=capsys)

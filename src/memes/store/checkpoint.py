@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -138,7 +138,7 @@ def newest(folder: Path) -> Path | None:
     return next(iter(_newest_first(folder)), None)
 
 
-def load_elites(file: Path, config: dict[str, Any]) -> Archive:
+def load_elites(file: Path, config: Mapping[str, Any]) -> Archive:
     """Read the archive of a checkpoint. It needs neither the task nor the algorithm."""
     with intact(file):
         about, leaves, _ = _read(file)

@@ -60,9 +60,9 @@ def browse(
         ready: Told the address.
         going: Asked whether to go on.
     """
-    check_browser()
     runs = Runs(paths)
     runs.poll(strict=True)
+    check_browser()
     from memes.view.server import page
 
     with page(title="memes", port=port) as (server, url), suppress(KeyboardInterrupt):

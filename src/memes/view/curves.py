@@ -8,9 +8,6 @@ from typing import Any
 import numpy as np
 
 POINTS = 400
-COLOURS = (
-    "#5ac8ff", "#ffc43d", "#ff6b6b", "#7ddf64", "#c792ea", "#f78c6c", "#4dd0b1", "#e0e0e0", "#8d9bff",
-)  # fmt: skip
 AXIS = {"stroke": "#b8bcc8", "grid": {"stroke": "#2c303a", "width": 1}, "ticks": {"stroke": "#2c303a"}}
 FIRST = ("qd_score", "coverage", "max_fitness")  # the columns that are shown at first
 ACROSS = ("generation", "evaluations", "seconds")
@@ -44,7 +41,10 @@ def table(runs: Sequence[Mapping[str, np.ndarray]], column: str, across: str) ->
 
 def series(names: Sequence[str], across: str) -> tuple[Any, ...]:
     """Describe the lines of a chart, as viser wants it."""
-    lines = (
-        {"label": name, "stroke": COLOURS[i % len(COLOURS)], "width": 2} for i, name in enumerate(names)
-    )
+    lines = ({"label": name, "stroke": colour(i), "width": 2} for i, name in enumerate(names))
     return ({"label": across}, *lines)
+
+
+def colour(i: int) -> str:
+    """Choose a colour that no other line has: around the circle by the golden angle."""
+    return f"hsl({(200 + 137.508 * i) % 360:.0f}, 85%, {65 - 10 * (i // 12 % 3)}%)"

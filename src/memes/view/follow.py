@@ -18,8 +18,10 @@ from memes.escapes import printable
 from memes.hints import fits
 from memes.store import changes as store
 from memes.store.checkpoint import load_elites, load_lanes, newest
+from memes.store.files import read_table
 from memes.store.find import run_folders
 from memes.store.folder import (
+    METRICS,
     Run,
     check_links,
     check_names,
@@ -27,7 +29,6 @@ from memes.store.folder import (
     load_archive,
     load_config,
     load_correction,
-    load_metrics,
     read_lanes,
 )
 
@@ -96,22 +97,19 @@ class Follower:
 
     def elites(self) -> Archive:
         """Read the elites with their genotypes: of the archive, or else of the newest checkpoint."""
-        folder, file = self.latest.folder, self.latest.folder / "archive.npz"
-        check_links(folder)
-        if not file.exists():
-            saved = newest(folder)
-            require(
-                saved is not None, f"the run in '{folder}' has no checkpoint yet: wait for the first"
-            )
-            assert saved is not None
-            file = saved
+        return self._elites_of(self.latest)
+
+    def _elites_of(self, now: Snapshot) -> Archive:
+        check_links(now.folder)
+        file = _genotypes(now)
+        require(
+            file is not None, f"'{now.folder}' has neither an archive nor a checkpoint with genotypes"
+        )
+        assert file is not None
         sign = (file, _sign(file))
         if self._elites is None or self._elites[0] != sign:
             over = file.name == "archive.npz"
-            self._elites = (
-                sign,
-                load_archive(file) if over else load_elites(file, dict(self.latest.config)),
-            )
+            self._elites = sign, load_archive(file) if over else load_elites(file, now.config)
         return self._elites[1]
 
     def as_run(self) -> Run:
@@ -131,23 +129,23 @@ class Follower:
         if begun is not None and now.config.get("started") != begun:  # another run in the same place
             self._signs.clear()
             now = Snapshot(now.folder, now.config)
-        now = self._renewed(now, "metrics", "metrics.csv", lambda at: load_metrics(at / "metrics.csv"))
+        now = self._renewed(
+            now, "metrics", "metrics.csv", lambda at: read_table(at / "metrics.csv", METRICS)
+        )
         now = self._renewed(now, "correction", "corrected.npz", load_correction)
-        over = (now.folder / "archive.npz").exists()
+        saved = _genotypes(now)
         if now.cells is None:
-            now = now._replace(cells=_cells(now.config) or (self.elites().cells if over else None))
-        if now.cells is None and newest(now.folder) is not None:
-            now = now._replace(cells=self.elites().cells)
+            known: Cells | None = _cells(now.config)
+            known = self._elites_of(now).cells if known is None and saved is not None else known
+            now = now._replace(cells=known)
         if (now.folder / store.NAME).exists():
             now = self._renewed(now, "changes", store.NAME, store.load_changes)
         else:
             now = self._renewed(now, "changes", "archive.npz", lambda at: _as_changes(load_archive(at)))
-        if over:
+        if saved is not None and saved.name == "archive.npz":
             now = self._renewed(now, "lanes", "lanes.npz", lambda at: read_lanes(at / "lanes.npz"))
-        else:
-            log = newest(now.folder)
-            if log is not None:
-                now = self._renewed(now, "lanes", f"checkpoints/{log.name}", lambda at: load_lanes(log))
+        elif saved is not None:
+            now = self._renewed(now, "lanes", f"checkpoints/{saved.name}", lambda at: load_lanes(saved))
         return _sane(now)
 
     def _renewed(self, now: Snapshot, part: str, name: str, read: Callable[[Path], Any]) -> Snapshot:
@@ -158,6 +156,12 @@ class Follower:
         found = read(now.folder)
         self._signs[name] = sign
         return now._replace(**{part: found})
+
+
+def _genotypes(now: Snapshot) -> Path | None:
+    """Find the file with the newest genotypes: the archive, or a checkpoint while a run goes on."""
+    archive, saved = now.folder / "archive.npz", newest(now.folder)
+    return archive if archive.exists() and ("finished" in now.config or saved is None) else saved
 
 
 def _sign(file: Path) -> Sign:

@@ -99,8 +99,10 @@ def command(folder: Path, cell: int, seed: int) -> str:
 def of_lanes(lanes: Mapping[str, np.ndarray]) -> str:
     """Tabulate the lanes after the last generation that is known."""
     if not lanes or not len(lanes["generation"]):
-        return "The lanes are known after the first checkpoint; some algorithms have none."
+        return "The lanes are known after the first checkpoint."
     resets = (lanes["reset"] != Reason.NONE).sum(axis=0)
+    if not len(resets):
+        return "This algorithm has no lanes that go on from generation to generation."
     last = {name: column[-1] for name, column in lanes.items()}
     lines = ["| lane | climbs | age | stale | resets | fitness |", "|---|---|---|---|---|---|"]
     for i in range(min(len(resets), MOST_LANES)):
