@@ -63,9 +63,10 @@ def browse(
     runs = Runs(paths)
     runs.poll(strict=True)
     check_browser()
-    from memes.view.server import page
+    from memes.view.server import free_arrow_keys, page
 
     with page(title="memes", port=port) as (server, url), suppress(KeyboardInterrupt):
+        free_arrow_keys(server)
         shown = Page(server, runs, rebuild)
         if chosen is not None:
             shown.start(seed)
