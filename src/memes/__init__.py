@@ -54,8 +54,9 @@ if TYPE_CHECKING:  # the table of contents: `__getattr__` reads it too
     from memes.runner.observers import Checkpoints as Checkpoints
     from memes.runner.observers import Moment as Moment
     from memes.runner.observers import Stage as Stage
-    from memes.runner.observers import Track as Track
     from memes.runner.observers import Watch as Watch
+    from memes.runner.trackers import Track as Track
+    from memes.runner.trackers import Tracker as Tracker
     from memes.store.changes import load_changes as load_changes
     from memes.store.folder import Run as Run
     from memes.store.folder import load_archive as load_archive

@@ -20,9 +20,12 @@ from memes.store.summary import load_summary
 
 OLD = Path(__file__).parents[1] / "data/run-0.1"
 CONTENT = sorted(path.name for path in OLD.iterdir())
+FOLDERS = ("checkpoints", "figures", "tensorboard", "export")
 RESUME = ["--generations", "31", "--quiet"]
 COMMANDS = {
     "plot": [],
+    "export": ["--to", "csv"],
+    "video": ["--out", "film.gif"],
     "compare": ["--out", "comparison"],
     "resume": RESUME,
     "reevaluate": ["--samples", "2", "--quiet"],
@@ -61,10 +64,10 @@ def forge(name, **arrays):
         np.savez(Path("run", name), **dict(data) | arrays)
 
 
-@pytest.mark.parametrize("name", [*CONTENT, ".lock", "checkpoints", "figures"])
+@pytest.mark.parametrize("name", [*CONTENT, ".lock", *FOLDERS])
 @pytest.mark.parametrize("command", COMMANDS)
 def test_links_in_a_run_folder_are_refused_and_not_followed(name, command, capsys):
-    place, folder = Path("run", name), name in ("checkpoints", "figures")
+    place, folder = Path("run", name), name in FOLDERS
     if place.exists():
         shutil.move(place, "content")
     target = "mine" if folder else "content" if Path("content").exists() else "valuable"
@@ -225,7 +228,7 @@ CONFIGS = [
 
 
 @pytest.mark.parametrize("changed", CONFIGS, ids=str)
-@pytest.mark.parametrize("command", ["plot", "resume", "reevaluate", "view"])
+@pytest.mark.parametrize("command", ["plot", "export", "video", "resume", "reevaluate", "view"])
 def test_entries_of_config_json_are_checked(changed, command, capsys):
     edit("config.json", **changed)
     said = refused(command, "run", *COMMANDS[command], capsys=capsys)
@@ -233,7 +236,7 @@ def test_entries_of_config_json_are_checked(changed, command, capsys):
     assert "'run/config.json'" in said
 
 
-@pytest.mark.parametrize("command", ["plot", "reevaluate", "view"])
+@pytest.mark.parametrize("command", ["plot", "export", "video", "reevaluate", "view"])
 def test_features_of_an_archive_are_named_one_by_one_or_not_at_all(command, capsys):
     edit("config.json", feature_names=["x"])
     said = refused(command, "run", *COMMANDS[command], capsys=capsys)

@@ -326,22 +326,26 @@ def test_a_port_that_cannot_be_is_one_sentence(ant_run, capsys):
     assert "port must lie in 1 ... 65535, got 99999" in printed.err
 
 
-def test_an_encoder_that_gives_up_is_one_sentence(ant, monkeypatch):
-    _, task = ant
-    model = task.control.environment.engine.model
-    monkeypatch.setattr(pictures, "_ffmpeg", lambda: "false")
-    monkeypatch.setattr(pictures, "check_video", lambda file: None)
-    picture = np.zeros((480, 640, 3), np.uint8)
-    monkeypatch.setattr(pictures, "frames", lambda *args, **size: iter([picture] * 9))
-    with pytest.raises(memes.UsageError, match=r"ffmpeg could not write 'video.mp4'"):
-        pictures.write_video(Path("video.mp4"), model, np.tile(model.qpos0, (9, 1)), seconds=0.05)
-
-
 WRONG = {
     "RUN is missing": [],
     "RUN is missing: it": ["--best"],
     "'nothing' does not hold a run": ["nothing", "--paths", "paths.png"],
-    "video must be a file ending in .mp4 or .gif, got 'video.avi'": ["RUN", "--video", "video.avi"],
+    "video must be a file ending in .mp4, .gif or .webp, got 'a.avi'": ["RUN", "--video", "a.avi"],
+    "size must be two even numbers from 16 to 4096, got '640 481'": [
+        "RUN",
+        "--video",
+        "video.gif",
+        "--size",
+        "640",
+        "481",
+    ],
+    "rate must lie in 0.1 ... 240 pictures a second, got 0.0": [
+        "RUN",
+        "--video",
+        "video.gif",
+        "--rate",
+        "0",
+    ],
     "sheet must be a file ending in .png, got 'sheet.jpg'": ["RUN", "--sheet", "sheet.jpg"],
     "there is no folder 'nowhere'": ["RUN", "--paths", "nowhere/paths.png"],
     "exclude each other": ["RUN", "--best", "--cell", "3", "--paths", "paths.png"],

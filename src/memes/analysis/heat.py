@@ -100,17 +100,23 @@ def draw_cells(
         return draw_nested(axes, cells, fitness, words, ticks=max(2, wrap // 6), **look)
     if low.size > 2:
         return _draw_parallel(axes, cells, fitness, words, colours)
-    values = fitness.reshape(cells.shape) if isinstance(cells, Grid) else _rasterise(cells, fitness)
     axes.set_xlabel(words[0])
     if low.size == 1:
+        values = fitness if isinstance(cells, Grid) else _rasterise(cells, fitness)
         _draw_heights(axes, values, np.linspace(low[0], high[0], values.size + 1), colours)
         return None
     extent = (low[0], high[0], low[1], high[1])
-    image = axes.imshow(nest(values).T, origin="lower", extent=extent, aspect="auto", **look)
+    image = axes.imshow(picture_of(cells, fitness), origin="lower", extent=extent, aspect="auto", **look)
     axes.set_ylabel(words[1])
     if place is not None:
         draw_walls(axes, place, facecolor="none", edgecolor="black")
     return image
+
+
+def picture_of(cells: Cells, values: np.ndarray) -> np.ndarray:
+    """Lay out a value for each cell as a picture [rows, columns]; the lowest row first."""
+    laid = values.reshape(cells.shape) if isinstance(cells, Grid) else _rasterise(cells, values)
+    return nest(laid).T
 
 
 def draw_bar(

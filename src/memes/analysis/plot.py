@@ -4,6 +4,7 @@
     memes.plot.curves(run)              scores, resets and additions over the evaluations
     memes.plot.positions(run)           where elites end up on the map of their task
     memes.plot.compare(["runs/arm-*"])  scores, convergence, ... of many runs, by name
+    memes.plot.html(run)                numbers and a picture, as notebooks show a run
 
 A run is what `memes.run` returns, or the path of its folder. All return figures of matplotlib, which
 notebooks show and `figure.savefig("file.pdf")` writes.
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
 from textwrap import fill
 from typing import Any
@@ -21,7 +23,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from memes.analysis import comparisons
+from memes.analysis import comparisons, page
 from memes.analysis.groups import MEASURES, group, without_short
 from memes.analysis.heat import (
     colours_of,
@@ -33,6 +35,7 @@ from memes.analysis.heat import (
     map_of,
 )
 from memes.analysis.nested import draw_keys, keys_of
+from memes.analysis.page import numbers
 from memes.analysis.style import PER_CENT, Picture, colour
 from memes.archive import Archive
 from memes.cells import Cells
@@ -187,6 +190,19 @@ def compare(
     return comparisons.draw(group(list(kept.values()), list(kept)))
 
 
+@checked
+def html(source: Run | Archive | str | Path) -> str:
+    """Write a run or an archive as HTML: numbers in a table beside its picture; notebooks show it.
+
+    Args:
+        source: A run, an archive, or the path of either.
+    """
+    run = _run(source)
+    stream = BytesIO()
+    archive(source).savefig(stream, format="png", dpi=65)
+    return page.html(_words(run) or "archive", numbers(run), stream.getvalue())
+
+
 def _run(source: Run | Archive | str | Path) -> Run:
     """Read a run; of an archive by itself, nothing else is known."""
     if isinstance(source, Run):
@@ -219,11 +235,15 @@ def _panels(cells: Cells, place: Map | None, n: int) -> tuple[Figure, list[Axes]
     return figure, panels, [figure.add_subplot(inner[i]) for i in range(keys)]
 
 
-def _title(run: Run) -> str:
+def _words(run: Run) -> str:
     if not run.config:
         return ""
     task, algorithm, seed = (run.config[name] for name in ("task", "algorithm", "seed"))
-    return mathtext(f"{Path(task).name}, {algorithm}, seed {seed}")
+    return f"{Path(task).name}, {algorithm}, seed {seed}"
+
+
+def _title(run: Run) -> str:
+    return mathtext(_words(run))
 
 
 def _draw_map(axes: Axes, place: Map, *names: str) -> None:

@@ -13,8 +13,10 @@ from memes.store.folder import load_run
 from memes.task import Task
 from memes.view import elites
 from memes.view.browser import browse
+from memes.view.cameras import Camera
 from memes.view.episodes import Episode, episodes, robot_of, seconds_per_step
-from memes.view.pictures import check_video, library, sheet_figure, write_video
+from memes.view.film import check_film, check_size
+from memes.view.pictures import library, sheet_figure, write_video
 from memes.words.options import RunFolder
 from memes.words.rebuild import task_of
 
@@ -29,6 +31,9 @@ def replay(
     random: bool = False,
     seed: int = 0,
     video: Path | None = None,
+    size: tuple[int, int] | None = None,
+    camera: Camera = "auto",
+    rate: float | None = None,
     sheet: Path | None = None,
     paths: Path | None = None,
     draws: int = 32,
@@ -48,7 +53,11 @@ def replay(
         best: The fittest elite; the default.
         random: Any elite, another one each time.
         seed: Which start, where the task draws it at random.
-        video: Write an .mp4 or a .gif.
+        video: Write an .mp4, a .gif or a .webp.
+        size: Width and height of the video in pixels.
+        camera: Where videos and frames are seen from: follow the robot, or stand still with the whole
+            way and all walls in sight, to the side (wide) or above. auto is wide where there are walls.
+        rate: Pictures a second of the video; by default one for each state of the simulator.
         sheet: Write a .png of a dozen frames over the episode.
         paths: Write a .png of the ways that the robot takes over the ground from several starts.
         draws: From how many starts, for --paths.
@@ -67,7 +76,8 @@ def replay(
     model, seconds = robot_of(rebuilt).model, seconds_per_step(rebuilt)
     # What is missing is said before the episodes, which take their time.
     if video:
-        check_video(video)
+        check_film("video", video)
+    check_size(size or (640, 480), rate)
     if video or sheet:
         library()
     draws = draws if paths and rebuilt.uncertain else 1
@@ -83,9 +93,9 @@ def replay(
         print(f"final x over {draws} starts: mean {x.mean():.2f}, from {x.min():.2f} to {x.max():.2f}")
     states = played[0].qpos
     if sheet:
-        sheet_figure(model, states, seconds=seconds).savefig(sheet, dpi=100)
+        sheet_figure(model, states, seconds=seconds, camera=camera).savefig(sheet, dpi=100)
     if video:
-        write_video(video, model, states, seconds=seconds)
+        write_video(video, model, states, seconds=seconds, size=size, camera=camera, rate=rate)
     for file in filter(None, (paths, sheet, video)):
         print(file)
 

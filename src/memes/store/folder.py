@@ -10,6 +10,8 @@ corrected.csv   a row for each such correction
 summary.json    the run in a few numbers, for comparisons
 checkpoints/    what `memes resume` needs
 figures/        pictures of the above
+tensorboard/    metrics, if they are tracked there
+export/         tables and arrays in other formats, if they are asked for
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from memes.archive import LIMIT, Archive, Status, empty
 from memes.cells import CVT, MAX_CELLS, Cells, Grid
 from memes.context import Kind
 from memes.correction import Correction
-from memes.errors import require
+from memes.errors import known, require
 from memes.resets import Reason
 from memes.store.files import (
     LONGEST_NAME,
@@ -49,7 +51,7 @@ from memes.task import numbered
 FORMAT_VERSION = 1
 CONTENT = (
     "config.json", "metrics.csv", "lanes.npz", "changes.bin", "archive.npz", "corrected.npz",
-    "corrected.csv", "summary.json", "checkpoints", "figures",
+    "corrected.csv", "summary.json", "checkpoints", "figures", "tensorboard", "export",
 )  # fmt: skip
 ENDED = {"finished", "generations_done", "seconds", "stopped", "signal"}  # what a config says of the end
 # Codes whose names `lanes.npz` holds beside the lanes.
@@ -94,6 +96,18 @@ class Run(NamedTuple):
     def generations(self) -> int:
         """How many generations were done."""
         return len(self.metrics.get("generation", ()))
+
+    def plot(self, figure: str = "archive") -> Any:
+        """Draw a figure of `memes.plot`: "archive", "curves" or "positions"."""
+        import memes  # through which everything may be asked for
+
+        return getattr(memes.plot, known("figure", figure, ("archive", "curves", "positions")))(self)
+
+    def _repr_html_(self) -> str:
+        """Show the run in a notebook: numbers and a picture."""
+        import memes
+
+        return memes.plot.html(self)
 
     def __repr__(self) -> str:
         where = "" if self.folder is None else f" in '{self.folder}'"

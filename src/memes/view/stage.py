@@ -10,7 +10,7 @@ from memes.view.drawings import Drawing
 
 SIZE = 1.7  # of what is drawn, in the units of the page
 WALL, LINE, WAY = (150, 155, 170), (255, 196, 61), (90, 200, 255)
-FLOOR, TILES = (44, 47, 56), (92, 97, 115)
+FLOOR, TILES = (44, 47, 56), (140, 147, 168)
 TILE = SIZE / 6.5  # of the floor
 
 
@@ -97,13 +97,13 @@ class Stage:
         moving = model.geom_bodyid > 0
         reach = np.linalg.norm(data.geom_xpos[moving] - data.xpos[1], axis=1) + model.geom_rbound[moving]
         self._scale = scale = 0.46 * SIZE / float(reach.max(initial=1e-3))
-        size = (1.15 * SIZE, 1.15 * SIZE, 0.02)
-        self._scene.add_box(f"{self._name}/floor", FLOOR, size, position=(0, 0, -0.011))
+        size = (1.06 * SIZE, 1.06 * SIZE, 0.02)
+        self._scene.add_box(f"{self._name}/floor", FLOOR, size, position=(0, 0, -0.02))
         self._tiles = self._scene.add_line_segments(
             f"{self._name}/tiles",
             _lattice(TILE * np.arange(-3, 4)),
             TILES,
-            thickness=1.0,
+            thickness=1.5,
             thickness_units="screen",
         )
         for body in range(model.nbody):

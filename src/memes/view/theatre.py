@@ -17,12 +17,13 @@ from memes.store.folder import Run, feature_names
 from memes.task import Task
 from memes.view import words
 from memes.view.drawings import Draw, Drawing, drawer
+from memes.view.film import check_film
 from memes.view.follow import Follower
 from memes.view.panel import NOTHING, Panel
-from memes.view.pictures import check_video, write_video
+from memes.view.pictures import write_video
 from memes.view.stage import Stage
 
-PLACES = (np.array([0.95, 0.0, 0.1]), np.array([2.85, 0.0, 0.1]))
+PLACES = (np.array([0.88, 0.0, 0.1]), np.array([2.78, 0.0, 0.1]))
 NAMES = ("A", "B")
 REST = 1.0  # seconds between the end of an episode and its next beginning
 Rebuild = Callable[[Run], Task]
@@ -169,7 +170,7 @@ class Theatre:
             with tempfile.TemporaryDirectory() as folder:
                 file = Path(folder, f"cell-{cell}.mp4")
                 try:
-                    check_video(file)
+                    check_film("video", file)
                 except UsageError:
                     file = file.with_suffix(".gif")
                 write_video(file, model, drawing.episode.qpos, seconds=drawing.seconds)
