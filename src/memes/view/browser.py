@@ -63,6 +63,9 @@ def browse(
     runs = Runs(paths)
     runs.poll(strict=True)
     check_browser()
+    for each in runs:
+        if not each.latest.config:
+            print(f"there is no run in '{each.latest.folder}' yet: the page waits for it", flush=True)
     from memes.view.server import free_arrow_keys, page
 
     with page(title="memes", port=port) as (server, url), suppress(KeyboardInterrupt):
