@@ -189,11 +189,11 @@ def test_an_elite_is_compared_with_its_correction_and_its_replay(run):
     drawing = drawer(task)(run.archive.genotypes[cell], 0)
     said = words.of_elite(run.archive, cell, correction, drawing, ["x", "y"])
     stored = f"{float(run.archive.fitness[cell]):.4g}"
-    assert f"| stored | {stored} |" in said
-    assert "| corrected | 0.25 |" in said
-    assert f"| now | {stored} |" in said  # the arm is deterministic
+    assert f"| fitness | {stored} | 0.25 | {stored} |" in said  # the arm is deterministic
+    x = f"{float(run.archive.feature[cell, 0]):.4g}"
+    assert f"| x | {x} | 0 | {x} |" in said
     lost = correction._replace(archive=memes.archive.empty(run.archive.cells, 4))
-    assert "| corrected | lost its cell |" in words.of_elite(run.archive, cell, lost, None, ["x", "y"])
+    assert f"| fitness | {stored} | lost |" in words.of_elite(run.archive, cell, lost, None, ["x", "y"])
 
 
 def test_the_command_is_one_that_a_shell_understands():

@@ -63,7 +63,7 @@ def test_a_tile_is_where_its_features_are(name, sides):
     cells, features = CELLS[name]
     found = layout.of(cells, features)
     low, high = (np.asarray(bound)[list(features)] for bound in (cells.low, cells.high))
-    unit = (layout.centres(cells)[:, list(features)] - low) / (high - low)
+    unit = (memes.cells.centres(cells)[:, list(features)] - low) / (high - low)
     assert (np.abs(unit - found.centre[found.of_cell]) <= 0.5 / np.array(sides) + 1e-6).all()
 
 

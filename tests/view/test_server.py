@@ -12,7 +12,7 @@ import pytest
 
 import memes
 
-pytest.importorskip("mjviser", reason="the extra 'replay' is not installed")
+pytest.importorskip("mjviser", reason="the extra 'view' is not installed")
 import msgspec
 import viser
 from websockets.exceptions import InvalidHandshake, InvalidStatus

@@ -63,9 +63,13 @@ def browse(
     runs = Runs(paths)
     runs.poll(strict=True)
     check_browser()
-    from memes.view.server import page
+    for each in runs:
+        if not each.latest.config:
+            print(f"there is no run in '{each.latest.folder}' yet: the page waits for it", flush=True)
+    from memes.view.server import free_arrow_keys, page
 
     with page(title="memes", port=port) as (server, url), suppress(KeyboardInterrupt):
+        free_arrow_keys(server)
         shown = Page(server, runs, rebuild)
         if chosen is not None:
             shown.start(seed)

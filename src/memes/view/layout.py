@@ -13,7 +13,7 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 from memes.analysis.nested import is_nested, nest
-from memes.cells import CVT, Cells, Grid
+from memes.cells import CVT, Cells, Grid, centres
 
 SIDE = 600  # pixels along a side, about
 MOST_TILES = 300  # along a side
@@ -74,17 +74,6 @@ def nested(cells: Grid) -> Layout:
         index = (slice(None), lines) if axis == 0 else (tile.shape[0] - lines, slice(None))
         tile[index] = BETWEEN
     return layout._replace(tile=tile)
-
-
-def centres(cells: Cells) -> np.ndarray:
-    """Compute the middle of each cell, [c, k]."""
-    if isinstance(cells, CVT):
-        return np.asarray(cells.centroids, float)
-    assert isinstance(cells, Grid)
-    place = np.stack(np.unravel_index(np.arange(cells.count), cells.shape), axis=1)
-    unit = (place + 0.5) / np.array(cells.shape)
-    low, high = np.asarray(cells.low, float), np.asarray(cells.high, float)
-    return np.asarray(low + unit * (high - low))
 
 
 def _of(numbers: np.ndarray, of_cell: np.ndarray, features: tuple[int, ...]) -> Layout:

@@ -81,6 +81,14 @@ def page(*, title: str, port: int) -> Iterator[Page]:
                 server.stop()
 
 
+def free_arrow_keys(server: viser.ViserServer) -> None:
+    """Let arrow keys be for the commands of a page alone: viser turns the camera with them, too."""
+    stop = "event => event.key.startsWith('Arrow') && event.stopPropagation()"
+    source = f"document.documentElement.addEventListener('keydown', {stop})"
+    # On their way up, the commands hear of keys there, and the camera after.
+    server.gui._websock_interface.queue_message(_messages.RunJavascriptMessage(source=source))
+
+
 def _listener(port: int) -> socket.socket:
     """Listen on the port, or on the next free one."""
     require(1 <= port <= LAST_PORT, f"port must lie in 1 ... {LAST_PORT}, got {port}")

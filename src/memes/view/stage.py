@@ -10,7 +10,8 @@ from memes.view.drawings import Drawing
 
 SIZE = 1.7  # of what is drawn, in the units of the page
 WALL, LINE, WAY = (150, 155, 170), (255, 196, 61), (90, 200, 255)
-SECTION = 0.5  # of the floor
+FLOOR, TILES = (44, 47, 56), (140, 147, 168)
+TILE = SIZE / 6.5  # of the floor
 
 
 class Stage:
@@ -96,13 +97,15 @@ class Stage:
         moving = model.geom_bodyid > 0
         reach = np.linalg.norm(data.geom_xpos[moving] - data.xpos[1], axis=1) + model.geom_rbound[moving]
         self._scale = scale = 0.46 * SIZE / float(reach.max(initial=1e-3))
-        width, every = SIZE * 0.98, SECTION * scale
-        self._floor = self._scene.add_grid(
-            f"{self._name}/floor", width=width, height=width, cell_size=every, section_size=every,
-            cell_color=(70, 74, 88), section_color=(92, 97, 115), plane_color=(38, 40, 48),
-            plane_opacity=1.0, shadow_opacity=0.3,
-        )  # fmt: skip
-        self._every = every
+        size = (1.06 * SIZE, 1.06 * SIZE, 0.02)
+        self._scene.add_box(f"{self._name}/floor", FLOOR, size, position=(0, 0, -0.02))
+        self._tiles = self._scene.add_line_segments(
+            f"{self._name}/tiles",
+            _lattice(TILE * np.arange(-3, 4)),
+            TILES,
+            thickness=1.5,
+            thickness_units="screen",
+        )
         for body in range(model.nbody):
             shown = (model.geom_bodyid == body) & (model.geom_rgba[:, 3] > 0) & (model.geom_group < 3)
             shown &= model.geom_type != mujoco.mjtGeom.mjGEOM_PLANE
@@ -119,12 +122,19 @@ class Stage:
         self._data.qpos[:] = qpos
         mujoco.mj_kinematics(self._model, self._data)
         place = np.array([*self._data.xpos[1, :2], 0.0])
-        self._floor.position = -np.mod(place * self._scale, self._every)
+        self._tiles.position = (TILE / 2 - np.mod(place * self._scale, TILE)) * (1, 1, 0)
         for body, node in self._bodies.items():
             at = (self._data.xpos[body] - place) * self._scale
             node.position, node.wxyz = at, self._data.xquat[body]
             if body == 0:  # walls of which most are far away
                 node.visible = bool(np.abs(at[:2]).max() < 4 * SIZE)
+
+
+def _lattice(lines: np.ndarray) -> np.ndarray:
+    """Lay lines over a square of the ground, along x and along y: segments [2 n, 2, 3]."""
+    ends = np.array([lines[0], lines[-1]])
+    across = np.stack(np.broadcast_arrays(ends[None, :], lines[:, None], 0.0), axis=-1)
+    return np.concatenate([across, across[..., [1, 0, 2]]])
 
 
 def add_upright(

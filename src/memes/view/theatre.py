@@ -23,7 +23,7 @@ from memes.view.panel import NOTHING, Panel
 from memes.view.pictures import write_video
 from memes.view.stage import Stage
 
-PLACES = (np.array([0.95, 0.0, 0.1]), np.array([2.85, 0.0, 0.1]))
+PLACES = (np.array([0.88, 0.0, 0.1]), np.array([2.78, 0.0, 0.1]))
 NAMES = ("A", "B")
 REST = 1.0  # seconds between the end of an episode and its next beginning
 Rebuild = Callable[[Run], Task]
@@ -88,11 +88,11 @@ class Theatre:
         for slot in [slot for slot, each in self._waiting.items() if each.done()]:
             try:
                 task, drawing = self._waiting.pop(slot).result()
+                stage = self._stage(task, slot)
             except Exception as error:  # a task of the user's own may raise anything
                 self._panel.elite.content = words.of_error(error)
                 continue
-            self.drawings[slot] = drawing
-            self._at[slot] = stage = self._stage(task, slot)
+            self.drawings[slot], self._at[slot] = drawing, stage
             stage.show(drawing, f"{NAMES[slot]}: cell {self.chosen[slot]}")
             self._now, self._step = 0.0, -1
             self._tell(follower)

@@ -57,26 +57,28 @@ def of_elite(
     drawing: Drawing | None,
     names: Sequence[str],
 ) -> str:
-    """Compare what is stored of an elite, what re-evaluation made of it, and what was seen now."""
-    rows: dict[str, tuple[float, np.ndarray] | None] = {
+    """Compare what is stored of an elite, what re-evaluation made of it, and what was seen now.
+
+    An elite that holds no cell after re-evaluation is lost.
+    """
+    columns: dict[str, tuple[float, np.ndarray] | None] = {
         "stored": (float(archive.fitness[cell]), np.asarray(archive.feature[cell])),
     }
     if correction is not None:
-        rows["corrected"] = corrected(archive, cell, correction)
+        columns["corrected"] = corrected(archive, cell, correction)
     if drawing is not None:
-        rows["now"] = (drawing.fitness, drawing.feature)
-    head = ["", "fitness", *names]
+        columns["now"] = (drawing.fitness, drawing.feature)
     lines = [
         f"cell **{elites.name(archive.cells, cell)}**, generation {int(archive.generation[cell]) + 1}, "
         f"lane {int(archive.lane[cell])}\n",
-        f"| {' | '.join(map(markdown, head))} |",
-        f"|{'---|' * len(head)}",
+        f"| | {' | '.join(columns)} |",
+        f"|{'---|' * (1 + len(columns))}",
     ]
-    for name, row in rows.items():
-        values = ["lost its cell", *[""] * len(names)]
-        if row is not None:
-            values = [f"{row[0]:.4g}", *(f"{value:.3g}" for value in row[1])]
-        lines.append(f"| {name} | {' | '.join(values)} |")
+    for i, name in enumerate(["fitness", *names]):
+        values = (
+            "lost" if each is None else f"{[each[0], *each[1]][i]:.4g}" for each in columns.values()
+        )
+        lines.append(f"| {markdown(name)} | {' | '.join(values)} |")
     return "\n".join(lines)
 
 
