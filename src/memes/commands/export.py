@@ -23,7 +23,7 @@ def export(
 
     Args:
         run: Folder of the run.
-        to: The format: csv or parquet, a file for each table; npz, one file for all of them; tensorboard,
+        to: The format: csv or parquet, a file for each table; npz, one file for all; tensorboard,
             an event file of the metrics. Genotypes are in parquet and npz.
         out: Folder for the files; by default export/ in the folder of the run.
     """
