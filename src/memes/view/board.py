@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from textwrap import fill
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ from memes.view.stage import add_upright
 
 BACK, INK = "#101216", "#d8dbe2"
 INCHES, DPI = (7.0, 6.6), 130
+LETTERS = 48  # in a line along an axis
 WIDTH = 2.5  # in the units of the page
 PLACE = np.array([-1.45, 0.0, 1.02])  # of its middle
 HEIGHT = WIDTH * INCHES[1] / INCHES[0]
@@ -59,8 +61,8 @@ def drawn(frame: Frame) -> np.ndarray:
             set_axis.set_ticks([])
     spans = [*frame.bounds, (0.0, 1.0), (0.0, 1.0)]
     axes.set(xlim=spans[0], ylim=spans[1])
-    axes.set_xlabel(mathtext(frame.labels[0]), color=INK, fontsize=13)
-    axes.set_ylabel(mathtext(frame.labels[1]), color=INK, fontsize=13)
+    axes.set_xlabel(fill(mathtext(frame.labels[0]), LETTERS), color=INK, fontsize=12)
+    axes.set_ylabel(fill(mathtext(frame.labels[1]), LETTERS), color=INK, fontsize=12)
     axes.set_title(mathtext(frame.title), color=INK, fontsize=14, pad=12)
     beside = figure.add_axes((left + width + 0.025, bottom, 0.028, height))
     bar = figure.colorbar(ScalarMappable(Normalize(*frame.limits), colour_map(frame.by)), cax=beside)

@@ -258,7 +258,7 @@ class Page:
 
 def aim(camera: Any, stages: int) -> None:
     """Turn a camera to the board and the stages beside it."""
-    middle, far = (-0.45, 5.9) if stages == 1 else (0.5, 8.2)
+    middle, far = (-0.45, 6.0) if stages == 1 else (0.45, 8.6)
     camera.position, camera.look_at = (middle, -far, 1.5), (middle, 0.0, 0.98)
 
 

@@ -56,7 +56,7 @@ class Panel:
                     (np.array([0.0, 1.0]), np.array([np.nan, np.nan])),
                     curves.series(["-"], "generation"),
                     scales={"x": {"time": False}},
-                    axes=(curves.AXIS, curves.AXIS | {"size": 62}),
+                    axes=(curves.AXIS, curves.AXIS | {"size": 78}),
                     aspect=1.7,
                 )
                 self.columns.append((chosen, chart))

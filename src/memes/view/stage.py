@@ -11,7 +11,7 @@ from memes.view.drawings import Drawing
 SIZE = 1.7  # of what is drawn, in the units of the page
 WALL, LINE, WAY = (150, 155, 170), (255, 196, 61), (90, 200, 255)
 FLOOR, TILES = (44, 47, 56), (140, 147, 168)
-TILE = SIZE / 6.5  # of the floor
+TILE = SIZE / 7  # of the floor
 
 
 class Stage:
@@ -97,7 +97,7 @@ class Stage:
         moving = model.geom_bodyid > 0
         reach = np.linalg.norm(data.geom_xpos[moving] - data.xpos[1], axis=1) + model.geom_rbound[moving]
         self._scale = scale = 0.46 * SIZE / float(reach.max(initial=1e-3))
-        size = (1.06 * SIZE, 1.06 * SIZE, 0.02)
+        size = (SIZE, SIZE, 0.02)
         self._scene.add_box(f"{self._name}/floor", FLOOR, size, position=(0, 0, -0.02))
         self._tiles = self._scene.add_line_segments(
             f"{self._name}/tiles",

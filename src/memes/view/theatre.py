@@ -23,7 +23,7 @@ from memes.view.panel import NOTHING, Panel
 from memes.view.pictures import write_video
 from memes.view.stage import Stage
 
-PLACES = (np.array([0.88, 0.0, 0.1]), np.array([2.78, 0.0, 0.1]))
+PLACES = (np.array([0.8, 0.0, 0.1]), np.array([2.6, 0.0, 0.1]))
 NAMES = ("A", "B")
 REST = 1.0  # seconds between the end of an episode and its next beginning
 Rebuild = Callable[[Run], Task]
