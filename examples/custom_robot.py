@@ -51,6 +51,7 @@ def runner(
         feature=lambda outcome: outcome.mean,
         feature_low=(0.0, 0.0),
         feature_high=(1.0, 1.0),
+        feature_names=("back foot on the ground (share)", "front foot on the ground (share)"),
         min_fitness=-0.05 * steps,  # what the QD-score counts from
         uncertain=start_noise > 0,
     )

@@ -1,10 +1,12 @@
 """Your own task in about ten lines: a function of one genotype, a start, and the feature bounds.
 
 Run it from the shell, `memes run examples/custom_task.py:task --scale laptop`, or as this file does.
+With `--view` its elites are drawn in the browser.
 """
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 import memes
 
@@ -14,14 +16,22 @@ def evaluate(key: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
     return -jnp.sum((x - 0.5) ** 2), jnp.stack([jnp.mean(x[:10]), jnp.mean(x[10:])])
 
 
+def draw(x: np.ndarray) -> list[np.ndarray]:
+    """The entries of a genotype as a line, above the line of the best ones; for `memes view`."""
+    along = np.linspace(0, 3, len(x))
+    return [np.stack([along, x], axis=1), np.array([(0, 0.5), (3, 0.5)])]
+
+
 task = memes.Task(
     name="sphere",
     dim=20,
     feature_low=(-1.0, -1.0),
     feature_high=(1.0, 1.0),
+    feature_names=("mean of the first half", "mean of the second half"),  # figures have them
     min_fitness=-50.0,
     init=memes.uniform(20, -1.0, 1.0),
     evaluate=memes.rowwise(evaluate),
+    draw=draw,  # which is not needed
 )
 
 if __name__ == "__main__":

@@ -75,6 +75,7 @@ task = memes.Task(
     dim=DIM,
     feature_low=(-math.pi, 0.0),
     feature_high=(math.pi, 10.0),
+    feature_names=("last angle (rad)", "highest speed (rad/s)"),
     min_fitness=-100.0,
     init=memes.uniform(DIM, -2.0, 2.0),
     evaluate=evaluate,

@@ -30,6 +30,7 @@ task = memes.Task(
     dim=2,
     feature_low=(0.0, 0.0),
     feature_high=(40.0, 20.0),
+    feature_names=("distance (m)", "height (m)"),
     min_fitness=-20.0,
     init=memes.uniform(2, 0.0, 1.0),
     evaluate=simulate,

@@ -50,3 +50,11 @@ def _optimisations(optimised):
     yield
     jax.config.update("jax_disable_most_optimizations", before)
     freeing.free()  # programs of one module are of no use to the next
+
+
+@pytest.fixture(scope="module")
+def no_figures():
+    """Where they are of no concern: they are slow to draw."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("memes.analysis.observers.save_figures", lambda run: [])
+        yield

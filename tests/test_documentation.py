@@ -10,6 +10,7 @@ import shlex
 import shutil
 import sys
 import tomllib
+from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
@@ -20,11 +21,11 @@ import freeing
 import memes
 from memes import api
 from memes.analysis import observers
-from memes.commands import doctor, plot, reevaluate, replay  # noqa: F401  (before they are patched)
+from memes.commands import doctor, plot, reevaluate, replay, view  # noqa: F401  (before they are patched)
 from memes.commands.main import COMMANDS, main
 from memes.parameters import parameters
 from memes.reproduce import experiments
-from memes.view import pictures
+from memes.view import film, pictures
 from memes.words import settings
 from memes.words.options import options_of
 
@@ -117,8 +118,9 @@ def small():
         patch.setitem(experiments.CHANGES, "laptop", {})
         patch.setattr(observers, "save_figures", lambda run: [])  # at the end of runs; `plot` draws
         patch.setattr(doctor, "self_check", dict)  # which takes ten seconds
-        patch.setattr(replay, "check_browser", lambda: None)
-        patch.setattr(replay, "play", lambda *about, **more: None)  # until Ctrl-C
+        for command in (replay, view):
+            patch.setattr(command, "browse", lambda *about, **more: None)  # until Ctrl-C
+        patch.setattr(view, "viewed", lambda out, task: nullcontext())
         yield
 
 
@@ -188,6 +190,8 @@ def smaller(words):
     """Options that shrink what a command asks for by itself; the last of equal options wins."""
     if words[1] == "reproduce":
         return [] if "--list" in words else ["--labels", "memes", "--seeds", "1"]
+    if words[1] == "video":
+        return ["--seconds", "0.2", "--elites", "1"]
     if words[1] != "run":
         return []
     asked = [name for name in SMALL if f"--{name}" in words]
@@ -210,10 +214,13 @@ def with_arguments(words):
 def lacking(words):
     """Does this machine lack what a command draws with?"""
     try:
-        if "--sheet" in words or "--video" in words:
+        films = [
+            i for i, word in enumerate(words) if word == "--video" or (i > 1 and words[1] == "video")
+        ]
+        if "--sheet" in words or films:
             pictures.library()
-        if "--video" in words:
-            pictures.check_video(Path(words[words.index("--video") + 1]))
+        for name in [word for i in films for word in words[i + 1 : i + 2] if "." in word]:
+            film.check_film("video", Path(name))
     except memes.UsageError:
         return True
     return False

@@ -275,3 +275,23 @@ def test_seeds_are_integers_of_the_keys_alone():
     assert 2**31 < found.max() < 2**32
     assert len(set(found.tolist())) == 1000
     assert seeds_of(keys(10, 1000)[3]) == found[3]
+
+
+def test_features_have_names_and_else_numbers():
+    named = replace(PLAIN, feature_names=["x (m)", "speed"])
+    assert noisy(resampled(named, 2)).feature_names == ("x (m)", "speed")
+    assert PLAIN.feature_names == ("feature 1", "feature 2")
+    fewer = replace(PLAIN, feature_low=(0.0,), feature_high=(1.0,))
+    assert fewer.feature_names == ("feature 1",)
+
+
+@pytest.mark.parametrize("names", [("x",), ("x", "y", "z"), ("x", "")])
+def test_each_feature_has_one_name(names):
+    with pytest.raises(UsageError, match="of task 'plain' must be a name for each of its 2"):
+        replace(PLAIN, feature_names=names)
+
+
+@pytest.mark.parametrize("names", ["xy", 3, ("x", 3)])
+def test_names_of_features_are_text(names):
+    with pytest.raises(UsageError, match="feature_names of task 'plain' must be tuple"):
+        replace(PLAIN, feature_names=names)

@@ -41,6 +41,7 @@ if TYPE_CHECKING:  # the table of contents: `__getattr__` reads it too
     from memes.api import resume as resume
     from memes.api import run as run
     from memes.archive import Archive as Archive
+    from memes.archive import Changes as Changes
     from memes.archive import Status as Status
     from memes.context import Kind as Kind
     from memes.correction import reevaluate as reevaluate
@@ -48,12 +49,15 @@ if TYPE_CHECKING:  # the table of contents: `__getattr__` reads it too
     from memes.metrics import qd_score as qd_score
     from memes.presets import PRESETS as PRESETS
     from memes.resets import Reason as Reason
+    from memes.runner.changes import Chronicle as Chronicle
     from memes.runner.corrections import Corrections as Corrections
     from memes.runner.observers import Checkpoints as Checkpoints
     from memes.runner.observers import Moment as Moment
     from memes.runner.observers import Stage as Stage
-    from memes.runner.observers import Track as Track
     from memes.runner.observers import Watch as Watch
+    from memes.runner.trackers import Track as Track
+    from memes.runner.trackers import Tracker as Tracker
+    from memes.store.changes import load_changes as load_changes
     from memes.store.folder import Run as Run
     from memes.store.folder import load_archive as load_archive
     from memes.store.folder import load_run as load_run

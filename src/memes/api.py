@@ -16,6 +16,7 @@ from memes.algorithm import Algorithm
 from memes.analysis.observers import Figures, Summaries
 from memes.errors import RunError, UsageError, at_least, in_a_line, require
 from memes.hints import check_types, checked, number_of
+from memes.runner.changes import Chronicle
 from memes.runner.corrections import Corrections
 from memes.runner.device import most_together
 from memes.runner.loop import run_all
@@ -37,7 +38,7 @@ from memes.store.folder import (
 from memes.store.provenance import describe, now
 
 # In the order in which they see a run. A checkpoint comes after the correction that it is to know of.
-USUAL: tuple[Any, ...] = (Log, Corrections, Checkpoints, Progress, Summaries, Figures)
+USUAL: tuple[Any, ...] = (Log, Chronicle, Corrections, Checkpoints, Progress, Summaries, Figures)
 # The type and the least of each setting that is a number. Those of a `config.json` are checked as well.
 NUMBERS: dict[str, tuple[Any, int]] = {
     "generations": (int, 1),

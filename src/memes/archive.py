@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jaxtyping import Bool, Float, Int
 
 from memes.cells import Cells
-from memes.task import Evaluation
+from memes.errors import package, require
+from memes.task import Evaluation, numbered
 
 
 class Status(IntEnum):
@@ -40,6 +43,40 @@ class Archive(NamedTuple):
         """The cells that hold an elite."""
         return self.fitness > -jnp.inf
 
+    def columns(self, feature_names: Sequence[str] = ()) -> dict[str, np.ndarray]:
+        """Make a table of the elites: equally long columns by name, one row for each occupied cell.
+
+        Features have their names, or their numbers where none are given.
+        """
+        at = np.flatnonzero(np.asarray(self.occupied))
+        feature = np.asarray(self.feature)[at]
+        names = tuple(feature_names) or numbered(feature.shape[1])
+        require(
+            len(names) == feature.shape[1],
+            f"feature_names must be {feature.shape[1]} names, got {len(names)}",
+        )
+        own = {name: np.asarray(getattr(self, name))[at] for name in ("fitness", "generation", "lane")}
+        table = {"cell": at, **own}
+        for i, name in enumerate(names):
+            table[name if name not in table else f"{name} [{i + 1}]"] = feature[:, i]
+        return table
+
+    def to_pandas(self, feature_names: Sequence[str] = ()) -> Any:
+        """Make a `pandas.DataFrame` of the elites, without genotypes; needs pandas.
+
+        Its index is the cell: `archive.genotypes[table.index]` are the genotypes of its rows.
+        """
+        pandas = package("pandas", "to_pandas")
+        return pandas.DataFrame(self.columns(feature_names)).set_index("cell")
+
+    def _repr_html_(self) -> str | None:
+        """Show the archive in a notebook: numbers and a picture."""
+        if isinstance(self.fitness, jax.core.Tracer) or not hasattr(self.fitness, "max"):
+            return None
+        import memes  # through which everything may be asked for
+
+        return memes.plot.html(self)
+
     def __repr__(self) -> str:
         if isinstance(self.fitness, jax.core.Tracer) or not hasattr(self.fitness, "max"):
             return f"Archive{tuple(self)}"  # of what stands for arrays, in a program that is traced
@@ -59,6 +96,16 @@ def empty(cells: Cells, dim: int) -> Archive:
         generation=jnp.full(c, -1, jnp.int32),
         lane=jnp.full(c, -1, jnp.int32),
     )
+
+
+class Changes(NamedTuple):
+    """Cells that got another elite: n of them, by generation (0 is the first) and then by cell."""
+
+    generation: Int[Array | np.ndarray, "*n"]
+    cell: Int[Array | np.ndarray, "*n"]
+    lane: Int[Array | np.ndarray, "*n"]
+    fitness: Float[Array | np.ndarray, "*n"]
+    feature: Float[Array | np.ndarray, "*n k"]
 
 
 # A larger number can be no measurement, and its square no float32.

@@ -144,6 +144,17 @@ def cvt(
     return CVT(low, high, low + unit * (high - low))
 
 
+def centres(cells: Cells) -> Float[np.ndarray, "c k"]:
+    """Compute the middle of each cell; of a tessellation, its centroid."""
+    if isinstance(cells, CVT):
+        return np.asarray(cells.centroids, float)
+    require(isinstance(cells, Grid), f"cells must be a grid or a CVT, got {type(cells).__name__}")
+    assert isinstance(cells, Grid)
+    unit = (np.indices(cells.shape).reshape(len(cells.shape), -1).T + 0.5) / np.array(cells.shape)
+    low, high = np.asarray(cells.low, float), np.asarray(cells.high, float)
+    return np.asarray(low + unit * (high - low))
+
+
 def _bounds(task: Task) -> tuple[Array, Array]:
     return jnp.asarray(task.feature_low, jnp.float32), jnp.asarray(task.feature_high, jnp.float32)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection
+from importlib import import_module
 from numbers import Integral
 from typing import Any
 
@@ -61,6 +62,14 @@ def known(what: str, name: Any, choices: Collection[str], hint: str = "") -> str
     near = difflib.get_close_matches(str(name), choices, n=1)
     suggestion = f"did you mean '{near[0]}'" if near else f"choose from {', '.join(choices)}"
     raise UsageError(f"unknown {what} '{name}': {suggestion}{hint}{'?' if near else ''}")
+
+
+def package(name: str, what: str) -> Any:
+    """Import a package that not everybody has; a `UsageError` names it and what needs it."""
+    try:
+        return import_module(name)
+    except ImportError:
+        raise UsageError(f"{what} needs the package {name}: 'pip install {name}'") from None
 
 
 def in_a_line(error: BaseException) -> str:

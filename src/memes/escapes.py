@@ -16,6 +16,11 @@ def markdown(text: str) -> str:
     return text.translate(MARKDOWN)
 
 
+def spreadsheet(text: str) -> str:
+    """Write the head of a column that a spreadsheet does not take for a formula."""
+    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
+
+
 def mathtext(text: str) -> str:
     """Write text for a figure of matplotlib that holds no formula."""
     return text.replace("$", r"\$")

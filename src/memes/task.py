@@ -100,6 +100,10 @@ class Task:
             learn from them; None where there are none.
         control: Environment and controller of a control task, for replays and policy gradients.
         map: The walls, if the features are a place.
+        draw: `(x[d]) -> lines or figure` of a genotype, which `memes view` shows: lines of points [n, 2]
+            or [n, 3], or a figure of matplotlib. Robots and paths on a map are shown without.
+        feature_names: Name of each feature, with its unit if it has one, such as "final x (m)"; figures,
+            tables and replays use them. Without any they are "feature 1", "feature 2", ...
     """
 
     name: str
@@ -117,6 +121,8 @@ class Task:
     evaluate_transitions: Callable[[Array, Any], Evaluation] | None = None
     control: Control | None = None
     map: Map | None = None
+    draw: Callable[[np.ndarray], Any] | None = None
+    feature_names: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         for name in ("init", "evaluate"):
@@ -147,6 +153,19 @@ class Task:
                 f"feature_low must be below feature_high in task '{self.name}', both within float32, "
                 f"got [{low}, {high}] for feature {i}",
             )
+        object.__setattr__(self, "feature_names", self._checked_names())
+
+    def _checked_names(self) -> tuple[str, ...]:
+        named, given = f"feature_names of task '{self.name}'", self.feature_names
+        check_types({named: given}, {named: tuple[str, ...]})
+        # Where `replace` makes a task of other features, they are numbered anew.
+        if tuple(given) == numbered(len(given)):
+            return numbered(self.feature_dim)
+        require(
+            len(given) == self.feature_dim and all(given),
+            f"{named} must be a name for each of its {self.feature_dim} features, got {list(given)}",
+        )
+        return tuple(given)
 
     @property
     def feature_dim(self) -> int:
@@ -156,6 +175,11 @@ class Task:
     def __repr__(self) -> str:
         kind = "uncertain" if self.uncertain else "deterministic"
         return f"Task('{self.name}', dim={self.dim}, features={self.feature_dim}, {kind})"
+
+
+def numbered(k: int) -> tuple[str, ...]:
+    """Name k features by their numbers: "feature 1", ..."""
+    return tuple(f"feature {i + 1}" for i in range(k))
 
 
 # Genotypes; NumPy's where a task is not compiled.

@@ -10,6 +10,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 import memes
 from memes.analysis import heat, plot
+from memes.analysis.nested import nest
 from memes.analysis.observers import Figures, save_figures
 from memes.archive import add, empty
 from memes.task import Map
@@ -42,7 +43,7 @@ def filled(task, cells, x):
 @pytest.mark.parametrize("shape", [(5,), (4, 3), (2, 3, 4), (3, 2, 2, 4), (2, 2, 2, 2, 2)])
 def test_every_cell_has_one_place_in_the_picture(shape):
     values = np.arange(np.prod(shape), dtype=float).reshape(shape)
-    picture = heat.nest(values)
+    picture = nest(values)
     assert sorted(picture.ravel()) == sorted(values.ravel())
     width, height = np.prod(shape[0::2]), np.prod(shape[1::2])
     assert picture.shape == (width, height)
@@ -50,7 +51,7 @@ def test_every_cell_has_one_place_in_the_picture(shape):
 
 def test_the_first_two_features_span_the_inner_grids():
     values = np.arange(2 * 3 * 4 * 5).reshape(2, 3, 4, 5)
-    picture = heat.nest(values)
+    picture = nest(values)
     for i, j, m, n in np.ndindex(values.shape):
         assert picture[m * 2 + i, n * 3 + j] == values[i, j, m, n]
 
@@ -67,15 +68,66 @@ def test_a_tessellation_is_drawn_cell_by_cell():
         assert picture[x, y] == pytest.approx(centroid[0])
 
 
-@pytest.mark.parametrize("k", [1, 2, 3, 4])
-def test_archives_of_any_dimension_can_be_drawn(k, tmp_path):
+def random_archive(k, cells=None):
     task = task_with(k)
-    x = jax.random.uniform(jax.random.key(0), (20, k))
-    archive = filled(task, memes.cells.grid(task, (3,) * k), x)
-    figure = plot.archive(archive)
-    figure.savefig(tmp_path / "archive.png")
-    shown = figure.axes[0].images[0].get_array()
+    cells = cells or memes.cells.grid(task, (3,) * k)
+    return filled(task, cells, jax.random.uniform(jax.random.key(0), (20, k)))
+
+
+@pytest.mark.parametrize("k", [2, 3, 4, 5, 6])
+def test_a_picture_shows_each_elite_once(k):
+    archive = random_archive(k)
+    shown = plot.archive(archive).axes[0].images[0].get_array()
     assert np.ma.count(shown) == int(archive.occupied.sum())
+
+
+def test_of_one_feature_fitness_is_a_height_over_it():
+    archive = random_archive(1)
+    figure = plot.archive(archive)
+    (axes,) = figure.axes  # no scale of colours
+    heights, edges, _ = axes.patches[0].get_data()
+    np.testing.assert_array_equal(heights, np.where(archive.occupied, archive.fitness, np.nan))
+    np.testing.assert_allclose(edges, np.linspace(0, 1, 4))
+    assert axes.get_ylabel() == "fitness"
+
+
+@pytest.mark.parametrize("kind", ["many features", "a tessellation"])
+def test_parallel_axes_have_a_line_for_each_elite_and_a_name_for_each_feature(kind):
+    k = {"many features": 7, "a tessellation": 3}[kind]
+    task = task_with(k)
+    cells = None if k == 7 else memes.cells.cvt(jax.random.key(0), task, 9, points=300)
+    archive = random_archive(k, cells)
+    axes = plot.archive(archive).axes[0]
+    lines = axes.collections[0].get_segments()
+    assert len(lines) == int(archive.occupied.sum())
+    assert [label.get_text() for label in axes.get_xticklabels()] == list(task.feature_names)
+    # The last line is the fittest elite's; on a grid within its cell.
+    middle = memes.cells.centres(archive.cells)[int(jnp.argmax(archive.fitness))]
+    np.testing.assert_allclose(lines[-1][:, 1], middle, atol=0.4 / 3 if k == 7 else 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("k", "outer", "inner"), [(3, (2,), (0, 1)), (4, (2, 3), (0, 1)), (6, (4, 5), (2, 3))]
+)
+def test_axes_and_key_name_the_features_that_they_span(k, outer, inner):
+    figure = plot.archive(random_archive(k))
+    names = task_with(k).feature_names
+    panel, key = figure.axes[:2]
+    named = [name for name in (panel.get_xlabel(), panel.get_ylabel()) if name]
+    assert named == [names[i] for i in outer]
+    assert (key.get_xlabel(), key.get_ylabel()) == tuple(names[i] for i in inner)
+    ticks = [label.get_text() for label in panel.get_xticklabels()]
+    assert ticks == ["0", "0.33", "0.67", "1"]
+
+
+def test_a_few_outliers_do_not_take_up_the_colours():
+    usual = np.linspace(1, 2, 40)
+    assert heat.colours_of([usual]) == (1, 2, "neither")
+    assert heat.colours_of([usual, np.array([-100.0, np.nan])]) == (1, 2, "min")
+    assert heat.colours_of([usual, np.array([100.0])]) == (1, 2, "max")
+    assert heat.colours_of([np.append(usual, [-9, 9])]) == (1, 2, "both")
+    assert heat.colours_of([np.array([3.0, 3, 3, 3, 3, 4])]) == (3, 4, "neither")
+    assert heat.colours_of([np.full(3, np.nan)]) == (0, 1, "neither")
 
 
 def test_a_corrected_archive_is_drawn_beside_the_illusory_one_in_the_same_colours():
@@ -85,7 +137,7 @@ def test_a_corrected_archive_is_drawn_beside_the_illusory_one_in_the_same_colour
     figure = plot.archive(illusory, corrected=corrected)
     left, right = (axes.images[0] for axes in figure.axes[:2])
     both = np.concatenate([np.ma.compressed(image.get_array()) for image in (left, right)])
-    assert left.get_clim() == right.get_clim() == (np.percentile(both, 1), both.max())
+    assert left.get_clim() == right.get_clim() == (both.min(), both.max())
     for image, archive in ((left, illusory), (right, corrected)):
         count = int(archive.occupied.sum())
         assert np.ma.count(image.get_array()) == count
@@ -175,12 +227,13 @@ def test_nothing_is_drawn_where_nobody_asks_for_it(tmp_path):
         Figures(draw="no")
 
 
-def test_of_a_tessellation_the_first_two_features_are_drawn_within_their_bounds():
-    task = replace(task_with(3), feature_high=(2.0, 3.0, 4.0))
-    cells = memes.cells.cvt(jax.random.key(0), task, 9, points=300)
-    axes = plot.archive(filled(task, cells, cells.centroids)).axes[0]
-    assert axes.images[0].get_extent() == [0.0, 2.0, 0.0, 3.0]
-    assert (axes.get_xlabel(), axes.get_ylabel()) == ("feature 1", "feature 2")
+def test_names_of_features_are_no_formulas():
+    task = replace(task_with(2), feature_names=("$x_2$ (m)", "speed"))
+    algorithm = memes.presets.me(task, memes.cells.grid(task, (3, 3)), batch=4)
+    run = memes.run(algorithm, generations=1, progress=False)
+    for figure in (plot.archive(run), plot.positions(run)):
+        assert (figure.axes[0].get_xlabel(), figure.axes[0].get_ylabel()) == (r"\$x_2\$ (m)", "speed")
+        assert pixels(figure).any()
 
 
 def test_what_cannot_be_drawn_is_one_sentence(run):

@@ -24,14 +24,6 @@ def compiled_once(tmp_path_factory):
     compilation_cache.reset_cache()
 
 
-@pytest.fixture(scope="module")
-def no_figures():
-    """Where they are of no concern: they are slow to draw."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("memes.analysis.observers.save_figures", lambda run: [])
-        yield
-
-
 class Killed(BaseException):
     """As sudden as a signal: nothing in the library catches it."""
 
@@ -67,7 +59,7 @@ def assert_equal_runs():
     """A function that checks that two folders hold the same run, to the last bit; times aside."""
 
     def check(one, other):
-        for name in ("archive.npz", "lanes.npz", "corrected.npz", "corrected.csv"):
+        for name in ("archive.npz", "lanes.npz", "changes.bin", "corrected.npz", "corrected.csv"):
             there = [(folder / name).exists() for folder in (one, other)]
             assert there[0] == there[1], name
             if there[0]:

@@ -183,8 +183,8 @@ def test_overwriting_replaces_the_files_of_the_run_and_no_others(saved, tmp_path
     again = memes.run(variation, out=out, overwrite=True, seed=1, **quick | {"generations": 2})
     assert (out / "notes.txt").read_text() == "mine"
     assert {file.name for file in out.iterdir()} == {
-        ".lock", "archive.npz", "checkpoints", "config.json", "lanes.npz", "metrics.csv", "notes.txt",
-        "summary.json",
+        ".lock", "archive.npz", "changes.bin", "checkpoints", "config.json", "lanes.npz", "metrics.csv",
+        "notes.txt", "summary.json",
     }  # fmt: skip
     assert max(file.name for file in out.glob("checkpoints/*.npz")) == "00000002.npz"
     read = memes.load_run(out)

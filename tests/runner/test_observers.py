@@ -14,7 +14,6 @@ import memes
 from memes import Checkpoints, Corrections, Figures, Track, Watch
 from memes.api import USUAL, with_usual
 from memes.runner.observers import Progress
-from memes.store.folder import load_metrics
 
 pytestmark = pytest.mark.usefixtures("compiled_once", "no_figures")
 
@@ -182,15 +181,6 @@ def test_settings_of_any_kind_are_recorded_as_they_print(tmp_path):
     memes.run(algorithm, out=tmp_path, observers=[Connected()], **OPTIONS | {"generations": 1})
     recorded = json.loads((tmp_path / "config.json").read_text())["observers"]
     assert "lock" in recorded["Connected"]["to"]
-
-
-def test_a_tracker_gets_each_generation_once_as_in_the_table(tmp_path):
-    rows = []
-    memes.run(algorithm, out=tmp_path, observers=[Track(rows.append)], **OPTIONS)
-    table = load_metrics(tmp_path / "metrics.csv")
-    assert len(rows) == 40
-    for name, column in table.items():
-        np.testing.assert_allclose([row[name] for row in rows], column, rtol=1e-7)
 
 
 def test_a_run_without_a_folder_writes_nothing(tmp_path, monkeypatch):

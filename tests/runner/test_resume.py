@@ -50,8 +50,9 @@ def whole(algorithm, tmp_path_factory):
     return memes.run(algorithm, out=tmp_path_factory.mktemp("whole") / "run", **OPTIONS)
 
 
-# The configuration twice, the table, six checkpoints, lanes, archive, summary, and the configuration.
-@pytest.mark.parametrize("writes", [2, 3, 4, 5, 7, 10, 11, 12, 13])
+# The configuration twice, the table, the changes, six checkpoints, lanes, archive, summary, and the
+# configuration.
+@pytest.mark.parametrize("writes", [2, 4, 5, 6, 8, 11, 12, 13, 14])
 @pytest.mark.parametrize("half_written", [False, True])
 def test_a_run_killed_while_it_writes_a_file_ends_the_same(
     algorithm, whole, tmp_path, killed_at, assert_equal_runs, writes, half_written
@@ -139,7 +140,7 @@ def test_every_algorithm_resumes_exactly_and_keeps_nonsense_out(
     whole = memes.run(algorithm, out=tmp_path / "whole", **OPTIONS)
     assert_sound(whole.state, task)
     assert sum(whole.metrics[f"faults_{fault}"][-1] for fault in ("nan", "infinite", "absurd")) > 0
-    with killed_at(7, files.os, "replace"):  # the fourth checkpoint
+    with killed_at(8, files.os, "replace"):  # the fourth checkpoint
         memes.run(algorithm, out=tmp_path / "cut", **OPTIONS)
     memes.resume(algorithm, tmp_path / "cut", progress=False)
     assert_equal_runs(tmp_path / "whole", tmp_path / "cut")
@@ -242,7 +243,7 @@ def test_a_history_that_keeps_everything_makes_room_for_more(tmp_path, assert_eq
 def test_a_history_that_keeps_everything_makes_do_with_less(tmp_path, killed_at, assert_equal_runs):
     """A run that was killed ends earlier than it was meant to."""
     algorithm = memes.presets.ns_es(TASK, CELLS, population_size=2, samples=4, neighbours=3)
-    with killed_at(6, files.os, "replace"):
+    with killed_at(7, files.os, "replace"):
         memes.run(algorithm, out=tmp_path / "cut", **OPTIONS)
     shorter = memes.resume(algorithm, tmp_path / "cut", generations=8, progress=False)
     whole = memes.run(algorithm, out=tmp_path / "whole", **OPTIONS | {"generations": 8})
@@ -251,7 +252,7 @@ def test_a_history_that_keeps_everything_makes_do_with_less(tmp_path, killed_at,
 
 
 def test_a_run_does_not_go_back_behind_its_checkpoint(algorithm, tmp_path, killed_at):
-    with killed_at(6, files.os, "replace"):
+    with killed_at(7, files.os, "replace"):
         memes.run(algorithm, out=tmp_path / "run", **OPTIONS)
     with pytest.raises(UsageError, match=r"generations must be at least the 4 of the last checkpoint"):
         memes.resume(algorithm, tmp_path / "run", generations=1, progress=False)

@@ -20,12 +20,16 @@ from memes.store.summary import load_summary
 
 OLD = Path(__file__).parents[1] / "data/run-0.1"
 CONTENT = sorted(path.name for path in OLD.iterdir())
+FOLDERS = ("checkpoints", "figures", "tensorboard", "export")
 RESUME = ["--generations", "31", "--quiet"]
 COMMANDS = {
     "plot": [],
+    "export": ["--to", "csv"],
+    "video": ["--out", "film.gif"],
     "compare": ["--out", "comparison"],
     "resume": RESUME,
     "reevaluate": ["--samples", "2", "--quiet"],
+    "view": [],
 }
 
 
@@ -37,6 +41,7 @@ def here(tmp_path, monkeypatch):
     Path("mine").mkdir()
     for name in ("mine/00000001.npz.tmp", "mine/archive.png", "valuable"):
         Path(name).write_text("valuable")
+    monkeypatch.setattr("memes.view.browser.check_browser", lambda: pytest.fail("it would be shown"))
 
 
 def refused(*arguments, capsys):
@@ -59,10 +64,10 @@ def forge(name, **arrays):
         np.savez(Path("run", name), **dict(data) | arrays)
 
 
-@pytest.mark.parametrize("name", [*CONTENT, ".lock", "checkpoints", "figures"])
+@pytest.mark.parametrize("name", [*CONTENT, ".lock", *FOLDERS])
 @pytest.mark.parametrize("command", COMMANDS)
 def test_links_in_a_run_folder_are_refused_and_not_followed(name, command, capsys):
-    place, folder = Path("run", name), name in ("checkpoints", "figures")
+    place, folder = Path("run", name), name in FOLDERS
     if place.exists():
         shutil.move(place, "content")
     target = "mine" if folder else "content" if Path("content").exists() else "valuable"
@@ -108,9 +113,10 @@ def test_what_killed_processes_left_is_removed_and_nothing_else():
 def test_a_pipe_is_not_waited_for(name, capsys):
     Path("run", name).unlink()
     os.mkfifo(Path("run", name))
-    command = "compare" if name == "summary.json" else "plot"
-    said = refused(command, "run", *COMMANDS[command], capsys=capsys)
-    assert f"'run/{name}' is not a regular file" in said
+    readers = {"summary.json": ["compare"], "corrected.csv": ["plot"]}
+    for command in readers.get(name, ["plot", "view"]):
+        said = refused(command, "run", *COMMANDS[command], capsys=capsys)
+        assert f"'run/{name}' is not a regular file" in said
 
 
 def test_links_inside_of_folders_are_not_followed(capsys):
@@ -140,9 +146,10 @@ def little_memory(monkeypatch):
 def test_a_file_that_expands_to_far_more_than_its_size_is_refused(name, little_memory, capsys):
     with np.load(Path("run", name)) as data:
         np.savez_compressed(Path("run", name), **dict(data), bomb=np.zeros(2**21, np.int8))
-    said = refused("plot", "run", capsys=capsys)
-    assert f"'run/{name}' would take 2," in said
-    assert "1,048,576 are the most" in said
+    for command in ("plot", "view"):
+        said = refused(command, "run", capsys=capsys)
+        assert f"'run/{name}' would take 2," in said
+        assert "1,048,576 are the most" in said
 
 
 def test_the_limits_leave_room_for_files_that_are_large_themselves(little_memory):
@@ -206,6 +213,10 @@ CONFIGS = [
     {"map": {"walls": [WALL], "start": [0, 0], "goal": None, "more": 1}},
     {"map": {"walls": [WALL]}},
     {"map": [1]},
+    {"feature_names": "ab"},
+    {"feature_names": ["x", 3]},
+    {"feature_names": ["x", ""]},
+    {"feature_names": ["x", "y" * 10**6]},
     {"task": None},
     {"task": ["arm"]},
     {"task": "a" * 10**6},
@@ -217,12 +228,19 @@ CONFIGS = [
 
 
 @pytest.mark.parametrize("changed", CONFIGS, ids=str)
-@pytest.mark.parametrize("command", ["plot", "resume", "reevaluate"])
+@pytest.mark.parametrize("command", ["plot", "export", "video", "resume", "reevaluate", "view"])
 def test_entries_of_config_json_are_checked(changed, command, capsys):
     edit("config.json", **changed)
     said = refused(command, "run", *COMMANDS[command], capsys=capsys)
     assert next(iter(changed)) in said or "goal" in said or "walls" in said or "start" in said
     assert "'run/config.json'" in said
+
+
+@pytest.mark.parametrize("command", ["plot", "export", "video", "reevaluate", "view"])
+def test_features_of_an_archive_are_named_one_by_one_or_not_at_all(command, capsys):
+    edit("config.json", feature_names=["x"])
+    said = refused(command, "run", *COMMANDS[command], capsys=capsys)
+    assert "feature_names in 'run/config.json' must be a name for each feature" in said
 
 
 @pytest.mark.parametrize("generations", [None, "many", -1])
@@ -236,8 +254,13 @@ def test_a_run_without_generations_cannot_go_on(generations):
         memes.resume(algorithm, "run")
 
 
-@pytest.mark.parametrize("name", ["metrics.csv", "lanes.npz", "corrected.csv"])
-@pytest.mark.parametrize("command", ["plot", "reevaluate"])
+READ = ["metrics.csv", "lanes.npz", "corrected.csv"]
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [(command, name) for command in ("plot", "reevaluate", "view") for name in READ][:-1],
+)
 def test_columns_that_are_missing_are_named(name, command, capsys):
     file = Path("run", name)
     if file.suffix == ".csv":
@@ -254,7 +277,7 @@ def test_columns_that_are_missing_are_named(name, command, capsys):
     [{"kind": np.zeros((30, 4, 1))}, {"reset": np.zeros((29, 4))}, {"generation": np.zeros((30, 1))}],
     ids=str,
 )
-@pytest.mark.parametrize("command", ["plot", "reevaluate"])
+@pytest.mark.parametrize("command", ["plot", "reevaluate", "view"])
 def test_lanes_of_other_shapes_are_refused(changed, command, capsys):
     forge("lanes.npz", **changed)
     said = refused(command, "run", *COMMANDS[command], capsys=capsys)
@@ -294,6 +317,7 @@ SUMMARIES = [
     {"about": None},
     {"about": {"compile_seconds": "long"}},
     {"about": {"map": {"walls": 3}}},
+    {"about": {"feature_names": ["x"]}},
 ]
 
 

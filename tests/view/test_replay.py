@@ -2,7 +2,6 @@ import dataclasses
 import inspect
 import json
 import shutil
-import urllib.request
 from pathlib import Path
 
 import jax
@@ -17,21 +16,9 @@ from memes.commands.main import main
 from memes.commands.replay import replay
 from memes.task import Map
 from memes.tasks.robot import footprints
-from memes.view import browser, elites, pictures
+from memes.view import elites, pictures
 from memes.view.episodes import episodes
 from memes.words.rebuild import task_of
-
-QUICK = [
-    "--scale", "laptop", "--steps", "20", "--lanes", "2", "--samples", "4", "--generations", "2",
-    "--reevaluate-every", "0",
-]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def ant_run(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("runs") / "ant"
-    assert main(["run", "ant", *QUICK, "--out", str(folder), "--quiet"]) == 0
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -295,15 +282,18 @@ def test_egl_is_tried_first_then_osmesa(monkeypatch):
 
 
 def test_replay_writes_what_was_asked_for_and_says_what_it_played(renderer, ant_run, ant, capsys):
-    run, _ = ant
+    run, task = ant
     cell = elites.fittest(run.archive)
     files = {"sheet": "sheet.png", "video": "video.gif", "paths": "paths.png"}
     words = [word for option, file in files.items() for word in (f"--{option}", file)]
     assert main(["replay", str(ant_run), "--best", *words, "--draws", "3"]) == 0
     said = capsys.readouterr().out
     assert f"ant, cell {elites.name(run.archive.cells, cell)}" in said
-    assert f"stored:       fitness {float(run.archive.fitness[cell]):.4g}" in said
-    assert "this episode: fitness" in said
+    table = {line[:38].strip(): line[38:].split() for line in said.splitlines()}
+    assert table[""] == ["stored", "this", "episode"]
+    assert table["fitness"][0] == f"{run.archive.fitness[cell]:.4g}"
+    for name, value in zip(task.feature_names, run.archive.feature[cell], strict=True):
+        assert table[name][0] == f"{value:.4g}"
     assert "final x over 3 starts: mean" in said
     for file in files.values():
         assert Path(file).stat().st_size > 1000
@@ -315,105 +305,47 @@ def test_replay_writes_what_was_asked_for_and_says_what_it_played(renderer, ant_
 
 
 @pytest.mark.parametrize("choice", [["--random"], ["--feature", "0.5", "0.5", "0.5", "0.5"], ["--cell"]])
-def test_an_elite_is_chosen_and_played_in_the_browser(choice, ant_run, ant, capsys, monkeypatch):
+def test_an_elite_is_chosen_and_played_in_the_browser(choice, ant_run, ant, monkeypatch):
     run, _ = ant
     if choice == ["--cell"]:
         choice = ["--cell", str(elites.elites(run.archive)[0])]
-    played = []
-    monkeypatch.setattr("memes.commands.replay.check_browser", lambda: None)
-    monkeypatch.setattr(
-        "memes.commands.replay.play",
-        lambda model, states, **about: played.append((states, about)),
-    )
-    assert main(["replay", str(ant_run), *choice, "--port", "9000"]) == 0
-    ((states, about),) = played
-    assert states.shape[1] == 15
-    assert about["seconds"] == pytest.approx(0.05)
-    assert about["port"] == 9000
-    assert about["title"] in capsys.readouterr().out
-
-
-def test_the_browser_is_served_on_loopback_until_interrupted(ant, capsys, monkeypatch):
-    pytest.importorskip("mjviser", reason="the extra 'replay' is not installed")
-    _, task = ant
-    model = task.control.environment.engine.model
-    asked = []
-
-    def interrupt(seconds):
-        url = capsys.readouterr().out.split()[2]
-        with urllib.request.urlopen(url) as page:
-            asked.append((url, page.status))
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(browser.time, "sleep", interrupt)
-    browser.play(model, np.tile(model.qpos0, (5, 1)), seconds=0.05, title="a test", port=8391)
-    ((url, status),) = asked
-    assert url.startswith("http://127.0.0.1:")
-    assert status == 200
-    assert capsys.readouterr().out == ""
-
-
-def test_a_player_goes_on_whatever_its_controls_are_told(ant, capsys, monkeypatch):
-    pytest.importorskip("mjviser", reason="the extra 'replay' is not installed")
-    import msgspec
-    import viser
-    from websockets.sync.client import connect
-
-    _, task = ant
-    model = task.control.environment.engine.model
-    seen, rest, rests = [], browser.time.sleep, iter(range(60))
-
-    def attack(seconds):
-        rest(seconds)
-        moment = next(rests, None)
-        if moment is None:
-            raise KeyboardInterrupt
-        if moment:
-            return
-        (server,) = servers
-        url = capsys.readouterr().out.split()[2].replace("http:", "ws:")
-        seen.append(connect(url, subprotocols=[f"viser-v{viser.__version__}"], max_size=None))
-        for uuid in server.gui._gui_input_handle_from_uuid:
-            for value in (float("nan"), "nan", "never", -1e9, None, []):
-                told = {"type": "GuiUpdateMessage", "uuid": uuid, "updates": {"value": value}}
-                seen[0].send(msgspec.msgpack.encode(told))
-
-    servers, made = [], viser.ViserServer.__init__
-    monkeypatch.setattr(
-        viser.ViserServer,
-        "__init__",
-        lambda self, **options: servers.append(self) or made(self, **options),
-    )
-    monkeypatch.setattr(browser.time, "sleep", attack)
-    browser.play(model, np.tile(model.qpos0, (5, 1)), seconds=0.05, title="a test", port=8391)
-    assert next(rests, None) is None  # to the end
-    assert seen[0].recv(timeout=10)
-    seen[0].close()
+    shown = []
+    monkeypatch.setattr("memes.commands.replay.browse", lambda *what, **how: shown.append((what, how)))
+    assert main(["replay", str(ant_run), *choice, "--port", "9000", "--seed", "3"]) == 0
+    (((folders, rebuild), how),) = shown
+    assert folders == [ant_run]
+    assert rebuild(run).name == "ant"
+    assert how["chosen"] in elites.elites(run.archive)
+    assert (how["port"], how["seed"]) == (9000, 3)
 
 
 def test_a_port_that_cannot_be_is_one_sentence(ant_run, capsys):
-    pytest.importorskip("mjviser", reason="the extra 'replay' is not installed")
+    pytest.importorskip("mjviser", reason="the extra 'view' is not installed")
     assert main(["replay", str(ant_run), "--port", "99999"]) == 2
     printed = capsys.readouterr()
     assert "port must lie in 1 ... 65535, got 99999" in printed.err
-
-
-def test_an_encoder_that_gives_up_is_one_sentence(ant, monkeypatch):
-    _, task = ant
-    model = task.control.environment.engine.model
-    monkeypatch.setattr(pictures, "_ffmpeg", lambda: "false")
-    monkeypatch.setattr(pictures, "check_video", lambda file: None)
-    picture = np.zeros((480, 640, 3), np.uint8)
-    monkeypatch.setattr(pictures, "frames", lambda *args, **size: iter([picture] * 9))
-    with pytest.raises(memes.UsageError, match=r"ffmpeg could not write 'video.mp4'"):
-        pictures.write_video(Path("video.mp4"), model, np.tile(model.qpos0, (9, 1)), seconds=0.05)
 
 
 WRONG = {
     "RUN is missing": [],
     "RUN is missing: it": ["--best"],
     "'nothing' does not hold a run": ["nothing", "--paths", "paths.png"],
-    "video must be a file ending in .mp4 or .gif, got 'video.avi'": ["RUN", "--video", "video.avi"],
+    "video must be a file ending in .mp4, .gif or .webp, got 'a.avi'": ["RUN", "--video", "a.avi"],
+    "size must be two even numbers from 16 to 4096, got '640 481'": [
+        "RUN",
+        "--video",
+        "video.gif",
+        "--size",
+        "640",
+        "481",
+    ],
+    "rate must lie in 0.1 ... 240 pictures a second, got 0.0": [
+        "RUN",
+        "--video",
+        "video.gif",
+        "--rate",
+        "0",
+    ],
     "sheet must be a file ending in .png, got 'sheet.jpg'": ["RUN", "--sheet", "sheet.jpg"],
     "there is no folder 'nowhere'": ["RUN", "--paths", "nowhere/paths.png"],
     "exclude each other": ["RUN", "--best", "--cell", "3", "--paths", "paths.png"],
@@ -424,7 +356,7 @@ WRONG = {
     "seed must lie in": ["RUN", "--seed", "-1", "--paths", "paths.png"],
     "unknown task 'antt': did you mean 'ant'": ["RUN", "--task", "antt", "--paths", "paths.png"],
     "but task 'arm' has": ["RUN", "--task", "arm", "--paths", "paths.png"],
-    "task 'arm' has no robot to replay": ["ARM"],
+    "task 'arm' has no robot to replay": ["ARM", "--sheet", "sheet.png"],
     "needs the package mjviser": ["RUN"],
     "needs the program ffmpeg": ["RUN", "--video", "video.mp4"],
     "Unrecognized options: --vidoe": ["RUN", "--vidoe", "video.mp4"],
@@ -489,8 +421,8 @@ def test_walls_are_the_upright_boxes_that_do_not_move():
 
 
 @pytest.mark.slow
-def test_the_trap_stands_under_the_positions_of_its_elites(capsys):
-    assert main(["run", "ant-trap", *QUICK, "--out", "run", "--quiet"]) == 0
+def test_the_trap_stands_under_the_positions_of_its_elites(quick, capsys):
+    assert main(["run", "ant-trap", *quick, "--out", "run", "--quiet"]) == 0
     assert Path("run/figures/positions.png").exists()
     walls = json.loads(Path("run/config.json").read_text())["map"]["walls"]
     assert len(walls) == 3
@@ -513,5 +445,5 @@ def test_paths_have_a_colour_for_each_label():
     paths = {"one": [np.zeros((3, 2)), np.ones((5, 2))], "two": [np.ones((2, 2))]}
     axes = plot.paths(paths).axes[0]
     colours = [line.get_color() for line in axes.lines if len(line.get_xdata()) > 1]
-    assert colours == ["C0", "C0", "C1"]
+    assert colours[0] == colours[1] != colours[2]
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["one", "two"]

@@ -12,7 +12,7 @@ import pytest
 
 import memes
 
-pytest.importorskip("mjviser", reason="the extra 'replay' is not installed")
+pytest.importorskip("mjviser", reason="the extra 'view' is not installed")
 import msgspec
 import viser
 from websockets.exceptions import InvalidHandshake, InvalidStatus
@@ -210,14 +210,34 @@ CAMERA = {
 }
 
 
-def test_controls_and_cameras_are_heard(shown):
+CLICK = {
+    "type": "SceneNodeClickMessage",
+    "name": "/ball",
+    "instance_index": None,
+    "ray_origin": [0.0, -1, 0],
+    "ray_direction": [0.0, 1, 0],
+    "screen_pos": [0.5, 0.5],
+    "modifier": None,
+    "owner": "",
+}
+
+
+def test_controls_cameras_clicks_and_keys_are_heard(shown):
     wanted = {"slider": 2.5, "checkbox": False, "dropdown": "2", "colour": [4, 5, 6]}
+    heard = []
+    shown.server.scene.add_icosphere("/ball").on_click(lambda event: heard.append(event.modifier))
+    key = shown.server.gui.add_command("key", hotkey="arrowup")
+    key.on_trigger(lambda event: heard.append("key"))
     with socket_of(shown) as websocket:
         websocket.send(msgspec.msgpack.encode(CAMERA))
+        assert eventually(lambda: len(shown.server.get_clients()) == 1)
+        websocket.send(msgspec.msgpack.encode(CLICK))
+        assert eventually(lambda: heard == [None])
+        websocket.send(msgspec.msgpack.encode({"type": "CommandTriggerMessage", "uuid": key._impl.uuid}))
+        assert eventually(lambda: heard == [None, "key"])
         for name, value in wanted.items():
             websocket.send(msgspec.msgpack.encode(update(shown, name, value)))
         assert eventually(lambda: shown.values() == (2.5, False, "2", (4, 5, 6)))
-        assert eventually(lambda: len(shown.server.get_clients()) == 1)
 
 
 def nonsense(shown):
@@ -238,6 +258,12 @@ def nonsense(shown):
         for value in (math.nan, "x", None, [1.0], [math.nan] * 4):
             yield CAMERA | {field: value}
     yield CAMERA | {"more": 1}
+    for field in ("name", "ray_origin", "ray_direction", "screen_pos", "instance_index", "owner"):
+        for value in (math.nan, {}, [1.0], [math.nan] * 3):
+            yield CLICK | {field: value}
+    yield CLICK | {"name": "/nothing"}
+    yield {"type": "CommandTriggerMessage", "uuid": "unknown"}
+    yield {"type": "CommandTriggerMessage", "uuid": 3}
     yield from ({"type": name} for name in ("ShareUrlDisconnect", "Message", "nothing", None, 3, [], {}))
     yield from ({}, [], None, 3, "text", {1: 2}, CAMERA["wxyz"])
 

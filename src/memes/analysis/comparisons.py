@@ -8,35 +8,31 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from textwrap import fill, shorten
+from textwrap import shorten
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullFormatter
 
+from memes.analysis.archives import archives_figure
 from memes.analysis.groups import (
     LOSSES,
     MEASURES,
     PLACES,
     Groups,
-    Labels,
     all_labels,
     is_share,
     main_view,
     runs_of,
 )
-from memes.analysis.heat import colour_scale, draw_cells, map_of
 from memes.analysis.statistics import interval
-from memes.analysis.style import PER_CENT, Look, Picture, looks, styled
-from memes.cells import Grid
+from memes.analysis.style import PER_CENT, WIDTH, Look, Picture, looks, styled
 from memes.escapes import mathtext
 from memes.store.summary import Summary
 
-WIDTH = 7.2  # inches: a page of two columns
 KINDS = ("exploit", "variation", "explore")
 
 Looks = Mapping[str, Look]
@@ -231,53 +227,3 @@ def _line(look: Look, x: Any = (), y: Any = (), **more: Any) -> Line2D:
     return Line2D(
         x, y, color=look.colour, linestyle=look.line, marker=look.marker, markersize=3.5, **more
     )
-
-
-def archives_figure(task: str, labels: Labels) -> Figure | None:
-    """Draw the archives of the runs with the median QD-score, as found and corrected, in one scale."""
-    view = main_view(labels)
-    chosen = {}
-    for label, runs in labels.items():
-        # The lower one of the two in the middle, if they are even in number.
-        order = np.argsort([view.value(run, "qd_score") for run in runs])
-        middle = runs[int(order[(len(runs) - 1) // 2])]
-        if middle.heat is not None:
-            chosen[label] = middle
-    if not chosen:
-        return None
-    heats = {label: [run.heat, run.corrected_heat] for label, run in chosen.items()}
-    drawn = [heat for pair in heats.values() for heat in pair if heat is not None]
-    kinds = 2 if len(drawn) > len(chosen) else 1
-    most = 4 if len(chosen) <= 8 else 6
-    columns = min(len(chosen), most)
-    lines = math.ceil(len(chosen) / columns)
-    side = (WIDTH - 1) / most
-    width = 1 + columns * side
-    figure = Picture(width, 0.5 + lines * (0.25 + kinds * side))
-    panels = figure.subplots(kinds * lines, columns, squeeze=False, sharex=True, sharey=True)
-    scale = colour_scale(drawn)
-    for axes in panels.flat:
-        axes.axis("off")
-    for i, (label, run) in enumerate(chosen.items()):
-        for kind, heat in enumerate(heats[label][:kinds]):
-            axes = panels[i // columns * kinds + kind, i % columns]
-            if heat is None:
-                axes.text(0.5, 0.5, "not corrected", transform=axes.transAxes, ha="center", color="grey")
-                continue
-            axes.axis("on")
-            axes.grid(visible=False)
-            axes.set_box_aspect(1)
-            cells = Grid(jnp.asarray(run.low), jnp.asarray(run.high), heat.shape)
-            image = draw_cells(axes, cells, heat, map_of(run.about), **scale)
-            words = "corrected" if kind else f"{fill(label, 76 // most, max_lines=2)}\nseed {run.seed}"
-            axes.set_title(mathtext(f"{words}, {np.isfinite(heat).mean():.0%}"))
-            lowest = kind == kinds - 1 and i + columns >= len(chosen)
-            axes.tick_params(labelbottom=lowest)
-            if not lowest:
-                axes.set_xlabel("")
-            if i % columns:
-                axes.set_ylabel("")
-    aspect = min(20 * kinds * lines, 50)
-    figure.colorbar(image, ax=panels, label="fitness", extend="min", shrink=0.9, aspect=aspect)
-    figure.suptitle(fill(mathtext(f"{task}: the runs with the median QD-score"), int(13 * width)))
-    return figure

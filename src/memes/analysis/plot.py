@@ -4,6 +4,7 @@
     memes.plot.curves(run)              scores, resets and additions over the evaluations
     memes.plot.positions(run)           where elites end up on the map of their task
     memes.plot.compare(["runs/arm-*"])  scores, convergence, ... of many runs, by name
+    memes.plot.html(run)                numbers and a picture, as notebooks show a run
 
 A run is what `memes.run` returns, or the path of its folder. All return figures of matplotlib, which
 notebooks show and `figure.savefig("file.pdf")` writes.
@@ -13,22 +14,37 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
+from textwrap import fill
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter
 
-from memes.analysis import comparisons
+from memes.analysis import comparisons, page
 from memes.analysis.groups import MEASURES, group, without_short
-from memes.analysis.heat import colour_scale, draw_cells, draw_walls, fitness_of, map_of
-from memes.analysis.style import PER_CENT, Picture
+from memes.analysis.heat import (
+    colours_of,
+    draw_bar,
+    draw_cells,
+    draw_walls,
+    fitness_of,
+    height_of,
+    map_of,
+)
+from memes.analysis.nested import draw_keys, keys_of
+from memes.analysis.page import numbers
+from memes.analysis.style import PER_CENT, Picture, colour
 from memes.archive import Archive
+from memes.cells import Cells
 from memes.errors import require
 from memes.escapes import mathtext
 from memes.hints import checked
 from memes.store.find import find
-from memes.store.folder import Run, load_archive, load_run
+from memes.store.folder import Run, feature_names, load_archive, load_run
 from memes.store.summary import Summary, load_summary, summarise
 from memes.task import Map
 
@@ -54,16 +70,19 @@ def archive(
     archives = {"": run.archive}
     if corrected is not None:
         archives = {"illusory: ": run.archive, "corrected: ": corrected}
-    figure = Picture(1.4 + 4.2 * len(archives), 4.8)
-    panels = figure.subplots(1, len(archives), sharey=True, squeeze=False)[0]
-    scale = colour_scale([fitness_of(each) for each in archives.values()])
+    cells, place = run.archive.cells, map or map_of(run.config)
+    figure, panels, keys = _panels(cells, place, len(archives))
+    colours = colours_of(fitness_of(each) for each in archives.values())
+    names = feature_names(run.config, run.archive.feature.shape[1])
     for axes, (name, each) in zip(panels, archives.items(), strict=True):
-        image = draw_cells(axes, each.cells, fitness_of(each), map or map_of(run.config), **scale)
+        image = draw_cells(axes, cells, fitness_of(each), names, colours, place=place)
         said = f"{name}{int(each.occupied.sum())} of {each.cells.count} cells"
         axes.set_title(said, fontsize="medium")
-    for axes in panels[1:]:
-        axes.set_ylabel("")
-    figure.colorbar(image, ax=panels, label="fitness", extend="min")
+        axes.label_outer()
+    if image is not None:
+        draw_bar(figure, image, colours, ax=panels)
+    if keys:
+        draw_keys(keys, cells, [fill(mathtext(name), 18) for name in names])
     figure.suptitle(_title(run))
     return figure
 
@@ -91,6 +110,7 @@ def curves(source: Run | str | Path) -> Figure:
     _draw_kinds(panels[1, 2], run, "parent_distance", "parent-offspring distance")
     for axes in panels[1]:
         axes.set_xlabel("evaluations")
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     figure.suptitle(_title(run))
     return figure
 
@@ -112,10 +132,12 @@ def positions(source: Run | Archive | str | Path, *, map: Map | None = None) -> 
     x, y = np.asarray(elites.feature)[occupied][:, :2].T
     fitness = np.asarray(elites.fitness)[occupied]
     order = np.argsort(fitness)  # the fittest on top
-    _draw_map(axes, place)
-    shown = axes.scatter(x[order], y[order], c=fitness[order], s=8, cmap="viridis", zorder=3)
+    colours = colours_of([fitness])
+    _draw_map(axes, place, *feature_names(run.config, elites.feature.shape[1])[:2])
+    look: dict[str, Any] = {"vmin": colours.low, "vmax": colours.high, "cmap": "viridis"}
+    shown = axes.scatter(x[order], y[order], c=fitness[order], s=8, zorder=3, **look)
     axes.update_datalim(np.stack([elites.cells.low, elites.cells.high])[:, :2])  # the same for every run
-    figure.colorbar(shown, ax=axes, label="fitness")
+    draw_bar(figure, shown, colours, ax=axes)
     said = f"{x.size} elites"
     if place.goal is not None:
         said += f", {np.sum(x > place.goal)} of them beyond x = {place.goal:g}"
@@ -134,12 +156,12 @@ def paths(ways: Mapping[str, Sequence[np.ndarray]], *, map: Map | None = None) -
     """
     figure = Picture(8, 4.6)
     axes = figure.subplots()
-    _draw_map(axes, map or Map())
+    _draw_map(axes, map or Map(), "x (m)", "y (m)")
     for i, (label, episodes) in enumerate(ways.items()):
         for path in episodes:
-            axes.plot(*path.T, color=f"C{i}", linewidth=0.8, alpha=0.6)
+            axes.plot(*path.T, color=colour(i), linewidth=0.8, alpha=0.6)
         ends = np.array([path[-1] for path in episodes])
-        axes.scatter(ends[:, 0], ends[:, 1], color=f"C{i}", s=10, zorder=3, label=mathtext(label))
+        axes.scatter(ends[:, 0], ends[:, 1], color=colour(i), s=10, zorder=3, label=mathtext(label))
     axes.legend(frameon=False, fontsize="small", loc="upper left")
     return figure
 
@@ -170,6 +192,19 @@ def compare(
     return comparisons.draw(group(list(kept.values()), list(kept)))
 
 
+@checked
+def html(source: Run | Archive | str | Path) -> str:
+    """Write a run or an archive as HTML: numbers in a table beside its picture; notebooks show it.
+
+    Args:
+        source: A run, an archive, or the path of either.
+    """
+    run = _run(source)
+    stream = BytesIO()
+    archive(source).savefig(stream, format="png", dpi=65)
+    return page.html(_words(run) or "archive", numbers(run), stream.getvalue())
+
+
 def _run(source: Run | Archive | str | Path) -> Run:
     """Read a run; of an archive by itself, nothing else is known."""
     if isinstance(source, Run):
@@ -180,28 +215,55 @@ def _run(source: Run | Archive | str | Path) -> Run:
     return Run(None, {}, {}, {}, elites, {}, None)
 
 
-def _title(run: Run) -> str:
+def _panels(cells: Cells, place: Map | None, n: int) -> tuple[Figure, list[Axes], list[Axes]]:
+    """Make a figure with panels for n archives and for keys to them.
+
+    Archives are side by side and keys one below the other; where archives are flat, the other way round.
+    """
+    height, keys = height_of(cells, place), keys_of(cells)
+    flat = height < 0.5
+    rows, columns, width = (n, 1, 7.0) if flat else (1, n, 4.2)
+    beside = 1.6 * (keys if flat else bool(keys))
+    figure = Picture(
+        columns * (width + 0.3) + 1.6 + beside,
+        max(rows * (width * height + 0.6) + 0.5, 1.8 * bool(keys)),
+    )
+    spec = figure.add_gridspec(rows, columns + 1, width_ratios=[width] * columns + [beside or 0.01])
+    panels: list[Axes] = []
+    for i in range(n):
+        place_of, shared = spec[i // columns, i % columns], panels[0] if panels else None
+        panels.append(figure.add_subplot(place_of, sharex=shared, sharey=shared, box_aspect=height))
+    inner = spec[:, -1].subgridspec(*((1, max(keys, 1)) if flat else (max(keys, 1), 1)))
+    return figure, panels, [figure.add_subplot(inner[i]) for i in range(keys)]
+
+
+def _words(run: Run) -> str:
     if not run.config:
         return ""
     task, algorithm, seed = (run.config[name] for name in ("task", "algorithm", "seed"))
-    return mathtext(f"{Path(task).name}, {algorithm}, seed {seed}")
+    return f"{Path(task).name}, {algorithm}, seed {seed}"
 
 
-def _draw_map(axes: Axes, place: Map) -> None:
+def _title(run: Run) -> str:
+    return mathtext(_words(run))
+
+
+def _draw_map(axes: Axes, place: Map, *names: str) -> None:
     draw_walls(axes, place, color=WALLS, linewidth=2)  # a wall may have no width of its own
     axes.plot(*place.start, marker="P", markersize=9, color="black", markeredgecolor="white", zorder=4)
     if place.goal is not None:
         axes.axvline(place.goal, color="grey", linestyle="--", linewidth=1)
     axes.set_aspect("equal", adjustable="datalim")
-    axes.set(xlabel="x (m)", ylabel="y (m)")
+    x, y = (fill(mathtext(name), 60, max_lines=2) for name in names)
+    axes.set(xlabel=x, ylabel=y)
 
 
 def _draw_kinds(axes: Axes, run: Run, prefix: str, words: str) -> None:
     """Draw a column of the metrics for each kind of offspring that has it."""
-    for kind, colour in KINDS.items():
+    for kind, look in KINDS.items():
         values = run.metrics.get(f"{prefix}_{kind}")
         if values is not None and np.nan_to_num(values).any():
-            axes.plot(run.metrics["evaluations"], values, color=colour, label=kind, linewidth=1)
+            axes.plot(run.metrics["evaluations"], values, color=look, label=kind, linewidth=1)
     axes.set_ylabel(words)
     if not axes.lines:
         axes.text(0.5, 0.5, "none yet", transform=axes.transAxes, ha="center", va="center", color="grey")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from matplotlib import style
+from matplotlib.colors import hsv_to_rgb, to_hex
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
@@ -17,10 +18,15 @@ from memes.store.files import replace_file
 
 LineStyle = Literal["-", "--", "-.", ":"]
 
-# Okabe and Ito's palette without yellow, which is faint on paper.
-COLOURS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+# Okabe and Ito's palette without yellow, which is faint on paper; then others that are unlike these.
+COLOURS = (
+    "#D55E00", "#0072B2", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000",
+    "#882255", "#7F7F7F", "#332288", "#8C6D31", "#8FBC5A", "#B2182B", "#9467BD", "#00B3B3", "#1B5E20",
+    "#F4A6A6", "#5D4037", "#B8A800", "#E7298A",
+)  # fmt: skip
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
 LINES: tuple[LineStyle, ...] = ("-", "--", "-.", ":")
+WIDTH = 7.2  # inches: a page of two columns
 PER_CENT = FuncFormatter(lambda share, _: f"{100 * share:.3g}%")
 
 
@@ -45,11 +51,20 @@ class Look(NamedTuple):
 
 
 def looks(labels: Sequence[str]) -> dict[str, Look]:
-    """Choose a look for each label: no two have the same colour and line, or colour and marker."""
+    """Choose a look for each label: no two have the same colour."""
     return {
-        label: Look(COLOURS[i % len(COLOURS)], LINES[i % len(LINES)], MARKERS[i % len(MARKERS)])
+        label: Look(colour(i), LINES[i % len(LINES)], MARKERS[i % len(MARKERS)])
         for i, label in enumerate(labels)
     }
+
+
+def colour(i: int) -> str:
+    """Choose the i-th colour: those of `COLOURS`, then ever new hues."""
+    if i < len(COLOURS):
+        return COLOURS[i]
+    j = i - len(COLOURS)
+    hue, saturation, value = j * (5**0.5 - 1) / 2 % 1, 0.45 + 0.4 * (j % 2), 0.55 + 0.15 * (j % 3)
+    return to_hex(tuple(hsv_to_rgb((hue, saturation, value))))
 
 
 def styled() -> AbstractContextManager[None]:

@@ -32,7 +32,10 @@ COMMANDS = {
     "reevaluate": ("RUN", "evaluate the elites of a saved run again: what of them was luck"),
     "plot": ("RUN...", "draw the figures of saved runs again"),
     "compare": ("RUN...", "compare runs: tables, tests and figures over their seeds"),
+    "view": ("RUN...", "show runs in the browser, live: click a cell and its elite moves"),
     "replay": ("RUN", "play an elite of a saved run: in the browser, or as a video or a picture"),
+    "video": ("RUN --out FILE", "make a film of a saved run: the archive as it fills, elites beside it"),
+    "export": ("RUN --to FORMAT", "write a saved run as csv, parquet, npz or for TensorBoard"),
     "reproduce": ("EXPERIMENT", "run the paper's experiments and judge its claims; --list shows them"),
     "doctor": ("", "what this machine has, what is missing, and a check of ten seconds"),
 }
@@ -41,7 +44,7 @@ COMMANDS = {
 def overview() -> str:
     """The help about all commands."""
     rows = [(f"memes {name} {usage}", summary) for name, (usage, summary) in COMMANDS.items()]
-    lines = (f"  {usage:26} {summary}" for usage, summary in [*rows, ("memes version", "the version")])
+    lines = (f"  {usage:28} {summary}" for usage, summary in [*rows, ("memes version", "the version")])
     return OVERVIEW.format("\n".join(lines))
 
 
@@ -103,7 +106,7 @@ def _call(words: list[str]) -> int:
         print(f"memes {__version__}")
         return 0
     name, words = known("command", words[0], COMMANDS), words[1:]
-    _set_defaults()
+    _set_defaults(name)
     try:
         return _run(name, words)
     except SystemExit:  # after a help, or words that tyro does not understand
@@ -127,13 +130,15 @@ def _run(name: str, words: list[str]) -> int:
     return tyro.cli(function, prog=f"memes {name}", args=words, config=config) or 0
 
 
-def _set_defaults() -> None:
+def _set_defaults(command: str) -> None:
     """Set what the libraries below read as they are imported; the user's settings win.
 
     What JAX compiles is kept for later runs. OpenBLAS, which decomposes the matrices of CMA-ES, has one
     thread: its threads wait for each other, a hundred times longer than they work if cores are shared.
     """
     defaults = {"OPENBLAS_NUM_THREADS": "1", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1"}
+    if command == "view":  # beside a run that needs the accelerator for itself
+        defaults["JAX_PLATFORMS"] = "cpu"
     cache = compiled_programs()
     if cache is not None:
         defaults["JAX_COMPILATION_CACHE_DIR"] = str(cache)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +10,13 @@ from memes.analysis import plot
 from memes.archive import Archive
 from memes.errors import require
 from memes.store.folder import load_run
+from memes.task import Task
 from memes.view import elites
-from memes.view.browser import check_browser, play
+from memes.view.browser import browse
+from memes.view.cameras import Camera
 from memes.view.episodes import Episode, episodes, robot_of, seconds_per_step
-from memes.view.pictures import check_video, library, sheet_figure, write_video
+from memes.view.film import check_film, check_size
+from memes.view.pictures import library, sheet_figure, write_video
 from memes.words.options import RunFolder
 from memes.words.rebuild import task_of
 
@@ -29,6 +31,9 @@ def replay(
     random: bool = False,
     seed: int = 0,
     video: Path | None = None,
+    size: tuple[int, int] | None = None,
+    camera: Camera = "auto",
+    rate: float | None = None,
     sheet: Path | None = None,
     paths: Path | None = None,
     draws: int = 32,
@@ -38,8 +43,8 @@ def replay(
     """Play an elite of a saved run.
 
     What is drawn are the states that the run's own simulator goes through. Without --video, --sheet or
-    --paths the replay is a page in the browser, until Ctrl-C; only the address that is printed opens it,
-    and only on this machine.
+    --paths it moves in the browser, beside the archive, until Ctrl-C: the page of 'memes view'. Only the
+    address that is printed opens it, and only on this machine.
 
     Args:
         run: Folder of the run.
@@ -48,7 +53,11 @@ def replay(
         best: The fittest elite; the default.
         random: Any elite, another one each time.
         seed: Which start, where the task draws it at random.
-        video: Write an .mp4 or a .gif.
+        video: Write an .mp4, a .gif or a .webp.
+        size: Width and height of the video in pixels.
+        camera: Where videos and frames are seen from: follow the robot, or stand still with the whole
+            way and all walls in sight, to the side (wide) or above. auto is wide where there are walls.
+        rate: Pictures a second of the video; by default one for each state of the simulator.
         sheet: Write a .png of a dozen frames over the episode.
         paths: Write a .png of the ways that the robot takes over the ground from several starts.
         draws: From how many starts, for --paths.
@@ -61,18 +70,20 @@ def replay(
     archive = saved.archive
     chosen = elites.choose(archive, cell=cell, feature=feature, best=best, random=random)
     rebuilt = task_of(saved, task)
+    if not any(files.values()):
+        browse([run], lambda _: rebuilt, port=port, chosen=chosen, seed=seed)
+        return
     model, seconds = robot_of(rebuilt).model, seconds_per_step(rebuilt)
     # What is missing is said before the episodes, which take their time.
     if video:
-        check_video(video)
+        check_film("video", video)
+    check_size(size or (640, 480), rate)
     if video or sheet:
         library()
-    if not any(files.values()):
-        check_browser()
     draws = draws if paths and rebuilt.uncertain else 1
     played = episodes(rebuilt, archive.genotypes[chosen], seed=seed, draws=draws)
     title = f"{Path(saved.config['task']).name}, cell {elites.name(archive.cells, chosen)}"
-    print(_described(title, archive, chosen, played[0], seconds))
+    print(_described(title, rebuilt, archive, chosen, played[0]))
     if paths:
         free = model.njnt > 0 and model.jnt_type[0] == 0
         require(bool(free), f"paths: the robot of task '{rebuilt.name}' has no free joint to move by")
@@ -82,13 +93,11 @@ def replay(
         print(f"final x over {draws} starts: mean {x.mean():.2f}, from {x.min():.2f} to {x.max():.2f}")
     states = played[0].qpos
     if sheet:
-        sheet_figure(model, states, seconds=seconds).savefig(sheet, dpi=100)
+        sheet_figure(model, states, seconds=seconds, camera=camera).savefig(sheet, dpi=100)
     if video:
-        write_video(video, model, states, seconds=seconds)
+        write_video(video, model, states, seconds=seconds, size=size, camera=camera, rate=rate)
     for file in filter(None, (paths, sheet, video)):
         print(file)
-    if not any(files.values()):
-        play(model, states, seconds=seconds, title=title, port=port)
 
 
 def _check_files(files: dict[str, Path | None]) -> None:
@@ -102,16 +111,15 @@ def _check_files(files: dict[str, Path | None]) -> None:
             require(file.parent.is_dir(), f"cannot write '{file}': there is no folder '{file.parent}'")
 
 
-def _described(title: str, archive: Archive, cell: int, episode: Episode, seconds: float) -> str:
-    stored, feature = float(archive.fitness[cell]), np.asarray(archive.feature[cell])
-    steps = len(episode.qpos) - 1
-    return (
-        f"{title}\n"
-        f"stored:       fitness {stored:.4g}, feature {_numbers(feature)}\n"
-        f"this episode: fitness {episode.fitness:.4g}, feature {_numbers(episode.feature)}, "
-        f"{steps} steps, {steps * seconds:.2f} s"
+def _described(title: str, task: Task, archive: Archive, cell: int, episode: Episode) -> str:
+    """Say what an elite is stored with, and what it does in an episode, in a line for each feature."""
+    stored = "stored", archive.fitness[cell], *archive.feature[cell]
+    played = "this episode", episode.fitness, *episode.feature
+    names = "", "fitness", *task.feature_names
+    width, steps = max(map(len, names)), len(episode.qpos) - 1
+    length = f"{steps} steps, {steps * seconds_per_step(task):.2f} s"
+    lines = (
+        " ".join([f"{name:{width}}", *(f"{x if isinstance(x, str) else f'{x:.4g}':>12}" for x in row)])
+        for name, *row in zip(names, stored, played, strict=True)
     )
-
-
-def _numbers(values: Sequence[float] | np.ndarray) -> str:
-    return " ".join(f"{value:.3g}" for value in values)
+    return "\n".join([f"{title}; {length}", *lines])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from memes import api
 from memes.commands.run import conclude
 from memes.runner.progress import Reporter
+from memes.runner.trackers import Tracker
 from memes.store.find import run_folders
 from memes.store.folder import load_config
 from memes.words.names import code_of
@@ -19,6 +20,7 @@ def resume(
     generations: int | None = None,
     task: str | None = None,
     algorithm: str | None = None,
+    track: tuple[str, ...] = (),
     quiet: bool = False,
 ) -> int:
     """Go on with a run, or with the runs of several seeds, as if they had never stopped.
@@ -28,6 +30,7 @@ def resume(
         generations: For how many generations in all; None is as many as were asked of the run.
         task: The task as module:name or file.py:name, if it is your own: its code is executed.
         algorithm: The algorithm as module:name or file.py:name, if it is your own.
+        track: Where metrics go as they come, as in 'memes run'.
         quiet: Show no progress.
     """
     first = run_folders(run)[0]
@@ -37,7 +40,8 @@ def resume(
     for name in filter(None, (task, algorithm)):
         if recorded.get(name, code_of(name)) != code_of(name):
             report.say(f"the code of '{name}' has changed since the run began")
-    runs = api.resume(rebuilt, run, generations=generations, progress=not quiet)
+    trackers = [Tracker(name) for name in track]
+    runs = api.resume(rebuilt, run, generations=generations, observers=trackers, progress=not quiet)
     found = runs if isinstance(runs, list) else [runs]
     left = sum("finished" not in load_config(folder) for folder in run_folders(place))
     return conclude(found, len(found) + left, run)

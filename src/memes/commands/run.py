@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from memes import api
@@ -27,15 +28,21 @@ def run(arguments: list[str]) -> int:
         first = running.pop("seed")
         running["seeds"] = range(first, first + choice.seeds)
     out = choice.out or output_folder(parsed)
-    runs = api.run(
-        algorithm,
-        **running,
-        out=out,
-        observers=parsed.observers(),
-        progress=not choice.quiet,
-        about=parsed.recorded(),
-    )
-    return conclude(runs if isinstance(runs, list) else [runs], choice.seeds or 1, out)
+    page: AbstractContextManager[None] = nullcontext()
+    if choice.view:
+        from memes.commands.view import viewed  # not every run needs its libraries
+
+        page = viewed(out, parsed.task)
+    with page:
+        runs = api.run(
+            algorithm,
+            **running,
+            out=out,
+            observers=parsed.observers(),
+            progress=not choice.quiet,
+            about=parsed.recorded(),
+        )
+        return conclude(runs if isinstance(runs, list) else [runs], choice.seeds or 1, out)
 
 
 def output_folder(parsed: Parsed) -> Path:

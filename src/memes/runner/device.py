@@ -14,22 +14,29 @@ from jax import Array
 from jax.experimental.compilation_cache import compilation_cache
 
 from memes.algorithm import Algorithm, Batch, Info, State
+from memes.archive import Changes
 from memes.cache import compiled_programs
 from memes.metrics import Generation, measure
 from memes.runner import memory
 from memes.task import Evaluation, Task
 
 MOST = 256  # generations in a call
+MOST_CHANGES = 128  # cells whose change in a generation is recorded; who wants more asks the archive
 LANE_FIELDS = (
     "lane", "kind", "offered", "fitness", "feature", "parent_feature", "status", "age", "stale", "reset",
 )  # fmt: skip
 
 
 class Record(NamedTuple):
-    """The measures of a generation, and `Info` of the lanes that persist; stacked, [G, ...]."""
+    """The measures of a generation, and `Info` of the lanes that persist; stacked, [G, ...].
+
+    `changes` has as many rows as cells can change in a generation, or as are recorded at most; those
+    that stand for nothing have a cell beyond the last.
+    """
 
     measures: Generation
     lanes: dict[str, Array]
+    changes: Changes
 
 
 # (key, state, n) -> the state n generations later, and at least n records, of which the first n count
@@ -137,7 +144,8 @@ def _compile(algorithm: Algorithm, seeds: int, generations: int) -> tuple[Advanc
 
     def record(state: State, info: Info) -> Record:
         lanes = {name: getattr(info, name)[persistent] for name in LANE_FIELDS}
-        return Record(measure(state.archive, info, float(algorithm.task.min_fitness)), lanes)
+        measures = measure(state.archive, info, float(algorithm.task.min_fitness))
+        return Record(measures, lanes, _changes(algorithm, state))
 
     if not algorithm.task.jit:
         return _on_host(algorithm, record, key, state), None
@@ -165,6 +173,16 @@ def _compile(algorithm: Algorithm, seeds: int, generations: int) -> tuple[Advanc
         key, state = jax.eval_shape(several, jnp.arange(seeds), (key, state))
     compiled = jax.jit(advance).lower(key, state, jnp.int32(0)).compile()
     return lambda key, state, n: compiled(key, state, jnp.int32(n)), compiled
+
+
+def _changes(algorithm: Algorithm, state: State) -> Changes:
+    """The cells that changed in the last generation, as many as are recorded."""
+    emitter, count = algorithm.emitter, algorithm.cells.count
+    entrants = emitter.candidates + (0 if state.judge is None else emitter.samples)
+    now = state.archive.generation == state.generation - 1
+    (cell,) = jnp.nonzero(now, size=min(entrants, count, MOST_CHANGES), fill_value=count)
+    columns = {name: getattr(state.archive, name)[cell] for name in Changes._fields if name != "cell"}
+    return Changes(cell=cell, **columns)
 
 
 def _on_host(

@@ -185,7 +185,8 @@ class _Member:
         before = self.run.generations
         self.run, self._totals = _extended(self.run, self._totals, state, record, seconds)
         for watch in self._watches:
-            self.run = watch.see(Moment(self.run, self.run.generations - before)) or self.run
+            moment = Moment(self.run, self.run.generations - before, record.changes)
+            self.run = watch.see(moment) or self.run
 
     def finish(self, signalled: str | None) -> Run:
         """Let the observers finish. What `config.json` says of the end comes last: that all is there."""

@@ -1,7 +1,7 @@
 """Observers: all that a run does besides advancing.
 
 An observer is a frozen dataclass with its settings and a method `watch`, which is asked once for each
-run. `Track` below is a short one; `examples/observer.py` is one that stops a run.
+run. `Progress` below is a short one; `examples/observer.py` is one that stops a run.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 
 from memes.algorithm import Algorithm
-from memes.archive import Fault
+from memes.archive import Changes, Fault
 from memes.errors import at_least
 from memes.hints import check_fields
 from memes.runner.progress import Reporter, Standing
@@ -27,10 +27,14 @@ FAULTS = {Fault.NAN: "not a number", Fault.INFINITE: "infinite", Fault.ABSURD: "
 
 
 class Moment(NamedTuple):
-    """A run after a call of the device: all of it so far, and how many of its generations are new."""
+    """A run after a call of the device: all of it so far, and how many of its generations are new.
+
+    `changes` are the cells that changed in these, as a `Record` has them, [new, ...].
+    """
 
     run: Run
     new: int
+    changes: Changes
 
     @property
     def rows(self) -> dict[str, np.ndarray]:
@@ -186,24 +190,3 @@ def standing(run: Run) -> Standing:
     """Where a run stands after its last generation."""
     last = [run.metrics[name][-1] for name in Standing._fields if run.generations]
     return Standing(*last)
-
-
-@dataclass(frozen=True)
-class Track:
-    """Hands each generation's row of `metrics.csv` to a function, as `wandb.log` takes it.
-
-    Attributes:
-        log: `(row)`, numbers by the name of their column.
-    """
-
-    log: Callable[[dict[str, float]], object]
-
-    def watch(self, stage: Stage) -> Watch:
-        """Follow a run."""
-
-        def see(moment: Moment) -> None:
-            rows = moment.rows
-            for values in zip(*rows.values(), strict=True):
-                self.log(dict(zip(rows, map(float, values), strict=True)))
-
-        return Watch(see=see)

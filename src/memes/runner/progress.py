@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from html import escape
+from importlib import import_module
 from math import fsum, inf
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -14,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from memes.escapes import printable
 
-SECONDS_BETWEEN_LINES = 2.0
+SECONDS_BETWEEN_LINES, SECONDS_BETWEEN_UPDATES = 2.0, 0.2
 
 
 class Terminal(Console):
@@ -66,12 +68,12 @@ class Reporter:
         if self._bars.live.is_started:
             self._bars.stop()
 
-    def say(self, sentence: str, end: str = "\n") -> None:
+    def say(self, sentence: str) -> None:
         """Print one line."""
         # Nothing in it is a command to the console: it may quote what a simulator raised.
         plain: dict[str, Any] = {"highlight": False, "markup": False, "emoji": False, "soft_wrap": True}
         try:
-            self._console.print(printable(sentence), **plain, end=end)
+            self._console.print(printable(sentence), **plain)
         except OSError:  # a run does not need listeners
             self._console.quiet = True
 
@@ -114,22 +116,35 @@ class Reporter:
         self._bars.start()
         bar = self._bars.add_task(what, total=total, completed=before, figures="")
         start = time.perf_counter()
+        in_notebook = self._console.is_jupyter and not self._console.quiet
+        write = _notebook_bar(total) if in_notebook else lambda done, text: self.say(text)
+        pause = SECONDS_BETWEEN_UPDATES if in_notebook else SECONDS_BETWEEN_LINES
 
         def show(done: int, figures: str = "", left: float | None = None) -> None:
             self._bars.update(bar, completed=done, figures=figures)
             now, over = time.perf_counter(), done == total
-            if self._bars.disable and (over or now - self._last_line >= SECONDS_BETWEEN_LINES):
+            if self._bars.disable and (over or now - self._last_line >= pause):
                 self._last_line = now
                 left = (now - start) / max(done, 1) * (total - done) if left is None else left
                 parts = (f"{what} {done}/{total}", figures, f"ETA {duration(left)}")
-                # In a notebook one line is enough, which the next one writes over.
-                end = "\r" if self._console.is_jupyter and not over else "\n"
-                self.say("  ".join(filter(None, parts)), end)
+                write(done, "  ".join(filter(None, parts)))
 
         try:
             yield show
         finally:
             self._bars.remove_task(bar)
+
+
+def _notebook_bar(total: int) -> Callable[[int, str], None]:
+    """Show a bar in a notebook; the returned function says how many of `total` are done, and a line."""
+    notebook: Any = import_module("IPython.display")
+
+    def shown(done: int, text: str) -> Any:
+        bar = f'<progress value="{done}" max="{total}"></progress>'
+        return notebook.HTML(f"{bar} <code>{escape(text)}</code>")
+
+    handle = notebook.display(shown(0, ""), display_id=True)
+    return lambda done, text: handle.update(shown(done, text))
 
 
 def duration(seconds: float) -> str:

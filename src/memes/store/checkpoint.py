@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,9 +23,10 @@ import jax
 import numpy as np
 
 from memes.algorithm import State
+from memes.archive import Archive
 from memes.errors import UsageError, require
 from memes.store.files import append, intact, opened, read_arrays, replace_file
-from memes.store.folder import Run, load_corrected
+from memes.store.folder import ELITE, Run, archive_from, check_lanes, load_corrected
 
 FORMAT_VERSION = 3
 KEEP = 2  # the last ones; the older is there in case the newer is damaged
@@ -132,6 +133,34 @@ def load(
     return None
 
 
+def newest(folder: Path) -> Path | None:
+    """Find the newest checkpoint of a run, if there is one."""
+    return next(iter(_newest_first(folder)), None)
+
+
+def load_elites(file: Path, config: Mapping[str, Any]) -> Archive:
+    """Read the archive of a checkpoint. It needs neither the task nor the algorithm."""
+    with intact(file):
+        about, leaves, _ = _read(file)
+        _check_version(file, about["format_version"])
+        shape = config["cells"]
+        low, high, *rest = leaves[1:]  # the first is the number of generations
+        grid = isinstance(shape, list)
+        where = {"grid_shape": np.asarray(shape)} if grid else {"centroids": rest.pop(0)}
+        elites = dict(zip(ELITE, rest, strict=False))
+        cell = np.flatnonzero(elites["fitness"] > -np.inf)
+        occupied = {name: column[cell] for name, column in elites.items()}
+        data = {"feature_low": low, "feature_high": high, "cell": cell, **where, **occupied}
+        return archive_from(data, file)
+
+
+def load_lanes(file: Path) -> dict[str, np.ndarray]:
+    """Read what each lane did until a checkpoint, arrays [G, L, ...] by name."""
+    kind = read_arrays(file, ("log",), only=("log",))["log"].dtype
+    with intact(file):
+        return check_lanes(file, _parts(_log(file, kind.itemsize), kind)["lanes"])
+
+
 def _newest_first(folder: Path) -> list[Path]:
     return sorted((folder / "checkpoints").glob("[0-9]*.npz"), reverse=True)
 
@@ -143,21 +172,28 @@ def _read(file: Path) -> tuple[dict[str, Any], list[np.ndarray], dict[str, dict[
     if about["format_version"] != FORMAT_VERSION:  # of another one nothing else is known
         return about, [], {}
     log = arrays["log"]
-    size = int(file.stem) * log.itemsize
-    shared = file.parent / LOG
-    with intact(shared), opened(shared) as stream:
-        if stream.seek(0, os.SEEK_END) < size:
-            raise ValueError(f"it has fewer generations than {file.name}")
-        stream.seek(0)
-        data = stream.read(size)
+    data = _log(file, log.itemsize)
     if about["digest"] != _digest(arrays, hashlib.blake2b(data, digest_size=16)):
         raise ValueError("it does not hold what was written")
     leaves = [array for name, array in arrays.items() if name != "log"]
-    rows = np.frombuffer(data, log.dtype)
-    parts = {
+    return about, leaves, _parts(data, log.dtype)
+
+
+def _log(file: Path, size: int) -> bytes:
+    """Read the rows, of such a size, of the log that a checkpoint counts."""
+    shared, wanted = file.parent / LOG, int(file.stem) * size
+    with intact(shared), opened(shared) as stream:
+        if stream.seek(0, os.SEEK_END) < wanted:
+            raise ValueError(f"it has fewer generations than {file.name}")
+        stream.seek(0)
+        return bytes(stream.read(wanted))
+
+
+def _parts(data: bytes, kind: np.dtype[Any]) -> dict[str, dict[str, np.ndarray]]:
+    rows = np.frombuffer(data, kind)
+    return {
         part: {name: rows[part][name].copy() for name in rows[part].dtype.names or ()} for part in PARTS
     }
-    return about, leaves, parts
 
 
 def _digest(arrays: dict[str, np.ndarray], log: Any) -> str:

@@ -93,11 +93,17 @@ def save_text(path: Path, text: str) -> None:
     replace_file(path, lambda file: file.write(f"{text}\n".encode()))
 
 
+def read_bytes(file: Path, most: int) -> bytes:
+    """Read a file of at most so many bytes."""
+    with intact(file), opened(file) as stream:
+        _check_size(file, stream, most)
+        return bytes(stream.read(most))
+
+
 def read_json(file: Path) -> dict[str, Any]:
     """Read a table from a JSON file. Characters that would command a terminal become words."""
-    with intact(file), opened(file) as stream:
-        _check_size(file, stream, MOST_JSON)
-        content = json.loads(stream.read())
+    with intact(file):
+        content = json.loads(read_bytes(file, MOST_JSON))
         require(isinstance(content, dict), f"'{file}' must hold a table of JSON")
         return {printable(name): _printable(value) for name, value in content.items()}
 
@@ -137,14 +143,16 @@ def read_table(file: Path, needed: Collection[str] = ()) -> dict[str, np.ndarray
         return _having(needed, dict(zip(header, columns, strict=True)))
 
 
-def read_arrays(file: Path, needed: Collection[str] = ()) -> dict[str, np.ndarray]:
-    """Read the arrays of an npz file. Nothing in it is unpickled."""
+def read_arrays(
+    file: Path, needed: Collection[str] = (), only: Collection[str] | None = None
+) -> dict[str, np.ndarray]:
+    """Read the arrays of an npz file, or only some. Nothing in it is unpickled."""
     with intact(file), opened(file) as stream:
         with zipfile.ZipFile(stream) as parts:  # of which no more is read than it says
             check_memory(file, sum(part.file_size for part in parts.infolist()))
         stream.seek(0)
         with np.load(stream, allow_pickle=False) as data:
-            return _having(needed, dict(data))
+            return _having(needed, {name: data[name] for name in data if only is None or name in only})
 
 
 def check_memory(file: Path, needed: int) -> None:

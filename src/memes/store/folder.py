@@ -3,12 +3,15 @@
 config.json     settings, seed, package versions, device, times
 metrics.csv     a row for each generation
 lanes.npz       what each lane did in each generation
+changes.bin     a row for each change of a cell
 archive.npz     the elites
 corrected.npz   what is left of them after re-evaluation, if the task is uncertain
 corrected.csv   a row for each such correction
 summary.json    the run in a few numbers, for comparisons
 checkpoints/    what `memes resume` needs
 figures/        pictures of the above
+tensorboard/    metrics, if they are tracked there
+export/         tables and arrays in other formats, if they are asked for
 """
 
 from __future__ import annotations
@@ -29,9 +32,10 @@ from memes.archive import LIMIT, Archive, Status, empty
 from memes.cells import CVT, MAX_CELLS, Cells, Grid
 from memes.context import Kind
 from memes.correction import Correction
-from memes.errors import require
+from memes.errors import known, require
 from memes.resets import Reason
 from memes.store.files import (
+    LONGEST_NAME,
     append,
     check_entries,
     check_memory,
@@ -42,11 +46,12 @@ from memes.store.files import (
     replace_file,
     save_text,
 )
+from memes.task import numbered
 
 FORMAT_VERSION = 1
 CONTENT = (
-    "config.json", "metrics.csv", "lanes.npz", "archive.npz", "corrected.npz", "corrected.csv",
-    "summary.json", "checkpoints", "figures",
+    "config.json", "metrics.csv", "lanes.npz", "changes.bin", "archive.npz", "corrected.npz",
+    "corrected.csv", "summary.json", "checkpoints", "figures", "tensorboard", "export",
 )  # fmt: skip
 ENDED = {"finished", "generations_done", "seconds", "stopped", "signal"}  # what a config says of the end
 # Codes whose names `lanes.npz` holds beside the lanes.
@@ -54,8 +59,8 @@ CODES: dict[str, type[IntEnum]] = {"kinds": Kind, "reasons": Reason, "statuses":
 # What is read of `config.json`, of a map in it, of each row of `metrics.csv`, and of lanes.
 ENTRIES: dict[str, Any] = {
     "task": str, "algorithm": str, "label": str | None, "scale": str | None, "seed": int,
-    "options": dict | None, "map": dict | None, "chunk": int | None, "code": dict | None,
-    "versions": dict | None, "device": str | None,
+    "options": dict | None, "map": dict | None, "feature_names": tuple[str, ...] | None,
+    "chunk": int | None, "code": dict | None, "versions": dict | None, "device": str | None,
 }  # fmt: skip
 Points = tuple[tuple[float, ...], ...]
 MAP = {"walls": tuple[Points, ...], "start": tuple[float, ...], "goal": float | None}
@@ -91,6 +96,18 @@ class Run(NamedTuple):
     def generations(self) -> int:
         """How many generations were done."""
         return len(self.metrics.get("generation", ()))
+
+    def plot(self, figure: str = "archive") -> Any:
+        """Draw a figure of `memes.plot`: "archive", "curves" or "positions"."""
+        import memes  # through which everything may be asked for
+
+        return getattr(memes.plot, known("figure", figure, ("archive", "curves", "positions")))(self)
+
+    def _repr_html_(self) -> str:
+        """Show the run in a notebook: numbers and a picture."""
+        import memes
+
+        return memes.plot.html(self)
 
     def __repr__(self) -> str:
         where = "" if self.folder is None else f" in '{self.folder}'"
@@ -205,7 +222,7 @@ def load_correction(path: Path) -> Correction | None:
     data = _load_npz(file, (*ELITE, "elite_cell", "fitness_variance", "feature_variance", "samples"))
     with intact(file):
         variances = data["fitness_variance"], data["feature_variance"]
-        archive = _archive(data, file)
+        archive = archive_from(data, file)
         return Correction(archive, data["elite_cell"], *variances, int(data["samples"]))
 
 
@@ -243,10 +260,10 @@ def load_archive(path: str | Path) -> Archive:
     file = file / "archive.npz" if file.is_dir() else file
     data = _load_npz(file, ELITE)
     with intact(file):
-        return _archive(data, file)
+        return archive_from(data, file)
 
 
-def _archive(data: dict[str, np.ndarray], file: Path) -> Archive:
+def archive_from(data: dict[str, np.ndarray], file: Path) -> Archive:
     """Put elites into their cells; whatever is raised says why that cannot be done."""
     low, high, at = data["feature_low"], data["feature_high"], data["cell"]
     n, (_, dim), (_, k) = len(at), data["genotypes"].shape, data["feature"].shape
@@ -285,6 +302,7 @@ def load_config(folder: Path) -> dict[str, Any]:
         check_version(int(config["format_version"]), file)
         check_entries(file, config, ENTRIES)
         check_map(file, config)
+        check_names(file, config)
         return config
 
 
@@ -300,21 +318,44 @@ def check_map(file: Path, entries: Mapping[str, Any]) -> None:
     require(sane and set(about) == set(MAP), f"map in '{file}' cannot be drawn")
 
 
+def check_names(file: Path, entries: Mapping[str, Any], k: int | None = None) -> None:
+    """Raise a `UsageError` if a file has names that are none, or not one for each of k features."""
+    names = entries.get("feature_names") or ()
+    sane = all(0 < len(name) <= LONGEST_NAME for name in names) and len(names) in (0, k or len(names))
+    require(sane, f"feature_names in '{file}' must be a name for each feature")
+
+
+def feature_names(recorded: Mapping[str, Any], k: int) -> tuple[str, ...]:
+    """Read the names of k features; their numbers, where an older version recorded none."""
+    return tuple(recorded.get("feature_names") or numbered(k))
+
+
 def load_run(path: str | Path) -> Run:
     """Read a whole run folder."""
     folder = Path(path)
     config, file = load_config(folder), folder / "archive.npz"
     require(file.exists(), f"the run in '{folder}' did not finish: it has no archive.npz")
     metrics = read_table(folder / "metrics.csv", METRICS)
-    lanes = _load_npz(folder / "lanes.npz", LANES)
-    lanes = {name: array for name, array in lanes.items() if name not in CODES}
-    with intact(folder / "lanes.npz"):
+    lanes = read_lanes(folder / "lanes.npz")
+    corrected, correction, archive = load_corrected(folder), load_correction(folder), load_archive(file)
+    check_names(folder / "config.json", config, archive.feature.shape[1])
+    return Run(folder, config, metrics, lanes, archive, corrected, correction)
+
+
+def read_lanes(file: Path) -> dict[str, np.ndarray]:
+    """Read `lanes.npz` without the names of its codes."""
+    lanes = _load_npz(file, LANES)
+    return check_lanes(file, {name: array for name, array in lanes.items() if name not in CODES})
+
+
+def check_lanes(file: Path, lanes: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return what lanes did, if it is an array [G, L, ...] for each name."""
+    with intact(file):
         generations, *others = (lanes[name].shape for name in LANES)
         equal = len({len(array) for array in lanes.values()}) == len(set(others)) == 1
         if not equal or len(generations) != 1 or len(others[0]) != 2:
             raise ValueError("its arrays are not of the same generations and lanes")
-    corrected, correction = load_corrected(folder), load_correction(folder)
-    return Run(folder, config, metrics, lanes, load_archive(file), corrected, correction)
+        return lanes
 
 
 def load_metrics(file: str | Path) -> dict[str, np.ndarray]:

@@ -29,6 +29,7 @@ def describe(algorithm: Algorithm) -> dict[str, Any]:
         "dim": task.dim,
         "feature_low": list(map(float, task.feature_low)),
         "feature_high": list(map(float, task.feature_high)),
+        "feature_names": list(task.feature_names),
         "min_fitness": task.min_fitness,
         "uncertain": task.uncertain,
         "map": None if task.map is None else task.map._asdict(),

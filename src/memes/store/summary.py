@@ -22,6 +22,7 @@ from memes.store.folder import (
     Run,
     check_links,
     check_map,
+    check_names,
     check_version,
     load_run,
     plain,
@@ -33,7 +34,8 @@ POINTS = 120  # generations that the curves show, at most
 MAX_CELLS = 20_000  # of an archive whose fitness is written down cell by cell
 CURVES = METRICS
 ABOUT = (
-    "device", "versions", "precision", "compile_seconds", "cells", "uncertain", "map", "seeds_together",
+    "device", "versions", "precision", "compile_seconds", "cells", "uncertain", "map", "feature_names",
+    "seeds_together",
 )  # fmt: skip
 Lifespans = dict[str, dict[str, dict[str, float]]]
 Columns = dict[str, tuple[float | None, ...]]
@@ -46,7 +48,7 @@ ENTRIES: dict[str, Any] = {
 }  # fmt: skip
 ABOUT_ENTRIES = {
     "compile_seconds": float | None, "seconds_per_generation": float | None, "commit": str | None,
-    "map": dict | None,
+    "map": dict | None, "feature_names": tuple[str, ...] | None,
 }  # fmt: skip
 # What each correction and each lifespan has at least.
 CORRECTED = {"generation", "evaluations"}
@@ -67,7 +69,7 @@ class Summary(NamedTuple):
         generations: How many were done.
         options: Options of the task and the algorithm.
         about: `commit`, `when`, `seconds_per_generation`, and what `config.json` says of the device,
-            the versions, the precision, compilation, the cells and the map.
+            the versions, the precision, compilation, the cells, the map and the names of features.
         curves: `CURVES` at up to `POINTS` generations, the first and the last among them, half of them
             in equal distances and half in equal ratios; and for each kind of offspring `step_exploit`,
             ...: its mean distance from the parent in feature space, in cell widths, as the median over
@@ -259,6 +261,7 @@ def _parse(content: dict[str, Any], file: Path) -> Summary:
     check_entries(file, fields, ENTRIES)
     check_entries(file, fields["about"], ABOUT_ENTRIES)
     check_map(file, fields["about"])
+    check_names(file, fields["about"], len(fields["low"]))
     for name in ("curves", "corrections", "longest_lives"):
         fields[name] = {column: _array(values) for column, values in fields[name].items()}
     low, high = _array(fields["low"]), _array(fields["high"])

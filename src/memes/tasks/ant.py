@@ -21,6 +21,9 @@ NOISE = 0.1
 PASSED = 13.0  # x of a torso that has left the trap behind; its back wall ends at 12.5
 ARENA_LOW, ARENA_HIGH = (0.0, -8.0), (30.0, 8.0)  # where the trapped ant is told apart
 
+# As seen from an ant that runs along x; its model, like others of this ant, takes y for the front.
+FEET = ("front left", "back left", "back right", "front right")
+
 
 @checked
 def ant(
@@ -62,6 +65,7 @@ def ant(
         min_fitness=-3.24 * steps,
         uncertain=uncertain,
         resolution=(6,) * 4,
+        feature_names=tuple(f"{foot} foot on the ground (share)" for foot in FEET),
     )
 
 
@@ -113,6 +117,7 @@ def ant_trap(
         min_fitness=-3.38 * steps,
         uncertain=uncertain,
         map=Map(walls=footprints(engine.model), goal=PASSED),
+        feature_names=("final x (m)", "final y (m)"),
     )
 
 

@@ -40,7 +40,18 @@ def arm(*, joints: int = 1000) -> Task:
         feature_high=(1.0, 1.0),
         init=uniform(joints, 0.0, 1.0),
         evaluate=evaluate,
+        draw=posture,
+        feature_names=("hand x", "hand y"),
     )
+
+
+def posture(x: np.ndarray) -> list[np.ndarray]:
+    """Draw the links of an arm `x[joints]` from its base, and the circle within its reach."""
+    angle = 2 * np.pi * np.cumsum(np.clip(x, 0.0, 1.0) - 0.5)
+    links = np.cumsum(np.stack([np.cos(angle), np.sin(angle)], axis=1), axis=0) / (2 * len(x))
+    around = np.linspace(0, 2 * np.pi, 65)
+    reach = np.stack([np.cos(around), np.sin(around)], axis=1) / 2
+    return [np.concatenate([np.zeros((1, 2)), links]) + 0.5, reach + 0.5]
 
 
 def _circle(turns: Array) -> tuple[Array, Array]:

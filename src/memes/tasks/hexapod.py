@@ -51,6 +51,7 @@ def hexapod(*, steps: int = 250, fidelity: Fidelity = "fast", backend: Backend =
         feature_low=(-2.0, -2.0),
         feature_high=(2.0, 2.0),
         min_fitness=-math.pi,
+        feature_names=("final x (m)", "final y (m)"),
     )
 
 

@@ -68,6 +68,7 @@ def point_maze(*, uncertain: bool = False, steps: int = 100, hidden: tuple[int, 
             start=START,
             goal=BACK[0][0],
         ),
+        feature_names=("final x", "final y"),
     )
 
 

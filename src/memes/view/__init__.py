@@ -1,8 +1,18 @@
-"""Playing elites of a saved run: in the browser, as a video, as a sheet of frames, as paths.
+"""Runs to look at: in the browser, live, and their elites as videos, sheets of frames and paths.
 
+follow      run folders that are read again and again
+layout      the archive as tiles, and which pixel shows which
+colours     what tiles show, and the picture
+words       what is said of a run, of an elite and of the lanes
+curves      columns of `metrics.csv` as lines
 elites      which elite
 episodes    what the run's own simulator makes of it
+drawings    an elite as a robot that moves, as lines or as a picture
 pictures    videos and contact sheets, without a window
-browser     a player on this machine
-server      the page that it is on, for its user alone
+server      a page for its user alone
+browser     the page and its loop
+board       its archive, which can be clicked on
+panel       its controls
+theatre     the elites that are chosen
+stage       where one of them moves
 """

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from memes.archive import Archive
-from memes.cells import CVT, Cells, Grid
+from memes.cells import Cells, Grid, centres
 from memes.errors import UsageError, require
 
 
@@ -36,13 +36,7 @@ def at_cell(archive: Archive, cell: Sequence[int]) -> int:
     cells, index = archive.cells, _index(archive.cells, tuple(cell))
     if index in elites(archive):
         return index
-    if isinstance(cells, Grid):
-        unit = (np.array(np.unravel_index(index, cells.shape)) + 0.5) / np.array(cells.shape)
-        centre = np.asarray(cells.low + unit * (cells.high - cells.low))
-    else:
-        assert isinstance(cells, CVT)
-        centre = np.asarray(cells.centroids[index])
-    near = near_feature(archive, centre)
+    near = near_feature(archive, centres(cells)[index])
     raise UsageError(
         f"cell {name(cells, index)} is empty; the nearest that is not is {name(cells, near)}"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -17,7 +18,8 @@ from memes.task import PRECISION, Task
 class Episode(NamedTuple):
     """One episode: `qpos[T + 1, nq]`, from the start until its end, and its evaluation.
 
-    `fitness` is a number and `feature[k]`; NaN where the simulator failed.
+    Of a task on a map without a robot, `qpos[T + 1, 2]` is the place. `fitness` is a number and
+    `feature[k]`; NaN where the simulator failed.
     """
 
     qpos: np.ndarray
@@ -43,13 +45,20 @@ def episodes(task: Task, x: Array, *, seed: int = 0, draws: int = 1) -> list[Epi
 
     The seed says which starts, where the task draws them.
     """
-    require(0 <= seed < 2**32, f"seed must lie in [0, 2^32), got {seed}")
+    return player(task, draws)(x, seed)
+
+
+def player(task: Task, draws: int = 1) -> Callable[[Array, int], list[Episode]]:
+    """Return `(x[d], seed) -> episodes`, compiled at its first call: see `episodes`."""
     at_least(1, draws=draws)
-    engine, control = robot_of(task), task.control
+    control = task.control
     assert control is not None
+    environment = control.environment
+    engine = environment.engine
+    place: Callable[[Any], Array] = environment.measure if engine is None else engine.qpos
 
     def record(step: Step) -> tuple[Array, Array]:
-        return engine.qpos(step.before), engine.qpos(step.after)
+        return place(step.before), place(step.after)
 
     def play(key: Array, x: Array) -> Any:
         keys = jax.vmap(lambda draw: jax.random.fold_in(key, draw))(jnp.arange(draws))
@@ -57,7 +66,14 @@ def episodes(task: Task, x: Array, *, seed: int = 0, draws: int = 1) -> list[Epi
             outcome, recorded = rollout(control, keys, jnp.tile(x, (draws, 1)), record)
         return outcome.length, control.score(outcome), recorded
 
-    played = jax.jit(play, compiler_options=engine.compiler_options)(jax.random.key(seed), x)
-    length, (fitness, feature), (before, after) = jax.device_get(played)
-    states = np.concatenate([before[:1], after])
-    return [Episode(states[: length[i] + 1, i], float(fitness[i]), feature[i]) for i in range(draws)]
+    options = None if engine is None else engine.compiler_options
+    compiled = jax.jit(play, compiler_options=options)
+
+    def episodes(x: Array, seed: int) -> list[Episode]:
+        require(0 <= seed < 2**32, f"seed must lie in [0, 2^32), got {seed}")
+        played = jax.device_get(compiled(jax.random.key(seed), x))
+        length, (fitness, feature), (before, after) = played
+        states = np.concatenate([before[:1], after])
+        return [Episode(states[: length[i] + 1, i], float(fitness[i]), feature[i]) for i in range(draws)]
+
+    return episodes

@@ -9,11 +9,9 @@ import copy
 import importlib.util
 import math
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,9 +20,12 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-from memes.errors import UsageError, require
+from memes.errors import UsageError
+from memes.view.cameras import Camera, between, camera_of
+from memes.view.film import check_film, check_size, write_film
 
-SIZES = {".mp4": (640, 480), ".gif": (400, 304)}  # a GIF compresses little
+SIZES = {".mp4": (960, 540), ".gif": (480, 270), ".webp": (720, 404)}  # a GIF compresses little
+SAMPLES = 4  # of a pixel, against stairs along edges
 PROBE = "import sys, importlib; importlib.import_module(sys.argv[1]).GLContext(8, 8).make_current()"
 
 
@@ -60,22 +61,18 @@ def _works(name: str) -> bool:
         return False
 
 
-def frames(model: Any, states: np.ndarray, *, width: int, height: int) -> Iterator[np.ndarray]:
-    """Draw an `MjModel` at each of the positions `states[n, nq]`: pictures uint8[height, width, 3].
-
-    The view is the model's first camera, or else one that follows its first body.
-    """
+def frames(
+    model: Any, states: np.ndarray, *, width: int, height: int, camera: Camera = "auto"
+) -> Iterator[np.ndarray]:
+    """Draw an `MjModel` at each of the positions `states[n, nq]`: pictures uint8[height, width, 3]."""
     name = library()  # before MuJoCo's own modules ask for it
     import mujoco
 
     model = copy.copy(model)
     model.vis.global_.offwidth, model.vis.global_.offheight = width, height
-    data, option, camera = mujoco.MjData(model), mujoco.MjvOption(), mujoco.MjvCamera()
-    mujoco.mjv_defaultFreeCamera(model, camera)
-    if model.ncam:
-        camera.type, camera.fixedcamid = mujoco.mjtCamera.mjCAMERA_FIXED, 0
-    elif model.nbody > 1:
-        camera.type, camera.trackbodyid = mujoco.mjtCamera.mjCAMERA_TRACKING, 1
+    model.vis.quality.offsamples = SAMPLES
+    data, option = mujoco.MjData(model), mujoco.MjvOption()
+    seen_from = camera_of(model, states, camera, width / height)
     window = importlib.import_module(f"mujoco.{name}").GLContext(width, height)
     window.make_current()
     context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_100)
@@ -87,7 +84,7 @@ def frames(model: Any, states: np.ndarray, *, width: int, height: int) -> Iterat
         for qpos in states:
             data.qpos[:] = qpos
             mujoco.mj_forward(model, data)  # kinematics, cameras and lights
-            mujoco.mjv_updateScene(model, data, option, None, camera, everything, scene)
+            mujoco.mjv_updateScene(model, data, option, None, seen_from, everything, scene)
             mujoco.mjr_render(area, scene, context)
             picture = np.empty((height, width, 3), np.uint8)
             mujoco.mjr_readPixels(picture, None, area, context)
@@ -97,62 +94,39 @@ def frames(model: Any, states: np.ndarray, *, width: int, height: int) -> Iterat
         window.free()
 
 
-def check_video(file: Path) -> None:
-    """Raise a `UsageError` unless such a file can be written."""
-    require(
-        file.suffix.lower() in SIZES, f"video must be a file ending in .mp4 or .gif, got '{file.name}'"
-    )
-    require(
-        file.suffix.lower() != ".mp4" or _ffmpeg() is not None,
-        "video: .mp4 needs the program ffmpeg, or the package that brings it: 'pip install "
-        "imageio-ffmpeg'; .gif needs neither",
-    )
+def write_video(
+    file: Path,
+    model: Any,
+    states: np.ndarray,
+    *,
+    seconds: float,
+    size: tuple[int, int] | None = None,
+    camera: Camera = "auto",
+    rate: float | None = None,
+) -> None:
+    """Write `states[n, nq]` of an `MjModel`, that many seconds apart, as a video in their own time.
+
+    `size` is width and height, by default `SIZES`; `rate` pictures a second, by default one a state.
+    """
+    check_film("video", file)
+    width, height = size or SIZES[file.suffix.lower()]
+    check_size((width, height), rate)
+    shown = between(model, states, seconds, rate)
+    pictures = frames(model, shown, width=width, height=height, camera=camera)
+    write_film(file, pictures, rate=rate or 1 / seconds)
 
 
-def write_video(file: Path, model: Any, states: np.ndarray, *, seconds: float) -> None:
-    """Write `states[n, nq]` of an `MjModel`, that many seconds apart, as an mp4 or a GIF."""
-    check_video(file)
-    width, height = SIZES[file.suffix.lower()]
-    pictures = frames(model, states, width=width, height=height)
-    if file.suffix.lower() == ".gif":
-        from PIL import Image
-
-        first, *others = [Image.fromarray(picture) for picture in pictures]
-        duration = round(1000 * seconds)
-        first.save(file, save_all=True, append_images=others, duration=duration, loop=0)
-        return
-    raw = f"-f rawvideo -pix_fmt rgb24 -s {width}x{height} -r {1 / seconds}"
-    options = f"-y -loglevel error {raw} -i - -pix_fmt yuv420p"
-    command = [_ffmpeg() or "ffmpeg", *options.split(), str(file)]
-    # An encoder that gives up closes its end; its exit code tells.
-    with suppress(BrokenPipeError), subprocess.Popen(command, stdin=subprocess.PIPE) as encoder:
-        assert encoder.stdin is not None
-        for picture in pictures:
-            encoder.stdin.write(picture.tobytes())
-    require(encoder.returncode == 0, f"video: ffmpeg could not write '{file}'")
-
-
-def _ffmpeg() -> str | None:
-    """Find the program, or the one that a package brings."""
-    found = shutil.which("ffmpeg")
-    if found is None and importlib.util.find_spec("imageio_ffmpeg") is not None:
-        from imageio_ffmpeg import get_ffmpeg_exe
-
-        found = str(get_ffmpeg_exe())
-    return found
-
-
-def sheet_figure(model: Any, states: np.ndarray, *, seconds: float) -> Figure:
+def sheet_figure(model: Any, states: np.ndarray, *, seconds: float, camera: Camera = "auto") -> Figure:
     """Draw a dozen of `states[n, nq]` of an `MjModel`, evenly from start to end, with their times."""
     shown = np.unique(np.linspace(0, len(states) - 1, 12).round().astype(int))
     rows = math.ceil(len(shown) / 4)
     tight = ConstrainedLayoutEngine(w_pad=0.01, h_pad=0.01, wspace=0, hspace=0)
     figure = Figure(figsize=(9.6, 1.8 * rows), layout=tight)
     axes = figure.subplots(rows, 4, squeeze=False).ravel()
-    pictures = frames(model, states[shown], width=320, height=240)
+    pictures = frames(model, states[shown], width=480, height=360, camera=camera)
     for ax, step, picture in zip(axes, shown, pictures, strict=False):
         ax.imshow(picture)
-        ax.text(8, 24, f"{step * seconds:.2f} s", fontsize="small")
+        ax.text(12, 36, f"{step * seconds:.2f} s", fontsize="small")
     for ax in axes:
         ax.set_axis_off()
     return figure

@@ -32,7 +32,15 @@ NAMES = (HOST, "localhost")
 LAST_PORT = 65535
 LARGEST = 2**20  # bytes of a message
 # What the page may say to us; above all not ShareUrlRequest, which would open a tunnel.
-MESSAGES = {kind.__name__: kind for kind in (_messages.ViewerCameraMessage, _messages.GuiUpdateMessage)}
+MESSAGES = {
+    kind.__name__: kind
+    for kind in (
+        _messages.ViewerCameraMessage,
+        _messages.GuiUpdateMessage,
+        _messages.SceneNodeClickMessage,
+        _messages.CommandTriggerMessage,
+    )
+}
 HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "frame-ancestors 'none'",
@@ -71,6 +79,14 @@ def page(*, title: str, port: int) -> Iterator[Page]:
         finally:
             with redirect_stdout(io.StringIO()):
                 server.stop()
+
+
+def free_arrow_keys(server: viser.ViserServer) -> None:
+    """Let arrow keys be for the commands of a page alone: viser turns the camera with them, too."""
+    stop = "event => event.key.startsWith('Arrow') && event.stopPropagation()"
+    source = f"document.documentElement.addEventListener('keydown', {stop})"
+    # On their way up, the commands hear of keys there, and the camera after.
+    server.gui._websock_interface.queue_message(_messages.RunJavascriptMessage(source=source))
 
 
 def _listener(port: int) -> socket.socket:

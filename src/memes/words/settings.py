@@ -16,6 +16,7 @@ from memes.hints import described, fits
 from memes.parameters import parameters
 from memes.presets import PRESETS
 from memes.runner.observers import Observer
+from memes.runner.trackers import Tracker, check_tracker
 from memes.task import Task
 from memes.words.names import algorithm_factory, cells_of, code_of, made, task_factory
 from memes.words.options import Options, flag_words, options_of, read, read_toml, scaled, value_of
@@ -69,7 +70,10 @@ class Choice:
         seeds: How many seeds to run, from --seed on; each has a folder of its own.
         resolution: Grid cells along each feature; by default as the task has it, or about 2500 in all.
         centroids: Use a centroidal Voronoi tessellation of so many cells instead of a grid.
+        track: Where metrics go as they come: tensorboard, for event files in the run's folder, wandb, or
+            a module with the same functions as wandb.
         quiet: Show no progress.
+        view: Show the run in the browser while it goes on, and then until Ctrl-C, as 'memes view' does.
         config: TOML file with any of these options, such as lanes = 64, and the task. Options below a
             heading such as [me] are for that algorithm alone. Flags win over it.
     """
@@ -80,11 +84,15 @@ class Choice:
     seeds: int | None = None
     resolution: tuple[int, ...] | None = None
     centroids: int | None = None
+    track: tuple[str, ...] = ()
     quiet: bool = False
+    view: bool = False
     config: Path | None = None
 
     def __post_init__(self) -> None:
         at_least(1, seeds=self.seeds)
+        for name in self.track:
+            check_tracker(name)
 
 
 class Parsed(NamedTuple):
@@ -114,7 +122,8 @@ class Parsed(NamedTuple):
 
     def observers(self) -> list[Observer]:
         """The usual observers, as they are asked for."""
-        return [restored(kind, self.observing) for kind in USUAL]
+        usual = [restored(kind, self.observing) for kind in USUAL]
+        return [*usual, *map(Tracker, self.choice.track)]
 
     def build(self) -> Algorithm:
         """Build the algorithm, on its task."""

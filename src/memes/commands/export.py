@@ -1,0 +1,36 @@
+"""`memes export`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from memes.errors import require
+from memes.escapes import printable
+from memes.store.export import export_run
+from memes.store.folder import load_run
+from memes.words.options import RunFolder
+
+
+def export(
+    run: RunFolder,
+    /,
+    *,
+    to: Literal["csv", "npz", "parquet", "tensorboard"],
+    out: Path | None = None,
+) -> None:
+    """Write a saved run in a format of other programs: its metrics, its elites and its corrections.
+
+    Args:
+        run: Folder of the run.
+        to: The format: csv or parquet, a file for each table; npz, one file for all; tensorboard,
+            an event file of the metrics. Genotypes are in parquet and npz.
+        out: Folder for the files; by default export/ in the folder of the run.
+    """
+    saved = load_run(run)
+    if out is not None:
+        require(not out.is_symlink(), f"out: '{out}' is a link, which memes does not follow")
+        require(not out.exists() or out.is_dir(), f"out must be a folder, but '{out}' is a file")
+        require(out.absolute().parent.is_dir(), f"out: there is no folder '{out.parent}'")
+    for file in export_run(saved, to, out or run / "export"):
+        print(printable(str(file)))

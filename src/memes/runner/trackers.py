@@ -1,0 +1,166 @@
+"""Trackers: the metrics of a run, as they come, for a function or for a program that draws them."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from memes.errors import UsageError, in_a_line, require
+from memes.runner.observers import Moment, Stage, Watch
+from memes.store.events import append_scalars, new_events
+from memes.store.folder import Run, plain
+
+EVENTS = "tensorboard"
+NAMED = (EVENTS, "wandb")
+Rows = list[tuple[int, dict[str, float]]]
+Send = Callable[[Rows], object]
+
+
+@dataclass(frozen=True)
+class Track:
+    """Hands the metrics of each generation to a function, and those of each correction.
+
+    Attributes:
+        log: `(generation, metrics)`, numbers by the name of their column in `metrics.csv`; those of a
+            correction are called `corrected/qd_score`, ...
+    """
+
+    log: Callable[[int, dict[str, float]], object]
+
+    def watch(self, stage: Stage) -> Watch:
+        """Follow a run."""
+
+        def send(rows: Rows) -> None:
+            for generation, metrics in rows:
+                self.log(generation, metrics)
+
+        return _following(send)
+
+
+@dataclass(frozen=True)
+class Tracker:
+    """Hands the metrics of a run to TensorBoard, to Weights & Biases or to its like.
+
+    Attributes:
+        to: `tensorboard`, for event files in the folder of the run, which need no package; or `wandb`,
+            or another module with the same functions `init`, `log` and `finish`.
+    """
+
+    to: str
+
+    def __post_init__(self) -> None:
+        check_tracker(self.to)
+
+    def watch(self, stage: Stage) -> Watch:
+        """Follow a run."""
+        send, close = (_events if self.to == EVENTS else _module(self.to))(stage)
+        stage.closing(close)
+        return _following(lambda rows: send([(g, _finite(metrics)) for g, metrics in rows]))
+
+
+def check_tracker(name: str) -> None:
+    """Raise a `UsageError` unless there is such a tracker."""
+    try:
+        there = name == EVENTS or find_spec(name) is not None
+    except (ImportError, ValueError):
+        there = False
+    near = get_close_matches(name, [known for known in NAMED if known != name], n=1, cutoff=0.7)
+    meant = f"did you mean '{near[0]}'?" if near else f"'pip install {name}' may bring it"
+    require(there, f"track: there is no module '{name}' here: {meant}")
+
+
+def _following(send: Send) -> Watch:
+    """Send each generation once, and each correction once."""
+    corrections = 0
+
+    def begin(run: Run) -> None:
+        nonlocal corrections
+        corrections = len(run.corrected.get("generation", ()))
+
+    def corrected(run: Run) -> Rows:
+        nonlocal corrections
+        rows = _rows(run.corrected, corrections, "corrected/")
+        corrections += len(rows)
+        return rows
+
+    def see(moment: Moment) -> None:
+        send(_rows(moment.rows) + corrected(moment.run))
+
+    def finish(run: Run) -> None:
+        send(corrected(run))
+
+    return Watch(begin=begin, see=see, finish=finish)
+
+
+def _rows(columns: Mapping[str, np.ndarray], first: int = 0, prefix: str = "") -> Rows:
+    names = [f"{prefix}{name}" for name in columns]
+    rows = list(zip(*columns.values(), strict=True))[first:]
+    generations = columns.get("generation", np.zeros(0))[first:]
+    return [
+        (int(generation), dict(zip(names, map(float, row), strict=True)))
+        for generation, row in zip(generations, rows, strict=True)
+    ]
+
+
+def _finite(metrics: Mapping[str, float]) -> dict[str, float]:
+    return {name: value for name, value in metrics.items() if math.isfinite(value)}
+
+
+def _events(stage: Stage) -> tuple[Send, Callable[[], object]]:
+    require(stage.folder is not None, f"track: {EVENTS} needs a run that has a folder; say where: out")
+    assert stage.folder is not None
+    file = new_events(stage.folder / EVENTS)
+
+    def send(rows: Rows) -> None:
+        append_scalars(file, [(time.time(), generation, metrics) for generation, metrics in rows])
+
+    return send, lambda: None
+
+
+def _module(name: str) -> Callable[[Stage], tuple[Send, Callable[[], object]]]:
+    """Send rows to a module with the functions of `wandb`, of which it may lack some arguments."""
+
+    def begin(stage: Stage) -> tuple[Send, Callable[[], object]]:
+        tracker = import_module(name)
+        config = json.loads(json.dumps(stage.config, default=plain))
+        task, algorithm, seed = (str(config[key]) for key in ("task_name", "algorithm", "seed"))
+        folder = None if stage.folder is None else str(stage.folder)
+        given = {
+            "project": "memes",
+            "name": f"{task}-{algorithm}-{seed}",
+            "group": f"{task}-{algorithm}",
+            "config": config,
+            "dir": folder,
+            "reinit": "create_new",  # seeds side by side are several runs
+        }
+        try:
+            opened = _call(tracker.init, given)
+        except Exception as error:  # of its own kind, as where nobody is logged in
+            raise UsageError(f"track: {name} does not start: {in_a_line(error)}") from error
+        log = getattr(opened, "log", None) or tracker.log
+        close: Callable[[], object] = getattr(opened, "finish", None) or tracker.finish
+
+        def send(rows: Rows) -> None:
+            for generation, metrics in rows:
+                _call(log, {"step": generation}, metrics)
+
+        return send, close
+
+    return begin
+
+
+def _call(function: Callable[..., Any], keywords: Mapping[str, Any], *arguments: Any) -> Any:
+    """Call a function with those of the keywords that it has."""
+    known = inspect.signature(function).parameters
+    every = any(each.kind is each.VAR_KEYWORD for each in known.values())
+    return function(*arguments, **{k: v for k, v in keywords.items() if every or k in known})

@@ -1,0 +1,78 @@
+"""Event files of TensorBoard, written without it: scalars by name, step and time.
+
+A file is a row of records: the length, its checksum, the message, its checksum. A message is an `Event`
+of Protocol Buffers with a version or with the value of one scalar.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import struct
+import time
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+from memes.store.files import opened
+
+WORD = 0xFFFFFFFF
+
+
+def new_events(folder: Path) -> Path:
+    """Begin an event file in a folder, which is made if there is none."""
+    folder.mkdir(exist_ok=True)
+    file = folder / f"events.out.tfevents.{int(time.time()):010d}.{os.getpid()}.{secrets.token_hex(4)}"
+    with opened(file, "xb") as stream:
+        stream.write(_record(_event(time.time(), 0, _bytes(3, b"brain.Event:2"))))
+    return file
+
+
+def append_scalars(file: Path, rows: list[tuple[float, int, Mapping[str, float]]]) -> None:
+    """Append rows: the time in seconds since 1970, the step, and values by name."""
+    with opened(file, "ab") as stream:
+        for seconds, step, values in rows:
+            for name, value in values.items():
+                scalar = _bytes(1, name.encode()) + _tag(2, 5) + struct.pack("<f", value)
+                stream.write(_record(_event(seconds, step, _bytes(5, _bytes(1, scalar)))))
+
+
+def _event(seconds: float, step: int, content: bytes) -> bytes:
+    return _tag(1, 1) + struct.pack("<d", seconds) + _tag(2, 0) + _varint(step) + content
+
+
+def _tag(field: int, kind: int) -> bytes:
+    return _varint(field << 3 | kind)
+
+
+def _bytes(field: int, content: bytes) -> bytes:
+    return _tag(field, 2) + _varint(len(content)) + content
+
+
+def _varint(number: int) -> bytes:
+    low, rest = number & 0x7F, number >> 7
+    return bytes([low | 0x80]) + _varint(rest) if rest else bytes([low])
+
+
+def _record(message: bytes) -> bytes:
+    length = struct.pack("<Q", len(message))
+    return length + _checksum(length) + message + _checksum(message)
+
+
+def _checksum(data: bytes) -> bytes:
+    """CRC-32C, rotated and shifted as the format has it."""
+    crc = WORD
+    for byte in data:
+        crc = _table()[(crc ^ byte) & 0xFF] ^ crc >> 8
+    crc ^= WORD
+    return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & WORD)
+
+
+@cache
+def _table() -> tuple[int, ...]:
+    def entry(value: int) -> int:
+        for _ in range(8):
+            value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)
+        return value
+
+    return tuple(map(entry, range(256)))

@@ -1,0 +1,130 @@
+"""A run in formats of other programs: tables of its metrics, elites and corrections."""
+
+from __future__ import annotations
+
+import csv
+import io
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from memes.archive import Archive
+from memes.errors import known, package
+from memes.escapes import spreadsheet
+from memes.store.events import append_scalars, new_events
+from memes.store.files import replace_file
+from memes.store.folder import Run, check_links, feature_names
+
+Table = dict[str, np.ndarray]
+
+
+def export_run(run: Run, to: str, folder: Path) -> list[Path]:
+    """Write a run into a folder, which is made if there is none; returns the files.
+
+    `csv` and `parquet` are one file for each table, `npz` one for all; `tensorboard` has the metrics and
+    the corrections, which are numbers of a generation. Genotypes are in `parquet` and `npz`.
+    """
+    write = FORMATS[known("format", to, FORMATS)]
+    check_links(folder)
+    folder.mkdir(exist_ok=True)
+    return write(run, folder)
+
+
+def tables(run: Run) -> dict[str, Table]:
+    """List the tables of a run by name; corrections only if there are any."""
+    names = feature_names(run.config, run.archive.feature.shape[1])
+    found = {"metrics": run.metrics, "archive": run.archive.columns(names)}
+    if run.corrected:
+        found["corrections"] = run.corrected
+    if run.correction is not None:
+        found["corrected_archive"] = run.correction.archive.columns(names)
+    return found
+
+
+def _genotypes(run: Run) -> dict[str, np.ndarray]:
+    """List the genotypes [n, d] in the rows of each table of elites."""
+    archives: dict[str, Archive] = {"archive": run.archive}
+    if run.correction is not None:
+        archives["corrected_archive"] = run.correction.archive
+    return {
+        name: np.asarray(each.genotypes)[np.asarray(each.occupied)] for name, each in archives.items()
+    }
+
+
+def _csv(run: Run, folder: Path) -> list[Path]:
+    files = []
+    for name, table in tables(run).items():
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(map(spreadsheet, table))
+        whole = [column.dtype.kind in "iu" for column in table.values()]
+        for row in zip(*table.values(), strict=True):
+            writer.writerow(
+                int(value) if exact else "" if np.isnan(value) else f"{value:.9g}"
+                for value, exact in zip(row, whole, strict=True)
+            )
+        files.append(folder / f"{name}.csv")
+        replace_file(files[-1], partial(_write, text.getvalue().encode()))
+    return files
+
+
+def _write(data: bytes, file: IO[bytes]) -> None:
+    file.write(data)
+
+
+def _parquet(run: Run, folder: Path) -> list[Path]:
+    arrow, parquet = (package(name, "parquet") for name in ("pyarrow", "pyarrow.parquet"))
+    files, genotypes = [], _genotypes(run)
+    for name, table in tables(run).items():
+        columns = {head: arrow.array(column) for head, column in table.items()}
+        if name in genotypes:
+            rows = genotypes[name]
+            flat = arrow.array(rows.ravel())
+            columns["genotype"] = arrow.FixedSizeListArray.from_arrays(flat, rows.shape[1])
+        files.append(folder / f"{name}.parquet")
+        replace_file(files[-1], partial(parquet.write_table, arrow.table(columns)))
+    return files
+
+
+def _npz(run: Run, folder: Path) -> list[Path]:
+    arrays: dict[str, Any] = {
+        f"{name}/{head}": column for name, table in tables(run).items() for head, column in table.items()
+    }
+    arrays |= {f"{name}/genotypes": rows for name, rows in _genotypes(run).items()}
+    file = folder / "run.npz"
+    replace_file(file, lambda stream: np.savez_compressed(stream, **arrays))
+    return [file]
+
+
+def _tensorboard(run: Run, folder: Path) -> list[Path]:
+    file = new_events(folder)
+    ended = time.time() - float(run.metrics["seconds"][-1]) if run.generations else time.time()
+    for prefix, table in (("", run.metrics), ("corrected/", run.corrected)):
+        generations = table.get("generation", np.zeros(0))
+        # A correction has the time of its generation.
+        at = np.interp(generations, run.metrics["generation"], run.metrics["seconds"])
+        append_scalars(
+            file,
+            [
+                (ended + seconds, int(generation), _finite(table, i, prefix))
+                for i, (seconds, generation) in enumerate(zip(at, generations, strict=True))
+            ],
+        )
+    return [file]
+
+
+def _finite(table: Mapping[str, np.ndarray], i: int, prefix: str) -> dict[str, float]:
+    row = {f"{prefix}{name}": float(column[i]) for name, column in table.items()}
+    return {name: value for name, value in row.items() if np.isfinite(value)}
+
+
+FORMATS: dict[str, Callable[[Run, Path], list[Path]]] = {
+    "csv": _csv,
+    "npz": _npz,
+    "parquet": _parquet,
+    "tensorboard": _tensorboard,
+}

@@ -1,0 +1,136 @@
+"""The board of the page: the archive as a map that can be clicked on, with its axes and colours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from textwrap import fill
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+
+from memes.escapes import mathtext
+from memes.view.colours import colour_map
+from memes.view.stage import add_upright
+
+BACK, INK = "#101216", "#d8dbe2"
+INCHES, DPI = (7.0, 6.6), 130
+LETTERS = 48  # in a line along an axis
+WIDTH = 2.5  # in the units of the page
+PLACE = np.array([-1.45, 0.0, 1.02])  # of its middle
+HEIGHT = WIDTH * INCHES[1] / INCHES[0]
+
+
+class Frame(NamedTuple):
+    """All that is written around the cells. Equal frames look the same.
+
+    Attributes:
+        title: Above.
+        labels: Along x and along y.
+        bounds: The ends of the axes, two for each that has ticks.
+        by: What colours stand for.
+        limits: The values of the first and the last colour.
+        aspect: Height over width of the cells.
+    """
+
+    title: str
+    labels: tuple[str, str]
+    bounds: tuple[tuple[float, float], ...]
+    by: str
+    limits: tuple[float, float]
+    aspect: float
+
+
+def area(aspect: float) -> tuple[float, float, float, float]:
+    """Choose where the cells are on the board: left, bottom, width and height as parts of it."""
+    width = 0.70
+    height = width * aspect * INCHES[0] / INCHES[1]
+    return 0.13, 0.11 + (0.74 - height) / 2, width, height
+
+
+def drawn(frame: Frame) -> np.ndarray:
+    """Draw the frame of the cells, uint8[H, W, 3]."""
+    figure = Figure(figsize=INCHES, dpi=DPI, facecolor=BACK)
+    left, bottom, width, height = rect = area(frame.aspect)
+    axes = figure.add_axes(rect, facecolor=BACK)
+    for i, set_axis in enumerate((axes.xaxis, axes.yaxis)):
+        if i >= len(frame.bounds):
+            set_axis.set_ticks([])
+    spans = [*frame.bounds, (0.0, 1.0), (0.0, 1.0)]
+    axes.set(xlim=spans[0], ylim=spans[1])
+    axes.set_xlabel(fill(mathtext(frame.labels[0]), LETTERS), color=INK, fontsize=12)
+    axes.set_ylabel(fill(mathtext(frame.labels[1]), LETTERS), color=INK, fontsize=12)
+    axes.set_title(mathtext(frame.title), color=INK, fontsize=14, pad=12)
+    beside = figure.add_axes((left + width + 0.025, bottom, 0.028, height))
+    bar = figure.colorbar(ScalarMappable(Normalize(*frame.limits), colour_map(frame.by)), cax=beside)
+    bar.set_label(frame.by, color=INK, fontsize=13)
+    for each in (axes, beside):
+        each.tick_params(colors=INK, labelsize=11)
+        for spine in each.spines.values():
+            spine.set_edgecolor("#5a5f6e")
+    canvas: Any = FigureCanvasAgg(figure)
+    canvas.draw()
+    return np.asarray(canvas.buffer_rgba())[..., :3].copy()
+
+
+class Board:
+    """The board on a page.
+
+    Args:
+        scene: Of a viser server.
+        click: `(x, y, modifier)`: told where cells are clicked on, in parts of their width and height
+            from below, and which key is held.
+    """
+
+    def __init__(self, scene: Any, click: Callable[[float, float, str | None], None]) -> None:
+        self._scene, self._click = scene, click
+        self._frame: Frame | None = None
+        self._around: Any = None
+        self._cells: Any = None
+
+    def paint(self, frame: Frame, image: np.ndarray) -> None:
+        """Show cells, and around them what is written, if that has changed."""
+        if frame != self._frame:
+            if self._around is None:
+                at = tuple(PLACE)
+                self._around = add_upright(self._scene, "/board", drawn(frame), WIDTH, 0.0, position=at)
+            else:
+                self._around.image = drawn(frame)
+        shaped = self._frame is not None and self._frame.aspect == frame.aspect
+        self._frame = frame
+        if self._cells is None or not shaped:
+            self._place(image)
+        else:
+            self._cells.image = image
+
+    def _place(self, image: np.ndarray) -> None:
+        assert self._frame is not None
+        left, bottom, width, height = area(self._frame.aspect)
+        middle = PLACE + np.array(
+            [(left + width / 2 - 0.5) * WIDTH, -0.01, (bottom + height / 2 - 0.5) * HEIGHT]
+        )
+        self._cells = add_upright(
+            self._scene, "/board-cells", image, width * WIDTH, 0.0, position=tuple(middle)
+        )
+        size = np.array([width * WIDTH, height * HEIGHT])
+
+        def clicked(event: Any) -> None:
+            where = pierced(event.ray_origin, event.ray_direction, float(middle[1]))
+            if where is not None:
+                x, y = (where - middle[[0, 2]]) / size + 0.5
+                self._click(float(x), float(y), event.modifier)
+
+        for modifier in (None, "shift"):
+            self._cells.on_click(clicked, modifier=modifier)
+
+
+def pierced(origin: Sequence[float], direction: Sequence[float], plane: float) -> np.ndarray | None:
+    """Find where a ray meets the plane y = `plane`: its (x, z); None if it does not."""
+    start, along = np.asarray(origin, float), np.asarray(direction, float)
+    if abs(along[1]) < 1e-9:
+        return None
+    far = (plane - start[1]) / along[1]
+    return (start + far * along)[[0, 2]] if far > 0 else None

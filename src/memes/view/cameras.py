@@ -1,0 +1,114 @@
+"""Where a robot is seen from: cameras of MuJoCo, and moments between two states."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import numpy as np
+
+Camera = Literal["auto", "follow", "wide", "above"]
+ELEVATION = {"wide": -35.0, "above": -89.9}  # degrees
+MARGIN = 1.08
+
+
+def camera_of(model: Any, states: np.ndarray, camera: Camera, shape: float) -> Any:
+    """Make an `MjvCamera` for positions `states[n, nq]`, of pictures whose width is `shape` heights.
+
+    "follow" is the model's first camera, or else one that follows its first body. "wide" and "above"
+    stand still and have the whole way and all walls in sight, from the side or from above; they change
+    the model's light. "auto" is "wide" where there are walls, and else "follow".
+    """
+    import mujoco
+
+    found = mujoco.MjvCamera()
+    mujoco.mjv_defaultFreeCamera(model, found)
+    walls = wall_corners(model)
+    if camera == "auto":
+        camera = "wide" if len(walls) else "follow"
+    if camera == "follow":
+        if model.ncam:
+            found.type, found.fixedcamid = mujoco.mjtCamera.mjCAMERA_FIXED, 0
+        elif model.nbody > 1:
+            found.type, found.trackbodyid = mujoco.mjtCamera.mjCAMERA_TRACKING, 1
+        return found
+    found.azimuth, found.elevation = 90.0, ELEVATION[camera]  # x to the right
+    points = np.concatenate([walls, _reached(model, states)])
+    found.lookat[:] = (points.min(axis=0) + points.max(axis=0)) / 2
+    found.distance = _distance(points - found.lookat, found, math.radians(model.vis.global_.fovy), shape)
+    model.vis.headlight.specular[:] = 0  # from above, the floor would dazzle
+    model.vis.headlight.diffuse[:] *= 0.6
+    # Shadows and the horizon reach as far as the camera is away.
+    model.stat.extent = max(model.stat.extent, found.distance)
+    return found
+
+
+def wall_corners(model: Any) -> np.ndarray:
+    """List the corners [n, 3] of the boxes around what stands in the world and does not move."""
+    import mujoco
+
+    data = mujoco.MjData(model)
+    mujoco.mj_kinematics(model, data)
+    flat = [int(mujoco.mjtGeom.mjGEOM_PLANE), int(mujoco.mjtGeom.mjGEOM_HFIELD)]
+    found = [np.zeros((0, 3))]
+    for geom in range(model.ngeom):
+        still = model.body_weldid[model.geom_bodyid[geom]] == 0
+        if still and model.geom_type[geom] not in flat:
+            middle, half = model.geom_aabb[geom].reshape(2, 3)
+            corners = middle + half * _signs()
+            found.append(data.geom_xpos[geom] + corners @ data.geom_xmat[geom].reshape(3, 3).T)
+    return np.concatenate(found)
+
+
+def between(model: Any, states: np.ndarray, seconds: float, rate: float | None) -> np.ndarray:
+    """Take `rate` moments a second of `states[n, nq]`, which are so many seconds apart.
+
+    Between two states positions are interpolated; None is the states themselves.
+    """
+    import mujoco
+
+    if rate is None:
+        return states
+    last = len(states) - 1
+    moments = np.minimum(
+        np.arange(math.floor(last * seconds * rate + 1e-6) + 1) / (rate * seconds), last
+    )
+    shown, velocity = [], np.zeros(model.nv)
+    for moment in moments:
+        i = min(int(moment), max(last - 1, 0))
+        qpos = states[i].astype(float)
+        mujoco.mj_differentiatePos(model, velocity, 1.0, qpos, states[min(i + 1, last)].astype(float))
+        mujoco.mj_integratePos(model, qpos, velocity, moment - i)
+        shown.append(qpos)
+    return np.stack(shown)
+
+
+def _reached(model: Any, states: np.ndarray) -> np.ndarray:
+    """List corners [n, 3] of the space that bodies go through."""
+    import mujoco
+
+    data = mujoco.MjData(model)
+    places = []
+    for qpos in states[:: max(1, len(states) // 50)]:
+        data.qpos[:] = qpos
+        mujoco.mj_kinematics(model, data)
+        places.append(data.xpos[1:].copy())
+    every = np.concatenate(places)
+    room = 0.1 * model.stat.extent
+    low, high = every.min(axis=0) - room, every.max(axis=0) + room
+    return np.asarray((low + high) / 2 + (high - low) / 2 * _signs())
+
+
+def _signs() -> np.ndarray:
+    return np.array(np.meshgrid(*[(-1, 1)] * 3)).reshape(3, -1).T
+
+
+def _distance(points: np.ndarray, camera: Any, fovy: float, shape: float) -> float:
+    """Find how far away a camera has all points in sight, which are relative to what it looks at."""
+    azimuth, elevation = math.radians(camera.azimuth), math.radians(camera.elevation)
+    level = math.cos(elevation)
+    forward = np.array([level * math.cos(azimuth), level * math.sin(azimuth), math.sin(elevation)])
+    right = np.array([math.sin(azimuth), -math.cos(azimuth), 0.0])
+    up, slope = np.cross(right, forward), math.tan(fovy / 2)
+    needed = np.maximum(np.abs(points @ up) / slope, np.abs(points @ right) / (slope * shape))
+    return float(MARGIN * (needed - points @ forward).max())

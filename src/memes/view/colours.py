@@ -1,0 +1,116 @@
+"""Colours of the archive's cells: what they stand for, their limits, and the picture."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import matplotlib as mpl
+import numpy as np
+
+from memes.archive import Changes
+from memes.correction import Correction
+from memes.view.layout import Layout, outline, shown
+
+EMPTY, LINE = (38, 41, 49), (110, 115, 128)
+FIRST, SECOND = (255, 80, 50), (70, 170, 255)  # around the chosen cells
+LATELY = (255, 255, 255)
+FITNESS, CORRECTED, VARIANCE = "fitness", "corrected fitness", "variance of fitness"
+GENERATION, LANE = "generation", "lane"
+MAPS = {GENERATION: "cividis", LANE: "turbo", VARIANCE: "magma"}
+
+
+class Shown(NamedTuple):
+    """What each of c cells shows.
+
+    Attributes:
+        value: The number that its colour stands for; NaN where it is empty.
+        fitness: That by which a tile chooses among its cells; -inf where it is empty.
+        age: How many generations ago it changed; inf where it is empty.
+    """
+
+    value: np.ndarray
+    fitness: np.ndarray
+    age: np.ndarray
+
+
+def choices(correction: Correction | None) -> list[str]:
+    """List what cells can be coloured by."""
+    uncertain = [] if correction is None else [CORRECTED, VARIANCE]
+    return [FITNESS, *uncertain, GENERATION, LANE]
+
+
+def of_cells(
+    by: str, cells: int, standing: Changes, generations: int, correction: Correction | None
+) -> Shown:
+    """Work out what each cell shows after so many generations.
+
+    Args:
+        by: One of `choices`.
+        cells: Their number, c.
+        standing: The last change of each cell that is occupied.
+        generations: How many were done then.
+        correction: What re-evaluation said of the elites at the end of the run.
+    """
+    fitness, age = np.full(cells, -np.inf), np.full(cells, np.inf)
+    fitness[standing.cell] = standing.fitness
+    age[standing.cell] = generations - 1 - standing.generation
+    value = np.full(cells, np.nan)
+    if by == CORRECTED and correction is not None:
+        fitness = np.asarray(correction.archive.fitness, float)
+        return Shown(np.where(np.isfinite(fitness), fitness, np.nan), fitness, np.full(cells, np.inf))
+    if by == VARIANCE and correction is not None:
+        value[correction.elite_cell] = correction.fitness_variance
+    else:
+        columns = {FITNESS: standing.fitness, GENERATION: standing.generation + 1, LANE: standing.lane}
+        value[standing.cell] = columns.get(by, standing.fitness)
+    return Shown(value, fitness, age)
+
+
+def limits(by: str, value: np.ndarray) -> tuple[float, float]:
+    """Choose the values of the first and the last colour, robustly."""
+    known = value[np.isfinite(value)]
+    if not known.size:
+        return 0.0, 1.0
+    # A few hopeless elites, or very uncertain ones, would take up the scale.
+    first, last = (0, 100) if by in (GENERATION, LANE) else (0, 99) if by == VARIANCE else (1, 100)
+    low, high = (float(np.percentile(known, part)) for part in (first, last))
+    return low, high if high > low else low + max(1e-6, abs(low) * 1e-6)
+
+
+def colour_map(by: str) -> Any:
+    """Choose the colour map: one for each kind of value."""
+    return mpl.colormaps[MAPS.get(by, "viridis")]
+
+
+def picture(
+    layout: Layout,
+    cells: Shown,
+    by: str,
+    *,
+    lately: float = 0.0,
+    chosen: tuple[int | None, ...] = (),
+) -> np.ndarray:
+    """Draw the cells, uint8[H, W, 3].
+
+    Args:
+        layout: Where they are.
+        cells: What they show.
+        by: What that is.
+        lately: For how many generations a change stands out, by a lighter colour; 0 is not at all.
+        chosen: Cells to draw a line around.
+    """
+    best = shown(layout, cells.fitness)
+    value = np.where(best >= 0, cells.value[best], np.nan)
+    low, high = limits(by, cells.value)
+    rgb = colour_map(by)(np.clip((np.nan_to_num(value) - low) / (high - low), 0, 1))[:, :3] * 255
+    if lately > 0:
+        age = np.where(best >= 0, cells.age[best], np.inf)
+        glow = 0.85 * np.exp(-age / lately)[:, None]
+        rgb = (1 - glow) * rgb + glow * np.array(LATELY)
+    rgb = np.where(np.isnan(value)[:, None], EMPTY, rgb)
+    table = np.concatenate([rgb, [LINE]]).round().astype(np.uint8)  # the last is that of -1
+    image = table[layout.tile]
+    for cell, colour in zip(chosen, (FIRST, SECOND), strict=False):
+        if cell is not None:
+            image[outline(layout, int(layout.of_cell[cell]))] = colour
+    return np.asarray(image)

@@ -1,0 +1,90 @@
+"""Pictures one after the other, as a file: .mp4, .gif or .webp."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import shutil
+import subprocess
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from memes.errors import require
+
+FORMATS = (".mp4", ".gif", ".webp")
+RATES = (0.1, 240.0)  # pictures a second
+SIDES = (16, 4096)  # pixels
+
+
+def check_film(option: str, file: Path) -> None:
+    """Raise a `UsageError` that names the option unless such a file can be written."""
+    require(
+        file.suffix.lower() in FORMATS,
+        f"{option} must be a file ending in .mp4, .gif or .webp, got '{file.name}'",
+    )
+    require(not file.is_symlink(), f"{option}: '{file}' is a link, which memes does not follow")
+    require(file.parent.is_dir(), f"cannot write '{file}': there is no folder '{file.parent}'")
+    require(
+        file.suffix.lower() != ".mp4" or _ffmpeg() is not None,
+        f"{option}: .mp4 needs the program ffmpeg, or the package that brings it: 'pip install "
+        "imageio-ffmpeg'; .gif and .webp need neither",
+    )
+
+
+def check_size(size: tuple[int, int], rate: float | None = None) -> None:
+    """Raise a `UsageError` unless such pictures can be made, so many a second."""
+    least, most = SIDES
+    good = len(size) == 2 and all(least <= side <= most and side % 2 == 0 for side in size)
+    shown = " ".join(map(str, size))
+    require(good, f"size must be two even numbers from {least} to {most}, got '{shown}'")
+    slowest, fastest = RATES
+    require(
+        rate is None or slowest <= rate <= fastest,
+        f"rate must lie in {slowest:g} ... {fastest:g} pictures a second, got {rate}",
+    )
+
+
+def write_film(file: Path, pictures: Iterable[np.ndarray], *, rate: float) -> None:
+    """Write pictures uint8[height, width, 3], so many a second; the format is that of the name."""
+    if file.suffix.lower() == ".mp4":
+        _encode(file, pictures, rate)
+        return
+    from PIL import Image
+
+    first, *others = [Image.fromarray(picture) for picture in pictures]
+    timed: dict[str, Any] = {
+        "save_all": True,
+        "append_images": others,
+        "duration": round(1000 / rate),
+        "loop": 0,
+    }
+    more: dict[str, Any] = {"quality": 80, "method": 4} if file.suffix.lower() == ".webp" else {}
+    first.save(file, **timed, **more)
+
+
+def _encode(file: Path, pictures: Iterable[np.ndarray], rate: float) -> None:
+    first, *_ = head = list(itertools.islice(pictures := iter(pictures), 1))
+    height, width = first.shape[:2]
+    raw = f"-f rawvideo -pix_fmt rgb24 -s {width}x{height} -r {rate}"
+    options = f"-y -loglevel error {raw} -i - -pix_fmt yuv420p"
+    command = [_ffmpeg() or "ffmpeg", *options.split(), str(file)]
+    # An encoder that gives up closes its end; its exit code tells.
+    with suppress(BrokenPipeError), subprocess.Popen(command, stdin=subprocess.PIPE) as encoder:
+        assert encoder.stdin is not None
+        for picture in itertools.chain(head, pictures):
+            encoder.stdin.write(np.ascontiguousarray(picture).tobytes())
+    require(encoder.returncode == 0, f"ffmpeg could not write '{file}'")
+
+
+def _ffmpeg() -> str | None:
+    """Find the program, or the one that a package brings."""
+    found = shutil.which("ffmpeg")
+    if found is None and importlib.util.find_spec("imageio_ffmpeg") is not None:
+        from imageio_ffmpeg import get_ffmpeg_exe
+
+        found = str(get_ffmpeg_exe())
+    return found

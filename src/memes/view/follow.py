@@ -1,0 +1,246 @@
+"""A run folder that is read again and again, whether its run is over, goes on or has not begun."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from memes.archive import Archive, Changes
+from memes.cells import MAX_CELLS, Cells, Grid
+from memes.correction import Correction
+from memes.errors import UsageError, require
+from memes.escapes import printable
+from memes.hints import fits
+from memes.store import changes as store
+from memes.store.checkpoint import load_elites, load_lanes, newest
+from memes.store.files import read_table
+from memes.store.find import run_folders
+from memes.store.folder import (
+    METRICS,
+    Run,
+    check_links,
+    check_names,
+    holds_run,
+    load_archive,
+    load_config,
+    load_correction,
+    read_lanes,
+)
+
+Sign = tuple[int, int, int] | None  # of a file: it changes whenever the file does
+
+
+class Snapshot(NamedTuple):
+    """What a run folder holds at some moment.
+
+    Attributes:
+        folder: The folder.
+        config: Of `config.json`; empty while there is no run.
+        metrics: Columns by name, [G].
+        lanes: Arrays by name, [G, L, ...]; empty before the first checkpoint.
+        changes: Those of the archive.
+        cells: Of the archive; None while they are not known.
+        correction: What re-evaluation left of the archive; None while there is none.
+        trouble: A sentence about what could not be read.
+    """
+
+    folder: Path
+    config: Mapping[str, Any] = MappingProxyType({})
+    metrics: Mapping[str, np.ndarray] = MappingProxyType({})
+    lanes: Mapping[str, np.ndarray] = MappingProxyType({})
+    changes: Changes | None = None
+    cells: Cells | None = None
+    correction: Correction | None = None
+    trouble: str = ""
+
+    @property
+    def generations(self) -> int:
+        """How many generations are done."""
+        return len(self.metrics.get("generation", ()))
+
+    @property
+    def k(self) -> int:
+        """The number of features of its cells; 0 while they are not known."""
+        return 0 if self.cells is None else len(self.cells.low)
+
+    @property
+    def name(self) -> str:
+        """A name for menus: the end of the path."""
+        return "/".join(self.folder.absolute().parts[-2:])
+
+
+class Follower:
+    """Follows a run folder. What has not changed is not read again."""
+
+    def __init__(self, folder: Path) -> None:
+        self.latest = Snapshot(folder)
+        self._signs: dict[str, Sign] = {}
+        self._elites: tuple[Any, Archive] | None = None
+
+    def poll(self, strict: bool = False) -> Snapshot:
+        """Read what is new. What cannot be read stays as it was, with a sentence, unless `strict`."""
+        try:
+            found = self._read()
+            self.latest = found._replace(trouble="") if found.trouble else found
+        except (UsageError, OSError) as error:
+            if strict:
+                raise
+            self._signs.clear()
+            if str(error) != self.latest.trouble:
+                self.latest = self.latest._replace(trouble=str(error))
+        return self.latest
+
+    def elites(self) -> Archive:
+        """Read the elites with their genotypes: of the archive, or else of the newest checkpoint."""
+        return self._elites_of(self.latest)
+
+    def _elites_of(self, now: Snapshot) -> Archive:
+        check_links(now.folder)
+        file = _genotypes(now)
+        require(
+            file is not None, f"'{now.folder}' has neither an archive nor a checkpoint with genotypes"
+        )
+        assert file is not None
+        sign = (file, _sign(file))
+        if self._elites is None or self._elites[0] != sign:
+            over = file.name == "archive.npz"
+            self._elites = sign, load_archive(file) if over else load_elites(file, now.config)
+        return self._elites[1]
+
+    def as_run(self) -> Run:
+        """The run as far as it is known, with its elites."""
+        now = self.latest
+        config, metrics, lanes = dict(now.config), dict(now.metrics), dict(now.lanes)
+        return Run(now.folder, config, metrics, lanes, self.elites(), {}, now.correction)
+
+    def _read(self) -> Snapshot:
+        now = self.latest
+        if not holds_run(now.folder):
+            require(not now.config, f"the run in '{now.folder}' is gone")
+            return now
+        check_links(now.folder)
+        begun = now.config.get("started")
+        now = self._renewed(now, "config", "config.json", load_config)
+        if begun is not None and now.config.get("started") != begun:  # another run in the same place
+            self._signs.clear()
+            now = Snapshot(now.folder, now.config)
+        now = self._renewed(
+            now, "metrics", "metrics.csv", lambda at: read_table(at / "metrics.csv", METRICS)
+        )
+        now = self._renewed(now, "correction", "corrected.npz", load_correction)
+        saved = _genotypes(now)
+        if now.cells is None:
+            known: Cells | None = _cells(now.config)
+            known = self._elites_of(now).cells if known is None and saved is not None else known
+            now = now._replace(cells=known)
+        if (now.folder / store.NAME).exists():
+            now = self._renewed(now, "changes", store.NAME, store.load_changes)
+        else:
+            now = self._renewed(now, "changes", "archive.npz", lambda at: _as_changes(load_archive(at)))
+        if saved is not None and saved.name == "archive.npz":
+            now = self._renewed(now, "lanes", "lanes.npz", lambda at: read_lanes(at / "lanes.npz"))
+        elif saved is not None:
+            now = self._renewed(now, "lanes", f"checkpoints/{saved.name}", lambda at: load_lanes(saved))
+        return _sane(now)
+
+    def _renewed(self, now: Snapshot, part: str, name: str, read: Callable[[Path], Any]) -> Snapshot:
+        """Read a part of a snapshot again, if its file is there and has changed."""
+        sign = _sign(now.folder / name)
+        if sign is None or self._signs.get(name) == sign:
+            return now
+        found = read(now.folder)
+        self._signs[name] = sign
+        return now._replace(**{part: found})
+
+
+def _genotypes(now: Snapshot) -> Path | None:
+    """Find the file with the newest genotypes: the archive, or a checkpoint while a run goes on."""
+    archive, saved = now.folder / "archive.npz", newest(now.folder)
+    return archive if archive.exists() and ("finished" in now.config or saved is None) else saved
+
+
+def _sign(file: Path) -> Sign:
+    try:
+        about = file.stat(follow_symlinks=False)
+    except OSError:
+        return None
+    return about.st_mtime_ns, about.st_size, about.st_ino
+
+
+def _cells(config: Mapping[str, Any]) -> Grid | None:
+    """The grid that a `config.json` describes; None if it is a tessellation, or not said."""
+    shape = config.get("cells")
+    if not (isinstance(shape, list) and fits(shape, tuple[int, ...]) and shape):
+        return None
+    bounds = [config.get(f"feature_{end}") for end in ("low", "high")]
+    sound = all(fits(each, tuple[float, ...]) and len(each or ()) == len(shape) for each in bounds)
+    low, high = np.asarray(bounds, np.float32) if sound else np.zeros((2, 1), np.float32)
+    count = float(np.prod(np.array(shape, float)))
+    require(
+        min(shape) >= 1 and count <= MAX_CELLS and bool((low < high).all()),
+        f"cells and the bounds of features in 'config.json' are not those of a grid, got {shape}",
+    )
+    return Grid(jnp.asarray(low), jnp.asarray(high), tuple(map(int, shape)))
+
+
+def _as_changes(archive: Archive) -> Changes:
+    """The changes that an archive tells of: the last of each cell."""
+    return store.joined(store.unrecorded(archive, np.full(archive.cells.count, -1)))
+
+
+def _sane(now: Snapshot) -> Snapshot:
+    """Leave out changes of cells that the archive does not have."""
+    if now.changes is None or now.cells is None:
+        return now
+    k = now.k
+    check_names(now.folder / "config.json", now.config, k)
+    require(
+        now.changes.feature.shape[1] == k,
+        f"'{now.folder / store.NAME}' has {now.changes.feature.shape[1]} features, not {k}",
+    )
+    outside = now.changes.cell >= now.cells.count
+    return now._replace(changes=store.select(now.changes, ~outside)) if outside.any() else now
+
+
+class Runs:
+    """All runs that some paths mean; further ones may begin while they are followed.
+
+    Args:
+        paths: Run folders, or folders of those of several seeds. A path that holds no run stands for
+            one that has not begun.
+    """
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._paths = paths
+        self._all: dict[Path, Follower] = {}
+
+    def __iter__(self) -> Iterator[Follower]:
+        return iter(self._all.values())
+
+    def poll(self, strict: bool = False) -> bool:
+        """Read what is new, and say if there is anything. `strict` is as in `Follower.poll`."""
+        before = [each.latest for each in self]
+        for path in self._paths:
+            try:
+                folders = run_folders(path)
+            except (UsageError, OSError):
+                if strict:
+                    raise
+                continue
+            if path not in folders and path in self._all and not self._all[path].latest.config:
+                del self._all[path]  # the runs are inside
+            for folder in folders:
+                self._all.setdefault(folder, Follower(folder))
+        for each in self:
+            each.poll(strict)
+        after = [each.latest for each in self]
+        return len(before) != len(after) or any(a is not b for a, b in zip(before, after, strict=True))
+
+    def named(self) -> dict[str, Follower]:
+        """The runs by names that differ."""
+        return {f"{i}: {printable(each.latest.name)}": each for i, each in enumerate(self, 1)}

@@ -1,0 +1,208 @@
+"""The film of a run: its archive as it fills, and what some of its elites do beside it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from memes.analysis.heat import (
+    Colours,
+    colours_of,
+    draw_bar,
+    draw_cells,
+    fitness_of,
+    height_of,
+    picture_of,
+)
+from memes.analysis.nested import EMPTY, draw_keys, is_nested, keys_of, nest
+from memes.analysis.style import colour
+from memes.archive import Archive, Changes
+from memes.cells import Grid, centres
+from memes.escapes import mathtext
+from memes.store import changes as log
+from memes.task import Map
+
+DPI = 100
+HOLD = 0.3  # share of the film in which the archive is full
+GLOW, FADE = 0.6, 0.6  # of a new elite, and what is left of it from one picture to the next
+
+
+class Elite(NamedTuple):
+    """One that is shown beside the archive: its cell, and its pictures, `rate` of them a second."""
+
+    cell: int
+    pictures: list[np.ndarray]
+
+
+def spread_elites(archive: Archive, n: int) -> list[int]:
+    """Choose the cells of n elites far from each other, of the fitter half; the fittest first."""
+    fitness = fitness_of(archive)
+    fit = (
+        np.flatnonzero(fitness >= np.nanmedian(fitness))
+        if np.isfinite(fitness).any()
+        else np.zeros(0, int)
+    )
+    low, high = np.asarray(archive.cells.low), np.asarray(archive.cells.high)
+    places = (np.asarray(archive.feature)[fit] - low) / (high - low)
+    chosen = [int(np.argmax(fitness[fit]))] if fit.size and n else []
+    while len(chosen) < min(n, fit.size):
+        apart = np.linalg.norm(places[:, None] - places[chosen], axis=-1).min(axis=1)
+        chosen.append(int(np.argmax(apart)))
+    return [int(fit[i]) for i in chosen]
+
+
+def moments(generations: int, pictures: int) -> np.ndarray:
+    """Choose how many generations are done in each picture, few at first, when most happens: [n]."""
+    growing = max(1, round((1 - HOLD) * pictures))
+    done = generations * np.linspace(0, 1, growing + 1)[1:] ** 1.7
+    still = np.full(pictures - growing, generations)
+    return np.asarray(np.minimum(np.ceil(np.append(done, still)), generations), int)
+
+
+def film(
+    archive: Archive,
+    changes: Changes,
+    elites: Sequence[Elite],
+    *,
+    title: str,
+    names: Sequence[str],
+    generations: int,
+    pictures: int,
+    size: tuple[int, int],
+    place: Map | None = None,
+) -> Iterator[np.ndarray]:
+    """Draw a film, picture by picture: uint8[height, width, 3].
+
+    An elite is seen from the generation on that found it; its episode begins again when it ends.
+    """
+    width, height = size
+    figure = Figure(figsize=(width / DPI, height / DPI), dpi=DPI, layout="constrained")
+    canvas: Any = FigureCanvasAgg(figure)
+    show_archive, show_elites = _stage(figure, archive, elites, names, place)
+    heading = figure.suptitle(mathtext(title), fontsize=11)
+    glow, before = np.zeros(archive.cells.count), 0
+    for i, done in enumerate(moments(generations, pictures)):
+        standing = log.standing(changes, int(done))
+        fitness = np.full(archive.cells.count, np.nan)
+        fitness[standing.cell] = standing.fitness
+        glow *= FADE
+        if done < generations:
+            glow[standing.cell[standing.generation >= before]] = 1.0
+        before = int(done)
+        share = np.isfinite(fitness).mean()
+        heading.set_text(mathtext(f"{title}: generation {done:,}, {share:.0%} of the cells filled"))
+        show_archive(fitness, glow)
+        show_elites(i, int(done))
+        canvas.draw()
+        if i == 0:
+            figure.set_layout_engine("none")  # nothing moves from now on
+        yield np.asarray(canvas.buffer_rgba())[..., :3].copy()
+
+
+def _stage(
+    figure: Figure, archive: Archive, elites: Sequence[Elite], names: Sequence[str], place: Map | None
+) -> tuple[Callable[[np.ndarray, np.ndarray], None], Callable[[int, int], None]]:
+    """Set up the axes; returns what shows fitness and glow of cells, and what shows elites."""
+    cells, colours = archive.cells, colours_of([fitness_of(archive)])
+    shape = height_of(cells, place)
+    columns = (len(elites) + 1) // 2 if len(elites) > 1 else len(elites)
+    ratios = (1.25, 0.5 * columns) if elites else (1.0,)
+    left, *right = figure.subfigures(1, len(ratios), squeeze=False, width_ratios=ratios)[0]
+    keys = keys_of(cells)
+    spec = left.add_gridspec(max(keys, 1), 2 if keys else 1, width_ratios=(4, 1) if keys else (1,))
+    axes = left.add_subplot(spec[:, 0], box_aspect=shape)
+    image = draw_cells(axes, cells, fitness_of(archive), names, colours, place=place)
+    if image is not None:
+        draw_bar(left, image, colours, ax=axes, shrink=0.8)
+    if keys:
+        draw_keys([left.add_subplot(spec[i, 1]) for i in range(keys)], cells, names)
+    panels = right[0].subplots(min(2, len(elites)), columns, squeeze=False).ravel() if right else []
+    seen = []
+    for i, (panel, elite) in enumerate(zip(panels, elites, strict=False)):
+        _mark(axes, archive, elite.cell, i)
+        words = f"fitness {_rounded(float(archive.fitness[elite.cell]), colours)}"
+        seen.append(_frame(panel, elite, words, i))
+    for panel in panels[len(elites) :]:
+        panel.set_axis_off()
+    dots = [text for text in axes.texts if text.get_gid() == "elite"]
+
+    def show_elites(moment: int, done: int) -> None:
+        for i, elite in enumerate(elites):
+            there = int(archive.generation[elite.cell]) < done
+            seen[i].set_data(elite.pictures[moment % len(elite.pictures)])
+            seen[i].set_alpha(1.0 if there else 0.12)
+            if dots:
+                dots[i].set_visible(there)
+
+    return _redraw(axes, archive, names, colours, place), show_elites
+
+
+def _redraw(
+    axes: Axes, archive: Archive, names: Sequence[str], colours: Colours, place: Map | None
+) -> Callable[[np.ndarray, np.ndarray], None]:
+    """Return what shows fitness and glow of cells on the axes."""
+    cells = archive.cells
+    if not axes.images:  # heights or lines: drawn anew
+
+        def draw(fitness: np.ndarray, glow: np.ndarray) -> None:
+            limits = axes.get_xlim(), axes.get_ylim()
+            axes.clear()
+            draw_cells(axes, cells, fitness, names, colours, place=place)
+            axes.set(xlim=limits[0], ylim=limits[1])
+
+        return draw
+    axes.set_facecolor(EMPTY)
+    image = axes.images[0]
+    shine = axes.imshow(
+        picture_of(cells, np.zeros(cells.count)),
+        origin="lower", extent=image.get_extent(), aspect="auto", cmap="gray", vmin=-1, vmax=0,
+    )  # fmt: skip
+
+    def show(fitness: np.ndarray, glow: np.ndarray) -> None:
+        image.set_data(picture_of(cells, fitness))
+        shine.set_alpha(GLOW * picture_of(cells, glow))
+
+    return show
+
+
+def _mark(axes: Axes, archive: Archive, cell: int, i: int) -> None:
+    """Write the number of an elite at its cell, where the picture is a plane."""
+    cells = archive.cells
+    if not axes.images:
+        return
+    if isinstance(cells, Grid) and is_nested(cells):
+        order = nest(np.arange(cells.count).reshape(cells.shape))
+        x, y = (np.argwhere(order == cell)[0] + 0.5) / order.shape
+    else:
+        x, y = centres(cells)[cell]
+    look: dict[str, Any] = {"boxstyle": "circle,pad=0.25", "facecolor": colour(i), "edgecolor": "white"}
+    axes.text(
+        x, y, str(i + 1), color="white", fontsize=9, weight="bold", ha="center", va="center", bbox=look,
+        gid="elite", zorder=5,
+    )  # fmt: skip
+
+
+def _rounded(value: float, colours: Colours) -> str:
+    """Write a number with as many digits as make a difference in these colours."""
+    digits = max(0, 2 - math.floor(math.log10((colours.high - colours.low) or 1.0)))
+    return f"{round(value, digits) + 0.0:.{digits}f}"
+
+
+def _frame(panel: Axes, elite: Elite, words: str, i: int) -> Any:
+    """Set up the panel of an elite; returns its image."""
+    shown = panel.imshow(elite.pictures[0])
+    panel.set(xticks=[], yticks=[])
+    for spine in panel.spines.values():
+        spine.set(color=colour(i), linewidth=2.5)
+    panel.set_title(words, fontsize=8, color=colour(i), pad=3)
+    panel.text(
+        0.04, 0.95, str(i + 1), transform=panel.transAxes, color="white", fontsize=9, weight="bold",
+        va="top", bbox={"boxstyle": "circle,pad=0.25", "facecolor": colour(i), "edgecolor": "white"},
+    )  # fmt: skip
+    return shown

@@ -1,0 +1,51 @@
+"""A page that is served beside a test."""
+
+import threading
+import time
+import traceback
+from contextlib import contextmanager
+from queue import Queue
+
+from memes.view.browser import browse
+from memes.words.rebuild import task_of
+
+
+@contextmanager
+def served(*paths, rebuild=task_of, **options):
+    """The address of a page, whose loop runs in a thread of its own until the context ends."""
+    found, stop = Queue(), threading.Event()
+
+    def serve():
+        try:
+            browse(
+                paths, rebuild, port=8420, ready=found.put, going=lambda: not stop.is_set(), **options
+            )
+            found.put(None)
+        except BaseException as error:
+            traceback.print_exc()
+            found.put(error)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        url = found.get(timeout=60)
+        if not isinstance(url, str):
+            raise url
+        yield url
+    finally:
+        stop.set()
+        thread.join(timeout=60)
+    ended = found.get(timeout=1)
+    if ended is not None:
+        raise ended
+
+
+def eventually(look, seconds=60.0):
+    """What a function returns as soon as that is true."""
+    end = time.monotonic() + seconds
+    while True:
+        found = look()
+        if found or time.monotonic() > end:
+            assert found, "it did not happen"
+            return found
+        time.sleep(0.1)

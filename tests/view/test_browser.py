@@ -1,0 +1,260 @@
+"""The page in a real browser: Debian's Chromium, which draws without a graphics card."""
+
+import io
+import shutil
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+import numpy as np
+import pytest
+
+import memes
+from memes import Watch
+from memes.view import board, colours, layout
+from memes.view import browser as pages
+from memes.view.follow import Follower
+from served import eventually, served
+
+pytest.importorskip("mjviser", reason="the extra 'view' is not installed")
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+
+CHROMIUM = shutil.which("chromium")
+FLAGS = "--no-sandbox --use-gl=angle --use-angle=swiftshader --enable-unsafe-swiftshader"
+SIZE = {"width": 900, "height": 460}
+
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed: apt-get install chromium"),
+    pytest.mark.usefixtures("no_figures"),
+]
+
+task = memes.tasks.arm(joints=4)
+cells = memes.cells.grid(task, (6, 6))
+variation = memes.presets.me(task, cells, batch=16)
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    with playwright.sync_playwright() as driver:
+        opened = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS.split())
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="module")
+def arm_run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "arm"
+    return memes.run(variation, generations=20, seed=1, out=folder, progress=False).folder
+
+
+def known(run):
+    """The arm of these tests: their runs are made in Python, and do not say how many joints it has."""
+    assert run.config["task"] == "arm"
+    return task
+
+
+@dataclass
+class Tab:
+    """A tab of the browser with the page, and what its requests ask for."""
+
+    page: object
+    asked: list
+
+    def says(self, text, seconds=60.0):
+        self.page.get_by_text(text).first.wait_for(timeout=1000 * seconds)
+
+    def text(self):
+        return self.page.inner_text("body")
+
+    def pixels(self):
+        from PIL import Image
+
+        return np.asarray(Image.open(io.BytesIO(self.page.screenshot())).convert("RGB")).astype(int)
+
+    def scene(self):
+        """Where the scene is: left, top, width and height, in pixels."""
+        box = self.page.locator("canvas").first.bounding_box()
+        return box["x"], box["y"], box["width"], box["height"]
+
+    def place(self, point):
+        """The pixel of a point of the scene, seen from where the camera is at first."""
+        camera = type("Camera", (), {})()
+        pages.aim(camera, stages=1)
+        ahead = np.subtract(camera.look_at, camera.position)
+        ahead = ahead / np.linalg.norm(ahead)
+        right = np.cross(ahead, (0, 0, 1))
+        right = right / np.linalg.norm(right)
+        seen = np.subtract(point, camera.position)
+        x, y, z = seen @ right, seen @ np.cross(right, ahead), seen @ ahead
+        left, top, width, height = self.scene()
+        scale = height / 2 / np.tan(pages.FIELD / 2)
+        return left + width / 2 + scale * x / z, top + height / 2 - scale * y / z
+
+    def cell(self, found, tile, aspect=1.0):
+        """The pixel in the middle of a tile of the archive."""
+        left, bottom, width, height = board.area(aspect)
+        x, y = found.centre[tile]
+        parts = np.array([left + x * width - 0.5, bottom + y * height - 0.5])
+        offset = parts * (board.WIDTH, board.HEIGHT)
+        return self.place(board.PLACE + np.array([offset[0], -0.01, offset[1]]))
+
+    def colour(self, place):
+        x, y = map(round, place)
+        return self.pixels()[y, x]
+
+    def choose(self, label, option):
+        """Take an option of a menu."""
+        self.page.get_by_label(label, exact=True).first.click()
+        self.page.get_by_role("option", name=option, exact=True).click()
+
+
+@pytest.fixture
+def open_page(chromium):
+    contexts = []
+
+    def opened(url):
+        context = chromium.new_context(viewport=SIZE, accept_downloads=True)
+        contexts.append(context)
+        tab = Tab(context.new_page(), [])
+        tab.page.on("request", lambda request: tab.asked.append(request.url))
+        tab.page.on("websocket", lambda socket: tab.asked.append(socket.url))
+        tab.page.goto(url)
+        tab.says("QD-score")
+        tab.page.locator(".mantine-Notification-closeButton").click()  # that there is no graphics card
+        return tab
+
+    yield opened
+    for context in contexts:
+        context.close()
+
+
+def near(colour, wanted, atol=12):
+    return np.abs(np.subtract(colour, wanted)).max() <= atol
+
+
+def standing(folder, by="fitness"):
+    """The layout of a run's cells, what they show in the end, and the colours of their tiles."""
+    now = Follower(folder).poll(strict=True)
+    last = memes.store.changes.standing(now.changes, now.generations)
+    shown = colours.of_cells(by, now.cells.count, last, now.generations, now.correction)
+    found = layout.of(now.cells, (0, 1))
+    image = colours.picture(found, shown, by)
+    x, y = found.centre.T
+    rows, columns = ((1 - y) * image.shape[0]).astype(int), (x * image.shape[1]).astype(int)
+    return found, shown, image[rows, columns]
+
+
+def test_the_page_opens_colours_and_plays_what_is_clicked_on(arm_run, open_page):
+    found, shown, tiles = standing(arm_run)
+    occupied = np.isfinite(shown.fitness)
+    with served(arm_run, rebuild=known) as url:
+        tab = open_page(url)
+        tab.says("me on arm, seed 1: generation 20 of 20, over")
+        tab.page.get_by_label("recent changes shine").click()
+        tile = int(np.argmax(shown.fitness))
+        eventually(lambda: near(tab.colour(tab.cell(found, tile)), tiles[tile]))
+        picture = tab.pixels()
+        for each in range(len(tiles)):
+            x, y = map(round, tab.cell(found, each))
+            assert near(picture[y, x], tiles[each]), each
+
+        _, _, by_lane = standing(arm_run, "generation")
+        tab.choose("colour by", "generation")
+        eventually(lambda: near(tab.colour(tab.cell(found, tile)), by_lane[tile]))
+
+        tab.page.mouse.click(*tab.cell(found, tile))
+        tab.says(f"{tile} ({tile // 6} {tile % 6})")
+        tab.says(f"memes replay {arm_run} --cell {tile}")
+        stored = f"{shown.fitness[tile]:.4g}"
+        assert tab.text().count(stored) >= 2  # stored, and now
+        before = tab.pixels()
+
+        tab.page.keyboard.press("ArrowLeft")
+        tab.page.keyboard.press("ArrowDown")
+        eventually(lambda: f"--cell {tile}" not in tab.text())
+        eventually(lambda: (tab.pixels() != before).any())
+
+        other = int(np.flatnonzero(occupied)[0])
+        tab.page.keyboard.down("Shift")
+        tab.page.mouse.click(*tab.cell(found, other))
+        tab.page.keyboard.up("Shift")
+        tab.says(f"{other} ({other // 6} {other % 6})")
+
+        with tab.page.expect_download() as download:
+            tab.page.get_by_text("save genotype").click()
+            tab.page.get_by_role("link").first.click()
+        assert np.load(download.value.path()).shape == (4,)
+
+        # Nobody but this machine was asked for anything.
+        assert {
+            urlsplit(each).netloc for each in tab.asked if not each.startswith(("data:", "blob:"))
+        } == {urlsplit(url).netloc}
+
+
+def test_the_robot_moves(ant_run, open_page):
+    with served(ant_run) as url:
+        tab = open_page(url)
+        assert tab.page.get_by_label("features", exact=True).input_value() == pages.ALL
+        tab.page.keyboard.press("ArrowUp")  # the fittest
+        tab.says("memes replay", seconds=90)
+        left, top, width, height = map(int, tab.scene())
+        stage = (slice(top, top + height), slice(left + int(0.62 * width), left + width))
+        first = tab.pixels()[stage]
+        eventually(lambda: (np.abs(tab.pixels()[stage] - first).max(axis=-1) > 40).sum() > 100)
+        tab.page.keyboard.press("Space")
+        eventually(lambda: not tab.page.get_by_label("play", exact=True).is_checked())
+
+        before = tab.pixels()
+        tab.page.get_by_label("features", exact=True).first.click()
+        tab.page.get_by_role("option").nth(3).click()
+        eventually(lambda: (tab.pixels() != before).any(axis=-1).mean() > 0.02)
+
+
+@dataclass(frozen=True)
+class Shows:
+    """Looks at the page while the run goes on, and lets it go on when the page shows where it stands."""
+
+    tabs: list
+    open: object
+
+    def watch(self, stage):
+        def see(moment):
+            if not self.tabs:
+                self.tabs.append(self.open())
+            self.tabs[0].says(f"generation {moment.run.generations} of 9, running")
+
+        return Watch(due=lambda generation: generation % 3 == 0, see=see)
+
+
+def test_a_run_is_followed_from_before_it_begins_until_its_folder_is_gone(tmp_path, open_page):
+    folder = tmp_path / "run"
+    with served(folder, rebuild=known) as url:
+        watching = Shows([], lambda: open_page(url))
+        options = {"generations": 9, "out": folder, "progress": False, "observers": [watching]}
+        memes.run(variation, seed=2, **options)
+        (tab,) = watching.tabs
+        tab.says("generation 9 of 9, over")
+        shutil.rmtree(folder)
+        tab.says("is gone")
+        tab.page.keyboard.press("ArrowUp")
+        tab.says("neither an archive nor a checkpoint")
+        tab.page.reload()
+        tab.says("is gone")
+        memes.run(variation, seed=4, **options | {"observers": []})
+        tab.says("seed 4: generation 9 of 9, over")
+        again = open_page(url)
+        again.says("seed 4: generation 9 of 9, over")
+
+
+def test_curves_of_several_runs_and_lanes(arm_run, ant_run, open_page):
+    with served(arm_run, ant_run, rebuild=known) as url:
+        tab = open_page(url)
+        tab.page.get_by_role("tab", name="curves").click()
+        assert tab.page.locator(".uplot").count() == 3
+        tab.says("runs", seconds=5)
+        tab.choose("column", "mean_fitness")
+        tab.page.get_by_role("tab", name="lanes").click()
+        tab.says("has no lanes that go on")
+        tab.page.get_by_label("run", exact=True).first.click()
+        tab.page.get_by_role("option").nth(1).click()
+        tab.says("memes on ant")
+        tab.says("novelty")

@@ -1,0 +1,127 @@
+"""Films of robots, and the cameras that they are seen from."""
+
+from importlib import resources
+from pathlib import Path
+
+import mujoco
+import numpy as np
+import pytest
+from PIL import Image
+
+from memes import UsageError
+from memes.view import cameras, film, pictures
+
+SIZE = {"width": 64, "height": 48}
+
+
+def model_of(name):
+    return mujoco.MjModel.from_xml_path(str(resources.files("memes.tasks") / "models" / f"{name}.xml"))
+
+
+def way(model, x):
+    """A robot that slides from its start to x in steps of about half a metre."""
+    states = np.tile(model.key_qpos[0] if model.nkey else model.qpos0, (int(2 * x) + 1, 1))
+    states[:, 0] = np.linspace(0, x, len(states))
+    return states
+
+
+@pytest.fixture
+def renderer():
+    try:
+        pictures.library()
+    except UsageError as error:
+        pytest.skip(str(error))
+
+
+def seen_at(camera, points, fovy):
+    """Where points are in a picture, in units of half its height: right and up [n, 2]; an oracle."""
+    a, e = np.radians(camera.azimuth), np.radians(camera.elevation)
+    forward = np.array([np.cos(e) * np.cos(a), np.cos(e) * np.sin(a), np.sin(e)])
+    right = np.array([np.sin(a), -np.cos(a), 0])
+    from_camera = points - (camera.lookat - camera.distance * forward)
+    depth = from_camera @ forward
+    assert (depth > 0).all()
+    beside = np.stack([from_camera @ right, from_camera @ np.cross(right, forward)], axis=1)
+    return beside / depth[:, None] / np.tan(np.radians(fovy) / 2)
+
+
+@pytest.mark.parametrize("shape", [0.5, 1.0, 16 / 9])
+@pytest.mark.parametrize("kind", ["wide", "above", "auto"])
+def test_a_still_camera_has_the_trap_and_the_whole_way_in_sight(kind, shape):
+    model = model_of("ant_trap")
+    states = way(model, 20.0)
+    camera = cameras.camera_of(model, states, kind, shape)
+    assert camera.type == mujoco.mjtCamera.mjCAMERA_FREE
+    inside = np.concatenate([cameras.wall_corners(model), states[:, :3]])
+    seen = np.abs(seen_at(camera, inside, model.vis.global_.fovy)) / [shape, 1]
+    assert 0.75 < seen.max() <= 1
+
+
+def test_walls_are_what_stands_still_on_the_floor():
+    corners = cameras.wall_corners(model_of("ant_trap"))
+    np.testing.assert_allclose(corners.min(axis=0), (6.5, -3.5, 0))
+    np.testing.assert_allclose(corners.max(axis=0), (12.5, 3.5, 2))
+    assert not len(cameras.wall_corners(model_of("hexapod")))
+
+
+def test_a_robot_crosses_a_still_picture_and_stays_amid_one_that_follows_it(renderer):
+    model = model_of("hexapod")
+    model.geom_rgba[model.geom_type != mujoco.mjtGeom.mjGEOM_PLANE] = (1, 0, 0, 1)
+    places = {}
+    for camera in ("auto", "wide"):
+        shown = pictures.frames(model, way(model, 8.0)[[0, -1]], **SIZE, camera=camera)
+        red = [picture[..., 0].astype(int) - picture[..., 1] > 60 for picture in shown]
+        places[camera] = [np.nonzero(picture)[1].mean() for picture in red]
+    assert places["auto"] == pytest.approx([32, 32], abs=4)
+    left, right = places["wide"]
+    assert left < 16
+    assert right > 48
+
+
+def test_moments_between_states_are_on_the_way_from_one_to_the_next():
+    model = model_of("ant")
+    states = way(model, 2.0)
+    states[1, 3:7] = [np.cos(0.4), 0, 0, np.sin(0.4)]  # turned by 0.8 about z
+    shown = cameras.between(model, states, 0.5, 8.0)
+    assert len(shown) == 4 * 4 + 1
+    np.testing.assert_allclose(shown[::4], states, atol=1e-9)
+    np.testing.assert_allclose(shown[:, 0], np.linspace(0, 2, 17), atol=1e-9)
+    np.testing.assert_allclose(shown[2, 3:7], [np.cos(0.2), 0, 0, np.sin(0.2)], atol=1e-9)
+    assert cameras.between(model, states, 0.5, None) is states
+    assert len(cameras.between(model, states, 0.5, 1.0)) == 3
+    assert len(cameras.between(model, states[:1], 0.5, 30.0)) == 1
+
+
+@pytest.mark.parametrize("suffix", [".gif", ".webp"])
+def test_a_film_has_its_pictures_in_their_time(suffix, tmp_path):
+    file = tmp_path / f"film{suffix}"
+    shown = [np.full((32, 48, 3), 20 * i, np.uint8) for i in range(5)]
+    film.write_film(file, iter(shown), rate=10)
+    with Image.open(file) as found:
+        assert (found.n_frames, found.size) == (5, (48, 32))
+        for i in range(5):
+            found.seek(i)
+            assert np.abs(np.asarray(found.convert("RGB")).astype(int) - 20 * i).max() <= 4
+            assert found.info.get("duration", 100) == 100
+
+
+def test_an_mp4_is_written_by_ffmpeg(tmp_path):
+    try:
+        film.check_film("out", tmp_path / "film.mp4")
+    except UsageError as error:
+        pytest.skip(str(error))
+    film.write_film(tmp_path / "film.mp4", (np.zeros((32, 48, 3), np.uint8) for _ in range(5)), rate=10)
+    assert (tmp_path / "film.mp4").read_bytes()[4:8] == b"ftyp"
+
+
+def test_an_encoder_that_gives_up_is_one_sentence(monkeypatch):
+    monkeypatch.setattr(film, "_ffmpeg", lambda: "false")
+    with pytest.raises(UsageError, match=r"ffmpeg could not write 'video.mp4'"):
+        film.write_film(Path("video.mp4"), [np.zeros((480, 640, 3), np.uint8)] * 9, rate=20)
+
+
+def test_a_film_without_an_encoder_names_the_package(monkeypatch):
+    monkeypatch.setattr(film, "_ffmpeg", lambda: None)
+    with pytest.raises(UsageError, match=r"video: .mp4 needs .* 'pip install imageio-ffmpeg'"):
+        film.check_film("video", Path("a.mp4"))
+    film.check_film("video", Path("a.webp"))

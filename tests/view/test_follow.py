@@ -1,0 +1,262 @@
+"""Run folders that are followed, and the words and lines that a page makes of them."""
+
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+import memes
+from memes import Checkpoints, UsageError
+from memes.cells import CVT
+from memes.correction import Correction
+from memes.store import changes as store
+from memes.view import curves, words
+from memes.view.drawings import drawer, upright
+from memes.view.follow import Follower, Runs
+
+pytestmark = pytest.mark.usefixtures("no_figures")
+
+OLD = Path(__file__).parents[1] / "data/run-0.1"
+task = memes.tasks.arm(joints=4)
+algorithm = memes.presets.memes(
+    task, memes.cells.grid(task, (5, 4)), lanes=2, samples=4, stale_budget=1, fifo_size=8
+)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "<b>`$"  # names come from anybody
+    return memes.run(
+        algorithm, generations=8, out=folder, progress=False, observers=[Checkpoints(every=8)]
+    )
+
+
+def copied(run, tmp_path, *left_out):
+    folder = shutil.copytree(run.folder, tmp_path / "run")
+    for name in left_out:
+        (folder / name).unlink()
+    return folder
+
+
+def test_a_run_that_is_over_is_read_whole(run):
+    now = Follower(run.folder).poll(strict=True)
+    np.testing.assert_allclose(now.metrics["qd_score"], run.metrics["qd_score"], rtol=1e-8)
+    assert now.generations == 8
+    assert now.cells.shape == (5, 4)
+    assert now.lanes["age"].shape == (8, 2)
+    assert now.k == 2
+    np.testing.assert_array_equal(now.changes.cell, store.load_changes(run.folder).cell)
+
+
+def test_of_a_run_that_goes_on_lanes_and_genotypes_are_those_of_the_last_checkpoint(run, tmp_path):
+    folder = copied(run, tmp_path, "lanes.npz")
+    config = json.loads((folder / "config.json").read_text())
+    del config["finished"]
+    (folder / "config.json").write_text(json.dumps(config))  # as that of a run that is resumed
+    (folder / "archive.npz").write_bytes(b"older")
+    follower = Follower(folder)
+    now = follower.poll(strict=True)
+    for name, column in run.lanes.items():
+        np.testing.assert_array_equal(now.lanes[name], column)
+    np.testing.assert_array_equal(follower.elites().genotypes, run.archive.genotypes)
+    np.testing.assert_array_equal(follower.elites().generation, run.archive.generation)
+
+
+def test_the_cells_of_a_tessellation_are_known_after_the_first_checkpoint(tmp_path):
+    cells = memes.cells.cvt(jax.random.key(0), task, 6, points=50, iterations=1)
+    small = memes.presets.me(task, cells, batch=4)
+    run = memes.run(small, generations=2, out=tmp_path / "a", progress=False)
+    folder = copied(run, tmp_path, "archive.npz", "lanes.npz")
+    now = Follower(folder).poll(strict=True)
+    assert isinstance(now.cells, CVT)
+    np.testing.assert_array_equal(now.cells.centroids, cells.centroids)
+    shutil.rmtree(folder / "checkpoints")
+    assert Follower(folder).poll(strict=True).cells is None
+
+
+def test_an_older_run_shows_what_its_archive_tells():
+    now = Follower(OLD).poll(strict=True)
+    archive = memes.load_archive(OLD)
+    last = store.standing(now.changes, 10**6)
+    np.testing.assert_array_equal(np.sort(last.cell), np.flatnonzero(np.asarray(archive.occupied)))
+    assert now.correction is not None
+
+
+def test_nothing_is_read_twice_and_nothing_that_is_new_is_missed(run, tmp_path):
+    folder = copied(run, tmp_path)
+    follower = Follower(folder)
+    first = follower.poll(strict=True)
+    assert follower.poll() is first
+    size = (folder / store.NAME).stat().st_size
+    more = store.select(first.changes, [-1])._replace(generation=np.array([8]))
+    store.append_changes(folder, more, size)
+    assert len(follower.poll().changes.cell) == len(first.changes.cell) + 1
+
+
+def test_a_folder_that_is_spoilt_or_gone_leaves_what_was_seen_and_a_sentence(run, tmp_path):
+    folder = copied(run, tmp_path)
+    follower = Follower(folder)
+    first = follower.poll(strict=True)
+    (folder / "metrics.csv").write_text("generation\n1\n")
+    spoilt = follower.poll()
+    assert "metrics.csv' is damaged" in spoilt.trouble
+    assert spoilt.metrics is first.metrics
+    with pytest.raises(UsageError, match="is damaged"):
+        follower.poll(strict=True)
+    shutil.rmtree(folder)
+    assert "is gone" in follower.poll().trouble
+    shutil.copytree(run.folder, folder)
+    assert follower.poll().trouble == ""
+    assert follower.latest.generations == 8
+
+
+def test_another_run_in_the_same_place_is_another_run(run, tmp_path):
+    folder = copied(run, tmp_path)
+    follower = Follower(folder)
+    follower.poll(strict=True)
+    config = json.loads((folder / "config.json").read_text())
+    shutil.rmtree(folder)
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config | {"started": "later", "seed": 5}))
+    now = follower.poll()
+    assert (now.config["seed"], now.generations, now.changes) == (5, 0, None)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"cells": [0, 3]}, {"cells": [10**6] * 2}, {"feature_low": [2.0, 2.0]}, {"feature_low": [0.0]}],
+    ids=str,
+)
+def test_a_grid_that_cannot_be_is_refused(changed, run, tmp_path):
+    folder = copied(run, tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | changed))
+    with pytest.raises(UsageError, match=r"are not those of a grid"):
+        Follower(folder).poll(strict=True)
+
+
+def test_runs_may_begin_later_and_be_many(run, tmp_path):
+    runs = Runs([tmp_path / "later"])
+    runs.poll(strict=True)
+    assert "waiting for a run" in words.of_run(next(iter(runs)).latest)
+    for seed in (1, 0):
+        shutil.copytree(run.folder, tmp_path / f"later/seed-{seed}")
+    assert runs.poll()
+    assert [name.split("/")[-1] for name in runs.named()] == ["seed-0", "seed-1"]
+    assert not runs.poll()
+
+
+# --------------------------------------------------------------------------------------------- words
+
+
+def test_words_say_how_a_run_stands_and_escape_its_names(run):
+    now = Follower(run.folder).poll(strict=True)
+    said = words.of_run(now._replace(config=now.config | {"algorithm": "<script>", "task": "[a](b)"}))
+    assert "&lt;script&gt;" in said
+    assert "\\[a\\](b)" in said
+    assert "generation 8 of 8, over" in said
+    assert f"coverage **{run.metrics['coverage'][-1]:.1%}**" in said
+    assert "running" in words.of_run(now._replace(config={"task": "a", "algorithm": "b", "seed": 0}))
+
+
+def test_lanes_are_tabulated(run):
+    rows = words.of_lanes(run.lanes).splitlines()[-2:]
+    for i, row in enumerate(rows):
+        _, lane, climbs, age, stale, resets, fitness, _ = (each.strip() for each in row.split("|"))
+        assert climbs == ("fitness" if run.lanes["kind"][-1, i] == 0 else "novelty")
+        assert (int(lane), int(age)) == (run.lanes["lane"][-1, i], run.lanes["age"][-1, i])
+        assert int(stale) == run.lanes["stale"][-1, i]
+        assert int(resets) == (run.lanes["reset"][:, i] > 0).sum()
+        assert float(fitness) == pytest.approx(float(run.lanes["fitness"][-1, i]), rel=1e-3)
+    assert "first checkpoint" in words.of_lanes({})
+
+
+def test_an_elite_is_compared_with_its_correction_and_its_replay(run):
+    cell = int(np.argmax(run.archive.fitness))
+    kept = memes.archive.empty(run.archive.cells, 4)
+    kept = kept._replace(
+        genotypes=kept.genotypes.at[7].set(run.archive.genotypes[cell]),
+        fitness=kept.fitness.at[7].set(0.25),
+    )
+    none = np.zeros(0)
+    correction = Correction(kept, none, none, none, 8)
+    drawing = drawer(task)(run.archive.genotypes[cell], 0)
+    said = words.of_elite(run.archive, cell, correction, drawing, ["x", "y"])
+    stored = f"{float(run.archive.fitness[cell]):.4g}"
+    assert f"| fitness | {stored} | 0.25 | {stored} |" in said  # the arm is deterministic
+    x = f"{float(run.archive.feature[cell, 0]):.4g}"
+    assert f"| x | {x} | 0 | {x} |" in said
+    lost = correction._replace(archive=memes.archive.empty(run.archive.cells, 4))
+    assert f"| fitness | {stored} | lost |" in words.of_elite(run.archive, cell, lost, None, ["x", "y"])
+
+
+def test_the_command_is_one_that_a_shell_understands():
+    assert words.command(Path("runs/a b"), 3, 0) == "memes replay 'runs/a b' --cell 3"
+    assert words.command(Path("a\nb"), 3, 2) == "memes replay 'a\\nb' --cell 3 --seed 2"
+
+
+# -------------------------------------------------------------------------------------------- curves
+
+
+def test_curves_of_runs_of_different_lengths_lie_over_each_other():
+    long = {"generation": np.arange(1.0, 1001), "coverage": np.linspace(0, 1, 1000)}
+    short = {"generation": np.arange(1.0, 11), "coverage": np.full(10, 0.5)}
+    x, one, other, none = curves.table([long, short, {}], "coverage", "generation")
+    assert (x[0], x[-1], len(x)) == (1, 1000, curves.POINTS)
+    np.testing.assert_allclose(one, (x - 1) / 999, atol=1e-9)
+    assert np.array_equal(np.isfinite(other), x <= 10)
+    assert np.isnan(none).all()
+    assert curves.columns([short, long]) == ["generation", "coverage"]
+    assert len({each["stroke"] for each in curves.series(map(str, range(30)), "x")[1:]}) == 30
+
+
+# ------------------------------------------------------------------------------------------ drawings
+
+
+def test_the_arm_reaches_what_its_feature_says():
+    x = jnp.array([0.3, 0.6, 0.5, 0.9])
+    drawing = drawer(task)(x, 0)
+    posture, reach = drawing.lines
+    np.testing.assert_allclose(posture[-1, [0, 2]], drawing.feature, atol=1e-5)
+    np.testing.assert_allclose(np.linalg.norm(np.diff(posture, axis=0), axis=1), 1 / 8, atol=1e-6)
+    assert np.abs(reach[:, [0, 2]] - 0.5).max() == pytest.approx(0.5)
+
+
+def test_a_point_goes_from_the_start_to_its_feature():
+    maze = memes.tasks.point_maze(steps=5, hidden=(3,))
+    drawing = drawer(maze)(jnp.ones(maze.dim), 0)
+    assert drawing.steps == 6
+    np.testing.assert_allclose(drawing.path[0, [0, 2]], maze.map.start, atol=1e-6)
+    np.testing.assert_allclose(drawing.path[-1, [0, 2]], drawing.feature, atol=1e-6)
+    assert len(drawing.lines) == 2 + len(maze.map.walls)
+
+
+def drawn_by(draw):
+    return drawer(dataclasses.replace(task, draw=draw))(jnp.zeros(4), 0)
+
+
+def test_a_task_draws_itself_as_lines_or_as_a_figure():
+    figure = Figure(figsize=(2, 1), dpi=50)
+    assert drawn_by(lambda x: figure).picture.shape == (50, 100, 3)
+    (line,) = drawn_by(lambda x: [[(0, 1), (2, 3)]]).lines
+    np.testing.assert_array_equal(line, [[0, 0, 1], [2, 0, 3]])
+    assert drawn_by(None).lines == ()
+
+
+@pytest.mark.parametrize(
+    "wrong", [3, [], [[1, 2]], [[(0, np.nan)]], [np.zeros((2, 4))], "line"], ids=str
+)
+def test_what_a_task_draws_is_checked(wrong):
+    with pytest.raises(UsageError, match=r"draw of task 'arm'"):
+        drawn_by(lambda x: wrong)
+
+
+def test_lines_of_a_plane_stand_before_the_viewer():
+    np.testing.assert_array_equal(upright([(1, 2)]), [[1, 0, 2]])
+    np.testing.assert_array_equal(upright([(1, 2, 3)]), [[1, 2, 3]])
