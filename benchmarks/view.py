@@ -21,7 +21,6 @@ from memes.runner import changes, device
 from memes.store import changes as store
 from memes.view import colours, layout
 from memes.view.drawings import drawer
-from memes.view.follow import Follower
 
 SCALES = {
     "laptop": {"lanes": 8, "samples": 32, "generations": 100},
@@ -68,7 +67,7 @@ def ratios(task: memes.Task, place: Path, repeats: int, **options: int) -> list[
 
 def clicks(task: memes.Task, folder: Path, repeats: int) -> dict[str, float]:
     """Time the first simulation of an elite, and that of others after it."""
-    archive, draw = Follower(folder).as_run().archive, drawer(task)
+    archive, draw = memes.load_archive(folder), drawer(task)
     chosen = np.flatnonzero(np.asarray(archive.occupied))[: 1 + repeats]
     seconds = []
     for cell in chosen:
