@@ -4,6 +4,7 @@
     python benchmarks/view.py --scale paper       on a GPU: the Ant of the paper
 
 Runs with and without a chronicle take turns; without it neither the device nor the host notes a change.
+Where a machine does other things, too, whole runs tell little: the parts are timed as well.
 """
 
 import argparse
@@ -11,6 +12,7 @@ import json
 import tempfile
 import time
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +23,6 @@ from memes.runner import changes, device
 from memes.store import changes as store
 from memes.view import colours, layout
 from memes.view.drawings import drawer
-from memes.view.follow import Follower
 
 SCALES = {
     "laptop": {"lanes": 8, "samples": 32, "generations": 100},
@@ -66,9 +67,33 @@ def ratios(task: memes.Task, place: Path, repeats: int, **options: int) -> list[
     return turns[1:]  # the first fills caches
 
 
+def generations(task: memes.Task, n: int, repeats: int, **options: int) -> float:
+    """Return how much longer n generations take on the device if changes are recorded."""
+    algorithm = memes.presets.memes(task, **options)
+    init, key = device.keys_of(0)
+    state = device.first_state(algorithm)(init, n)
+    advance = {}
+    for most in (0, device.MOST_CHANGES):
+        with recorded(most):
+            advance[str(most)] = partial(device._compile(algorithm, 1, n)[0], key, state, n)
+    without, with_changes = interleaved(advance, repeats).values()
+    return float(np.median(with_changes.seconds / without.seconds))
+
+
+def writing(folder: Path, repeats: int) -> float:
+    """Time what the host does with the changes of a call: a row for each of 32 lanes, ten times."""
+    rows = store.select(memes.load_changes(folder), slice(320))
+    size, seconds = store.save_changes(folder, rows), []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        size = store.append_changes(folder, store.within(rows, 10**6), size)
+        seconds.append(time.perf_counter() - start)
+    return float(np.median(seconds))
+
+
 def clicks(task: memes.Task, folder: Path, repeats: int) -> dict[str, float]:
     """Time the first simulation of an elite, and that of others after it."""
-    archive, draw = Follower(folder).as_run().archive, drawer(task)
+    archive, draw = memes.load_archive(folder), drawer(task)
     chosen = np.flatnonzero(np.asarray(archive.occupied))[: 1 + repeats]
     seconds = []
     for cell in chosen:
@@ -111,11 +136,16 @@ def main() -> None:
     task = memes.TASKS[given.task]()
     with tempfile.TemporaryDirectory() as place:
         turns = ratios(task, Path(place), given.repeats, **SCALES[given.scale])
+        lanes = {name: n for name, n in SCALES[given.scale].items() if name != "generations"}
         found = {
             **about("viser", "mjviser"),
             "task": given.task,
             "scale": given.scale,
             "with over without a chronicle": {"median": float(np.median(turns)), "turns": turns},
+            "generations that record changes, over those that do not": generations(
+                task, 5, 4 * given.repeats, **lanes
+            ),
+            "seconds of writing, once a call": writing(Path(place, "noted-True"), 50),
             "seconds of a click": clicks(task, Path(place, "noted-True"), 20),
             "seconds of a recolouring": recolouring(20),
         }

@@ -79,7 +79,7 @@ def test_where_more_cells_change_than_are_recorded_the_archive_tells_the_rest(tm
     assert all(pair in known for pair in zip(*found[:2], strict=True))
 
 
-@pytest.mark.parametrize("spoil", ["nothing", "remove", "damage", "append", "thin"])
+@pytest.mark.parametrize("spoil", ["nothing", "remove", "damage", "append", "thin", "other"])
 def test_a_resumed_run_goes_on_with_its_chronicle(spoil, tmp_path):
     every = {"observers": [Checkpoints(every=4)], "progress": False}
     memes.run(variation, generations=8, seed=3, out=tmp_path / "run", **every)
@@ -91,6 +91,8 @@ def test_a_resumed_run_goes_on_with_its_chronicle(spoil, tmp_path):
     elif spoil == "append":  # as a process does that is killed before its next checkpoint
         later = store.select(after, [-1])._replace(generation=np.array([9]), cell=np.array([0]))
         store.append_changes(tmp_path / "run", later, file.stat().st_size)
+    elif spoil == "other":
+        store.save_changes(tmp_path / "run", after._replace(feature=np.tile(after.feature, 2)))
     elif spoil == "thin":
         store.save_changes(tmp_path / "run", store.thinned(after, 1))
     memes.resume(variation, tmp_path / "run", generations=16, **every)

@@ -84,6 +84,7 @@ FORGED = {
     "not a number": table(fitness=np.full(len(drawn(5, 3, 4).cell), np.nan)),
     "absurd": table(feature=np.full((len(drawn(5, 3, 4).cell), 2), 1e30)),
     "a cell before the first": table(cell=np.full(len(drawn(5, 3, 4).cell), -1)),
+    "a generation before the first": table(generation=np.full(len(drawn(5, 3, 4).cell), -1)),
     "out of order": table(generation=np.arange(len(drawn(5, 3, 4).cell))[::-1]),
 }
 

@@ -141,8 +141,10 @@ def test_a_grid_that_cannot_be_is_refused(changed, run, tmp_path):
         Follower(folder).poll(strict=True)
 
 
-def test_runs_may_begin_later_and_be_many(run, tmp_path):
-    runs = Runs([tmp_path / "later"])
+@pytest.mark.parametrize("word", ["later", "late*", "later/seed-*"])
+def test_runs_may_begin_later_and_be_many(word, run, tmp_path, monkeypatch):
+    monkeypatch.setattr("memes.view.follow.SEARCH", 0.0)
+    runs = Runs([str(tmp_path / word)])
     runs.poll(strict=True)
     assert "waiting for a run" in words.of_run(next(iter(runs)).latest)
     for seed in (1, 0):

@@ -31,7 +31,7 @@ def shown(monkeypatch):
 def test_view_takes_several_runs_and_a_task_of_the_users_own(shown):
     assert main(["view", "one", "two", "--port", "9000", "--task", "examples/custom_task.py:task"]) == 0
     (((paths, rebuild), how),) = shown
-    assert (paths, how) == ([Path("one"), Path("two")], {"port": 9000})
+    assert (paths, how) == (("one", "two"), {"port": 9000})
     saved = memes.load_run(OLD)
     with pytest.raises(memes.UsageError, match=r"task 'examples/custom_task.py:task' has 20"):
         rebuild(saved)

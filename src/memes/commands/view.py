@@ -27,11 +27,11 @@ def view(runs: RunNames, /, *, port: int = PORT, task: str | None = None) -> Non
     Ctrl-C, and changes nothing in the folders.
 
     Args:
-        runs: Folders of runs, or of several seeds. A run may begin there later.
+        runs: Folders of runs, or patterns such as 'runs/arm-*'. A run may begin there later.
         port: Port of the page, or the next free one.
         task: The task as in 'memes run', for runs of a task of your own: its code is executed.
     """
-    browse([Path(run) for run in runs], rebuilt(task), port=port)
+    browse(runs, rebuilt(task), port=port)
 
 
 def rebuilt(task: str | None) -> Callable[[Run], Task]:

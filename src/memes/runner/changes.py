@@ -55,10 +55,14 @@ class Chronicle:
             return store.joined(rows, rest)
 
         def begin(run: Run) -> None:
+            k = len(cells.low)
             try:
                 found = store.load_changes(folder)
-            except UsageError:  # there is none, or a damaged one: the archive has all that stands
-                found = store.nothing(len(cells.low))
+            except UsageError:
+                found = store.nothing(k)
+            if found.feature.shape[1] != k:
+                found = store.nothing(k)
+            # Without a file that can be used, the archive still has all that stands.
             before = store.until(store.within(found, cells.count), run.generations)
             rewrite(complete(before, run))
 

@@ -34,7 +34,8 @@ def load_changes(folder: str | Path) -> Changes:
         rows = np.frombuffer(data, kind, count=len(data) // kind.itemsize)
         found = Changes(*(rows[name].copy() for name in Changes._fields))
         sane = np.abs(np.column_stack([found.fitness, found.feature])) < LIMIT
-        if not (sane.all() and (found.cell >= 0).all() and (np.diff(found.generation) >= 0).all()):
+        ordered = (np.diff(found.generation, prepend=0) >= 0).all() and (found.cell >= 0).all()
+        if not (sane.all() and ordered):
             raise ValueError("its rows are not changes in the order of generations")
         return found
 

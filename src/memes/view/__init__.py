@@ -8,6 +8,9 @@ curves      columns of `metrics.csv` as lines
 elites      which elite
 episodes    what the run's own simulator makes of it
 drawings    an elite as a robot that moves, as lines or as a picture
+cameras     where a robot is seen from
+film        pictures one after the other, as a file
+growth      the film of a run, as its archive fills
 pictures    videos and contact sheets, without a window
 server      a page for its user alone
 browser     the page and its loop

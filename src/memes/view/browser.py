@@ -20,7 +20,8 @@ from memes.cells import Cells
 from memes.errors import UsageError, require
 from memes.store import changes as store
 from memes.store.folder import feature_names
-from memes.view import colours, layout, words
+from memes.view import colours, layout
+from memes.view import words as wording
 from memes.view.follow import Follower, Runs
 
 ALL = "all, as a grid of grids"
@@ -40,7 +41,7 @@ def check_browser() -> None:
 
 
 def browse(
-    paths: Sequence[Path],
+    words: Sequence[str | Path],
     rebuild: Callable[..., Any],
     *,
     port: int,
@@ -52,7 +53,7 @@ def browse(
     """Serve the page of some runs until Ctrl-C.
 
     Args:
-        paths: Run folders, or folders of those of several seeds; a run may begin there later.
+        words: Run folders, folders of runs, or patterns; a run may begin there later.
         rebuild: `(run) -> task` of a run; what it refuses is said on the page.
         port: Where to serve, or the next free one.
         chosen: A cell of the first run, whose elite is shown at once.
@@ -60,7 +61,7 @@ def browse(
         ready: Told the address.
         going: Asked whether to go on.
     """
-    runs = Runs(paths)
+    runs = Runs(words)
     runs.poll(strict=True)
     check_browser()
     for each in runs:
@@ -125,7 +126,7 @@ class Page:
             try:
                 self._handle(*self.panel.events.get())
             except (UsageError, OSError) as error:  # a folder that is gone, for one
-                self.panel.elite.content = words.of_error(error)
+                self.panel.elite.content = wording.of_error(error)
         if time.monotonic() - self._looked > LOOK:
             if self._runs.poll():
                 self._show()
@@ -198,8 +199,8 @@ class Page:
         panel, named = self.panel, self._runs.named()
         panel.offer(panel.run, [*named])
         now = self.follower.latest
-        panel.about.content = words.of_run(now)
-        panel.lanes.content = words.of_lanes(now.lanes)
+        panel.about.content = wording.of_run(now)
+        panel.lanes.content = wording.of_lanes(now.lanes)
         panel.draw([*named], [each.latest.metrics for each in self._runs])
         if now.cells is not None:
             panel.offer(panel.by, colours.choices(now.correction))

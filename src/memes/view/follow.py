@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -19,7 +21,7 @@ from memes.hints import fits
 from memes.store import changes as store
 from memes.store.checkpoint import load_elites, load_lanes, newest
 from memes.store.files import read_table
-from memes.store.find import run_folders
+from memes.store.find import find
 from memes.store.folder import (
     METRICS,
     Run,
@@ -32,6 +34,7 @@ from memes.store.folder import (
     read_lanes,
 )
 
+SEARCH = 1.0  # seconds between two searches for runs that have begun
 Sign = tuple[int, int, int] | None  # of a file: it changes whenever the file does
 
 
@@ -207,17 +210,26 @@ def _sane(now: Snapshot) -> Snapshot:
     return now._replace(changes=store.select(now.changes, ~outside)) if outside.any() else now
 
 
+def found_in(word: str | Path) -> list[Path]:
+    """List the run folders that a word means; none, if there is nothing yet."""
+    try:
+        return [path for path in find([word]) if holds_run(path)]
+    except (UsageError, OSError):
+        return []
+
+
 class Runs:
-    """All runs that some paths mean; further ones may begin while they are followed.
+    """All runs that some words mean; further ones may begin while they are followed.
 
     Args:
-        paths: Run folders, or folders of those of several seeds. A path that holds no run stands for
-            one that has not begun.
+        words: Run folders, folders of runs, and patterns, as `find` takes them. What holds no run stands
+            for one that has not begun.
     """
 
-    def __init__(self, paths: Sequence[Path]) -> None:
-        self._paths = paths
+    def __init__(self, words: Sequence[str | Path]) -> None:
+        self._words = words
         self._all: dict[Path, Follower] = {}
+        self._searched = -math.inf
 
     def __iter__(self) -> Iterator[Follower]:
         return iter(self._all.values())
@@ -225,21 +237,26 @@ class Runs:
     def poll(self, strict: bool = False) -> bool:
         """Read what is new, and say if there is anything. `strict` is as in `Follower.poll`."""
         before = [each.latest for each in self]
-        for path in self._paths:
-            try:
-                folders = run_folders(path)
-            except (UsageError, OSError):
-                if strict:
-                    raise
-                continue
-            if path not in folders and path in self._all and not self._all[path].latest.config:
-                del self._all[path]  # the runs are inside
-            for folder in folders:
-                self._all.setdefault(folder, Follower(folder))
+        if time.monotonic() - self._searched > SEARCH:
+            self._search()
         for each in self:
             each.poll(strict)
         after = [each.latest for each in self]
         return len(before) != len(after) or any(a is not b for a, b in zip(before, after, strict=True))
+
+    def _search(self) -> None:
+        """Look for runs that have begun since, where they were expected."""
+        for word in self._words:
+            found = found_in(word)
+            if not found:
+                self._all.setdefault(Path(word), Follower(Path(word)))
+                continue
+            waiting = self._all.get(Path(word))
+            if waiting is not None and Path(word) not in found and not waiting.latest.config:
+                del self._all[Path(word)]  # the runs are inside
+            for folder in found:
+                self._all.setdefault(folder, Follower(folder))
+        self._searched = time.monotonic()
 
     def named(self) -> dict[str, Follower]:
         """The runs by names that differ."""
