@@ -7,6 +7,7 @@ from memes.commands.run import conclude
 from memes.runner.progress import Reporter
 from memes.store.find import run_folders
 from memes.store.folder import load_config
+from memes.words.elsewhere import executor_of
 from memes.words.names import code_of
 from memes.words.options import RunFolder
 from memes.words.rebuild import algorithm_of
@@ -19,6 +20,8 @@ def resume(
     generations: int | None = None,
     task: str | None = None,
     algorithm: str | None = None,
+    workers: str | None = None,
+    simulator_timeout: float | None = None,
     quiet: bool = False,
 ) -> int:
     """Go on with a run, or with the runs of several seeds, as if they had never stopped.
@@ -28,16 +31,19 @@ def resume(
         generations: For how many generations in all; None is as many as were asked of the run.
         task: The task as module:name or file.py:name, if it is your own: its code is executed.
         algorithm: The algorithm as module:name or file.py:name, if it is your own.
+        workers: As in `memes run`.
+        simulator_timeout: As in `memes run`.
         quiet: Show no progress.
     """
     first = run_folders(run)[0]
     place = run.absolute()  # a simulator may go elsewhere
-    rebuilt = algorithm_of(first, task, algorithm)
     report, recorded = Reporter(show=not quiet), load_config(first).get("code") or {}
     for name in filter(None, (task, algorithm)):
         if recorded.get(name, code_of(name)) != code_of(name):
             report.say(f"the code of '{name}' has changed since the run began")
-    runs = api.resume(rebuilt, run, generations=generations, progress=not quiet)
+    with executor_of(workers, simulator_timeout) as executor:
+        rebuilt = algorithm_of(first, task, algorithm, executor)
+        runs = api.resume(rebuilt, run, generations=generations, progress=not quiet)
     found = runs if isinstance(runs, list) else [runs]
     left = sum("finished" not in load_config(folder) for folder in run_folders(place))
     return conclude(found, len(found) + left, run)

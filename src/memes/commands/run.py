@@ -9,6 +9,7 @@ from pathlib import Path
 from memes import api
 from memes.runner.progress import Reporter, duration
 from memes.store.folder import Run
+from memes.words.elsewhere import executor_of
 from memes.words.settings import Parsed, parse
 
 CODES = {"SIGINT": 130, "SIGTERM": 143}  # as shells have them
@@ -19,22 +20,24 @@ def run(arguments: list[str]) -> int:
     from jax import default_backend
 
     parsed = parse(arguments, "memes run")
-    algorithm, choice, running = parsed.build(), parsed.choice, dict(parsed.running)
-    if choice.scale == "paper" and default_backend() == "cpu":
-        report = Reporter(show=not choice.quiet)
-        report.say("no GPU found: '--scale laptop' is the quicker choice on a CPU")
-    if choice.seeds is not None:
-        first = running.pop("seed")
-        running["seeds"] = range(first, first + choice.seeds)
-    out = choice.out or output_folder(parsed)
-    runs = api.run(
-        algorithm,
-        **running,
-        out=out,
-        observers=parsed.observers(),
-        progress=not choice.quiet,
-        about=parsed.recorded(),
-    )
+    choice, running = parsed.choice, dict(parsed.running)
+    with executor_of(choice.workers, choice.simulator_timeout) as executor:
+        algorithm = parsed.build(executor)
+        if choice.scale == "paper" and default_backend() == "cpu":
+            report = Reporter(show=not choice.quiet)
+            report.say("no GPU found: '--scale laptop' is the quicker choice on a CPU")
+        if choice.seeds is not None:
+            first = running.pop("seed")
+            running["seeds"] = range(first, first + choice.seeds)
+        out = choice.out or output_folder(parsed)
+        runs = api.run(
+            algorithm,
+            **running,
+            out=out,
+            observers=parsed.observers(),
+            progress=not choice.quiet,
+            about=parsed.recorded(),
+        )
     return conclude(runs if isinstance(runs, list) else [runs], choice.seeds or 1, out)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,9 @@ from memes.hints import described, fits
 from memes.parameters import parameters
 from memes.presets import PRESETS
 from memes.runner.observers import Observer
+from memes.spread import BLOCK
 from memes.task import Task
+from memes.words.elsewhere import elsewhere
 from memes.words.names import algorithm_factory, cells_of, code_of, made, task_factory
 from memes.words.options import Options, flag_words, options_of, read, read_toml, scaled, value_of
 
@@ -69,6 +72,11 @@ class Choice:
         seeds: How many seeds to run, from --seed on; each has a folder of its own.
         resolution: Grid cells along each feature; by default as the task has it, or about 2500 in all.
         centroids: Use a centroidal Voronoi tessellation of so many cells instead of a grid.
+        workers: Evaluate a task with jit=False elsewhere: in so many processes, or on ray, ray:ADDRESS,
+            dask:ADDRESS or mpi. Results do not depend on it.
+        worker_rows: Rows that a worker gets at a time.
+        simulator_timeout: Seconds after which a process that has not finished its rows is replaced; by
+            default they have as long as they take.
         quiet: Show no progress.
         config: TOML file with any of these options, such as lanes = 64, and the task. Options below a
             heading such as [me] are for that algorithm alone. Flags win over it.
@@ -80,11 +88,14 @@ class Choice:
     seeds: int | None = None
     resolution: tuple[int, ...] | None = None
     centroids: int | None = None
+    workers: str | None = None
+    worker_rows: int = BLOCK
+    simulator_timeout: float | None = None
     quiet: bool = False
     config: Path | None = None
 
     def __post_init__(self) -> None:
-        at_least(1, seeds=self.seeds)
+        at_least(1, seeds=self.seeds, worker_rows=self.worker_rows)
 
 
 class Parsed(NamedTuple):
@@ -116,9 +127,10 @@ class Parsed(NamedTuple):
         """The usual observers, as they are asked for."""
         return [restored(kind, self.observing) for kind in USUAL]
 
-    def build(self) -> Algorithm:
-        """Build the algorithm, on its task."""
+    def build(self, executor: Executor | None = None) -> Algorithm:
+        """Build the algorithm, on its task, which is spread over an executor if there is one."""
         task = made(Task, self.task, self.make_task, **self.task_options)
+        task = elsewhere(task, self.task, self.task_options, executor, self.choice.worker_rows)
         cells = cells_of(task, self.choice.resolution, self.choice.centroids)
         name, options = self.choice.algorithm, self.algorithm_options
         found = made(Algorithm, name, self.make_algorithm, task, cells, **options)
