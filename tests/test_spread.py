@@ -18,7 +18,6 @@ import memes
 import simulators
 from memes import RunError, UsageError
 from memes.runner.simulators import surviving
-from memes.spread import spread
 
 KEYS = jax.random.split(jax.random.key(5), 11)
 X = np.random.default_rng(0).uniform(0, 0.6, (11, 4)).astype(np.float32)
@@ -40,14 +39,16 @@ def test_results_depend_on_neither_workers_nor_their_kind(two):
     spawn = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
     with spawn, ThreadPoolExecutor(3) as threads:
         alone = archive_of(simulators.hilly)
-        found = [archive_of(spread(simulators.hilly, each, block=4)) for each in (two, spawn, threads)]
+        found = [
+            archive_of(memes.spread(simulators.hilly, each, block=4)) for each in (two, spawn, threads)
+        ]
     for archive in found:
         for one, other in zip(alone[1:], archive[1:], strict=True):
             assert np.asarray(one).tobytes() == np.asarray(other).tobytes()
 
 
 def test_workers_start_no_backend(two):
-    fitness, _ = spread(simulators.task(simulators.started_backend), two).evaluate(KEYS, X)
+    fitness, _ = memes.spread(simulators.task(simulators.started_backend), two).evaluate(KEYS, X)
     np.testing.assert_array_equal(fitness, 0)
 
 
@@ -60,14 +61,14 @@ def test_seeds_are_those_that_jax_would_draw():
 
 def test_what_cannot_be_spread_is_said(two):
     with pytest.raises(UsageError, match="task 'arm' is compiled by JAX"):
-        spread(memes.tasks.arm(joints=4), two)
+        memes.spread(memes.tasks.arm(joints=4), two)
     with pytest.raises(UsageError, match="block must be at least 1, got 0"):
-        spread(simulators.hilly, two, block=0)
+        memes.spread(simulators.hilly, two, block=0)
     local = simulators.task(lambda keys, x: simulators.hills(keys, x))
     with pytest.raises(UsageError, match="stands at the top level of a module"):
-        spread(local, two).evaluate(KEYS, X)
+        memes.spread(local, two).evaluate(KEYS, X)
     with pytest.raises(UsageError, match=r"must return fitness of shape \(11,\), got \(4,\)"):
-        spread(simulators.task(simulators.transposed), two).evaluate(KEYS, X)
+        memes.spread(simulators.task(simulators.transposed), two).evaluate(KEYS, X)
 
 
 def test_workers_that_raise_hang_or_are_killed_cost_their_rows(two):
@@ -75,7 +76,9 @@ def test_workers_that_raise_hang_or_are_killed_cost_their_rows(two):
     x = np.repeat(X[:1], 16, axis=0)
     x[[1, 9, 13], -1] = 0.75, 0.95, 0.85
     keys, said = jax.random.split(jax.random.key(1), 16), []
-    task = surviving(spread(simulators.task(simulators.misbehaving), two, block=4), said.append, rows=4)
+    task = surviving(
+        memes.spread(simulators.task(simulators.misbehaving), two, block=4), said.append, rows=4
+    )
     before = two.replaced
     fitness, feature = task.evaluate(keys, x)
     lost = np.isin(np.arange(16), [1, *range(8, 16)])
@@ -97,7 +100,7 @@ def test_a_block_whose_worker_is_lost_is_tried_again(two, kind, tmp_path, monkey
     task = simulators.task(simulators.killed_once)
     with memes.workers(2) if kind == "own" else spawn() as executor:
         given = executor if kind == "own" else lambda: executor if not executor._broken else spawn()
-        task = spread(task, given, block=3)
+        task = memes.spread(task, given, block=3)
         fitness, _ = task.evaluate(KEYS, X)
         np.testing.assert_array_equal(fitness, np.float32(simulators.hills(KEYS, X)[0]))
         task.evaluate.executors.now.shutdown()

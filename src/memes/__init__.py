@@ -56,7 +56,7 @@ if TYPE_CHECKING:  # the table of contents: `__getattr__` reads it too
     from memes.runner.observers import Track as Track
     from memes.runner.observers import Watch as Watch
     from memes.seeds import seeds_of as seeds_of
-    from memes.spread import spread as spread
+    from memes.spreading import spread as spread
     from memes.store.folder import Run as Run
     from memes.store.folder import load_archive as load_archive
     from memes.store.folder import load_run as load_run

@@ -305,14 +305,21 @@ def rowwise(function: Callable[[Array, Any], Any]) -> Callable[[Array, Any], Any
 
     JAX maps it over the rows; a task with `jit=False` calls it for one row after the other.
     """
+    return Rowwise(function)
 
-    def evaluate_rows(keys: Array, x: Any) -> Any:
+
+@dataclass(frozen=True)
+class Rowwise:
+    """An `evaluate` by rows; see `rowwise`. Workers can get it if they can import the function."""
+
+    function: Callable[[Array, Any], Any]
+
+    def __call__(self, keys: Array, x: Any) -> Any:
+        """Evaluate each row by itself."""
         if not isinstance(x, np.ndarray):
-            return jax.vmap(function)(keys, x)
-        rows = [function(key, row) for key, row in zip(keys, x, strict=True)]
+            return jax.vmap(self.function)(keys, x)
+        rows = [self.function(key, row) for key, row in zip(keys, x, strict=True)]
         return np.array([row[0] for row in rows]), np.array([row[1] for row in rows])
-
-    return evaluate_rows
 
 
 @checked

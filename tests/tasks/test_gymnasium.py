@@ -8,7 +8,6 @@ import memes
 from memes import UsageError
 from memes.commands.main import main
 from memes.episodes import act, action, layers_of
-from memes.spread import spread
 
 gymnasium = pytest.importorskip("gymnasium")
 KEYS = np.asarray(jax.random.key_data(jax.random.split(jax.random.key(3), 6)))
@@ -78,7 +77,7 @@ def test_results_depend_neither_on_workers_nor_on_the_other_rows():
     x = rows(task)
     fitness, feature = task.evaluate(KEYS, x)
     with memes.workers(2) as executor:
-        found = spread(task, executor, block=2).evaluate(KEYS, x)
+        found = memes.spread(task, executor, block=2).evaluate(KEYS, x)
     np.testing.assert_array_equal(found[0], np.float32(fitness))
     np.testing.assert_array_equal(found[1], np.float32(feature))
     alone = task.evaluate(KEYS[3:4], x[3:4])

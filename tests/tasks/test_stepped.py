@@ -103,7 +103,19 @@ def test_an_environment_of_brax(tmp_path):
     pytest.importorskip("brax.envs")
     with pytest.raises(UsageError, match="environment of Brax 'reacer': did you mean 'reacher'"):
         memes.tasks.brax("reacer")
-    words = ["brax:reacher", "--steps", "3", "--hidden", "4", "--algorithm", "me", "--batch", "4"]
+    words = [
+        "brax:inverted_pendulum",
+        "--pipeline",
+        "spring",
+        "--steps",
+        "3",
+        "--hidden",
+        "4",
+        "--algorithm",
+        "me",
+        "--batch",
+        "4",
+    ]
     out = ["--out", str(tmp_path / "run"), "--no-figures-draw", "--reevaluate-samples", "2"]
     assert main(["run", *words, "--generations", "2", *out, "--quiet"]) == 0
     run = memes.load_run(tmp_path / "run")

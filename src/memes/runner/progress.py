@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from memes.escapes import printable
-from memes.spread import Spread
+from memes.spreading import Spread
 from memes.task import Task
 
 SECONDS_BETWEEN_LINES = 2.0

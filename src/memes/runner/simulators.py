@@ -16,7 +16,7 @@ from jax import Array
 from memes.algorithm import Algorithm
 from memes.errors import RunError, in_a_line
 from memes.executors.blocks import by_halves
-from memes.spread import Spread, joined
+from memes.spreading import Spread, joined
 from memes.task import Evaluation, Task, as_evaluation, evaluate, initial
 
 CALLBACKS = {"pure_callback", "io_callback"}

@@ -12,7 +12,7 @@ from typing import Any
 
 from memes.errors import require
 from memes.executors import workers
-from memes.spread import BLOCK, spread
+from memes.spreading import BLOCK, spread
 from memes.task import Task
 from memes.words.names import is_own, made, task_factory
 

@@ -16,7 +16,7 @@ from memes.algorithm import Algorithm
 from memes.errors import UsageError, known, require
 from memes.hints import described, fits
 from memes.presets import PRESETS
-from memes.spread import BLOCK
+from memes.spreading import BLOCK
 from memes.store.folder import ONCE_ABSENT, Run, load_config
 from memes.task import Task
 from memes.tasks import TASKS

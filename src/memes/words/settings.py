@@ -17,7 +17,7 @@ from memes.hints import described, fits
 from memes.parameters import parameters
 from memes.presets import PRESETS
 from memes.runner.observers import Observer
-from memes.spread import BLOCK
+from memes.spreading import BLOCK
 from memes.task import Task
 from memes.words.elsewhere import elsewhere
 from memes.words.names import algorithm_factory, cells_of, code_of, made, task_factory
