@@ -11,6 +11,7 @@ import shutil
 import sys
 import tomllib
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,6 +25,7 @@ from memes.commands import doctor, plot, reevaluate, replay  # noqa: F401  (befo
 from memes.commands.main import COMMANDS, main
 from memes.parameters import parameters
 from memes.reproduce import experiments
+from memes.tasks import FAMILIES
 from memes.view import pictures
 from memes.words import settings
 from memes.words.options import options_of
@@ -152,7 +154,7 @@ def test_snippets_and_commands_run_as_printed(document, place, capsys):
         file = re.match(r"# (\S+\.(?:py|toml))\n", piece.text)
         if file:
             Path(file[1]).write_text(piece.text)
-        if piece.kind == "python":
+        if piece.kind == "python" and not lacking(re.findall(r"memes\.tasks\.(\w+)\(", piece.text)):
             lines = "\n" * (piece.line - 1) + piece.text  # so that a traceback names the right one
             exec(compile(lines, str(document), "exec"), names)
         for command in commands(piece):
@@ -205,7 +207,10 @@ def with_arguments(words):
 
 
 def lacking(words):
-    """Does this machine lack what a command draws with?"""
+    """Does this machine lack what a command draws with, or the package of an environment?"""
+    families = [word.partition(":")[0] for word in words]
+    if any(find_spec(name) is None for name in families if name in FAMILIES):
+        return True
     try:
         if "--sheet" in words or "--video" in words:
             pictures.library()
@@ -271,7 +276,8 @@ def all_flags():
     """Every option of every command."""
     found = {name for group in settings.run_options().values() for name in group}
     found |= {name for preset in memes.PRESETS.values() for name in options_of(preset.build)}
-    found |= {name for make in memes.TASKS.values() for name in options_of(make)}
+    for make in (*memes.TASKS.values(), *(functools.partial(make, "") for make in FAMILIES.values())):
+        found |= set(options_of(make))
     for command in COMMANDS:
         function = getattr(import_module(f"memes.commands.{command}"), command)
         found |= set(parameters(function)) | set(inspect.signature(function).parameters)

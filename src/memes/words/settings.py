@@ -57,7 +57,7 @@ DESCRIPTION = """Run an algorithm on a task and save what it finds.
 
 TASK is one of 'memes list', or your own as package.module:name or path/to/file.py:name, where name is \
 a Task or a function that returns one; its keyword-only parameters become options too, which \
-'TASK --help' shows."""
+'TASK --help' shows. Environments of other packages are gymnasium:NAME, brax:NAME and playground:NAME."""
 
 
 @dataclass(frozen=True, kw_only=True)
