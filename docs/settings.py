@@ -22,8 +22,10 @@ def table() -> str:
     for kind in USUAL:
         prefix = f"{kind.prefix}_"
         python |= {f"{prefix}{name}": f"`{kind.__name__}({name}=…)`" for name in parameters(kind)}
-    # Two that are spelt differently in Python.
+    # Those that are spelt differently in Python.
     python |= {"seeds": "`run(seeds=range(n))`", "quiet": "`run(progress=False)`"}
+    python |= {"workers": "`spread(task, workers(…))`", "worker_rows": "`spread(…, block=…)`"}
+    python |= {"simulator_timeout": "`workers(…, timeout=…)`"}
     rows = [
         f"| `{_flag(name, option)}` | {python[name]} | {_default(option)} | {_text(option)} |"
         for name, option in (own | of_observers).items()

@@ -1,15 +1,11 @@
-"""Episodes in several processes: how to run Gymnasium, or any slow simulator in Python.
+"""Episodes of a slow simulator in Python, on as many processes as there are cores.
 
-`memes run examples/episodes.py:task --scale laptop --generations 100`, or run this file.
+`memes run examples/episodes.py:task --scale laptop --generations 100 --workers 2`, or run this file.
 """
 
-import atexit
 import math
 import os
-from concurrent.futures import ProcessPoolExecutor
-from functools import cache
 from itertools import pairwise
-from multiprocessing import get_context
 
 import jax
 import numpy as np
@@ -20,22 +16,6 @@ SIZES = (2, 8, 1)  # observation, hidden layer and action of the policy
 DIM = sum((i + 1) * o for i, o in pairwise(SIZES))
 
 
-class Pendulum:
-    """Has `reset` and `step` as Gymnasium has them: put `gymnasium.make(...)` in its place."""
-
-    def reset(self, seed: int) -> tuple[np.ndarray, dict[str, float]]:
-        """Start an episode."""
-        self.angle, self.speed = np.random.default_rng(seed).normal(0, 0.05, 2)
-        return np.array([self.angle, self.speed]), {}
-
-    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, float]]:
-        """Observation, reward, whether it is over, whether time is over, and nothing else."""
-        self.speed += 0.05 * (-9.81 * math.sin(self.angle) + 4 * float(action[0]) - 0.1 * self.speed)
-        self.angle += 0.05 * self.speed
-        observation = np.array([self.angle, self.speed])
-        return observation, -float(action[0] ** 2), abs(self.angle) > 2 * math.pi, False, {}
-
-
 def act(x: np.ndarray, signal: np.ndarray) -> np.ndarray:
     """The action of a small network; its genotype has the weights and the biases, layer after layer."""
     for i, o in pairwise(SIZES):
@@ -44,30 +24,18 @@ def act(x: np.ndarray, signal: np.ndarray) -> np.ndarray:
     return signal
 
 
-def episode(seed: int, x: np.ndarray) -> tuple[float, float, float]:
-    """Play one episode: its reward, and as features its last angle and its highest speed."""
-    environment = Pendulum()
-    observation, _ = environment.reset(seed=seed)
+def swing(key: jax.Array, x: np.ndarray) -> tuple[float, list[float]]:
+    """A pendulum pushed for five seconds: its reward, its last angle and its highest speed."""
+    angle, speed = np.random.default_rng(int(memes.seeds_of(key))).normal(0, 0.05, 2)
     total, fastest = 0.0, 0.0
     for _ in range(100):
-        observation, reward, terminated, truncated, _ = environment.step(act(x, observation))
-        total, fastest = total + reward, max(fastest, abs(observation[1]))
-        if terminated or truncated:
+        force = float(act(x, np.array([angle, speed]))[0])
+        speed += 0.05 * (-9.81 * math.sin(angle) + 4 * force - 0.1 * speed)
+        angle += 0.05 * speed
+        total, fastest = total - force**2, max(fastest, abs(speed))
+        if abs(angle) > 2 * math.pi:
             break
-    return total, observation[0], fastest
-
-
-@cache
-def workers() -> ProcessPoolExecutor:
-    """Processes that are started afresh: JAX does not survive a fork."""
-    pool = ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn"))
-    atexit.register(pool.shutdown)
-    return pool
-
-
-def evaluate(keys: jax.Array, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    found = np.array(list(workers().map(episode, memes.seeds_of(keys), x, chunksize=16)))
-    return found[:, 0], found[:, 1:]
+    return total, [angle, fastest]
 
 
 task = memes.Task(
@@ -78,18 +46,19 @@ task = memes.Task(
     feature_names=("last angle (rad)", "highest speed (rad/s)"),
     min_fitness=-100.0,
     init=memes.uniform(DIM, -2.0, 2.0),
-    evaluate=evaluate,
+    evaluate=memes.rowwise(swing),
     resolution=(20, 20),
     uncertain=True,
     jit=False,
 )
 
 if __name__ == "__main__":
-    run = memes.run(
-        memes.presets.memes(task, lanes=8, samples=32, sigma=0.1),
-        generations=20,
-        seed=0,
-        observers=[memes.Corrections(samples=8)],
-    )
+    with memes.workers(os.cpu_count() or 1) as executor:
+        run = memes.run(
+            memes.presets.memes(memes.spread(task, executor), lanes=8, samples=32, sigma=0.1),
+            generations=20,
+            seed=0,
+            observers=[memes.Corrections(samples=8)],
+        )
     print(f"corrected coverage {run.corrected['coverage'][-1]:.1%}")
     print(f"coverage {run.metrics['coverage'][-1]:.1%}")

@@ -12,6 +12,7 @@ import sys
 import tomllib
 from contextlib import nullcontext
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,6 +26,7 @@ from memes.commands import doctor, plot, reevaluate, replay, view  # noqa: F401 
 from memes.commands.main import COMMANDS, main
 from memes.parameters import parameters
 from memes.reproduce import experiments
+from memes.tasks import FAMILIES
 from memes.view import film, pictures
 from memes.words import settings
 from memes.words.options import options_of
@@ -157,7 +159,7 @@ def test_snippets_and_commands_run_as_printed(document, place, capsys):
         file = re.match(r"# (\S+\.(?:py|toml))\n", piece.text)
         if file:
             Path(file[1]).write_text(piece.text)
-        if piece.kind == "python":
+        if piece.kind == "python" and not lacking(re.findall(r"memes\.tasks\.(\w+)\(", piece.text)):
             lines = "\n" * (piece.line - 1) + piece.text  # so that a traceback names the right one
             exec(compile(lines, str(document), "exec"), names)
         for command in commands(piece):
@@ -212,7 +214,10 @@ def with_arguments(words):
 
 
 def lacking(words):
-    """Does this machine lack what a command draws with?"""
+    """Does this machine lack what a command draws with, or the package of an environment?"""
+    families = [word.partition(":")[0] for word in words]
+    if any(find_spec(name) is None for name in families if name in FAMILIES):
+        return True
     try:
         films = [
             i for i, word in enumerate(words) if word == "--video" or (i > 1 and words[1] == "video")
@@ -281,7 +286,8 @@ def all_flags():
     """Every option of every command."""
     found = {name for group in settings.run_options().values() for name in group}
     found |= {name for preset in memes.PRESETS.values() for name in options_of(preset.build)}
-    found |= {name for make in memes.TASKS.values() for name in options_of(make)}
+    for make in (*memes.TASKS.values(), *(functools.partial(make, "") for make in FAMILIES.values())):
+        found |= set(options_of(make))
     for command in COMMANDS:
         function = getattr(import_module(f"memes.commands.{command}"), command)
         found |= set(parameters(function)) | set(inspect.signature(function).parameters)

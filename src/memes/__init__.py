@@ -45,6 +45,7 @@ if TYPE_CHECKING:  # the table of contents: `__getattr__` reads it too
     from memes.archive import Status as Status
     from memes.context import Kind as Kind
     from memes.correction import reevaluate as reevaluate
+    from memes.executors import workers as workers
     from memes.metrics import archive_loss as archive_loss
     from memes.metrics import qd_score as qd_score
     from memes.presets import PRESETS as PRESETS
@@ -57,6 +58,8 @@ if TYPE_CHECKING:  # the table of contents: `__getattr__` reads it too
     from memes.runner.observers import Watch as Watch
     from memes.runner.trackers import Track as Track
     from memes.runner.trackers import Tracker as Tracker
+    from memes.seeds import seeds_of as seeds_of
+    from memes.spreading import spread as spread
     from memes.store.changes import load_changes as load_changes
     from memes.store.folder import Run as Run
     from memes.store.folder import load_archive as load_archive
@@ -67,7 +70,6 @@ if TYPE_CHECKING:  # the table of contents: `__getattr__` reads it too
     from memes.task import noisy as noisy
     from memes.task import resampled as resampled
     from memes.task import rowwise as rowwise
-    from memes.task import seeds_of as seeds_of
     from memes.task import uniform as uniform
     from memes.tasks import TASKS as TASKS
     from memes.words.rebuild import task_of as task_of

@@ -15,12 +15,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
-from jaxtyping import Float, Int, Key
+from jaxtyping import Float, Key
 
 from memes.errors import LARGEST_FLOAT, UsageError, at_least, require
 from memes.factors import Pairs, by_chunks
 from memes.hints import check_types, checked, fits
 from memes.rollouts import Control, Transition
+from memes.seeds import seeds_of as seeds_of
 from memes.trees import concatenate, in_chunks
 
 # Matrix products of tasks run in full float32: no TF32, no bfloat16 passes.
@@ -206,7 +207,7 @@ def evaluate(
     if not task.jit:
         parts = [
             as_evaluation(task, len(x[i]), task.evaluate(keys[i], np.asarray(x[i])))
-            for i in _slices(x.shape[0], chunk)
+            for i in slices(x.shape[0], chunk)
         ]
         return concatenate(parts)
     function = task.evaluate_transitions if transitions else task.evaluate
@@ -243,7 +244,8 @@ def evaluate_factors(
     return by_chunks(evaluate_some, chunk, keys, candidates, samples)
 
 
-def _slices(n: int, size: int | None) -> list[slice]:
+def slices(n: int, size: int | None) -> list[slice]:
+    """The consecutive parts of n rows, of so many rows each; the last may have fewer. None is all."""
     return [slice(start, min(start + (size or n), n)) for start in range(0, n, size or n)]
 
 
@@ -327,20 +329,21 @@ def rowwise(function: Callable[[Array, Any], Any]) -> Callable[[Array, Any], Any
 
     JAX maps it over the rows; a task with `jit=False` calls it for one row after the other.
     """
+    return Rowwise(function)
 
-    def evaluate_rows(keys: Array, x: Any) -> Any:
+
+@dataclass(frozen=True)
+class Rowwise:
+    """An `evaluate` by rows; see `rowwise`. Workers can get it if they can import the function."""
+
+    function: Callable[[Array, Any], Any]
+
+    def __call__(self, keys: Array, x: Any) -> Any:
+        """Evaluate each row by itself."""
         if not isinstance(x, np.ndarray):
-            return jax.vmap(function)(keys, x)
-        rows = [function(key, row) for key, row in zip(keys, x, strict=True)]
+            return jax.vmap(self.function)(keys, x)
+        rows = [self.function(key, row) for key, row in zip(keys, x, strict=True)]
         return np.array([row[0] for row in rows]), np.array([row[1] for row in rows])
-
-    return evaluate_rows
-
-
-def seeds_of(keys: Key[Array, "*n"]) -> Int[np.ndarray, "*n"]:
-    """Draw an integer seed in [0, 2^32) from each key, for simulators that are not written in JAX."""
-    bits = jax.vmap(jax.random.bits)(keys.reshape(-1))
-    return np.asarray(bits, np.int64).reshape(keys.shape)
 
 
 @checked

@@ -18,6 +18,12 @@ EXTRAS = {
     "cuda": ("jax_cuda12_plugin",),
     "evosax": ("evosax",),
     "replay": ("mjviser", "imageio_ffmpeg"),
+    "gymnasium": ("gymnasium",),
+    "brax": ("brax",),
+    "playground": ("mujoco_playground",),
+    "ray": ("ray",),
+    "dask": ("distributed",),
+    "mpi": ("mpi4py",),
 }
 PACKAGES = ("jax", "jaxlib", "numpy", "optax", "mujoco", "tyro", "rich", "matplotlib")
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from memes.presets import PRESETS
-from memes.tasks import TASKS
+from memes.tasks import FAMILIES, TASKS
 
 
 def list() -> None:
     """Show the tasks and the algorithms, a line each."""
-    tasks = {name: (make.__doc__ or "").strip().partition("\n")[0] for name, make in TASKS.items()}
+    makes = TASKS | {f"{family}:NAME": make for family, make in FAMILIES.items()}
+    tasks = {name: (make.__doc__ or "").strip().partition("\n")[0] for name, make in makes.items()}
     algorithms = {name: preset.summary for name, preset in PRESETS.items()}
     for title, entries in (("tasks", tasks), ("algorithms", algorithms)):
         print(f"{title}:")

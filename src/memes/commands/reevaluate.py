@@ -11,6 +11,7 @@ from memes.runner.progress import Reporter
 from memes.store.files import only_writer
 from memes.store.folder import load_run
 from memes.store.summary import write_summary
+from memes.words.elsewhere import executor_of
 from memes.words.options import RunFolder
 from memes.words.rebuild import task_of
 
@@ -22,6 +23,8 @@ def reevaluate(
     samples: int = 512,
     statistic: Literal["median", "mean"] = "median",
     task: str | None = None,
+    workers: str | None = None,
+    simulator_timeout: float | None = None,
     quiet: bool = False,
 ) -> None:
     """Evaluate the elites of a saved run again, and see what of its archive was luck.
@@ -34,30 +37,35 @@ def reevaluate(
         samples: How often each elite is evaluated again.
         statistic: How an elite's evaluations are summed up.
         task: The task as in 'memes run', for runs of a task of your own: its code is executed.
+        workers: As in `memes run`.
+        simulator_timeout: As in `memes run`.
         quiet: Show no progress.
     """
     at_least(1, samples=samples)
     saved = load_run(run)
-    rebuilt = task_of(saved, task)
-    if not rebuilt.uncertain:
-        print(f"task '{rebuilt.name}' is deterministic: every elite evaluates to what the archive says")
-        return
-    saved = saved._replace(folder=run.absolute())  # a simulator may go elsewhere
-    with only_writer(run), Reporter(show=not quiet) as report:
-        # The archive that is there may be older than the log of a run that was killed.
-        n = len(saved.lanes["generation"])
-        saved = saved._replace(metrics={name: column[:n] for name, column in saved.metrics.items()})
-        done = corrected(
-            saved,
-            rebuilt,
-            samples=samples,
-            statistic=statistic,
-            report=report,
-            stopped=lambda: False,
-        )
-        save_correction(done, rebuilt, statistic)
-        write_summary(done)
-        save_figures(done)
+    with executor_of(workers, simulator_timeout) as executor:
+        rebuilt = task_of(saved, task, executor)
+        if not rebuilt.uncertain:
+            print(
+                f"task '{rebuilt.name}' is deterministic: every elite evaluates to what the archive says"
+            )
+            return
+        saved = saved._replace(folder=run.absolute())  # a simulator may go elsewhere
+        with only_writer(run), Reporter(show=not quiet) as report:
+            # The archive that is there may be older than the log of a run that was killed.
+            n = len(saved.lanes["generation"])
+            saved = saved._replace(metrics={name: column[:n] for name, column in saved.metrics.items()})
+            done = corrected(
+                saved,
+                rebuilt,
+                samples=samples,
+                statistic=statistic,
+                report=report,
+                stopped=lambda: False,
+            )
+            save_correction(done, rebuilt, statistic)
+            write_summary(done)
+            save_figures(done)
     print(table({name: float(column[-1]) for name, column in done.corrected.items()}))
     print(f"saved to {run}/corrected.npz; see {run}/figures/archive.png")
 

@@ -8,6 +8,7 @@ from memes.runner.progress import Reporter
 from memes.runner.trackers import Tracker
 from memes.store.find import run_folders
 from memes.store.folder import load_config
+from memes.words.elsewhere import executor_of
 from memes.words.names import code_of
 from memes.words.options import RunFolder
 from memes.words.rebuild import algorithm_of
@@ -21,6 +22,8 @@ def resume(
     task: str | None = None,
     algorithm: str | None = None,
     track: tuple[str, ...] = (),
+    workers: str | None = None,
+    simulator_timeout: float | None = None,
     quiet: bool = False,
 ) -> int:
     """Go on with a run, or with the runs of several seeds, as if they had never stopped.
@@ -31,17 +34,20 @@ def resume(
         task: The task as module:name or file.py:name, if it is your own: its code is executed.
         algorithm: The algorithm as module:name or file.py:name, if it is your own.
         track: Where metrics go as they come, as in 'memes run'.
+        workers: As in `memes run`.
+        simulator_timeout: As in `memes run`.
         quiet: Show no progress.
     """
     first = run_folders(run)[0]
     place = run.absolute()  # a simulator may go elsewhere
-    rebuilt = algorithm_of(first, task, algorithm)
     report, recorded = Reporter(show=not quiet), load_config(first).get("code") or {}
     for name in filter(None, (task, algorithm)):
         if recorded.get(name, code_of(name)) != code_of(name):
             report.say(f"the code of '{name}' has changed since the run began")
     trackers = [Tracker(name) for name in track]
-    runs = api.resume(rebuilt, run, generations=generations, observers=trackers, progress=not quiet)
+    with executor_of(workers, simulator_timeout) as executor:
+        rebuilt = algorithm_of(first, task, algorithm, executor)
+        runs = api.resume(rebuilt, run, generations=generations, observers=trackers, progress=not quiet)
     found = runs if isinstance(runs, list) else [runs]
     left = sum("finished" not in load_config(folder) for folder in run_folders(place))
     return conclude(found, len(found) + left, run)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import re
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import ExitStack
 from pathlib import Path
 
 from memes import api
 from memes.runner.progress import Reporter, duration
 from memes.store.folder import Run
+from memes.words.elsewhere import executor_of
 from memes.words.settings import Parsed, parse
 
 CODES = {"SIGINT": 130, "SIGTERM": 143}  # as shells have them
@@ -20,20 +21,21 @@ def run(arguments: list[str]) -> int:
     from jax import default_backend
 
     parsed = parse(arguments, "memes run")
-    algorithm, choice, running = parsed.build(), parsed.choice, dict(parsed.running)
-    if choice.scale == "paper" and default_backend() == "cpu":
-        report = Reporter(show=not choice.quiet)
-        report.say("no GPU found: '--scale laptop' is the quicker choice on a CPU")
-    if choice.seeds is not None:
-        first = running.pop("seed")
-        running["seeds"] = range(first, first + choice.seeds)
-    out = choice.out or output_folder(parsed)
-    page: AbstractContextManager[None] = nullcontext()
-    if choice.view:
-        from memes.commands.view import viewed  # not every run needs its libraries
+    choice, running = parsed.choice, dict(parsed.running)
+    with ExitStack() as stack:
+        executor = stack.enter_context(executor_of(choice.workers, choice.simulator_timeout))
+        algorithm = parsed.build(executor)
+        if choice.scale == "paper" and default_backend() == "cpu":
+            report = Reporter(show=not choice.quiet)
+            report.say("no GPU found: '--scale laptop' is the quicker choice on a CPU")
+        if choice.seeds is not None:
+            first = running.pop("seed")
+            running["seeds"] = range(first, first + choice.seeds)
+        out = choice.out or output_folder(parsed)
+        if choice.view:
+            from memes.commands.view import viewed  # not every run needs its libraries
 
-        page = viewed(out, parsed.task)
-    with page:
+            stack.enter_context(viewed(out, parsed.task))
         runs = api.run(
             algorithm,
             **running,

@@ -59,6 +59,7 @@ def run_all(
     with Reporter(show=progress) as report:
         task = algorithm.task
         here = task if task.jit else surviving(task, report.say, algorithm.batch_size)
+        report.show_workers(task)
         first = first_state(algorithm)
         begun = [_begun(first, *start, report.say) for start in starts]
         fitting = algorithm._replace(task=here, chunk=chunk)

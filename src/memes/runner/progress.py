@@ -15,6 +15,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from memes.escapes import printable
+from memes.spreading import Spread
+from memes.task import Task
 
 SECONDS_BETWEEN_LINES, SECONDS_BETWEEN_UPDATES = 2.0, 0.2
 
@@ -60,6 +62,7 @@ class Reporter:
         self._first: dict[int, Standing] = {}
         self._now: dict[int, Standing] = {}
         self._ended: set[int] = set()
+        self._workers: Spread | None = None
 
     def __enter__(self) -> Reporter:
         return self
@@ -84,6 +87,12 @@ class Reporter:
         self._shown.close()
         self._show = self._shown.enter_context(self.counting("generation", generations, done))
 
+    def show_workers(self, task: Task) -> None:
+        """Say where a task is evaluated, if it is elsewhere, now and beside the figures of the runs."""
+        if isinstance(task.evaluate, Spread):
+            self._workers = task.evaluate
+            self.say(f"evaluating on {self._workers}, {self._workers.block} rows at a time")
+
     def end(self, seed: int) -> None:
         """Wait no longer for the run of a seed: it was stopped."""
         self._ended.add(seed)
@@ -103,6 +112,8 @@ class Reporter:
             f"coverage {fmean(s.coverage for s in stands):.1%}  "
             f"{_short(evaluations / seconds)} evaluations/s"
         )
+        if self._workers is not None:
+            figures += f"  {self._workers}"
         pace = seconds / (done - self._first[seed].generation)
         self._show(done, figures, pace * (self._generations - done))
 

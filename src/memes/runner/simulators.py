@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -13,7 +14,9 @@ import numpy as np
 from jax import Array
 
 from memes.algorithm import Algorithm
-from memes.errors import RunError, UsageError, in_a_line
+from memes.errors import RunError, in_a_line
+from memes.executors.blocks import by_halves
+from memes.spreading import Spread, joined
 from memes.task import Evaluation, Task, as_evaluation, evaluate, initial
 
 CALLBACKS = {"pure_callback", "io_callback"}
@@ -67,37 +70,32 @@ def surviving(task: Task, say: Callable[[str], None], rows: int) -> Task:
     failures: list[BaseException] = []  # the last one
     lost_in_a_row = 0
 
-    def attempt(keys: Array, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
-        """Fitness, feature, and how many rows are lost."""
-        n = len(x)
-        try:
-            found = jax.device_get(as_evaluation(task, n, task.evaluate(keys, x)))
-            return found.fitness, found.feature, 0
-        except UsageError:
-            raise
-        except (Exception, SystemExit) as error:
-            if not failures:
-                say(
-                    f"task '{task.name}' raised {in_a_line(error)}; rows for which it does so again are "
-                    "left out and counted as NaN"
-                )
-            failures[:] = [error]
-        if n == 1:
-            return np.full(1, np.nan), np.full((1, task.feature_dim), np.nan), 1
-        halves = [attempt(keys[i], x[i]) for i in (slice(n // 2), slice(n // 2, n))]
-        fitness, feature, lost = zip(*halves, strict=True)
-        return np.concatenate(fitness), np.concatenate(feature), sum(lost)
+    def in_place(keys: Array, x: np.ndarray) -> Evaluation:
+        found: Evaluation = jax.device_get(as_evaluation(task, len(x), task.evaluate(keys, x)))
+        return found
+
+    attempt = (
+        task.evaluate.attempt if isinstance(task.evaluate, Spread) else partial(by_halves, in_place)
+    )
 
     def evaluate_some(keys: Array, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         nonlocal lost_in_a_row
         with _quiet_callbacks():
-            fitness, feature, lost = attempt(keys, x)
+            parts, failure = attempt(keys, x)
+        if failure is not None:
+            if not failures:
+                say(
+                    f"task '{task.name}' raised {in_a_line(failure)}; rows for which it does so again "
+                    "are left out and counted as NaN"
+                )
+            failures[:] = [failure]
+        lost = sum(n for n, result in parts if result is None)
         lost_in_a_row = lost_in_a_row + lost if lost == len(x) else 0
         if lost_in_a_row >= rows:
             raise RunError(
                 f"task '{task.name}' raised {in_a_line(failures[0])} for every row of a generation"
             ) from failures[0]
-        return fitness, feature
+        return joined(task, parts)
 
     return replace(task, evaluate=evaluate_some)
 

@@ -10,8 +10,12 @@ from memes.tasks.ant import ant as ant
 from memes.tasks.ant import ant_trap as ant_trap
 from memes.tasks.arm import arm as arm
 from memes.tasks.arm import noisy_arm as noisy_arm
+from memes.tasks.gymnasium import gymnasium as gymnasium
 from memes.tasks.hexapod import hexapod as hexapod
 from memes.tasks.point_maze import point_maze as point_maze
+from memes.tasks.stepped import brax as brax
+from memes.tasks.stepped import playground as playground
+from memes.tasks.stepped import stepped as stepped
 
 TASKS: dict[str, Callable[..., Task]] = {
     "arm": arm,
@@ -20,4 +24,10 @@ TASKS: dict[str, Callable[..., Task]] = {
     "hexapod": hexapod,
     "ant": ant,
     "ant-trap": ant_trap,
+}
+# Other people's environments, each from a package of its own: `gymnasium:CartPole-v1`.
+FAMILIES: dict[str, Callable[..., Task]] = {
+    "gymnasium": gymnasium,
+    "brax": brax,
+    "playground": playground,
 }

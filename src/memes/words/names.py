@@ -10,6 +10,7 @@ import sys
 import traceback
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
@@ -21,7 +22,7 @@ from memes.cells import Cells, cvt, grid
 from memes.errors import RunError, UsageError, in_a_line, known, require
 from memes.presets import PRESETS
 from memes.task import Task
-from memes.tasks import TASKS
+from memes.tasks import FAMILIES, TASKS
 
 T = TypeVar("T")
 # Where code is that is not the user's.
@@ -29,13 +30,27 @@ LIBRARIES = ("<", str(Path(__file__).parents[1]), sys.prefix, sys.base_prefix)
 
 
 def task_factory(name: str) -> Callable[..., Task]:
-    """The function that makes a task of the library, or a user's `module:name` or `file.py:name`."""
+    """The function that makes a task of the library, of a family such as `gymnasium:NAME`, or a user's.
+
+    A user's is `module:name` or `file.py:name`.
+    """
     if ":" not in name:
         return TASKS[_known("task", name, TASKS)]
+    family, _, environment = name.partition(":")
+    if family in FAMILIES:
+        require(
+            bool(environment), f"task '{name}' must name an environment, as in gymnasium:CartPole-v1"
+        )
+        return partial(FAMILIES[family], environment)
     found = _imported("task", name)
     if isinstance(found, Task):
         return lambda: found
     return _function("task", name, found, "a Task or a function that returns one")
+
+
+def is_own(name: str) -> bool:
+    """Is a task the user's own code, rather than one of the library?"""
+    return ":" in name and name.partition(":")[0] not in FAMILIES
 
 
 def algorithm_factory(name: Any) -> Callable[..., Algorithm]:

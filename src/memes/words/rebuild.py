@@ -7,6 +7,7 @@ to be named again.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import Executor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,23 +16,26 @@ from memes.algorithm import Algorithm
 from memes.errors import UsageError, known, require
 from memes.hints import described, fits
 from memes.presets import PRESETS
+from memes.spreading import BLOCK
 from memes.store.folder import ONCE_ABSENT, Run, load_config
 from memes.task import Task
 from memes.tasks import TASKS
+from memes.words.elsewhere import elsewhere
 from memes.words.names import algorithm_factory, cells_of, made, task_factory
 from memes.words.options import Options, options_of
 
 
-def task_of(run: Run, name: str | None = None) -> Task:
+def task_of(run: Run, name: str | None = None, executor: Executor | None = None) -> Task:
     """Rebuild the task of a saved run from its name and options, for whatever runs simulators here.
 
     Args:
         run: The run.
         name: The task as in `memes run`, where it is not one of the library's, or where the run does
             not say which it was.
+        executor: Where it is evaluated, if not here.
     """
     # The run's backend may need a device that is not here.
-    task = _rebuilt_task(run.folder, run.config, name, backend="auto")
+    task = _rebuilt_task(run.folder, run.config, name, executor, backend="auto")
     size, k = run.archive.genotypes.shape[1], run.archive.feature.shape[1]
     require(
         (task.dim, task.feature_dim) == (size, k),
@@ -41,16 +45,22 @@ def task_of(run: Run, name: str | None = None) -> Task:
     return task
 
 
-def algorithm_of(path: Path, task: str | None = None, algorithm: str | None = None) -> Algorithm:
+def algorithm_of(
+    path: Path,
+    task: str | None = None,
+    algorithm: str | None = None,
+    executor: Executor | None = None,
+) -> Algorithm:
     """Rebuild the algorithm of a run that the command line made.
 
     Args:
         path: The run's folder.
         task: The task, as in `task_of`.
         algorithm: The algorithm as in `memes run`, where it is not one of the library's.
+        executor: Where the task is evaluated, if not here.
     """
     config = load_config(path)
-    rebuilt = _rebuilt_task(path, config, task)
+    rebuilt = _rebuilt_task(path, config, task, executor)
     recorded = _recorded_name(path, config, "algorithm", algorithm)
     if algorithm is None:
         known(f"algorithm of the run in '{path}'", recorded, PRESETS)
@@ -67,7 +77,13 @@ def algorithm_of(path: Path, task: str | None = None, algorithm: str | None = No
     return found._replace(name=recorded, options=found.options or values)
 
 
-def _rebuilt_task(path: Path | None, config: dict[str, Any], name: str | None, **replaced: Any) -> Task:
+def _rebuilt_task(
+    path: Path | None,
+    config: dict[str, Any],
+    name: str | None,
+    executor: Executor | None = None,
+    **replaced: Any,
+) -> Task:
     recorded = _recorded_name(path, config, "task", name)
     again = "--task module:name or --task file.py:name"
     require(
@@ -84,7 +100,9 @@ def _rebuilt_task(path: Path | None, config: dict[str, Any], name: str | None, *
         f"name a task that has them with {again}",
     )
     with _recorded_in(path):
-        return made(Task, name or recorded, make, **values)
+        found, rows = made(Task, name or recorded, make, **values), config.get("worker_rows") or BLOCK
+        _check_recorded(path, "worker_rows", rows, int)
+        return elsewhere(found, name or recorded, values, executor, rows)
 
 
 def _recorded_name(path: Path | None, config: dict[str, Any], what: str, given: str | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,9 @@ from memes.parameters import parameters
 from memes.presets import PRESETS
 from memes.runner.observers import Observer
 from memes.runner.trackers import Tracker, check_tracker
+from memes.spreading import BLOCK
 from memes.task import Task
+from memes.words.elsewhere import elsewhere
 from memes.words.names import algorithm_factory, cells_of, code_of, made, task_factory
 from memes.words.options import Options, flag_words, options_of, read, read_toml, scaled, value_of
 
@@ -55,7 +58,7 @@ DESCRIPTION = """Run an algorithm on a task and save what it finds.
 
 TASK is one of 'memes list', or your own as package.module:name or path/to/file.py:name, where name is \
 a Task or a function that returns one; its keyword-only parameters become options too, which \
-'TASK --help' shows."""
+'TASK --help' shows. Environments of other packages are gymnasium:NAME, brax:NAME and playground:NAME."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +75,11 @@ class Choice:
         centroids: Use a centroidal Voronoi tessellation of so many cells instead of a grid.
         track: Where metrics go as they come: tensorboard, for event files in the run's folder, wandb, or
             a module with the same functions as wandb.
+        workers: Evaluate a task with jit=False elsewhere: in so many processes, or on ray, ray:ADDRESS,
+            dask:ADDRESS or mpi. Results do not depend on it.
+        worker_rows: Rows that a worker gets at a time.
+        simulator_timeout: Seconds after which a process that has not finished its rows is replaced; by
+            default they have as long as they take.
         quiet: Show no progress.
         view: Show the run in the browser while it goes on, and then until Ctrl-C, as 'memes view' does.
         config: TOML file with any of these options, such as lanes = 64, and the task. Options below a
@@ -85,12 +93,15 @@ class Choice:
     resolution: tuple[int, ...] | None = None
     centroids: int | None = None
     track: tuple[str, ...] = ()
+    workers: str | None = None
+    worker_rows: int = BLOCK
+    simulator_timeout: float | None = None
     quiet: bool = False
     view: bool = False
     config: Path | None = None
 
     def __post_init__(self) -> None:
-        at_least(1, seeds=self.seeds)
+        at_least(1, seeds=self.seeds, worker_rows=self.worker_rows)
         for name in self.track:
             check_tracker(name)
 
@@ -125,9 +136,10 @@ class Parsed(NamedTuple):
         usual = [restored(kind, self.observing) for kind in USUAL]
         return [*usual, *map(Tracker, self.choice.track)]
 
-    def build(self) -> Algorithm:
-        """Build the algorithm, on its task."""
+    def build(self, executor: Executor | None = None) -> Algorithm:
+        """Build the algorithm, on its task, which is spread over an executor if there is one."""
         task = made(Task, self.task, self.make_task, **self.task_options)
+        task = elsewhere(task, self.task, self.task_options, executor, self.choice.worker_rows)
         cells = cells_of(task, self.choice.resolution, self.choice.centroids)
         name, options = self.choice.algorithm, self.algorithm_options
         found = made(Algorithm, name, self.make_algorithm, task, cells, **options)

@@ -1,0 +1,73 @@
+"""Other people's executors: Ray, Dask and MPI, each from a package of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from importlib import import_module
+from typing import Any
+
+from memes.errors import RunError, UsageError, in_a_line, require
+from memes.executors.processes import ENVIRONMENT
+
+
+class Ray(Executor):
+    """Ray's workers, those of a cluster or of this machine. It has no executor of its own."""
+
+    def __init__(self, address: str = "") -> None:
+        self._ray = _package("ray", "ray")
+        self._mine = not self._ray.is_initialized()
+        if self._mine:
+            self._ray.init(
+                address or None,
+                runtime_env={"env_vars": ENVIRONMENT},
+                log_to_driver=False,
+                include_dashboard=False if not address else None,
+            )
+
+    def __str__(self) -> str:
+        return f"{self._ray.cluster_resources().get('CPU', 0):.0f} workers of Ray"
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Hand in work."""
+        # Who hands it in tries it again.
+        remote = self._ray.remote(fn).options(max_retries=0)
+        future: Future[Any] = remote.remote(*args, **kwargs).future()
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Leave the cluster, or end it if it was started here."""
+        if self._mine:
+            self._ray.shutdown()
+
+
+def dask(address: str) -> Executor:
+    """Return the executor of a Dask cluster, by the address of its scheduler."""
+    require(
+        bool(address), "workers: Dask needs the address of its scheduler, as in dask:tcp://host:8786"
+    )
+    distributed = _package("distributed", "dask")
+    try:
+        executor: Executor = distributed.Client(address, timeout=10).get_executor(retries=0)
+    except (OSError, ValueError) as error:
+        raise RunError(f"workers: no Dask scheduler answers at {address} ({in_a_line(error)})") from None
+    return executor
+
+
+def mpi(address: str) -> Executor:
+    """Return the executor of MPI's processes, which `mpiexec` or `srun` has started."""
+    require(not address, f"workers: mpi takes no address, got '{address}'")
+    executor: Executor = _package("mpi4py.futures", "mpi").MPIPoolExecutor(env=ENVIRONMENT)
+    return executor
+
+
+CLUSTERS: dict[str, Callable[[str], Executor]] = {"ray": Ray, "dask": dask, "mpi": mpi}
+
+
+def _package(module: str, extra: str) -> Any:
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise UsageError(
+            f"workers: '{extra}' needs a package: pip install 'memes-qd[{extra}]' ({in_a_line(error)})"
+        ) from error

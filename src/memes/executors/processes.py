@@ -1,0 +1,207 @@
+"""Processes that do one piece of work at a time and may hang, be killed, or run out of memory.
+
+`concurrent.futures.ProcessPoolExecutor` loses all of its work when one process dies, and cannot end one
+that hangs. Here a thread looks after each process: it knows what the process works on, and replaces it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import pickle
+import queue
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
+from contextlib import contextmanager, suppress
+from multiprocessing import connection, get_context, parent_process, resource_tracker
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+from typing import Any
+
+from memes.errors import UsageError, in_a_line
+
+SPAWN = get_context("spawn")  # JAX does not survive a fork
+# A worker that imports JAX must not take the device, and a core each is what they have.
+THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
+ENVIRONMENT = {"JAX_PLATFORMS": "cpu", **dict.fromkeys(THREADS, "1")}
+SECONDS_TO_START = 300.0
+_starting = threading.Lock()
+
+
+class WorkerDied(RuntimeError):  # noqa: N818  (named as users read it: "raised WorkerDied: ...")
+    """A process that ended in the middle of its work."""
+
+
+class Processes(Executor):
+    """So many processes, started when there is work, and replaced when they die or take too long.
+
+    Work that a process did not finish raises `WorkerDied` or `TimeoutError`.
+    """
+
+    def __init__(self, count: int, *, timeout: float | None = None) -> None:
+        self.count, self.timeout, self.replaced = count, timeout, 0
+        self._work: queue.SimpleQueue[tuple[Future[Any], bytes] | None] = queue.SimpleQueue()
+        self._processes: set[SpawnProcess] = set()
+        self._threads: list[threading.Thread] = []
+        self._over = self._killing = False
+
+    def __str__(self) -> str:
+        replaced = f", {self.replaced} replaced" if self.replaced else ""
+        return f"{self.count} worker{'s' * (self.count > 1)}{replaced}"
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Hand in work: a function that can be pickled, and its arguments."""
+        if self._over:
+            raise RuntimeError("these workers have been shut down")
+        try:
+            work = pickle.dumps((fn, args, kwargs), protocol=pickle.HIGHEST_PROTOCOL)
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise UsageError(
+                f"workers cannot get the simulator ({in_a_line(error)}): a function that goes to them "
+                "stands at the top level of a module"
+            ) from error
+        future: Future[Any] = Future()
+        self._work.put((future, work))
+        if not self._threads:
+            atexit.register(self.shutdown)
+        if len(self._threads) < self.count:
+            # A daemon: Python's end would wait for any other before it shuts this executor down.
+            self._threads.append(threading.Thread(target=self._look_after_one, daemon=True))
+            self._threads[-1].start()
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """End all processes; at once, unless there is work left that is waited for."""
+        self._over = True
+        atexit.unregister(self.shutdown)
+        with suppress(queue.Empty):
+            while cancel_futures or not wait:
+                item = self._work.get_nowait()
+                if item is not None:
+                    item[0].cancel()
+        for _ in self._threads:
+            self._work.put(None)
+        if not wait or cancel_futures:
+            with _starting:
+                self._killing = True
+                for process in list(self._processes):
+                    process.kill()
+        for thread in self._threads:
+            thread.join()
+        self._threads = []
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        self.shutdown(wait=kind is None, cancel_futures=kind is not None)
+
+    def _look_after_one(self) -> None:
+        """Give work to one process after the other, each until it fails."""
+        worker: tuple[SpawnProcess, Connection] | None = None
+        while (item := self._work.get()) is not None:
+            future, work = item
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                worker = worker or self._started()
+                fine, result = self._answer(*worker, work)
+            except Exception as error:
+                if worker is not None:
+                    self._ended(*worker)
+                    worker, self.replaced = None, self.replaced + 1
+                future.set_exception(error)
+                continue
+            future.set_result(result) if fine else future.set_exception(result)
+        if worker is not None:
+            self._ended(*worker)
+
+    def _started(self) -> tuple[SpawnProcess, Connection]:
+        ours, theirs = SPAWN.Pipe()
+        process = SPAWN.Process(target=serve, args=(theirs,))
+        with _starting, inherited():
+            if self._killing:
+                raise RuntimeError("these workers have been shut down")
+            resource_tracker.ensure_running()  # which unblocks signals when it starts
+            # Ctrl-C is for the parent alone. Processes inherit this from the thread that starts them.
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+            process.start()
+            self._processes.add(process)
+        theirs.close()  # so that the end of the process closes the pipe
+        return process, ours
+
+    def _answer(self, process: SpawnProcess, pipe: Connection, work: bytes) -> tuple[bool, Any]:
+        """What a process answers to its work: whether it could do it, and the result or exception."""
+        try:
+            pipe.send_bytes(work)
+            # First it says that it begins: what it has to import does not count.
+            for limit in (self.timeout and max(self.timeout, SECONDS_TO_START), self.timeout):
+                if not pipe.poll(limit):
+                    raise TimeoutError(f"a worker had no result after {limit:g} s")
+                answer = pipe.recv_bytes()
+        except (EOFError, ConnectionError):
+            process.join(1)
+            code = process.exitcode or 0
+            how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"over with code {code}"
+            raise WorkerDied(f"a worker was {how}") from None
+        found: tuple[bool, Any] = pickle.loads(answer)  # of our own process
+        return found
+
+    def _ended(self, process: SpawnProcess, pipe: Connection) -> None:
+        pipe.close()
+        process.kill()
+        process.join()
+        self._processes.discard(process)
+
+
+@contextmanager
+def inherited() -> Iterator[None]:
+    """Set the variables that new processes inherit; of the threads, only what the user has not set."""
+    new = ENVIRONMENT | {name: os.environ[name] for name in THREADS if name in os.environ}
+    before = {name: os.environ.get(name) for name in new}
+    os.environ.update(new)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def serve(pipe: Connection) -> None:
+    """Work, in a process of its own, until the parent closes the pipe or ends."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    with suppress(EOFError, ConnectionError):
+        while True:
+            work = pipe.recv_bytes()
+            try:
+                function, arguments, keywords = pickle.loads(work)
+            except Exception as error:
+                function, arguments, keywords = _raise, (_sendable(error),), {}
+            pipe.send_bytes(b"begun")
+            try:
+                answer = pickle.dumps((True, function(*arguments, **keywords)))
+            except Exception as error:
+                answer = pickle.dumps((False, _sendable(error)))
+            pipe.send_bytes(answer)
+
+
+def _raise(error: Exception) -> None:
+    raise error
+
+
+def _sendable(error: Exception) -> Exception:
+    """The exception, or one that says the same, if it cannot be pickled and restored."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return RuntimeError(in_a_line(error))
+    return error
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        connection.wait([parent.sentinel])
+        os._exit(1)

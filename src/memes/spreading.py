@@ -1,0 +1,152 @@
+"""Tasks with an ordinary Python simulator, spread over the workers of an executor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import BrokenExecutor, Executor, Future
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import numpy as np
+from jax import Array
+
+from memes.errors import UsageError, at_least, require
+from memes.executors.blocks import Part, by_halves
+from memes.hints import checked
+from memes.seeds import key_words
+from memes.task import Task, as_evaluation, slices
+
+BLOCK = 32  # rows
+
+
+@checked
+def spread(
+    task: Task,
+    executor: Executor | Callable[[], Executor],
+    *,
+    block: int = BLOCK,
+    evaluate: Callable[[Any, Any], Any] | None = None,
+) -> Task:
+    """Evaluate a task with `jit=False` on the workers of an executor.
+
+    Rows go to workers in blocks of a fixed size and come back in order: results do not depend on how
+    many workers there are. `evaluate` gets the keys as NumPy arrays, which `seeds_of` takes too, and has
+    to be a function that workers can import. A block whose worker is lost is tried once again; then its
+    rows evaluate to NaN.
+
+    Args:
+        task: The task.
+        executor: Anything with the interface of `concurrent.futures`, such as `memes.workers(8)`; or a
+            function that makes one, which is called again when the executor breaks.
+        block: Rows that a worker gets at a time.
+        evaluate: The function that workers call, where it is not the task's own.
+    """
+    require(
+        not task.jit, f"task '{task.name}' is compiled by JAX: only those with jit=False have workers"
+    )
+    at_least(1, block=block)
+    return replace(task, evaluate=Spread(task, evaluate or task.evaluate, _Executors(executor), block))
+
+
+@dataclass(frozen=True)
+class Spread:
+    """An `evaluate` on workers; see `spread`.
+
+    Attributes:
+        task: The task as it was.
+        function: The function that workers call.
+        executors: Where they are.
+        block: Rows that a worker gets at a time.
+    """
+
+    task: Task
+    function: Callable[[Any, Any], Any]
+    executors: _Executors
+    block: int
+
+    def __call__(self, keys: Array, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Evaluate rows, NaN for those that are lost; raises what a worker raised if all are."""
+        parts, failure = self.attempt(keys, x)
+        if failure is not None and all(result is None for _, result in parts):
+            raise failure
+        return joined(self.task, parts)
+
+    def __str__(self) -> str:
+        executor = self.executors.now
+        named = type(executor).__str__ is not object.__str__
+        return str(executor) if named else f"workers of {type(executor).__name__}"
+
+    def attempt(self, keys: Array, x: np.ndarray) -> tuple[list[Part], BaseException | None]:
+        """Evaluate as `by_halves` does: some rows may be lost."""
+        words, blocks = key_words(keys), slices(len(x), self.block)
+        x = np.asarray(x)
+        found: dict[int, list[Part]] = {}
+        failure: BaseException | None = None
+
+        def lost(waiting: list[int]) -> list[int]:
+            """Have blocks evaluated; returns those whose worker was lost."""
+            nonlocal failure
+            futures = [self._hand_in(words[blocks[i]], x[blocks[i]]) for i in waiting]
+            try:
+                for i, future in zip(waiting, futures, strict=True):
+                    try:
+                        found[i], raised = future.result()
+                    except UsageError:
+                        raise
+                    except Exception as error:
+                        raised = error
+                    failure = raised or failure
+            finally:
+                for future in futures:
+                    future.cancel()
+            return [i for i in waiting if i not in found]
+
+        again = lost(list(range(len(blocks))))
+        # Where one lost worker breaks them all, nobody knows whose rows it was: they go one by one.
+        broken = isinstance(failure, BrokenExecutor)
+        for some in [[i] for i in again] if broken else [again]:
+            for i in lost(some):
+                found[i] = [(len(x[blocks[i]]), None)]
+        return [self._checked(part) for i in range(len(blocks)) for part in found[i]], failure
+
+    def _hand_in(self, words: np.ndarray, x: np.ndarray) -> Future[Any]:
+        return self.executors.submit(by_halves, self.function, words, x)
+
+    def _checked(self, part: Part) -> Part:
+        n, result = part
+        return n, None if result is None else jax.device_get(as_evaluation(self.task, n, result))
+
+
+class _Executors:
+    """An executor; or one after the other, each until it breaks, where it is known how to make them."""
+
+    def __init__(self, given: Executor | Callable[[], Executor]) -> None:
+        self._make = None if isinstance(given, Executor) else given
+        self.now = given if isinstance(given, Executor) else given()
+
+    def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        try:
+            return self.now.submit(function, *arguments)
+        except BrokenExecutor as error:
+            if self._make is None:
+                lost: Future[Any] = Future()
+                lost.set_exception(error)
+                return lost
+            self.now.shutdown(wait=False)
+            self.now = self._make()
+            return self.now.submit(function, *arguments)
+
+
+def joined(task: Task, parts: list[Part]) -> tuple[np.ndarray, np.ndarray]:
+    """The fitness and the feature of all parts, which were checked; NaN where rows were lost."""
+    fitness, feature = zip(
+        *(
+            (np.full(n, np.nan), np.full((n, task.feature_dim), np.nan))
+            if result is None
+            else result[:2]
+            for n, result in parts
+        ),
+        strict=True,
+    )
+    return np.concatenate(fitness), np.concatenate(feature)

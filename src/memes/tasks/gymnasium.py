@@ -1,0 +1,147 @@
+"""Gymnasium's environments: policies in NumPy, episodes on the host, on as many workers as there are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any
+
+from memes.control import mlp
+from memes.episodes import Episode, LastInformed, MeanObserved, Player, made, outputs_for
+from memes.errors import UsageError, at_least, in_a_line, known, require
+from memes.hints import checked
+from memes.task import Task
+
+PLACE, FAR = ("x_position", "y_position"), 30.0  # metres
+WIDE = 10.0  # the bound of an observation that has none
+STEPS = 1000  # of an environment that never ends
+
+
+@checked
+def gymnasium(
+    environment: str,
+    *,
+    hidden: tuple[int, ...] = (64, 64),
+    steps: int | None = None,
+    uncertain: bool = True,
+    observed: tuple[int, ...] | None = None,
+    informed: tuple[str, ...] | None = None,
+    feature: Callable[[Episode], Sequence[float]] | None = None,
+    feature_low: tuple[float, ...] | None = None,
+    feature_high: tuple[float, ...] | None = None,
+    min_fitness: float = 0.0,
+    make: dict[str, Any] | None = None,
+) -> Task:
+    """Environment of Gymnasium, whose genotypes are the weights of a policy.
+
+    The fitness is the sum of the rewards of an episode. Outputs of a policy are scaled to a box of
+    actions, or the largest is chosen.
+
+    Args:
+        environment: Its name, such as `CartPole-v1`.
+        hidden: Sizes of the policy's hidden layers.
+        steps: Steps of an episode, at most; by default the environment's own limit.
+        uncertain: Whether each episode has a start of its own; if not, all have the one of seed 0.
+        observed: Entries of the observation whose means over an episode are the feature; by default
+            the first two.
+        informed: Entries of `info` whose last values are the feature; by default `x_position` and
+            `y_position`, where there are both.
+        feature: `(episode) -> k numbers`, a feature of your own, of a `memes.episodes.Episode`. Workers
+            import it: it stands at the top level of a module.
+        feature_low: Lower bound of each feature; by default the observation's, or -10 where it has
+            none, or -30 of a position.
+        feature_high: Upper bound of each feature, as `feature_low`.
+        min_fitness: The fitness that the QD-score measures from.
+        make: Further arguments of `gymnasium.make`.
+    """
+    at_least(1, steps=steps)
+    arguments = {**(make or {}), **({} if steps is None else {"max_episode_steps": steps})}
+    one = _made(environment, tuple(arguments.items()))
+    size, outputs = _flat_size(environment, one), outputs_for(one.action_space)
+    if outputs is None:
+        raise UsageError(
+            f"environment '{environment}' has actions of {one.action_space}: a policy acts in a Box, or "
+            "chooses in a Discrete or a MultiDiscrete"
+        )
+    limit = getattr(one.spec, "max_episode_steps", None) or steps or STEPS
+    chosen = feature
+    if chosen is None:
+        chosen, low, high = _usual(environment, one, size, observed, informed)
+        feature_low, feature_high = feature_low or low, feature_high or high
+    require(
+        feature_low is not None and feature_high is not None,
+        "feature_low and feature_high must be given with a feature or with entries of info of your own",
+    )
+    sizes = (size, *hidden, outputs)
+    policy = mlp(sizes)
+    return Task(
+        name=environment,
+        dim=policy.dim,
+        feature_low=feature_low or (),
+        feature_high=feature_high or (),
+        init=policy.init,
+        evaluate=Player(
+            environment, tuple(arguments.items()), sizes, limit, chosen, None if uncertain else 0
+        ),
+        min_fitness=min_fitness,
+        uncertain=uncertain,
+        jit=False,
+    )
+
+
+def _made(name: str, arguments: tuple[tuple[str, Any], ...]) -> Any:
+    """An environment; a `UsageError` says which package is missing, or which environment is meant."""
+    try:
+        package = import_module("gymnasium")
+    except ImportError as error:
+        raise UsageError("gymnasium is missing: pip install 'memes-qd[gymnasium]'") from error
+    if ":" not in name:  # of a module that is imported for it
+        known("environment of Gymnasium", name, [str(each) for each in package.registry])
+    try:
+        return made(name, arguments, 1)[0]
+    except (package.error.Error, ImportError, TypeError) as error:
+        raise UsageError(f"environment '{name}' cannot be made: {in_a_line(error)}") from error
+
+
+def _flat_size(name: str, environment: Any) -> int:
+    from gymnasium.spaces import flatdim
+
+    try:
+        return int(flatdim(environment.observation_space))
+    except (NotImplementedError, ValueError) as error:
+        raise UsageError(
+            f"environment '{name}' has observations of {environment.observation_space}, which have no "
+            "fixed size"
+        ) from error
+
+
+def _usual(
+    name: str,
+    environment: Any,
+    size: int,
+    observed: tuple[int, ...] | None,
+    informed: tuple[str, ...] | None,
+) -> tuple[Any, tuple[float, ...] | None, tuple[float, ...] | None]:
+    """A feature of entries of `info` or of the observation, and its bounds where they are known."""
+    require(observed is None or informed is None, "observed and informed exclude each other")
+    if observed is None:
+        environment.reset(seed=0)
+        environment.action_space.seed(0)
+        info = environment.step(environment.action_space.sample())[4]
+        for entry in informed or ():
+            known(f"entry of info of '{name}'", entry, info)
+        if informed is None and all(entry in info for entry in PLACE):
+            return LastInformed(PLACE), (-FAR, -FAR), (FAR, FAR)
+        if informed is not None:
+            return LastInformed(informed), None, None
+    entries = observed or tuple(range(min(size, 2)))
+    fits = all(0 <= i < size for i in entries)
+    require(fits, f"observed must name entries from 0 to {size - 1}, got {', '.join(map(str, entries))}")
+    space = environment.observation_space
+    sides = [getattr(space, side, None) for side in ("low", "high")]
+    bounds = []
+    for side, wide in zip(sides, (-WIDE, WIDE), strict=True):
+        ends = [wide if side is None else float(side.ravel()[i]) for i in entries]
+        bounds.append(tuple(end if math.isfinite(end) and abs(end) < 1e6 else wide for end in ends))
+    return MeanObserved(entries), bounds[0], bounds[1]

@@ -1,0 +1,174 @@
+"""Other people's environments in JAX, of one protocol: Brax's, MuJoCo Playground's, and any like them.
+
+Such an environment has `reset(key) -> state`, `step(state, action[a]) -> state`, `observation_size` and
+`action_size`, all of one episode; a state has `obs[o]`, `reward` and `done`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jaxtyping import PyTree
+
+from memes.control import Environment, Episodes, control_task, mlp
+from memes.errors import UsageError, at_least, in_a_line, known, require
+from memes.parameters import flat
+from memes.task import Task
+from memes.tasks.robot import episodes_at_once
+
+FAR = 30.0  # metres
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """Settings of all tasks of such environments.
+
+    Attributes:
+        hidden: Sizes of the policy's hidden layers.
+        uncertain: Whether each episode has a start of its own; if not, all have the same.
+        measure: `(state) -> [m]`, of the state of one episode; None is where the first body is on the
+            ground, where states know, or else the first two entries of the observation.
+        feature: `(episodes) -> [n, k]`, of what was measured; None is the last of it.
+        feature_low: Lower bound of each feature.
+        feature_high: Upper bound of each feature.
+        min_fitness: The fitness that the QD-score measures from.
+    """
+
+    hidden: tuple[int, ...] = (64, 64)
+    uncertain: bool = True
+    measure: Callable[[PyTree], Array] | None = None
+    feature: Callable[[Episodes], Array] | None = None
+    feature_low: tuple[float, ...] = (-FAR, -FAR)
+    feature_high: tuple[float, ...] = (FAR, FAR)
+    min_fitness: float = 0.0
+
+
+@flat
+def stepped(name: str, env: Any, *, steps: int, setup: Setup = Setup()) -> Task:
+    """Task of an environment that has the protocol of this module, for policies.
+
+    Args:
+        name: Short name, used in files and figures.
+        env: The environment, of one episode.
+        steps: Steps of an episode.
+        setup: Policies, starts, features and bounds.
+    """
+    at_least(1, steps=steps)
+    measure, low = setup.measure or place, setup.feature_low
+    sizes = _number(env.observation_size), int(env.action_size)
+
+    def reset(keys: Array) -> PyTree:
+        if not setup.uncertain:
+            keys = jnp.broadcast_to(jax.random.key(0), keys.shape)
+        return jax.vmap(env.reset)(keys)
+
+    found = jax.eval_shape(lambda: measure(env.reset(jax.random.key(0)))).shape
+    require(
+        found == (len(low),) if setup.feature is None else len(found) == 1,
+        f"measure of task '{name}' must return {len(low)} numbers, one for each of feature_low, "
+        f"got shape {found}",
+    )
+    environment = Environment(
+        observation_size=sizes[0],
+        action_size=sizes[1],
+        steps=steps,
+        reset=reset,
+        observe=jax.vmap(observation),
+        step=jax.vmap(env.step),
+        reward=lambda before, action, after: jnp.asarray(after.reward, jnp.float32),
+        ended=lambda state: state.done > 0,
+        failed=lambda state: ~jnp.isfinite(jax.vmap(observation)(state)).all(axis=1),
+        measure=jax.vmap(measure),
+        at_once=episodes_at_once(),
+    )
+    return control_task(
+        name,
+        environment,
+        mlp([sizes[0], *setup.hidden, sizes[1]]),
+        fitness=lambda episodes: episodes.total,
+        feature=setup.feature or (lambda episodes: episodes.last),
+        feature_low=low,
+        feature_high=setup.feature_high,
+        min_fitness=setup.min_fitness,
+        uncertain=setup.uncertain,
+    )
+
+
+def observation(state: PyTree) -> Array:
+    """The observation of one episode, flat; of several the one that is meant for the policy."""
+    obs = state.obs["state"] if isinstance(state.obs, dict) else state.obs
+    return jnp.ravel(obs).astype(jnp.float32)
+
+
+def place(state: PyTree) -> Array:
+    """Where the first body of a robot is on the ground; elsewhere two entries of the observation."""
+    bodies: Any = getattr(getattr(state, "pipeline_state", None), "x", None)  # Brax's
+    found: Array = observation(state)[:2]
+    if bodies is not None and jnp.ndim(bodies.pos) == 2:
+        found = bodies.pos[0, :2]
+    elif hasattr(getattr(state, "data", None), "xpos"):  # MuJoCo's, of which the first is the world
+        found = state.data.xpos[1, :2]
+    return found
+
+
+def _number(size: Any) -> int:
+    """The size of an observation, which may be a shape, or one of several by name."""
+    size = size["state"] if isinstance(size, dict) else size
+    return int(size) if isinstance(size, int) else int(jnp.prod(jnp.array(size)))
+
+
+@flat
+def brax(
+    environment: str | Any, *, pipeline: str = "generalized", steps: int = 1000, setup: Setup = Setup()
+) -> Task:
+    """Environment of Brax, whose genotypes are the weights of a policy.
+
+    Args:
+        environment: Its name, such as `ant`, or an environment as Brax makes it, without wrappers.
+        pipeline: What simulates it: generalized, spring, positional or mjx.
+        steps: Steps of an episode.
+        setup: Policies, starts, features and bounds.
+    """
+    name, env = type(environment).__name__.lower(), environment
+    if isinstance(environment, str):
+        envs = _package("brax.envs", "brax")
+        name = known("environment of Brax", environment, list(envs._envs))
+        known("pipeline", pipeline, ("generalized", "spring", "positional", "mjx"))
+        env = _loaded(name, lambda: envs.get_environment(name, backend=pipeline))
+    return stepped(f"brax-{name}", env, steps=steps, **vars(setup))
+
+
+@flat
+def playground(environment: str, *, steps: int | None = None, setup: Setup = Setup()) -> Task:
+    """Environment of MuJoCo Playground, whose genotypes are the weights of a policy.
+
+    Args:
+        environment: Its name, such as `CartpoleBalance`.
+        steps: Steps of an episode; by default the environment's own.
+        setup: Policies, starts, features and bounds.
+    """
+    registry = _package("mujoco_playground.registry", "playground")
+    name = known("environment of Playground", environment, list(registry.ALL_ENVS))
+    length = steps or int(registry.get_default_config(name).episode_length)
+    return stepped(name, _loaded(name, lambda: registry.load(name)), steps=length, **vars(setup))
+
+
+def _package(module: str, extra: str) -> Any:
+    try:
+        return import_module(module)
+    except ImportError as error:
+        missing = f"{extra} cannot be imported: pip install 'memes-qd[{extra}]' ({in_a_line(error)})"
+        raise UsageError(missing) from error
+
+
+def _loaded(name: str, make: Callable[[], Any]) -> Any:
+    try:
+        return make()
+    except (ImportError, OSError, ValueError) as error:
+        raise UsageError(f"environment '{name}' cannot be made: {in_a_line(error)}") from error

@@ -1,0 +1,125 @@
+"""Gymnasium's environments as tasks."""
+
+import jax
+import numpy as np
+import pytest
+
+import memes
+from memes import UsageError
+from memes.commands.main import main
+from memes.episodes import act, action, layers_of
+
+gymnasium = pytest.importorskip("gymnasium")
+KEYS = np.asarray(jax.random.key_data(jax.random.split(jax.random.key(3), 6)))
+
+
+def rows(task, n=6):
+    return np.asarray(task.init(jax.random.key(2), n), np.float32)
+
+
+def replayed(name, task, key, x):
+    """An episode by hand, one environment and one policy at a time: its rewards and observations."""
+    environment, policy = (
+        gymnasium.make(name, max_episode_steps=30),
+        memes.control.mlp(task.evaluate.sizes).policy,
+    )
+    seen, _ = environment.reset(seed=int(memes.seeds_of(key)))
+    rewards, places, over = [], [], False
+    while not over:
+        output = np.asarray(policy(x, seen[None]))[0]
+        discrete = isinstance(environment.action_space, gymnasium.spaces.Discrete)
+        taken = output.argmax() if discrete else output * environment.action_space.high
+        seen, reward, ended, truncated, _ = environment.step(taken)
+        rewards.append(reward)
+        places.append(seen)
+        over = ended or truncated
+    return sum(rewards), np.mean(places, axis=0)
+
+
+@pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1"])
+def test_an_evaluation_is_an_episode(name):
+    task = memes.tasks.gymnasium(name, hidden=(8,), steps=30, observed=(0, 2))
+    x = rows(task)
+    fitness, feature = task.evaluate(KEYS, x)
+    total, mean = replayed(name, task, KEYS[0], x[0])
+    np.testing.assert_allclose(fitness[0], total, rtol=1e-3)
+    np.testing.assert_allclose(feature[0], mean[[0, 2]], rtol=1e-3)
+
+
+def test_policies_act_as_those_of_control_tasks():
+    policy = memes.control.mlp([3, 5, 4, 2])
+    x = np.asarray(policy.init(jax.random.key(0), 7))
+    seen = np.random.default_rng(0).normal(size=(7, 3)).astype(np.float32)
+    found = act(layers_of((3, 5, 4, 2), x), seen)
+    expected = policy.act(policy.parameters(x), seen, 0)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_actions_lie_in_their_space():
+    spaces = gymnasium.spaces
+    box = spaces.Box(np.array([-2.0, 0.0], np.float32), np.array([2.0, 10.0], np.float32))
+    np.testing.assert_allclose(action(box, np.array([-1.0, 0.5])), [-2.0, 7.5])
+    assert action(spaces.Discrete(3, start=-1), np.array([0.1, 0.2, 0.9])) == 1
+    several = spaces.MultiDiscrete([2, 3])
+    np.testing.assert_array_equal(action(several, np.array([0.0, 1.0, 0.3, 0.2, 0.1])), [1, 0])
+    free = spaces.Box(-np.inf, np.inf, (1, 2))
+    np.testing.assert_allclose(action(free, np.array([0.5, -1.0])), [[0.5, -1.0]])
+    for space in (box, several, free):
+        assert space.contains(action(space, np.linspace(-1, 1, 5 if space is several else 2)))
+
+
+def farthest(episode):
+    return [np.abs(episode.observations[:, 0]).max(), len(episode.rewards)]
+
+
+def test_results_depend_neither_on_workers_nor_on_the_other_rows():
+    task = memes.tasks.gymnasium("CartPole-v1", hidden=(4,), steps=20)
+    x = rows(task)
+    fitness, feature = task.evaluate(KEYS, x)
+    with memes.workers(2) as executor:
+        found = memes.spread(task, executor, block=2).evaluate(KEYS, x)
+    np.testing.assert_array_equal(found[0], np.float32(fitness))
+    np.testing.assert_array_equal(found[1], np.float32(feature))
+    alone = task.evaluate(KEYS[3:4], x[3:4])
+    np.testing.assert_array_equal(alone[1][0], feature[3])
+
+
+def test_starts_follow_from_keys_unless_the_task_is_certain():
+    about = {"hidden": (4,), "steps": 20, "feature_low": (0, 0), "feature_high": (5, 20)}
+    for uncertain in (True, False):
+        task = memes.tasks.gymnasium("CartPole-v1", uncertain=uncertain, feature=farthest, **about)
+        x = np.repeat(rows(task, 1), 6, axis=0)
+        _, feature = task.evaluate(KEYS, x)
+        assert len(set(feature[:, 0])) == (6 if uncertain else 1)
+        assert (feature[:, 1] <= 20).all()
+
+
+def test_what_does_not_fit_is_named():
+    wrong = [
+        ({"environment": "CartPol-v1"}, "unknown environment of Gymnasium 'CartPol-v1': did you mean"),
+        ({"observed": (0, 4)}, "observed must name entries from 0 to 3, got 0, 4"),
+        ({"informed": ("x",)}, "unknown entry of info of 'CartPole-v1' 'x'"),
+        ({"observed": (0,), "informed": ("x",)}, "observed and informed exclude each other"),
+        ({"feature": farthest}, "feature_low and feature_high must be given"),
+        ({"make": {"colour": 1}}, "'CartPole-v1' cannot be made: TypeError"),
+        ({"steps": 0}, "steps must be at least 1, got 0"),
+    ]
+    for options, sentence in wrong:
+        with pytest.raises(UsageError, match=sentence):
+            memes.tasks.gymnasium(**{"environment": "CartPole-v1"} | options)
+
+
+def test_a_command_runs_an_environment_by_its_name(tmp_path, capsys):
+    words = ["gymnasium:CartPole-v1", "--hidden", "4", "--steps", "10", "--observed", "0", "2"]
+    options = ["--algorithm", "me", "--batch", "6", "--generations", "2", "--resolution", "4", "4"]
+    out = ["--out", str(tmp_path / "run"), "--no-figures-draw", "--reevaluate-samples", "2"]
+    assert main(["run", *words, *options, *out, "--workers", "2", "--worker-rows", "3"]) == 0
+    said = capsys.readouterr()
+    assert "evaluating on 2 workers, 3 rows at a time" in said.err
+    assert "evaluations/s  2 workers" in " ".join(said.err.split("\n"))
+    run = memes.load_run(tmp_path / "run")
+    assert run.config["feature_low"] == pytest.approx([-4.8, -0.418879], abs=1e-5)
+    assert np.nanmax(run.archive.fitness) <= 10
+    assert memes.task_of(run, "gymnasium:CartPole-v1").evaluate.steps == 10
+    with pytest.raises(UsageError, match="is of a task of its own"):
+        memes.task_of(run)

@@ -1,0 +1,132 @@
+"""Environments of the protocol that Brax and MuJoCo Playground share, as control tasks."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import memes
+from memes import UsageError
+from memes.commands.main import main
+
+
+def keys():
+    return jax.random.split(jax.random.key(1), 5)
+
+
+class State(NamedTuple):
+    """As theirs."""
+
+    data: Any
+    obs: Any
+    reward: jax.Array
+    done: jax.Array
+
+
+class Walk:
+    """A point that moves by its action until it is a unit away from the middle."""
+
+    observation_size, action_size = 2, 2
+
+    def __init__(self, named=False):
+        self.named = named
+        if named:
+            self.observation_size = {"state": (2,), "privileged_state": (9,)}
+
+    def shown(self, place):
+        return {"state": place, "privileged_state": jnp.zeros(9)} if self.named else place
+
+    def reset(self, key):
+        place = jax.random.uniform(key, (2,), minval=-0.1, maxval=0.1)
+        return State(place, self.shown(place), jnp.zeros(()), jnp.zeros(()))
+
+    def step(self, state, action):
+        place = state.data + 0.2 * action
+        over = jnp.abs(place).max() >= 1
+        return State(place, self.shown(place), action[0], over.astype(jnp.float32))
+
+
+def task(env, **about):
+    bounds = {"feature_low": (-1.0, -1.0), "feature_high": (1.0, 1.0)}
+    return memes.tasks.stepped("walk", env, steps=9, hidden=(4,), **bounds | about)
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_an_evaluation_is_an_episode(named):
+    walk = task(Walk(named))
+    x = walk.init(jax.random.key(2), 5) * 3
+    found = walk.evaluate(keys(), x)
+    for i in range(5):
+        state, total, policy = Walk().reset(keys()[i]), 0.0, walk.control.controller.policy
+        for _ in range(9):
+            state = Walk().step(state, policy(x[i], state.obs[None])[0])
+            total += float(state.reward)
+            if state.done:
+                break
+        np.testing.assert_allclose(found.fitness[i], total, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(found.feature[i], state.data, rtol=1e-4, atol=1e-5)
+
+
+def test_all_episodes_of_a_certain_task_start_at_one_place():
+    walk = task(Walk(), uncertain=False)
+    starts = walk.control.environment.reset(keys())
+    assert (starts.data == starts.data[0]).all()
+    assert not walk.uncertain
+
+
+def test_policy_gradients_learn_from_its_transitions():
+    algorithm = memes.presets.pga_me(
+        task(Walk()), batch=4, num_critic_training_steps=2, critic_hidden=(4,), gradient_steps=2,
+        replay_size=100, transitions_batch=4,
+    )  # fmt: skip
+    run = memes.run(algorithm, generations=2, progress=False)
+    assert run.archive.occupied.any()
+
+
+def test_what_does_not_fit_is_named(monkeypatch):
+    with pytest.raises(UsageError, match=r"must return 2 numbers, .* got shape \(1,\)"):
+        task(Walk(), measure=lambda state: state.data[:1])
+    with pytest.raises(UsageError, match="steps must be at least 1, got 0"):
+        memes.tasks.stepped("walk", Walk(), steps=0)
+    monkeypatch.setitem(__import__("sys").modules, "mujoco_playground", None)
+    with pytest.raises(
+        UsageError, match=r"playground cannot be imported: pip install 'memes-qd\[playground\]'"
+    ):
+        memes.tasks.playground("CartpoleBalance")
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # theirs
+def test_an_environment_of_brax(tmp_path):
+    pytest.importorskip("brax.envs")
+    with pytest.raises(UsageError, match="environment of Brax 'reacer': did you mean 'reacher'"):
+        memes.tasks.brax("reacer")
+    words = [
+        "brax:inverted_pendulum",
+        "--pipeline",
+        "spring",
+        "--steps",
+        "3",
+        "--hidden",
+        "4",
+        "--algorithm",
+        "me",
+        "--batch",
+        "4",
+    ]
+    out = ["--out", str(tmp_path / "run"), "--no-figures-draw", "--reevaluate-samples", "2"]
+    assert main(["run", *words, "--generations", "2", *out, "--quiet"]) == 0
+    run = memes.load_run(tmp_path / "run")
+    assert run.archive.occupied.any()
+    assert np.isfinite(run.archive.fitness[run.archive.occupied]).all()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # theirs
+def test_an_environment_of_playground():
+    pytest.importorskip("mujoco_playground")
+    pole = memes.tasks.playground("CartpoleBalance", steps=3, hidden=(4,))
+    found = pole.evaluate(keys(), pole.init(jax.random.key(0), 5))
+    assert np.isfinite(found.fitness).all()

@@ -1,0 +1,158 @@
+"""Simulators in Python, spread over workers."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+import memes
+import simulators
+from memes import RunError, UsageError
+from memes.runner.simulators import surviving
+
+KEYS = jax.random.split(jax.random.key(5), 11)
+X = np.random.default_rng(0).uniform(0, 0.6, (11, 4)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def two():
+    with memes.workers(2, timeout=3) as executor:
+        yield executor
+
+
+def archive_of(task):
+    cells = memes.cells.grid(simulators.hilly, (10, 10))
+    algorithm = memes.presets.memes(task, cells, lanes=2, samples=8, fifo_size=32)
+    return memes.run(algorithm, generations=3, seed=1, progress=False).archive
+
+
+def test_results_depend_on_neither_workers_nor_their_kind(two):
+    spawn = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
+    with spawn, ThreadPoolExecutor(3) as threads:
+        alone = archive_of(simulators.hilly)
+        found = [
+            archive_of(memes.spread(simulators.hilly, each, block=4)) for each in (two, spawn, threads)
+        ]
+    for archive in found:
+        for one, other in zip(alone[1:], archive[1:], strict=True):
+            assert np.asarray(one).tobytes() == np.asarray(other).tobytes()
+
+
+def test_workers_start_no_backend(two):
+    fitness, _ = memes.spread(simulators.task(simulators.started_backend), two).evaluate(KEYS, X)
+    np.testing.assert_array_equal(fitness, 0)
+
+
+def test_seeds_are_those_that_jax_would_draw():
+    seeds, words = memes.seeds_of(KEYS), np.asarray(jax.random.key_data(KEYS))
+    np.testing.assert_array_equal(seeds, memes.seeds_of(words))
+    assert memes.seeds_of(words[3]) == seeds[3]
+    np.testing.assert_array_equal(seeds, np.asarray(jax.vmap(jax.random.bits)(KEYS), np.int64))
+
+
+def test_what_cannot_be_spread_is_said(two):
+    with pytest.raises(UsageError, match="task 'arm' is compiled by JAX"):
+        memes.spread(memes.tasks.arm(joints=4), two)
+    with pytest.raises(UsageError, match="block must be at least 1, got 0"):
+        memes.spread(simulators.hilly, two, block=0)
+    local = simulators.task(lambda keys, x: simulators.hills(keys, x))
+    with pytest.raises(UsageError, match="stands at the top level of a module"):
+        memes.spread(local, two).evaluate(KEYS, X)
+    with pytest.raises(UsageError, match=r"must return fitness of shape \(11,\), got \(4,\)"):
+        memes.spread(simulators.task(simulators.transposed), two).evaluate(KEYS, X)
+
+
+def test_workers_that_raise_hang_or_are_killed_cost_their_rows(two):
+    """A row that raises is found; blocks of those that hang or are killed are tried once again."""
+    x = np.repeat(X[:1], 16, axis=0)
+    x[[1, 9, 13], -1] = 0.75, 0.95, 0.85
+    keys, said = jax.random.split(jax.random.key(1), 16), []
+    task = surviving(
+        memes.spread(simulators.task(simulators.misbehaving), two, block=4), said.append, rows=4
+    )
+    before = two.replaced
+    fitness, feature = task.evaluate(keys, x)
+    lost = np.isin(np.arange(16), [1, *range(8, 16)])
+    np.testing.assert_array_equal(np.isnan(fitness), lost)
+    np.testing.assert_array_equal(feature[~lost], x[~lost, :2])
+    assert two.replaced - before == 4
+    assert len(said) == 1
+    assert "task 'hills' raised" in said[0]
+    with pytest.raises(RunError, match="a worker was killed by SIGKILL for every row of a generation"):
+        task.evaluate(keys[:4], np.full_like(x[:4], 0.95))
+    assert str(two).startswith("2 workers, ")
+
+
+@pytest.mark.parametrize("kind", ["own", "pool"])
+def test_a_block_whose_worker_is_lost_is_tried_again(two, kind, tmp_path, monkeypatch):
+    """Also in a pool that breaks as a whole, if it is known how to make another."""
+    spawn = partial(ProcessPoolExecutor, 2, mp_context=get_context("spawn"))
+    monkeypatch.setenv("KILLED_ONCE", str(tmp_path / "killed"))
+    task = simulators.task(simulators.killed_once)
+    with memes.workers(2) if kind == "own" else spawn() as executor:
+        given = executor if kind == "own" else lambda: executor if not executor._broken else spawn()
+        task = memes.spread(task, given, block=3)
+        fitness, _ = task.evaluate(KEYS, X)
+        np.testing.assert_array_equal(fitness, np.float32(simulators.hills(KEYS, X)[0]))
+        task.evaluate.executors.now.shutdown()
+
+
+def alive(pid):
+    """The parent of a process that is not over, or None."""
+    try:
+        state, parent, *_ = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if state == "Z" else int(parent)
+
+
+def children(pid):
+    every = [int(path.name) for path in Path("/proc").glob("[0-9]*")]
+    return [each for each in every if alive(each) == pid]
+
+
+def test_ctrl_c_leaves_no_process_behind(tmp_path):
+    """To a whole group, as a terminal sends it; twice, as workers hang."""
+    words = [
+        "run",
+        f"{simulators.__file__}:stuck",
+        "--workers",
+        "2",
+        "--algorithm",
+        "me",
+        "--batch",
+        "64",
+    ]
+    run = subprocess.Popen(
+        [sys.executable, "-m", "memes", *words, "--out", str(tmp_path / "run"), "--generations", "2"],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )
+    said = ""
+    while "compiled in" not in said:
+        line = run.stderr.readline()
+        assert line, said
+        said += line
+    deadline = time.monotonic() + 60
+    while len(below := children(run.pid)) < 3 and time.monotonic() < deadline:
+        time.sleep(0.1)  # two workers, and what multiprocessing keeps beside them
+    for _ in range(2):
+        time.sleep(0.5)
+        os.killpg(run.pid, signal.SIGINT)
+    said += run.communicate(timeout=60)[1]
+    assert run.returncode == 130, said
+    assert "Traceback" not in said
+    assert len(below) >= 3
+    time.sleep(0.5)
+    assert not [pid for pid in below if alive(pid)]
