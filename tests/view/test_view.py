@@ -82,7 +82,7 @@ def test_a_run_shows_itself_and_stays_until_ctrl_c(tmp_path):
     pytest.importorskip("mjviser", reason="the extra 'view' is not installed")
     command = ["run", "arm", *SMALL.split(), "--out", str(tmp_path / "run"), "--quiet", "--view"]
     with subprocess.Popen(
-        [sys.executable, "-m", "memes.commands.main", *command], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", "memes", *command], stdout=subprocess.PIPE, text=True
     ) as process:
         try:
             said = ""
