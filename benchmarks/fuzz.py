@@ -41,6 +41,7 @@ QUICK = [
     *("run", "noisy-arm", "--joints", "3", "--algorithm", "me", "--batch", "4", "--generations", "2"),
     *("--resolution", "4", "4", "--reevaluate-samples", "2", "--no-figures-draw", "--quiet", "--out"),
 ]
+FILM = ["--seconds", "0.2", "--rate", "10", "--size", "64", "48", "--elites", "0"]
 SECONDS = 60
 ODD: tuple[Any, ...] = (
     None, True, 0, -1, 3, 2**40, 10**30, 0.5, -1e300, float("nan"), float("inf"), "", "arm", "me",
@@ -59,7 +60,10 @@ ENTRIES = (
 
 
 # How often what is done with a forged run: those that draw or compile take seconds.
-SHARES = {"read": 62, "compare": 5, "plot": 5, "resume": 3, "reevaluate": 2, "replay": 3, "run": 20}
+SHARES = {
+    "read": 57, "compare": 5, "plot": 5, "resume": 3, "reevaluate": 2, "replay": 3, "run": 20,
+    "export": 3, "video": 2,
+}  # fmt: skip
 
 
 class TookTooLongError(BaseException):
@@ -192,6 +196,8 @@ def command(draw: random.Random) -> list[str]:
         "resume": ["resume", "run", "--quiet", "--generations", draw.choice(["3", "31"])],
         "reevaluate": ["reevaluate", "run", "--quiet", "--samples", "2"],
         "replay": ["replay", "run", "--sheet", "sheet.png"],
+        "export": ["export", "run", "--to", draw.choice(["csv", "npz", "tensorboard"])],
+        "video": ["video", "run", "--out", "film.gif", *FILM],
         "run": [*QUICK, "out", *draw.choice([[], ["--config", "a.toml"]])],
     }[kind]
     if kind != "run":

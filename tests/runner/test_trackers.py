@@ -140,6 +140,12 @@ def test_a_module_like_wandb_gets_what_the_tables_have(like_wandb):
     assert found == {step: pytest.approx(row) for step, row in expected(run).items()}
 
 
+def test_a_tracker_that_does_not_start_is_one_sentence(like_wandb):
+    Path("likewandb.py").write_text("def init():\n    raise KeyError('nobody is logged in')")
+    with pytest.raises(memes.UsageError, match="track: likewandb does not start: KeyError: 'nobody is"):
+        memes.run(algorithm, observers=[memes.Tracker("likewandb")], **OPTIONS)
+
+
 def test_a_tracker_is_told_that_a_run_failed(like_wandb):
     class Failing:
         def watch(self, stage):

@@ -445,5 +445,5 @@ def test_paths_have_a_colour_for_each_label():
     paths = {"one": [np.zeros((3, 2)), np.ones((5, 2))], "two": [np.ones((2, 2))]}
     axes = plot.paths(paths).axes[0]
     colours = [line.get_color() for line in axes.lines if len(line.get_xdata()) > 1]
-    assert colours == ["C0", "C0", "C1"]
+    assert colours[0] == colours[1] != colours[2]
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["one", "two"]

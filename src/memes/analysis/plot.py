@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter
 
 from memes.analysis import comparisons, page
 from memes.analysis.groups import MEASURES, group, without_short
@@ -109,6 +110,7 @@ def curves(source: Run | str | Path) -> Figure:
     _draw_kinds(panels[1, 2], run, "parent_distance", "parent-offspring distance")
     for axes in panels[1]:
         axes.set_xlabel("evaluations")
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     figure.suptitle(_title(run))
     return figure
 

@@ -23,9 +23,9 @@ def export(
 
     Args:
         run: Folder of the run.
-        to: The format. csv and parquet are a file for each table, npz one for all, tensorboard an event
-            file of the metrics. Genotypes are in parquet and npz.
-        out: Folder for the files; export/ in the folder of the run if there is none.
+        to: The format: csv or parquet, a file for each table; npz, one file for all; tensorboard,
+            an event file of the metrics. Genotypes are in parquet and npz.
+        out: Folder for the files; by default export/ in the folder of the run.
     """
     saved = load_run(run)
     if out is not None:

@@ -44,7 +44,7 @@ COMMANDS = {
 def overview() -> str:
     """The help about all commands."""
     rows = [(f"memes {name} {usage}", summary) for name, (usage, summary) in COMMANDS.items()]
-    lines = (f"  {usage:26} {summary}" for usage, summary in [*rows, ("memes version", "the version")])
+    lines = (f"  {usage:28} {summary}" for usage, summary in [*rows, ("memes version", "the version")])
     return OVERVIEW.format("\n".join(lines))
 
 

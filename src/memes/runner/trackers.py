@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from memes.errors import require
+from memes.errors import UsageError, in_a_line, require
 from memes.runner.observers import Moment, Stage, Watch
 from memes.store.events import append_scalars, new_events
 from memes.store.folder import Run, plain
@@ -143,7 +143,10 @@ def _module(name: str) -> Callable[[Stage], tuple[Send, Callable[[], object]]]:
             "dir": folder,
             "reinit": "create_new",  # seeds side by side are several runs
         }
-        opened = _call(tracker.init, given)
+        try:
+            opened = _call(tracker.init, given)
+        except Exception as error:  # of its own kind, as where nobody is logged in
+            raise UsageError(f"track: {name} does not start: {in_a_line(error)}") from error
         log = getattr(opened, "log", None) or tracker.log
         close: Callable[[], object] = getattr(opened, "finish", None) or tracker.finish
 

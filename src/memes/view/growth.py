@@ -50,7 +50,7 @@ def spread_elites(archive: Archive, n: int) -> list[int]:
     )
     low, high = np.asarray(archive.cells.low), np.asarray(archive.cells.high)
     places = (np.asarray(archive.feature)[fit] - low) / (high - low)
-    chosen = [int(np.argmax(fitness[fit]))] if fit.size else []
+    chosen = [int(np.argmax(fitness[fit]))] if fit.size and n else []
     while len(chosen) < min(n, fit.size):
         apart = np.linalg.norm(places[:, None] - places[chosen], axis=-1).min(axis=1)
         chosen.append(int(np.argmax(apart)))

@@ -1,0 +1,181 @@
+"""The film of a run: what it shows when."""
+
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from PIL import Image
+
+import memes
+from memes.archive import Changes, add, empty
+from memes.commands.main import main
+from memes.view import growth, pictures
+
+SHAPES = [(5,), (4, 3), (2, 3, 4), (2, 2, 2, 2), (2,) * 7]
+
+
+def box(k):
+    return memes.Task(
+        name="box",
+        dim=k,
+        feature_low=(0.0,) * k,
+        feature_high=(1.0,) * k,
+        init=memes.uniform(k, 0.0, 1.0),
+        evaluate=lambda keys, x: (x[:, 0], x),
+    )
+
+
+def found(shape, n=12, cells=None):
+    """An archive that got an elite a generation, and the changes that it went through."""
+    k = len(shape)
+    archive = empty(cells or memes.cells.grid(box(k), shape), k)
+    x, rows = jax.random.uniform(jax.random.key(0), (n, k)), []
+    for i in range(n):
+        lane, row = jnp.zeros(1, int), x[i : i + 1]
+        evaluation = memes.Evaluation(row[:, 0], row)
+        archive, (status, *_) = add(archive, row, evaluation, jnp.ones(1, bool), lane=lane, generation=i)
+        if int(np.ravel(status)[0]):
+            rows.append((i, int(archive.cells.index(row)[0]), 0, float(row[0, 0]), np.asarray(row[0])))
+    columns = zip(*rows, strict=True)
+    return archive, Changes(*map(np.array, columns))
+
+
+def film(archive, changes, elites=(), n=10, size=(240, 160)):
+    names = memes.task.numbered(len(archive.cells.low))
+    about = {"title": "a $film$", "names": names, "generations": 12, "pictures": n, "size": size}
+    return list(growth.film(archive, changes, elites, **about))
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_archives_of_any_dimension_fill(shape):
+    shown = film(*found(shape), n=6)
+    assert len(shown) == 6
+    assert {picture.shape for picture in shown} == {(160, 240, 3)}
+    assert (shown[0] != shown[-1]).any()
+
+
+def test_the_last_picture_is_the_archive_of_the_run():
+    archive, changes = found((4, 3))
+    standing = growth.log.standing(changes, 12)
+    fitness = np.full(12, -np.inf)
+    fitness[standing.cell] = standing.fitness
+    np.testing.assert_allclose(fitness, archive.fitness, rtol=1e-6)
+    last, before = film(archive, changes, n=30)[-1:-3:-1]
+    assert np.abs(last.astype(int) - before).max() <= 2  # what glowed has faded
+
+
+@pytest.mark.parametrize(("generations", "pictures"), [(1, 2), (12, 40), (2000, 240), (0, 5)])
+def test_moments_go_from_the_start_to_the_end(generations, pictures):
+    moments = growth.moments(generations, pictures)
+    assert moments.shape == (pictures,)
+    assert (np.diff(moments) >= 0).all()
+    assert (moments[-1], moments.min() >= min(1, generations)) == (generations, True)
+
+
+def test_an_elite_is_seen_once_it_is_found_and_its_episode_begins_again():
+    archive, changes = found((4, 3))
+    newest = int(jnp.argmax(archive.generation))
+    colours = [np.full((8, 8, 3), shade, np.uint8) for shade in ([255, 0, 0], [0, 0, 255])]
+    shown = film(archive, changes, [growth.Elite(newest, colours)], n=10)
+    moments = growth.moments(12, 10)
+
+    def share(picture, channel):
+        rest = np.delete(picture.astype(int), channel, axis=-1).max(axis=-1)
+        return (picture[..., channel].astype(int) - rest > 200).mean()
+
+    for i, (picture, done) in enumerate(zip(shown, moments, strict=True)):
+        there = done > int(archive.generation[newest])
+        assert (share(picture, (0, 2)[i % 2]) > 0.05) == there
+
+
+def test_elites_are_fit_and_far_apart():
+    archive, _ = found((4, 3), n=30)
+    chosen = growth.spread_elites(archive, 3)
+    fitness = np.where(archive.occupied, archive.fitness, np.nan)
+    assert chosen[0] == int(np.nanargmax(fitness))
+    assert (fitness[chosen] >= np.nanmedian(fitness)).all()
+    assert len(set(chosen)) == 3
+    assert len(growth.spread_elites(archive, 99)) == (fitness >= np.nanmedian(fitness)).sum()
+    assert growth.spread_elites(empty(archive.cells, 2), 4) == []
+    assert growth.spread_elites(archive, 0) == []
+
+
+@pytest.fixture(scope="module")
+def arm_run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "arm"
+    words = [
+        "--joints",
+        "4",
+        "--algorithm",
+        "me",
+        "--batch",
+        "8",
+        "--resolution",
+        "4",
+        "4",
+        "--generations",
+        "9",
+    ]
+    assert main(["run", "arm", *words, "--no-figures-draw", "--quiet", "--out", str(folder)]) == 0
+    return folder
+
+
+SHORT = ["--seconds", "0.5", "--rate", "10", "--size", "240", "160"]
+
+
+def test_the_command_makes_a_film(arm_run, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["video", str(arm_run), "--out", "film.webp", *SHORT]) == 0
+    assert capsys.readouterr().out == "film.webp\n"
+    with Image.open("film.webp") as found:
+        assert (found.n_frames, found.size) == (5, (240, 160))
+
+
+def test_robots_are_played_beside_the_archive(tmp_path, monkeypatch):
+    try:
+        pictures.library()
+    except memes.UsageError as error:
+        pytest.skip(str(error))
+    monkeypatch.chdir(tmp_path)
+    task = ["hexapod", "--scale", "laptop", "--steps", "8", "--algorithm", "me", "--batch", "8"]
+    assert (
+        main(["run", *task, "--generations", "2", "--no-figures-draw", "--quiet", "--out", "run"]) == 0
+    )
+    assert main(["video", "run", "--out", "film.gif", *SHORT, "--elites", "2"]) == 0
+    assert main(["video", "run", "--out", "alone.gif", *SHORT, "--elites", "0"]) == 0
+    with Image.open("film.gif") as beside, Image.open("alone.gif") as alone:
+        assert beside.n_frames == 5
+        assert (np.asarray(beside.convert("RGB")) != np.asarray(alone.convert("RGB"))).any()
+
+
+WRONG = {
+    "out must be a file ending in .mp4, .gif or .webp, got 'film.avi'": ["--out", "film.avi"],
+    "seconds must lie in 0.2 ... 600, got 1e+300": ["--out", "film.gif", *SHORT, "--seconds", "1e300"],
+    "seconds must lie in 0.2 ... 600, got nan": ["--out", "film.gif", *SHORT, "--seconds", "nan"],
+    "elites must be at most 12, got 13": ["--out", "film.gif", "--elites", "13"],
+    "size must be two even numbers": ["--out", "film.gif", "--size", "3", "4"],
+    "cell must lie in 0 ... 15, got 99": ["--out", "film.gif", "--cells", "99"],
+    "there is no folder 'nowhere'": ["--out", "nowhere/film.gif"],
+}
+
+
+@pytest.mark.parametrize("sentence", WRONG)
+def test_a_wrong_use_is_one_sentence(sentence, arm_run, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["video", str(arm_run), *WRONG[sentence]]) == 2
+    said = capsys.readouterr().err
+    assert sentence in said
+    assert said.count("\n") == 1
+    assert not list(Path().iterdir())
+
+
+def test_a_run_without_its_changes_is_one_sentence(arm_run, tmp_path, monkeypatch, capsys):
+    import shutil
+
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(arm_run, "run")
+    Path("run/changes.bin").unlink()
+    assert main(["video", "run", "--out", "film.gif"]) == 2
+    assert "run/changes.bin" in capsys.readouterr().err
