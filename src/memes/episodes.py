@@ -83,7 +83,36 @@ class Player:
 
     def __call__(self, keys: Any, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the sum of the rewards [n] and the feature [n, k] of an episode of each row."""
+        return self.score(self.play(keys, x))
+
+    def transitions(self, keys: Any, x: np.ndarray) -> Any:
+        """Return the same with the transitions of each row, for those who learn from them."""
+        from memes.rollouts import Transition
+        from memes.task import Evaluation
+
         episodes = self.play(keys, x)
+
+        def padded(rows: Any) -> Any:
+            given = [np.asarray(each) for each in rows]
+            blank = np.zeros((len(given), self.steps, *given[0].shape[1:]), given[0].dtype)
+            for i, each in enumerate(given):
+                blank[i, : len(each)] = each
+            return blank
+
+        last = [np.arange(len(e.rewards)) == len(e.rewards) - 1 for e in episodes]
+        taken = Transition(
+            observation=padded(e.observations[:-1] for e in episodes),
+            action=padded(e.actions for e in episodes),
+            reward=padded(e.rewards.astype(np.float32) for e in episodes),
+            next_observation=padded(e.observations[1:] for e in episodes),
+            ended=padded(end & e.ended for end, e in zip(last, episodes, strict=True)),
+            alive=padded(np.ones(len(e.rewards), bool) for e in episodes),
+        )
+        score: Any = self.score(episodes)
+        return Evaluation(score[0], score[1], taken)
+
+    def score(self, episodes: list[Episode]) -> tuple[np.ndarray, np.ndarray]:
+        """The fitness [n] and the feature [n, k] of episodes."""
         fitness = np.array([episode.rewards.sum() for episode in episodes])
         return fitness, np.array([self.feature(episode) for episode in episodes], np.float64)
 

@@ -194,6 +194,17 @@ class Transition(NamedTuple):
     alive: Bool[Array, "*n"]
 
 
+def no_transitions(control: Control, n: int) -> Transition:
+    """Transitions [n, T, ...] of episodes that were not played, none of which counts."""
+    environment = control.environment
+    o, a, steps = environment.observation_size, environment.action_size, environment.steps
+
+    def rows(*shape: int, dtype: Any = jnp.float32) -> Array:
+        return jnp.zeros((n, steps, *shape), dtype)
+
+    return Transition(rows(o), rows(a), rows(), rows(o), rows(dtype=bool), rows(dtype=bool))
+
+
 def transitions(
     control: Control, keys: Key[Array, " n"], x: Float[Array, "n d"]
 ) -> tuple[Episodes, Transition]:

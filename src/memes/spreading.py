@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, Executor, Future
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
 from memes.errors import UsageError, at_least, require
 from memes.executors.blocks import Part, by_halves
 from memes.hints import checked
+from memes.rollouts import no_transitions
 from memes.seeds import key_words
-from memes.task import Task, as_evaluation, slices
+from memes.task import Evaluated, Evaluation, Task, as_evaluation, slices
 
 BLOCK = 32  # rows
 
@@ -46,7 +49,13 @@ def spread(
         not task.jit, f"task '{task.name}' is compiled by JAX: only those with jit=False have workers"
     )
     at_least(1, block=block)
-    return replace(task, evaluate=Spread(task, evaluate or task.evaluate, _Executors(executor), block))
+    by = partial(Spread, task, executors=_Executors(executor), block=block)
+    learning = task.evaluate_transitions if evaluate is None else None
+    return replace(
+        task,
+        evaluate=by(function=evaluate or task.evaluate),
+        evaluate_transitions=learning and by(function=learning),
+    )
 
 
 @dataclass(frozen=True)
@@ -65,7 +74,7 @@ class Spread:
     executors: _Executors
     block: int
 
-    def __call__(self, keys: Array, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def __call__(self, keys: Array, x: np.ndarray) -> Any:
         """Evaluate rows, NaN for those that are lost; raises what a worker raised if all are."""
         parts, failure = self.attempt(keys, x)
         if failure is not None and all(result is None for _, result in parts):
@@ -138,15 +147,15 @@ class _Executors:
             return self.now.submit(function, *arguments)
 
 
-def joined(task: Task, parts: list[Part]) -> tuple[np.ndarray, np.ndarray]:
-    """The fitness and the feature of all parts, which were checked; NaN where rows were lost."""
-    fitness, feature = zip(
-        *(
-            (np.full(n, np.nan), np.full((n, task.feature_dim), np.nan))
-            if result is None
-            else result[:2]
-            for n, result in parts
-        ),
-        strict=True,
-    )
-    return np.concatenate(fitness), np.concatenate(feature)
+def joined(task: Task, parts: list[Part]) -> Evaluated:
+    """What an `evaluate` returns of all parts, which were checked; NaN where rows were lost."""
+    learning = any(result is not None and result.transitions is not None for _, result in parts)
+
+    def lost(n: int) -> Evaluation:
+        nan = Evaluation(jnp.full(n, jnp.nan), jnp.full((n, task.feature_dim), jnp.nan))
+        known = task.control if learning else None
+        return nan if known is None else nan._replace(transitions=no_transitions(known, n))
+
+    found = [lost(n) if result is None else result for n, result in parts]
+    whole: Evaluation = jax.tree.map(lambda *leaves: np.concatenate(leaves), *found)
+    return whole if learning else (whole.fitness, whole.feature)

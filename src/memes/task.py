@@ -204,14 +204,14 @@ def evaluate(
         transitions: Whether the evaluation of a control task holds them; they take memory.
         chunk: How many rows to evaluate at a time, where memory is short; None is all.
     """
+    function = task.evaluate_transitions if transitions else task.evaluate
+    assert function is not None, "the algorithm checks this"
     if not task.jit:
         parts = [
-            as_evaluation(task, len(x[i]), task.evaluate(keys[i], np.asarray(x[i])))
+            as_evaluation(task, len(x[i]), function(keys[i], np.asarray(x[i])))
             for i in slices(x.shape[0], chunk)
         ]
         return concatenate(parts)
-    function = task.evaluate_transitions if transitions else task.evaluate
-    assert function is not None, "the algorithm checks this"
 
     def evaluate_rows(keys: Array, x: Array) -> Evaluation:
         with jax.default_matmul_precision(PRECISION):

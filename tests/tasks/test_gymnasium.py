@@ -94,6 +94,24 @@ def test_starts_follow_from_keys_unless_the_task_is_certain():
         assert (feature[:, 1] <= 20).all()
 
 
+def test_policy_gradients_learn_from_its_transitions():
+    task = memes.tasks.gymnasium("CartPole-v1", hidden=(4,), steps=20, observed=(0, 2))
+    fitness, feature, seen = task.evaluate_transitions(KEYS, rows(task))
+    np.testing.assert_array_equal(seen.alive.sum(axis=1), fitness)  # a reward of 1 for each step
+    np.testing.assert_array_equal(seen.ended.sum(axis=1), fitness < 20)
+    np.testing.assert_array_equal(seen.observation[:, 1:5], seen.next_observation[:, :4])
+    means = [seen.next_observation[i][seen.alive[i]].mean(axis=0)[[0, 2]] for i in range(6)]
+    np.testing.assert_allclose(feature, means, atol=1e-6)
+    with memes.workers(1) as executor:
+        algorithm = memes.presets.pga_me(
+            memes.spread(task, executor), batch=4, num_critic_training_steps=2, critic_hidden=(4,),
+            gradient_steps=2, replay_size=100, transitions_batch=4,
+        )  # fmt: skip
+        run = memes.run(algorithm, generations=2, progress=False)
+    assert run.archive.occupied.any()
+    assert 0 < int(run.state.emitter[1].replay.size) <= 100
+
+
 def test_what_does_not_fit_is_named():
     wrong = [
         ({"environment": "CartPol-v1"}, "unknown environment of Gymnasium 'CartPol-v1': did you mean"),
@@ -123,3 +141,5 @@ def test_a_command_runs_an_environment_by_its_name(tmp_path, capsys):
     assert memes.task_of(run, "gymnasium:CartPole-v1").evaluate.steps == 10
     with pytest.raises(UsageError, match="is of a task of its own"):
         memes.task_of(run)
+    again = ["--task", words[0], "--generations", "3", "--workers", "1", "--quiet"]
+    assert main(["resume", str(tmp_path / "run"), *again]) == 0

@@ -17,6 +17,7 @@ from memes.algorithm import Algorithm, Batch, Info, State
 from memes.archive import Changes
 from memes.cache import compiled_programs
 from memes.metrics import Generation, measure
+from memes.rollouts import no_transitions
 from memes.runner import memory
 from memes.task import Evaluation, Task
 
@@ -200,6 +201,8 @@ def _on_host(
 
     n, k = algorithm.batch_size, algorithm.task.feature_dim
     evaluation = Evaluation(jnp.zeros(n, jnp.float32), jnp.zeros((n, k), jnp.float32))
+    if algorithm.emitter.transitions and algorithm.task.control is not None:
+        evaluation = evaluation._replace(transitions=no_transitions(algorithm.task.control, n))
     asked, batch, _ = jax.eval_shape(ask, key, state)
     compiled_ask = jax.jit(ask).lower(key, state).compile()
     compiled_tell = jax.jit(tell).lower(asked, batch, evaluation).compile()

@@ -17,7 +17,7 @@ from memes.algorithm import Algorithm
 from memes.errors import RunError, in_a_line
 from memes.executors.blocks import by_halves
 from memes.spreading import Spread, joined
-from memes.task import Evaluation, Task, as_evaluation, evaluate, initial
+from memes.task import Evaluated, Evaluation, Task, as_evaluation, evaluate, initial
 
 CALLBACKS = {"pure_callback", "io_callback"}
 
@@ -70,34 +70,38 @@ def surviving(task: Task, say: Callable[[str], None], rows: int) -> Task:
     failures: list[BaseException] = []  # the last one
     lost_in_a_row = 0
 
-    def in_place(keys: Array, x: np.ndarray) -> Evaluation:
-        found: Evaluation = jax.device_get(as_evaluation(task, len(x), task.evaluate(keys, x)))
-        return found
+    def wrapped(function: Callable[[Array, Any], Evaluated]) -> Callable[[Array, Any], Any]:
+        def in_place(keys: Array, x: np.ndarray) -> Evaluation:
+            found: Evaluation = jax.device_get(as_evaluation(task, len(x), function(keys, x)))
+            return found
 
-    attempt = (
-        task.evaluate.attempt if isinstance(task.evaluate, Spread) else partial(by_halves, in_place)
+        attempt = function.attempt if isinstance(function, Spread) else partial(by_halves, in_place)
+
+        def evaluate_some(keys: Array, x: np.ndarray) -> Evaluated:
+            nonlocal lost_in_a_row
+            with _quiet_callbacks():
+                parts, failure = attempt(keys, x)
+            if failure is not None:
+                if not failures:
+                    say(
+                        f"task '{task.name}' raised {in_a_line(failure)}; rows for which it does so "
+                        "again are left out and counted as NaN"
+                    )
+                failures[:] = [failure]
+            lost = sum(n for n, result in parts if result is None)
+            lost_in_a_row = lost_in_a_row + lost if lost == len(x) else 0
+            if lost_in_a_row >= rows:
+                raise RunError(
+                    f"task '{task.name}' raised {in_a_line(failures[0])} for every row of a generation"
+                ) from failures[0]
+            return joined(task, parts)
+
+        return evaluate_some
+
+    learning = task.evaluate_transitions
+    return replace(
+        task, evaluate=wrapped(task.evaluate), evaluate_transitions=learning and wrapped(learning)
     )
-
-    def evaluate_some(keys: Array, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        nonlocal lost_in_a_row
-        with _quiet_callbacks():
-            parts, failure = attempt(keys, x)
-        if failure is not None:
-            if not failures:
-                say(
-                    f"task '{task.name}' raised {in_a_line(failure)}; rows for which it does so again "
-                    "are left out and counted as NaN"
-                )
-            failures[:] = [failure]
-        lost = sum(n for n, result in parts if result is None)
-        lost_in_a_row = lost_in_a_row + lost if lost == len(x) else 0
-        if lost_in_a_row >= rows:
-            raise RunError(
-                f"task '{task.name}' raised {in_a_line(failures[0])} for every row of a generation"
-            ) from failures[0]
-        return joined(task, parts)
-
-    return replace(task, evaluate=evaluate_some)
 
 
 @contextmanager

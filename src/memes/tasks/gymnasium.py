@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
-from memes.control import mlp
+from memes.control import Control, Environment, mlp
 from memes.episodes import Episode, LastInformed, MeanObserved, Player, made, outputs_for
 from memes.errors import UsageError, at_least, in_a_line, known, require
 from memes.hints import checked
@@ -57,7 +57,8 @@ def gymnasium(
     """
     at_least(1, steps=steps)
     arguments = {**(make or {}), **({} if steps is None else {"max_episode_steps": steps})}
-    one = _made(environment, tuple(arguments.items()))
+    frozen = tuple(arguments.items())
+    one = _made(environment, frozen)
     size, outputs = _flat_size(environment, one), outputs_for(one.action_space)
     if outputs is None:
         raise UsageError(
@@ -75,19 +76,30 @@ def gymnasium(
     )
     sizes = (size, *hidden, outputs)
     policy = mlp(sizes)
+    player = Player(environment, frozen, sizes, limit, chosen, None if uncertain else 0)
     return Task(
         name=environment,
         dim=policy.dim,
         feature_low=feature_low or (),
         feature_high=feature_high or (),
         init=policy.init,
-        evaluate=Player(
-            environment, tuple(arguments.items()), sizes, limit, chosen, None if uncertain else 0
-        ),
+        evaluate=player,
+        evaluate_transitions=player.transitions,
+        control=Control(_on_the_host(size, outputs, limit), policy, _refuse),
         min_fitness=min_fitness,
         uncertain=uncertain,
         jit=False,
     )
+
+
+def _refuse(*arguments: Any) -> Any:
+    raise UsageError("an environment of Gymnasium is stepped on the host, not by JAX")
+
+
+def _on_the_host(size: int, outputs: int, steps: int) -> Environment:
+    """The sizes of an environment, for those who learn from its transitions."""
+    functions: Any = [_refuse] * 7
+    return Environment(size, outputs, steps, *functions)
 
 
 def _made(name: str, arguments: tuple[tuple[str, Any], ...]) -> Any:
