@@ -20,6 +20,7 @@ from memes.runner.corrections import Corrections
 from memes.runner.device import most_together
 from memes.runner.loop import run_all
 from memes.runner.observers import Checkpoints, Log, Observer, Progress
+from memes.runner.placement import placed
 from memes.runner.progress import Reporter
 from memes.runner.simulators import callbacks_outside
 from memes.store.files import intact, only_writer
@@ -46,9 +47,11 @@ NUMBERS: dict[str, tuple[Any, int]] = {
     "chunk": (int | None, 1),
     "together": (int | None, 1),
     "seeds_together": (int | None, 1),
+    "devices": (int | None, 1),
+    "shards": (int | None, 1),
 }
 SEEDS = 2**32
-UNRECORDED = {"call_seconds": 1.0, "chunk": None}  # by version 0.1
+UNRECORDED = {"call_seconds": 1.0, "chunk": None, "shards": 1}  # by version 0.1
 # What a run and the algorithm that goes on with it must agree on, besides options.
 SAME = (
     "algorithm", "task_name", "dim", "cells", "feature_low", "feature_high", "min_fitness", "batch_size",
@@ -75,6 +78,8 @@ def run(
     observers: Sequence[Any] = (),
     chunk: int | None = None,
     together: int | None = None,
+    devices: int | None = None,
+    shards: int | None = None,
     call_seconds: float = 1.0,
     progress: bool = True,
     about: dict[str, Any] | None = None,
@@ -103,6 +108,9 @@ def run(
         chunk: How many rows to evaluate at a time; None is all, or fewer if they do not fit into memory.
         together: How many seeds to run as one batch; None is as many as fit into memory, or one if the
             task has a simulator, which fills the device by itself.
+        devices: How many devices to run on; None is all GPUs or TPUs, or one CPU.
+        shards: Parts that lanes, rows or seeds are dealt to, a multiple of the devices; None is as many
+            as devices. Results depend on it, and not on the devices that the shards are on.
         call_seconds: How long a call of the device takes, about. Progress moves, Ctrl-C is heard and
             metrics are written once a call.
         progress: Whether to show progress.
@@ -119,6 +127,8 @@ def run(
         "generations": generations,
         "chunk": chunk,
         "together": together,
+        "devices": devices,
+        "shards": shards,
         "call_seconds": call_seconds,
     }
     numbers = {name: number_of(value) for name, value in given.items()}
@@ -128,6 +138,9 @@ def run(
         together in (None, 1) or algorithm.task.jit,
         f"together must be 1 for task '{algorithm.task.name}', which runs on the host, got {together}",
     )
+    size = most_together(algorithm.task, len(chosen), together)
+    placement = placed(algorithm.task, devices, shards, size)
+    numbers |= placement.recorded()
     config = {**describe(algorithm), **(about or {}), **numbers, **settings_of(watching)}
     config["seeds"] = None if seeds is None else chosen
     folders: list[Path | None] = [None] * len(chosen)
@@ -143,8 +156,9 @@ def run(
             check_free(folder, overwrite)
             remove_run(folder)
         starts = [(config | {"seed": s}, folder) for s, folder in zip(chosen, folders, strict=True)]
-        size = most_together(algorithm.task, len(chosen), together)
-        runs = run_all(algorithm, starts, watching, progress=progress, together=size)
+        runs = run_all(
+            algorithm, starts, watching, progress=progress, together=size, placement=placement
+        )
     return runs[0] if seeds is None else runs
 
 
@@ -163,6 +177,7 @@ def resume(
     *,
     generations: int | None = None,
     seeds: Sequence[int] | None = None,
+    devices: int | None = None,
     observers: Sequence[Any] = (),
     progress: bool = True,
 ) -> Run | list[Run]:
@@ -173,6 +188,7 @@ def resume(
         path: The run's folder, or one with the folders of several seeds.
         generations: For how many generations in all; None is what was asked of the run.
         seeds: Only these of several seeds; None is all.
+        devices: How many devices to go on with; None is as many as there are and divide the shards.
         observers: As in `run`; the usual ones have the settings of the run.
         progress: Whether to show progress.
 
@@ -213,16 +229,27 @@ def resume(
         if left:
             starts.append((config, folder.absolute()))
     require(bool(starts), f"all runs in '{path}' are over; ask for more generations")
-    for name in ("generations", "seeds_together"):
+    for name in ("generations", "seeds_together", "shards"):
         alike = len({config[name] for config, _ in starts}) == 1
         require(alike, f"the runs in '{path}' differ in {name}: resume them one by one")
+    size = starts[0][0]["seeds_together"]
+    placement = placed(algorithm.task, devices, starts[0][0]["shards"], size)
+    for config, _ in starts:
+        config |= placement.recorded()
     for sentence in _moved(described, configs[first]):
         Reporter(show=progress).say(sentence)
     with in_words(path, algorithm), ExitStack() as stack:
         for _, folder in starts:
             stack.enter_context(only_writer(folder))
-        size = starts[0][0]["seeds_together"]
-        runs = run_all(algorithm, starts, watching, progress=progress, together=size, exactly=True)
+        runs = run_all(
+            algorithm,
+            starts,
+            watching,
+            progress=progress,
+            together=size,
+            placement=placement,
+            exactly=True,
+        )
     return runs[0] if one else runs
 
 

@@ -20,6 +20,7 @@ from memes.resets import Reason
 from memes.runner.calls import calls, interruptible
 from memes.runner.device import Program, Record, compile_fitting, first_state, keep_compiled, keys_of
 from memes.runner.observers import Moment, Observer, Stage, Watch, standing
+from memes.runner.placement import Placement
 from memes.runner.progress import Reporter
 from memes.runner.simulators import surviving
 from memes.store import checkpoint
@@ -40,6 +41,7 @@ def run_all(
     *,
     progress: bool,
     together: int,
+    placement: Placement,
     exactly: bool = False,
 ) -> list[Run]:
     """Run the starts, `together` of them side by side, in groups that have come equally far.
@@ -59,10 +61,10 @@ def run_all(
     with Reporter(show=progress) as report:
         task = algorithm.task
         here = task if task.jit else surviving(task, report.say, algorithm.batch_size)
-        first = first_state(algorithm)
+        first = first_state(algorithm, placement, together)
         begun = [_begun(first, *start, report.say) for start in starts]
         fitting = algorithm._replace(task=here, chunk=chunk)
-        program = compile_fitting(fitting, together, generations, report.say, exactly)
+        program = compile_fitting(fitting, together, generations, report.say, exactly, placement)
         about: dict[str, Any] = {"chunk": program.algorithm.chunk, "seeds_together": program.seeds}
         for config, folder in starts:  # also of those that an interrupt leaves undone, for `resume`
             _save_config(folder, config | about)

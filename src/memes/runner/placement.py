@@ -1,0 +1,145 @@
+"""Where a run is computed: its shards, and the devices that take them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import jax
+import numpy as np
+from jax import Array
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import PyTree
+
+from memes.algorithm import Algorithm, State
+from memes.emitters.dealing import dealt
+from memes.errors import require
+from memes.shards import ONE, Shards, all_here
+from memes.task import Task
+
+AXIS = "devices"
+HERE, APART = PartitionSpec(), PartitionSpec(AXIS)  # the same on all devices, or a part on each
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The shards of a run and the devices that they are dealt to, in order."""
+
+    shards: int = 1
+    devices: tuple[Any, ...] = ()
+
+    @cached_property
+    def mesh(self) -> Mesh:
+        """The devices, as JAX has them."""
+        return Mesh(np.array(self.devices), (AXIS,))
+
+    def on_device(self, true: Array) -> Shards:
+        """The shards as each device sees them, inside of `mapped`."""
+        return Shards(self.shards, self.shards // len(self.devices), AXIS, true)
+
+    def mapped(self, function: Callable[..., Any], arguments: Any, results: Any) -> Any:
+        """Compute a function on all devices, with arguments and results that lie as is said."""
+        # What follows from gathered rows is equal on all devices, which JAX cannot know.
+        return jax.shard_map(
+            function, mesh=self.mesh, in_specs=arguments, out_specs=results, check_vma=False
+        )
+
+    def put(self, tree: PyTree, where: PyTree) -> PyTree:
+        """Put a tree onto the devices, as `where` says of its parts."""
+        return jax.device_put(tree, self.shardings(where))
+
+    def shardings(self, where: PyTree) -> PyTree:
+        """What `where` says, in terms of the devices."""
+        is_spec: Callable[[Any], bool] = lambda part: isinstance(part, PartitionSpec)  # noqa: E731
+        return jax.tree.map(lambda spec: NamedSharding(self.mesh, spec), where, is_leaf=is_spec)
+
+    def of_state(self, algorithm: Algorithm, seeds: int) -> Any:
+        """Where the parts of a state lie: lanes or seeds with their shards, the rest everywhere."""
+        if seeds > 1:
+            return APART
+        apart = algorithm.emitter.part(self.shards) is not None
+        return State(HERE, HERE, HERE, HERE, APART if apart else HERE)
+
+    def recorded(self) -> dict[str, int]:
+        """The entries of `config.json`."""
+        return {"devices": max(1, len(self.devices)), "shards": self.shards}
+
+    def here(self, state: State) -> State:
+        """The state with what all devices have on the first of this process alone."""
+
+        def own(leaf: Any) -> Any:
+            return leaf.addressable_data(0) if leaf.is_fully_replicated else leaf
+
+        local: State = jax.tree.map(own, self._everywhere(state))
+        return local
+
+    def _everywhere(self, state: State) -> State:
+        """The state with parts that no other process can read put everywhere."""
+        if jax.process_count() == 1:
+            return state
+        whole: State = jax.jit(lambda state: state, out_shardings=self.shardings(HERE))(state)
+        return whole
+
+    def persistent(self, algorithm: Algorithm, seeds: int) -> tuple[bool, ...]:
+        """The flags of `Emitter.persistent`, in the order of the shards."""
+        found = dealt(algorithm.emitter, self.dealing(algorithm, seeds))
+        assert found is not None
+        return found.persistent
+
+    def in_words(self, kind: str) -> str:
+        """Name the devices, of a kind."""
+        number = len(self.devices)
+        several = f"{number} x {kind}" if number > 1 else kind
+        return several if self.shards in (1, number) else f"{several}, in {self.shards} shards"
+
+    def dealing(self, algorithm: Algorithm, seeds: int) -> Shards:
+        """The shards that the first state of a run is made for, here: ONE if its emitter stays whole."""
+        shards = all_here(self.shards if seeds == 1 else 1)
+        return ONE if dealt(algorithm.emitter, shards) is None else shards
+
+
+ALONE = Placement()  # on JAX's first device, in one shard
+
+
+def placed(task: Task, devices: int | None, shards: int | None, together: int) -> Placement:
+    """Place a run, of so many seeds together, on as many devices and in as many shards as are asked for.
+
+    By default it has all accelerators, or one CPU, and a shard on each.
+    """
+    found = jax.devices()
+    if not task.jit:
+        asked = {"devices": devices, "shards": shards}
+        for name, value in asked.items():
+            require(
+                value in (None, 1),
+                f"{name} must be 1 for task '{task.name}', which runs on the host, got {value}",
+            )
+        return ALONE
+    most = _usual(found) if shards is None or devices is not None else _divisor(shards, _usual(found))
+    if shards is None and devices is None and together > 1:
+        most = min(most, together)
+    number = most if devices is None else devices
+    require(
+        number <= len(found), f"devices must be at most the {len(found)} that JAX has here, got {number}"
+    )
+    together_alone = jax.process_count() == 1 or number == len(found)
+    require(
+        together_alone,
+        f"devices must be all {len(found)} of the {jax.process_count()} processes, got {number}; shards "
+        "must be a multiple of them",
+    )
+    count = number if shards is None else shards
+    require(count % number == 0, f"shards must be a multiple of devices, {number}, got {count}")
+    return Placement(count, tuple(found[:number]))
+
+
+def _usual(found: list[Any]) -> int:
+    """How many devices a run has if nobody says: cores of a CPU are no devices of their own."""
+    alone = found[0].platform == "cpu" and jax.process_count() == 1
+    return 1 if alone else len(found)
+
+
+def _divisor(number: int, most: int) -> int:
+    return next(n for n in range(min(number, most), 0, -1) if number % n == 0)
