@@ -212,8 +212,9 @@ class Algorithm(NamedTuple):
             state, batch = self.ask(ask_key, state)
             return self.tell(state, batch, self.evaluate(evaluate_key, batch))
         if dealt(self.emitter, shards) is None:
-            state, batch = self.ask(ask_key, state)
-            return self.tell(state, batch, self._shared_evaluation(evaluate_key, batch, shards))
+            state, batch = shards.alone(self.ask, ask_key, state)
+            evaluation = self._shared_evaluation(evaluate_key, batch, shards)
+            return shards.alone(self.tell, state, batch, evaluation)
         state, batch = self.ask(ask_key, state, shards)
         evaluation = shards.each(self.evaluate, shards.keys(evaluate_key), batch)
         return self.tell(state, batch, evaluation, shards)
@@ -313,7 +314,7 @@ def compose(
             lane=jnp.concatenate([repeat(proposal.lane, repeats), proposal.sample_lane]),
         )
 
-    def judged(batch: Batch, evaluation: Evaluation) -> Judged:
+    def judged(batch: Batch, evaluation: Evaluated) -> Judged:
         """The outcome of the batch of one shard."""
         first, n = batch.candidates.shape[0], batch.lane.shape[0]
         evaluation = as_evaluation(task, n, evaluation)._replace(transitions=None)

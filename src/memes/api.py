@@ -18,11 +18,12 @@ from memes.errors import RunError, UsageError, at_least, in_a_line, require
 from memes.hints import check_types, checked, number_of
 from memes.runner.corrections import Corrections
 from memes.runner.device import most_together
-from memes.runner.loop import run_all
+from memes.runner.loop import Start, run_all
 from memes.runner.observers import Checkpoints, Log, Observer, Progress
 from memes.runner.placement import placed
 from memes.runner.progress import Reporter
 from memes.runner.simulators import callbacks_outside
+from memes.runner.team import present
 from memes.store.files import intact, only_writer
 from memes.store.find import begun, run_folders
 from memes.store.folder import (
@@ -119,7 +120,9 @@ def run(
     Returns:
         The run, or the runs in the order of their seeds; without those that an interrupt left undone.
     """
+    leads = present().leads
     algorithm, watching = callbacks_outside(algorithm), with_usual(observers)
+    out, progress = (out, progress) if leads else (None, False)
     chosen = [number_of(each) for each in ([seed] if seeds is None else seeds)]
     require(len(chosen) >= 1, "seeds must name at least one")
     require(len(set(chosen)) == len(chosen), f"seeds must differ, got {', '.join(map(str, chosen))}")
@@ -195,7 +198,10 @@ def resume(
     Returns:
         The run, or the runs of those seeds that were not done.
     """
+    team = present()
+    progress = progress and team.leads
     configs = {folder: UNRECORDED | config for folder, config in begun(path).items()}
+    team.agree(lambda: True)  # all have read them: the first may write
     one = list(configs) == [Path(path)] and seeds is None
     if seeds is not None:
         configs = {folder: found for folder, found in configs.items() if found.get("seed") in seeds}
@@ -207,7 +213,7 @@ def resume(
         raise UsageError(f"the run in '{first}' cannot be resumed: {error}") from error
     algorithm = callbacks_outside(algorithm)
     described = json.loads(json.dumps(describe(algorithm), default=plain))
-    starts = []
+    starts: list[Start] = []
     for folder, config in configs.items():
         with intact(folder / "config.json"):
             check_numbers(config, f" in '{folder / 'config.json'}'")
@@ -227,7 +233,7 @@ def resume(
             config |= {"resumed": [*config.get("resumed", []), now()], **settings_of(watching)}
             config["seeds_together"] = config.get("seeds_together") or 1
         if left:
-            starts.append((config, folder.absolute()))
+            starts.append((config, folder.absolute() if team.leads else None))
     require(bool(starts), f"all runs in '{path}' are over; ask for more generations")
     for name in ("generations", "seeds_together", "shards"):
         alike = len({config[name] for config, _ in starts}) == 1
@@ -239,8 +245,8 @@ def resume(
     for sentence in _moved(described, configs[first]):
         Reporter(show=progress).say(sentence)
     with in_words(path, algorithm), ExitStack() as stack:
-        for _, folder in starts:
-            stack.enter_context(only_writer(folder))
+        for place in filter(None, (folder for _, folder in starts)):
+            stack.enter_context(only_writer(place))
         runs = run_all(
             algorithm,
             starts,

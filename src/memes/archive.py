@@ -92,7 +92,7 @@ def faults(evaluation: Evaluation) -> Int[Array, " faults"]:
 
 def add(
     archive: Archive,
-    x: Float[Array, ...],
+    x: Float[Array, "*n d"],
     evaluation: Evaluation,
     offered: Bool[Array, " n"],
     *,

@@ -16,6 +16,7 @@ from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 from jaxtyping import Float, Int, Key, PyTree
 
@@ -45,7 +46,7 @@ class Shards:
         device = 0 if self.axis is None else lax.axis_index(self.axis)
         return device * self.here + jnp.arange(self.here)
 
-    def keys(self, key: Key[Array, ""]) -> Key[Array, ...]:
+    def keys(self, key: Key[Array, ""]) -> Key[Array, "*here"]:
         """A key for each shard; the given one if there is a single shard."""
         if self.count == 1:
             return key
@@ -55,30 +56,39 @@ class Shards:
         """Compute `function(*trees)` of each shard, from trees by shard to a tree by shard."""
         if self.count == 1:
             return function(*trees)
-
-        def of_one(trees: tuple[PyTree, ...]) -> T:
-            shapes = jax.eval_shape(function, *trees)
-
-            def never(*trees: PyTree) -> PyTree:
-                return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-
-            found: T = lax.cond(self.true, function, never, *trees)
-            return found
-
-        every: T = lax.map(of_one, trees)
+        every: T = lax.map(lambda trees: self.alone(function, *trees), trees)
         return every
+
+    def alone(self, function: Callable[..., T], *trees: PyTree) -> T:
+        """Compute `function(*trees)` as a program of its own, which rounds alike wherever it is."""
+        if self.count == 1:
+            return function(*trees)
+        program, shapes = jax.make_jaxpr(function, return_shape=True)(*trees)
+        constants = [self._unknown(constant) for constant in program.consts]
+
+        def once(constants: list[Array], trees: tuple[PyTree, ...]) -> list[Array]:
+            return jax.core.eval_jaxpr(program.jaxpr, constants, *jax.tree.leaves(trees))
+
+        def never(constants: list[Array], trees: tuple[PyTree, ...]) -> list[Array]:
+            return [jnp.zeros(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(shapes)]
+
+        leaves = lax.cond(self.true, once, never, constants, trees)
+        found: T = jax.tree.unflatten(jax.tree.structure(shapes), leaves)
+        return found
+
+    def _unknown(self, constant: Array) -> Array:
+        """Keep a constant from compilers, which make use of it here and do not there."""
+        computed = isinstance(constant, jax.core.Tracer)
+        if computed or jnp.issubdtype(constant.dtype, jax.dtypes.prng_key):
+            return constant
+        return jnp.where(self.true, constant, jnp.zeros_like(constant))
 
     def gather(self, tree: T) -> T:
         """Bring rows [here, n, ...] of all shards together, in their order: [count * n, ...]."""
         if self.count == 1:
             return tree
-
-        def gathered(leaf: Array) -> Array:
-            if self.axis is not None:
-                leaf = lax.all_gather(leaf, self.axis, tiled=True)
-            return lax.collapse(leaf, 0, 2)
-
-        whole: T = jax.tree.map(gathered, tree)
+        everyone = tree if self.axis is None else all_gather(tree, self.axis)
+        whole: T = jax.tree.map(lambda leaf: lax.collapse(leaf, 0, 2), everyone)
         return whole
 
     def mine(self, tree: T) -> T:
@@ -100,7 +110,7 @@ class Shards:
         copies: T = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.here, *leaf.shape)), tree)
         return copies
 
-    def fetch(self, x: Float[Array, ...], index: Int[Array, " w"]) -> Float[Array, "w d"]:
+    def fetch(self, x: Float[Array, "*n d"], index: Int[Array, " w"]) -> Float[Array, "w d"]:
         """Fetch rows of `x`, [here, n, d] of each device, by their place among the rows of all.
 
         These rows alone travel. A place beyond the last gives any row.
@@ -115,7 +125,31 @@ class Shards:
         rows = jnp.take(own, jnp.where(held, local, 0), axis=0, mode="clip")
         # Each row is held by one device at most: added to the zeros of the others, its bits stay.
         bits = jnp.where(held[:, None], lax.bitcast_convert_type(rows, jnp.int32), 0)
-        return lax.bitcast_convert_type(lax.psum(bits, self.axis), jnp.float32)
+        everyone = lax.psum(bits, self.axis)  # type: ignore[no-untyped-call]
+        return lax.bitcast_convert_type(everyone, jnp.float32)
+
+
+def all_gather(tree: T, axis: str) -> T:
+    """Bring rows [n, ...] of all devices together, in one message of 32-bit words."""
+    leaves, structure = jax.tree.flatten(tree)
+
+    def words(leaf: Array) -> Array:
+        flat = leaf.reshape(leaf.shape[0], -1)
+        if leaf.dtype == bool:
+            return flat.astype(jnp.uint32)
+        return lax.bitcast_convert_type(flat, jnp.uint32)
+
+    def read(found: Array, leaf: Array) -> Array:
+        kind = jnp.uint32 if leaf.dtype == bool else leaf.dtype
+        whole = lax.bitcast_convert_type(found, kind).astype(leaf.dtype)
+        return whole.reshape(-1, *leaf.shape[1:])
+
+    packed = [words(leaf) for leaf in leaves]
+    ends = np.cumsum([part.shape[1] for part in packed])
+    everyone = lax.all_gather(jnp.concatenate(packed, axis=1), axis, tiled=True)
+    parts = jnp.split(everyone, ends[:-1], axis=1)
+    gathered: T = jax.tree.unflatten(structure, map(read, parts, leaves))
+    return gathered
 
 
 ONE = Shards()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from memes import api
 from memes.commands.run import conclude
 from memes.runner.progress import Reporter
+from memes.runner.team import join_processes
 from memes.store.find import run_folders
 from memes.store.folder import load_config
 from memes.words.names import code_of
@@ -19,7 +20,11 @@ def resume(
     generations: int | None = None,
     task: str | None = None,
     algorithm: str | None = None,
+    devices: int | None = None,
     quiet: bool = False,
+    coordinator: str | None = None,
+    processes: int | None = None,
+    process: int | None = None,
 ) -> int:
     """Go on with a run, or with the runs of several seeds, as if they had never stopped.
 
@@ -28,16 +33,23 @@ def resume(
         generations: For how many generations in all; None is as many as were asked of the run.
         task: The task as module:name or file.py:name, if it is your own: its code is executed.
         algorithm: The algorithm as module:name or file.py:name, if it is your own.
+        devices: How many devices to go on with; None is as many as there are and divide the shards.
         quiet: Show no progress.
+        coordinator: Address of the first of several processes, as in `memes run`.
+        processes: How many processes go on with the run; not as many as before, if you like.
+        process: Which of them this is, from 0.
     """
+    team = join_processes(coordinator, processes, process)
     first = run_folders(run)[0]
     place = run.absolute()  # a simulator may go elsewhere
     rebuilt = algorithm_of(first, task, algorithm)
-    report, recorded = Reporter(show=not quiet), load_config(first).get("code") or {}
+    report, recorded = Reporter(show=not quiet and team.leads), load_config(first).get("code") or {}
     for name in filter(None, (task, algorithm)):
         if recorded.get(name, code_of(name)) != code_of(name):
             report.say(f"the code of '{name}' has changed since the run began")
-    runs = api.resume(rebuilt, run, generations=generations, progress=not quiet)
+    runs = api.resume(rebuilt, run, generations=generations, devices=devices, progress=not quiet)
+    if not team.leads:
+        return 0
     found = runs if isinstance(runs, list) else [runs]
     left = sum("finished" not in load_config(folder) for folder in run_folders(place))
     return conclude(found, len(found) + left, run)

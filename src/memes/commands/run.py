@@ -7,8 +7,11 @@ import re
 from pathlib import Path
 
 from memes import api
+from memes.errors import require
 from memes.runner.progress import Reporter, duration
+from memes.runner.team import Team, join_processes
 from memes.store.folder import Run
+from memes.words.options import value_of
 from memes.words.settings import Parsed, parse
 
 CODES = {"SIGINT": 130, "SIGTERM": 143}  # as shells have them
@@ -18,9 +21,10 @@ def run(arguments: list[str]) -> int:
     """Run an algorithm on a task; returns the exit code."""
     from jax import default_backend
 
+    team = join_from(arguments)
     parsed = parse(arguments, "memes run")
     algorithm, choice, running = parsed.build(), parsed.choice, dict(parsed.running)
-    if choice.scale == "paper" and default_backend() == "cpu":
+    if choice.scale == "paper" and default_backend() == "cpu" and team.leads:
         report = Reporter(show=not choice.quiet)
         report.say("no GPU found: '--scale laptop' is the quicker choice on a CPU")
     if choice.seeds is not None:
@@ -35,7 +39,20 @@ def run(arguments: list[str]) -> int:
         progress=not choice.quiet,
         about=parsed.recorded(),
     )
+    if not team.leads:
+        return 0
     return conclude(runs if isinstance(runs, list) else [runs], choice.seeds or 1, out)
+
+
+def join_from(words: list[str]) -> Team:
+    """Join the other processes, if words of the command line or a launcher say that there are any."""
+
+    def number(name: str) -> int | None:
+        value = value_of(name, words)
+        require(value is None or value.isdecimal(), f"{name} must be a whole number, got '{value}'")
+        return None if value is None else int(value)
+
+    return join_processes(value_of("coordinator", words), number("processes"), number("process"))
 
 
 def output_folder(parsed: Parsed) -> Path:

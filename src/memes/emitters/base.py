@@ -36,7 +36,7 @@ class Proposal(NamedTuple):
 class Rows(NamedTuple):
     """Evaluated rows: genotypes [n, d], their evaluation, and the archive's `Status` for them."""
 
-    x: PyTree[Float[Array, ...]]
+    x: PyTree
     evaluation: Evaluation
     status: Int[Array, "*n"]
 

@@ -18,6 +18,7 @@ from memes.cache import compiled_programs
 from memes.metrics import Generation, measure
 from memes.runner import memory
 from memes.runner.placement import ALONE, APART, HERE, Placement
+from memes.runner.team import present
 from memes.shards import ONE, Shards
 from memes.task import Evaluation, Task
 from memes.trees import by_lane
@@ -147,7 +148,7 @@ def compile_fitting(
     while True:
         advance, compiled = _compile(chosen, placement, size, generations)
         what = "a generation" if size == 1 else f"a generation of {size} seeds"
-        fewer = memory.fewer(rows, compiled, what, say)
+        fewer = present().agree(memory.fewer, rows, compiled, what, say) or None
         if fewer is None or (size <= fewest and algorithm.chunk is not None):
             break
         if size > fewest and not exactly:
@@ -184,7 +185,7 @@ def _compile(
 
     def step(key: Array, state: State, shards: Shards) -> tuple[State, Record]:
         state, info = algorithm.step(jax.random.fold_in(key, state.generation), state, shards)
-        return state, record(state, info)
+        return state, shards.alone(record, state, info)
 
     def advance(key: Array, state: State, n: Array, shards: Shards = ONE) -> tuple[State, Record]:
         # How many generations there are is an argument, not compiled in: one program serves all calls,

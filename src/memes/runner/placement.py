@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
@@ -16,11 +17,12 @@ from jaxtyping import PyTree
 from memes.algorithm import Algorithm, State
 from memes.emitters.dealing import dealt
 from memes.errors import require
-from memes.shards import ONE, Shards, all_here
+from memes.shards import ONE, Shards, all_gather, all_here
 from memes.task import Task
 
 AXIS = "devices"
-HERE, APART = PartitionSpec(), PartitionSpec(AXIS)  # the same on all devices, or a part on each
+# The same on all devices, or a part on each.
+HERE, APART = (PartitionSpec(*axes) for axes in ((), (AXIS,)))  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,11 @@ class Placement:
 
     def put(self, tree: PyTree, where: PyTree) -> PyTree:
         """Put a tree onto the devices, as `where` says of its parts."""
-        return jax.device_put(tree, self.shardings(where))
+
+        def put_part(sharding: NamedSharding, part: PyTree) -> PyTree:
+            return jax.tree.map(lambda leaf: _put(leaf, sharding), part)
+
+        return jax.tree.map(put_part, self.shardings(where), tree)
 
     def shardings(self, where: PyTree) -> PyTree:
         """What `where` says, in terms of the devices."""
@@ -60,7 +66,9 @@ class Placement:
         if seeds > 1:
             return APART
         apart = algorithm.emitter.part(self.shards) is not None
-        return State(HERE, HERE, HERE, HERE, APART if apart else HERE)
+        everywhere: Any = HERE
+        emitter: Any = APART if apart else HERE
+        return State(everywhere, everywhere, everywhere, everywhere, emitter)
 
     def recorded(self) -> dict[str, int]:
         """The entries of `config.json`."""
@@ -68,19 +76,28 @@ class Placement:
 
     def here(self, state: State) -> State:
         """The state with what all devices have on the first of this process alone."""
+        if jax.process_count() > 1:
+            state = self._everywhere(state)
 
         def own(leaf: Any) -> Any:
             return leaf.addressable_data(0) if leaf.is_fully_replicated else leaf
 
-        local: State = jax.tree.map(own, self._everywhere(state))
+        local: State = jax.tree.map(own, state)
         return local
 
     def _everywhere(self, state: State) -> State:
-        """The state with parts that no other process can read put everywhere."""
-        if jax.process_count() == 1:
+        """The state with the parts that one process alone can read put everywhere."""
+        leaves, structure = jax.tree.flatten(state)
+        apart = [leaf for leaf in leaves if not leaf.is_fully_replicated]
+        if not apart:
             return state
-        whole: State = jax.jit(lambda state: state, out_shardings=self.shardings(HERE))(state)
-        return whole
+        gathered = iter(self._gather(apart))
+        whole = [leaf if leaf.is_fully_replicated else next(gathered) for leaf in leaves]
+        return jax.tree.unflatten(structure, whole)  # type: ignore[no-any-return]
+
+    @cached_property
+    def _gather(self) -> Any:
+        return jax.jit(self.mapped(lambda parts: all_gather(parts, AXIS), (APART,), HERE))
 
     def persistent(self, algorithm: Algorithm, seeds: int) -> tuple[bool, ...]:
         """The flags of `Emitter.persistent`, in the order of the shards."""
@@ -98,6 +115,17 @@ class Placement:
         """The shards that the first state of a run is made for, here: ONE if its emitter stays whole."""
         shards = all_here(self.shards if seeds == 1 else 1)
         return ONE if dealt(algorithm.emitter, shards) is None else shards
+
+
+def _put(array: Any, sharding: NamedSharding) -> Array:
+    """Put an array, which all processes have, onto the devices of all."""
+    if jax.process_count() == 1:
+        return jax.device_put(array, sharding)  # type: ignore[no-any-return]
+    if jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
+        return jax.random.wrap_key_data(_put(jax.random.key_data(array), sharding))
+    whole = np.asarray(array)
+    spread: Array = jax.make_array_from_callback(whole.shape, sharding, lambda index: whole[index])
+    return spread
 
 
 ALONE = Placement()  # on JAX's first device, in one shard

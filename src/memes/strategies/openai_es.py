@@ -11,7 +11,7 @@ from jax import Array
 from jaxtyping import Float, PyTree
 
 from memes.errors import at_least, positive, require
-from memes.factors import Pairs, scaled
+from memes.factors import Pairs, Samples, scaled
 from memes.hints import checked
 from memes.shards import Shards
 from memes.strategies.base import Strategy
@@ -89,7 +89,7 @@ def openai_es(
             return None
         few = openai_es(samples=samples // shards.count, sigma=sigma, noise=noise)
 
-        def ask(key: Array, state: OpenAIESState) -> tuple[OpenAIESState, Pairs]:
+        def ask(key: Array, state: OpenAIESState) -> tuple[OpenAIESState, Samples]:
             return state, shards.each(lambda key: few.ask(key, state)[1], shards.keys(key))
 
         def tell(state: OpenAIESState, x: Array, utilities: Array) -> OpenAIESState:
@@ -97,6 +97,9 @@ def openai_es(
             own = shards.mine(utilities[0])[:, None]
             # Gathered, and then added up alike by all: sums of devices would depend on their number.
             parts = shards.gather(shards.each(ascent, by_shard, own))
+            return shards.alone(climb_all, state, parts)
+
+        def climb_all(state: OpenAIESState, parts: Array) -> OpenAIESState:
             return climb(state, jnp.sum(parts, axis=0, keepdims=True))
 
         return whole._replace(ask=ask, tell=tell)

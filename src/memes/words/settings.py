@@ -70,6 +70,10 @@ class Choice:
         resolution: Grid cells along each feature; by default as the task has it, or about 2500 in all.
         centroids: Use a centroidal Voronoi tessellation of so many cells instead of a grid.
         quiet: Show no progress.
+        coordinator: Address of the first of several processes, with a free port, such as node1:1234.
+            Below srun and mpirun all three of these are known.
+        processes: How many processes compute the run.
+        process: Which of them this is, from 0. The first one writes, the others are silent.
         config: TOML file with any of these options, such as lanes = 64, and the task. Options below a
             heading such as [me] are for that algorithm alone. Flags win over it.
     """
@@ -81,6 +85,9 @@ class Choice:
     resolution: tuple[int, ...] | None = None
     centroids: int | None = None
     quiet: bool = False
+    coordinator: str | None = None
+    processes: int | None = None
+    process: int | None = None
     config: Path | None = None
 
     def __post_init__(self) -> None:
