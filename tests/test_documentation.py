@@ -48,6 +48,10 @@ NOT_RUN = {
     ".venv/bin/mypy": "is a step of its own",
     "bash .ci/run": "would run these tests",
     "python docs/settings.py": "is what the table's own test would write",
+    "memes run ant --devices 4": "needs four devices",
+    "memes resume RUN --devices 2": "needs two devices",
+    "srun": "needs Slurm",
+    "memes run arm --lanes 64 --coordinator": "needs the other process",
 }
 SCALES = settings.SCALES
 GENERATIONS, SEEDS = 3, 2

@@ -54,6 +54,7 @@ if TYPE_CHECKING:  # the table of contents: `__getattr__` reads it too
     from memes.runner.observers import Stage as Stage
     from memes.runner.observers import Track as Track
     from memes.runner.observers import Watch as Watch
+    from memes.runner.team import join_processes as join_processes
     from memes.store.folder import Run as Run
     from memes.store.folder import load_archive as load_archive
     from memes.store.folder import load_run as load_run

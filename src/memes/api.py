@@ -142,7 +142,7 @@ def run(
         f"together must be 1 for task '{algorithm.task.name}', which runs on the host, got {together}",
     )
     size = most_together(algorithm.task, len(chosen), together)
-    placement = placed(algorithm.task, devices, shards, size)
+    placement = placed(algorithm, devices, shards, size)
     numbers |= placement.recorded()
     config = {**describe(algorithm), **(about or {}), **numbers, **settings_of(watching)}
     config["seeds"] = None if seeds is None else chosen
@@ -239,7 +239,7 @@ def resume(
         alike = len({config[name] for config, _ in starts}) == 1
         require(alike, f"the runs in '{path}' differ in {name}: resume them one by one")
     size = starts[0][0]["seeds_together"]
-    placement = placed(algorithm.task, devices, starts[0][0]["shards"], size)
+    placement = placed(algorithm, devices, starts[0][0]["shards"], size)
     for config, _ in starts:
         config |= placement.recorded()
     for sentence in _moved(described, configs[first]):

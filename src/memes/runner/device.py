@@ -144,9 +144,9 @@ def compile_fitting(
     shards = placement.shards
     batch = algorithm.batch_size if seeds > 1 else -(-algorithm.batch_size // shards)
     chosen, size, rows = algorithm, _filled(seeds, shards), algorithm.chunk or batch
-    fewest = _filled(min(seeds, 2), shards) if seeds > 1 else 1  # that run together
+    fewest = shards if seeds > 1 else 1  # seeds that run together
     while True:
-        advance, compiled = _compile(chosen, placement, size, generations)
+        advance, compiled = compile_run(chosen, placement, size, generations)
         what = "a generation" if size == 1 else f"a generation of {size} seeds"
         fewer = present().agree(memory.fewer, rows, compiled, what, say) or None
         if fewer is None or (size <= fewest and algorithm.chunk is not None):
@@ -168,7 +168,7 @@ def _filled(seeds: int, shards: int) -> int:
     return 1 if seeds == 1 else -(-seeds // shards) * shards
 
 
-def _compile(
+def compile_run(
     algorithm: Algorithm, placement: Placement, seeds: int, generations: int
 ) -> tuple[Advance, Any]:
     """Compile what advances a run, and return it with the program whose rows chunks would cut."""

@@ -18,7 +18,6 @@ from memes.algorithm import Algorithm, State
 from memes.emitters.dealing import dealt
 from memes.errors import require
 from memes.shards import ONE, Shards, all_gather, all_here
-from memes.task import Task
 
 AXIS = "devices"
 # The same on all devices, or a part on each.
@@ -122,7 +121,8 @@ def _put(array: Any, sharding: NamedSharding) -> Array:
     if jax.process_count() == 1:
         return jax.device_put(array, sharding)  # type: ignore[no-any-return]
     if jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
-        return jax.random.wrap_key_data(_put(jax.random.key_data(array), sharding))
+        wrapped: Array = jax.random.wrap_key_data(_put(jax.random.key_data(array), sharding))
+        return wrapped
     whole = np.asarray(array)
     spread: Array = jax.make_array_from_callback(whole.shape, sharding, lambda index: whole[index])
     return spread
@@ -131,12 +131,12 @@ def _put(array: Any, sharding: NamedSharding) -> Array:
 ALONE = Placement()  # on JAX's first device, in one shard
 
 
-def placed(task: Task, devices: int | None, shards: int | None, together: int) -> Placement:
+def placed(algorithm: Algorithm, devices: int | None, shards: int | None, together: int) -> Placement:
     """Place a run, of so many seeds together, on as many devices and in as many shards as are asked for.
 
     By default it has all accelerators, or one CPU, and a shard on each.
     """
-    found = jax.devices()
+    task, found = algorithm.task, jax.devices()
     if not task.jit:
         asked = {"devices": devices, "shards": shards}
         for name, value in asked.items():
@@ -152,14 +152,21 @@ def placed(task: Task, devices: int | None, shards: int | None, together: int) -
     require(
         number <= len(found), f"devices must be at most the {len(found)} that JAX has here, got {number}"
     )
-    together_alone = jax.process_count() == 1 or number == len(found)
+    processes = jax.process_count()
     require(
-        together_alone,
-        f"devices must be all {len(found)} of the {jax.process_count()} processes, got {number}; shards "
-        "must be a multiple of them",
+        processes == 1 or number == len(found),
+        f"devices must be all {len(found)} of the {processes} processes, got {number}: shards must be a "
+        "multiple of them",
     )
     count = number if shards is None else shards
     require(count % number == 0, f"shards must be a multiple of devices, {number}, got {count}")
+    # What is not dealt is one program with the exchange, which compilers round as they like.
+    whole = together == 1 and dealt(algorithm.emitter, all_here(count)) is None
+    require(
+        not whole or count == number,
+        f"shards must be as many as devices, {number}, for algorithm '{algorithm.name}': {count} shards "
+        "do not divide its lanes, or its rows, and share the evaluation alone",
+    )
     return Placement(count, tuple(found[:number]))
 
 
