@@ -20,6 +20,7 @@ RUNS = {
     ),
     "rows": lambda: memes.presets.me(task, cells, batch=32),
     "rows of a lane": lambda: memes.presets.me_es(task, cells, samples=32, every=2),
+    "evaluation alone": lambda: memes.presets.memes(task, cells, lanes=6, **SEARCH),
     "kernels": lambda: memes.presets.memes(
         memes.tasks.ant(steps=5, hidden=(4,)), lanes=16, noise="low-rank", rank=1, **SEARCH
     ),
@@ -61,16 +62,9 @@ def main(folder: Path) -> dict:
     several = {d: memes.run(RUNS["rows"](), devices=d, **seeds) for d in (1, 2)}
     found["seeds"] = {d: "".join(map(digest, runs)) for d, runs in several.items()}
 
-    odd = memes.presets.memes(task, cells, lanes=6, **SEARCH)
-    whole = memes.run(odd, devices=4, generations=5, progress=False)
-    found["shared evaluation"] = {
-        "config": [whole.config[name] for name in ("devices", "shards")],
-        "finite": bool(np.isfinite(whole.metrics["qd_score"]).all()),
-    }
     found["refused"] = {
         "devices": refused(algorithm=lanes, devices=9),
         "shards": refused(algorithm=lanes, devices=4, shards=6),
-        "whole": refused(algorithm=odd, devices=2, shards=4),
     }
     return found
 

@@ -62,17 +62,9 @@ def test_results_depend_on_the_number_of_shards(found):
     assert placements.digest(alone) not in found["lanes"].values()
 
 
-def test_lanes_that_shards_do_not_divide_share_the_evaluation(found):
-    assert found["shared evaluation"] == {"config": [4, 4], "finite": True}
-
-
 def test_refusals_name_the_argument(found):
     assert found["refused"]["devices"] == "devices must be at most the 8 that JAX has here, got 9"
     assert found["refused"]["shards"] == "shards must be a multiple of devices, 4, got 6"
-    assert (
-        "shards must be as many as devices, 2, for algorithm 'memes': 4 shards"
-        in (found["refused"]["whole"])
-    )
 
 
 def test_a_task_on_the_host_has_one_device():

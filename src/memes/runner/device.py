@@ -142,6 +142,9 @@ def compile_fitting(
     several = f"{seeds} seeds of {algorithm.name} together" if seeds > 1 else algorithm.task.name
     say(f"compiling {several} for {placement.in_words(device)} ...")
     shards = placement.shards
+    if not placement.is_dealt(algorithm, seeds):
+        whole = f"{shards} shards do not divide {algorithm.name}"
+        say(f"{whole}: each device makes all rows, and evaluates its share")
     batch = algorithm.batch_size if seeds > 1 else -(-algorithm.batch_size // shards)
     chosen, size, rows = algorithm, _filled(seeds, shards), algorithm.chunk or batch
     fewest = shards if seeds > 1 else 1  # seeds that run together

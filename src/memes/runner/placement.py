@@ -110,6 +110,10 @@ class Placement:
         several = f"{number} x {kind}" if number > 1 else kind
         return several if self.shards in (1, number) else f"{several}, in {self.shards} shards"
 
+    def is_dealt(self, algorithm: Algorithm, seeds: int) -> bool:
+        """Whether all is dealt to the shards, not the evaluation alone."""
+        return self.shards == 1 or seeds > 1 or self.dealing(algorithm, seeds).count > 1
+
     def dealing(self, algorithm: Algorithm, seeds: int) -> Shards:
         """The shards that the first state of a run is made for, here: ONE if its emitter stays whole."""
         shards = all_here(self.shards if seeds == 1 else 1)
@@ -144,6 +148,8 @@ def placed(algorithm: Algorithm, devices: int | None, shards: int | None, togeth
                 value in (None, 1),
                 f"{name} must be 1 for task '{task.name}', which runs on the host, got {value}",
             )
+        several = jax.process_count()
+        require(several == 1, f"processes must be 1 for task '{task.name}', which runs on the host")
         return ALONE
     most = _usual(found) if shards is None or devices is not None else _divisor(shards, _usual(found))
     if shards is None and devices is None and together > 1:
@@ -160,13 +166,6 @@ def placed(algorithm: Algorithm, devices: int | None, shards: int | None, togeth
     )
     count = number if shards is None else shards
     require(count % number == 0, f"shards must be a multiple of devices, {number}, got {count}")
-    # What is not dealt is one program with the exchange, which compilers round as they like.
-    whole = together == 1 and dealt(algorithm.emitter, all_here(count)) is None
-    require(
-        not whole or count == number,
-        f"shards must be as many as devices, {number}, for algorithm '{algorithm.name}': {count} shards "
-        "do not divide its lanes, or its rows, and share the evaluation alone",
-    )
     return Placement(count, tuple(found[:number]))
 
 

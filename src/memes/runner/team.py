@@ -27,10 +27,11 @@ from jax.experimental import multihost_utils
 
 from memes.errors import at_least, require
 
-BEAT, PATIENCE = 2.0, 15.0  # seconds between signs of life, and without any
+BEAT, PATIENCE = 2.0, 20.0  # seconds between signs of life, and without any
 LOST = 1  # the exit code
 SIZES = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")  # where launchers say how many processes
 BYE = b"bye"
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 @dataclass
@@ -177,7 +178,9 @@ def _connected(coordinator: str | None) -> Team:
     """Connect all processes to the first, which says where over JAX's own connections."""
     team = Team(jax.process_index(), jax.process_count())
     host = socket.gethostname() if coordinator is None else coordinator.rpartition(":")[0]
-    server = socket.create_server((host, 0), backlog=team.count) if team.leads else None
+    # The own name of a machine may mean its loopback there, and nowhere else.
+    bound = host if host in LOOPBACK else ""
+    server = socket.create_server((bound, 0), backlog=team.count) if team.leads else None
     place = [host, server.getsockname()[1], secrets.token_hex(16)] if server else None
     text = np.zeros(512, np.uint8)
     words = json.dumps(place).encode()
