@@ -52,6 +52,10 @@ NOT_RUN = {
     "bash .ci/run": "would run these tests",
     "python docs/settings.py": "is what the table's own test would write",
     "python -m sphinx": "builds the site, a step of its own",
+    "memes run ant --devices 4": "needs four devices",
+    "memes resume RUN --devices 2": "needs two devices",
+    "srun": "needs Slurm",
+    "memes run arm --lanes 64 --coordinator": "needs the other process",
 }
 SCALES = settings.SCALES
 GENERATIONS, SEEDS = 3, 2

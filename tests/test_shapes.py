@@ -14,6 +14,7 @@ from jaxtyping import TypeCheckError
 import memes
 import shapes
 from memes import correction, metrics
+from memes.algorithm import Judged, Verdict
 from memes.archive import add, empty, finite
 from memes.context import Context
 from memes.emitters.td3 import TD3, sample
@@ -82,6 +83,8 @@ def instances():
     estimates = again.estimate(jax.random.key(6), archive.genotypes, jnp.arange(2))
     corrected = correction.reevaluate(archive, MAZE, 2)
     gather((rows, lanes, episodes[0], steps, estimates, corrected, metrics.measure(archive, info)))
+    verdict = Verdict(evaluation, batch.offered, batch.lane, (), info.faults[None])
+    gather(Judged(batch.x, batch.x, evaluation, verdict))
     gather((memes.cells.grid(MAZE), memes.cells.cvt(jax.random.key(7), MAZE, 5, points=50)))
     return found
 

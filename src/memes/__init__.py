@@ -56,6 +56,7 @@ if TYPE_CHECKING:  # the table of contents: `__getattr__` reads it too
     from memes.runner.observers import Moment as Moment
     from memes.runner.observers import Stage as Stage
     from memes.runner.observers import Watch as Watch
+    from memes.runner.team import join_processes as join_processes
     from memes.runner.trackers import Track as Track
     from memes.runner.trackers import Tracker as Tracker
     from memes.seeds import seeds_of as seeds_of

@@ -27,12 +27,14 @@ from memes import archive as archives
 from memes.archive import Archive
 from memes.cells import Cells, grid
 from memes.context import Context, Kind
-from memes.emitters.base import Emitter, Rows
+from memes.emitters.base import Emitter, Proposal, Rows
+from memes.emitters.dealing import dealt
 from memes.errors import at_least, require
 from memes.estimates import Candidates
 from memes.factors import Samples, as_pairs, rows
 from memes.hints import checked
 from memes.history import History, nothing
+from memes.shards import ONE, Shards
 from memes.task import (
     Evaluated,
     Evaluation,
@@ -43,7 +45,7 @@ from memes.task import (
     takes_factors,
 )
 from memes.task import evaluate as evaluate_task
-from memes.trees import concatenate, in_32_bits, repeat, take
+from memes.trees import concatenate, filled, in_32_bits, repeat, take
 
 
 class Batch(NamedTuple):
@@ -121,6 +123,28 @@ class Info(NamedTuple):
         return jnp.sum(self.faults, axis=-1)
 
 
+class Verdict(NamedTuple):
+    """What all shards must know of one: the outcome of its candidates, and of the rows that may enter.
+
+    `entrants` are the evaluations [n], `offered` and `lane` of these rows; `faults` are [1, faults].
+    """
+
+    outcome: Evaluation
+    offered: Bool[Array, "*s L"]
+    lane: Int[Array, "*s L"]
+    entrants: tuple[Evaluation, Array, Array]
+    faults: Int[Array, "*s 1 faults"]
+
+
+class Judged(NamedTuple):
+    """A batch that was evaluated: what stays with its shard, and the verdict."""
+
+    means: Float[Array, "*s L d"]
+    x: Float[Array, "*s n d"]
+    sampled: Evaluation
+    verdict: Verdict
+
+
 MOST_ROWS = 2**31 - 1  # evaluations in a generation: they are counted in int32
 MOST_NUMBERS = 2**40  # in one array
 
@@ -138,7 +162,8 @@ class Algorithm(NamedTuple):
         init: `(key, generations=None) -> State`. A history that keeps everything makes room for so many
             generations; no other part needs to know.
         ask: `(key, state) -> (State, Batch)`.
-        tell: `(state, batch, evaluation) -> (State, Info)`.
+        tell: `(state, batch, evaluation) -> (State, Info)`. All three take `shards` where a run is
+            dealt to several; then batch and evaluation are by shard.
         candidates: How candidates are judged, by one evaluation or by several.
         chunk: How many rows to evaluate at a time, where memory is short; None is all.
     """
@@ -150,8 +175,8 @@ class Algorithm(NamedTuple):
     emitter: Emitter
     history: History
     init: Callable[..., State]
-    ask: Callable[[Array, State], tuple[State, Batch]]
-    tell: Callable[[State, Batch, Evaluated], tuple[State, Info]]
+    ask: Callable[..., tuple[State, Batch]]
+    tell: Callable[..., tuple[State, Info]]
     candidates: Candidates = Candidates()
     chunk: int | None = None
 
@@ -169,18 +194,42 @@ class Algorithm(NamedTuple):
 
     def evaluate(self, key: Key[Array, ""], batch: Batch) -> Evaluation:
         """Evaluate the batch, with a key of its own for each row."""
-        keys = jax.random.split(key, self.batch_size)
+        keys = jax.random.split(key, batch.lane.shape[0])
         pairs = as_pairs(batch.samples)
         if pairs is not None and takes_factors(self.task):
             return evaluate_factors(self.task, keys, batch.candidates, pairs, chunk=self.chunk)
         wanted = self.emitter.transitions
         return evaluate_task(self.task, keys, batch.x, transitions=wanted, chunk=self.chunk)
 
-    def step(self, key: Key[Array, ""], state: State) -> tuple[State, Info]:
-        """Advance by one generation: ask, evaluate, tell."""
+    def step(self, key: Key[Array, ""], state: State, shards: Shards = ONE) -> tuple[State, Info]:
+        """Advance by one generation: ask, evaluate, tell.
+
+        An emitter that cannot be dealt to shards asks and is told as a whole, on every device, and the
+        shards share the evaluation of its rows.
+        """
         ask_key, evaluate_key = jax.random.split(key)
-        state, batch = self.ask(ask_key, state)
-        return self.tell(state, batch, self.evaluate(evaluate_key, batch))
+        if shards.count == 1:
+            state, batch = self.ask(ask_key, state)
+            return self.tell(state, batch, self.evaluate(evaluate_key, batch))
+        if dealt(self.emitter, shards) is None:
+            state, batch = shards.alone(self.ask, ask_key, state)
+            evaluation = self._shared_evaluation(evaluate_key, batch, shards)
+            return shards.alone(self.tell, state, batch, evaluation)
+        state, batch = self.ask(ask_key, state, shards)
+        evaluation = shards.each(self.evaluate, shards.keys(evaluate_key), batch)
+        return self.tell(state, batch, evaluation, shards)
+
+    def _shared_evaluation(self, key: Key[Array, ""], batch: Batch, shards: Shards) -> Evaluation:
+        """Evaluate the rows of a batch, of which each shard takes as many; the last are filled up."""
+        n = batch.lane.shape[0]
+        size = -(-n // shards.count) * shards.count
+        keys, x = (filled(array, size, 0) for array in (jax.random.split(key, n), batch.x))
+        wanted = self.emitter.transitions
+
+        def evaluate(keys: Array, x: Array) -> Evaluation:
+            return evaluate_task(self.task, keys, x, transitions=wanted, chunk=self.chunk)
+
+        return take(shards.gather(shards.each(evaluate, *shards.mine((keys, x)))), 0, n)
 
 
 @checked
@@ -228,8 +277,12 @@ def compose(
         "entries each, are more than a machine can hold or count",
     )
 
+    def emitter_of(shards: Shards) -> Emitter:
+        found = dealt(emitter, shards)
+        return emitter if found is None else found
+
     @in_32_bits
-    def init(key: Array, generations: int | None = None) -> State:
+    def init(key: Array, generations: int | None = None, shards: Shards = ONE) -> State:
         room = None
         if generations is not None:
             at_least(1, generations=generations)
@@ -239,7 +292,7 @@ def compose(
             archive=archives.empty(tessellation, task.dim),
             judge=archives.empty(tessellation, 0) if offer_samples else None,
             history=memory.init(task.feature_dim, room),
-            emitter=emitter.init(key, task),
+            emitter=emitter_of(shards).init(key, task),
         )
 
     def context_of(state: State) -> Context:
@@ -247,38 +300,58 @@ def compose(
         return Context(task, state.generation, state.archive, past)
 
     @in_32_bits
-    def ask(key: Array, state: State) -> tuple[State, Batch]:
-        emitter_state, proposal = emitter.ask(key, state.emitter, context_of(state))
-        samples_offered = jnp.full(emitter.samples, offer_samples)
-        batch = Batch(
+    def ask(key: Array, state: State, shards: Shards = ONE) -> tuple[State, Batch]:
+        emitter_state, proposal = emitter_of(shards).ask(key, state.emitter, context_of(state))
+        return state._replace(emitter=emitter_state), shards.each(batch_of, proposal)
+
+    def batch_of(proposal: Proposal) -> Batch:
+        """The batch of one shard."""
+        samples_offered = jnp.full(proposal.sample_lane.shape, offer_samples)
+        return Batch(
             candidates=repeat(proposal.candidates, repeats),
             samples=proposal.samples if in_factors else tuple(map(rows, proposal.samples)),
             offered=jnp.concatenate([repeat(proposal.offered, repeats), samples_offered]),
             lane=jnp.concatenate([repeat(proposal.lane, repeats), proposal.sample_lane]),
         )
-        return state._replace(emitter=emitter_state), batch
+
+    def judged(batch: Batch, evaluation: Evaluated) -> Judged:
+        """The outcome of the batch of one shard."""
+        first, n = batch.candidates.shape[0], batch.lane.shape[0]
+        evaluation = as_evaluation(task, n, evaluation)._replace(transitions=None)
+        lane, offered = take((batch.lane, batch.offered), 0, first, repeats)
+        outcome, sampled = candidates.judge(take(evaluation, 0, first)), take(evaluation, first, n)
+        means, entrants = batch.candidates[::repeats], (outcome, offered, lane)
+        x = means
+        if offer_samples:
+            x = jnp.concatenate([means, batch.x[first:]])
+            entrants = concatenate([entrants, (sampled, batch.offered[first:], batch.lane[first:])])
+        faults = archives.faults(evaluation)[None]
+        return Judged(means, x, sampled, Verdict(outcome, offered, lane, entrants, faults))
 
     @in_32_bits
-    def tell(state: State, batch: Batch, evaluation: Evaluated) -> tuple[State, Info]:
+    def tell(
+        state: State, batch: Batch, evaluation: Evaluated, shards: Shards = ONE
+    ) -> tuple[State, Info]:
         batch = jax.tree.map(jnp.asarray, batch)
-        evaluation = as_evaluation(task, n_rows, evaluation)
-        transitions, evaluation = evaluation.transitions, evaluation._replace(transitions=None)
-        lane, offered, means = take((batch.lane, batch.offered, batch.candidates), 0, n_first, repeats)
-        outcome = candidates.judge(take(evaluation, 0, n_first))
-        samples, sampled = batch.x[n_first:], take(evaluation, n_first, n_rows)
-
-        entrants = means, outcome, offered, lane
-        if offer_samples:
-            others = samples, sampled, batch.offered[n_first:], batch.lane[n_first:]
-            entrants = concatenate([entrants, others])
-        x, results, may_enter, lane_of = entrants
+        transitions = evaluation.transitions if isinstance(evaluation, Evaluation) else None
+        own = shards.each(judged, batch, evaluation)
+        # All that shards must know of each other, but for the genotypes that enter the archive.
+        outcome, offered, lane, entrants, faults = shards.gather(own.verdict)
+        results, may_enter, lane_of = entrants
         archive, added = archives.add(
-            state.archive, x, results, may_enter, lane=lane_of, generation=state.generation
+            state.archive,
+            own.x,
+            results,
+            may_enter,
+            lane=lane_of,
+            generation=state.generation,
+            fetch=shards.fetch,
         )
         judge, status = state.judge, added
         if judge is not None:
+            nothing = jnp.zeros((lane.size, 0))
             judge, status = archives.add(
-                judge, means[:, :0], outcome, offered, lane=lane, generation=state.generation
+                judge, nothing, outcome, offered, lane=lane, generation=state.generation
             )
         remembered = offered & archives.finite(outcome)
         before = state.archive
@@ -288,13 +361,19 @@ def compose(
             history=memory.push(state.history, outcome.feature, remembered),
         )
 
-        entered = added[n_candidates:] if offer_samples else jnp.zeros(emitter.samples, jnp.int32)
-        emitter_state, lanes = emitter.tell(
+        emitter_state, lanes = emitter_of(shards).tell(
             state.emitter,
-            Rows(means, outcome, status),
-            Rows(samples, sampled, entered),
+            Rows(own.means, own.verdict.outcome, shards.mine(status)),
+            Rows(
+                (own.means[..., :0, :], *batch.samples),
+                own.sampled,
+                shards.mine(added)[..., own.means.shape[-2] :]
+                if offer_samples
+                else jnp.zeros(own.sampled.fitness.shape, jnp.int32),
+            ),
             replace(context_of(state), before=before, transitions=transitions),
         )
+        lanes = shards.gather(lanes)
         kind_of_lane = jnp.zeros(emitter.lanes, jnp.int32).at[lane].set(lanes.kind)
         kind_of_entrant = kind_of_lane[lane_of]
         info = Info(
@@ -305,10 +384,10 @@ def compose(
             status=status,
             **lanes._asdict(),
             additions=jnp.zeros(len(Kind), jnp.int32).at[kind_of_entrant].add(added > 0),
-            faults=archives.faults(evaluation),
+            faults=jnp.sum(faults, axis=0),
             ledger=Ledger(
                 samples=jnp.int32(emitter.samples * task.cost),
-                candidates=jnp.int32(n_first * task.cost),
+                candidates=jnp.int32(lane.size * repeats * task.cost),
             ),
         )
         state = state._replace(generation=state.generation + 1, emitter=emitter_state)

@@ -19,10 +19,12 @@ from memes.hints import check_types, checked, number_of
 from memes.runner.changes import Chronicle
 from memes.runner.corrections import Corrections
 from memes.runner.device import most_together
-from memes.runner.loop import run_all
+from memes.runner.loop import Start, run_all
 from memes.runner.observers import Checkpoints, Log, Observer, Progress
+from memes.runner.placement import placed
 from memes.runner.progress import Reporter
 from memes.runner.simulators import callbacks_outside
+from memes.runner.team import present
 from memes.store.files import intact, only_writer
 from memes.store.find import begun, run_folders
 from memes.store.folder import (
@@ -47,9 +49,11 @@ NUMBERS: dict[str, tuple[Any, int]] = {
     "chunk": (int | None, 1),
     "together": (int | None, 1),
     "seeds_together": (int | None, 1),
+    "devices": (int | None, 1),
+    "shards": (int | None, 1),
 }
 SEEDS = 2**32
-UNRECORDED = {"call_seconds": 1.0, "chunk": None}  # by version 0.1
+UNRECORDED = {"call_seconds": 1.0, "chunk": None, "shards": 1}  # by version 0.1
 # What a run and the algorithm that goes on with it must agree on, besides options.
 SAME = (
     "algorithm", "task_name", "dim", "cells", "feature_low", "feature_high", "min_fitness", "batch_size",
@@ -76,6 +80,8 @@ def run(
     observers: Sequence[Any] = (),
     chunk: int | None = None,
     together: int | None = None,
+    devices: int | None = None,
+    shards: int | None = None,
     call_seconds: float = 1.0,
     progress: bool = True,
     about: dict[str, Any] | None = None,
@@ -104,6 +110,9 @@ def run(
         chunk: How many rows to evaluate at a time; None is all, or fewer if they do not fit into memory.
         together: How many seeds to run as one batch; None is as many as fit into memory, or one if the
             task has a simulator, which fills the device by itself.
+        devices: How many devices to run on; None is all GPUs or TPUs, or one CPU.
+        shards: Parts that lanes, rows or seeds are dealt to, a multiple of the devices; None is as many
+            as devices. Results depend on it, and not on the devices that the shards are on.
         call_seconds: How long a call of the device takes, about. Progress moves, Ctrl-C is heard and
             metrics are written once a call.
         progress: Whether to show progress.
@@ -112,7 +121,9 @@ def run(
     Returns:
         The run, or the runs in the order of their seeds; without those that an interrupt left undone.
     """
+    leads = present().leads
     algorithm, watching = callbacks_outside(algorithm), with_usual(observers)
+    out, progress = (out, progress) if leads else (None, False)
     chosen = [number_of(each) for each in ([seed] if seeds is None else seeds)]
     require(len(chosen) >= 1, "seeds must name at least one")
     require(len(set(chosen)) == len(chosen), f"seeds must differ, got {', '.join(map(str, chosen))}")
@@ -120,6 +131,8 @@ def run(
         "generations": generations,
         "chunk": chunk,
         "together": together,
+        "devices": devices,
+        "shards": shards,
         "call_seconds": call_seconds,
     }
     numbers = {name: number_of(value) for name, value in given.items()}
@@ -129,6 +142,9 @@ def run(
         together in (None, 1) or algorithm.task.jit,
         f"together must be 1 for task '{algorithm.task.name}', which runs on the host, got {together}",
     )
+    size = most_together(algorithm.task, len(chosen), together)
+    placement = placed(algorithm, devices, shards, size)
+    numbers |= placement.recorded()
     config = {**describe(algorithm), **(about or {}), **numbers, **settings_of(watching)}
     config["seeds"] = None if seeds is None else chosen
     folders: list[Path | None] = [None] * len(chosen)
@@ -144,8 +160,9 @@ def run(
             check_free(folder, overwrite)
             remove_run(folder)
         starts = [(config | {"seed": s}, folder) for s, folder in zip(chosen, folders, strict=True)]
-        size = most_together(algorithm.task, len(chosen), together)
-        runs = run_all(algorithm, starts, watching, progress=progress, together=size)
+        runs = run_all(
+            algorithm, starts, watching, progress=progress, together=size, placement=placement
+        )
     return runs[0] if seeds is None else runs
 
 
@@ -164,6 +181,7 @@ def resume(
     *,
     generations: int | None = None,
     seeds: Sequence[int] | None = None,
+    devices: int | None = None,
     observers: Sequence[Any] = (),
     progress: bool = True,
 ) -> Run | list[Run]:
@@ -174,13 +192,17 @@ def resume(
         path: The run's folder, or one with the folders of several seeds.
         generations: For how many generations in all; None is what was asked of the run.
         seeds: Only these of several seeds; None is all.
+        devices: How many devices to go on with; None is as many as there are and divide the shards.
         observers: As in `run`; the usual ones have the settings of the run.
         progress: Whether to show progress.
 
     Returns:
         The run, or the runs of those seeds that were not done.
     """
+    team = present()
+    progress = progress and team.leads
     configs = {folder: UNRECORDED | config for folder, config in begun(path).items()}
+    team.agree(lambda: True)  # all have read them: the first may write
     one = list(configs) == [Path(path)] and seeds is None
     if seeds is not None:
         configs = {folder: found for folder, found in configs.items() if found.get("seed") in seeds}
@@ -192,7 +214,7 @@ def resume(
         raise UsageError(f"the run in '{first}' cannot be resumed: {error}") from error
     algorithm = callbacks_outside(algorithm)
     described = json.loads(json.dumps(describe(algorithm), default=plain))
-    starts = []
+    starts: list[Start] = []
     for folder, config in configs.items():
         with intact(folder / "config.json"):
             check_numbers(config, f" in '{folder / 'config.json'}'")
@@ -212,18 +234,29 @@ def resume(
             config |= {"resumed": [*config.get("resumed", []), now()], **settings_of(watching)}
             config["seeds_together"] = config.get("seeds_together") or 1
         if left:
-            starts.append((config, folder.absolute()))
+            starts.append((config, folder.absolute() if team.leads else None))
     require(bool(starts), f"all runs in '{path}' are over; ask for more generations")
-    for name in ("generations", "seeds_together"):
+    for name in ("generations", "seeds_together", "shards"):
         alike = len({config[name] for config, _ in starts}) == 1
         require(alike, f"the runs in '{path}' differ in {name}: resume them one by one")
+    size = starts[0][0]["seeds_together"]
+    placement = placed(algorithm, devices, starts[0][0]["shards"], size)
+    for config, _ in starts:
+        config |= placement.recorded()
     for sentence in _moved(described, configs[first]):
         Reporter(show=progress).say(sentence)
     with in_words(path, algorithm), ExitStack() as stack:
-        for _, folder in starts:
-            stack.enter_context(only_writer(folder))
-        size = starts[0][0]["seeds_together"]
-        runs = run_all(algorithm, starts, watching, progress=progress, together=size, exactly=True)
+        for place in filter(None, (folder for _, folder in starts)):
+            stack.enter_context(only_writer(place))
+        runs = run_all(
+            algorithm,
+            starts,
+            watching,
+            progress=progress,
+            together=size,
+            placement=placement,
+            exactly=True,
+        )
     return runs[0] if one else runs
 
 

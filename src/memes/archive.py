@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, Int
 
 from memes.cells import Cells
 from memes.errors import package, require
+from memes.shards import ONE
 from memes.task import Evaluation, numbered
 
 
@@ -137,12 +138,13 @@ def faults(evaluation: Evaluation) -> Int[Array, " faults"]:
 
 def add(
     archive: Archive,
-    x: Float[Array, "n d"],
+    x: Float[Array, "*n d"],
     evaluation: Evaluation,
     offered: Bool[Array, " n"],
     *,
     lane: Int[Array, " n"],
     generation: Int[Array, "*"] | int,
+    fetch: Callable[[Array, Array], Array] = ONE.fetch,
 ) -> tuple[Archive, Int[Array, " n"]]:
     """Offer rows to the archive; each cell takes the fittest row if it beats the present elite.
 
@@ -152,16 +154,17 @@ def add(
 
     Args:
         archive: The archive before.
-        x: Genotypes.
+        x: Genotypes [n, d], or whatever `fetch` takes them from.
         evaluation: Their fitness [n] and feature [n, k].
         offered: The rows that may enter.
         lane: Where each row came from.
         generation: When; one number, or one for each row.
+        fetch: `(x, index[w]) -> rows[w, d]`, asked for the genotypes of the winners alone.
 
     Returns:
         The archive after, and the `Status` of each row.
     """
-    n, c = x.shape[0], archive.fitness.shape[0]
+    n, c = evaluation.fitness.shape[0], archive.fitness.shape[0]
     row = jnp.arange(n)
     valid = offered & finite(evaluation)
     cell = jnp.where(valid, archive.cells.index(evaluation.feature), c)
@@ -177,14 +180,13 @@ def add(
     (winner,) = jnp.nonzero(won, size=min(n, c), fill_value=n)
     target = cell.at[winner].get(mode="fill", fill_value=c)
 
-    def write(old: Array, new: Array) -> Array:
-        rows = jnp.take(new, winner, axis=0, mode="clip").astype(old.dtype)
-        return old.at[target].set(rows, mode="drop")
+    def write(old: Array, new: Array, fetch: Callable[[Array, Array], Array] = ONE.fetch) -> Array:
+        return old.at[target].set(fetch(new, winner).astype(old.dtype), mode="drop")
 
     status = jnp.where(won, jnp.where(incumbent == -jnp.inf, Status.NEW, Status.IMPROVED), 0)
     after = Archive(
         cells=archive.cells,
-        genotypes=write(archive.genotypes, x),
+        genotypes=write(archive.genotypes, x, fetch),
         fitness=write(archive.fitness, evaluation.fitness),
         feature=write(archive.feature, evaluation.feature),
         generation=write(archive.generation, jnp.broadcast_to(jnp.asarray(generation), n)),

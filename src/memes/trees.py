@@ -69,7 +69,11 @@ def concatenate(trees: Sequence[T]) -> T:
 
 def by_lane(tree: T, lanes: int) -> T:
     """Give rows [L * M, ...] an axis for their lanes: [L, M, ...]."""
-    split: T = jax.tree.map(lambda leaf: leaf.reshape(lanes, -1, *leaf.shape[1:]), tree)
+
+    def split_leaf(leaf: Array) -> Array:
+        return leaf.reshape(lanes, leaf.shape[0] // lanes, *leaf.shape[1:])
+
+    split: T = jax.tree.map(split_leaf, tree)
     return split
 
 

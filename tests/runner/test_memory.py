@@ -124,11 +124,11 @@ def test_where_memory_is_short_fewer_seeds_and_then_fewer_rows_run_at_once(
     """Programs are said to need so much, one after the other, of the 100 that are free."""
     compiled, left = [], iter(needs)
 
-    def compile_nothing(algorithm, seeds, generations):
+    def compile_nothing(algorithm, placement, seeds, generations):
         compiled.append((seeds, algorithm.chunk))
         return None, None
 
-    monkeypatch.setattr(device, "_compile", compile_nothing)
+    monkeypatch.setattr(device, "compile_run", compile_nothing)
     monkeypatch.setattr(memory, "available", lambda: 100)
     monkeypatch.setattr(memory, "needed", lambda compiled: next(left))
     options = {"seeds": 8, "chunk": None, "exactly": False, **options}

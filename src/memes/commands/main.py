@@ -148,8 +148,9 @@ def _set_defaults(command: str) -> None:
 def script() -> None:
     """Run the command as a process."""
     code = main()
-    if code > 128:  # of a signal
-        # An orderly end would wait for what the device still computes.
+    team = sys.modules.get("memes.runner.team")
+    if code > 128 or (code and team and team.present().count > 1):
+        # An orderly end would wait for what the device still computes, or for other processes.
         _drop_output()
         os._exit(code)
     sys.exit(code)

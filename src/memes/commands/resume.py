@@ -5,6 +5,7 @@ from __future__ import annotations
 from memes import api
 from memes.commands.run import conclude
 from memes.runner.progress import Reporter
+from memes.runner.team import join_processes
 from memes.runner.trackers import Tracker
 from memes.store.find import run_folders
 from memes.store.folder import load_config
@@ -24,7 +25,11 @@ def resume(
     track: tuple[str, ...] = (),
     workers: str | None = None,
     simulator_timeout: float | None = None,
+    devices: int | None = None,
     quiet: bool = False,
+    coordinator: str | None = None,
+    processes: int | None = None,
+    process: int | None = None,
 ) -> int:
     """Go on with a run, or with the runs of several seeds, as if they had never stopped.
 
@@ -36,18 +41,31 @@ def resume(
         track: Where metrics go as they come, as in 'memes run'.
         workers: As in `memes run`.
         simulator_timeout: As in `memes run`.
+        devices: How many devices to go on with; None is as many as there are and divide the shards.
         quiet: Show no progress.
+        coordinator: Address of the first of several processes, as in `memes run`.
+        processes: How many processes go on with the run; not as many as before, if you like.
+        process: Which of them this is, from 0.
     """
+    team = join_processes(coordinator, processes, process)
     first = run_folders(run)[0]
     place = run.absolute()  # a simulator may go elsewhere
-    report, recorded = Reporter(show=not quiet), load_config(first).get("code") or {}
+    report, recorded = Reporter(show=not quiet and team.leads), load_config(first).get("code") or {}
     for name in filter(None, (task, algorithm)):
         if recorded.get(name, code_of(name)) != code_of(name):
             report.say(f"the code of '{name}' has changed since the run began")
     trackers = [Tracker(name) for name in track]
     with executor_of(workers, simulator_timeout) as executor:
-        rebuilt = algorithm_of(first, task, algorithm, executor)
-        runs = api.resume(rebuilt, run, generations=generations, observers=trackers, progress=not quiet)
+        runs = api.resume(
+            algorithm_of(first, task, algorithm, executor),
+            run,
+            generations=generations,
+            devices=devices,
+            observers=trackers,
+            progress=not quiet,
+        )
+    if not team.leads:
+        return 0
     found = runs if isinstance(runs, list) else [runs]
     left = sum("finished" not in load_config(folder) for folder in run_folders(place))
     return conclude(found, len(found) + left, run)

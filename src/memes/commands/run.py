@@ -8,9 +8,12 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from memes import api
+from memes.errors import require
 from memes.runner.progress import Reporter, duration
+from memes.runner.team import Team, join_processes
 from memes.store.folder import Run
 from memes.words.elsewhere import executor_of
+from memes.words.options import value_of
 from memes.words.settings import Parsed, parse
 
 CODES = {"SIGINT": 130, "SIGTERM": 143}  # as shells have them
@@ -20,19 +23,20 @@ def run(arguments: list[str]) -> int:
     """Run an algorithm on a task; returns the exit code."""
     from jax import default_backend
 
+    team = join_from(arguments)
     parsed = parse(arguments, "memes run")
     choice, running = parsed.choice, dict(parsed.running)
     with ExitStack() as stack:
         executor = stack.enter_context(executor_of(choice.workers, choice.simulator_timeout))
         algorithm = parsed.build(executor)
-        if choice.scale == "paper" and default_backend() == "cpu":
+        if choice.scale == "paper" and default_backend() == "cpu" and team.leads:
             report = Reporter(show=not choice.quiet)
             report.say("no GPU found: '--scale laptop' is the quicker choice on a CPU")
         if choice.seeds is not None:
             first = running.pop("seed")
             running["seeds"] = range(first, first + choice.seeds)
         out = choice.out or output_folder(parsed)
-        if choice.view:
+        if choice.view and team.leads:
             from memes.commands.view import viewed  # not every run needs its libraries
 
             stack.enter_context(viewed(out, parsed.task))
@@ -44,7 +48,20 @@ def run(arguments: list[str]) -> int:
             progress=not choice.quiet,
             about=parsed.recorded(),
         )
+        if not team.leads:
+            return 0
         return conclude(runs if isinstance(runs, list) else [runs], choice.seeds or 1, out)
+
+
+def join_from(words: list[str]) -> Team:
+    """Join the other processes, if words of the command line or a launcher say that there are any."""
+
+    def number(name: str) -> int | None:
+        value = value_of(name, words)
+        require(value is None or value.isdecimal(), f"{name} must be a whole number, got '{value}'")
+        return None if value is None else int(value)
+
+    return join_processes(value_of("coordinator", words), number("processes"), number("process"))
 
 
 def output_folder(parsed: Parsed) -> Path:

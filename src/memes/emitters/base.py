@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float, Int, Key, PyTree
 from memes.context import Context, Kind
 from memes.factors import Samples
 from memes.resets import Reason
+from memes.shards import Shards
 from memes.strategies import Strategy
 from memes.task import Evaluation, Task, initial
 
@@ -21,20 +22,21 @@ class Proposal(NamedTuple):
     """Rows that an emitter wants evaluated: a candidate of each of its L lanes, and S samples.
 
     Candidates may enter the archive where they are `offered`; `lane` says whose they are. Samples, in
-    one group after the other and of lanes `sample_lane[S]`, inform the lanes.
+    one group after the other and of lanes `sample_lane[S]`, inform the lanes. Of an emitter
+    that is dealt to shards all is by shard.
     """
 
-    candidates: Float[Array, "L d"]
-    offered: Bool[Array, " L"]
-    lane: Int[Array, " L"]
+    candidates: Float[Array, "*s L d"]
+    offered: Bool[Array, "*s L"]
+    lane: Int[Array, "*s L"]
     samples: tuple[Samples, ...]
-    sample_lane: Int[Array, " S"]
+    sample_lane: Int[Array, "*s S"]
 
 
 class Rows(NamedTuple):
-    """Evaluated rows: genotypes, their evaluation, and the `Status` that the archive gave them."""
+    """Evaluated rows: genotypes [n, d], their evaluation, and the archive's `Status` for them."""
 
-    x: Float[Array, "*n d"]
+    x: PyTree
     evaluation: Evaluation
     status: Int[Array, "*n"]
 
@@ -50,11 +52,11 @@ class Lanes(NamedTuple):
         reset: The `Reason` for which the lane is reset now.
     """
 
-    kind: Int[Array, " L"]
-    parent_feature: Float[Array, "L k"]
-    age: Int[Array, " L"]
-    stale: Int[Array, " L"]
-    reset: Int[Array, " L"]
+    kind: Int[Array, "*s L"]
+    parent_feature: Float[Array, "*s L k"]
+    age: Int[Array, "*s L"]
+    stale: Int[Array, "*s L"]
+    reset: Int[Array, "*s L"]
 
 
 class Emitter(NamedTuple):
@@ -69,6 +71,9 @@ class Emitter(NamedTuple):
         tell: `(state, candidates, samples, context) -> (state, Lanes)`, with both as `Rows`, and with
             the archive and the history of the context already updated by them.
         transitions: Whether it learns from transitions, which the task then has to yield.
+        part: `(count) -> Emitter` of the lanes of one of so many shards; None if they cannot be dealt.
+        split: `(shards) -> Emitter`, the same emitter with its samples divided among the shards, as
+            `memes.emitters.dealing` has it; None if they cannot be.
     """
 
     persistent: tuple[bool, ...]
@@ -78,6 +83,8 @@ class Emitter(NamedTuple):
     ask: Callable[[Array, PyTree, Context], tuple[PyTree, Proposal]]
     tell: Callable[[PyTree, Rows, Rows, Context], tuple[PyTree, Lanes]]
     transitions: bool = False
+    part: Callable[[int], Emitter | None] = lambda count: None
+    split: Callable[[Shards], Emitter | None] = lambda shards: None
 
     @property
     def candidates(self) -> int:

@@ -54,6 +54,10 @@ def parallel(*emitters: Emitter) -> Emitter:
         ]
         return tuple(s for s, _ in told), concatenate([lanes for _, lanes in told])
 
+    def part(count: int) -> Emitter | None:
+        parts = [dealt for dealt in (emitter.part(count) for emitter in emitters) if dealt]
+        return parallel(*parts) if len(parts) == len(emitters) else None
+
     return Emitter(
         persistent=sum((emitter.persistent for emitter in emitters), ()),
         samples=sample_at[-1],
@@ -62,6 +66,7 @@ def parallel(*emitters: Emitter) -> Emitter:
         ask=ask,
         tell=tell,
         transitions=any(emitter.transitions for emitter in emitters),
+        part=part,
     )
 
 
@@ -101,7 +106,8 @@ def one_of(emitter: Emitter, count: int, turn: Turn = in_turn) -> Emitter:
         played, lanes = emitter.tell(pick(states, playing), candidates, samples, context)
         return (playing, put(states, playing, played)), lanes
 
-    return emitter._replace(lanes=count * emitter.lanes, init=init, ask=ask, tell=tell)
+    alone = Emitter(emitter.persistent, emitter.samples, count * emitter.lanes, init, ask, tell)
+    return alone._replace(transitions=emitter.transitions)
 
 
 def _offsets(sizes: list[int]) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -12,11 +13,13 @@ from jaxtyping import Bool, Float, Int, PyTree
 from memes.archive import Status
 from memes.context import Context
 from memes.emitters.base import Emitter, Lanes, Proposal, Rows, first_search
+from memes.emitters.dealing import by_rows
 from memes.errors import at_least
 from memes.hints import checked
 from memes.objectives import Objective
 from memes.resets import Reset, never, reason
 from memes.selectors import Selector, select, uniform
+from memes.shards import Shards
 from memes.strategies import Strategy, openai_es
 from memes.task import Task
 from memes.trees import by_lane, choose
@@ -148,6 +151,16 @@ def es(
         )
         return state, lanes_info
 
+    again = partial(es, objective, reset=reset, selector=selector)
+
+    def part(count: int) -> Emitter | None:
+        dealt = lanes % count == 0
+        return again(lanes=lanes // count, strategy=strategy) if dealt else None
+
+    def split(shards: Shards) -> Emitter | None:
+        divided = search.split(shards) if lanes == 1 else None
+        return divided and by_rows(again(lanes=1, strategy=divided), shards)
+
     return Emitter(
         persistent=(True,) * lanes,
         samples=lanes * search.samples,
@@ -155,4 +168,6 @@ def es(
         init=init,
         ask=ask,
         tell=tell,
+        part=part,
+        split=split,
     )

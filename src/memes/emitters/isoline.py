@@ -50,4 +50,10 @@ def isoline(
         del candidates, samples, context
         return state, report(Kind.VARIATION, state)
 
-    return Emitter(persistent=(False,) * batch, samples=0, lanes=batch, init=init, ask=ask, tell=tell)
+    def part(count: int) -> Emitter | None:
+        dealt = batch % count == 0
+        return isoline(batch // count, iso=iso, line=line, selector=selector) if dealt else None
+
+    return Emitter(
+        persistent=(False,) * batch, samples=0, lanes=batch, init=init, ask=ask, tell=tell, part=part
+    )

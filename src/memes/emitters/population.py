@@ -13,11 +13,13 @@ from jaxtyping import Float, Int, PyTree
 from memes.archive import Status, finite
 from memes.context import Context
 from memes.emitters.base import Emitter, Lanes, Proposal, Rows, first_search
+from memes.emitters.dealing import by_rows
 from memes.errors import at_least
 from memes.hints import checked
 from memes.novelty import novelty
 from memes.objectives import Objective
 from memes.resets import Reason
+from memes.shards import Shards
 from memes.strategies import Strategy, openai_es
 from memes.task import Task
 from memes.trees import by_lane, pick, put
@@ -147,4 +149,16 @@ def population(
         )
         return state, info
 
-    return Emitter(persistent=(True,), samples=search.samples, lanes=size, init=init, ask=ask, tell=tell)
+    def split(shards: Shards) -> Emitter | None:
+        divided = search.split(shards)
+        return divided and by_rows(population(objective, size=size, strategy=divided, play=play), shards)
+
+    return Emitter(
+        persistent=(True,),
+        samples=search.samples,
+        lanes=size,
+        init=init,
+        ask=ask,
+        tell=tell,
+        split=split,
+    )

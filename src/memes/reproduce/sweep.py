@@ -218,6 +218,7 @@ def _run(
                 generations=item.generations,
                 seeds=left,
                 together=together,
+                devices=1,  # results depend on the number of shards, and must not on the machine
                 out=folder,
                 observers=[corrections, Figures(draw=False)],
                 about=item.parsed.recorded() | {"label": item.label},

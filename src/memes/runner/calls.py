@@ -13,6 +13,7 @@ import numpy as np
 
 from memes.algorithm import State
 from memes.runner.device import MOST, Program, Record
+from memes.runner.team import present
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 GROWTH = 4  # a call of the device has at most so many times the generations of the one before
@@ -43,18 +44,18 @@ def calls(
     may need the device.
     """
     generations, aim = config["generations"], config["call_seconds"]
-    size, free = 1, 0.0
+    size, free, agree = 1, 0.0, present().agree
 
     def start(state: State) -> tuple[float, int, State, Record]:
         left = min(size, generations - done)
-        n = next((i for i in range(1, left) if due(done + i)), left)
+        n = agree(lambda: next((i for i in range(1, left) if due(done + i)), left))
         return time.perf_counter(), n, *program.advance(key, state, n)
 
     ahead = None
-    while done < generations and (done == 0 or going()):
+    while done < generations and (done == 0 or agree(going)):
         began, n, state, record = ahead or start(state)
         done += n
-        may_go_on = program.algorithm.task.jit and done < generations and not due(done)
+        may_go_on = program.algorithm.task.jit and done < generations and not agree(due, done)
         ahead = start(state) if may_go_on else None
         wait(record)
         now = time.perf_counter()

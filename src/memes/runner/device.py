@@ -19,7 +19,11 @@ from memes.cache import compiled_programs
 from memes.metrics import Generation, measure
 from memes.rollouts import no_transitions
 from memes.runner import memory
+from memes.runner.placement import ALONE, APART, HERE, Placement
+from memes.runner.team import present
+from memes.shards import ONE, Shards
 from memes.task import Evaluation, Task
+from memes.trees import by_lane
 
 MOST = 256  # generations in a call
 MOST_CHANGES = 128  # cells whose change in a generation is recorded; who wants more asks the archive
@@ -49,12 +53,14 @@ class Program(NamedTuple):
 
     Attributes:
         algorithm: The one that is run; evaluating in chunks, if memory is short.
+        placement: Its shards and devices.
         seeds: How many run at once. With more than one, keys, states and records have a leading axis.
         advance: Computes generations.
         seconds: What compilation took.
     """
 
     algorithm: Algorithm
+    placement: Placement
     seeds: int
     advance: Advance
     seconds: float
@@ -62,17 +68,31 @@ class Program(NamedTuple):
     def keys(self, seeds: list[int]) -> Array:
         """The keys of the generations of some seeds."""
         keys = [keys_of(seed)[1] for seed in seeds]
-        return keys[0] if self.seeds == 1 else jnp.stack(keys)
+        key = keys[0] if self.seeds == 1 else jnp.stack(keys)
+        if self.placement.shards == 1:
+            return key
+        put: Array = self.placement.put(key, HERE if self.seeds == 1 else APART)
+        return put
 
     def join(self, states: list[State]) -> State:
         """Put the state of each seed on the device, as `advance` takes them."""
         if self.seeds > 1:
             states = [jax.tree.map(lambda *leaves: np.stack(leaves), *jax.device_get(states))]
-        joined: State = jax.device_put(states[0])
+        joined: State
+        if self.placement.shards == 1:
+            joined = jax.device_put(states[0])
+        else:
+            joined = self.placement.put(states[0], self._where)
         return joined
+
+    @property
+    def _where(self) -> Any:
+        return self.placement.of_state(self.algorithm, self.seeds)
 
     def states(self, joined: State) -> list[State]:
         """The state of each seed; the opposite of `join`."""
+        if self.placement.shards > 1:
+            joined = self.placement.here(joined)
         return [joined] if self.seeds == 1 else _rows(joined, self.seeds)
 
     def records(self, joined: Record, n: int) -> list[Record]:
@@ -94,9 +114,13 @@ def keys_of(seed: int) -> tuple[Array, Array]:
     return init_key, run_key
 
 
-def first_state(algorithm: Algorithm) -> Callable[[Array, int], State]:
+def first_state(
+    algorithm: Algorithm, placement: Placement = ALONE, seeds: int = 1
+) -> Callable[[Array, int], State]:
     """The function `(key, generations) -> State` that makes the first state of a run, compiled."""
-    return jax.jit(lambda key, generations: algorithm.init(key, generations), static_argnums=1)
+    shards = placement.dealing(algorithm, seeds)
+    dealt = {} if shards is ONE else {"shards": shards}
+    return jax.jit(lambda key, generations: algorithm.init(key, generations, **dealt), static_argnums=1)
 
 
 def most_together(task: Task, seeds: int, together: int | None) -> int:
@@ -108,40 +132,60 @@ def most_together(task: Task, seeds: int, together: int | None) -> int:
 
 
 def compile_fitting(
-    algorithm: Algorithm, seeds: int, generations: int, say: Callable[[str], None], exactly: bool = False
+    algorithm: Algorithm,
+    seeds: int,
+    generations: int,
+    say: Callable[[str], None],
+    exactly: bool = False,
+    placement: Placement = ALONE,
 ) -> Program:
     """Compile a run of so many seeds at once; of fewer, or in chunks, if memory does not allow it.
+
+    Seeds that run together are split among the shards: they are filled up to as many for each.
 
     A chunk that the algorithm has is kept. With `exactly` the number of seeds is kept too, as a run that
     is resumed needs it. What is compiled, and what it needs, is said.
     """
     device, start = jax.devices()[0].device_kind, time.perf_counter()
     several = f"{seeds} seeds of {algorithm.name} together" if seeds > 1 else algorithm.task.name
-    say(f"compiling {several} for {device} ...")
-    chosen, size, rows = algorithm, seeds, algorithm.chunk or algorithm.batch_size
+    say(f"compiling {several} for {placement.in_words(device)} ...")
+    shards = placement.shards
+    if not placement.is_dealt(algorithm, seeds):
+        whole = f"{shards} shards do not divide {algorithm.name}"
+        say(f"{whole}: each device makes all rows, and evaluates its share")
+    batch = algorithm.batch_size if seeds > 1 else -(-algorithm.batch_size // shards)
+    chosen, size, rows = algorithm, _filled(seeds, shards), algorithm.chunk or batch
+    fewest = shards if seeds > 1 else 1  # seeds that run together
     while True:
-        advance, compiled = _compile(chosen, size, generations)
+        advance, compiled = compile_run(chosen, placement, size, generations)
         what = "a generation" if size == 1 else f"a generation of {size} seeds"
-        fewer = memory.fewer(rows, compiled, what, say)
-        if fewer is None or (size == 1 and algorithm.chunk is not None):
+        fewer = present().agree(memory.fewer, rows, compiled, what, say) or None
+        if fewer is None or (size <= fewest and algorithm.chunk is not None):
             break
-        if size > 1 and not exactly:
-            size = -(-size // 2)
+        if size > fewest and not exactly:
+            size = _filled(-(-size // 2), shards)
             say(f"that is too much: running {size} at once" if size > 1 else "that is too much")
         elif rows > 1:
             rows = fewer
             chosen = algorithm._replace(chunk=rows)
-            say(f"that is too much: evaluating {rows} of {algorithm.batch_size} rows at a time")
+            say(f"that is too much: evaluating {rows} of {batch} rows at a time")
     seconds = time.perf_counter() - start
     say(f"compiled in {seconds:.1f} s")
-    return Program(chosen, size, advance, seconds)
+    return Program(chosen, placement, size, advance, seconds)
 
 
-def _compile(algorithm: Algorithm, seeds: int, generations: int) -> tuple[Advance, Any]:
+def _filled(seeds: int, shards: int) -> int:
+    """As many seeds for each shard, if there are several; a single one is dealt as a whole."""
+    return 1 if seeds == 1 else -(-seeds // shards) * shards
+
+
+def compile_run(
+    algorithm: Algorithm, placement: Placement, seeds: int, generations: int
+) -> tuple[Advance, Any]:
     """Compile what advances a run, and return it with the program whose rows chunks would cut."""
-    persistent = np.flatnonzero(algorithm.emitter.persistent)
+    persistent = np.flatnonzero(placement.persistent(algorithm, seeds))
     key = jax.eval_shape(lambda: jax.random.key(0))
-    state = jax.eval_shape(partial(algorithm.init, generations=generations), key)
+    state = jax.eval_shape(lambda key: first_state(algorithm, placement, seeds)(key, generations), key)
 
     def record(state: State, info: Info) -> Record:
         lanes = {name: getattr(info, name)[persistent] for name in LANE_FIELDS}
@@ -151,28 +195,30 @@ def _compile(algorithm: Algorithm, seeds: int, generations: int) -> tuple[Advanc
     if not algorithm.task.jit:
         return _on_host(algorithm, record, key, state), None
 
-    def step(key: Array, state: State) -> tuple[State, Record]:
-        state, info = algorithm.step(jax.random.fold_in(key, state.generation), state)
-        return state, record(state, info)
+    def step(key: Array, state: State, shards: Shards) -> tuple[State, Record]:
+        state, info = algorithm.step(jax.random.fold_in(key, state.generation), state, shards)
+        return state, shards.alone(record, state, info)
 
-    def advance(key: Array, state: State, n: Array) -> tuple[State, Record]:
+    def advance(key: Array, state: State, n: Array, shards: Shards = ONE) -> tuple[State, Record]:
         # How many generations there are is an argument, not compiled in: one program serves all calls,
         # and results cannot depend on how a run is cut into them.
-        kept = jax.eval_shape(step, key, state)[1]
+        kept = jax.eval_shape(partial(step, shards=shards), key, state)[1]
         blank = jax.tree.map(lambda leaf: jnp.zeros((MOST, *leaf.shape), leaf.dtype), kept)
 
         def body(i: Array, carried: tuple[State, Record]) -> tuple[State, Record]:
-            state, latest = step(key, carried[0])
+            state, latest = step(key, carried[0], shards)
             return state, jax.tree.map(lambda rows, row: rows.at[i].set(row), carried[1], latest)
 
         done: tuple[State, Record] = jax.lax.fori_loop(0, n, body, (state, blank))
         return done
 
     if seeds > 1:
-        advance = jax.vmap(advance, in_axes=(0, 0, None))
         several = jax.vmap(lambda i, tree: tree, in_axes=(0, None))
         key, state = jax.eval_shape(several, jnp.arange(seeds), (key, state))
-    compiled = jax.jit(advance).lower(key, state, jnp.int32(0)).compile()
+    if placement.shards > 1:
+        return _on_devices(algorithm, placement, seeds, advance, key, state)
+    together = jax.vmap(advance, in_axes=(0, 0, None)) if seeds > 1 else advance
+    compiled = jax.jit(together).lower(key, state, jnp.int32(0)).compile()
     return lambda key, state, n: compiled(key, state, jnp.int32(n)), compiled
 
 
@@ -184,6 +230,40 @@ def _changes(algorithm: Algorithm, state: State) -> Changes:
     (cell,) = jnp.nonzero(now, size=min(entrants, count, MOST_CHANGES), fill_value=count)
     columns = {name: getattr(state.archive, name)[cell] for name in Changes._fields if name != "cell"}
     return Changes(cell=cell, **columns)
+
+
+def _on_devices(
+    algorithm: Algorithm,
+    placement: Placement,
+    seeds: int,
+    advance: Callable[..., tuple[State, Record]],
+    key: Array,
+    state: State,
+) -> tuple[Advance, Any]:
+    """Compile what advances a run of several shards: of its lanes, or of seeds that run together."""
+
+    def lanes(key: Array, state: State, n: Array, true: Array) -> tuple[State, Record]:
+        return advance(key, state, n, placement.on_device(true))
+
+    def apart(keys: Array, states: State, n: Array, true: Array) -> tuple[State, Record]:
+        shards = placement.on_device(true)
+        several = jax.vmap(partial(advance, n=n))
+        by_shard = by_lane((keys, states), shards.here)
+        states, record = shards.each(lambda keys, states: several(keys, states), *by_shard)
+        return jax.tree.map(lambda leaf: jax.lax.collapse(leaf, 0, 2), states), shards.gather(record)
+
+    where = placement.of_state(algorithm, seeds)
+    arguments = (HERE if seeds == 1 else APART, where, HERE, HERE)
+    mapped = placement.mapped(lanes if seeds == 1 else apart, arguments, (where, HERE))
+    program = jax.jit(mapped, in_shardings=placement.shardings(arguments))
+    compiled = program.lower(key, state, jnp.int32(0), jnp.bool_(True)).compile()
+
+    def call(key: Array, state: State, n: int) -> tuple[State, Record]:
+        numbers = placement.put((np.int32(n), np.bool_(True)), (HERE, HERE))
+        done: tuple[State, Record] = compiled(key, state, *numbers)
+        return done
+
+    return call, compiled
 
 
 def _on_host(

@@ -20,8 +20,10 @@ from memes.resets import Reason
 from memes.runner.calls import calls, interruptible
 from memes.runner.device import Program, Record, compile_fitting, first_state, keep_compiled, keys_of
 from memes.runner.observers import Moment, Observer, Stage, Watch, standing
+from memes.runner.placement import Placement
 from memes.runner.progress import Reporter
 from memes.runner.simulators import surviving
+from memes.runner.team import present
 from memes.store import checkpoint
 from memes.store.folder import Run, save_config
 from memes.store.provenance import now
@@ -40,6 +42,7 @@ def run_all(
     *,
     progress: bool,
     together: int,
+    placement: Placement,
     exactly: bool = False,
 ) -> list[Run]:
     """Run the starts, `together` of them side by side, in groups that have come equally far.
@@ -60,21 +63,24 @@ def run_all(
         task = algorithm.task
         here = task if task.jit else surviving(task, report.say, algorithm.batch_size)
         report.show_workers(task)
-        first = first_state(algorithm)
+        first = first_state(algorithm, placement, together)
         begun = [_begun(first, *start, report.say) for start in starts]
         fitting = algorithm._replace(task=here, chunk=chunk)
-        program = compile_fitting(fitting, together, generations, report.say, exactly)
+        program = compile_fitting(fitting, together, generations, report.say, exactly, placement)
         about: dict[str, Any] = {"chunk": program.algorithm.chunk, "seeds_together": program.seeds}
         for config, folder in starts:  # also of those that an interrupt leaves undone, for `resume`
             _save_config(folder, config | about)
         about["compile_seconds"] = program.seconds
         stage = partial(Stage, algorithm, report=report, once=once)
         over: dict[int, Run] = {}
-        for group in _groups(begun, program.seeds):
+        team = present()
+        run_group = partial(_run_group, program) if team.leads else partial(_follow, program)
+        done = [team.agree(int, run.generations) for run in begun]
+        for group in _groups(done, program.seeds):
             runs = [begun[i]._replace(config=begun[i].config | about) for i in group]
-            runs = _run_group(program, runs, observers, stage, report)
+            runs = run_group(runs, observers, stage, report)
             over |= dict(zip(group, runs, strict=True))
-            if runs[-1].config["signal"]:
+            if team.agree(bool, runs[-1].config.get("signal")):
                 break
             about["compile_seconds"] = 0.0
     return [over[i] for i in sorted(over)]
@@ -101,11 +107,11 @@ def _begun(
     return run
 
 
-def _groups(runs: Sequence[Run], size: int) -> list[list[int]]:
+def _groups(done: Sequence[int], size: int) -> list[list[int]]:
     """The runs that go side by side: at most so many, all of which have come equally far."""
     far: dict[int, list[int]] = {}
-    for i, run in enumerate(runs):
-        far.setdefault(run.generations, []).append(i)
+    for i, generations in enumerate(done):
+        far.setdefault(generations, []).append(i)
     return [same[i : i + size] for same in far.values() for i in range(0, len(same), size)]
 
 
@@ -123,9 +129,8 @@ def _run_group(
 ) -> list[Run]:
     """Run some seeds side by side until all are over."""
     config, done = runs[0].config, runs[0].generations
-    filled = [*runs, *[runs[-1]] * (program.seeds - len(runs))]
-    state = program.join([run.state for run in filled if run.state is not None])
-    key = program.keys([run.config["seed"] for run in filled])
+    present().agree(int, done)
+    key, state = _joined(program, runs)
     heard: Callable[[], str | None]
     with ExitStack() as stack:
         stage = partial(stage, interrupted=lambda: heard(), closing=stack.callback)
@@ -147,6 +152,34 @@ def _run_group(
             signalled = heard()
         with interruptible(report.say, SKIPPING) as heard:
             return [member.finish(signalled) for member in members]
+
+
+def _joined(program: Program, runs: Sequence[Run]) -> tuple[jax.Array, State]:
+    """Put the keys and the states of runs onto the devices, filled up to as many as are compiled."""
+    filled = [*runs, *[runs[-1]] * (program.seeds - len(runs))]
+    states = present().same([run.state for run in filled if run.state is not None])
+    return program.keys([run.config["seed"] for run in filled]), program.join(states)
+
+
+def _follow(
+    program: Program,
+    runs: Sequence[Run],
+    observers: Sequence[Observer],
+    stage: Callable[..., Stage],
+    report: Reporter,
+) -> list[Run]:
+    """Compute what the first process decides; what it records is not known here."""
+    del observers, stage
+    done = present().agree(int)
+    key, state = _joined(program, runs)
+    states: list[Any] = [run.state for run in runs]
+    with interruptible(report.say, STOPPING):
+        for call in calls(program, key, state, done, runs[0].config, lambda n: False, lambda: True):
+            states = call.states
+    return [
+        run._replace(state=state, archive=state.archive)
+        for run, state in zip(runs, states, strict=False)
+    ]
 
 
 class _Member:

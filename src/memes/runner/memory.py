@@ -24,7 +24,7 @@ def needed(compiled: Any) -> int | None:
 
 def available() -> int | None:
     """Bytes that are free on the device, or on the machine if the device has no memory of its own."""
-    stats = jax.devices()[0].memory_stats() or {}
+    stats = jax.local_devices()[0].memory_stats() or {}
     if "bytes_limit" in stats:
         return int(stats["bytes_limit"] - stats.get("bytes_in_use", 0))
     return free()

@@ -98,7 +98,10 @@ def _rows(run: Run, first: int) -> np.ndarray:
 def identity(config: dict[str, Any]) -> str:
     """All that must be equal for a checkpoint to belong to a run."""
     names = ("task", "algorithm", "options", "seed", "cells", "dim")
-    return json.dumps({name: config.get(name) for name in names}, sort_keys=True, default=str)
+    found = {name: config.get(name) for name in names}
+    if config.get("shards", 1) != 1:
+        found["shards"] = config["shards"]
+    return json.dumps(found, sort_keys=True, default=str)
 
 
 def load(

@@ -9,6 +9,7 @@ from jax import Array
 from jaxtyping import PyTree
 
 from memes.factors import Samples
+from memes.shards import Shards
 
 
 class Strategy(NamedTuple):
@@ -25,6 +26,9 @@ class Strategy(NamedTuple):
             `mean`.
         degenerate: `(state) -> bool[L]`, the lanes whose distribution is of no more use: collapsed, or
             no longer finite.
+        split: `(shards) -> Strategy`, the same for one lane whose samples are divided among the shards:
+            what `ask` returns is by shard, and so is what `tell` is told, [1, here * M / count, d], with
+            all utilities; None if they cannot be divided.
     """
 
     samples: int
@@ -34,3 +38,4 @@ class Strategy(NamedTuple):
     tell: Callable[[PyTree, Array, Array], PyTree]
     restart: Callable[[Array, PyTree, Array, Array], PyTree]
     degenerate: Callable[[PyTree], Array]
+    split: Callable[[Shards], Strategy | None] = lambda shards: None

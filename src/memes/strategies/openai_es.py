@@ -11,8 +11,9 @@ from jax import Array
 from jaxtyping import Float, PyTree
 
 from memes.errors import at_least, positive, require
-from memes.factors import Pairs, scaled
+from memes.factors import Pairs, Samples, scaled
 from memes.hints import checked
+from memes.shards import Shards
 from memes.strategies.base import Strategy
 from memes.strategies.noise import Noise, gaussian
 from memes.trees import choose
@@ -62,10 +63,16 @@ def openai_es(
         return state, Pairs(state.mean, scaled(noise(key, (lanes, pairs, dim)), sigma))
 
     def tell(state: OpenAIESState, x: Array, utilities: Array) -> OpenAIESState:
+        return climb(state, ascent(x, utilities))
+
+    def ascent(x: Array, utilities: Array) -> Array:
+        half = x.shape[1] // 2
         # The two of a pair differ by twice their noise: it need not be kept from `ask`.
-        drawn = (x[:, :pairs] - x[:, pairs:]) / (2 * sigma)
-        weight = utilities[:, :pairs] - utilities[:, pairs:]
-        ascent = jnp.sum(weight[..., None] * drawn, axis=1) / (samples * sigma)
+        drawn = (x[:, :half] - x[:, half:]) / (2 * sigma)
+        weight = utilities[:, :half] - utilities[:, half:]
+        return jnp.sum(weight[..., None] * drawn, axis=1) / (samples * sigma)
+
+    def climb(state: OpenAIESState, ascent: Array) -> OpenAIESState:
         updates, optimiser_state = jax.vmap(transform.update)(
             l2 * state.mean - ascent, state.optimiser, state.mean
         )
@@ -77,4 +84,25 @@ def openai_es(
     def degenerate(state: OpenAIESState) -> Array:
         return ~jnp.isfinite(state.mean).all(axis=-1)  # its spread is fixed
 
-    return Strategy(samples, init, lambda state: state.mean, ask, tell, restart, degenerate)
+    def split(shards: Shards) -> Strategy | None:
+        if pairs % shards.count:
+            return None
+        few = openai_es(samples=samples // shards.count, sigma=sigma, noise=noise)
+
+        def ask(key: Array, state: OpenAIESState) -> tuple[OpenAIESState, Samples]:
+            return state, shards.each(lambda key: few.ask(key, state)[1], shards.keys(key))
+
+        def tell(state: OpenAIESState, x: Array, utilities: Array) -> OpenAIESState:
+            by_shard = x.reshape(shards.here, 1, -1, x.shape[-1])
+            own = shards.mine(utilities[0])[:, None]
+            # Gathered, and then added up alike by all: sums of devices would depend on their number.
+            parts = shards.gather(shards.each(ascent, by_shard, own))
+            return shards.alone(climb_all, state, parts)
+
+        def climb_all(state: OpenAIESState, parts: Array) -> OpenAIESState:
+            return climb(state, jnp.sum(parts, axis=0, keepdims=True))
+
+        return whole._replace(ask=ask, tell=tell)
+
+    whole = Strategy(samples, init, lambda state: state.mean, ask, tell, restart, degenerate, split)
+    return whole

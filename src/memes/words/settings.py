@@ -82,6 +82,10 @@ class Choice:
             default they have as long as they take.
         quiet: Show no progress.
         view: Show the run in the browser while it goes on, and then until Ctrl-C, as 'memes view' does.
+        coordinator: Address of the first of several processes, with a free port, such as node1:1234.
+            Below srun and mpirun all three of these are known.
+        processes: How many processes compute the run.
+        process: Which of them this is, from 0. The first one writes, the others are silent.
         config: TOML file with any of these options, such as lanes = 64, and the task. Options below a
             heading such as [me] are for that algorithm alone. Flags win over it.
     """
@@ -98,6 +102,9 @@ class Choice:
     simulator_timeout: float | None = None
     quiet: bool = False
     view: bool = False
+    coordinator: str | None = None
+    processes: int | None = None
+    process: int | None = None
     config: Path | None = None
 
     def __post_init__(self) -> None:

@@ -1,0 +1,179 @@
+"""Where a run is computed: its shards, and the devices that take them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import PyTree
+
+from memes.algorithm import Algorithm, State
+from memes.emitters.dealing import dealt
+from memes.errors import require
+from memes.shards import ONE, Shards, all_gather, all_here
+
+AXIS = "devices"
+# The same on all devices, or a part on each.
+HERE, APART = (PartitionSpec(*axes) for axes in ((), (AXIS,)))  # type: ignore[no-untyped-call]
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The shards of a run and the devices that they are dealt to, in order."""
+
+    shards: int = 1
+    devices: tuple[Any, ...] = ()
+
+    @cached_property
+    def mesh(self) -> Mesh:
+        """The devices, as JAX has them."""
+        return Mesh(np.array(self.devices), (AXIS,))
+
+    def on_device(self, true: Array) -> Shards:
+        """The shards as each device sees them, inside of `mapped`."""
+        return Shards(self.shards, self.shards // len(self.devices), AXIS, true)
+
+    def mapped(self, function: Callable[..., Any], arguments: Any, results: Any) -> Any:
+        """Compute a function on all devices, with arguments and results that lie as is said."""
+        # What follows from gathered rows is equal on all devices, which JAX cannot know.
+        return jax.shard_map(
+            function, mesh=self.mesh, in_specs=arguments, out_specs=results, check_vma=False
+        )
+
+    def put(self, tree: PyTree, where: PyTree) -> PyTree:
+        """Put a tree onto the devices, as `where` says of its parts."""
+
+        def put_part(sharding: NamedSharding, part: PyTree) -> PyTree:
+            return jax.tree.map(lambda leaf: _put(leaf, sharding), part)
+
+        return jax.tree.map(put_part, self.shardings(where), tree)
+
+    def shardings(self, where: PyTree) -> PyTree:
+        """What `where` says, in terms of the devices."""
+        is_spec: Callable[[Any], bool] = lambda part: isinstance(part, PartitionSpec)  # noqa: E731
+        return jax.tree.map(lambda spec: NamedSharding(self.mesh, spec), where, is_leaf=is_spec)
+
+    def of_state(self, algorithm: Algorithm, seeds: int) -> Any:
+        """Where the parts of a state lie: lanes or seeds with their shards, the rest everywhere."""
+        if seeds > 1:
+            return APART
+        apart = algorithm.emitter.part(self.shards) is not None
+        everywhere: Any = HERE
+        emitter: Any = APART if apart else HERE
+        return State(everywhere, everywhere, everywhere, everywhere, emitter)
+
+    def recorded(self) -> dict[str, int]:
+        """The entries of `config.json`."""
+        return {"devices": max(1, len(self.devices)), "shards": self.shards}
+
+    def here(self, state: State) -> State:
+        """The state with what all devices have on the first of this process alone."""
+        if jax.process_count() > 1:
+            state = self._everywhere(state)
+
+        def own(leaf: Any) -> Any:
+            return leaf.addressable_data(0) if leaf.is_fully_replicated else leaf
+
+        local: State = jax.tree.map(own, state)
+        return local
+
+    def _everywhere(self, state: State) -> State:
+        """The state with the parts that one process alone can read put everywhere."""
+        leaves, structure = jax.tree.flatten(state)
+        apart = [leaf for leaf in leaves if not leaf.is_fully_replicated]
+        if not apart:
+            return state
+        gathered = iter(self._gather(apart))
+        whole = [leaf if leaf.is_fully_replicated else next(gathered) for leaf in leaves]
+        return jax.tree.unflatten(structure, whole)  # type: ignore[no-any-return]
+
+    @cached_property
+    def _gather(self) -> Any:
+        return jax.jit(self.mapped(lambda parts: all_gather(parts, AXIS), (APART,), HERE))
+
+    def persistent(self, algorithm: Algorithm, seeds: int) -> tuple[bool, ...]:
+        """The flags of `Emitter.persistent`, in the order of the shards."""
+        found = dealt(algorithm.emitter, self.dealing(algorithm, seeds))
+        assert found is not None
+        return found.persistent
+
+    def in_words(self, kind: str) -> str:
+        """Name the devices, of a kind."""
+        number = len(self.devices)
+        several = f"{number} x {kind}" if number > 1 else kind
+        return several if self.shards in (1, number) else f"{several}, in {self.shards} shards"
+
+    def is_dealt(self, algorithm: Algorithm, seeds: int) -> bool:
+        """Whether all is dealt to the shards, not the evaluation alone."""
+        return self.shards == 1 or seeds > 1 or self.dealing(algorithm, seeds).count > 1
+
+    def dealing(self, algorithm: Algorithm, seeds: int) -> Shards:
+        """The shards that the first state of a run is made for, here: ONE if its emitter stays whole."""
+        shards = all_here(self.shards if seeds == 1 else 1)
+        return ONE if dealt(algorithm.emitter, shards) is None else shards
+
+
+def _put(array: Any, sharding: NamedSharding) -> Array:
+    """Put an array, which all processes have, onto the devices of all."""
+    if jax.process_count() == 1:
+        return jax.device_put(array, sharding)  # type: ignore[no-any-return]
+    if jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
+        wrapped: Array = jax.random.wrap_key_data(_put(jax.random.key_data(array), sharding))
+        return wrapped
+    whole = np.asarray(array)
+    spread: Array = jax.make_array_from_callback(whole.shape, sharding, lambda index: whole[index])
+    return spread
+
+
+ALONE = Placement()  # on JAX's first device, in one shard
+
+
+def placed(algorithm: Algorithm, devices: int | None, shards: int | None, together: int) -> Placement:
+    """Place a run, of so many seeds together, on as many devices and in as many shards as are asked for.
+
+    By default it has all accelerators, or one CPU, and a shard on each.
+    """
+    task, found = algorithm.task, jax.devices()
+    if not task.jit:
+        asked = {"devices": devices, "shards": shards}
+        for name, value in asked.items():
+            require(
+                value in (None, 1),
+                f"{name} must be 1 for task '{task.name}', which runs on the host, got {value}",
+            )
+        several = jax.process_count()
+        require(several == 1, f"processes must be 1 for task '{task.name}', which runs on the host")
+        return ALONE
+    most = _usual(found) if shards is None or devices is not None else _divisor(shards, _usual(found))
+    if shards is None and devices is None and together > 1:
+        most = min(most, together)
+    number = most if devices is None else devices
+    require(
+        number <= len(found), f"devices must be at most the {len(found)} that JAX has here, got {number}"
+    )
+    processes = jax.process_count()
+    require(
+        processes == 1 or number == len(found),
+        f"devices must be all {len(found)} of the {processes} processes, got {number}: shards must be a "
+        "multiple of them",
+    )
+    count = number if shards is None else shards
+    require(count % number == 0, f"shards must be a multiple of devices, {number}, got {count}")
+    return Placement(count, tuple(found[:number]))
+
+
+def _usual(found: list[Any]) -> int:
+    """How many devices a run has if nobody says: cores of a CPU are no devices of their own."""
+    alone = found[0].platform == "cpu" and jax.process_count() == 1
+    return 1 if alone else len(found)
+
+
+def _divisor(number: int, most: int) -> int:
+    return next(n for n in range(min(number, most), 0, -1) if number % n == 0)

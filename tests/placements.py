@@ -1,0 +1,73 @@
+"""Runs on eight devices that a CPU is divided into: prints the digest of each. A process of its own."""
+
+import hashlib
+import json
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+
+import memes
+
+task = memes.tasks.arm(joints=4)
+cells = memes.cells.grid(task, (6, 6))
+SEARCH = {"samples": 8, "fifo_size": 32, "stale_budget": 1}
+RUNS = {
+    "lanes": lambda: memes.presets.memes(task, cells, lanes=16, **SEARCH),
+    "lanes whose samples are offered": lambda: memes.presets.memes(
+        task, cells, lanes=16, offer_samples=True, **SEARCH
+    ),
+    "rows": lambda: memes.presets.me(task, cells, batch=32),
+    "rows of a lane": lambda: memes.presets.me_es(task, cells, samples=32, every=2),
+    "evaluation alone": lambda: memes.presets.memes(task, cells, lanes=6, **SEARCH),
+    "kernels": lambda: memes.presets.memes(
+        memes.tasks.ant(steps=5, hidden=(4,)), lanes=16, noise="low-rank", rank=1, **SEARCH
+    ),
+}
+SHARDS = 8
+
+
+def digest(run) -> str:
+    """Digest all that a run computed."""
+    found = hashlib.blake2b(digest_size=8)
+    parts = jax.device_get((run.state, run.lanes, run.metrics | {"seconds": 0}))
+    for leaf in jax.tree.leaves(parts):
+        found.update(np.ascontiguousarray(leaf).tobytes())
+    return found.hexdigest()
+
+
+def refused(**options) -> str:
+    """Return the sentence by which a run is refused."""
+    try:
+        memes.run(**options, generations=1, progress=False)
+    except memes.UsageError as error:
+        return str(error)
+    return ""
+
+
+def main(folder: Path) -> dict:
+    """Run all."""
+    options = {"generations": 5, "progress": False, "shards": SHARDS}
+    found = {
+        name: {d: digest(memes.run(make(), devices=d, **options)) for d in (1, 8)}
+        for name, make in RUNS.items()
+    }
+    lanes = RUNS["lanes"]()
+    memes.run(lanes, out=folder / "moved", devices=8, **options | {"generations": 2})
+    again = memes.resume(lanes, folder / "moved", generations=5, devices=4, progress=False)
+    found["lanes"]["resumed"] = digest(again)
+
+    seeds = options | {"seeds": range(6), "together": 6, "shards": 2}
+    several = {d: memes.run(RUNS["rows"](), devices=d, **seeds) for d in (1, 2)}
+    found["seeds"] = {d: "".join(map(digest, runs)) for d, runs in several.items()}
+
+    found["refused"] = {
+        "devices": refused(algorithm=lanes, devices=9),
+        "shards": refused(algorithm=lanes, devices=4, shards=6),
+    }
+    return found
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(Path(sys.argv[1]))))
