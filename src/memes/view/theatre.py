@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from memes.errors import RunError, UsageError
+from memes.errors import UsageError
 from memes.store.folder import Run, feature_names
 from memes.task import Task
 from memes.view import words
@@ -176,7 +176,7 @@ class Theatre:
                 write_video(file, model, drawing.episode.qpos, seconds=drawing.seconds)
                 client.send_file_download(file.name, file.read_bytes())
                 self._panel.command.content = f"`{file.name}` is drawn"
-        except (UsageError, RunError, OSError) as error:
+        except Exception as error:  # which nobody would hear of, beside the loop
             self._panel.command.content = words.of_error(error)
 
 
