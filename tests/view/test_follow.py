@@ -66,6 +66,10 @@ def test_of_a_run_that_goes_on_lanes_and_genotypes_are_those_of_the_last_checkpo
         np.testing.assert_array_equal(now.lanes[name], column)
     np.testing.assert_array_equal(follower.elites().genotypes, run.archive.genotypes)
     np.testing.assert_array_equal(follower.elites().generation, run.archive.generation)
+    filled, empty = int(np.argmax(run.archive.fitness)), int(np.argmin(run.archive.fitness))
+    np.testing.assert_array_equal(follower.genotype(filled), run.archive.genotypes[filled])
+    with pytest.raises(UsageError, match=f"cell {empty} is newer than the last checkpoint"):
+        follower.genotype(empty)
 
 
 def test_the_cells_of_a_tessellation_are_known_after_the_first_checkpoint(tmp_path):

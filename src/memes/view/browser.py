@@ -122,11 +122,12 @@ class Page:
 
     def turn(self) -> None:
         """Do what there is to do now."""
-        while not self.panel.events.empty():
-            try:
+        try:
+            while not self.panel.events.empty():
                 self._handle(*self.panel.events.get())
-            except (UsageError, OSError) as error:  # a folder that is gone, for one
-                self.panel.elite.content = wording.of_error(error)
+            self._theatre.receive(self.follower)
+        except (UsageError, OSError) as error:  # a folder that is gone, for one
+            self.panel.elite.content = wording.of_error(error)
         if time.monotonic() - self._looked > LOOK:
             if self._runs.poll():
                 self._show()
@@ -134,7 +135,6 @@ class Page:
         with self._server.atomic():
             if self._stale:
                 self._paint()
-            self._theatre.receive(self.follower)
             self._theatre.play()
 
     def _handle(self, name: str, value: Any, client: Any) -> None:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from memes.archive import Archive, Changes
 from memes.cells import MAX_CELLS, Cells, Grid
@@ -101,6 +102,13 @@ class Follower:
     def elites(self) -> Archive:
         """Read the elites with their genotypes: of the archive, or else of the newest checkpoint."""
         return self._elites_of(self.latest)
+
+    def genotype(self, cell: int) -> Array:
+        """Read the genotype of the elite in a cell, [d]."""
+        archive = self.elites()
+        newer = f"the elite of cell {cell} is newer than the last checkpoint: wait for the next one"
+        require(bool(archive.occupied[cell]), newer)
+        return archive.genotypes[cell]
 
     def _elites_of(self, now: Snapshot) -> Archive:
         check_links(now.folder)

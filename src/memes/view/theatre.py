@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from memes.errors import RunError, UsageError
+from memes.errors import UsageError
 from memes.store.folder import Run, feature_names
 from memes.task import Task
 from memes.view import words
@@ -41,8 +41,8 @@ class Theatre:
     def __init__(self, scene: Any, panel: Panel, rebuild: Rebuild) -> None:
         self._scene, self._panel, self._rebuild = scene, panel, rebuild
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="replay")
-        self._tasks: dict[Path, tuple[Task, Draw]] = {}
-        self._stages: dict[tuple[str, int], Stage] = {}
+        self._tasks: dict[tuple[Path, str], tuple[Task, Draw]] = {}
+        self._stages: dict[tuple[int, int], Stage] = {}
         self._now, self._before, self._step = 0.0, time.perf_counter(), -1
         self.clear()
 
@@ -76,12 +76,12 @@ class Theatre:
             self._at[1] = None
 
     def _simulate(self, follower: Follower, cell: int, seed: int) -> tuple[Task, Drawing]:
-        folder, run = follower.latest.folder, follower.as_run()
-        if folder not in self._tasks:
-            task = self._rebuild(run)
-            self._tasks[folder] = task, drawer(task)
-        task, draw = self._tasks[folder]
-        return task, draw(run.archive.genotypes[cell], seed)
+        x, which = follower.genotype(cell), _which(follower)
+        if which not in self._tasks:
+            task = self._rebuild(follower.as_run())
+            self._tasks[which] = task, drawer(task)
+        task, draw = self._tasks[which]
+        return task, draw(x, seed)
 
     def receive(self, follower: Follower) -> None:
         """Put on stage what has been simulated."""
@@ -99,7 +99,7 @@ class Theatre:
 
     def _stage(self, task: Task, slot: int) -> Stage:
         engine = None if task.control is None else task.control.environment.engine
-        key = (task.name, slot)
+        key = (id(task), slot)
         if key not in self._stages:
             model = None if engine is None else engine.model
             name = f"/stage-{len(self._stages)}"
@@ -149,7 +149,7 @@ class Theatre:
         """Send the genotype of the first elite to the browser, as a file of NumPy."""
         if self.chosen[0] is not None:
             file = io.BytesIO()
-            np.save(file, np.asarray(follower.elites().genotypes[self.chosen[0]]))
+            np.save(file, np.asarray(follower.genotype(self.chosen[0])))
             client.send_file_download(f"cell-{self.chosen[0]}.npy", file.getvalue())
 
     def save_video(self, follower: Follower, client: Any) -> None:
@@ -158,7 +158,7 @@ class Theatre:
         if drawing is None or drawing.episode is None:
             self._panel.command.content = "only robots have videos"
             return
-        task, _ = self._tasks[follower.latest.folder]
+        task, _ = self._tasks[_which(follower)]
         self._panel.command.content = "drawing the video ..."
         self._thread.submit(self._film, task, drawing, cell, client)
 
@@ -176,5 +176,10 @@ class Theatre:
                 write_video(file, model, drawing.episode.qpos, seconds=drawing.seconds)
                 client.send_file_download(file.name, file.read_bytes())
                 self._panel.command.content = f"`{file.name}` is drawn"
-        except (UsageError, RunError, OSError) as error:
+        except Exception as error:  # which nobody would hear of, beside the loop
             self._panel.command.content = words.of_error(error)
+
+
+def _which(follower: Follower) -> tuple[Path, str]:
+    """Tell a run from others, also from another one in the same folder."""
+    return follower.latest.folder, str(follower.latest.config.get("started"))
