@@ -2,4 +2,5 @@
 
 from memes.commands.main import script
 
-script()
+if __name__ == "__main__":  # and not where MPI's workers look for what the command defines
+    script()

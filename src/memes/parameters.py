@@ -51,8 +51,8 @@ def help_of(of: Callable[..., Any]) -> dict[str, str]:
     plain = inspect.unwrap(of.func if isinstance(of, partial) else of)
     told = {p.arg_name: p.description or "" for p in parse(plain.__doc__ or "").params}
     if not inspect.isclass(plain):
-        for hint in typing.get_type_hints(plain).values():
-            if dataclasses.is_dataclass(hint):
+        for name, hint in typing.get_type_hints(plain).items():
+            if dataclasses.is_dataclass(hint) and name != "return":
                 told |= help_of(typing.cast(Callable[..., Any], hint))
     return told
 

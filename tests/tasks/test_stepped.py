@@ -76,13 +76,16 @@ def test_all_episodes_of_a_certain_task_start_at_one_place():
     assert not walk.uncertain
 
 
-def test_policy_gradients_learn_from_its_transitions():
-    algorithm = memes.presets.pga_me(
-        task(Walk()), batch=4, num_critic_training_steps=2, critic_hidden=(4,), gradient_steps=2,
-        replay_size=100, transitions_batch=4,
-    )  # fmt: skip
-    run = memes.run(algorithm, generations=2, progress=False)
-    assert run.archive.occupied.any()
+def test_policy_gradients_can_learn_from_its_transitions():
+    walk = task(Walk())
+    x = walk.init(jax.random.key(2), 5) * 3
+    found = walk.evaluate_transitions(keys(), x)
+    seen = found.transitions
+    assert seen.observation.shape == (5, 9, 2)
+    np.testing.assert_allclose(jnp.sum(seen.reward * seen.alive, axis=1), found.fitness, rtol=1e-5)
+    moved = seen.next_observation - seen.observation
+    np.testing.assert_allclose(moved[seen.alive], 0.2 * seen.action[seen.alive], atol=1e-6)
+    assert memes.presets.pga_me(walk, batch=4).emitter.transitions
 
 
 def test_what_does_not_fit_is_named(monkeypatch):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from importlib import import_module
@@ -18,11 +20,14 @@ class Ray(Executor):
         self._ray = _package("ray", "ray")
         self._mine = not self._ray.is_initialized()
         if self._mine:
+            variables = ENVIRONMENT.copy()
+            if not address:  # the workers are here, and import what can be imported here
+                variables["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
             self._ray.init(
                 address or None,
-                runtime_env={"env_vars": ENVIRONMENT},
+                runtime_env={"env_vars": variables},
                 log_to_driver=False,
-                include_dashboard=False if not address else None,
+                include_dashboard=None if address else False,
             )
 
     def __str__(self) -> str:
@@ -41,17 +46,32 @@ class Ray(Executor):
             self._ray.shutdown()
 
 
-def dask(address: str) -> Executor:
-    """Return the executor of a Dask cluster, by the address of its scheduler."""
-    require(
-        bool(address), "workers: Dask needs the address of its scheduler, as in dask:tcp://host:8786"
-    )
-    distributed = _package("distributed", "dask")
-    try:
-        executor: Executor = distributed.Client(address, timeout=10).get_executor(retries=0)
-    except (OSError, ValueError) as error:
-        raise RunError(f"workers: no Dask scheduler answers at {address} ({in_a_line(error)})") from None
-    return executor
+class Dask(Executor):
+    """The workers of a Dask cluster, by the address of its scheduler."""
+
+    def __init__(self, address: str) -> None:
+        require(
+            bool(address), "workers: Dask needs the address of its scheduler, as in dask:tcp://host:8786"
+        )
+        distributed = _package("distributed", "dask")
+        try:
+            self._client = distributed.Client(address, timeout=10)
+        except (OSError, ValueError) as error:
+            raise RunError(f"workers: no Dask scheduler answers at {address}") from error
+        self._executor = self._client.get_executor(retries=0)
+
+    def __str__(self) -> str:
+        return f"{len(self._client.nthreads())} workers of Dask"
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Hand in work."""
+        future: Future[Any] = self._executor.submit(fn, *args, **kwargs)
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Leave the cluster."""
+        self._executor.shutdown(wait=wait)
+        self._client.close()
 
 
 def mpi(address: str) -> Executor:
@@ -61,13 +81,13 @@ def mpi(address: str) -> Executor:
     return executor
 
 
-CLUSTERS: dict[str, Callable[[str], Executor]] = {"ray": Ray, "dask": dask, "mpi": mpi}
+CLUSTERS: dict[str, Callable[[str], Executor]] = {"ray": Ray, "dask": Dask, "mpi": mpi}
 
 
 def _package(module: str, extra: str) -> Any:
     try:
         return import_module(module)
-    except ImportError as error:
+    except (ImportError, RuntimeError) as error:  # or one whose own library is missing
         raise UsageError(
             f"workers: '{extra}' needs a package: pip install 'memes-qd[{extra}]' ({in_a_line(error)})"
         ) from error

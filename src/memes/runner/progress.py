@@ -89,9 +89,10 @@ class Reporter:
 
     def show_workers(self, task: Task) -> None:
         """Say where a task is evaluated, if it is elsewhere, now and beside the figures of the runs."""
-        if isinstance(task.evaluate, Spread):
-            self._workers = task.evaluate
-            self.say(f"evaluating on {self._workers}, {self._workers.block} rows at a time")
+        for each in filter(None, (task, task.single)):  # one that is resampled is so on the host
+            if isinstance(each.evaluate, Spread):
+                self._workers = each.evaluate
+                self.say(f"evaluating on {self._workers}, {self._workers.block} rows at a time")
 
     def end(self, seed: int) -> None:
         """Wait no longer for the run of a seed: it was stopped."""

@@ -33,7 +33,7 @@ def gymnasium(
     min_fitness: float = 0.0,
     make: dict[str, Any] | None = None,
 ) -> Task:
-    """Environment of Gymnasium, whose genotypes are the weights of a policy.
+    """Environment of Gymnasium; genotypes are policies.
 
     The fitness is the sum of the rewards of an episode. Outputs of a policy are scaled to a box of
     actions, or the largest is chosen.

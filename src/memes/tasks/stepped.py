@@ -127,7 +127,7 @@ def _number(size: Any) -> int:
 def brax(
     environment: str | Any, *, pipeline: str = "generalized", steps: int = 1000, setup: Setup = Setup()
 ) -> Task:
-    """Environment of Brax, whose genotypes are the weights of a policy.
+    """Environment of Brax; genotypes are policies.
 
     Args:
         environment: Its name, such as `ant`, or an environment as Brax makes it, without wrappers.
@@ -146,7 +146,7 @@ def brax(
 
 @flat
 def playground(environment: str, *, steps: int | None = None, setup: Setup = Setup()) -> Task:
-    """Environment of MuJoCo Playground, whose genotypes are the weights of a policy.
+    """Environment of MuJoCo Playground; genotypes are policies.
 
     Args:
         environment: Its name, such as `CartpoleBalance`.

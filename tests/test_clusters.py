@@ -1,0 +1,72 @@
+"""Words for workers, and other people's executors where they are installed."""
+
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+import memes
+import simulators
+from memes import UsageError
+
+KEYS = np.asarray(jax.random.key_data(jax.random.split(jax.random.key(5), 11)))
+X = np.random.default_rng(0).uniform(0, 0.6, (11, 4)).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("word", "options", "sentence"),
+    [
+        ("rai", {}, "unknown kind of workers 'rai': did you mean 'ray', or a number of processes?"),
+        (0, {}, "workers must be at least 1, got 0"),
+        ("-2", {}, "workers must be at least 1, got -2"),
+        (2, {"timeout": 0.0}, "simulator_timeout must be positive, got 0.0"),
+        ("ray", {"timeout": 2.0}, "simulator_timeout is for processes; ray has time limits of its own"),
+        ("dask", {}, "workers: Dask needs the address of its scheduler, as in dask:tcp://host:8786"),
+        ("mpi:x", {}, "workers: mpi takes no address, got 'x'"),
+        ("ray", {}, "workers: 'ray' needs a package: pip install 'memes-qd[ray]'"),
+        ("dask:x", {}, "workers: 'dask' needs a package: pip install 'memes-qd[dask]'"),
+        ("mpi", {}, "workers: 'mpi' needs a package: pip install 'memes-qd[mpi]'"),
+    ],
+)
+def test_wrong_words_and_missing_packages_are_named(word, options, sentence, monkeypatch):
+    for module in ("ray", "distributed", "mpi4py.futures"):
+        monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(UsageError) as refused:
+        memes.workers(word, **options)
+    assert str(refused.value).startswith(sentence)
+
+
+def check(executor):
+    """The same numbers as in this process, and a row that raises is lost."""
+    expected = np.float32(simulators.hills(KEYS, X)[0])
+    fitness, _ = memes.spread(simulators.hilly, executor, block=4).evaluate(KEYS, X)
+    np.testing.assert_array_equal(fitness, expected)
+    x = X.copy()
+    x[1, -1] = 0.75
+    found = memes.spread(simulators.task(simulators.misbehaving), executor, block=4).evaluate(KEYS, x)
+    np.testing.assert_array_equal(np.isnan(found[0]), np.arange(11) == 1)
+    return x
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # theirs
+def test_ray():
+    pytest.importorskip("ray")
+    with memes.workers("ray") as executor:
+        x = check(executor)
+        x[9, -1] = 0.95
+        task = memes.spread(simulators.task(simulators.misbehaving), executor, block=4)
+        lost = np.isnan(task.evaluate(KEYS, x)[0])
+    np.testing.assert_array_equal(lost, np.isin(np.arange(11), [1, 8, 9, 10]))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_dask():
+    distributed = pytest.importorskip("distributed")
+    local = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
+    cluster = distributed.LocalCluster(**local)
+    with cluster, memes.workers(f"dask:{cluster.scheduler_address}") as executor:
+        assert str(executor) == "2 workers of Dask"
+        check(executor)
