@@ -361,16 +361,14 @@ def compose(
             history=memory.push(state.history, outcome.feature, remembered),
         )
 
+        entered = jnp.zeros(own.sampled.fitness.shape, jnp.int32)
+        if offer_samples:
+            entered = shards.mine(added)[..., own.means.shape[-2] :]
+        samples: Any = (own.means[..., :0, :], *batch.samples)  # one group at least
         emitter_state, lanes = emitter_of(shards).tell(
             state.emitter,
             Rows(own.means, own.verdict.outcome, shards.mine(status)),
-            Rows(
-                (own.means[..., :0, :], *batch.samples),
-                own.sampled,
-                shards.mine(added)[..., own.means.shape[-2] :]
-                if offer_samples
-                else jnp.zeros(own.sampled.fitness.shape, jnp.int32),
-            ),
+            Rows(samples, own.sampled, entered),
             replace(context_of(state), before=before, transitions=transitions),
         )
         lanes = shards.gather(lanes)

@@ -97,7 +97,7 @@ class Shards:
             return tree
 
         def own(leaf: Array) -> Array:
-            by_shard = leaf.reshape(self.count, -1, *leaf.shape[1:])
+            by_shard = leaf.reshape(self.count, leaf.shape[0] // self.count, *leaf.shape[1:])
             return lax.dynamic_slice_in_dim(by_shard, self.index[0], self.here)
 
         taken: T = jax.tree.map(own, tree)
@@ -134,7 +134,7 @@ def all_gather(tree: T, axis: str) -> T:
     leaves, structure = jax.tree.flatten(tree)
 
     def words(leaf: Array) -> Array:
-        flat = leaf.reshape(leaf.shape[0], -1)
+        flat = leaf.reshape(leaf.shape[0], leaf.size // leaf.shape[0])
         if leaf.dtype == bool:
             return flat.astype(jnp.uint32)
         return lax.bitcast_convert_type(flat, jnp.uint32)
@@ -142,7 +142,7 @@ def all_gather(tree: T, axis: str) -> T:
     def read(found: Array, leaf: Array) -> Array:
         kind = jnp.uint32 if leaf.dtype == bool else leaf.dtype
         whole = lax.bitcast_convert_type(found, kind).astype(leaf.dtype)
-        return whole.reshape(-1, *leaf.shape[1:])
+        return whole.reshape(found.shape[0], *leaf.shape[1:])
 
     packed = [words(leaf) for leaf in leaves]
     ends = np.cumsum([part.shape[1] for part in packed])

@@ -24,23 +24,16 @@ TESTS = Path(__file__).parents[1]
 def environment(**changes):
     """The environment of a process that compiles as this one does."""
     path = os.pathsep.join([str(Path(memes.__file__).parents[1]), str(TESTS)])
-    cache = jax.config.values["jax_compilation_cache_dir"]
-    own = {"JAX_PLATFORMS": "cpu", "JAX_COMPILATION_CACHE_DIR": cache, "PYTHONPATH": path}
-    return os.environ | own | changes
+    quick = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1", "JAX_PLATFORMS": "cpu", "PYTHONPATH": path}
+    cache = {"JAX_COMPILATION_CACHE_DIR": jax.config.values["jax_compilation_cache_dir"]}
+    return os.environ | quick | cache | changes
 
 
-@pytest.fixture(scope="module")
-def optimised():
-    """Compile as for use: rounding is what is tested."""
-    return True
-
-
-@pytest.fixture(scope="module")
-def found(tmp_path_factory, compiled_once):
+def on_eight_devices(argument):
     """All that `placements` prints."""
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
     done = subprocess.run(
-        [sys.executable, str(TESTS / "placements.py"), str(tmp_path_factory.mktemp("placed"))],
+        [sys.executable, str(TESTS / "placements.py"), str(argument)],
         env=environment(XLA_FLAGS=flags),
         stdout=subprocess.PIPE,
         check=True,
@@ -49,10 +42,23 @@ def found(tmp_path_factory, compiled_once):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-@pytest.mark.parametrize("name", [*placements.RUNS, "seeds"])
+@pytest.fixture(scope="module")
+def found(tmp_path_factory, compiled_once):
+    return on_eight_devices(tmp_path_factory.mktemp("placed"))
+
+
+@pytest.mark.parametrize("name", [*placements.QUICK, "seeds"])
 def test_the_same_shards_are_the_same_bytes_on_any_number_of_devices(found, name):
     assert len(found[name]) >= 2
     assert len(set(found[name].values())) == 1, found[name]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(set(placements.RUNS) - set(placements.QUICK)))
+def test_so_they_are_where_more_is_compiled(name):
+    (bytes_of,) = on_eight_devices(name).values()
+    assert len(bytes_of) == 2
+    assert len(set(bytes_of.values())) == 1, bytes_of
 
 
 def test_results_depend_on_the_number_of_shards(found):

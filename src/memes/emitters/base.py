@@ -36,7 +36,7 @@ class Proposal(NamedTuple):
 class Rows(NamedTuple):
     """Evaluated rows: genotypes [n, d], their evaluation, and the archive's `Status` for them."""
 
-    x: PyTree
+    x: Float[Array, "*n d"]
     evaluation: Evaluation
     status: Int[Array, "*n"]
 

@@ -6,13 +6,16 @@ in groups, as those of a proposal, whole or in factors; the first may be empty.
 
 from __future__ import annotations
 
+from typing import Any
+
+import jax
 import jax.numpy as jnp
 from jax import Array
 from jaxtyping import PyTree
 
 from memes.context import Context
 from memes.emitters.base import Emitter, Lanes, Proposal, Rows
-from memes.factors import Samples, rows
+from memes.factors import rows
 from memes.resets import Reason
 from memes.shards import Shards
 from memes.task import Task
@@ -73,9 +76,10 @@ def by_rows(emitter: Emitter, shards: Shards) -> Emitter:
         )
 
     def tell(state: PyTree, candidates: Rows, samples: Rows, context: Context) -> tuple[PyTree, Lanes]:
-        told = take(shards.gather(tuple(candidates)[1:]), 0, emitter.candidates)
-        offered = Rows(candidates.x[0], *told)
-        drawn = Rows(shards.each(whole, samples.x), *shards.gather(tuple(samples)[1:]))
+        outcome, status = shards.gather((candidates.evaluation, candidates.status))
+        offered = Rows(candidates.x[0], *take((outcome, status), 0, emitter.candidates))
+        x = jax.lax.collapse(shards.each(whole, samples.x), 0, 2)
+        drawn = Rows(x, *shards.gather((samples.evaluation, samples.status)))
         state, lanes = emitter.tell(state, offered, drawn, context)
         same = shards.same(lanes)
         first = (shards.index == 0)[:, None]
@@ -85,6 +89,6 @@ def by_rows(emitter: Emitter, shards: Shards) -> Emitter:
     return emitter._replace(persistent=emitter.persistent + copies, ask=ask, tell=tell)
 
 
-def whole(groups: tuple[Samples, ...]) -> Array:
+def whole(groups: Any) -> Array:
     """Make samples of one shard whole, one group after the other."""
     return jnp.concatenate([*map(rows, groups)])

@@ -255,7 +255,8 @@ def _on_devices(
     where = placement.of_state(algorithm, seeds)
     arguments = (HERE if seeds == 1 else APART, where, HERE, HERE)
     mapped = placement.mapped(lanes if seeds == 1 else apart, arguments, (where, HERE))
-    program = jax.jit(mapped, in_shardings=placement.shardings(arguments))
+    lie = placement.shardings(arguments), placement.shardings((where, HERE))
+    program = jax.jit(mapped, in_shardings=lie[0], out_shardings=lie[1])
     compiled = program.lower(key, state, jnp.int32(0), jnp.bool_(True)).compile()
 
     def call(key: Array, state: State, n: int) -> tuple[State, Record]:
