@@ -7,7 +7,7 @@ import memes
 
 task = memes.tasks.arm(joints=10)
 algorithm = memes.presets.memes(task, lanes=8, samples=32)
-ask, tell = jax.jit(algorithm.ask), jax.jit(algorithm.tell)
+init, ask, tell = jax.jit(algorithm.init), jax.jit(algorithm.ask), jax.jit(algorithm.tell)
 
 
 def my_simulator(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -19,7 +19,7 @@ def my_simulator(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 if __name__ == "__main__":
     init_key, run_key = jax.random.split(jax.random.key(0))
-    state = algorithm.init(init_key)
+    state = init(init_key)
     for generation in range(100):
         state, batch = ask(jax.random.fold_in(run_key, generation), state)
         fitness, feature = my_simulator(np.asarray(batch.x))

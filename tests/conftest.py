@@ -1,5 +1,6 @@
 import importlib.metadata
 import os
+from collections import Counter
 
 if importlib.metadata.version("jaxlib").startswith("0.10."):
     # Compiling takes most of the tests' time, and twice as long with the new emitters of code for CPUs.
@@ -21,7 +22,16 @@ def pytest_xdist_make_scheduler(config, log):
     """Give all tests of a file to one worker, which compiles what they share once."""
     from xdist.scheduler import LoadFileScheduling
 
+    config.option.loadscopereorder = False  # they are in order, below
     return LoadFileScheduling(config, log)
+
+
+def pytest_collection_modifyitems(items):
+    """Begin with the files that take longest, so that no worker waits for another at the end."""
+    weights = Counter()
+    for item in items:
+        weights[item.path] += 10 if item.get_closest_marker("slow") else 1
+    items.sort(key=lambda item: (-weights[item.path], item.path))
 
 
 @pytest.fixture(scope="module")

@@ -55,7 +55,10 @@ def pairs_of(controller, draw):
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="there is no nvcc")
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize(
+    "architecture",
+    [a if a in ("sm_75", "sm_90") else pytest.param(a, marks=pytest.mark.long) for a in ARCHITECTURES],
+)
 def test_kernels_compile_for_every_architecture(kernels, tmp_path, architecture):
     for i, kernel in enumerate(kernels):
         file, out = tmp_path / f"{i}.cu", tmp_path / f"{i}.cubin"

@@ -21,7 +21,7 @@ from memes.strategies import evosax, openai_es
 from memes.strategies.noise import low_rank
 
 SMALL = {
-    "lanes": 4, "samples": 8, "batch": 12, "stale_budget": 2, "reset_every": 3, "every": 3,
+    "lanes": 4, "samples": 8, "batch": 40, "stale_budget": 2, "reset_every": 3, "every": 3,
     "population_size": 3, "resamples": 2, "pool": 3, "num_critic_training_steps": 4,
     "gradient_steps": 2, "replay_size": 500, "transitions_batch": 8, "critic_hidden": (4,),
 }  # fmt: skip
@@ -142,6 +142,15 @@ def test_the_ga_variant_has_as_many_offspring_as_explore_lanes():
     algorithm = memes.presets.memes(TASKS["arm"], lanes=6, samples=4, explore="ga")
     assert kinds_of(algorithm) == [Kind.EXPLOIT] * 3 + [Kind.VARIATION] * 3
     assert algorithm.batch_size == 6 + 3 * 4
+
+
+def test_lanes_beside_map_elites_take_from_its_evaluations():
+    task, small = TASKS["arm"], {"lanes": 3, "samples": 4}
+    algorithm = memes.presets.memes_me(task, batch=20, **small)
+    assert algorithm.emitter.persistent == (True,) * 3 + (False,) * 5
+    assert memes.presets.memes_me(task).batch_size == memes.presets.me(task).batch_size
+    with pytest.raises(memes.UsageError, match="more than the 15 evaluations that 3 lanes take, got 15"):
+        memes.presets.memes_me(task, batch=15, **small)
 
 
 def test_the_papers_hyper_parameters_are_the_defaults():

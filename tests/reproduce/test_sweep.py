@@ -168,7 +168,7 @@ def test_seeds_of_other_batches_go_on_in_turn(swept, asked, tmp_path, monkeypatc
 
 
 def test_a_plan_has_what_applies_once_with_the_most_seeds_of_all_experiments():
-    items = plan(["main", "explore", "reset", "lanes", "samples"], ["arm"], "paper")
+    items = plan(["main", "explore", "reset", "lanes", "samples", "beyond"], ["arm"], "paper")
     found = {item.label: item for item in items}
     assert len(found) == len(items)
     applies = {label for label, variant in VARIANTS.items() if "arm" in variant.tasks}

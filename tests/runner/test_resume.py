@@ -84,7 +84,7 @@ def test_a_run_killed_between_the_rows_of_its_log_ends_the_same(
 
 
 SMALL = {
-    "lanes": 2, "samples": 4, "batch": 6, "stale_budget": 2, "every": 3, "population_size": 3,
+    "lanes": 2, "samples": 4, "batch": 12, "stale_budget": 2, "every": 3, "population_size": 3,
     "resamples": 2, "pool": 3, "num_critic_training_steps": 4, "gradient_steps": 2,
     "replay_size": 300, "transitions_batch": 8, "critic_hidden": (4,),
 }  # fmt: skip

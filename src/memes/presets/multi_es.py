@@ -8,12 +8,13 @@ from typing import Literal
 from memes import emitters, objectives, resets
 from memes.algorithm import Algorithm, compose
 from memes.cells import Cells
-from memes.emitters import isoline, parallel
-from memes.errors import at_least, in_unit_interval
+from memes.emitters import Emitter, isoline, parallel
+from memes.errors import at_least, in_unit_interval, require
 from memes.estimates import Candidates
 from memes.history import History, elites, everything, fifo, nothing
 from memes.objectives import Objective
 from memes.presets.parts import Search, recorded
+from memes.resets import Reset
 from memes.task import Task
 
 Explore = Literal["fifo", "everything", "elites", "ga"] | History | Objective
@@ -53,28 +54,40 @@ def memes(
         neighbours: Nearest features that make up the novelty score.
         fifo_size: Features that the fifo history remembers.
     """
-    at_least(1, lanes=lanes, fifo_size=fifo_size)
+    at_least(1, fifo_size=fifo_size)
     at_least(0, stale_budget=stale_budget)
     if reset_every is not None:
         at_least(1, reset_every=reset_every)
-    in_unit_interval(proportion_explore=proportion_explore)
-    n_explore = round(lanes * proportion_explore)
-    n_exploit = lanes - n_explore
     reset = resets.stagnation(stale_budget) if reset_every is None else resets.every(reset_every)
-    es = partial(emitters.es, strategy=search.strategy_for(task), reset=reset)
     history, objective = _exploration(explore, neighbours, fifo_size)
-    parts = [es(objectives.fitness(), lanes=n_exploit)] if n_exploit else []
-    if n_explore:
-        parts += [isoline(n_explore) if objective is None else es(objective, lanes=n_explore)]
-    emitter = parallel(*parts)
     return compose(
         task,
-        emitter,
+        parallel(*_both_kinds(task, lanes, proportion_explore, objective, search, reset)),
         cells=cells,
         history=history,
         offer_samples=offer_samples,
         candidates=candidates,
     )
+
+
+def _both_kinds(
+    task: Task,
+    lanes: int,
+    proportion_explore: float,
+    objective: Objective | None,
+    search: Search,
+    reset: Reset,
+) -> list[Emitter]:
+    """Make lanes that climb fitness, and lanes that climb `objective` or, if None, vary elites."""
+    at_least(1, lanes=lanes)
+    in_unit_interval(proportion_explore=proportion_explore)
+    n_explore = round(lanes * proportion_explore)
+    n_exploit = lanes - n_explore
+    es = partial(emitters.es, strategy=search.strategy_for(task), reset=reset)
+    parts = [es(objectives.fitness(), lanes=n_exploit)] if n_exploit else []
+    if n_explore:
+        parts += [isoline(n_explore) if objective is None else es(objective, lanes=n_explore)]
+    return parts
 
 
 def _exploration(explore: Explore, neighbours: int, fifo_size: int) -> tuple[History, Objective | None]:
@@ -119,3 +132,44 @@ def memes_sequential(
         reset=resets.every(every),
     )
     return compose(task, emitter, cells=cells, history=fifo(fifo_size), candidates=candidates)
+
+
+@recorded
+def memes_me(
+    task: Task,
+    cells: Cells | None = None,
+    *,
+    batch: int = 16_384,
+    iso: float = 0.01,
+    line: float = 0.3,
+    lanes: int = 4,
+    proportion_explore: float = 0.5,
+    search: Search = Search(),
+    stale_budget: int = 32,
+    neighbours: int = 10,
+) -> Algorithm:
+    """MAP-Elites and a few lanes of MEMES side by side; everything evaluated is offered to the archive.
+
+    Lanes explore by novelty with respect to the elites. For tasks that are not uncertain.
+
+    Args:
+        task: What to optimise.
+        cells: The archive's cells; None is the task's grid.
+        batch: Evaluations in a generation. Those that the lanes leave are of offspring by variation.
+        iso: Standard deviation of the isotropic part of the variation.
+        line: Standard deviation of the part along the line between two parents.
+        lanes: Evolution strategies at once, exploit and explore together.
+        proportion_explore: Share of the lanes that explore.
+        search: The search distribution of each lane.
+        stale_budget: A lane is reset after more than this many generations in a row without progress.
+        neighbours: Nearest features that make up the novelty score.
+    """
+    reset, novelty = resets.stagnation(stale_budget), objectives.novelty(neighbours)
+    climbers = _both_kinds(task, lanes, proportion_explore, novelty, search, reset)
+    taken = sum(part.candidates + part.samples for part in climbers)
+    require(
+        batch > taken,
+        f"batch must be more than the {taken} evaluations that {lanes} lanes take, got {batch}",
+    )
+    emitter = parallel(*climbers, isoline(batch - taken, iso=iso, line=line))
+    return compose(task, emitter, cells=cells, history=elites(), offer_samples=True)

@@ -19,7 +19,15 @@ from memes.reproduce.checks import (
     on_par,
     where_run,
 )
-from memes.reproduce.experiments import BASELINES, FIXED_RESETS, NONE, TASKS, UNCERTAIN, VARIANTS
+from memes.reproduce.experiments import (
+    BASELINES,
+    CERTAIN,
+    FIXED_RESETS,
+    NONE,
+    TASKS,
+    UNCERTAIN,
+    VARIANTS,
+)
 from memes.reproduce.quantities import (
     Of,
     best,
@@ -271,6 +279,14 @@ CLAIMS = {
                 at_most(seconds("memes-sampling"), seconds("memes"), more=0.07),
             ]
             for task in UNCERTAIN
+        },
+    ),
+    "B2": Claim(
+        "Beyond the paper: MEMES-ME has a higher QD-score than MEMES, MEMES-all, ME-16384 and ME-16384 "
+        "with its step along the line, at p < 0.0125 each.",
+        {
+            task: _each(above, "memes-me", ["memes", "memes-all", "me", "me-tuned"], qd, level=0.0125)
+            for task in CERTAIN
         },
     ),
 }

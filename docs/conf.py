@@ -1,0 +1,59 @@
+"""How Sphinx builds the site: `python -m sphinx -W -c docs . build/site`.
+
+The whole checkout is the source, so that documents link to each other as they do in it.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+import pages
+
+from memes.version import __version__
+
+pages.make(Path(__file__).parent / "made")
+
+root_doc = "docs/index"
+include_patterns = [
+    "docs/**", "results/README.md", "results/paper/*.md", "results/paper/*/*.md", "benchmarks/README.md",
+    "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md",
+]  # fmt: skip
+
+project = "memes"
+release = __version__
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+
+html_theme = "furo"
+html_title = f"memes {__version__}"
+
+myst_heading_anchors = 4
+# A tutorial is a program that was run: a cell that fails fails the site.
+nb_execution_mode = "cache"
+nb_execution_timeout = 300
+nb_execution_raise_on_error = True
+nb_merge_streams = True
+# Two classes are called State: names in signatures are not links where they are ambiguous.
+suppress_warnings = ["toc.not_included", "ref.python"]
+
+autodoc_member_order = "bysource"
+autodoc_typehints_format = "short"
+default_role = "code"
+napoleon_numpy_docstring = False
+napoleon_use_rtype = False
+napoleon_use_ivar = True
+maximum_signature_line_length = 80
+
+
+def tidy(app, what, name, thing, options, lines):
+    """Mark programs in docstrings of modules as such, and leave out what says nothing."""
+    if lines and lines[0].startswith("Alias for field number"):
+        lines.clear()
+    if what == "module":
+        text = re.sub(r"\n\n(?=    )(?<!\n    )", "\n\n::\n\n", "\n".join(lines), count=1)
+        lines[:] = text.splitlines()
+
+
+def setup(app):
+    """Let Sphinx know of it."""
+    app.connect("autodoc-process-docstring", tidy)

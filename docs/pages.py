@@ -1,0 +1,133 @@
+"""Pages of the site that are made from the code: reference, command line, picture of the rooms."""
+
+import contextlib
+import inspect
+import io
+import os
+import sys
+from collections import Counter
+from pathlib import Path
+from types import ModuleType
+
+import matplotlib
+from matplotlib.figure import Figure
+
+import memes
+from memes.commands.main import COMMANDS, main
+
+matplotlib.use("agg")
+ROOT = Path(__file__).parents[1]
+sys.path.append(str(ROOT / "tests"))
+from test_rooms import ORDER, imports, room  # noqa: E402  (the test that guards them knows them)
+
+# What is in the reference, in its order, beside `memes` itself.
+MODULES = (
+    *(
+        "tasks",
+        "presets",
+        "emitters",
+        "objectives",
+        "resets",
+        "selectors",
+        "strategies",
+        "strategies.noise",
+    ),
+    *("cells", "archive", "history", "metrics", "control", "policies", "physics", "plot"),
+)
+
+
+def make(folder: Path) -> None:
+    """Write all of them into a folder."""
+    (folder / "reference").mkdir(parents=True, exist_ok=True)
+    _write(folder / "commands.md", commands())
+    modules = {"memes": memes} | {f"memes.{name}": _module(name) for name in MODULES}
+    for title, module in modules.items():
+        _write(folder / "reference" / f"{title}.md", page(title, module, modules))
+    rooms().savefig(folder / "rooms.svg", metadata={"Date": None})
+
+
+def _module(name: str) -> ModuleType:
+    module = memes
+    for part in name.split("."):
+        module = getattr(module, part)
+    return module
+
+
+def _write(file: Path, text: str) -> None:
+    if not file.exists() or file.read_text() != text:  # what is unchanged is not built again
+        file.write_text(text)
+
+
+def page(title: str, module: ModuleType, modules: dict[str, ModuleType]) -> str:
+    """The reference of a module: its docstring, then its functions and classes."""
+
+    def home(thing: object) -> str:
+        """The page of a thing: that of the nearest module around it."""
+        around = {t: m.__name__ for t, m in modules.items() if thing.__module__.startswith(m.__name__)}
+        return max(around, key=lambda title: len(around[title]))
+
+    lines = [
+        f"# `{title}`",
+        "",
+        "```{eval-rst}",
+        f".. automodule:: {module.__name__}",
+        "   :no-members:",
+        "",
+    ]
+    public = (getattr(module, name) for name in sorted(dir(module)) if not name.startswith("_"))
+    for thing in {id(thing): thing for thing in public}.values():  # each once, whatever its names
+        if callable(thing) and str(thing.__module__).startswith("memes") and home(thing) == title:
+            kind = "autoclass" if inspect.isclass(thing) else "autofunction"
+            members = ["   :members:"] if kind == "autoclass" else []
+            lines += [f".. {kind}:: {thing.__module__}.{thing.__qualname__}", *members, ""]
+    lines += ["```", ""]
+    if title == "memes":
+        lines += ["```{toctree}", *(other for other in modules if other != title), "```", ""]
+    return "\n".join(lines)
+
+
+def commands() -> str:
+    """The help of every command."""
+    lines = ["# Command line", ""]
+    for name in COMMANDS:
+        words = [name, "arm"] if name == "run" else [name]
+        lines += [f"## memes {name}", "", "```text", _help([*words, "--help"]).rstrip(), "```", ""]
+    return "\n".join(lines)
+
+
+def _help(words: list[str]) -> str:
+    said = io.StringIO()
+    os.environ["COLUMNS"] = "100"
+    with contextlib.redirect_stdout(said), contextlib.suppress(SystemExit):
+        main(words)
+    return said.getvalue()
+
+
+def rooms() -> Figure:
+    """Draw the rooms in their order, and an arrow for the imports of one from another."""
+    arrows = Counter(
+        (room(module), room(target))
+        for module, _, target in imports()
+        if room(module) != room(target) and not module.endswith("__")
+    )
+    figure = Figure(figsize=(10.5, 3.6))
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set(xlim=(-0.7, len(ORDER) - 0.3), ylim=(-2.4, 2.9))
+    axes.axis("off")
+    place = {name: i for i, name in enumerate(ORDER)}
+    for (source, target), count in arrows.items():
+        bend = -0.28 if place[source] % 2 else 0.28
+        axes.annotate(
+            "",
+            (place[target], 0.25 if bend > 0 else -0.25),
+            (place[source], 0.25 if bend > 0 else -0.25),
+            arrowprops={
+                "arrowstyle": "-|>", "connectionstyle": f"arc3,rad={bend}", "lw": 0.5 + count**0.5 / 4,
+                "color": f"C{place[source] % 10}", "alpha": 0.6,
+            },
+        )  # fmt: skip
+    for name, i in place.items():
+        axes.text(
+            i, 0, name, ha="center", va="center", size=9, bbox={"boxstyle": "round", "fc": "white"}
+        )
+    return figure
