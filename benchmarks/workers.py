@@ -2,7 +2,9 @@
 
 `python benchmarks/workers.py` evaluates rows by a simulator that counts in Python for about five
 milliseconds a row: with no workers, with one, and with as many as `--workers` says. Contestants take
-turns, after a first call each that starts the workers. The ratio is of the medians.
+turns, after a first call each that starts the workers. The ratio is of the medians. `--simulator wait`
+waits instead of counting, as one that asks another program does: what workers cost can then be seen on a
+machine that is busy.
 """
 
 import argparse
@@ -28,13 +30,23 @@ def count(keys: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.array(totals), x[:, :2]
 
 
+def wait(keys: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Wait for five milliseconds a row."""
+    time.sleep(0.005 * len(x))
+    return x.sum(axis=1), x[:, :2]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--simulator", choices=["count", "wait"], default="count")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--rows", type=int, default=512)
     parser.add_argument("--repeats", type=int, default=7)
     options = parser.parse_args()
-    task = memes.Task("count", 4, (0.0, 0.0), (1.0, 1.0), memes.uniform(4, 0.0, 1.0), count, jit=False)
+    evaluate = {"count": count, "wait": wait}[options.simulator]
+    task = memes.Task(
+        "count", 4, (0.0, 0.0), (1.0, 1.0), memes.uniform(4, 0.0, 1.0), evaluate, jit=False
+    )
     keys = jax.random.split(jax.random.key(0), options.rows)
     x = np.asarray(task.init(jax.random.key(1), options.rows))
     with memes.workers(1) as one, memes.workers(options.workers) as several:

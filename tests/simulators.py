@@ -26,6 +26,13 @@ def started_backend(keys, x):
     return 0 * fitness + started + 2 * elsewhere, feature
 
 
+class StuckError(Exception):
+    """Cannot be restored from what it was pickled as."""
+
+    def __init__(self, joint, angle):
+        super().__init__(f"joint {joint} got stuck at {angle}")
+
+
 def misbehaving(keys, x):
     """Row by row, by the last entry: from 0.9 killed, from 0.8 hanging, from 0.7 raising."""
     worst = x[:, -1].max()
@@ -34,7 +41,7 @@ def misbehaving(keys, x):
     if worst >= 0.8:
         time.sleep(60)
     if worst >= 0.7:
-        raise ArithmeticError("joint 3 got stuck")
+        raise StuckError(3, worst)
     return hills(keys, x)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from jax import Array
 
 from memes.errors import UsageError, at_least, require
-from memes.executors.blocks import Part, by_halves
+from memes.executors.blocks import Part, in_worker
 from memes.hints import checked
 from memes.rollouts import no_transitions
 from memes.seeds import key_words
@@ -120,7 +120,7 @@ class Spread:
         return [self._checked(part) for i in range(len(blocks)) for part in found[i]], failure
 
     def _hand_in(self, words: np.ndarray, x: np.ndarray) -> Future[Any]:
-        return self.executors.submit(by_halves, self.function, words, x)
+        return self.executors.submit(in_worker, self.function, words, x)
 
     def _checked(self, part: Part) -> Part:
         n, result = part

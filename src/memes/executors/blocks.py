@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from typing import Any
 
-from memes.errors import UsageError
+from memes.errors import UsageError, in_a_line
 
 # How many rows, and what `evaluate` returned for them; None if it raised for a single one.
 Part = tuple[int, Any]
@@ -33,3 +34,20 @@ def by_halves(
         found, later = by_halves(evaluate, keys[half], x[half])
         parts, failure = [*parts, *found], later or failure
     return parts, failure
+
+
+def in_worker(
+    evaluate: Callable[[Any, Any], Any], keys: Any, x: Any
+) -> tuple[list[Part], BaseException | None]:
+    """Evaluate as `by_halves` does, and return an exception that can travel."""
+    parts, failure = by_halves(evaluate, keys, x)
+    return parts, failure and sendable(failure)
+
+
+def sendable(error: BaseException) -> BaseException:
+    """The exception, or one that says the same, if it cannot be pickled and restored."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return RuntimeError(in_a_line(error))
+    return error

@@ -21,6 +21,7 @@ from multiprocessing.context import SpawnProcess
 from typing import Any
 
 from memes.errors import UsageError, in_a_line
+from memes.executors.blocks import sendable
 
 SPAWN = get_context("spawn")  # JAX does not survive a fork
 # A worker that imports JAX must not take the device, and a core each is what they have.
@@ -65,7 +66,7 @@ class Processes(Executor):
         future: Future[Any] = Future()
         self._work.put((future, work))
         if not self._threads:
-            atexit.register(self.shutdown)
+            atexit.register(self._abandon)
         if len(self._threads) < self.count:
             # A daemon: Python's end would wait for any other before it shuts this executor down.
             self._threads.append(threading.Thread(target=self._look_after_one, daemon=True))
@@ -75,7 +76,7 @@ class Processes(Executor):
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """End all processes; at once, unless there is work left that is waited for."""
         self._over = True
-        atexit.unregister(self.shutdown)
+        atexit.unregister(self._abandon)
         with suppress(queue.Empty):
             while cancel_futures or not wait:
                 item = self._work.get_nowait()
@@ -91,6 +92,9 @@ class Processes(Executor):
         for thread in self._threads:
             thread.join()
         self._threads = []
+
+    def _abandon(self) -> None:
+        self.shutdown(wait=False)
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         self.shutdown(wait=kind is None, cancel_futures=kind is not None)
@@ -141,8 +145,10 @@ class Processes(Executor):
         except (EOFError, ConnectionError):
             process.join(1)
             code = process.exitcode or 0
-            how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"over with code {code}"
-            raise WorkerDied(f"a worker was {how}") from None
+            how = (
+                f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+            )
+            raise WorkerDied(f"a worker {how}") from None
         found: tuple[bool, Any] = pickle.loads(answer)  # of our own process
         return found
 
@@ -178,26 +184,17 @@ def serve(pipe: Connection) -> None:
             try:
                 function, arguments, keywords = pickle.loads(work)
             except Exception as error:
-                function, arguments, keywords = _raise, (_sendable(error),), {}
+                function, arguments, keywords = _raise, (sendable(error),), {}
             pipe.send_bytes(b"begun")
             try:
                 answer = pickle.dumps((True, function(*arguments, **keywords)))
             except Exception as error:
-                answer = pickle.dumps((False, _sendable(error)))
+                answer = pickle.dumps((False, sendable(error)))
             pipe.send_bytes(answer)
 
 
-def _raise(error: Exception) -> None:
+def _raise(error: BaseException) -> None:
     raise error
-
-
-def _sendable(error: Exception) -> Exception:
-    """The exception, or one that says the same, if it cannot be pickled and restored."""
-    try:
-        pickle.loads(pickle.dumps(error))
-    except Exception:
-        return RuntimeError(in_a_line(error))
-    return error
 
 
 def _end_with_parent() -> None:
