@@ -199,7 +199,7 @@ with faults.failing(int(at), faults.really_killed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("what", ["two_seeds", "swept"])
+@pytest.mark.parametrize("what", [pytest.param("two_seeds", marks=pytest.mark.long), "swept"])
 def test_a_process_that_is_killed_in_the_middle_of_that_goes_on(tmp_path, what):
     do = globals()[what]
     with faults.failing() as done:

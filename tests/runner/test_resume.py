@@ -115,6 +115,10 @@ def hostile(task):
     return replace(task, evaluate=poisoned(task.evaluate), evaluate_transitions=transitions)
 
 
+# Algorithms with emitters of different kinds; the others are variants of them.
+UNLIKE = ("memes", "memes-sequential", "me", "me-es", "cma-me", "pga-me")
+
+
 def assert_sound(state, task):
     """No nonsense in the archive, the history, or whatever the emitters compute with."""
     elites = np.asarray(state.archive.occupied)
@@ -129,7 +133,10 @@ def assert_sound(state, task):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("preset", memes.PRESETS)
+@pytest.mark.parametrize(
+    "preset",
+    [p if p in UNLIKE else pytest.param(p, marks=pytest.mark.long) for p in memes.PRESETS],
+)
 def test_every_algorithm_resumes_exactly_and_keeps_nonsense_out(
     preset, tmp_path, killed_at, assert_equal_runs
 ):

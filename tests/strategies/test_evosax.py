@@ -103,7 +103,7 @@ OTHERS = ["xnes", "cr-fm-nes", "pgpe", "open-es"]  # of other families; all are 
 
 
 @pytest.mark.filterwarnings("ignore:optax.global_norm is deprecated")  # by evosax's PGPE
-@pytest.mark.parametrize("name", [*USUAL, *(pytest.param(n, marks=pytest.mark.slow) for n in OTHERS)])
+@pytest.mark.parametrize("name", [*USUAL, *(pytest.param(n, marks=pytest.mark.long) for n in OTHERS)])
 def test_samples_start_with_deviation_sigma_and_the_mean_climbs(name):
     assert name in names()
     wide = evosax(name, samples=2048, sigma=SIGMA)
