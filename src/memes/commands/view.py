@@ -16,6 +16,7 @@ from memes.words.options import RunNames
 from memes.words.rebuild import task_of
 
 PORT = 8080
+SECONDS_TO_END = 5
 BESIDE = "from memes.commands.view import beside; beside()"
 
 
@@ -51,12 +52,16 @@ def viewed(out: Path, task: str) -> Iterator[None]:
     try:
         yield
         if page.poll() is None:
-            print("the page stays until Ctrl-C", flush=True)
             with suppress(KeyboardInterrupt):
+                print("the page stays until Ctrl-C", flush=True)
                 page.wait()
     finally:
         page.terminate()
-        page.wait()
+        try:
+            page.wait(SECONDS_TO_END)
+        except subprocess.TimeoutExpired:  # busy with an episode, perhaps; it has nothing to save
+            page.kill()
+            page.wait()
 
 
 def beside() -> None:

@@ -21,7 +21,10 @@ def by_halves(
         What was found for the rows, in order, and the last exception, if there was one.
     """
     try:
-        return [(len(x), evaluate(keys, x))], None
+        result = evaluate(keys, x)
+        if result is None:
+            raise UsageError("evaluate must return fitness and feature, got None")
+        return [(len(x), result)], None
     except UsageError:
         raise
     except (Exception, SystemExit) as error:
