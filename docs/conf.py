@@ -42,6 +42,7 @@ default_role = "code"
 napoleon_numpy_docstring = False
 napoleon_use_rtype = False
 napoleon_use_ivar = True
+napoleon_attr_annotations = False  # shapes such as "*s L" are no markup
 maximum_signature_line_length = 80
 
 
