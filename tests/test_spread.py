@@ -18,6 +18,7 @@ import memes
 import simulators
 from memes import RunError, UsageError
 from memes.runner.simulators import surviving
+from signals import hearing
 
 KEYS = jax.random.split(jax.random.key(5), 11)
 X = np.random.default_rng(0).uniform(0, 0.6, (11, 4)).astype(np.float32)
@@ -133,7 +134,7 @@ def test_ctrl_c_leaves_no_process_behind(tmp_path):
         "64",
     ]
     run = subprocess.Popen(
-        [sys.executable, "-m", "memes", *words, "--out", str(tmp_path / "run"), "--generations", "2"],
+        hearing("-m", "memes", *words, "--out", tmp_path / "run", "--generations", "2"),
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
