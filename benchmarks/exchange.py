@@ -1,4 +1,4 @@
-"""What devices exchange in a generation, read from the collectives of the compiled program.
+"""Bytes that devices exchange in a generation, read from the collectives of the compiled program.
 
 Nothing is run: the program is compiled for devices that a CPU is divided into.
 """

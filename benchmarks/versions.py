@@ -34,7 +34,7 @@ CASES = {
 
 @dataclasses.dataclass
 class Settings:
-    """What to compare."""
+    """The versions and cases to compare."""
 
     wheel: tyro.conf.Positional[Path]
     """Wheel of the older version."""

@@ -1,4 +1,4 @@
-"""What `memes view` costs: the run that it watches, a click, and a recolouring of the archive.
+"""The cost of `memes view`: to the run that it watches, a click, and a recolouring of the archive.
 
     python benchmarks/view.py                     on this machine, at a laptop's scale
     python benchmarks/view.py --scale paper       on a GPU: the Ant of the paper

@@ -41,7 +41,7 @@ def served(*paths, rebuild=task_of, **options):
 
 
 def eventually(look, seconds=60.0):
-    """What a function returns as soon as that is true."""
+    """Wait until a function returns something true, and return that."""
     end = time.monotonic() + seconds
     while True:
         found = look()

@@ -124,7 +124,7 @@ class Info(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What all shards must know of one: the outcome of its candidates, and of the rows that may enter.
+    """News of one shard for all: the outcome of its candidates, and of the rows that may enter.
 
     `entrants` are the evaluations [n], `offered` and `lane` of these rows; `faults` are [1, faults].
     """

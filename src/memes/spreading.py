@@ -148,7 +148,7 @@ class _Executors:
 
 
 def joined(task: Task, parts: list[Part]) -> Evaluated:
-    """What an `evaluate` returns of all parts, which were checked; NaN where rows were lost."""
+    """Join all parts, which were checked, into what an `evaluate` returns; NaN where rows were lost."""
     learning = any(result is not None and result.transitions is not None for _, result in parts)
 
     def lost(n: int) -> Evaluation:

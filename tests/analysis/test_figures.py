@@ -9,22 +9,12 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 import memes
+from boxes import box
 from memes.analysis import heat, plot
 from memes.analysis.nested import nest
 from memes.analysis.observers import Figures, save_figures
 from memes.archive import add, empty
 from memes.task import Map
-
-
-def task_with(k):
-    return memes.Task(
-        name="box",
-        dim=k,
-        feature_low=(0.0,) * k,
-        feature_high=(1.0,) * k,
-        init=memes.uniform(k, 0.0, 1.0),
-        evaluate=lambda keys, x: (x[:, 0], x),
-    )
 
 
 def filled(task, cells, x):
@@ -57,7 +47,7 @@ def test_the_first_two_features_span_the_inner_grids():
 
 
 def test_a_tessellation_is_drawn_cell_by_cell():
-    task = task_with(2)
+    task = box(2)
     cells = memes.cells.cvt(jax.random.key(0), task, 7, points=300)
     archive = filled(task, cells, cells.centroids)
     image = plot.archive(archive).axes[0].images[0]
@@ -69,7 +59,7 @@ def test_a_tessellation_is_drawn_cell_by_cell():
 
 
 def random_archive(k, cells=None):
-    task = task_with(k)
+    task = box(k)
     cells = cells or memes.cells.grid(task, (3,) * k)
     return filled(task, cells, jax.random.uniform(jax.random.key(0), (20, k)))
 
@@ -94,7 +84,7 @@ def test_of_one_feature_fitness_is_a_height_over_it():
 @pytest.mark.parametrize("kind", ["many features", "a tessellation"])
 def test_parallel_axes_have_a_line_for_each_elite_and_a_name_for_each_feature(kind):
     k = {"many features": 7, "a tessellation": 3}[kind]
-    task = task_with(k)
+    task = box(k)
     cells = None if k == 7 else memes.cells.cvt(jax.random.key(0), task, 9, points=300)
     archive = random_archive(k, cells)
     axes = plot.archive(archive).axes[0]
@@ -111,7 +101,7 @@ def test_parallel_axes_have_a_line_for_each_elite_and_a_name_for_each_feature(ki
 )
 def test_axes_and_key_name_the_features_that_they_span(k, outer, inner):
     figure = plot.archive(random_archive(k))
-    names = task_with(k).feature_names
+    names = box(k).feature_names
     panel, key = figure.axes[:2]
     named = [name for name in (panel.get_xlabel(), panel.get_ylabel()) if name]
     assert named == [names[i] for i in outer]
@@ -131,7 +121,7 @@ def test_a_few_outliers_do_not_take_up_the_colours():
 
 
 def test_a_corrected_archive_is_drawn_beside_the_illusory_one_in_the_same_colours():
-    task, cells = task_with(2), memes.cells.grid(task_with(2), (3, 3))
+    task, cells = box(2), memes.cells.grid(box(2), (3, 3))
     x = jax.random.uniform(jax.random.key(0), (20, 2))
     illusory, corrected = filled(task, cells, x), filled(task, cells, x[:4] - 0.2)
     figure = plot.archive(illusory, corrected=corrected)
@@ -145,7 +135,7 @@ def test_a_corrected_archive_is_drawn_beside_the_illusory_one_in_the_same_colour
 
 
 def test_a_run_that_added_nothing_is_drawn_all_the_same(tmp_path):
-    task = replace(task_with(2), evaluate=lambda keys, x: (x[:, 0] * jnp.nan, x))
+    task = replace(box(2), evaluate=lambda keys, x: (x[:, 0] * jnp.nan, x))
     algorithm = memes.presets.me(task, memes.cells.grid(task, (3, 3)), batch=4)
     result = memes.run(algorithm, generations=2, out=tmp_path / "run", progress=False)
     assert result.metrics["faults_nan"].tolist() == [4, 8]
@@ -166,7 +156,7 @@ def test_a_wall_of_two_corners_is_drawn_too():
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """A short run in a folder."""
-    task = task_with(2)
+    task = box(2)
     algorithm = memes.presets.me(task, memes.cells.grid(task, (40, 40)), batch=4)
     return memes.run(
         algorithm, generations=15, out=tmp_path_factory.mktemp("runs") / "a", progress=False
@@ -217,7 +207,7 @@ def test_a_run_draws_what_its_folder_shows(run):
 
 
 def test_nothing_is_drawn_where_nobody_asks_for_it(tmp_path):
-    task = task_with(2)
+    task = box(2)
     algorithm = memes.presets.me(task, memes.cells.grid(task, (3, 3)), batch=4)
     options = {"generations": 2, "out": tmp_path / "run", "progress": False}
     memes.run(algorithm, observers=[Figures(draw=False)], **options)
@@ -228,7 +218,7 @@ def test_nothing_is_drawn_where_nobody_asks_for_it(tmp_path):
 
 
 def test_names_of_features_are_no_formulas():
-    task = replace(task_with(2), feature_names=("$x_2$ (m)", "speed"))
+    task = replace(box(2), feature_names=("$x_2$ (m)", "speed"))
     algorithm = memes.presets.me(task, memes.cells.grid(task, (3, 3)), batch=4)
     run = memes.run(algorithm, generations=1, progress=False)
     for figure in (plot.archive(run), plot.positions(run)):

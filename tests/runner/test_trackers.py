@@ -55,7 +55,7 @@ def like_wandb(tmp_path, monkeypatch):
 
 
 def expected(run):
-    """What trackers are to get, by generation: the finite numbers of both tables."""
+    """List what trackers are to get, by generation: the finite numbers of both tables."""
     found = {}
     for prefix, table in (("", run.metrics), ("corrected/", run.corrected)):
         for i, generation in enumerate(table["generation"].astype(int)):

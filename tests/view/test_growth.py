@@ -9,22 +9,12 @@ import pytest
 from PIL import Image
 
 import memes
+from boxes import box
 from memes.archive import Changes, add, empty
 from memes.commands.main import main
 from memes.view import growth, pictures
 
 SHAPES = [(5,), (4, 3), (2, 3, 4), (2, 2, 2, 2), (2,) * 7]
-
-
-def box(k):
-    return memes.Task(
-        name="box",
-        dim=k,
-        feature_low=(0.0,) * k,
-        feature_high=(1.0,) * k,
-        init=memes.uniform(k, 0.0, 1.0),
-        evaluate=lambda keys, x: (x[:, 0], x),
-    )
 
 
 def found(shape, n=12, cells=None):

@@ -23,7 +23,7 @@ OLD = Path(__file__).parents[1] / "data/run-0.1"
 
 @pytest.fixture
 def shown(monkeypatch):
-    """What would be shown, and how."""
+    """Collect what would be shown, and how."""
     found = []
     monkeypatch.setattr(view, "browse", lambda *what, **how: found.append((what, how)))
     return found

@@ -134,7 +134,7 @@ class Processes(Executor):
         return process, ours
 
     def _answer(self, process: SpawnProcess, pipe: Connection, work: bytes) -> tuple[bool, Any]:
-        """What a process answers to its work: whether it could do it, and the result or exception."""
+        """Wait for the answer of a process: True and its result, or False and its exception."""
         try:
             pipe.send_bytes(work)
             # First it says that it begins: what it has to import does not count.

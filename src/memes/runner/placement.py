@@ -56,7 +56,7 @@ class Placement:
         return jax.tree.map(put_part, self.shardings(where), tree)
 
     def shardings(self, where: PyTree) -> PyTree:
-        """What `where` says, in terms of the devices."""
+        """Translate `where` into terms of the devices."""
         is_spec: Callable[[Any], bool] = lambda part: isinstance(part, PartitionSpec)  # noqa: E731
         return jax.tree.map(lambda spec: NamedSharding(self.mesh, spec), where, is_leaf=is_spec)
 
@@ -111,7 +111,7 @@ class Placement:
         return several if self.shards in (1, number) else f"{several}, in {self.shards} shards"
 
     def is_dealt(self, algorithm: Algorithm, seeds: int) -> bool:
-        """Whether all is dealt to the shards, not the evaluation alone."""
+        """True if all is dealt to the shards, not the evaluation alone."""
         return self.shards == 1 or seeds > 1 or self.dealing(algorithm, seeds).count > 1
 
     def dealing(self, algorithm: Algorithm, seeds: int) -> Shards:

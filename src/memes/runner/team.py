@@ -50,11 +50,11 @@ class Team:
 
     @property
     def leads(self) -> bool:
-        """Whether it decides, writes and speaks."""
+        """True of the process that decides, writes and speaks."""
         return self.index == 0
 
     def agree(self, decide: Callable[..., int | None], *arguments: Any) -> int:
-        """What the first process decides, in all of them; 0 is nothing, or no."""
+        """Tell all processes the number that the first one decides; 0 is nothing, or no."""
         if not self.leads:
             return self._decisions.get()
         decision = int(decide(*arguments) or 0)

@@ -85,7 +85,7 @@ def browse(
 
 
 class Page:
-    """What is on the page, and what happens in a turn of its loop."""
+    """The page: its parts, and a turn of its loop."""
 
     def __init__(self, server: Any, runs: Runs, rebuild: Callable[..., Any]) -> None:
         from memes.view.board import Board
@@ -225,7 +225,7 @@ class Page:
         return self._layout[1]
 
     def _standing(self) -> colours.Shown:
-        """What each cell shows after the generation of the slider."""
+        """Find what each cell shows after the generation of the slider."""
         now, generations = self.follower.latest, int(self.panel.generation.value)
         assert now.cells is not None
         changes = store.nothing(now.k) if now.changes is None else now.changes

@@ -20,7 +20,7 @@ MAPS = {GENERATION: "cividis", LANE: "turbo", VARIANCE: "magma"}
 
 
 class Shown(NamedTuple):
-    """What each of c cells shows.
+    """The content of each of c cells, as it is shown.
 
     Attributes:
         value: The number that its colour stands for; NaN where it is empty.

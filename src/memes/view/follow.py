@@ -40,7 +40,7 @@ Sign = tuple[int, int, int] | None  # of a file: it changes whenever the file do
 
 
 class Snapshot(NamedTuple):
-    """What a run folder holds at some moment.
+    """The content of a run folder at some moment.
 
     Attributes:
         folder: The folder.
