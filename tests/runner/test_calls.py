@@ -155,3 +155,20 @@ def test_interrupts_are_heard_while_the_device_computes(which):
         for each, handler in inherited.items():
             signal.signal(each, handler)
     assert said == ["stopping"]
+
+
+def test_a_signal_that_comes_while_the_first_is_answered_interrupts():
+    said = []
+
+    def say(sentence):
+        said.append(sentence)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    inherited = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt), interruptible(say, "stopping"):
+            os.kill(os.getpid(), signal.SIGINT)
+            calls.wait([Busy()])
+    finally:
+        signal.signal(signal.SIGINT, inherited)
+    assert said == ["stopping"]

@@ -84,8 +84,8 @@ def interruptible(say: Callable[[str], None], sentence: str) -> Iterator[Callabl
     def note(signum: int, frame: object) -> None:
         nonlocal seen
         seen = signal.Signals(signum).name
+        restore()  # first: the next signal may come while this is said
         say(sentence)
-        restore()
 
     with suppress(ValueError):  # not in the main thread, where signals do not arrive anyway
         for each in SIGNALS:
