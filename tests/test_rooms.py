@@ -51,3 +51,14 @@ def test_no_module_imports_upwards():
 def test_physics_knows_nothing_of_the_rest():
     others = {room(target) for module, _, target in imports() if room(module) == "physics"}
     assert others == {"physics", "kernels", "errors"}
+
+
+def test_the_core_does_not_ask_which_device_there_is():
+    """What it computes must not depend on that; `lax.platform_dependent` chooses how."""
+    files = [
+        file
+        for file in SOURCE.rglob("*.py")
+        if room(f"memes.{file.relative_to(SOURCE).parts[0]}") == "core"
+    ]
+    assert len(files) > 40
+    assert [file.name for file in files if "default_backend" in file.read_text()] == []

@@ -78,7 +78,7 @@ def fastest(
     kernels = {}
     if samples.mean.shape[0] and cuda.usable("a policy"):  # whole genotypes alone are left to XLA
         kernels["cuda"] = by(act_by_kernel, step)
-    if jax.default_backend() == "cpu" and usable():
+    if usable():
         # Aligned here, once, and not in every control step.
         kernels["cpu"] = by(act_natively, filled(step, -(-step.shape[2] // VECTOR) * VECTOR, axis=2))
     return partial(jax.lax.platform_dependent, **kernels, default=otherwise)

@@ -162,13 +162,12 @@ def test_a_signal_that_comes_while_the_first_is_answered_interrupts():
 
     def say(sentence):
         said.append(sentence)
-        os.kill(os.getpid(), signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
 
     inherited = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt), interruptible(say, "stopping"):
-            os.kill(os.getpid(), signal.SIGINT)
-            calls.wait([Busy()])
+            signal.raise_signal(signal.SIGINT)
     finally:
         signal.signal(signal.SIGINT, inherited)
     assert said == ["stopping"]

@@ -52,8 +52,8 @@ def loaded(source: str, user: str) -> ctypes.CDLL:
 
 
 def usable() -> bool:
-    """Look for a C++ compiler that works."""
-    return _works(compiler())
+    """Is JAX's default device a CPU, and is there a C++ compiler for it that works?"""
+    return jax.default_backend() == "cpu" and _works(compiler())
 
 
 @cache
