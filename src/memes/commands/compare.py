@@ -11,10 +11,9 @@ from memes.runner.progress import Terminal
 from memes.store.find import find
 from memes.store.folder import check_free
 from memes.store.summary import load_summary
-from memes.words.options import RunNames
 
 
-def compare(runs: RunNames, /, *, out: Path = Path("comparison"), short: bool = False) -> None:
+def compare(runs: tuple[str, ...], *, out: Path = Path("comparison"), short: bool = False) -> None:
     """Compare runs: medians over their seeds, tests, and figures for print.
 
     Runs of a task that differ by nothing but their seeds are put together.

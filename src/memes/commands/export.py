@@ -9,12 +9,10 @@ from memes.errors import require
 from memes.escapes import printable
 from memes.store.export import export_run
 from memes.store.folder import load_run
-from memes.words.options import RunFolder
 
 
 def export(
-    run: RunFolder,
-    /,
+    run: Path,
     *,
     to: Literal["csv", "npz", "parquet", "tensorboard"],
     out: Path | None = None,

@@ -124,10 +124,9 @@ def _run(name: str, words: list[str]) -> int:
         bool(given) or not usage.startswith("RUN"),
         f"RUN is missing: it comes first in 'memes {name} {usage} [OPTIONS]'",
     )
-    import tyro
+    from memes.words.options import call
 
-    config = (tyro.conf.FlagCreatePairsOff,)
-    return tyro.cli(function, prog=f"memes {name}", args=words, config=config) or 0
+    return call(function, words, f"memes {name}")
 
 
 def _set_defaults(command: str) -> None:

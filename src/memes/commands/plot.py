@@ -6,10 +6,9 @@ from memes.analysis.observers import save_figures
 from memes.escapes import printable
 from memes.store.find import find
 from memes.store.folder import load_run
-from memes.words.options import RunNames
 
 
-def plot(runs: RunNames, /) -> None:
+def plot(runs: tuple[str, ...]) -> None:
     """Draw the figures of runs again: archive.png, curves.png, and positions.png on a map.
 
     Args:

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal
 
 from memes.analysis.observers import save_figures
 from memes.errors import at_least
+from memes.parameters import flat
 from memes.runner.corrections import corrected, save_correction
 from memes.runner.progress import Reporter
 from memes.store.files import only_writer
 from memes.store.folder import load_run
 from memes.store.summary import write_summary
-from memes.words.elsewhere import executor_of
-from memes.words.options import RunFolder
+from memes.words.elsewhere import Away
 from memes.words.rebuild import task_of
 
 
+@flat
 def reevaluate(
-    run: RunFolder,
-    /,
+    run: Path,
     *,
     samples: int = 512,
     statistic: Literal["median", "mean"] = "median",
     task: str | None = None,
-    workers: str | None = None,
-    simulator_timeout: float | None = None,
     quiet: bool = False,
+    away: Away = Away(),
 ) -> None:
     """Evaluate the elites of a saved run again, and see what of its archive was luck.
 
@@ -37,13 +37,12 @@ def reevaluate(
         samples: How often each elite is evaluated again.
         statistic: How an elite's evaluations are summed up.
         task: The task as in 'memes run', for runs of a task of your own: its code is executed.
-        workers: As in `memes run`.
-        simulator_timeout: As in `memes run`.
         quiet: Show no progress.
+        away: Where the simulator runs.
     """
     at_least(1, samples=samples)
     saved = load_run(run)
-    with executor_of(workers, simulator_timeout) as executor:
+    with away.executor() as executor:
         rebuilt = task_of(saved, task, executor)
         if not rebuilt.uncertain:
             print(

@@ -17,13 +17,11 @@ from memes.view.cameras import Camera
 from memes.view.episodes import Episode, episodes, robot_of, seconds_per_step
 from memes.view.film import check_film, check_size
 from memes.view.pictures import library, sheet_figure, write_video
-from memes.words.options import RunFolder
 from memes.words.rebuild import task_of
 
 
 def replay(
-    run: RunFolder,
-    /,
+    run: Path,
     *,
     cell: tuple[int, ...] | None = None,
     feature: tuple[float, ...] | None = None,

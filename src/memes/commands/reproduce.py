@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-import tyro
 from jax import default_backend
 
 from memes.commands.run import CODES
@@ -26,8 +25,7 @@ SIZES = ("lanes", "samples", "batch", "resamples")
 
 
 def reproduce(
-    experiments: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[EXPERIMENT ...]")] = (),
-    /,
+    experiments: tuple[str, ...] = (),
     *,
     tasks: tuple[str, ...] = TASKS,
     labels: tuple[str, ...] = (),

@@ -2,34 +2,33 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from memes import api
 from memes.commands.run import conclude
+from memes.parameters import flat
 from memes.runner.progress import Reporter
-from memes.runner.team import join_processes
+from memes.runner.team import Meeting, join_processes
 from memes.runner.trackers import Tracker
 from memes.store.find import run_folders
 from memes.store.folder import load_config
-from memes.words.elsewhere import executor_of
+from memes.words.elsewhere import Away
 from memes.words.names import code_of
-from memes.words.options import RunFolder
 from memes.words.rebuild import algorithm_of
 
 
+@flat
 def resume(
-    run: RunFolder,
-    /,
+    run: Path,
     *,
     generations: int | None = None,
     task: str | None = None,
     algorithm: str | None = None,
     track: tuple[str, ...] = (),
-    workers: str | None = None,
-    simulator_timeout: float | None = None,
     devices: int | None = None,
     quiet: bool = False,
-    coordinator: str | None = None,
-    processes: int | None = None,
-    process: int | None = None,
+    away: Away = Away(),
+    meeting: Meeting = Meeting(),
 ) -> int:
     """Go on with a run, or with the runs of several seeds, as if they had never stopped.
 
@@ -39,15 +38,12 @@ def resume(
         task: The task as module:name or file.py:name, if it is your own: its code is executed.
         algorithm: The algorithm as module:name or file.py:name, if it is your own.
         track: Where metrics go as they come, as in 'memes run'.
-        workers: As in `memes run`.
-        simulator_timeout: As in `memes run`.
         devices: How many devices to go on with; None is as many as there are and divide the shards.
         quiet: Show no progress.
-        coordinator: Address of the first of several processes, as in `memes run`.
-        processes: How many processes go on with the run; not as many as before, if you like.
-        process: Which of them this is, from 0.
+        away: Where the simulator runs.
+        meeting: Where processes meet; they need not be as many as before.
     """
-    team = join_processes(coordinator, processes, process)
+    team = join_processes(**vars(meeting))
     first = run_folders(run)[0]
     place = run.absolute()  # a simulator may go elsewhere
     report, recorded = Reporter(show=not quiet and team.leads), load_config(first).get("code") or {}
@@ -55,7 +51,7 @@ def resume(
         if recorded.get(name, code_of(name)) != code_of(name):
             report.say(f"the code of '{name}' has changed since the run began")
     trackers = [Tracker(name) for name in track]
-    with executor_of(workers, simulator_timeout) as executor:
+    with away.executor() as executor:
         runs = api.resume(
             algorithm_of(first, task, algorithm, executor),
             run,

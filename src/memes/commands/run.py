@@ -12,7 +12,6 @@ from memes.errors import require
 from memes.runner.progress import Reporter, duration
 from memes.runner.team import Team, join_processes
 from memes.store.folder import Run
-from memes.words.elsewhere import executor_of
 from memes.words.options import value_of
 from memes.words.settings import Parsed, parse
 
@@ -27,7 +26,7 @@ def run(arguments: list[str]) -> int:
     parsed = parse(arguments, "memes run")
     choice, running = parsed.choice, dict(parsed.running)
     with ExitStack() as stack:
-        executor = stack.enter_context(executor_of(choice.workers, choice.simulator_timeout))
+        executor = stack.enter_context(parsed.away.executor())
         algorithm = parsed.build(executor)
         if choice.scale == "paper" and default_backend() == "cpu" and team.leads:
             report = Reporter(show=not choice.quiet)
@@ -61,7 +60,11 @@ def join_from(words: list[str]) -> Team:
         require(value is None or value.isdecimal(), f"{name} must be a whole number, got '{value}'")
         return None if value is None else int(value)
 
-    return join_processes(value_of("coordinator", words), number("processes"), number("process"))
+    return join_processes(
+        coordinator=value_of("coordinator", words),
+        processes=number("processes"),
+        process=number("process"),
+    )
 
 
 def output_folder(parsed: Parsed) -> Path:

@@ -21,7 +21,6 @@ from memes.view.episodes import player, robot_of, seconds_per_step
 from memes.view.film import check_film, check_size, write_film
 from memes.view.growth import Elite, film, spread_elites
 from memes.view.pictures import frames, library
-from memes.words.options import RunFolder
 from memes.words.rebuild import task_of
 
 PANEL = 256  # pixels along each side of the picture of an elite
@@ -29,8 +28,7 @@ MOST_SECONDS, MOST_ELITES = 600.0, 12
 
 
 def video(
-    run: RunFolder,
-    /,
+    run: Path,
     *,
     out: Path,
     seconds: float = 12.0,

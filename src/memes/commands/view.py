@@ -12,7 +12,6 @@ from pathlib import Path
 from memes.store.folder import Run
 from memes.task import Task
 from memes.view.browser import browse, check_browser
-from memes.words.options import RunNames
 from memes.words.rebuild import task_of
 
 PORT = 8080
@@ -20,7 +19,7 @@ SECONDS_TO_END = 5
 BESIDE = "from memes.commands.view import beside; beside()"
 
 
-def view(runs: RunNames, /, *, port: int = PORT, task: str | None = None) -> None:
+def view(runs: tuple[str, ...], *, port: int = PORT, task: str | None = None) -> None:
     """Show runs in the browser, also while they go on.
 
     The page has the archive, which can be clicked on: its elites move beside it. It has the curves and

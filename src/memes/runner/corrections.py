@@ -41,8 +41,7 @@ class Corrections:
     generation: a correction can be repeated, and takes nothing from the run itself.
 
     Attributes:
-        every: Generations between corrections. None corrects the archive at the end alone, 0 not even
-            that.
+        every: Generations between corrections; None is one at the end alone, 0 not even that.
         samples: How often each elite is evaluated again at the end.
         every_samples: How often on the way; None is as often.
         statistic: How an elite's evaluations are summed up.

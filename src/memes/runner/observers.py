@@ -133,8 +133,8 @@ class Checkpoints:
     """Writes checkpoints, from which `memes resume` goes on, while the run goes on.
 
     Attributes:
-        every: Generations between checkpoints; 0 makes none. None makes one after each call of the
-            device, unless the one before is still being written.
+        every: Generations between checkpoints, 0 for none; None is one after each call of the device,
+            unless the one before is still being written.
     """
 
     every: int | None = None

@@ -26,6 +26,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from memes.errors import at_least, require
+from memes.parameters import flat
 
 BEAT, PATIENCE = 2.0, 20.0  # seconds between signs of life, and without any
 LOST = 1  # the exit code
@@ -139,27 +140,40 @@ def present() -> Team:
     return _present
 
 
-def join_processes(
-    coordinator: str | None = None, processes: int | None = None, process: int | None = None
-) -> Team:
+@dataclass(frozen=True, kw_only=True)
+class Meeting:
+    """Where the processes of a run meet.
+
+    Attributes:
+        coordinator: Address of the first of several processes, with a port that is free there, such as
+            node1:1234. Below srun and mpirun all three of these are known.
+        processes: How many processes compute the run; 1 leaves this one by itself.
+        process: Which of them this is, from 0. The first one writes, the others are silent.
+    """
+
+    coordinator: str | None = None
+    processes: int | None = None
+    process: int | None = None
+
+
+@flat
+def join_processes(*, meeting: Meeting = Meeting()) -> Team:
     """Join the processes that compute runs together; before anything is computed.
 
     Each is started with the same program and arguments. Slurm (`srun`) and Open MPI (`mpirun`) say how
     many there are and which is which; otherwise all three arguments do.
 
     Args:
-        coordinator: Address of the first process, with a port that is free there: "node1:1234".
-        processes: How many there are; 1 leaves this one by itself.
-        process: Which this is, from 0.
+        meeting: Where they meet.
     """
     global _present
-    told = {"coordinator": coordinator, "processes": processes, "process": process}
-    given = [name for name, value in told.items() if value is not None]
+    coordinator, processes, process = meeting.coordinator, meeting.processes, meeting.process
+    given = [name for name, value in vars(meeting).items() if value is not None]
     found = max((int(os.environ.get(name) or 1) for name in SIZES), default=1)
     if processes == 1 or (not given and found == 1) or _present.count > 1:
         return _present
     require(
-        not given or len(given) == len(told),
+        not given or len(given) == len(vars(meeting)),
         f"coordinator, processes and process go together, got {' and '.join(given)} alone",
     )
     if given:

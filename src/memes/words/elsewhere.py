@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Executor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -37,15 +37,29 @@ def _made(named: Named) -> Task:
     return made(Task, named.name, task_factory(named.name), **dict(named.options))
 
 
-@contextmanager
-def executor_of(which: str | None, timeout: float | None = None) -> Iterator[Executor | None]:
-    """The executor that the flags `--workers` and `--simulator-timeout` ask for; None if none is."""
-    require(timeout is None or which is not None, "simulator_timeout needs workers, as in --workers 8")
-    if which is None:
-        yield None
-        return
-    with workers(which, timeout=timeout) as executor:
-        yield executor
+@dataclass(frozen=True, kw_only=True)
+class Away:
+    """Where a simulator in Python runs.
+
+    Attributes:
+        workers: Evaluate a task with jit=False elsewhere: in so many processes, or on ray, ray:ADDRESS,
+            dask:ADDRESS or mpi. Results do not depend on it.
+        simulator_timeout: Seconds after which a process that has not finished its rows is replaced; by
+            default they have as long as they take.
+    """
+
+    workers: str | None = None
+    simulator_timeout: float | None = None
+
+    def __post_init__(self) -> None:
+        alone = self.simulator_timeout is not None and self.workers is None
+        require(not alone, "simulator_timeout needs workers, as in --workers 8")
+
+    def executor(self) -> AbstractContextManager[Executor | None]:
+        """Start the workers, if there are to be any."""
+        if self.workers is None:
+            return nullcontext()
+        return workers(self.workers, timeout=self.simulator_timeout)
 
 
 def elsewhere(

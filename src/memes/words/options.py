@@ -18,13 +18,10 @@ from typing import Annotated, Any
 import tyro
 
 from memes.errors import UsageError, require
-from memes.parameters import REQUIRED, Parameter, parameters, writable
+from memes.parameters import REQUIRED, Parameter, help_of, parameters, writable
 
 Options = dict[str, Parameter]
 MOST_TOML, MOST_DOTS = 2**16, 1000  # bytes, and dots in a line
-# How commands name saved runs.
-RunFolder = Annotated[Path, tyro.conf.arg(metavar="RUN")]
-RunNames = Annotated[tuple[str, ...], tyro.conf.arg(metavar="RUN [RUN ...]")]
 
 
 def options_of(of: Callable[..., Any], prefix: str = "", without: Collection[str] = ()) -> Options:
@@ -72,27 +69,61 @@ def read(
     return {name: dataclasses.asdict(getattr(parsed, name)) for name in groups}
 
 
-def _as_dataclass(options: Options) -> type:
-    fields: list[Any] = [
-        (
-            name,
-            Annotated[option.hint, _shown(option)],
-            tyro.MISSING if option.default is REQUIRED else option.default,
-        )
-        for name, option in options.items()
-    ]
+def call(function: Callable[..., int | None], words: list[str], program: str) -> int:
+    """Call the function of a command with what words say; returns the exit code.
+
+    Its keyword-only parameters are options, and the others are known by their places.
+    """
+    signature, told = inspect.signature(function, eval_str=True), help_of(function)
+    found = {
+        name: Parameter(p.annotation, p.default, told.get(name))
+        for name, p in signature.parameters.items()
+    }
+    placed = [name for name, p in signature.parameters.items() if p.kind is not p.KEYWORD_ONLY]
+    text = (inspect.getdoc(function) or "").partition("\n\nArgs:")[0]
+    given: Any = tyro.cli(
+        _as_dataclass(found, placed),
+        prog=program,
+        description="\n\n".join(" ".join(part.split()) for part in text.split("\n\n")),
+        args=words,
+        config=(tyro.conf.FlagCreatePairsOff,),
+    )
+    return function(**{name: getattr(given, name) for name in found}) or 0
+
+
+def _as_dataclass(options: Options, placed: Collection[str] = ()) -> type:
+    """The options as tyro takes them; those that are placed have no flag."""
+    fields: list[Any] = []
+    for name, option in options.items():
+        place = name.upper().rstrip("S") if name in placed else ""
+        hint: Any = Annotated[option.hint, _shown(option, place)]
+        default = tyro.MISSING if option.default is REQUIRED else option.default
+        fields.append((name, Annotated[hint, tyro.conf.Positional] if place else hint, default))
     return dataclasses.make_dataclass("Options", fields, kw_only=True)
 
 
-def _shown(option: Parameter) -> Any:
-    """How the help shows an option: without a None that is its default, which its text explains."""
+def _shown(option: Parameter, place: str) -> Any:
+    """How the help shows an option: without a default that is nothing, which its text explains."""
     text = " ".join((option.help or "").split())
-    if option.default is not None:
-        return tyro.conf.arg(help=text)
-    kind = next(part for part in typing.get_args(option.hint) if part is not type(None))
-    item = typing.get_args(kind)[0].__name__.upper() if typing.get_origin(kind) is tuple else ""
-    metavar = f"{item} [{item} ...]" if item else kind.__name__.upper()
-    return tyro.conf.arg(help=text, metavar=metavar, help_behavior_hint="")
+    told: dict[str, Any] = {"help": text.replace("None is ", "by default ")}
+    if option.default is REQUIRED:
+        told["help_behavior_hint"] = "(required)"
+    elif option.default is None or option.default is False or option.default == ():
+        told["help_behavior_hint"] = ""
+    if option.default is None or place:
+        told["metavar"] = _spelt(option, place)
+    return tyro.conf.arg(**told)
+
+
+def _spelt(option: Parameter, place: str) -> str:
+    """How the value of an option is spelt, or what stands at a place."""
+    hints = typing.get_args(option.hint) if option.default is None else (option.hint,)
+    kind = next(hint for hint in hints if hint is not type(None))
+    parts = typing.get_args(kind) if typing.get_origin(kind) is tuple else (kind,)
+    word = place or parts[0].__name__.upper()
+    if parts[-1] is not Ellipsis:
+        return " ".join([word] * len(parts))
+    return f"[{word} ...]" if option.default == () else f"{word} [{word} ...]"
 
 
 def value_of(option: str, arguments: list[str]) -> str | None:

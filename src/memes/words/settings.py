@@ -17,10 +17,11 @@ from memes.hints import described, fits
 from memes.parameters import parameters
 from memes.presets import PRESETS
 from memes.runner.observers import Observer
+from memes.runner.team import Meeting
 from memes.runner.trackers import Tracker, check_tracker
 from memes.spreading import BLOCK
 from memes.task import Task
-from memes.words.elsewhere import elsewhere
+from memes.words.elsewhere import Away, elsewhere
 from memes.words.names import algorithm_factory, cells_of, code_of, made, task_factory
 from memes.words.options import Options, flag_words, options_of, read, read_toml, scaled, value_of
 
@@ -75,17 +76,9 @@ class Choice:
         centroids: Use a centroidal Voronoi tessellation of so many cells instead of a grid.
         track: Where metrics go as they come: tensorboard, for event files in the run's folder, wandb, or
             a module with the same functions as wandb.
-        workers: Evaluate a task with jit=False elsewhere: in so many processes, or on ray, ray:ADDRESS,
-            dask:ADDRESS or mpi. Results do not depend on it.
         worker_rows: Rows that a worker gets at a time.
-        simulator_timeout: Seconds after which a process that has not finished its rows is replaced; by
-            default they have as long as they take.
         quiet: Show no progress.
         view: Show the run in the browser while it goes on, and then until Ctrl-C, as 'memes view' does.
-        coordinator: Address of the first of several processes, with a free port, such as node1:1234.
-            Below srun and mpirun all three of these are known.
-        processes: How many processes compute the run.
-        process: Which of them this is, from 0. The first one writes, the others are silent.
         config: TOML file with any of these options, such as lanes = 64, and the task. Options below a
             heading such as [me] are for that algorithm alone. Flags win over it.
     """
@@ -97,20 +90,19 @@ class Choice:
     resolution: tuple[int, ...] | None = None
     centroids: int | None = None
     track: tuple[str, ...] = ()
-    workers: str | None = None
     worker_rows: int = BLOCK
-    simulator_timeout: float | None = None
     quiet: bool = False
     view: bool = False
-    coordinator: str | None = None
-    processes: int | None = None
-    process: int | None = None
     config: Path | None = None
 
     def __post_init__(self) -> None:
         at_least(1, seeds=self.seeds, worker_rows=self.worker_rows)
         for name in self.track:
             check_tracker(name)
+
+
+# Where the options of a run are declared that `memes.run` does not have.
+SHARED: tuple[Any, ...] = (Choice, Away, Meeting)
 
 
 class Parsed(NamedTuple):
@@ -123,6 +115,8 @@ class Parsed(NamedTuple):
     make_task: Callable[..., Task]
     make_algorithm: Callable[..., Algorithm]
     choice: Choice
+    away: Away
+    meeting: Meeting
     running: dict[str, Any]
     observing: dict[str, Any]
     task_options: dict[str, Any]
@@ -136,7 +130,8 @@ class Parsed(NamedTuple):
     def recorded(self) -> dict[str, Any]:
         """The entries of `config.json` about the command."""
         code = {name: code_of(name) for name in (self.task, self.choice.algorithm) if ":" in name}
-        return {**vars(self.choice), "task": self.task, "options": self.options, "code": code}
+        said = vars(self.choice) | vars(self.away) | vars(self.meeting)
+        return {**said, "task": self.task, "options": self.options, "code": code}
 
     def observers(self) -> list[Observer]:
         """The usual observers, as they are asked for."""
@@ -156,8 +151,9 @@ class Parsed(NamedTuple):
 
 def run_options() -> dict[str, Options]:
     """The options that every run has: its own, and the settings of its observers."""
+    shared = [option for kind in SHARED for option in options_of(kind).items()]
     return {
-        "run": options_of(Choice) | options_of(run, without=("progress", "out")),
+        "run": {**dict(shared), **options_of(run, without=("progress", "out"))},
         "observer": {k: v for kind in USUAL for k, v in options_of(kind, kind.prefix).items()},
     }
 
@@ -192,8 +188,8 @@ def parse(words: list[str], program: str, changes: Mapping[str, Any] | None = No
     # The last of equal options wins: flags over the file.
     found = read(groups, flags + words, f"{program} TASK", DESCRIPTION)
     assert make is not None  # help alone has ended the command
-    choice = Choice(**{name: found["run"].pop(name) for name in parameters(Choice)})
-    return Parsed(str(task), make, build, choice, *found.values())
+    shared = [kind(**{name: found["run"].pop(name) for name in parameters(kind)}) for kind in SHARED]
+    return Parsed(str(task), make, build, *shared, *found.values())
 
 
 def _all(groups: Mapping[str, Options]) -> Options:
