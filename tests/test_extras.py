@@ -34,7 +34,7 @@ def test_robots_name_the_extra_that_brings_their_simulator(no_mujoco, capsys, tm
     for task in ("ant", "ant-trap", "hexapod"):
         assert main(["run", task, "--out", str(tmp_path / "run")]) == 2
         error = capsys.readouterr().err
-        assert "memes.physics needs the extra robots: pip install 'memes-qd[robots]'" in error
+        assert "simulating a robot needs the extra robots: pip install 'memes-qd[robots]'" in error
         assert error.count("\n") == 1
     assert not (tmp_path / "run").exists()
     with pytest.raises(memes.UsageError, match=r"pip install 'memes-qd\[robots\]'"):

@@ -8,7 +8,7 @@ engine.qpos(state), engine.contacts(state)
 
 from memes.errors import package
 
-package("mujoco", "robots", "memes.physics")  # whose compiler of MJCF it uses
+package("mujoco", "robots", "simulating a robot")  # MuJoCo compiles its model
 
 from memes.physics.engine import Engine as Engine  # noqa: E402
 from memes.physics.engine import State as State  # noqa: E402
