@@ -24,9 +24,9 @@ X = np.random.default_rng(0).uniform(0, 0.6, (11, 4)).astype(np.float32)
         ("ray", {"timeout": 2.0}, "simulator_timeout is for processes; ray has time limits of its own"),
         ("dask", {}, "workers: Dask needs the address of its scheduler, as in dask:tcp://host:8786"),
         ("mpi:x", {}, "workers: mpi takes no address, got 'x'"),
-        ("ray", {}, "workers: 'ray' needs a package: pip install 'memes-qd[ray]'"),
-        ("dask:x", {}, "workers: 'dask' needs a package: pip install 'memes-qd[dask]'"),
-        ("mpi", {}, "workers: 'mpi' needs a package: pip install 'memes-qd[mpi]'"),
+        ("ray", {}, "workers: 'ray' needs the extra ray: pip install 'memes-qd[ray]'"),
+        ("dask:x", {}, "workers: 'dask' needs the extra dask: pip install 'memes-qd[dask]'"),
+        ("mpi", {}, "workers: 'mpi' needs the extra mpi: pip install 'memes-qd[mpi]'"),
     ],
 )
 def test_wrong_words_and_missing_packages_are_named(word, options, sentence, monkeypatch):

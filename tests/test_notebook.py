@@ -99,6 +99,6 @@ def test_elites_become_a_data_frame(run):
 def test_without_pandas_one_sentence_names_it(run, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pandas", None)
     with pytest.raises(
-        memes.UsageError, match="to_pandas needs the package pandas: 'pip install pandas'"
+        memes.UsageError, match=r"to_pandas needs the extra notebook: pip install 'memes-qd\[notebook\]'"
     ):
         run.archive.to_pandas()

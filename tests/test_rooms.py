@@ -48,6 +48,12 @@ def test_no_module_imports_upwards():
     assert upwards == []
 
 
+def test_only_physics_imports_mujoco_before_it_is_asked_for():
+    """It comes with the extra robots; all else does without."""
+    importing = {file for file in SOURCE.rglob("*.py") if "\nimport mujoco" in file.read_text()}
+    assert {file.parent.name for file in importing} == {"physics"}
+
+
 def test_physics_knows_nothing_of_the_rest():
     others = {room(target) for module, _, target in imports() if room(module) == "physics"}
     assert others == {"physics", "kernels", "errors"}

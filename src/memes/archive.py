@@ -67,7 +67,7 @@ class Archive(NamedTuple):
 
         Its index is the cell: `archive.genotypes[table.index]` are the genotypes of its rows.
         """
-        pandas = package("pandas", "to_pandas")
+        pandas = package("pandas", "notebook", "to_pandas")
         return pandas.DataFrame(self.columns(feature_names)).set_index("cell")
 
     def _repr_html_(self) -> str | None:

@@ -64,12 +64,18 @@ def known(what: str, name: Any, choices: Collection[str], hint: str = "") -> str
     raise UsageError(f"unknown {what} '{name}': {suggestion}{hint}{'?' if near else ''}")
 
 
-def package(name: str, what: str) -> Any:
-    """Import a package that not everybody has; a `UsageError` names it and what needs it."""
+def package(module: str, extra: str, what: str) -> Any:
+    """Import a module that not everybody has; a `UsageError` says what needs it and what to install."""
     try:
-        return import_module(name)
-    except ImportError:
-        raise UsageError(f"{what} needs the package {name}: 'pip install {name}'") from None
+        return import_module(module)
+    except (ImportError, RuntimeError) as error:  # or one whose own library is missing
+        sentence = f"{what} needs the extra {extra}: {install(extra)} ({in_a_line(error)})"
+        raise UsageError(sentence) from error
+
+
+def install(extra: str) -> str:
+    """Return the command that brings an extra of this library."""
+    return f"pip install 'memes-qd[{extra}]'"
 
 
 def in_a_line(error: BaseException) -> str:

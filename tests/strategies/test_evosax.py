@@ -1,4 +1,4 @@
-import importlib.util
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -193,9 +193,9 @@ def test_a_wrong_setting_is_refused_by_name(mistake, sentence):
 
 
 def test_without_evosax_the_error_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "evosax", None)
     with pytest.raises(
-        UsageError, match=r"strategy 'snes' needs evosax: pip install 'memes-qd\[evosax\]'"
+        UsageError, match=r"strategy 'snes' needs the extra evosax: pip install 'memes-qd\[evosax\]'"
     ):
         evosax("snes")
     assert names() == []

@@ -120,8 +120,8 @@ def test_an_encoder_that_gives_up_is_one_sentence(monkeypatch):
         film.write_film(Path("video.mp4"), [np.zeros((480, 640, 3), np.uint8)] * 9, rate=20)
 
 
-def test_a_film_without_an_encoder_names_the_package(monkeypatch):
+def test_a_film_without_an_encoder_names_the_extra(monkeypatch):
     monkeypatch.setattr(film, "_ffmpeg", lambda: None)
-    with pytest.raises(UsageError, match=r"video: .mp4 needs .* 'pip install imageio-ffmpeg'"):
+    with pytest.raises(UsageError, match=r"video: .mp4 needs .* pip install 'memes-qd\[view\]'"):
         film.check_film("video", Path("a.mp4"))
     film.check_film("video", Path("a.webp"))

@@ -357,7 +357,7 @@ WRONG = {
     "unknown task 'antt': did you mean 'ant'": ["RUN", "--task", "antt", "--paths", "paths.png"],
     "but task 'arm' has": ["RUN", "--task", "arm", "--paths", "paths.png"],
     "task 'arm' has no robot to replay": ["ARM", "--sheet", "sheet.png"],
-    "needs the package mjviser": ["RUN"],
+    "needs the extra view": ["RUN"],
     "needs the program ffmpeg": ["RUN", "--video", "video.mp4"],
     "Unrecognized options: --vidoe": ["RUN", "--vidoe", "video.mp4"],
     "Error parsing --cell": ["RUN", "--cell", "first"],

@@ -72,7 +72,7 @@ def test_without_the_package_one_sentence_says_what_to_install(monkeypatch, caps
     monkeypatch.setattr(browser.importlib.util, "find_spec", lambda name: None)
     for words in (["view", str(OLD)], ["run", "arm", "--view", "--out", "nowhere"]):
         assert main(words) == 2
-        assert "needs the package mjviser" in capsys.readouterr().err
+        assert "needs the extra view" in capsys.readouterr().err
     assert not Path("nowhere").exists()
 
 

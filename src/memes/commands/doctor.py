@@ -10,20 +10,24 @@ from collections.abc import Callable, Iterator
 from importlib import metadata
 from importlib.util import find_spec
 
-from memes.errors import RunError
+from memes.errors import RunError, install
 from memes.version import __version__
 
 # What an extra needs, by the name it is imported under.
 EXTRAS = {
+    "robots": ("mujoco",),
     "cuda": ("jax_cuda12_plugin",),
+    "view": ("mjviser", "viser", "imageio_ffmpeg"),
     "evosax": ("evosax",),
-    "replay": ("mjviser", "imageio_ffmpeg"),
     "gymnasium": ("gymnasium",),
     "brax": ("brax",),
     "playground": ("mujoco_playground",),
     "ray": ("ray",),
     "dask": ("distributed",),
     "mpi": ("mpi4py",),
+    "notebook": ("ipykernel", "pandas"),
+    "parquet": ("pyarrow",),
+    "track": ("wandb",),
 }
 PACKAGES = ("jax", "jaxlib", "numpy", "optax", "mujoco", "tyro", "rich", "matplotlib")
 
@@ -61,7 +65,7 @@ def report() -> Iterator[str]:
         usable = f", {memory.in_words(limit)} usable" if limit else ""
         yield f"device {device.id}: {device.device_kind}{usable}"
     if jax.default_backend() == "cpu" and shutil.which("nvidia-smi"):
-        yield "there is an NVIDIA GPU that JAX does not use: pip install 'memes-qd[cuda]'"
+        yield f"there is an NVIDIA GPU that JAX does not use: {install('cuda')}"
     config = jax.config.values
     wide, cache = config.get("jax_enable_x64"), config.get("jax_compilation_cache_dir")
     yield f"matrix products in precision '{PRECISION}', 64-bit floats {'on' if wide else 'off'}"
@@ -72,13 +76,14 @@ def report() -> Iterator[str]:
     yield f"C++ compiler for physics on CPUs: {compiler() or 'none, which makes it ten times slower'}"
     for extra, modules in EXTRAS.items():
         missing = [name for name in modules if find_spec(name) is None]
-        lack = f"missing {', '.join(missing)}: pip install 'memes-qd[{extra}]'"
+        lack = f"missing {', '.join(missing)}: {install(extra)}"
         yield f"extra '{extra}': {lack if missing else 'installed'}"
 
 
 def self_check() -> dict[str, Callable[[], str]]:
-    """The checks by name; each returns what it saw or raises."""
-    return {"evolution on the arm": _check_arm, "physics against MuJoCo": _check_physics}
+    """The checks of what is installed, by name; each returns what it saw or raises."""
+    robots = {"physics against MuJoCo": _check_physics} if find_spec("mujoco") else {}
+    return {"evolution on the arm": _check_arm, **robots}
 
 
 def _check_arm() -> str:

@@ -6,10 +6,9 @@ import os
 import sys
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
-from importlib import import_module
 from typing import Any
 
-from memes.errors import RunError, UsageError, in_a_line, require
+from memes.errors import RunError, package, require
 from memes.executors.processes import ENVIRONMENT
 
 
@@ -17,7 +16,7 @@ class Ray(Executor):
     """Ray's workers, those of a cluster or of this machine. It has no executor of its own."""
 
     def __init__(self, address: str = "") -> None:
-        self._ray = _package("ray", "ray")
+        self._ray = package("ray", "ray", "workers: 'ray'")
         self._mine = not self._ray.is_initialized()
         if self._mine:
             variables = ENVIRONMENT.copy()
@@ -53,7 +52,7 @@ class Dask(Executor):
         require(
             bool(address), "workers: Dask needs the address of its scheduler, as in dask:tcp://host:8786"
         )
-        distributed = _package("distributed", "dask")
+        distributed = package("distributed", "dask", "workers: 'dask'")
         try:
             self._client = distributed.Client(address, timeout=10)
         except (OSError, ValueError) as error:
@@ -77,17 +76,9 @@ class Dask(Executor):
 def mpi(address: str) -> Executor:
     """Return the executor of MPI's processes, which `mpiexec` or `srun` has started."""
     require(not address, f"workers: mpi takes no address, got '{address}'")
-    executor: Executor = _package("mpi4py.futures", "mpi").MPIPoolExecutor(env=ENVIRONMENT)
+    futures = package("mpi4py.futures", "mpi", "workers: 'mpi'")
+    executor: Executor = futures.MPIPoolExecutor(env=ENVIRONMENT)
     return executor
 
 
 CLUSTERS: dict[str, Callable[[str], Executor]] = {"ray": Ray, "dask": Dask, "mpi": mpi}
-
-
-def _package(module: str, extra: str) -> Any:
-    try:
-        return import_module(module)
-    except (ImportError, RuntimeError) as error:  # or one whose own library is missing
-        raise UsageError(
-            f"workers: '{extra}' needs a package: pip install 'memes-qd[{extra}]' ({in_a_line(error)})"
-        ) from error

@@ -6,7 +6,11 @@ state = engine.step(state, ctrl)         # [N, nu]
 engine.qpos(state), engine.contacts(state)
 """
 
-from memes.physics.engine import Engine as Engine
-from memes.physics.engine import State as State
-from memes.physics.engine import compile as compile
-from memes.physics.solver import Fidelity as Fidelity
+from memes.errors import package
+
+package("mujoco", "robots", "simulating a robot")  # MuJoCo compiles its model
+
+from memes.physics.engine import Engine as Engine  # noqa: E402
+from memes.physics.engine import State as State  # noqa: E402
+from memes.physics.engine import compile as compile  # noqa: E402
+from memes.physics.solver import Fidelity as Fidelity  # noqa: E402

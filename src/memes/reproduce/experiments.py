@@ -9,6 +9,9 @@ from typing import Any, NamedTuple
 TASKS = ("arm", "hexapod", "ant", "ant-trap")
 CERTAIN = ("arm", "hexapod")
 UNCERTAIN = ("ant", "ant-trap")
+# Modules that not everyone has, with the extras that bring them, by the task or algorithm that needs it.
+ROBOTS, EVOSAX = ("mujoco", "robots"), ("evosax", "evosax")
+NEEDS = {"hexapod": ROBOTS, "ant": ROBOTS, "ant-trap": ROBOTS, "cma-me": EVOSAX}
 NONE: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -21,7 +24,6 @@ class Variant(NamedTuple):
         times: Options that are so many times what they are at a scale, in whole numbers.
         tasks: Where it applies.
         generations: For how long, on tasks where that is not what the scale says, at paper scale.
-        needs: A package that it needs and that not everyone has.
     """
 
     algorithm: str
@@ -29,7 +31,6 @@ class Variant(NamedTuple):
     times: Mapping[str, float] = NONE
     tasks: tuple[str, ...] = TASKS
     generations: Mapping[str, int] = NONE
-    needs: str | None = None
 
 
 TUNED_SIGMA = 0.05  # of CMA-ME; with the paper's 0.5 nearly every generation ends in a restart
@@ -57,8 +58,8 @@ VARIANTS = {
     "pga-me": Variant("pga-me", tasks=UNCERTAIN),
     "memes-me": Variant("memes-me", tasks=CERTAIN),
     "me-tuned": Variant("me", {"line": TUNED_LINE}, tasks=CERTAIN),
-    "cma-me": Variant("cma-me", tasks=CERTAIN, needs="evosax"),
-    "cma-me-tuned": Variant("cma-me", {"sigma": TUNED_SIGMA}, tasks=CERTAIN, needs="evosax"),
+    "cma-me": Variant("cma-me", tasks=CERTAIN),
+    "cma-me-tuned": Variant("cma-me", {"sigma": TUNED_SIGMA}, tasks=CERTAIN),
 }
 
 BASELINES = (

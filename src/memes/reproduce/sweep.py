@@ -17,7 +17,8 @@ from typing import NamedTuple
 from memes import api
 from memes.algorithm import Algorithm
 from memes.analysis.observers import Figures
-from memes.reproduce.experiments import CHANGES, EXPERIMENTS, MOST_SEEDS, VARIANTS
+from memes.errors import install
+from memes.reproduce.experiments import CHANGES, EXPERIMENTS, MOST_SEEDS, NEEDS, VARIANTS
 from memes.runner.corrections import Corrections
 from memes.runner.device import compile_fitting, keep_compiled, most_together
 from memes.store.files import only_writer
@@ -179,9 +180,10 @@ def _missing(items: Sequence[Item], known: Sequence[Summary], say: Callable[[str
     for item in items:
         done = {run.seed for run in known if is_of(run, item)}
         seeds = tuple(seed for seed in item.seeds if seed not in done)
-        package = VARIANTS[item.label].needs
-        if seeds and package is not None and importlib.util.find_spec(package) is None:
-            say(f"{item.task} {item.label} is left out: it needs 'pip install memes-qd[{package}]'")
+        needed = [NEEDS[name] for name in (item.task, VARIANTS[item.label].algorithm) if name in NEEDS]
+        lacking = [extra for module, extra in needed if importlib.util.find_spec(module) is None]
+        if seeds and lacking:
+            say(f"{item.task} {item.label} is left out: it needs {install(','.join(lacking))}")
         elif seeds:
             todo.append(item._replace(seeds=seeds))
     return todo

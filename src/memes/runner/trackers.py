@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from memes.errors import UsageError, in_a_line, require
+from memes.errors import UsageError, in_a_line, install, require
 from memes.runner.observers import Moment, Stage, Watch
 from memes.store.events import append_scalars, new_events
 from memes.store.folder import Run, plain
@@ -75,7 +75,8 @@ def check_tracker(name: str) -> None:
     except (ImportError, ValueError):
         there = False
     near = get_close_matches(name, [known for known in NAMED if known != name], n=1, cutoff=0.7)
-    meant = f"did you mean '{near[0]}'?" if near else f"'pip install {name}' may bring it"
+    brings = install("track") if name in NAMED else f"'pip install {name}' may bring it"
+    meant = f"did you mean '{near[0]}'?" if near else brings
     require(there, f"track: there is no module '{name}' here: {meant}")
 
 

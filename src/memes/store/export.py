@@ -77,7 +77,7 @@ def _write(data: bytes, file: IO[bytes]) -> None:
 
 
 def _parquet(run: Run, folder: Path) -> list[Path]:
-    arrow, parquet = (package(name, "parquet") for name in ("pyarrow", "pyarrow.parquet"))
+    arrow, parquet = (package(name, "parquet", "parquet") for name in ("pyarrow", "pyarrow.parquet"))
     files, genotypes = [], _genotypes(run)
     for name, table in tables(run).items():
         columns = {head: arrow.array(column) for head, column in table.items()}

@@ -15,7 +15,7 @@ import optax
 from jax import Array
 from jaxtyping import PyTree
 
-from memes.errors import UsageError, at_least, known, positive, require
+from memes.errors import UsageError, at_least, known, package, positive, require
 from memes.strategies.base import Strategy
 from memes.trees import choose
 
@@ -106,10 +106,7 @@ def names() -> list[str]:
 
 
 def _constructor(name: str) -> Any:
-    require(
-        importlib.util.find_spec("evosax") is not None,
-        f"strategy '{name}' needs evosax: pip install 'memes-qd[evosax]'",
-    )
+    package("evosax", "evosax", f"strategy '{name}'")
     require(name != "openai-es", "strategy 'openai-es' is not of evosax: use memes.strategies.openai_es")
     constructors = _constructors()
     return constructors[known("strategy", name, ["openai-es", *constructors])]

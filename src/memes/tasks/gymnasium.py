@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from typing import Any
 
 from memes.control import Control, Environment, mlp
 from memes.episodes import Episode, LastInformed, MeanObserved, Player, made, outputs_for
-from memes.errors import UsageError, at_least, in_a_line, known, require
+from memes.errors import UsageError, at_least, in_a_line, known, package, require
 from memes.hints import checked
 from memes.task import Task
 
@@ -104,15 +103,12 @@ def _on_the_host(size: int, outputs: int, steps: int) -> Environment:
 
 def _made(name: str, arguments: tuple[tuple[str, Any], ...]) -> Any:
     """An environment; a `UsageError` says which package is missing, or which environment is meant."""
-    try:
-        package = import_module("gymnasium")
-    except ImportError as error:
-        raise UsageError("gymnasium is missing: pip install 'memes-qd[gymnasium]'") from error
+    library = package("gymnasium", "gymnasium", f"environment '{name}'")
     if ":" not in name:  # of a module that is imported for it
-        known("environment of Gymnasium", name, [str(each) for each in package.registry])
+        known("environment of Gymnasium", name, [str(each) for each in library.registry])
     try:
         return made(name, arguments, 1)[0]
-    except (package.error.Error, ImportError, TypeError) as error:
+    except (library.error.Error, ImportError, TypeError) as error:
         raise UsageError(f"environment '{name}' cannot be made: {in_a_line(error)}") from error
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 
 import jax
@@ -17,7 +16,7 @@ from jax import Array
 from jaxtyping import PyTree
 
 from memes.control import Environment, Episodes, control_task, mlp
-from memes.errors import UsageError, at_least, in_a_line, known, require
+from memes.errors import UsageError, at_least, in_a_line, known, package, require
 from memes.parameters import flat
 from memes.task import Task
 from memes.tasks.robot import episodes_at_once
@@ -137,7 +136,7 @@ def brax(
     """
     name, env = type(environment).__name__.lower(), environment
     if isinstance(environment, str):
-        envs = _package("brax.envs", "brax")
+        envs = package("brax.envs", "brax", f"environment '{environment}'")
         name = known("environment of Brax", environment, list(envs._envs))
         known("pipeline", pipeline, ("generalized", "spring", "positional", "mjx"))
         env = _loaded(name, lambda: envs.get_environment(name, backend=pipeline))
@@ -153,18 +152,10 @@ def playground(environment: str, *, steps: int | None = None, setup: Setup = Set
         steps: Steps of an episode; by default the environment's own.
         setup: Policies, starts, features and bounds.
     """
-    registry = _package("mujoco_playground.registry", "playground")
+    registry = package("mujoco_playground.registry", "playground", f"environment '{environment}'")
     name = known("environment of Playground", environment, list(registry.ALL_ENVS))
     length = steps or int(registry.get_default_config(name).episode_length)
     return stepped(name, _loaded(name, lambda: registry.load(name)), steps=length, **vars(setup))
-
-
-def _package(module: str, extra: str) -> Any:
-    try:
-        return import_module(module)
-    except ImportError as error:
-        missing = f"{extra} cannot be imported: pip install 'memes-qd[{extra}]' ({in_a_line(error)})"
-        raise UsageError(missing) from error
 
 
 def _loaded(name: str, make: Callable[[], Any]) -> Any:

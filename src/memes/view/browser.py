@@ -17,7 +17,7 @@ import numpy as np
 
 from memes.analysis.nested import is_nested
 from memes.cells import Cells
-from memes.errors import UsageError, require
+from memes.errors import UsageError, install, require
 from memes.store import changes as store
 from memes.store.folder import feature_names
 from memes.view import colours, layout
@@ -35,7 +35,7 @@ def check_browser() -> None:
     """Raise a `UsageError` unless the page can be served."""
     require(
         importlib.util.find_spec("mjviser") is not None,
-        "a page in the browser needs the package mjviser: 'pip install mjviser'; "
+        f"a page in the browser needs the extra view: {install('view')}; "
         "'memes replay' with --video FILE.gif or --sheet FILE.png does without",
     )
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from memes.errors import require
+from memes.errors import install, require
 
 FORMATS = (".mp4", ".gif", ".webp")
 RATES = (0.1, 240.0)  # pictures a second
@@ -30,8 +30,8 @@ def check_film(option: str, file: Path) -> None:
     require(file.parent.is_dir(), f"cannot write '{file}': there is no folder '{file.parent}'")
     require(
         file.suffix.lower() != ".mp4" or _ffmpeg() is not None,
-        f"{option}: .mp4 needs the program ffmpeg, or the package that brings it: 'pip install "
-        "imageio-ffmpeg'; .gif and .webp need neither",
+        f"{option}: .mp4 needs the program ffmpeg, or the extra view: {install('view')}; "
+        ".gif and .webp need neither",
     )
 
 

@@ -1,0 +1,16 @@
+"""Print the lowest versions that are allowed, of the base and of the extras named, for `pip -c`."""
+
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+project = tomllib.loads(Path("pyproject.toml").read_text())["project"]
+extras = project["optional-dependencies"]
+for requirement in [
+    *project["dependencies"],
+    *(each for extra in sys.argv[1:] for each in extras[extra]),
+]:
+    lower = re.fullmatch(r"([\w-]+)(?:\[.*\])?>=([\d.]+)", requirement)
+    if lower:
+        print(f"{lower[1]}=={lower[2]}")

@@ -1,0 +1,71 @@
+"""Check the folder that `python -m build` has filled.
+
+The wheel holds the package and nothing else, the source distribution all of the checkout but results/.
+The version is the same everywhere, and the description has nothing that only a checkout can show.
+"""
+
+import re
+import runpy
+import subprocess
+import sys
+import tarfile
+import zipfile
+from email import message_from_bytes
+from email.message import Message
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+LISTED = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+
+
+def main(folder: Path) -> None:
+    """Check the one wheel and the one source distribution of a folder."""
+    (wheel,), (source,) = folder.glob("*.whl"), folder.glob("*.tar.gz")
+    listed = subprocess.run(LISTED, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    checkout = {name for name in listed.splitlines() if (ROOT / name).exists()}
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        about = message_from_bytes(archive.read(next(n for n in names if n.endswith("/METADATA"))))
+    with tarfile.open(source) as archive:
+        held = {name.partition("/")[2] for name in archive.getnames()}
+
+    package = {name.removeprefix("src/") for name in checkout if name.startswith("src/memes/")}
+    check_files(wheel.name, {name for name in names if ".dist-info/" not in name}, package)
+    wanted = {name for name in checkout if not name.startswith("results/")}
+    check_files(source.name, held - {"PKG-INFO"}, wanted)
+    check_versions(about["Version"])
+    check_description(about)
+    print(f"{wheel.name}: {len(package)} files of memes")
+    print(f"{source.name}: {len(held)} files, {source.stat().st_size / 1e6:.1f} MB")
+
+
+def check_files(name: str, held: set[str], wanted: set[str]) -> None:
+    """An archive holds what it should and nothing else."""
+    check(held >= wanted, f"{name} lacks {sorted(wanted - held)}")
+    check(held <= wanted, f"{name} should not hold {sorted(held - wanted)}")
+
+
+def check_versions(built: str) -> None:
+    """`memes.version` is the one place; others follow."""
+    version = runpy.run_path(str(ROOT / "src/memes/version.py"))["__version__"]
+    check(built == version, f"{built} was built, not {version}")
+    for file, line in {"CITATION.cff": f"version: {version}", "CHANGELOG.md": f"## {version}"}.items():
+        found = re.search(rf"^{re.escape(line)}\b", (ROOT / file).read_text(), re.MULTILINE)
+        check(found is not None, f"{file} has no line '{line}'")
+
+
+def check_description(about: Message) -> None:
+    """No pictures, and links to sites alone."""
+    prose = re.sub(r"^```.*?^```", "", str(about.get_payload()), flags=re.MULTILINE | re.DOTALL)
+    astray = re.findall(r"!\[.*|\]\((?!https?:)[^)]*\)|<img.*", prose)
+    check(not astray, f"the description shows what only a checkout has: {astray}")
+    check(len(prose) > 1000, "the description is empty")
+
+
+def check(condition: bool, sentence: str) -> None:
+    """End with a sentence if something is wrong."""
+    if not condition:
+        sys.exit(sentence)
+
+
+main(Path(sys.argv[1]))

@@ -1,0 +1,69 @@
+"""Extras: what is not installed is named where it is needed, and nowhere else."""
+
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import memes
+from memes.commands import doctor
+from memes.commands.main import main
+from memes.reproduce import sweep
+from memes.reproduce.experiments import TASKS
+
+ROOT = Path(__file__).parents[1]
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+# Those for work on the library itself, and an old name.
+INWARD = {"test", "docs", "dev", "replay"}
+
+
+@pytest.fixture
+def no_mujoco(monkeypatch):
+    """A base install: MuJoCo cannot be imported, and has not been."""
+    for name in [name for name in sys.modules if name.split(".")[0] == "mujoco"]:
+        monkeypatch.delitem(sys.modules, name)
+    for name in [name for name in sys.modules if name.startswith("memes.physics")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delitem(vars(memes), "physics", raising=False)
+    monkeypatch.setitem(sys.modules, "mujoco", None)
+
+
+def test_robots_name_the_extra_that_brings_their_simulator(no_mujoco, capsys, tmp_path):
+    for task in ("ant", "ant-trap", "hexapod"):
+        assert main(["run", task, "--out", str(tmp_path / "run")]) == 2
+        error = capsys.readouterr().err
+        assert "simulating a robot needs the extra robots: pip install 'memes-qd[robots]'" in error
+        assert error.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(memes.UsageError, match=r"pip install 'memes-qd\[robots\]'"):
+        _ = memes.physics
+
+
+def test_the_doctor_has_no_complaint_without_robots(no_mujoco):
+    assert [*doctor.self_check()] == ["evolution on the arm"]
+    assert "extra 'robots': missing mujoco: pip install 'memes-qd[robots]'" in doctor.report()
+
+
+def test_experiments_leave_robots_out_without_their_simulator(no_mujoco):
+    said = []
+    items = sweep.plan(["main"], TASKS, "laptop", labels=["memes"])
+    todo = sweep._missing(items, [], said.append)
+    assert [item.task for item in todo] == ["arm"]
+    assert "ant memes is left out: it needs pip install 'memes-qd[robots]'" in said
+
+
+def test_the_doctor_knows_every_extra():
+    assert set(doctor.EXTRAS) == set(EXTRAS) - INWARD
+
+
+def test_the_table_of_extras_says_what_each_installs():
+    rows = re.findall(
+        r"^\| `(\w+)` \|.*\| (.*) \|$", (ROOT / "docs/install.md").read_text(), re.MULTILINE
+    )
+    packages = {
+        extra: {re.match(r"[\w-]+(\[\w+\])?", word)[0] for word in EXTRAS[extra]} for extra, _ in rows
+    }
+    assert {extra: set(re.findall(r"[\w-]+(?:\[\w+\])?", cell)) for extra, cell in rows} == packages
+    assert set(packages) == set(EXTRAS) - INWARD
