@@ -1,11 +1,15 @@
 """Pages of the site that are made from the code: reference, command line, picture of the rooms."""
 
 import contextlib
+import dataclasses
 import inspect
 import io
 import os
+import re
 import sys
+import typing
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
@@ -14,6 +18,7 @@ from matplotlib.figure import Figure
 
 import memes
 from memes.commands.main import COMMANDS, main
+from memes.parameters import help_of
 
 matplotlib.use("agg")
 ROOT = Path(__file__).parents[1]
@@ -74,6 +79,8 @@ def page(title: str, module: ModuleType, modules: dict[str, ModuleType]) -> str:
         "   :no-members:",
         "",
     ]
+    if title == "memes.presets":
+        lines += ["```", "", *algorithms(), "", "```{eval-rst}"]
     public = (getattr(module, name) for name in sorted(dir(module)) if not name.startswith("_"))
     for thing in {id(thing): thing for thing in public}.values():  # each once, whatever its names
         if callable(thing) and str(thing.__module__).startswith("memes") and home(thing) == title:
@@ -84,6 +91,30 @@ def page(title: str, module: ModuleType, modules: dict[str, ModuleType]) -> str:
     if title == "memes":
         lines += ["```{toctree}", *(other for other in modules if other != title), "```", ""]
     return "\n".join(lines)
+
+
+def algorithms() -> list[str]:
+    """Make a table of the algorithms by their names: what each is, and which options it binds."""
+    lines = ["| `--algorithm` | what it is | in Python |", "|---|---|---|"]
+    for name, (build, summary) in memes.PRESETS.items():
+        function, bound = (build.func, build.keywords) if isinstance(build, partial) else (build, {})
+        words = ", ".join(["task", *(f"{option}={value!r}" for option, value in bound.items())])
+        lines += [f"| `{name}` | {summary} | `presets.{function.__name__}({words})` |"]
+    return lines
+
+
+def spelt_out(thing: object, lines: list[str]) -> list[str]:
+    """Put the fields of dataclasses in their place in a docstring, as the `flat` function takes them."""
+    plain = inspect.unwrap(thing)
+    if not inspect.isfunction(plain) or plain is thing:
+        return lines
+    text = "\n".join(lines)
+    for name, hint in typing.get_type_hints(plain).items():
+        if dataclasses.is_dataclass(hint) and name not in inspect.signature(thing).parameters:
+            fields = [f"    {field}: {' '.join(told.split())}" for field, told in help_of(hint).items()]
+            entry = rf"^    {name}: .*(?:\n {{5,}}.*)*"
+            text = re.sub(entry, lambda _, said=fields: "\n".join(said), text, flags=re.MULTILINE)
+    return text.splitlines()
 
 
 def commands() -> str:

@@ -1,4 +1,4 @@
-"""Writes the table of settings into guide.md, from where they are declared: `python docs/settings.py`.
+"""Write the table of settings into settings.md, from where they are declared: `python docs/settings.py`.
 
 A test checks that the table is up to date.
 """
@@ -11,7 +11,7 @@ from memes.api import USUAL, run
 from memes.parameters import REQUIRED, Parameter, parameters
 from memes.words.settings import run_options
 
-GUIDE = Path(__file__).with_name("guide.md")
+PAGE = Path(__file__).with_name("settings.md")
 BEGIN, END = "<!-- settings: written by docs/settings.py -->\n\n", "\n<!-- end of settings -->"
 
 
@@ -50,11 +50,11 @@ def _text(option: Parameter) -> str:
     return " ".join((option.help or "").split())
 
 
-def written(guide: str) -> str:
-    """The guide with the table as it should be."""
-    before, rest = guide.split(BEGIN)
+def written(page: str) -> str:
+    """The page with the table as it should be."""
+    before, rest = page.split(BEGIN)
     return before + BEGIN + table() + END + rest.split(END)[1]
 
 
 if __name__ == "__main__":
-    GUIDE.write_text(written(GUIDE.read_text()))
+    PAGE.write_text(written(PAGE.read_text()))

@@ -32,7 +32,14 @@ from memes.words import settings
 from memes.words.options import options_of
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md")),
+    *(
+        document
+        for folder in ("", "howto", "tutorials")
+        for document in sorted((ROOT / "docs" / folder).glob("*.md"))
+    ),
+]
 LINKED = [
     *DOCUMENTS,
     *(ROOT / name for name in ("CHANGELOG.md", "results/README.md", "benchmarks/README.md")),
@@ -40,7 +47,13 @@ LINKED = [
 WITHOUT_RESULTS = not (ROOT / "results").exists()  # a source distribution
 if WITHOUT_RESULTS:
     LINKED.remove(ROOT / "results/README.md")
-each_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.stem)
+
+
+def named(document):
+    return str(document.relative_to(ROOT).with_suffix(""))
+
+
+each_document = pytest.mark.parametrize("document", DOCUMENTS, ids=named)
 
 PROGRAMS = ("memes", "python", "python3", "pip", "bash")
 PLACEHOLDERS = {"TASK": "arm", "NAME": "me", "RUN...": "RUN"}  # RUN is a folder that is there
@@ -60,6 +73,7 @@ NOT_RUN = {
     "memes run ant --devices 4": "needs four devices",
     "memes resume RUN --devices 2": "needs two devices",
     "srun": "needs Slurm",
+    "memes resume runs/big": "is of a run that Slurm would have made",
     "memes run arm --lanes 64 --coordinator": "needs the other process",
 }
 SCALES = settings.SCALES
@@ -157,17 +171,25 @@ def place(document, small, request, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@each_document
+@pytest.mark.parametrize(
+    "document",
+    [
+        pytest.param(
+            path, marks=pytest.mark.long if path.parent.name == "tutorials" else (), id=named(path)
+        )
+        for path in DOCUMENTS
+    ],
+)
 def test_snippets_and_commands_run_as_printed(document, place, capsys):
     names, ran = {"__name__": document.stem}, set()
     for piece in pieces(document.read_text()):
         where = f"{document.name}:{piece.line}"
-        if piece.kind.startswith("{"):  # for the site, whose build checks it
-            continue
-        assert piece.kind in ("inline", "python", "sh", "toml"), f"{where}: a block without a language"
         file = re.match(r"# (\S+\.(?:py|toml))\n", piece.text)
         if file:
             Path(file[1]).write_text(piece.text)
+        if piece.kind.startswith("{"):  # for the site, whose build runs or checks it
+            continue
+        assert piece.kind in ("inline", "python", "sh", "toml"), f"{where}: a block without a language"
         if piece.kind == "python" and not lacking(re.findall(r"memes\.tasks\.(\w+)\(", piece.text)):
             lines = "\n" * (piece.line - 1) + piece.text  # so that a traceback names the right one
             exec(compile(lines, str(document), "exec"), names)
@@ -320,11 +342,13 @@ def anchors(document):
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
-@pytest.mark.parametrize("document", LINKED, ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize("document", LINKED, ids=named)
 def test_links_and_anchors_resolve(document):
     targets = re.findall(r"\]\(([^)\s]+)\)", document.read_text())
     for target in targets:
-        if not target.startswith(("http", "made/")):  # "made" with the site, whose build checks it
+        if not target.startswith(
+            ("http", "made/", "../made/")
+        ):  # "made" with the site, whose build checks it
             path, _, anchor = target.partition("#")
             other = (document.parent / path).resolve() if path else document
             if WITHOUT_RESULTS and other.is_relative_to(ROOT / "results"):
@@ -336,5 +360,29 @@ def test_links_and_anchors_resolve(document):
 def test_the_table_of_settings_is_up_to_date():
     """`python docs/settings.py` writes it."""
     script = runpy.run_path(str(ROOT / "docs" / "settings.py"))
-    guide = script["GUIDE"].read_text()
-    assert script["written"](guide) == guide
+    page = script["PAGE"].read_text()
+    assert script["written"](page) == page
+
+
+def test_every_page_is_in_a_list_of_pages():
+    """The site shows what a toctree names; a how-to page is in the table of them as well."""
+    index, howto = ROOT / "docs" / "index.md", ROOT / "docs" / "howto"
+    listed = {(index.parent / name).resolve() for name in index.read_text().split()}
+    text = (howto / "index.md").read_text()
+    assert {page for page in (ROOT / "docs").glob("*.md") if page.with_suffix("") not in listed} == {
+        index
+    }
+    for page in howto.glob("*.md"):
+        if page.stem != "index":
+            assert f"({page.name})" in text, page
+            assert f"\n{page.stem}\n" in text, page
+
+
+def test_the_reference_tells_of_every_option():
+    script = runpy.run_path(str(ROOT / "docs" / "pages.py"))
+    functions = [preset.build for preset in memes.PRESETS.values()]
+    for function in (*functions, *memes.TASKS.values(), *FAMILIES.values(), memes.tasks.stepped):
+        function = function.func if isinstance(function, functools.partial) else function
+        text = "\n".join(script["spelt_out"](function, inspect.getdoc(function).splitlines()))
+        for name in inspect.signature(function).parameters:
+            assert f"\n    {name}: " in text, (function, name)
