@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from memes.errors import UsageError, require
 from memes.task import Task, evaluate
-from memes.view.episodes import Episode, player, seconds_per_step
+from memes.view.episodes import Episode, engine_of, player, seconds_per_step
 
 SECONDS = 0.02  # between two places of a path, as it is shown
 
@@ -52,8 +52,7 @@ Draw = Callable[[Array, int], Drawing]
 
 def drawer(task: Task) -> Draw:
     """Return `(x[d], seed) -> Drawing` of elites of the task, compiled at its first call."""
-    control = task.control
-    if control is not None and control.environment.engine is not None:
+    if engine_of(task) is not None:
         play, seconds = player(task), seconds_per_step(task)
 
         def robot(x: Array, seed: int) -> Drawing:
@@ -61,7 +60,7 @@ def drawer(task: Task) -> Draw:
             return Drawing(episode.fitness, episode.feature, episode, seconds)
 
         return robot
-    if control is not None and task.map is not None:
+    if task.control is not None and task.map is not None:
         play = player(task)
         room = _box(task.feature_low, task.feature_high)
         walls = [np.array([*wall, wall[0]], float) for wall in task.map.walls]
