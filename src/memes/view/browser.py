@@ -30,7 +30,7 @@ from memes.view.follow import Follower, Runs
 ALL = "all, as a grid of grids"
 LOOK = 0.25  # seconds between two looks at the folders
 RATE = 40  # turns of the loop in a second
-BREAK = 9  # times as long as a look took, at least, until the next
+SLOWER = 4  # times as long as a look takes are between two, at least
 FIELD = 0.6  # of view, up and down, in radians
 EYES, NEAREST = 1.35, 4.6  # height and least distance of the camera
 SIGHT = (-2.75, 2.0, 3.9)  # the left end of the page, and the right one with one stage and with two
@@ -159,8 +159,7 @@ class Page:
         except (UsageError, OSError) as error:  # a folder that is gone, for one
             self.panel.elite.content = wording.of_error(error)
         if looks:  # at a long run, which takes longer to read, less often
-            now = time.monotonic()
-            self._due = now + max(LOOK, BREAK * (now - start))
+            self._due = start + max(LOOK, SLOWER * (time.monotonic() - start))
 
     def _handle(self, name: str, value: Any, client: Any) -> None:
         """Do what a user has asked for."""
@@ -298,7 +297,6 @@ class Page:
         filled = int(np.isfinite(shown.fitness).sum())
         when = "re-evaluation" if by == colours.CORRECTED else f"generation {generations}"
         frame = Frame(
-            title=f"{filled} of {now.cells.count} cells after {when}",
             labels=tuple(
                 "\n".join(map(" ".join, zip(INSIDE, [names[i] for i in each], strict=False)))
                 for each in along
@@ -308,7 +306,7 @@ class Page:
             colours=colours.limits(at, shown),
             aspect=image.shape[0] / image.shape[1],
         )
-        self._board.paint(frame, image)
+        self._board.paint(f"{filled} of {now.cells.count} cells after {when}", frame, image)
 
 
 def aim(camera: Any, stages: int = 1, aspect: float = 1.25) -> None:

@@ -46,6 +46,11 @@ class Drawing(NamedTuple):
         states = self.path if self.episode is None else self.episode.qpos
         return 1 if states is None else len(states)
 
+    @property
+    def own(self) -> int:
+        """The number of the line that is the elite itself: its way, or else the first."""
+        return 0 if self.path is None else len(self.lines) - 1
+
 
 Draw = Callable[[Array, int], Drawing]
 

@@ -74,16 +74,12 @@ class Snapshot(NamedTuple):
         """The number of features of its cells; 0 while they are not known."""
         return 0 if self.cells is None else len(self.cells.low)
 
-    @property
-    def name(self) -> str:
-        """A name for menus: the end of the path."""
-        return "/".join(self.folder.absolute().parts[-2:])
-
 
 class Follower:
     """Follows a run folder. What has not changed is not read again."""
 
     def __init__(self, folder: Path) -> None:
+        self.name = printable("/".join(folder.absolute().parts[-2:]))  # the end of the path, for menus
         self.latest = Snapshot(folder)
         self._signs: dict[str, Sign] = {}
         self._elites: tuple[Any, Archive] | None = None
@@ -309,4 +305,4 @@ class Runs:
 
     def named(self) -> dict[str, Follower]:
         """The runs by names that differ."""
-        return {f"{i}: {printable(each.latest.name)}": each for i, each in enumerate(self, 1)}
+        return {f"{i}: {each.name}": each for i, each in enumerate(self, 1)}
