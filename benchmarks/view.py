@@ -4,26 +4,39 @@
     python benchmarks/view.py --scale paper       on a GPU: the Ant of the paper
 
 Runs with and without a chronicle take turns; without it neither the device nor the host notes a change.
-Where a machine does other things, too, whole runs tell little: the parts are timed as well.
+Where a machine does other things, too, whole runs tell little: the parts are timed as well, in seconds
+of the CPU. What an observer costs the host has the shapes of the paper's Ant at either scale; its share
+of a generation on an H200 is calculated. Only whole runs of --scale paper on a GPU measure it.
 """
 
 import argparse
 import json
 import tempfile
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 from timing import about, interleaved
 
 import memes
+from memes.analysis.heat import Colours
+from memes.cells import Cells
 from memes.runner import changes, device
+from memes.runner.observers import Moment
 from memes.store import changes as store
-from memes.view import colours, layout
+from memes.store import folder as folders
+from memes.store.folder import Run
+from memes.view import board, colours, layout
 from memes.view.drawings import drawer
+from memes.view.follow import Follower
 
+GENERATION = 0.0372  # seconds of the paper's Ant on an H200: docs/speed.md
+CALL = 27  # generations, which take a second there
+FRAME = board.drawn(board.Frame(("x", "y"), ((0.0, 1.0),) * 2, "fitness", Colours(0.0, 1.0), 1.0))
 SCALES = {
     "laptop": {"lanes": 8, "samples": 32, "generations": 100},
     "paper": {"lanes": 32, "samples": 512, "generations": 400},
@@ -75,55 +88,100 @@ def generations(task: memes.Task, n: int, repeats: int, **options: int) -> float
     advance = {}
     for most in (0, device.MOST_CHANGES):
         with recorded(most):
-            advance[str(most)] = partial(device._compile(algorithm, 1, n)[0], key, state, n)
+            advance[str(most)] = partial(device.compile_run(algorithm, device.ALONE, 1, n)[0], key, state, n)
     without, with_changes = interleaved(advance, repeats).values()
     return float(np.median(with_changes.seconds / without.seconds))
 
 
-def writing(folder: Path, repeats: int) -> float:
-    """Time what the host does with the changes of a call: a row for each of 32 lanes, ten times."""
-    rows = store.select(memes.load_changes(folder), slice(320))
-    size, seconds = store.save_changes(folder, rows), []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        size = store.append_changes(folder, store.within(rows, 10**6), size)
-        seconds.append(time.perf_counter() - start)
-    return float(np.median(seconds))
+def cpu_seconds(function: Callable[[], object]) -> float:
+    """Time a call, in seconds of the CPU."""
+    start = time.process_time()
+    function()
+    return time.process_time() - start
+
+
+def found(calls: int, cells: int, k: int) -> Iterator[memes.Changes]:
+    """Make up the changes of calls of the device, [CALL, 32] each: more than any run has."""
+    random = np.random.default_rng(0)
+    for call in range(calls):
+        generation = np.repeat(np.arange(CALL * call, CALL * (call + 1), dtype=np.int32), 32)
+        rows = memes.Changes(
+            generation,
+            random.integers(0, cells, generation.size, dtype=np.int32),
+            np.tile(np.arange(32, dtype=np.int32), CALL),
+            random.normal(size=generation.size).astype(np.float32),
+            random.uniform(size=(generation.size, k)).astype(np.float32),
+        )
+        yield memes.Changes(*(column.reshape(CALL, 32, *column.shape[1:]) for column in rows))
+
+
+def observing(folder: Path, generations: int = 2000) -> dict[str, float]:
+    """Time what an observer does with each call of the device in a run of the paper's Ant."""
+    algorithm = memes.presets.memes(memes.tasks.ant(), lanes=32)
+    archive = memes.archive.empty(algorithm.cells, algorithm.task.dim)
+    saved = Run(folder, {}, {}, {}, archive, {}, None)
+    watch = memes.Chronicle().watch(SimpleNamespace(folder=folder, algorithm=algorithm))
+    watch.begin(saved)
+    every = found(generations // CALL, algorithm.cells.count, len(algorithm.cells.low))
+    seconds = [cpu_seconds(partial(watch.see, Moment(saved, CALL, rows))) for rows in every]
+    call = float(np.median(seconds))
+    return {"a call": call, "the longest": max(seconds), "of a generation": call / CALL / GENERATION}
+
+
+def following(folder: Path, generations: int = 2000) -> dict[str, float]:
+    """Time what the page does after each call of the device, at the end of so many generations."""
+    saved = memes.load_run(folder)
+    rows = {name: np.resize(column, generations) for name, column in saved.metrics.items()}
+    folders.save_metrics(folder, rows)
+    cells = saved.archive.cells
+    *before, last = (
+        store.within(each, cells.count) for each in found(generations // CALL, cells.count, 4)
+    )
+    size, follower = store.save_changes(folder, store.joined(*before)), Follower(folder)
+    follower.poll(strict=True)
+    reading, painting = [], []
+    for _ in range(10):
+        folders.append_metrics(folder, {name: column[:CALL] for name, column in rows.items()})
+        size = store.append_changes(folder, last, size)
+        reading.append(cpu_seconds(follower.poll))
+        changes = follower.latest.changes
+        painting.append(cpu_seconds(lambda changes=changes: recolour(cells, (), changes)))
+    read = sum((folder / name).stat().st_size for name in ("metrics.csv", "changes.bin"))
+    seconds = {"reading": reading, "painting": painting}
+    return {name: float(np.median(each)) for name, each in seconds.items()} | {"bytes read": read}
 
 
 def clicks(task: memes.Task, folder: Path, repeats: int) -> dict[str, float]:
-    """Time the first simulation of an elite, and that of others after it."""
+    """Time the first simulation of an elite, and that of others after it; also by the clock."""
     archive, draw = memes.load_archive(folder), drawer(task)
     chosen = np.flatnonzero(np.asarray(archive.occupied))[: 1 + repeats]
-    seconds = []
+    seconds, clock = [], []
     for cell in chosen:
         start = time.perf_counter()
-        draw(archive.genotypes[int(cell)], 0)
-        seconds.append(time.perf_counter() - start)
-    return {"first": seconds[0], "later": float(np.median(seconds[1:]))}
+        seconds.append(cpu_seconds(partial(draw, archive.genotypes[int(cell)], 0)))
+        clock.append(time.perf_counter() - start)
+    later = {"later": float(np.median(seconds[1:])), "later, by the clock": float(np.median(clock[1:]))}
+    return {"first": seconds[0], "first, by the clock": clock[0]} | later
+
+
+def recolour(cells: Cells, features: tuple[int, ...], rows: memes.Changes) -> bytes:
+    """Make the messages to the browser after changes of cells: their picture, and a new title."""
+    from viser._scene_api import _encode_image_binary
+
+    at, generations = layout.of(cells, features), 2000
+    shown = colours.of_cells(
+        "fitness", cells.count, store.standing(rows, generations), generations, None
+    )
+    image = colours.picture(at, shown, "fitness", lately=50.0, chosen=(0, 1))
+    around = board.titled(FRAME, f"{cells.count} cells after generation {generations}", 1.0)
+    return b"".join(_encode_image_binary(each, "png")[1] for each in (image, around))
 
 
 def recolouring(repeats: int) -> float:
-    """Time what happens between a change of 2 500 cells and the message to the browser."""
-    from viser._scene_api import _encode_image_binary
-
-    cells, random = memes.cells.grid(memes.tasks.arm(), (50, 50)), np.random.default_rng(0)
-    n = 60_000
-    rows = memes.Changes(
-        np.sort(random.integers(0, 2000, n)).astype(np.int32),
-        random.integers(0, 2500, n).astype(np.int32),
-        random.integers(0, 32, n).astype(np.int32),
-        random.normal(size=n).astype(np.float32),
-        random.uniform(size=(n, 2)).astype(np.float32),
-    )
-    at = layout.of(cells, (0, 1))
-
-    def recolour() -> bytes:
-        shown = colours.of_cells("fitness", 2500, store.standing(rows, 2000), 2000, None)
-        image = colours.picture(at, shown, "fitness", lately=50.0, chosen=(1225, 1300))
-        return _encode_image_binary(image, "png")[1]
-
-    return interleaved({"recolour": recolour}, repeats)["recolour"].median
+    """Time what happens between a change of 2 500 cells and the messages to the browser."""
+    cells = memes.cells.grid(memes.tasks.arm(), (50, 50))
+    rows = store.joined(*(store.within(each, 2500) for each in found(2000 // CALL, 2500, 2)))
+    return float(np.median([cpu_seconds(lambda: recolour(cells, (0, 1), rows)) for _ in range(repeats)]))
 
 
 def main() -> None:
@@ -137,7 +195,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         turns = ratios(task, Path(place), given.repeats, **SCALES[given.scale])
         lanes = {name: n for name, n in SCALES[given.scale].items() if name != "generations"}
-        found = {
+        measured = {
             **about("viser", "mjviser"),
             "task": given.task,
             "scale": given.scale,
@@ -145,11 +203,12 @@ def main() -> None:
             "generations that record changes, over those that do not": generations(
                 task, 5, 4 * given.repeats, **lanes
             ),
-            "seconds of writing, once a call": writing(Path(place, "noted-True"), 50),
-            "seconds of a click": clicks(task, Path(place, "noted-True"), 20),
-            "seconds of a recolouring": recolouring(20),
+            "CPU seconds of the observer, of the paper's Ant": observing(Path(place)),
+            "CPU seconds of a click": clicks(task, Path(place, "noted-True"), 20),
+            "CPU seconds of recolouring 2 500 cells": recolouring(20),
+            "CPU seconds of the page, after each call": following(Path(place, "noted-True")),
         }
-    print(json.dumps(found, indent=2))
+    print(json.dumps(measured, indent=2))
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ def test_the_doctor_knows_every_extra():
 
 def test_the_table_of_extras_says_what_each_installs():
     rows = re.findall(
-        r"^\| `(\w+)` \|.*\| (.*) \|$", (ROOT / "docs/install.md").read_text(), re.MULTILINE
+        r"^\| `(\w+)` \|.*\| (.*) \|$", (ROOT / "docs/howto/install.md").read_text(), re.MULTILINE
     )
     packages = {
         extra: {re.match(r"[\w-]+(\[\w+\])?", word)[0] for word in EXTRAS[extra]} for extra, _ in rows

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 HTML = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
-MARKDOWN = str.maketrans(HTML | {c: f"\\{c}" for c in "\\`|[]"})
+MARKDOWN = str.maketrans(HTML | {c: f"\\{c}" for c in "\\`|[]{}*"})
 
 
 def printable(text: str) -> str:

@@ -78,14 +78,14 @@ class Tab:
     def place(self, point):
         """The pixel of a point of the scene, seen from where the camera is at first."""
         camera = type("Camera", (), {})()
-        pages.aim(camera, stages=1)
+        left, top, width, height = self.scene()
+        pages.aim(camera, 1, width / height)
         ahead = np.subtract(camera.look_at, camera.position)
         ahead = ahead / np.linalg.norm(ahead)
         right = np.cross(ahead, (0, 0, 1))
         right = right / np.linalg.norm(right)
         seen = np.subtract(point, camera.position)
         x, y, z = seen @ right, seen @ np.cross(right, ahead), seen @ ahead
-        left, top, width, height = self.scene()
         scale = height / 2 / np.tan(pages.FIELD / 2)
         return left + width / 2 + scale * x / z, top + height / 2 - scale * y / z
 

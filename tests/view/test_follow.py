@@ -16,9 +16,9 @@ from memes import Checkpoints, UsageError
 from memes.cells import CVT
 from memes.correction import Correction
 from memes.store import changes as store
-from memes.view import curves, words
+from memes.view import curves, elites, words
 from memes.view.drawings import drawer, upright
-from memes.view.follow import Follower, Runs
+from memes.view.follow import Follower, Runs, genotype
 
 pytestmark = pytest.mark.usefixtures("no_figures")
 
@@ -67,9 +67,9 @@ def test_of_a_run_that_goes_on_lanes_and_genotypes_are_those_of_the_last_checkpo
     np.testing.assert_array_equal(follower.elites().genotypes, run.archive.genotypes)
     np.testing.assert_array_equal(follower.elites().generation, run.archive.generation)
     filled, empty = int(np.argmax(run.archive.fitness)), int(np.argmin(run.archive.fitness))
-    np.testing.assert_array_equal(follower.genotype(filled), run.archive.genotypes[filled])
+    np.testing.assert_array_equal(genotype(follower.elites(), filled), run.archive.genotypes[filled])
     with pytest.raises(UsageError, match=f"cell {empty} is newer than the last checkpoint"):
-        follower.genotype(empty)
+        genotype(follower.elites(), empty)
 
 
 def test_the_cells_of_a_tessellation_are_known_after_the_first_checkpoint(tmp_path):
@@ -158,6 +158,28 @@ def test_runs_may_begin_later_and_be_many(word, run, tmp_path, monkeypatch):
     assert not runs.poll()
 
 
+def test_of_many_runs_only_the_one_that_is_chosen_is_read_whole(run, tmp_path):
+    for seed in range(3):
+        shutil.copytree(run.folder, tmp_path / f"seed-{seed}")
+    runs = Runs([tmp_path])
+    runs.poll(strict=True)
+    first, second, third = runs
+    assert first.latest.changes is not None
+    for each in (second, third):
+        assert (each.latest.generations, each.latest.changes, each.latest.lanes) == (8, None, {})
+    assert runs.poll(second)
+    assert second.latest.changes is not None
+    assert not runs.poll(second)
+
+
+def test_a_correction_that_is_gone_is_not_shown(tmp_path):
+    folder = shutil.copytree(OLD, tmp_path / "run")
+    follower = Follower(folder)
+    assert follower.poll(strict=True).correction is not None
+    (folder / "corrected.npz").unlink()  # as a run does that goes on
+    assert follower.poll().correction is None
+
+
 # --------------------------------------------------------------------------------------------- words
 
 
@@ -183,23 +205,43 @@ def test_lanes_are_tabulated(run):
     assert "first checkpoint" in words.of_lanes({})
 
 
+def corrected(archive, moves):
+    """A correction in which the elite of each key holds the cell of its value, with fitness 0.25."""
+    kept, stored, now = memes.archive.empty(archive.cells, 4), list(moves), list(moves.values())
+    kept = kept._replace(
+        **{name: getattr(kept, name).at[jnp.array(now)].set(getattr(archive, name)[jnp.array(stored)])
+           for name in ("genotypes", "generation", "lane")},
+        fitness=kept.fitness.at[jnp.array(now)].set(0.25),
+    )  # fmt: skip
+    none = np.zeros(0)
+    return Correction(kept, none, none, none, 8)
+
+
 def test_an_elite_is_compared_with_its_correction_and_its_replay(run):
     cell = int(np.argmax(run.archive.fitness))
-    kept = memes.archive.empty(run.archive.cells, 4)
-    kept = kept._replace(
-        genotypes=kept.genotypes.at[7].set(run.archive.genotypes[cell]),
-        fitness=kept.fitness.at[7].set(0.25),
-    )
-    none = np.zeros(0)
-    correction = Correction(kept, none, none, none, 8)
+    correction = corrected(run.archive, {cell: 7})
     drawing = drawer(task)(run.archive.genotypes[cell], 0)
-    said = words.of_elite(run.archive, cell, correction, drawing, ["x", "y"])
+    elite = words.Elite(run.archive, cell, correction, 7, drawing, int(run.archive.generation[cell]))
+    said = words.of_elite(elite, ["x", "y"]).replace(words.SPACE, "")
     stored = f"{float(run.archive.fitness[cell]):.4g}"
     assert f"| fitness | {stored} | 0.25 | {stored} |" in said  # the arm is deterministic
+    assert "after re-evaluation in cell **7 (1 3)**" in said
+    assert "not saved" not in said
     x = f"{float(run.archive.feature[cell, 0]):.4g}"
     assert f"| x | {x} | 0 | {x} |" in said
-    lost = correction._replace(archive=memes.archive.empty(run.archive.cells, 4))
-    assert f"| fitness | {stored} | lost |" in words.of_elite(run.archive, cell, lost, None, ["x", "y"])
+    lost = words.of_elite(elite._replace(holds=None, drawing=None, shown=99), ["x", "y"])
+    assert f"| fitness | {stored} | lost |" in lost.replace(words.SPACE, "")
+    assert "the genotype of generation 100, whose colour it has, is not saved" in lost
+
+
+def test_elites_of_a_corrected_archive_are_those_that_were_stored_elsewhere(run):
+    one, other, third = (int(cell) for cell in np.argsort(np.asarray(run.archive.fitness))[-3:])
+    correction = corrected(run.archive, {one: other, other: third})
+    wanted = np.full(run.archive.cells.count, -1)
+    wanted[[other, third]] = one, other
+    np.testing.assert_array_equal(elites.origins(run.archive, correction.archive), wanted)
+    gone = run.archive._replace(generation=run.archive.generation.at[one].add(1))  # replaced since
+    assert elites.origins(gone, correction.archive)[other] == -1
 
 
 def test_the_command_is_one_that_a_shell_understands():

@@ -13,6 +13,8 @@ from boxes import box
 from memes.archive import Changes, add, empty
 from memes.commands.main import main
 from memes.view import growth, pictures
+from memes.view.drawings import drawer
+from memes.view.portraits import portraits
 
 SHAPES = [(5,), (4, 3), (2, 3, 4), (2, 2, 2, 2), (2,) * 7]
 
@@ -139,6 +141,57 @@ def test_robots_are_played_beside_the_archive(tmp_path, monkeypatch):
         assert beside.n_frames == 5
         assert (np.asarray(beside.convert("RGB")) != np.asarray(alone.convert("RGB"))).any()
 
+
+def dark(picture):
+    return (picture.max(axis=-1) < 250).mean()
+
+
+@pytest.mark.parametrize(
+    "task",
+    [memes.tasks.arm(joints=4), memes.tasks.point_maze(steps=9, hidden=(3,))],
+    ids=["arm", "maze"],
+)
+def test_tasks_without_a_robot_are_drawn_as_on_the_page(task):
+    x = 0.3 * np.ones(task.dim, np.float32)
+    drawing = drawer(task)(x, 0)
+    seen = list(portraits(drawing, task, rate=1 / drawing.seconds if drawing.path is not None else 20.0,
+                          camera="auto"))  # fmt: skip
+    assert len(seen) == drawing.steps
+    assert all(0.005 < dark(picture) < 0.3 for picture in seen)
+    assert len(seen) == 1 or (seen[0] != seen[-1]).any()  # the point has moved
+
+
+def test_what_a_task_of_the_users_own_draws_is_beside_the_archive(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(MINE)
+    small = "--algorithm me --batch 8 --resolution 4 4 --generations 2 --no-figures-draw --quiet"
+    assert main(["run", "mine.py:task", *small.split(), "--out", "run"]) == 0
+    films = {}
+    for elites in ("0", "2"):
+        words = ["--out", "film.gif", *SHORT, "--elites", elites, "--task", "mine.py:task"]
+        assert main(["video", "run", *words]) == 0
+        with Image.open("film.gif") as found:
+            found.seek(4)
+            films[elites] = np.asarray(found.convert("RGB")).astype(int)
+    red = [((film[..., 0] - film[..., 1:].max(axis=-1)) > 150).mean() for film in films.values()]
+    assert red[0] < 0.01 < 0.05 < red[1]
+
+
+MINE = """
+from matplotlib.figure import Figure
+
+import memes
+
+task = memes.Task(
+    name="red",
+    dim=2,
+    feature_low=(0.0, 0.0),
+    feature_high=(1.0, 1.0),
+    init=memes.uniform(2, 0.0, 1.0),
+    evaluate=memes.rowwise(lambda key, x: (x.sum(), x)),
+    draw=lambda x: Figure(figsize=(1, 1), facecolor="red"),
+)
+"""
 
 WRONG = {
     "out must be a file ending in .mp4, .gif or .webp, got 'film.avi'": ["--out", "film.avi"],

@@ -143,7 +143,7 @@ def test_corrected_fitness_and_variance_are_those_of_the_correction():
 def test_a_picture_has_the_colours_of_its_cells_and_lines_around_the_chosen():
     at, cells = layout.of(grid(3, 2), (0, 1)), colours.of_cells("fitness", 6, changes(), 10, None)
     image = colours.picture(at, cells, "fitness")
-    low, high = colours.limits("fitness", cells.value)
+    low, high, _ = colours.limits(at, cells)
     for cell in range(6):
         x, y = at.centre[cell]
         pixel = image[int((1 - y) * image.shape[0]), int(x * image.shape[1])]
@@ -155,7 +155,11 @@ def test_a_picture_has_the_colours_of_its_cells_and_lines_around_the_chosen():
     chosen = colours.picture(at, cells, "fitness", chosen=(0, 4))
     changed = (chosen != image).any(axis=-1)
     assert changed.any()
-    assert not changed[at.tile == 0].any()  # the lines are around the cells, not on them
+    rows, columns = np.nonzero(changed & (at.tile == 0))  # at the lower left end of the picture
+    assert (
+        (rows >= len(changed) - 3) | (columns < 3)
+    ).all()  # lines are around a cell, not on it, elsewhere
+    assert changed[-1, :50].all()
     assert (chosen[changed] == colours.FIRST).all(axis=-1).any()
     assert (chosen[changed] == colours.SECOND).all(axis=-1).any()
 
@@ -168,9 +172,22 @@ def test_recent_changes_are_lighter_and_fade():
     assert lighter[2] == lighter[3] == lighter[5] == 0
 
 
+def limits(*fitness):
+    """The limits of the colours of a row of cells."""
+    value = np.array(fitness, float)
+    shown = colours.Shown(value, np.where(np.isfinite(value), value, -np.inf), np.zeros(len(value)))
+    return colours.limits(layout.of(grid(len(value), 1), (0, 1)), shown)
+
+
 def test_colours_have_limits_whatever_there_is():
-    assert colours.limits("fitness", np.full(3, np.nan)) == (0.0, 1.0)
-    low, high = colours.limits("fitness", np.array([2.0, 2.0]))
+    assert limits(np.nan, np.nan)[:2] == (0.0, 1.0)
+    low, high, _ = limits(2.0, 2.0)
     assert low == 2.0 < high
-    outlier = np.array([-1e9, *np.linspace(0, 1, 999)])
-    assert colours.limits("fitness", outlier)[0] > -1e6
+    low, _, extend = limits(-1e9, *np.linspace(0, 1, 99))
+    assert (low, extend) == (0.0, "min")
+
+
+def test_limits_are_those_of_what_the_tiles_show():
+    at, value = layout.of(grid(2, 2, 2), (0, 1)), np.array([0.0, 5, 1, 6, 2, 7, 3, 8])
+    shown = colours.Shown(value, value, np.zeros(8))
+    assert colours.limits(at, shown)[:2] == (5.0, 8.0)

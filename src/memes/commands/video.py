@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
-from jax import Array
 
 from memes.analysis.heat import map_of
 from memes.errors import at_least, require
 from memes.runner.progress import Reporter
 from memes.store.changes import load_changes, within
 from memes.store.folder import feature_names, load_run
-from memes.task import Task
-from memes.view.cameras import Camera, between
+from memes.view.cameras import Camera
+from memes.view.drawings import drawer
 from memes.view.elites import at_cell
-from memes.view.episodes import player, robot_of, seconds_per_step
+from memes.view.episodes import engine_of
 from memes.view.film import check_film, check_size, write_film
 from memes.view.growth import Elite, film, spread_elites
-from memes.view.pictures import frames, library
+from memes.view.pictures import library
+from memes.view.portraits import portraits
 from memes.words.rebuild import task_of
 
-PANEL = 256  # pixels along each side of the picture of an elite
 MOST_SECONDS, MOST_ELITES = 600.0, 12
 
 
@@ -42,8 +40,8 @@ def video(
 ) -> None:
     """Make a film of a saved run: its archive as it fills, with what some elites do beside it.
 
-    Elites of robots move in their own time, from the generation on that found them. Other tasks have the
-    archive alone.
+    Elites are drawn as on the page of 'memes view', from the generation on that found them; robots and
+    points move in their own time. Tasks that do not draw themselves have the archive alone.
 
     Args:
         run: Folder of the run.
@@ -70,21 +68,24 @@ def video(
     if cells is not None:
         require(len(cells) <= MOST_ELITES, f"cells must be at most {MOST_ELITES}, got {len(cells)}")
         chosen = [at_cell(saved.archive, [cell]) for cell in cells]
-    rebuilt = task_of(saved, task) if chosen else None
     name = Path(saved.config["task"]).name
     with Reporter(show=True) as report:
         played: list[Elite] = []
-        if rebuilt is not None and rebuilt.control is not None and rebuilt.control.environment.engine:
-            library()
+        if chosen:
+            rebuilt = task_of(saved, task)
+            if engine_of(rebuilt) is not None:
+                library()
+            draw = drawer(rebuilt)
             with report.counting("elite", len(chosen)) as show:
-                for cell in chosen:
-                    pictures_of = _pictures(rebuilt, saved.archive.genotypes[cell], seed, rate, camera)
-                    played.append(Elite(cell, list(islice(pictures_of, pictures))))
-                    show(len(played))
+                for i, cell in enumerate(chosen, 1):
+                    drawing = draw(saved.archive.genotypes[cell], seed)
+                    seen = portraits(drawing, rebuilt, rate=rate, camera=camera)
+                    played.append(Elite(cell, list(islice(seen, pictures))))
+                    show(i)
         drawn = film(
             saved.archive,
             changes,
-            played,
+            [elite for elite in played if elite.pictures],
             title=f"{saved.config['algorithm']} on {name}",
             names=feature_names(saved.config, saved.archive.feature.shape[1]),
             generations=saved.generations,
@@ -95,11 +96,3 @@ def video(
         with report.counting("picture", pictures) as show:
             write_film(out, (show(i) or picture for i, picture in enumerate(drawn, 1)), rate=rate)
     print(out)
-
-
-def _pictures(task: Task, x: Array, seed: int, rate: float, camera: Camera) -> Iterator[np.ndarray]:
-    """Draw an episode of a robot, so many pictures a second."""
-    (episode,) = player(task)(x, seed)
-    model = robot_of(task).model
-    states = between(model, episode.qpos, seconds_per_step(task), rate)
-    return frames(model, states, width=PANEL, height=PANEL, camera=camera)

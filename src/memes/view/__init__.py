@@ -10,6 +10,7 @@ episodes    what the run's own simulator makes of it
 drawings    an elite as a robot that moves, as lines or as a picture
 cameras     where a robot is seen from
 film        pictures one after the other, as a file
+portraits   pictures of an elite, for a film
 growth      the film of a run, as its archive fills
 pictures    videos and contact sheets, without a window
 server      a page for its user alone

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from textwrap import fill
 from typing import Any, NamedTuple
 
@@ -11,36 +12,37 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
+from matplotlib.font_manager import findfont
+from PIL import Image, ImageDraw, ImageFont
 
+from memes.analysis.heat import Colours
 from memes.escapes import mathtext
 from memes.view.colours import colour_map
 from memes.view.stage import add_upright
 
-BACK, INK = "#101216", "#d8dbe2"
+BACK, INK = "#141414", "#d8dbe2"
 INCHES, DPI = (7.0, 6.6), 130
-LETTERS = 48  # in a line along an axis
+LETTERS = 52  # in a line along an axis
 WIDTH = 2.5  # in the units of the page
-PLACE = np.array([-1.45, 0.0, 1.02])  # of its middle
+PLACE = np.array([-1.45, 0.0, 1.35])  # of its middle
 HEIGHT = WIDTH * INCHES[1] / INCHES[0]
 
 
 class Frame(NamedTuple):
-    """All that is written around the cells. Equal frames look the same.
+    """All that is written around the cells, but for the title. Equal frames look the same.
 
     Attributes:
-        title: Above.
-        labels: Along x and along y.
-        bounds: The ends of the axes, two for each that has ticks.
+        labels: Along x, and along y if that has a feature; each may have several lines.
+        bounds: The ends of these axes.
         by: What colours stand for.
-        limits: The values of the first and the last colour.
+        colours: The values of the first and the last colour.
         aspect: Height over width of the cells.
     """
 
-    title: str
-    labels: tuple[str, str]
+    labels: tuple[str, ...]
     bounds: tuple[tuple[float, float], ...]
     by: str
-    limits: tuple[float, float]
+    colours: Colours
     aspect: float
 
 
@@ -56,17 +58,18 @@ def drawn(frame: Frame) -> np.ndarray:
     figure = Figure(figsize=INCHES, dpi=DPI, facecolor=BACK)
     left, bottom, width, height = rect = area(frame.aspect)
     axes = figure.add_axes(rect, facecolor=BACK)
-    for i, set_axis in enumerate((axes.xaxis, axes.yaxis)):
-        if i >= len(frame.bounds):
-            set_axis.set_ticks([])
-    spans = [*frame.bounds, (0.0, 1.0), (0.0, 1.0)]
-    axes.set(xlim=spans[0], ylim=spans[1])
-    axes.set_xlabel(fill(mathtext(frame.labels[0]), LETTERS), color=INK, fontsize=12)
-    axes.set_ylabel(fill(mathtext(frame.labels[1]), LETTERS), color=INK, fontsize=12)
-    axes.set_title(mathtext(frame.title), color=INK, fontsize=14, pad=12)
+    for name, label, span in zip("xy", frame.labels, frame.bounds, strict=False):
+        lines = (fill(mathtext(line), LETTERS, max_lines=2) for line in label.splitlines())
+        axes.set(**{f"{name}lim": span, f"{name}label": "\n".join(lines)})
+    if len(frame.labels) == 1:
+        axes.set_yticks([])
     beside = figure.add_axes((left + width + 0.025, bottom, 0.028, height))
-    bar = figure.colorbar(ScalarMappable(Normalize(*frame.limits), colour_map(frame.by)), cax=beside)
+    low, high, extend = frame.colours
+    scale = ScalarMappable(Normalize(low, high), colour_map(frame.by))
+    bar = figure.colorbar(scale, cax=beside, extend=extend)
     bar.set_label(frame.by, color=INK, fontsize=13)
+    for words in (axes.xaxis.label, axes.yaxis.label):
+        words.set(color=INK, fontsize=12)
     for each in (axes, beside):
         each.tick_params(colors=INK, labelsize=11)
         for spine in each.spines.values():
@@ -74,6 +77,20 @@ def drawn(frame: Frame) -> np.ndarray:
     canvas: Any = FigureCanvasAgg(figure)
     canvas.draw()
     return np.asarray(canvas.buffer_rgba())[..., :3].copy()
+
+
+def titled(picture: np.ndarray, title: str, aspect: float) -> np.ndarray:
+    """Write a title above the cells; the rest, which takes far longer to draw, stays as it is."""
+    image = Image.fromarray(picture)
+    left, bottom, width, height = area(aspect)
+    place = (left + width / 2) * image.width, (1 - bottom - height) * image.height - 0.17 * DPI
+    ImageDraw.Draw(image).text(place, title, INK, _font(), anchor="ms")
+    return np.asarray(image)
+
+
+@cache
+def _font() -> Any:
+    return ImageFont.truetype(findfont("DejaVu Sans"), 14 * DPI / 72)
 
 
 class Board:
@@ -88,19 +105,22 @@ class Board:
     def __init__(self, scene: Any, click: Callable[[float, float, str | None], None]) -> None:
         self._scene, self._click = scene, click
         self._frame: Frame | None = None
+        self._title, self._drawn = "", np.zeros(0)
         self._around: Any = None
         self._cells: Any = None
 
-    def paint(self, frame: Frame, image: np.ndarray) -> None:
+    def paint(self, title: str, frame: Frame, image: np.ndarray) -> None:
         """Show cells, and around them what is written, if that has changed."""
+        shaped = self._frame is not None and self._frame.aspect == frame.aspect
         if frame != self._frame:
+            self._frame, self._title, self._drawn = frame, "", drawn(frame)
+        if title != self._title:
+            self._title, around = title, titled(self._drawn, title, frame.aspect)
             if self._around is None:
                 at = tuple(PLACE)
-                self._around = add_upright(self._scene, "/board", drawn(frame), WIDTH, 0.0, position=at)
+                self._around = add_upright(self._scene, "/board", around, WIDTH, 0.0, position=at)
             else:
-                self._around.image = drawn(frame)
-        shaped = self._frame is not None and self._frame.aspect == frame.aspect
-        self._frame = frame
+                self._around.image = around
         if self._cells is None or not shaped:
             self._place(image)
         else:

@@ -6,6 +6,8 @@ It is for this machine only. Its loop has one thread; what a user does waits in 
 from __future__ import annotations
 
 import importlib.util
+import math
+import re
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -18,8 +20,9 @@ import numpy as np
 from memes.analysis.nested import is_nested
 from memes.cells import Cells
 from memes.errors import UsageError, install, require
+from memes.escapes import printable
 from memes.store import changes as store
-from memes.store.folder import feature_names
+from memes.store.folder import feature_names, holds_run
 from memes.view import colours, layout
 from memes.view import words as wording
 from memes.view.follow import Follower, Runs
@@ -27,7 +30,11 @@ from memes.view.follow import Follower, Runs
 ALL = "all, as a grid of grids"
 LOOK = 0.25  # seconds between two looks at the folders
 RATE = 40  # turns of the loop in a second
+SLOWER = 4  # times as long as a look takes are between two, at least
 FIELD = 0.6  # of view, up and down, in radians
+EYES, NEAREST = 1.35, 4.6  # height and least distance of the camera
+SIGHT = (-2.75, 2.0, 3.9)  # the left end of the page, and the right one with one stage and with two
+INSIDE = ("", "in each block:", "in each of those:")
 LATELY = 1 / 40  # of the generations so far are recent
 
 
@@ -65,8 +72,9 @@ def browse(
     runs.poll(strict=True)
     check_browser()
     for each in runs:
-        if not each.latest.config:
-            print(f"there is no run in '{each.latest.folder}' yet: the page waits for it", flush=True)
+        if not holds_run(each.latest.folder):
+            folder = printable(str(each.latest.folder))
+            print(f"there is no run in '{folder}' yet: the page waits for it", flush=True)
     from memes.view.server import free_arrow_keys, page
 
     with page(title="memes", port=port) as (server, url), suppress(KeyboardInterrupt):
@@ -92,17 +100,18 @@ class Page:
         from memes.view.panel import Panel
         from memes.view.theatre import Theatre
 
+        self.panel = panel = Panel(server.gui)
         server.scene.set_up_direction("+z")
         server.gui.configure_theme(dark_mode=True, show_share_button=False, show_logo=False)
         server.initial_camera.fov = FIELD
-        aim(server.initial_camera, stages=1)
-        self._server, self._runs, self._looked, self._stale = server, runs, 0.0, False
-        self.panel = panel = Panel(server.gui)
+        aim(server.initial_camera)
+        server.on_client_connect(self._welcome)
+        self._server, self._runs, self._due, self._stale = server, runs, 0.0, False
         self._board = Board(
             server.scene, lambda x, y, key: panel.events.put(("click", (x, y, key), None))
         )
         self._theatre = Theatre(server.scene, panel, rebuild)
-        self._layout: tuple[Any, layout.Layout] | None = None
+        self._layout: tuple[Cells, tuple[int, ...], layout.Layout] | None = None
         self._show()
 
     @property
@@ -120,22 +129,37 @@ class Page:
         self.panel.start.max = max(self.panel.start.max, seed)
         self.panel.start.value = seed
 
+    def _welcome(self, client: Any) -> None:
+        """Turn the camera of a new user, and again whenever the window changes its size."""
+        sizes: list[tuple[int, int]] = []
+
+        def seen(camera: Any) -> None:
+            size = camera.image_width, camera.image_height
+            if sizes[-1:] != [size]:
+                sizes[:] = [size]
+                self.panel.events.put(("look", None, client))
+
+        client.camera.on_update(seen)
+        seen(client.camera)
+
     def turn(self) -> None:
         """Do what there is to do now."""
+        start = time.monotonic()
+        looks = start > self._due
         try:
             while not self.panel.events.empty():
                 self._handle(*self.panel.events.get())
-            self._theatre.receive(self.follower)
+            self._theatre.receive(self.follower, self._after())
+            if looks and self._runs.poll(self.follower):
+                self._show()
+            with self._server.atomic():
+                if self._stale:
+                    self._paint()
+                self._theatre.play()
         except (UsageError, OSError) as error:  # a folder that is gone, for one
             self.panel.elite.content = wording.of_error(error)
-        if time.monotonic() - self._looked > LOOK:
-            if self._runs.poll():
-                self._show()
-            self._looked = time.monotonic()
-        with self._server.atomic():
-            if self._stale:
-                self._paint()
-            self._theatre.play()
+        if looks:  # at a long run, which takes longer to read, less often
+            self._due = start + max(LOOK, SLOWER * (time.monotonic() - start))
 
     def _handle(self, name: str, value: Any, client: Any) -> None:
         """Do what a user has asked for."""
@@ -146,13 +170,15 @@ class Page:
             self._walk(layout.STEPS[value])
         elif name == "pause":
             self.panel.playing.value = not self.panel.playing.value
+        elif name == "look":
+            self._see(client)
         elif name == "stop comparing":
-            self._theatre.compare_no_more()
-            self._see(stages=1)
+            self._theatre.compare_no_more(self.follower, self._after())
+            self._see(*self._server.get_clients().values())
         elif name == "save genotype":
-            self._theatre.save_genotype(self.follower, client)
+            self._theatre.save_genotype(client)
         elif name == "save video":
-            self._theatre.save_video(self.follower, client)
+            self._theatre.save_video(client)
         elif name == "random start":
             for slot, cell in enumerate(self._theatre.chosen):
                 if cell is not None:
@@ -161,36 +187,53 @@ class Page:
             self.panel.follow.value = value >= self.panel.generation.max
         elif name == "run":
             self._theatre.clear()
+            self._runs.poll(self.follower)
         if name in ("run", "over", "column", "follow the run"):
             self._show()
+        if name in ("generation", "follow the run", "colour by"):
+            self._theatre.tell(self.follower, self._after())
         self._stale = True
 
     def choose(self, slot: int, cell: int) -> None:
-        """Play the elite of a cell on one of the stages."""
-        if slot == 1 and self._theatre.chosen[1] is None:
-            self._see(stages=2)
+        """Play the elite of a cell of the archive on one of the stages."""
+        more = slot == 1 and self._theatre.chosen[1] is None
         self._theatre.choose(slot, self.follower, cell)
+        if more:
+            self._see(*self._server.get_clients().values())
         self._stale = True
 
-    def _see(self, stages: int) -> None:
-        """Let everybody see the board and so many stages."""
-        for client in self._server.get_clients().values():
-            aim(client.camera, stages)
+    def _see(self, *clients: Any) -> None:
+        """Let users see the board and the stages that are in use."""
+        for camera in (client.camera for client in clients):
+            aspect = camera.image_width / max(1, camera.image_height)
+            aim(camera, 1 if self._theatre.chosen[1] is None else 2, float(np.clip(aspect, 0.5, 4)))
 
     def _pick(self, tile: int, slot: int) -> None:
+        """Play the elite that a tile shows: of the corrected archive, if its colours are shown."""
         cell = -1 if tile < 0 else int(layout.shown(self._placed(), self._standing().fitness)[tile])
-        if cell >= 0:
-            self.choose(slot, cell)
+        if cell < 0:
+            return
+        if self.panel.by.value == colours.CORRECTED:
+            stored = int(self.follower.origins()[cell])
+            require(stored >= 0, f"the elite that cell {cell} has after re-evaluation is not stored")
+            cell = stored
+        self.choose(slot, cell)
+
+    def _marked(self) -> tuple[int | None, ...]:
+        """The cells in which the board shows the elites on the stages; None where it does not."""
+        chosen = self._theatre.chosen
+        if self.panel.by.value != colours.CORRECTED:
+            return tuple(chosen)
+        return tuple(None if cell is None else self.follower.holds(cell) for cell in chosen)
 
     def _walk(self, step: tuple[int, int]) -> None:
         """Go to the next elite in a direction, from the one that is shown or from the fittest."""
-        at, fitness = self._placed(), self._standing().fitness
-        best, here = layout.shown(at, fitness), self._theatre.chosen[0]
-        if here is None:
-            if np.isfinite(fitness).any():
-                self.choose(0, int(np.argmax(fitness)))
-            return
-        self._pick(layout.next_tile(at, int(at.of_cell[here]), step, best >= 0), 0)
+        at, fitness, here = self._placed(), self._standing().fitness, self._marked()[0]
+        if here is not None:
+            occupied = layout.shown(at, fitness) >= 0
+            self._pick(layout.next_tile(at, int(at.of_cell[here]), step, occupied), 0)
+        elif np.isfinite(fitness).any():
+            self._pick(int(at.of_cell[np.argmax(fitness)]), 0)
 
     # ------------------------------------------------------------------------------------- what is shown
 
@@ -219,14 +262,19 @@ class Page:
         assert now.cells is not None
         found = spans(now.cells, feature_names(now.config, now.k))
         features = found.get(self.panel.features.value, next(iter(found.values())))
-        key = (id(now.cells), features)
-        if self._layout is None or self._layout[0] != key:
-            self._layout = key, layout.of(now.cells, features)
-        return self._layout[1]
+        if self._layout is None or self._layout[0] is not now.cells or self._layout[1] != features:
+            self._layout = now.cells, features, layout.of(now.cells, features)
+        return self._layout[2]
+
+    def _after(self) -> int:
+        """How many generations are done in what the board shows."""
+        if self.panel.by.value in colours.AT_THE_END:
+            return self.follower.latest.generations
+        return int(self.panel.generation.value)
 
     def _standing(self) -> colours.Shown:
-        """Find what each cell shows after the generation of the slider."""
-        now, generations = self.follower.latest, int(self.panel.generation.value)
+        """Find what each cell shows then."""
+        now, generations = self.follower.latest, self._after()
         assert now.cells is not None
         changes = store.nothing(now.k) if now.changes is None else now.changes
         last = store.standing(changes, generations)
@@ -239,34 +287,44 @@ class Page:
         now, by = self.follower.latest, self.panel.by.value
         if now.cells is None:
             return
-        at, shown, generations = self._placed(), self._standing(), int(self.panel.generation.value)
+        at, shown, generations = self._placed(), self._standing(), self._after()
         lately = max(1.0, LATELY * generations) if self.panel.lately.value else 0.0
-        image = colours.picture(at, shown, by, lately=lately, chosen=tuple(self._theatre.chosen))
+        image = colours.picture(at, shown, by, lately=lately, chosen=self._marked())
         names = feature_names(now.config, now.k)
         low, high = np.asarray(now.cells.low), np.asarray(now.cells.high)
-        labels = [names[i] for i in at.features] or [" in ".join(names[i::2]) for i in (0, 1)]
+        # The features along x and along y, the outermost first.
+        along = [[i] for i in at.features] or [[*range(side, now.k, 2)][::-1] for side in (0, 1)]
         filled = int(np.isfinite(shown.fitness).sum())
+        when = "re-evaluation" if by == colours.CORRECTED else f"generation {generations}"
         frame = Frame(
-            title=f"{filled} of {now.cells.count} cells after generation {generations}",
-            labels=(labels[0], labels[-1] if len(labels) > 1 else ""),
-            bounds=tuple((float(low[i]), float(high[i])) for i in at.features),
+            labels=tuple(
+                "\n".join(map(" ".join, zip(INSIDE, [names[i] for i in each], strict=False)))
+                for each in along
+            ),
+            bounds=tuple((float(low[each[0]]), float(high[each[0]])) for each in along),
             by=by,
-            limits=colours.limits(by, shown.value),
+            colours=colours.limits(at, shown),
             aspect=image.shape[0] / image.shape[1],
         )
-        self._board.paint(frame, image)
+        self._board.paint(f"{filled} of {now.cells.count} cells after {when}", frame, image)
 
 
-def aim(camera: Any, stages: int) -> None:
-    """Turn a camera to the board and the stages beside it."""
-    middle, far = (-0.45, 6.0) if stages == 1 else (0.45, 8.6)
-    camera.position, camera.look_at = (middle, -far, 1.5), (middle, 0.0, 0.98)
+def aim(camera: Any, stages: int = 1, aspect: float = 1.25) -> None:
+    """Turn a camera to the board and the stages beside it, in a window of such a width over height.
+
+    It looks straight ahead: the board, which faces it, keeps its shape.
+    """
+    left, right = SIGHT[0], SIGHT[stages]
+    far = max(NEAREST, (right - left) / 2 / (aspect * math.tan(FIELD / 2)))
+    middle = (left + right) / 2
+    camera.position, camera.look_at = (middle, -far, EYES), (middle, 0.0, EYES)
 
 
 def spans(cells: Cells, names: Sequence[str]) -> dict[str, tuple[int, ...]]:
     """Name the ways to show cells: by the features that span the picture, or none for all at once."""
-    k = len(names)
+    k, plain = len(names), [re.sub(r" \([^()]*\)$", "", name) for name in names]  # without units
+    words = plain if len({*plain}) == k else names
     if k == 1:
-        return {names[0]: (0,)}
+        return {words[0]: (0,)}
     nested: dict[str, tuple[int, ...]] = {ALL: ()} if is_nested(cells) else {}
-    return nested | {f"{names[i]} by {names[j]}": (i, j) for i, j in combinations(range(k), 2)}
+    return nested | {f"{words[i]} by {words[j]}": (i, j) for i, j in combinations(range(k), 2)}

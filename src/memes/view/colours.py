@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import matplotlib as mpl
 import numpy as np
 
+from memes.analysis.heat import Colours, colours_of
 from memes.archive import Changes
 from memes.correction import Correction
 from memes.view.layout import Layout, outline, shown
@@ -17,6 +18,7 @@ LATELY = (255, 255, 255)
 FITNESS, CORRECTED, VARIANCE = "fitness", "corrected fitness", "variance of fitness"
 GENERATION, LANE = "generation", "lane"
 MAPS = {GENERATION: "cividis", LANE: "turbo", VARIANCE: "magma"}
+AT_THE_END = (CORRECTED, VARIANCE)  # known of the last generation alone
 
 
 class Shown(NamedTuple):
@@ -66,15 +68,12 @@ def of_cells(
     return Shown(value, fitness, age)
 
 
-def limits(by: str, value: np.ndarray) -> tuple[float, float]:
-    """Choose the values of the first and the last colour, robustly."""
-    known = value[np.isfinite(value)]
-    if not known.size:
-        return 0.0, 1.0
-    # A few hopeless elites, or very uncertain ones, would take up the scale.
-    first, last = (0, 100) if by in (GENERATION, LANE) else (0, 99) if by == VARIANCE else (1, 100)
-    low, high = (float(np.percentile(known, part)) for part in (first, last))
-    return low, high if high > low else low + max(1e-6, abs(low) * 1e-6)
+def limits(layout: Layout, cells: Shown) -> Colours:
+    """Choose the values of the first and the last colour for what the tiles show, robustly."""
+    best = shown(layout, cells.fitness)
+    found = colours_of([cells.value[best[best >= 0]]])
+    low, high = found.low, found.high
+    return found if high > low else found._replace(high=low + max(1e-6, abs(low) * 1e-6))
 
 
 def colour_map(by: str) -> Any:
@@ -101,7 +100,7 @@ def picture(
     """
     best = shown(layout, cells.fitness)
     value = np.where(best >= 0, cells.value[best], np.nan)
-    low, high = limits(by, cells.value)
+    low, high, _ = limits(layout, cells)
     rgb = colour_map(by)(np.clip((np.nan_to_num(value) - low) / (high - low), 0, 1))[:, :3] * 255
     if lately > 0:
         age = np.where(best >= 0, cells.age[best], np.inf)

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from memes.errors import UsageError, require
 from memes.task import Task, evaluate
-from memes.view.episodes import Episode, player, seconds_per_step
+from memes.view.episodes import Episode, engine_of, player, seconds_per_step
 
 SECONDS = 0.02  # between two places of a path, as it is shown
 
@@ -46,14 +46,18 @@ class Drawing(NamedTuple):
         states = self.path if self.episode is None else self.episode.qpos
         return 1 if states is None else len(states)
 
+    @property
+    def own(self) -> int:
+        """The number of the line that is the elite itself: its way, or else the first."""
+        return 0 if self.path is None else len(self.lines) - 1
+
 
 Draw = Callable[[Array, int], Drawing]
 
 
 def drawer(task: Task) -> Draw:
     """Return `(x[d], seed) -> Drawing` of elites of the task, compiled at its first call."""
-    control = task.control
-    if control is not None and control.environment.engine is not None:
+    if engine_of(task) is not None:
         play, seconds = player(task), seconds_per_step(task)
 
         def robot(x: Array, seed: int) -> Drawing:
@@ -61,7 +65,7 @@ def drawer(task: Task) -> Draw:
             return Drawing(episode.fitness, episode.feature, episode, seconds)
 
         return robot
-    if control is not None and task.map is not None:
+    if task.control is not None and task.map is not None:
         play = player(task)
         room = _box(task.feature_low, task.feature_high)
         walls = [np.array([*wall, wall[0]], float) for wall in task.map.walls]

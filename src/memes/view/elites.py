@@ -68,6 +68,25 @@ def elites(archive: Archive) -> np.ndarray:
     return occupied
 
 
+def origins(archive: Archive, corrected: Archive) -> np.ndarray:
+    """Find the cell that the elite in each cell of a corrected archive was stored in, int[c].
+
+    It is -1 where there is no elite, or where its cell holds another one by now.
+    """
+
+    def identities(of: Archive) -> dict[tuple[int, int, bytes], int]:
+        generation, lane, genotypes = map(np.asarray, (of.generation, of.lane, of.genotypes))
+        return {
+            (int(generation[cell]), int(lane[cell]), genotypes[cell].tobytes()): int(cell)
+            for cell in np.flatnonzero(np.asarray(of.occupied))
+        }
+
+    stored, found = identities(archive), np.full(corrected.cells.count, -1)
+    for identity, cell in identities(corrected).items():
+        found[cell] = stored.get(identity, -1)
+    return found
+
+
 def name(cells: Cells, index: int) -> str:
     """Write a cell as '162 (3 12)': its index, and its coordinates on a grid."""
     if isinstance(cells, Grid) and len(cells.shape) > 1:

@@ -27,9 +27,14 @@ class Episode(NamedTuple):
     feature: np.ndarray
 
 
+def engine_of(task: Task) -> Any:
+    """Find the simulator of a task with a robot; None for tasks without one."""
+    return None if task.control is None else task.control.environment.engine
+
+
 def robot_of(task: Task) -> Any:
     """Find the simulator of a task with a robot; a `UsageError` for tasks without one."""
-    engine = None if task.control is None else task.control.environment.engine
+    engine = engine_of(task)
     require(engine is not None, f"task '{task.name}' has no robot to replay")
     return engine
 

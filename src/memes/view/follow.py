@@ -34,8 +34,10 @@ from memes.store.folder import (
     load_correction,
     read_lanes,
 )
+from memes.view import elites
 
 SEARCH = 1.0  # seconds between two searches for runs that have begun
+SHARE = 0.05  # seconds of reading runs that are not shown, at a time
 Sign = tuple[int, int, int] | None  # of a file: it changes whenever the file does
 
 
@@ -72,24 +74,24 @@ class Snapshot(NamedTuple):
         """The number of features of its cells; 0 while they are not known."""
         return 0 if self.cells is None else len(self.cells.low)
 
-    @property
-    def name(self) -> str:
-        """A name for menus: the end of the path."""
-        return "/".join(self.folder.absolute().parts[-2:])
-
 
 class Follower:
     """Follows a run folder. What has not changed is not read again."""
 
     def __init__(self, folder: Path) -> None:
+        self.name = printable("/".join(folder.absolute().parts[-2:]))  # the end of the path, for menus
         self.latest = Snapshot(folder)
         self._signs: dict[str, Sign] = {}
         self._elites: tuple[Any, Archive] | None = None
+        self._origins: tuple[Archive, Correction, np.ndarray] | None = None
 
-    def poll(self, strict: bool = False) -> Snapshot:
-        """Read what is new. What cannot be read stays as it was, with a sentence, unless `strict`."""
+    def poll(self, strict: bool = False, whole: bool = True) -> Snapshot:
+        """Read what is new: all of it, or only what the curves of several runs are made of.
+
+        What cannot be read stays as it was, with a sentence, unless `strict`.
+        """
         try:
-            found = self._read()
+            found = self._read(whole)
             self.latest = found._replace(trouble="") if found.trouble else found
         except (UsageError, OSError) as error:
             if strict:
@@ -103,12 +105,21 @@ class Follower:
         """Read the elites with their genotypes: of the archive, or else of the newest checkpoint."""
         return self._elites_of(self.latest)
 
-    def genotype(self, cell: int) -> Array:
-        """Read the genotype of the elite in a cell, [d]."""
-        archive = self.elites()
-        newer = f"the elite of cell {cell} is newer than the last checkpoint: wait for the next one"
-        require(bool(archive.occupied[cell]), newer)
-        return archive.genotypes[cell]
+    def origins(self) -> np.ndarray:
+        """Find where the elites of the corrected archive were stored: `elites.origins`."""
+        archive, correction = self.elites(), self.latest.correction
+        require(correction is not None, "the archive has not been re-evaluated")
+        assert correction is not None
+        known = self._origins
+        if known is None or known[0] is not archive or known[1] is not correction:
+            known = archive, correction, elites.origins(archive, correction.archive)
+            self._origins = known
+        return known[2]
+
+    def holds(self, cell: int) -> int | None:
+        """Find the cell that the elite of a cell has after re-evaluation; None if it has none."""
+        found = np.flatnonzero(self.origins() == cell)
+        return int(found[0]) if found.size else None
 
     def _elites_of(self, now: Snapshot) -> Archive:
         check_links(now.folder)
@@ -129,7 +140,7 @@ class Follower:
         config, metrics, lanes = dict(now.config), dict(now.metrics), dict(now.lanes)
         return Run(now.folder, config, metrics, lanes, self.elites(), {}, now.correction)
 
-    def _read(self) -> Snapshot:
+    def _read(self, whole: bool) -> Snapshot:
         now = self.latest
         if not holds_run(now.folder):
             require(not now.config, f"the run in '{now.folder}' is gone")
@@ -143,7 +154,11 @@ class Follower:
         now = self._renewed(
             now, "metrics", "metrics.csv", lambda at: read_table(at / "metrics.csv", METRICS)
         )
+        if not whole:
+            return now
         now = self._renewed(now, "correction", "corrected.npz", load_correction)
+        if not (now.folder / "corrected.npz").exists():  # a run that goes on has none any more
+            now = now._replace(correction=None) if now.correction is not None else now
         saved = _genotypes(now)
         if now.cells is None:
             known: Cells | None = _cells(now.config)
@@ -167,6 +182,13 @@ class Follower:
         found = read(now.folder)
         self._signs[name] = sign
         return now._replace(**{part: found})
+
+
+def genotype(archive: Archive, cell: int) -> Array:
+    """Take the genotype of the elite in a cell, [d]; `archive` may be that of the last checkpoint."""
+    newer = f"the elite of cell {cell} is newer than the last checkpoint: wait for the next one"
+    require(bool(archive.occupied[cell]), newer)
+    return archive.genotypes[cell]
 
 
 def _genotypes(now: Snapshot) -> Path | None:
@@ -237,20 +259,35 @@ class Runs:
     def __init__(self, words: Sequence[str | Path]) -> None:
         self._words = words
         self._all: dict[Path, Follower] = {}
-        self._searched = -math.inf
+        self._known: list[Follower] = []  # at the last poll
+        self._next, self._searched = 0, -math.inf
 
     def __iter__(self) -> Iterator[Follower]:
         return iter(self._all.values())
 
-    def poll(self, strict: bool = False) -> bool:
-        """Read what is new, and say if there is anything. `strict` is as in `Follower.poll`."""
-        before = [each.latest for each in self]
+    def poll(self, chosen: Follower | None = None, strict: bool = False) -> bool:
+        """Read what is new, and say if there is anything.
+
+        Args:
+            chosen: The run that is shown, which is read whole; by default the first.
+            strict: As in `Follower.poll`, for the chosen one.
+        """
         if time.monotonic() - self._searched > SEARCH:
             self._search()
-        for each in self:
-            each.poll(strict)
-        after = [each.latest for each in self]
-        return len(before) != len(after) or any(a is not b for a, b in zip(before, after, strict=True))
+        every = [*self]
+        chosen = chosen or every[0]
+        before = [each.latest for each in every]
+        chosen.poll(strict)
+        # Of very many others, some now and the next ones later.
+        end = time.monotonic() + SHARE
+        for _ in every:
+            if time.monotonic() > end:
+                break
+            self._next = (self._next + 1) % len(every)
+            if every[self._next] is not chosen:
+                every[self._next].poll(whole=False)
+        known, self._known = self._known, every
+        return known != every or any(a is not b.latest for a, b in zip(before, every, strict=True))
 
     def _search(self) -> None:
         """Look for runs that have begun since, where they were expected."""
@@ -268,4 +305,4 @@ class Runs:
 
     def named(self) -> dict[str, Follower]:
         """The runs by names that differ."""
-        return {f"{i}: {printable(each.latest.name)}": each for i, each in enumerate(self, 1)}
+        return {f"{i}: {each.name}": each for i, each in enumerate(self, 1)}

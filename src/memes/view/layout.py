@@ -129,10 +129,13 @@ def next_tile(layout: Layout, tile: int, step: tuple[int, int], occupied: np.nda
 
 
 def outline(layout: Layout, tile: int, width: int = 3) -> np.ndarray:
-    """Find the pixels around a tile, bool[H, W]."""
-    inside = np.pad(layout.tile == tile, width)
-    spread = np.zeros_like(inside)
-    for dy in range(-width, width + 1):
-        for dx in range(-width, width + 1):
-            spread |= np.roll(inside, (dy, dx), (0, 1))
-    return np.asarray((spread & ~inside)[width:-width, width:-width])
+    """Find the pixels around a tile, bool[H, W]; on it, where the picture ends beside it."""
+    inside = layout.tile == tile
+    spread = np.zeros_like(np.pad(inside, width))
+    height, along = inside.shape
+    for dy in range(2 * width + 1):
+        for dx in range(2 * width + 1):
+            spread[dy : dy + height, dx : dx + along] |= inside
+    border = np.ones_like(inside)
+    border[width:-width, width:-width] = False
+    return np.asarray(spread[width:-width, width:-width] & ~(inside & ~border))

@@ -44,8 +44,8 @@ class Panel:
                 self.speed = gui.add_dropdown("speed", SPEEDS, initial_value="1")
                 self.clock = gui.add_slider("time (s)", min=0.0, max=1.0, step=0.01, initial_value=0.0)
                 self.command = gui.add_markdown("")
-                for label in ("save genotype", "save video", "stop comparing"):
-                    self._press(gui.add_button(label), label)
+                self._button("save genotype")
+                self._video, self._alone = map(self._button, ("save video", "stop comparing"))
             self.keys = gui.add_markdown(KEYS)
         with tabs.add_tab("curves"):
             self.across = self._choice("over", curves.ACROSS)
@@ -62,6 +62,7 @@ class Panel:
                 self.columns.append((chosen, chart))
         with tabs.add_tab("lanes"):
             self.lanes = gui.add_markdown("")
+        self.fit(moves=False, robot=False, uncertain=False, compares=False)
         for name in STEPS:
             self._key(f"walk {name}", f"arrow{name}", ("walk", name))
         self._key("pause or play", "space", ("pause", None))
@@ -72,6 +73,12 @@ class Panel:
             value = control.value
             control.options = tuple(options)
             control.value = value if value in options else options[0]
+
+    def fit(self, *, moves: bool, robot: bool, uncertain: bool, compares: bool) -> None:
+        """Show what can be done with elites that move, or are robots, of such a task."""
+        for control in (self.playing, self.speed, self.clock):
+            control.visible = moves
+        self._video.visible, self.start.visible, self._alone.visible = robot, uncertain, compares
 
     def draw(self, names: Sequence[str], runs: Sequence[Mapping[str, np.ndarray]]) -> None:
         """Show the curves of runs."""
@@ -94,8 +101,10 @@ class Panel:
 
         control.on_update(told)
 
-    def _press(self, button: Any, name: str) -> None:
-        button.on_click(lambda event: self.events.put((name, None, event.client)))
+    def _button(self, label: str) -> Any:
+        button = self._gui.add_button(label)
+        button.on_click(lambda event: self.events.put((label, None, event.client)))
+        return button
 
     def _key(self, label: str, key: str, event: tuple[str, Any]) -> None:
         command = self._gui.add_command(label, hotkey=key)

@@ -73,13 +73,13 @@ class Stage:
         self._scale, self._middle = 0.9 * SIZE / max(float((high - low).max()), 1e-9), (low + high) / 2
         for i, line in enumerate(drawing.lines):
             points = self._scaled(line)
-            moving = i == len(drawing.lines) - 1 if drawing.path is not None else i == 0
+            own = i == drawing.own
             self._shown.append(
                 self._scene.add_line_segments(
                     f"{self._name}/line-{i}",
                     np.stack([points[:-1], points[1:]], axis=1),
-                    (LINE if drawing.path is None else WAY) if moving else WALL,
-                    thickness=4.0 if moving else 2.0,
+                    (LINE if drawing.path is None else WAY) if own else WALL,
+                    thickness=4.0 if own else 2.0,
                     thickness_units="screen",
                 )
             )

@@ -8,25 +8,39 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from jax import Array
 
+from memes.archive import Archive
 from memes.errors import UsageError
+from memes.store import changes as store
 from memes.store.folder import Run, feature_names
 from memes.task import Task
 from memes.view import words
 from memes.view.drawings import Draw, Drawing, drawer
+from memes.view.episodes import engine_of, robot_of
 from memes.view.film import check_film
-from memes.view.follow import Follower
+from memes.view.follow import Follower, genotype
 from memes.view.panel import NOTHING, Panel
 from memes.view.pictures import write_video
 from memes.view.stage import Stage
 
-PLACES = (np.array([0.8, 0.0, 0.1]), np.array([2.6, 0.0, 0.1]))
+PLACES = (np.array([0.8, 0.0, 0.1]), np.array([2.7, 0.0, 0.1]))
 NAMES = ("A", "B")
 REST = 1.0  # seconds between the end of an episode and its next beginning
 Rebuild = Callable[[Run], Task]
+
+
+class Played(NamedTuple):
+    """An elite and what was seen of it: its task, the archive that holds it, its cell there, x[d]."""
+
+    task: Task
+    archive: Archive
+    cell: int
+    x: Array
+    drawing: Drawing
 
 
 class Theatre:
@@ -44,16 +58,15 @@ class Theatre:
         self._tasks: dict[tuple[Path, str], tuple[Task, Draw]] = {}
         self._stages: dict[tuple[int, int], Stage] = {}
         self._now, self._before, self._step = 0.0, time.perf_counter(), -1
+        self.chosen: list[int | None] = [None, None]
+        self._played: list[Played | None] = [None, None]
+        self._waiting: dict[int, Future[Played]] = {}
         self.clear()
 
     def clear(self) -> None:
         """Show nothing."""
-        self.chosen: list[int | None] = [None, None]
-        self.drawings: list[Drawing | None] = [None, None]
-        self._at: list[Stage | None] = [None, None]
-        self._waiting: dict[int, Future[tuple[Task, Drawing]]] = {}
-        for stage in self._stages.values():
-            stage.show(None)
+        self._leave(0)
+        self._leave(1)
         self._panel.elite.content, self._panel.command.content = NOTHING, ""
 
     def close(self) -> None:
@@ -67,112 +80,138 @@ class Theatre:
         self._waiting[slot] = self._thread.submit(self._simulate, follower, cell, seed)
         self._panel.elite.content = f"simulating the elite of cell {cell} ..."
 
-    def compare_no_more(self) -> None:
+    def compare_no_more(self, follower: Follower, generations: int) -> None:
         """Leave the second stage."""
-        self.chosen[1] = self.drawings[1] = None
-        self._waiting.pop(1, None)
-        if self._at[1] is not None:
-            self._at[1].show(None)
-            self._at[1] = None
+        self._leave(1)
+        self.tell(follower, generations)
 
-    def _simulate(self, follower: Follower, cell: int, seed: int) -> tuple[Task, Drawing]:
-        x, which = follower.genotype(cell), _which(follower)
+    def _leave(self, slot: int) -> None:
+        self.chosen[slot] = self._played[slot] = None
+        self._waiting.pop(slot, None)
+        for (_, of), stage in self._stages.items():
+            if of == slot:
+                stage.show(None)
+
+    def _simulate(self, follower: Follower, cell: int, seed: int) -> Played:
+        which, archive = _which(follower), follower.elites()
+        x = genotype(archive, cell)
         if which not in self._tasks:
             task = self._rebuild(follower.as_run())
             self._tasks[which] = task, drawer(task)
         task, draw = self._tasks[which]
-        return task, draw(x, seed)
+        return Played(task, archive, cell, x, draw(x, seed))
 
-    def receive(self, follower: Follower) -> None:
-        """Put on stage what has been simulated."""
+    def receive(self, follower: Follower, generations: int) -> None:
+        """Put on stage what has been simulated. `generations` are done in what the board shows."""
         for slot in [slot for slot, each in self._waiting.items() if each.done()]:
             try:
-                task, drawing = self._waiting.pop(slot).result()
-                stage = self._stage(task, slot)
+                played = self._waiting.pop(slot).result()
+                stage = self._stage(played.task, slot)
             except Exception as error:  # a task of the user's own may raise anything
+                self._leave(slot)
                 self._panel.elite.content = words.of_error(error)
                 continue
-            self.drawings[slot], self._at[slot] = drawing, stage
-            stage.show(drawing, f"{NAMES[slot]}: cell {self.chosen[slot]}")
+            self._played[slot] = played
+            stage.show(played.drawing, f"{NAMES[slot]}: cell {played.cell}")
             self._now, self._step = 0.0, -1
-            self._tell(follower)
+            self.tell(follower, generations)
 
     def _stage(self, task: Task, slot: int) -> Stage:
-        engine = None if task.control is None else task.control.environment.engine
         key = (id(task), slot)
         if key not in self._stages:
+            engine = engine_of(task)
             model = None if engine is None else engine.model
             name = f"/stage-{len(self._stages)}"
             self._stages[key] = Stage(self._scene, name, PLACES[slot], model)
         return self._stages[key]
 
-    def _tell(self, follower: Follower) -> None:
-        """Say in words what is on the stages."""
-        archive, now = follower.elites(), follower.latest
-        names = feature_names(now.config, archive.feature.shape[1])
-        parts, seed = [], int(self._panel.start.value)
-        for slot, (cell, drawing) in enumerate(zip(self.chosen, self.drawings, strict=True)):
-            if cell is not None:
-                about = words.of_elite(archive, cell, now.correction, drawing, names)
-                parts.append(f"{NAMES[slot]}: {about}" if self.chosen[1] is not None else about)
-        self._panel.elite.content = "\n\n".join(parts)
-        if self.chosen[0] is not None:
-            self._panel.command.content = f"```\n{words.command(now.folder, self.chosen[0], seed)}\n```"
-        shown = [each for each in self.drawings if each is not None]
-        last = max([each.seconds * (each.steps - 1) for each in shown], default=0.0)
-        self._panel.clock.max = max(last, 0.01)
+    def tell(self, follower: Follower, generations: int) -> None:
+        """Say in words what is on the stages, and offer what can be done with it."""
+        now, panel, played = follower.latest, self._panel, self._played
+        if played[0] is None and played[1] is None:
+            return
+        changes = (
+            store.nothing(now.k) if now.changes is None else store.standing(now.changes, generations)
+        )
+        shown = dict(zip(changes.cell.tolist(), changes.generation.tolist(), strict=True))
+        parts = []
+        for name, each in zip(NAMES, played, strict=True):
+            if each is not None:
+                holds = None if now.correction is None else follower.holds(each.cell)
+                seen = shown.get(each.cell)
+                elite = words.Elite(each.archive, each.cell, now.correction, holds, each.drawing, seen)
+                about = words.of_elite(elite, feature_names(now.config, each.archive.feature.shape[1]))
+                parts.append(f"{name}: {about}" if played[1] is not None else about)
+        panel.elite.content = "\n\n".join(parts)
+        if played[0] is not None:
+            command = words.command(now.folder, played[0].cell, int(panel.start.value))
+            panel.command.content = f"```\n{command}\n```"
+        moving = self._moving()
+        panel.clock.max = max((each.seconds * (each.steps - 1) for _, each in moving), default=1.0)
+        panel.fit(
+            moves=bool(moving),
+            robot=any(each.episode is not None for _, each in moving),
+            uncertain=any(each is not None and each.task.uncertain for each in played),
+            compares=played[1] is not None,
+        )
+
+    def _moving(self) -> list[tuple[Stage, Drawing]]:
+        """What moves, and where."""
+        return [
+            (self._stage(each.task, slot), each.drawing)
+            for slot, each in enumerate(self._played)
+            if each is not None and each.drawing.steps > 1
+        ]
 
     def play(self) -> None:
         """Move what is on the stages on, by the time that has passed."""
         passed, self._before = time.perf_counter() - self._before, time.perf_counter()
-        shown = [each for each in self.drawings if each is not None and each.steps > 1]
-        if not shown:
+        moving = self._moving()
+        if not moving:
             return
-        panel, last = self._panel, max(each.seconds * (each.steps - 1) for each in shown)
+        panel, last = self._panel, max(each.seconds * (each.steps - 1) for _, each in moving)
         # A rest at the end; while it does not play, whoever moves the slider decides.
         played = (self._now + passed * float(panel.speed.value)) % (last + REST)
         self._now = played if panel.playing.value else float(panel.clock.value)
-        seconds = min(each.seconds for each in shown)
+        seconds = min(each.seconds for _, each in moving)
         step = min(round(self._now / seconds), round(last / seconds))
         if step == self._step:
             return
         self._step = step
-        for stage, drawing in zip(self._at, self.drawings, strict=True):
-            if stage is not None and drawing is not None and drawing.steps > 1:
-                stage.move(round(step * seconds / drawing.seconds))
+        for stage, drawing in moving:
+            stage.move(round(step * seconds / drawing.seconds))
         if panel.playing.value:
             panel.clock.value = min(step * seconds, panel.clock.max)
 
     # ------------------------------------------------------------------------------------------- saving
 
-    def save_genotype(self, follower: Follower, client: Any) -> None:
+    def save_genotype(self, client: Any) -> None:
         """Send the genotype of the first elite to the browser, as a file of NumPy."""
-        if self.chosen[0] is not None:
+        if (played := self._played[0]) is not None:
             file = io.BytesIO()
-            np.save(file, np.asarray(follower.genotype(self.chosen[0])))
-            client.send_file_download(f"cell-{self.chosen[0]}.npy", file.getvalue())
+            np.save(file, np.asarray(played.x))
+            client.send_file_download(f"cell-{played.cell}.npy", file.getvalue())
 
-    def save_video(self, follower: Follower, client: Any) -> None:
+    def save_video(self, client: Any) -> None:
         """Send a video of the first elite to the browser, once it is drawn."""
-        drawing, cell = self.drawings[0], self.chosen[0]
-        if drawing is None or drawing.episode is None:
+        played = self._played[0]
+        if played is None or played.drawing.episode is None:
             self._panel.command.content = "only robots have videos"
             return
-        task, _ = self._tasks[_which(follower)]
         self._panel.command.content = "drawing the video ..."
-        self._thread.submit(self._film, task, drawing, cell, client)
+        self._thread.submit(self._film, played, client)
 
-    def _film(self, task: Task, drawing: Drawing, cell: int | None, client: Any) -> None:
-        assert task.control is not None
+    def _film(self, played: Played, client: Any) -> None:
+        drawing = played.drawing
         assert drawing.episode is not None
-        model = task.control.environment.engine.model
         try:
             with tempfile.TemporaryDirectory() as folder:
-                file = Path(folder, f"cell-{cell}.mp4")
+                file = Path(folder, f"cell-{played.cell}.mp4")
                 try:
                     check_film("video", file)
                 except UsageError:
                     file = file.with_suffix(".gif")
+                model = robot_of(played.task).model
                 write_video(file, model, drawing.episode.qpos, seconds=drawing.seconds)
                 client.send_file_download(file.name, file.read_bytes())
                 self._panel.command.content = f"`{file.name}` is drawn"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,13 +21,15 @@ from memes.view.follow import Snapshot
 
 CLIMBS = {Kind.EXPLOIT: "fitness", Kind.EXPLORE: "novelty", Kind.VARIATION: "variation"}
 MOST_LANES = 256
+SPACE = "\N{NO-BREAK SPACE}" * 2  # between columns, of which viser leaves none
 
 
 def of_run(now: Snapshot) -> str:
     """Say what a run is and how far it has come."""
     config = now.config
     if not config:
-        return f"{_trouble(now)}waiting for a run in `{printable(str(now.folder))}` to begin"
+        folder = markdown(printable(str(now.folder)))
+        return f"{_trouble(now)}waiting for a run in {folder} to begin"
     names = (Path(str(config["task"])).name, config["algorithm"])
     task, algorithm = (markdown(printable(str(each))) for each in names)
     total, said = config.get("generations"), "running"
@@ -50,46 +53,60 @@ def _trouble(now: Snapshot) -> str:
     return f"*{markdown(printable(now.trouble))}*\n\n" if now.trouble else ""
 
 
-def of_elite(
-    archive: Archive,
-    cell: int,
-    correction: Correction | None,
-    drawing: Drawing | None,
-    names: Sequence[str],
-) -> str:
+class Elite(NamedTuple):
+    """An elite to speak of.
+
+    Attributes:
+        archive: The archive that holds it.
+        cell: Its cell there.
+        correction: What re-evaluation made of the archive; None without one.
+        holds: The cell that it holds after re-evaluation; None if it holds none.
+        drawing: What was seen of it now.
+        shown: The generation whose elite the board shows in its cell.
+    """
+
+    archive: Archive
+    cell: int
+    correction: Correction | None = None
+    holds: int | None = None
+    drawing: Drawing | None = None
+    shown: int | None = None
+
+
+def of_elite(elite: Elite, names: Sequence[str]) -> str:
     """Compare what is stored of an elite, what re-evaluation made of it, and what was seen now.
 
     An elite that holds no cell after re-evaluation is lost.
     """
-    columns: dict[str, tuple[float, np.ndarray] | None] = {
-        "stored": (float(archive.fitness[cell]), np.asarray(archive.feature[cell])),
-    }
+    archive, cell, correction, holds, drawing, shown = elite
+    columns: dict[str, tuple[float, np.ndarray] | None] = {"stored": _evaluation(archive, cell)}
     if correction is not None:
-        columns["corrected"] = corrected(archive, cell, correction)
+        columns["corrected"] = None if holds is None else _evaluation(correction.archive, holds)
     if drawing is not None:
         columns["now"] = (drawing.fitness, drawing.feature)
+    generation = int(archive.generation[cell])
     lines = [
-        f"cell **{elites.name(archive.cells, cell)}**, generation {int(archive.generation[cell]) + 1}, "
+        f"cell **{elites.name(archive.cells, cell)}**, generation {generation + 1}, "
         f"lane {int(archive.lane[cell])}\n",
-        f"| | {' | '.join(columns)} |",
+    ]
+    if holds not in (None, cell):
+        lines.append(f"after re-evaluation in cell **{elites.name(archive.cells, holds)}**\n")
+    if shown not in (None, generation):
+        lines.append(f"*the genotype of generation {shown + 1}, whose colour it has, is not saved*\n")
+    lines += [
+        f"| | {' | '.join(f'{SPACE}{each}' for each in columns)} |",
         f"|{'---|' * (1 + len(columns))}",
     ]
     for i, name in enumerate(["fitness", *names]):
         values = (
             "lost" if each is None else f"{[each[0], *each[1]][i]:.4g}" for each in columns.values()
         )
-        lines.append(f"| {markdown(name)} | {' | '.join(values)} |")
+        lines.append(f"| {markdown(name)} | {' | '.join(f'{SPACE}{each}' for each in values)} |")
     return "\n".join(lines)
 
 
-def corrected(archive: Archive, cell: int, correction: Correction) -> tuple[float, np.ndarray] | None:
-    """Find the corrected fitness and feature of an elite; None if it holds no cell any more."""
-    found = correction.archive
-    same = (np.asarray(found.genotypes) == np.asarray(archive.genotypes[cell])).all(axis=1)
-    places = np.flatnonzero(same & np.asarray(found.occupied))
-    if not places.size:
-        return None
-    return float(found.fitness[places[0]]), np.asarray(found.feature[places[0]])
+def _evaluation(archive: Archive, cell: int) -> tuple[float, np.ndarray]:
+    return float(archive.fitness[cell]), np.asarray(archive.feature[cell])
 
 
 def command(folder: Path, cell: int, seed: int) -> str:
