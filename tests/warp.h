@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <tuple>
 #include <utility>
-#include <vector>
 #include <ucontext.h>
 
 #define __global__
@@ -21,7 +21,8 @@ static Index blockIdx, blockDim, gridDim, threadIdx;
 
 namespace warp {
 constexpr int LANES = 32, MOST = 1024;
-struct Fiber { ucontext_t context; std::vector<char> stack; Index thread; bool done; unsigned exchanges; };
+constexpr size_t STACK = 1 << 18;  // bytes, of which only those that are used take memory
+struct Fiber { ucontext_t context; std::unique_ptr<char[]> stack; Index thread; bool done; unsigned exchanges; };
 static Fiber fibers[MOST];
 static ucontext_t scheduler;
 static int running, waiting, passed;
@@ -56,11 +57,11 @@ static void barrier() {
 static void run() {
   for (int thread = 0; thread < blockDim.x; ++thread) {
     Fiber& fiber = fibers[thread];
-    fiber.stack.resize(1 << 18);
+    if (!fiber.stack) fiber.stack.reset(new char[STACK]);
     fiber.done = false, fiber.exchanges = 0, fiber.thread = {thread, 0, 0};
     getcontext(&fiber.context);
-    fiber.context.uc_stack.ss_sp = fiber.stack.data();
-    fiber.context.uc_stack.ss_size = fiber.stack.size();
+    fiber.context.uc_stack.ss_sp = fiber.stack.get();
+    fiber.context.uc_stack.ss_size = STACK;
     fiber.context.uc_link = nullptr;
     makecontext(&fiber.context, start, 0);
   }
