@@ -25,6 +25,7 @@ release = __version__
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 
 html_theme = "furo"
+html_show_copyright = False
 html_title = f"memes {__version__}"
 
 myst_heading_anchors = 4

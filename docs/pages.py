@@ -81,12 +81,14 @@ def page(title: str, module: ModuleType, modules: dict[str, ModuleType]) -> str:
     ]
     if title == "memes.presets":
         lines += ["```", "", *algorithms(), "", "```{eval-rst}"]
-    public = (getattr(module, name) for name in sorted(dir(module)) if not name.startswith("_"))
-    for thing in {id(thing): thing for thing in public}.values():  # each once, whatever its names
+    public = [name for name in sorted(dir(module)) if not name.startswith("_")]
+    for name in sorted({id(getattr(module, name)): name for name in public}.values()):  # each once
+        thing = getattr(module, name)
         if callable(thing) and str(thing.__module__).startswith("memes") and home(thing) == title:
-            kind = "autoclass" if inspect.isclass(thing) else "autofunction"
-            members = ["   :members:"] if kind == "autoclass" else []
-            lines += [f".. {kind}:: {thing.__module__}.{thing.__qualname__}", *members, ""]
+            if inspect.isclass(thing):  # by where it is defined, as types name it
+                lines += [f".. autoclass:: {thing.__module__}.{thing.__qualname__}", "   :members:", ""]
+            else:  # by the name that users call
+                lines += [f".. autofunction:: {module.__name__}::{name}", ""]
     lines += ["```", ""]
     if title == "memes":
         lines += ["```{toctree}", *(other for other in modules if other != title), "```", ""]
