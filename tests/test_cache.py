@@ -207,6 +207,13 @@ def test_where_the_compiler_fails_physics_runs_in_xla_and_says_so(broken_compile
     assert engine.backend == "xla"
 
 
+def test_where_there_is_no_compiler_physics_says_so_too(monkeypatch):
+    monkeypatch.setattr(cxx, "compiler", lambda: None)
+    cxx.native_target.cache_clear()
+    with pytest.warns(UserWarning, match="several times slower: .* needs a C\\+\\+ compiler"):
+        assert physics.compile(HOPPER).backend == "xla"
+
+
 def test_a_handler_that_cannot_be_compiled_is_missing(broken_compiler, monkeypatch):
     from memes.kernels import cuda
 

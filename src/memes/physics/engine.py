@@ -15,7 +15,6 @@ from jax import Array
 
 from memes.errors import UsageError, at_least, require
 from memes.kernels import cuda
-from memes.kernels.cxx import compiler
 from memes.physics import algebra as la
 from memes.physics import dynamics
 from memes.physics.algebra import Scalar, Value
@@ -246,7 +245,7 @@ def compile(
         return with_backend(backend)
     try:
         return with_backend(_fastest(together.tree.copies))
-    except UsageError as error:  # there is a compiler, but it fails
+    except UsageError as error:  # there is no compiler, or it fails
         warnings.warn(f"memes.physics runs in plain XLA, several times slower: {error}", stacklevel=2)
         return with_backend("xla")
 
@@ -254,7 +253,7 @@ def compile(
 def _fastest(copies: int) -> Literal["xla", "cuda", "native"]:
     """The fastest backend for JAX's default device and a model of so many equal subtrees."""
     device = jax.default_backend()
-    if device == "cpu" and compiler():
+    if device == "cpu":
         return "native"
     if device == "gpu" and copies <= WARP and cuda.devices() and cuda.usable("memes.physics"):
         return "cuda"

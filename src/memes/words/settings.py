@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -34,6 +33,7 @@ SCALES: dict[str, dict[str, Any]] = {
         "joints": 100,
         "lanes": 16,
         "samples": 128,
+        "candidate_samples": 8,
         "reevaluate_samples": 64,
         "batch": 2048,
         "resamples": 8,
@@ -182,9 +182,7 @@ def parse(words: list[str], program: str, changes: Mapping[str, Any] | None = No
     options = _all(groups)
     flags = _flags(table, str(file), algorithm, options)
     values = SCALES[known("scale", scale, SCALES)] | TASK_SCALES[scale].get(str(task), {})
-    bound = build.keywords if isinstance(build, partial) else ()  # what a preset is named for
-    at_scale = {k: v for k, v in {**values, **(changes or {})}.items() if k not in bound}
-    groups = {title: scaled(group, at_scale) for title, group in groups.items()}
+    groups = {title: scaled(group, {**values, **(changes or {})}) for title, group in groups.items()}
     # The last of equal options wins: flags over the file.
     found = read(groups, flags + words, f"{program} TASK", DESCRIPTION)
     assert make is not None  # help alone has ended the command
