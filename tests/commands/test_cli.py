@@ -160,6 +160,7 @@ def test_a_task_of_your_own():
 
 WRONG = {
     "unknown command 'rnu': did you mean 'run'?": ["rnu"],
+    "unknown command 'hlep': did you mean 'help'?": ["hlep"],
     "TASK is missing": ["run"],
     "TASK is missing: it": ["run", "--lanes", "3"],
     "unknown task 'amr': did you mean 'arm'": ["run", "amr"],

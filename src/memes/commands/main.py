@@ -105,7 +105,7 @@ def _call(words: list[str]) -> int:
     if words[0] in ("--version", "version"):
         print(f"memes {__version__}")
         return 0
-    name, words = known("command", words[0], COMMANDS), words[1:]
+    name, words = known("command", words[0], [*COMMANDS, "help", "version"]), words[1:]
     _set_defaults(name)
     try:
         return _run(name, words)

@@ -153,7 +153,7 @@ def _show_plan(names: Sequence[str], items: Sequence[Item], done: Sequence[Summa
     for name in names:
         print(f"{name:12}{EXPERIMENTS[name].title}")
     heads = ("task", "label", "generations", "seeds", "done", "a generation", "for")
-    print("\n{:10}{:24}{:>11}{:>7}{:>6}  {:26}{}".format(*heads))
+    print("\n{:10}{:24}{:>11}{:>7}{:>6}  {:36}{}".format(*heads))
     for item in items:
         options = item.parsed.algorithm_options
         size = ", ".join(f"{name} {options[name]}" for name in SIZES if name in options)
@@ -162,5 +162,5 @@ def _show_plan(names: Sequence[str], items: Sequence[Item], done: Sequence[Summa
         by = [name for name, of in asked.items() if item.label in of.labels and item.task in of.tasks]
         print(
             f"{item.task:10}{item.label:24}{item.generations:11,}{len(item.seeds):7}{finished:6}  "
-            f"{size:26}{', '.join(by)}"
+            f"{size:36}{', '.join(by)}"
         )
