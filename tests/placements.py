@@ -26,6 +26,31 @@ RUNS = {
     ),
 }
 QUICK = ("lanes", "rows", "rows of a lane")
+MANY, ONE = {"lanes": 16, **SEARCH}, {"samples": 32}
+TIMED = {"lanes": 16, "samples": 8, "fifo_size": 32}
+LEARNING = {"num_critic_training_steps": 4, "replay_size": 1000, "critic_hidden": (8,)}
+# The options of every preset, small; shards do not divide all of CMA-ME.
+SIZES = {
+    "memes": MANY,
+    "memes-all": MANY,
+    "memes-sampling": MANY | {"candidate_samples": 3},
+    "memes-sequential": TIMED | {"every": 2},
+    "memes-fixed-reset": TIMED | {"reset_every": 2},
+    "memes-everything": MANY,
+    "memes-elites": MANY,
+    "memes-ga": MANY,
+    "memes-me": {"lanes": 16, "samples": 8, "batch": 160},
+    "me": {"batch": 32},
+    "me-128": {"batch": 16},
+    "me-sampling": {"batch": 16, "resamples": 3},
+    "es": ONE,
+    "ns-es": ONE,
+    "nsr-es": ONE,
+    "nsra-es": ONE,
+    "me-es": ONE | {"every": 2},
+    "cma-me": {"batch": 12, "pool": 2},
+    "pga-me": LEARNING | {"batch": 16, "gradient_steps": 2, "transitions_batch": 8},
+}
 OPTIONS = {"generations": 5, "progress": False, "shards": 8}
 
 
@@ -47,10 +72,17 @@ def refused(**options) -> str:
     return ""
 
 
+def preset(name: str) -> memes.Algorithm:
+    """Build a preset for few cells, on the arm or, if it learns from transitions, in the maze."""
+    small = memes.tasks.point_maze(steps=5, hidden=(4,)) if name == "pga-me" else task
+    return memes.PRESETS[name].build(small, memes.cells.grid(small, (6, 6)), **SIZES[name])
+
+
 def by_devices(name: str) -> dict:
     """Digest a run on one device and on eight; robots as for use, where compilers round alike."""
     jax.config.update("jax_disable_most_optimizations", name != "kernels")
-    return {d: digest(memes.run(RUNS[name](), devices=d, **OPTIONS)) for d in (1, 8)}
+    algorithm = RUNS[name]() if name in RUNS else preset(name)
+    return {d: digest(memes.run(algorithm, devices=d, **OPTIONS)) for d in (1, 8)}
 
 
 def main(folder: Path) -> dict:
@@ -73,4 +105,6 @@ def main(folder: Path) -> dict:
 
 if __name__ == "__main__":
     name = sys.argv[1]
-    print(json.dumps({name: by_devices(name)} if name in RUNS else main(Path(name))))
+    names = {"presets": list(SIZES)}.get(name, [name])
+    known = set(names) <= {*RUNS, *SIZES}
+    print(json.dumps({name: by_devices(name) for name in names} if known else main(Path(name))))

@@ -38,35 +38,47 @@ def test_wrong_words_and_missing_packages_are_named(word, options, sentence, mon
 
 
 def check(executor):
-    """The same numbers as in this process, and a row that raises is lost."""
+    """The same numbers as in this process; rows that raise, or whose workers are killed, are lost."""
     expected = np.float32(simulators.hills(KEYS, X)[0])
-    fitness, _ = memes.spread(simulators.hilly, executor, block=4).evaluate(KEYS, X)
-    np.testing.assert_array_equal(fitness, expected)
+    for simulator in (simulators.hills, simulators.killed_once):
+        task = memes.spread(simulators.task(simulator), executor, block=4)
+        np.testing.assert_array_equal(task.evaluate(KEYS, X)[0], expected)
+    task = memes.spread(simulators.task(simulators.misbehaving), executor, block=4)
     x = X.copy()
-    x[1, -1] = 0.75
-    found = memes.spread(simulators.task(simulators.misbehaving), executor, block=4).evaluate(KEYS, x)
-    np.testing.assert_array_equal(np.isnan(found[0]), np.arange(11) == 1)
-    return x
+    x[[1, 9], -1] = 0.75, 0.95
+    lost = np.isnan(task.evaluate(KEYS, x)[0])
+    np.testing.assert_array_equal(lost, np.isin(np.arange(11), [1, 8, 9, 10]))
+
+
+@pytest.fixture
+def killed_once(tmp_path, monkeypatch):
+    """Let the processes that are started know the file that the first to be killed leaves behind."""
+    monkeypatch.setenv("KILLED_ONCE", str(tmp_path / "killed"))
+    return tmp_path / "killed"
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # theirs
-def test_ray():
+def test_ray(killed_once):
     pytest.importorskip("ray")
     with memes.workers("ray") as executor:
-        x = check(executor)
-        x[9, -1] = 0.95
-        task = memes.spread(simulators.task(simulators.misbehaving), executor, block=4)
-        lost = np.isnan(task.evaluate(KEYS, x)[0])
-    np.testing.assert_array_equal(lost, np.isin(np.arange(11), [1, 8, 9, 10]))
+        check(executor)
+    assert killed_once.exists()
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_dask():
+def test_dask(killed_once):
     distributed = pytest.importorskip("distributed")
+    import dask
+
     local = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
-    cluster = distributed.LocalCluster(**local)
-    with cluster, memes.workers(f"dask:{cluster.scheduler_address}") as executor:
+    once = dask.config.set({"distributed.scheduler.allowed-failures": 0})
+    with (
+        once,
+        distributed.LocalCluster(**local) as cluster,
+        memes.workers(f"dask:{cluster.scheduler_address}") as executor,
+    ):
         assert str(executor) == "2 workers of Dask"
         check(executor)
+    assert killed_once.exists()

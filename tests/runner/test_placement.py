@@ -15,6 +15,7 @@ import pytest
 
 import memes
 import placements
+from memes.runner import placement
 from memes.shards import ONE, Shards, all_here
 
 pytestmark = pytest.mark.usefixtures("compiled_once", "no_figures")
@@ -61,6 +62,15 @@ def test_so_they_are_where_more_is_compiled(name):
     assert len(set(bytes_of.values())) == 1, bytes_of
 
 
+@pytest.mark.long
+def test_every_preset_is_the_same_bytes_on_any_number_of_devices():
+    found = on_eight_devices("presets")
+    assert set(found) == set(memes.PRESETS)
+    for name, bytes_of in found.items():
+        assert len(bytes_of) == 2, name
+        assert len(set(bytes_of.values())) == 1, (name, bytes_of)
+
+
 def test_results_depend_on_the_number_of_shards(found):
     lanes = placements.RUNS["lanes"]()
     alone = memes.run(lanes, generations=5, progress=False)
@@ -77,6 +87,22 @@ def test_a_task_on_the_host_has_one_device():
     task = memes.Task("host", 2, (0,), (1,), lambda key, n: np.zeros((n, 2)), host, jit=False)
     with pytest.raises(memes.UsageError, match="shards must be 1 for task 'host', which runs on the"):
         memes.run(memes.presets.me(task, batch=2), generations=1, shards=2, progress=False)
+
+
+def test_an_algorithm_made_by_hand_has_one_device(monkeypatch):
+    """Unless its seeds run together: those are dealt as they are."""
+    whole = placements.RUNS["rows"]()
+    mine = whole._replace(name="mine", ask=lambda key, state: whole.ask(key, state))
+    with pytest.raises(memes.UsageError, match="shards must be 1 for algorithm 'mine', whose functions"):
+        memes.run(mine, generations=1, shards=2, progress=False)
+    monkeypatch.setattr(placement, "_usual", lambda found: len(found))
+    monkeypatch.setattr(jax, "devices", lambda: ["gpu"] * 4)
+    said = []
+    assert placement.placed(mine, None, None, 1, said.append).devices == ("gpu",)
+    assert said == ["1 of 4 devices is used for algorithm 'mine', whose functions take no shards"]
+    assert placement.placed(mine, None, None, 3, said.append).shards == 3
+    assert placement.placed(whole, None, None, 1, said.append).shards == 4
+    assert len(said) == 1
 
 
 def host(keys, x):
@@ -102,28 +128,40 @@ def test_each_shard_is_computed_from_its_own_rows():
 OPTIONS = "--joints 4 --resolution 6 6 --lanes 4 --samples 8 --fifo-size 32 --checkpoint-every 20"
 
 
-def test_a_process_that_dies_ends_the_others_and_the_run_goes_on_without_it(tmp_path):
+def start(words, count):
+    """Start a command in so many processes that join each other."""
     with socket.create_server(("127.0.0.1", 0)) as server:
-        coordinator = f"127.0.0.1:{server.getsockname()[1]}"
-    words = f"run arm {OPTIONS} --generations 1000000 --call-seconds 0.1 --out {tmp_path / 'run'}"
-
-    def start(index):
-        joined = f"--coordinator {coordinator} --processes 2 --process {index}"
-        return subprocess.Popen(
-            [sys.executable, "-m", "memes", *words.split(), *joined.split()],
+        joined = f"--coordinator 127.0.0.1:{server.getsockname()[1]} --processes {count} --process"
+    return [
+        subprocess.Popen(
+            [sys.executable, "-m", "memes", *words.split(), *joined.split(), str(index)],
             env=environment(),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
         )
+        for index in range(count)
+    ]
 
-    processes = [start(index) for index in range(2)]
+
+def wait_for_checkpoint(processes, folder):
+    deadline = time.monotonic() + 200
+    while not list((folder / "checkpoints").glob("*.npz")):
+        assert processes[0].poll() is None, processes[0].communicate()[0]
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def small():
+    task = memes.tasks.arm(joints=4)
+    return memes.presets.memes(task, memes.cells.grid(task, (6, 6)), lanes=4, samples=8, fifo_size=32)
+
+
+def test_a_process_that_dies_ends_the_others_and_the_run_goes_on_without_it(tmp_path):
+    words = f"run arm {OPTIONS} --generations 1000000 --call-seconds 0.1 --out {tmp_path / 'run'}"
+    processes = start(words, 2)
     try:
-        deadline = time.monotonic() + 200
-        while not list((tmp_path / "run/checkpoints").glob("*.npz")):
-            assert processes[0].poll() is None, processes[0].communicate()[0]
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        wait_for_checkpoint(processes, tmp_path / "run")
         processes[1].send_signal(signal.SIGKILL)
         killed = time.monotonic()
         said, _ = processes[0].communicate(timeout=60)
@@ -136,9 +174,33 @@ def test_a_process_that_dies_ends_the_others_and_the_run_goes_on_without_it(tmp_
     assert "generation" not in processes[1].communicate()[0]  # it was silent
 
     newest = max(int(file.stem) for file in (tmp_path / "run/checkpoints").glob("*.npz"))
-    task = memes.tasks.arm(joints=4)
-    cells = memes.cells.grid(task, (6, 6))
-    algorithm = memes.presets.memes(task, cells, lanes=4, samples=8, fifo_size=32)
-    resumed = memes.resume(algorithm, tmp_path / "run", generations=newest + 5, progress=False)
-    whole = memes.run(algorithm, generations=newest + 5, shards=2, progress=False)
+    resumed = memes.resume(small(), tmp_path / "run", generations=newest + 5, progress=False)
+    whole = memes.run(small(), generations=newest + 5, shards=2, progress=False)
     assert placements.digest(resumed) == placements.digest(whole)
+
+
+@pytest.mark.long
+def test_processes_stop_together_and_go_on_as_another_number(tmp_path):
+    """Two are told to stop, as Slurm does; three go on with two shards, so that one of them waits."""
+    folder = tmp_path / "run"
+    words = f"run arm {OPTIONS} --generations 1000000 --call-seconds 0.1 --no-figures-draw"
+    processes = start(f"{words} --out {folder}", 2)
+    try:
+        wait_for_checkpoint(processes, folder)
+        for process in processes:
+            process.terminate()
+        said = [process.communicate(timeout=60)[0] for process in processes]
+        assert [process.returncode for process in processes] == [143, 0], said
+        assert "(SIGTERM); 'memes resume" in said[0]
+        assert "memes" not in said[1]
+        more = memes.load_run(folder).generations + 5
+        processes = start(f"resume {folder} --generations {more}", 3)
+        said = [process.communicate(timeout=200)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    assert [process.returncode for process in processes] == [0, 0, 0], said
+    assert "2 x cpu (of 3: the others wait)" in said[0]
+    whole = memes.run(small(), generations=more, shards=2, progress=False).archive
+    for one, other in zip(memes.load_run(folder).archive[1:], whole[1:], strict=True):
+        np.testing.assert_array_equal(one, other)

@@ -147,8 +147,9 @@ def _set_defaults(command: str) -> None:
 def script() -> None:
     """Run the command as a process."""
     code = main()
-    team = sys.modules.get("memes.runner.team")
-    if code > 128 or (code and team and team.present().count > 1):
+    module = sys.modules.get("memes.runner.team")
+    team = module and module.present()
+    if (code > 128 or (code and team and team.count > 1)) and not (team and team.over):
         # An orderly end would wait for what the device still computes, or for other processes.
         _drop_output()
         os._exit(code)

@@ -60,6 +60,7 @@ def resume(
             observers=trackers,
             progress=not quiet,
         )
+    team.part()
     if not team.leads:
         return 0
     found = runs if isinstance(runs, list) else [runs]

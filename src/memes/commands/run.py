@@ -47,6 +47,7 @@ def run(arguments: list[str]) -> int:
             progress=not choice.quiet,
             about=parsed.recorded(),
         )
+        team.part()
         if not team.leads:
             return 0
         return conclude(runs if isinstance(runs, list) else [runs], choice.seeds or 1, out)

@@ -57,7 +57,8 @@ class Dask(Executor):
             self._client = distributed.Client(address, timeout=10)
         except (OSError, ValueError) as error:
             raise RunError(f"workers: no Dask scheduler answers at {address}") from error
-        self._executor = self._client.get_executor(retries=0)
+        # Who hands work in tries it again; Dask would answer the same work with the same failure.
+        self._executor = self._client.get_executor(pure=False, retries=0)
 
     def __str__(self) -> str:
         return f"{len(self._client.nthreads())} workers of Dask"

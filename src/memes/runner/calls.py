@@ -66,8 +66,8 @@ def calls(
 
 def wait(record: Record) -> None:
     """Wait for the device, with open ears: Python hears no signal while it waits inside of JAX."""
-    leaf: Any = jax.tree.leaves(record)[-1]
-    while hasattr(leaf, "is_ready") and not leaf.is_ready():
+    last: list[Any] = jax.tree.leaves(record)[-1:]
+    while any(hasattr(leaf, "is_ready") and not leaf.is_ready() for leaf in last):
         time.sleep(0.002)
 
 

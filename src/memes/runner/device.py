@@ -69,7 +69,7 @@ class Program(NamedTuple):
         """The keys of the generations of some seeds."""
         keys = [keys_of(seed)[1] for seed in seeds]
         key = keys[0] if self.seeds == 1 else jnp.stack(keys)
-        if self.placement.shards == 1:
+        if self.placement.local:
             return key
         put: Array = self.placement.put(key, HERE if self.seeds == 1 else APART)
         return put
@@ -79,7 +79,7 @@ class Program(NamedTuple):
         if self.seeds > 1:
             states = [jax.tree.map(lambda *leaves: np.stack(leaves), *jax.device_get(states))]
         joined: State
-        if self.placement.shards == 1:
+        if self.placement.local:
             joined = jax.device_put(states[0])
         else:
             joined = self.placement.put(states[0], self._where)
@@ -91,7 +91,7 @@ class Program(NamedTuple):
 
     def states(self, joined: State) -> list[State]:
         """The state of each seed; the opposite of `join`."""
-        if self.placement.shards > 1:
+        if not self.placement.local:
             joined = self.placement.here(joined)
         return [joined] if self.seeds == 1 else _rows(joined, self.seeds)
 
@@ -183,6 +183,9 @@ def compile_run(
     algorithm: Algorithm, placement: Placement, seeds: int, generations: int
 ) -> tuple[Advance, Any]:
     """Compile what advances a run, and return it with the program whose rows chunks would cut."""
+    if placement.waits:
+        no_record: Any = None
+        return lambda key, state, n: (state, no_record), None
     persistent = np.flatnonzero(placement.persistent(algorithm, seeds))
     key = jax.eval_shape(lambda: jax.random.key(0))
     state = jax.eval_shape(lambda key: first_state(algorithm, placement, seeds)(key, generations), key)

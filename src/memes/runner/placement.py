@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -35,6 +36,17 @@ class Placement:
     def mesh(self) -> Mesh:
         """The devices, as JAX has them."""
         return Mesh(np.array(self.devices), (AXIS,))
+
+    @property
+    def waits(self) -> bool:
+        """True of a process that computes nothing, as none of the devices is its own."""
+        here = jax.process_index()
+        return bool(self.devices) and all(device.process_index != here for device in self.devices)
+
+    @property
+    def local(self) -> bool:
+        """True if states lie whole on the first device of this process."""
+        return self.shards == 1 or self.waits
 
     def on_device(self, true: Array) -> Shards:
         """The shards as each device sees them, inside of `mapped`."""
@@ -106,8 +118,10 @@ class Placement:
 
     def in_words(self, kind: str) -> str:
         """Name the devices, of a kind."""
-        number = len(self.devices)
+        number, all_processes = len(self.devices), len(jax.devices())
         several = f"{number} x {kind}" if number > 1 else kind
+        if jax.process_count() > 1 and number < all_processes:
+            several = f"{several} (of {all_processes}: the others wait)"
         return several if self.shards in (1, number) else f"{several}, in {self.shards} shards"
 
     def is_dealt(self, algorithm: Algorithm, seeds: int) -> bool:
@@ -135,22 +149,28 @@ def _put(array: Any, sharding: NamedSharding) -> Array:
 ALONE = Placement()  # on JAX's first device, in one shard
 
 
-def placed(algorithm: Algorithm, devices: int | None, shards: int | None, together: int) -> Placement:
+def placed(
+    algorithm: Algorithm,
+    devices: int | None,
+    shards: int | None,
+    together: int,
+    say: Callable[[str], None] = lambda sentence: None,
+) -> Placement:
     """Place a run, of so many seeds together, on as many devices and in as many shards as are asked for.
 
-    By default it has all accelerators, or one CPU, and a shard on each.
+    By default it has all accelerators, or one CPU, and a shard on each; one that can only be computed as
+    a whole has one of them, and `say` hears of it.
     """
-    task, found = algorithm.task, jax.devices()
-    if not task.jit:
-        asked = {"devices": devices, "shards": shards}
-        for name, value in asked.items():
-            require(
-                value in (None, 1),
-                f"{name} must be 1 for task '{task.name}', which runs on the host, got {value}",
-            )
-        several = jax.process_count()
-        require(several == 1, f"processes must be 1 for task '{task.name}', which runs on the host")
-        return ALONE
+    found = jax.devices()
+    whole = _whole(algorithm, together)
+    if whole is not None:
+        for name, value in {"devices": devices, "shards": shards}.items():
+            require(value in (None, 1), f"{name} must be 1 for {whole}, got {value}")
+        on_host, several = not algorithm.task.jit, jax.process_count()
+        require(several == 1 or not on_host, f"processes must be 1 for {whole}, got {several}")
+        if devices is None and shards is None and _usual(found) > 1 and not on_host:
+            say(f"1 of {len(found)} devices is used for {whole}")
+        return ALONE if on_host else Placement(1, tuple(found[:1]))
     most = _usual(found) if shards is None or devices is not None else _divisor(shards, _usual(found))
     if shards is None and devices is None and together > 1:
         most = min(most, together)
@@ -158,15 +178,19 @@ def placed(algorithm: Algorithm, devices: int | None, shards: int | None, togeth
     require(
         number <= len(found), f"devices must be at most the {len(found)} that JAX has here, got {number}"
     )
-    processes = jax.process_count()
-    require(
-        processes == 1 or number == len(found),
-        f"devices must be all {len(found)} of the {processes} processes, got {number}: shards must be a "
-        "multiple of them",
-    )
     count = number if shards is None else shards
     require(count % number == 0, f"shards must be a multiple of devices, {number}, got {count}")
     return Placement(count, tuple(found[:number]))
+
+
+def _whole(algorithm: Algorithm, together: int) -> str | None:
+    """Name what can only be computed as a whole, and say why; None if it can be dealt to shards."""
+    task, functions = algorithm.task, (algorithm.init, algorithm.ask, algorithm.tell)
+    if not task.jit:
+        return f"task '{task.name}', which runs on the host"
+    # Seeds that run together are dealt as they are.
+    can_be = together > 1 or all("shards" in inspect.signature(each).parameters for each in functions)
+    return None if can_be else f"algorithm '{algorithm.name}', whose functions take no shards"
 
 
 def _usual(found: list[Any]) -> int:

@@ -42,10 +42,12 @@ class Team:
     Attributes:
         index: Which this is; the first one, 0, leads.
         count: How many there are.
+        over: True once they have parted.
     """
 
     index: int = 0
     count: int = 1
+    over: bool = False
     _links: list[_Link] = field(default_factory=list)
     _decisions: queue.SimpleQueue[int] = field(default_factory=queue.SimpleQueue)
 
@@ -78,10 +80,13 @@ class Team:
 
     def part(self) -> None:
         """End it in good order, once all are done; or at once, if an exception ends this process."""
+        if self.over or self.count == 1:
+            return
         if getattr(sys, "last_value", None) is not None:
             os._exit(LOST)  # JAX would wait for the others, and they for this one
         for link in self._links:
             link.part()
+        self.over = True
 
 
 class _Link:
