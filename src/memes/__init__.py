@@ -61,11 +61,11 @@ if TYPE_CHECKING:  # the table of contents: `__getattr__` reads it too
     from memes.runner.trackers import Tracker as Tracker
     from memes.seeds import seeds_of as seeds_of
     from memes.spreading import spread as spread
+    from memes.store.archives import load_archive as load_archive
+    from memes.store.archives import save_archive as save_archive
     from memes.store.changes import load_changes as load_changes
     from memes.store.folder import Run as Run
-    from memes.store.folder import load_archive as load_archive
     from memes.store.folder import load_run as load_run
-    from memes.store.folder import save_archive as save_archive
     from memes.task import Evaluation as Evaluation
     from memes.task import Task as Task
     from memes.task import noisy as noisy

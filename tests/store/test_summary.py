@@ -11,8 +11,9 @@ from memes.analysis.groups import group
 from memes.archive import empty
 from memes.correction import Correction
 from memes.store import summary as summaries
+from memes.store.archives import save_correction
 from memes.store.find import find, load_all
-from memes.store.folder import load_run, save_correction
+from memes.store.folder import load_run
 from memes.store.summary import load_summary, save_summary, summarise
 
 TASK = memes.tasks.arm(joints=4)

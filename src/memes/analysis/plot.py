@@ -43,8 +43,9 @@ from memes.cells import Cells
 from memes.errors import require
 from memes.escapes import mathtext
 from memes.hints import checked
+from memes.store.archives import load_archive
 from memes.store.find import find
-from memes.store.folder import Run, feature_names, load_archive, load_run
+from memes.store.folder import Run, feature_names, load_run
 from memes.store.summary import Summary, load_summary, summarise
 from memes.task import Map
 

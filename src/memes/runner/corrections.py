@@ -21,6 +21,7 @@ from memes.runner import memory
 from memes.runner.observers import Moment, Stage, Watch
 from memes.runner.progress import Reporter
 from memes.runner.simulators import surviving
+from memes.store import archives
 from memes.store import folder as folders
 from memes.store.folder import Run
 from memes.task import Task
@@ -112,7 +113,7 @@ def save_correction(run: Run, task: Task, statistic: str) -> None:
     """Write the correction of a run, and the table of all, if it has one and a folder."""
     if run.folder is not None and run.correction is not None:
         about = {"statistic": statistic, "task": task.name, "min_fitness": task.min_fitness}
-        folders.save_correction(run.folder, run.correction, **about)
+        archives.save_correction(run.folder, run.correction, **about)
         folders.save_corrected(run.folder, run.corrected)  # last: a row says that the archive is there
 
 

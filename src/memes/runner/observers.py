@@ -19,7 +19,7 @@ from memes.archive import Changes, Fault
 from memes.errors import at_least
 from memes.hints import check_fields
 from memes.runner.progress import Reporter, Standing
-from memes.store import checkpoint
+from memes.store import archives, checkpoint
 from memes.store import folder as folders
 from memes.store.folder import Run
 
@@ -123,7 +123,7 @@ class Log:
             if folder is not None:
                 about = {"task": task.name, "min_fitness": task.min_fitness}
                 folders.save_lanes(folder / "lanes.npz", run.lanes)
-                folders.save_archive(folder / "archive.npz", run.archive, **about)
+                archives.save_archive(folder / "archive.npz", run.archive, **about)
 
         return Watch(begin=begin, see=see, finish=finish)
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from memes.archive import LIMIT, Archive, Changes
+from memes.store.archives import FORMAT_VERSION, check_version
 from memes.store.files import MOST_TABLE, append, intact, read_bytes, replace_file
-from memes.store.folder import FORMAT_VERSION, check_version
 
 NAME = "changes.bin"
 MOST_FEATURES = 1000

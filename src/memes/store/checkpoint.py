@@ -25,8 +25,9 @@ import numpy as np
 from memes.algorithm import State
 from memes.archive import Archive
 from memes.errors import UsageError, require
+from memes.store.archives import ELITE, archive_from
 from memes.store.files import append, intact, opened, read_arrays, replace_file
-from memes.store.folder import ELITE, Run, archive_from, check_lanes, load_corrected
+from memes.store.folder import Run, check_lanes, load_corrected
 
 FORMAT_VERSION = 3
 KEEP = 2  # the last ones; the older is there in case the newer is damaged

@@ -24,23 +24,27 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 
 from memes.algorithm import State
-from memes.archive import LIMIT, Archive, Status, empty
-from memes.cells import CVT, MAX_CELLS, Cells, Grid
+from memes.archive import LIMIT, Archive, Status
 from memes.context import Kind
 from memes.correction import Correction
 from memes.errors import known, require
 from memes.resets import Reason
+from memes.store.archives import (
+    FORMAT_VERSION,
+    check_version,
+    load_archive,
+    load_correction,
+    load_npz,
+    save_npz,
+)
 from memes.store.files import (
     LONGEST_NAME,
     append,
     check_entries,
-    check_memory,
     intact,
-    read_arrays,
     read_json,
     read_table,
     replace_file,
@@ -48,7 +52,6 @@ from memes.store.files import (
 )
 from memes.task import numbered
 
-FORMAT_VERSION = 1
 CONTENT = (
     "config.json", "metrics.csv", "lanes.npz", "changes.bin", "archive.npz", "corrected.npz",
     "corrected.csv", "summary.json", "checkpoints", "figures", "tensorboard", "export",
@@ -66,7 +69,6 @@ Points = tuple[tuple[float, ...], ...]
 MAP = {"walls": tuple[Points, ...], "start": tuple[float, ...], "goal": float | None}
 METRICS = ("generation", "evaluations", "seconds", "qd_score", "coverage", "max_fitness")
 LANES = ("generation", "kind", "age", "reset")
-ELITE = ("genotypes", "fitness", "feature", "generation", "lane")  # what an archive has of each
 
 
 class Run(NamedTuple):
@@ -208,84 +210,10 @@ def load_corrected(path: Path) -> dict[str, np.ndarray]:
     return read_table(file, ("generation",)) if file.exists() else {}
 
 
-def save_correction(path: Path, correction: Correction, **about: Any) -> None:
-    """Write `corrected.npz`: the corrected archive, and the variances of the illusory elites."""
-    uncertainty = correction._asdict()
-    save_archive(path / "corrected.npz", uncertainty.pop("archive"), **uncertainty, **about)
-
-
-def load_correction(path: Path) -> Correction | None:
-    """Read `corrected.npz`; None if there is no such file."""
-    file = path / "corrected.npz"
-    if not file.exists():
-        return None
-    data = _load_npz(file, (*ELITE, "elite_cell", "fitness_variance", "feature_variance", "samples"))
-    with intact(file):
-        variances = data["fitness_variance"], data["feature_variance"]
-        archive = archive_from(data, file)
-        return Correction(archive, data["elite_cell"], *variances, int(data["samples"]))
-
-
-def save_archive(path: str | Path, archive: Archive, **about: Any) -> None:
-    """Write the occupied cells, and what is needed to rebuild the empty ones, to an npz file."""
-    cells, cell = archive.cells, np.flatnonzero(np.asarray(archive.occupied))
-    if isinstance(cells, Grid):
-        about["grid_shape"] = np.asarray(cells.shape)
-    elif isinstance(cells, CVT):
-        about["centroids"] = np.asarray(cells.centroids)
-    else:
-        raise TypeError(f"cannot save an archive with cells of type {type(cells).__name__}")
-    bounds = {"feature_low": np.asarray(cells.low), "feature_high": np.asarray(cells.high)}
-    elites = {name: np.asarray(getattr(archive, name))[cell] for name in ELITE}
-    _save_npz(Path(path), **bounds, cell=cell, **elites, **about)
-
-
 def save_lanes(path: Path, lanes: dict[str, Any]) -> None:
     """Write what each lane did, arrays [G, L, ...], with the names of its codes."""
     codes = {key: [code.name.lower() for code in enum] for key, enum in CODES.items()}
-    _save_npz(path, **codes, **lanes)
-
-
-def _save_npz(path: Path, **arrays: Any) -> None:
-    numbered = {"format_version": FORMAT_VERSION, **arrays}
-    replace_file(path, lambda file: np.savez_compressed(file, **numbered))
-
-
-def load_archive(path: str | Path) -> Archive:
-    """Read an archive from a run folder or from an `archive.npz` file.
-
-    It needs neither the task nor the code that made it. Cells without an elite have fitness -inf.
-    """
-    file = Path(path)
-    file = file / "archive.npz" if file.is_dir() else file
-    data = _load_npz(file, ELITE)
-    with intact(file):
-        return archive_from(data, file)
-
-
-def archive_from(data: dict[str, np.ndarray], file: Path) -> Archive:
-    """Put elites into their cells; whatever is raised says why that cannot be done."""
-    low, high, at = data["feature_low"], data["feature_high"], data["cell"]
-    n, (_, dim), (_, k) = len(at), data["genotypes"].shape, data["feature"].shape
-    fitting = low.shape == high.shape == (k,)
-    if not (fitting and np.isfinite(high - low).all() and (low < high).all()):
-        raise ValueError("its features have no bounds")
-    cells: Cells
-    if "centroids" in data:
-        cells = CVT(jnp.asarray(low), jnp.asarray(high), jnp.asarray(data["centroids"]))
-        sound = cells.centroids.shape[1:] == (k,)
-    else:
-        cells = Grid(jnp.asarray(low), jnp.asarray(high), tuple(map(int, data["grid_shape"])))
-        sound = len(cells.shape) == k and min(cells.shape) >= 1
-    if not (sound and 1 <= cells.count <= MAX_CELLS):
-        raise ValueError(f"it must have 1 to {MAX_CELLS:,} cells of its {k} features")
-    check_memory(file, 4 * cells.count * (dim + k + 3))
-    within = at.dtype.kind in "iu" and bool(((at >= 0) & (at < cells.count)).all())
-    if not within or {len(data[name]) for name in ELITE} != {n}:
-        raise ValueError("its elites are not in its cells")
-    blank = empty(cells, dim)
-    elites = {name: getattr(blank, name).at[at].set(data[name]) for name in ELITE}
-    return blank._replace(**elites)
+    save_npz(path, **codes, **lanes)
 
 
 # Options that earlier versions did not have, with the values that stand for what they did.
@@ -344,7 +272,7 @@ def load_run(path: str | Path) -> Run:
 
 def read_lanes(file: Path) -> dict[str, np.ndarray]:
     """Read `lanes.npz` without the names of its codes."""
-    lanes = _load_npz(file, LANES)
+    lanes = load_npz(file, LANES)
     return check_lanes(file, {name: array for name, array in lanes.items() if name not in CODES})
 
 
@@ -361,18 +289,3 @@ def check_lanes(file: Path, lanes: dict[str, np.ndarray]) -> dict[str, np.ndarra
 def load_metrics(file: str | Path) -> dict[str, np.ndarray]:
     """Read `metrics.csv` into an array for each column; empty fields become NaN."""
     return read_table(Path(file))
-
-
-def _load_npz(file: Path, needed: Iterable[str]) -> dict[str, np.ndarray]:
-    arrays = read_arrays(file, (*needed, "format_version"))
-    with intact(file):
-        check_version(int(arrays.pop("format_version")), file)
-        return arrays
-
-
-def check_version(version: int, file: Path) -> None:
-    """Raise a `UsageError` if a file is of a format that is newer than this library."""
-    require(
-        version <= FORMAT_VERSION,
-        f"'{file}' has format version {version}, newer than this memes can read ({FORMAT_VERSION})",
-    )

@@ -15,15 +15,14 @@ from memes.context import Kind
 from memes.errors import require
 from memes.metrics import finite_median
 from memes.resets import Reason
+from memes.store.archives import FORMAT_VERSION, check_version
 from memes.store.files import check_entries, intact, read_json, save_text
 from memes.store.folder import (
-    FORMAT_VERSION,
     METRICS,
     Run,
     check_links,
     check_map,
     check_names,
-    check_version,
     load_run,
     plain,
 )

@@ -20,6 +20,7 @@ from memes.errors import UsageError, require
 from memes.escapes import printable
 from memes.hints import fits
 from memes.store import changes as store
+from memes.store.archives import load_archive, load_correction
 from memes.store.checkpoint import load_elites, load_lanes, newest
 from memes.store.files import read_table
 from memes.store.find import find
@@ -29,9 +30,7 @@ from memes.store.folder import (
     check_links,
     check_names,
     holds_run,
-    load_archive,
     load_config,
-    load_correction,
     read_lanes,
 )
 from memes.view import elites
