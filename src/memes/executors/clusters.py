@@ -75,14 +75,27 @@ class Dask(Executor):
         self._client.close()
 
 
-def mpi(address: str) -> Executor:
-    """Return the executor of MPI's processes, which `mpiexec` or `srun` has started."""
-    require(not address, f"workers: mpi takes no address, got '{address}'")
-    executor: Executor = _package("mpi4py.futures", "mpi").MPIPoolExecutor(env=ENVIRONMENT)
-    return executor
+class MPI(Executor):
+    """MPI's processes, which `mpiexec` or `srun` has started."""
+
+    def __init__(self, address: str = "") -> None:
+        require(not address, f"workers: mpi takes no address, got '{address}'")
+        self._executor = _package("mpi4py.futures", "mpi").MPIPoolExecutor(env=ENVIRONMENT)
+
+    def __str__(self) -> str:
+        return f"{self._executor.num_workers} workers of MPI"
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Hand in work."""
+        future: Future[Any] = self._executor.submit(fn, *args, **kwargs)
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Let go of them."""
+        self._executor.shutdown(wait=wait, cancel_futures=cancel_futures)
 
 
-CLUSTERS: dict[str, Callable[[str], Executor]] = {"ray": Ray, "dask": Dask, "mpi": mpi}
+CLUSTERS: dict[str, Callable[[str], Executor]] = {"ray": Ray, "dask": Dask, "mpi": MPI}
 
 
 def _package(module: str, extra: str) -> Any:
