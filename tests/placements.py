@@ -79,8 +79,9 @@ def preset(name: str) -> memes.Algorithm:
 
 
 def by_devices(name: str) -> dict:
-    """Digest a run on one device and on eight; robots as for use, where compilers round alike."""
-    jax.config.update("jax_disable_most_optimizations", name != "kernels")
+    """Digest a run on one device and on eight; presets as for use, where compilers round alike."""
+    as_for_use = name == "kernels" or name in SIZES
+    jax.config.update("jax_disable_most_optimizations", not as_for_use)
     algorithm = RUNS[name]() if name in RUNS else preset(name)
     return {d: digest(memes.run(algorithm, devices=d, **OPTIONS)) for d in (1, 8)}
 

@@ -129,6 +129,13 @@ def test_an_environment_of_brax(tmp_path):
 @pytest.mark.filterwarnings("ignore")  # theirs
 def test_an_environment_of_playground():
     pytest.importorskip("mujoco_playground")
-    pole = memes.tasks.playground("CartpoleBalance", steps=3, hidden=(4,))
-    found = pole.evaluate(keys(), pole.init(jax.random.key(0), 5))
+    with pytest.raises(UsageError, match="environment of Playground 'CartpolBalance': did you mean"):
+        memes.tasks.playground("CartpolBalance")
+    with pytest.raises(UsageError, match="unknown pipeline 'mjx': did you mean 'jax'"):
+        memes.tasks.playground("CartpoleBalance", pipeline="mjx")
+    with jax.debug_key_reuse(False):  # it uses keys twice
+        pole = memes.tasks.playground("CartpoleBalance", pipeline="jax", steps=3, hidden=(4,))
+        found = jax.jit(pole.evaluate_transitions)(keys(), pole.init(jax.random.key(0), 5))
+    seen = found.transitions
     assert np.isfinite(found.fitness).all()
+    np.testing.assert_allclose(jnp.sum(seen.reward * seen.alive, axis=1), found.fitness, rtol=1e-5)

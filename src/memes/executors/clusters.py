@@ -74,12 +74,25 @@ class Dask(Executor):
         self._client.close()
 
 
-def mpi(address: str) -> Executor:
-    """Return the executor of MPI's processes, which `mpiexec` or `srun` has started."""
-    require(not address, f"workers: mpi takes no address, got '{address}'")
-    futures = package("mpi4py.futures", "mpi", "workers: 'mpi'")
-    executor: Executor = futures.MPIPoolExecutor(env=ENVIRONMENT)
-    return executor
+class MPI(Executor):
+    """MPI's processes, which `mpiexec` or `srun` has started."""
+
+    def __init__(self, address: str = "") -> None:
+        require(not address, f"workers: mpi takes no address, got '{address}'")
+        futures = package("mpi4py.futures", "mpi", "workers: 'mpi'")
+        self._executor = futures.MPIPoolExecutor(env=ENVIRONMENT)
+
+    def __str__(self) -> str:
+        return f"{self._executor.num_workers} workers of MPI"
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Hand in work."""
+        future: Future[Any] = self._executor.submit(fn, *args, **kwargs)
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Let go of them."""
+        self._executor.shutdown(wait=wait, cancel_futures=cancel_futures)
 
 
-CLUSTERS: dict[str, Callable[[str], Executor]] = {"ray": Ray, "dask": Dask, "mpi": mpi}
+CLUSTERS: dict[str, Callable[[str], Executor]] = {"ray": Ray, "dask": Dask, "mpi": MPI}

@@ -151,7 +151,7 @@ def compile_fitting(
     say(f"compiling {several} for {placement.in_words(device)} ...")
     shards = placement.shards
     if not placement.is_dealt(algorithm, seeds):
-        whole = f"{shards} shards do not divide {algorithm.name}"
+        whole = f"{shards} shards cannot share the lanes or rows of {algorithm.name} equally"
         say(f"{whole}: each device makes all rows, and evaluates its share")
     batch = algorithm.batch_size if seeds > 1 else -(-algorithm.batch_size // shards)
     chosen, size, rows = algorithm, _filled(seeds, shards), algorithm.chunk or batch

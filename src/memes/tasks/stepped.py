@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from subprocess import SubprocessError
 from typing import Any
 
 import jax
@@ -144,22 +145,27 @@ def brax(
 
 
 @flat
-def playground(environment: str, *, steps: int | None = None, setup: Setup = Setup()) -> Task:
+def playground(
+    environment: str, *, pipeline: str | None = None, steps: int | None = None, setup: Setup = Setup()
+) -> Task:
     """Environment of MuJoCo Playground; genotypes are policies.
 
     Args:
         environment: Its name, such as `CartpoleBalance`.
+        pipeline: What simulates it: jax or warp; by default what the environment says.
         steps: Steps of an episode; by default the environment's own.
         setup: Policies, starts, features and bounds.
     """
-    registry = package("mujoco_playground.registry", "playground", f"environment '{environment}'")
+    registry = package("mujoco_playground", "playground", f"environment '{environment}'").registry
     name = known("environment of Playground", environment, list(registry.ALL_ENVS))
+    chosen = {} if pipeline is None else {"impl": known("pipeline", pipeline, ("jax", "warp"))}
     length = steps or int(registry.get_default_config(name).episode_length)
-    return stepped(name, _loaded(name, lambda: registry.load(name)), steps=length, **vars(setup))
+    env = _loaded(name, lambda: registry.load(name, config_overrides=chosen))
+    return stepped(name, env, steps=length, **vars(setup))
 
 
 def _loaded(name: str, make: Callable[[], Any]) -> Any:
     try:
         return make()
-    except (ImportError, OSError, ValueError) as error:
+    except (ImportError, OSError, ValueError, SubprocessError) as error:  # some are downloaded by git
         raise UsageError(f"environment '{name}' cannot be made: {in_a_line(error)}") from error
