@@ -187,7 +187,7 @@ class Follower:
 def genotype(archive: Archive, cell: int) -> Array:
     """Take the genotype of the elite in a cell, [d]; `archive` may be that of the last checkpoint."""
     newer = f"the elite of cell {cell} is newer than the last checkpoint: wait for the next one"
-    require(bool(archive.occupied[cell]), newer)
+    require(cell < archive.cells.count and bool(archive.occupied[cell]), newer)
     return archive.genotypes[cell]
 
 
@@ -227,16 +227,28 @@ def _as_changes(archive: Archive) -> Changes:
 
 
 def _sane(now: Snapshot) -> Snapshot:
-    """Leave out changes of cells that the archive does not have."""
-    if now.changes is None or now.cells is None:
+    """Leave out changes of cells that the archive does not have; refuse what is of another archive."""
+    if now.cells is None:
         return now
-    k = now.k
+    k, count = now.k, now.cells.count
     check_names(now.folder / "config.json", now.config, k)
+    if now.correction is not None:
+        corrected, cell = now.correction.archive, now.correction.elite_cell
+        same = (corrected.cells.count, corrected.feature.shape[1]) == (count, k)
+        same &= bool(((cell >= 0) & (cell < count)).all()) and len(
+            now.correction.fitness_variance
+        ) == len(cell)
+        require(
+            same,
+            f"'{now.folder / 'corrected.npz'}' is of another archive, of {corrected.cells.count} cells",
+        )
+    if now.changes is None:
+        return now
     require(
         now.changes.feature.shape[1] == k,
         f"'{now.folder / store.NAME}' has {now.changes.feature.shape[1]} features, not {k}",
     )
-    outside = now.changes.cell >= now.cells.count
+    outside = now.changes.cell >= count
     return now._replace(changes=store.select(now.changes, ~outside)) if outside.any() else now
 
 
