@@ -210,7 +210,7 @@ def test_the_page_opens_colours_and_plays_what_is_clicked_on(arm_run, open_page)
 def test_the_robot_moves(ant_run, open_page):
     with served(ant_run) as url:
         tab = open_page(url)
-        assert tab.page.get_by_label("features", exact=True).input_value() == pages.ALL
+        assert tab.page.get_by_label("features", exact=True).input_value() == layout.ALL
         tab.page.keyboard.press("ArrowUp")  # the fittest
         tab.says("memes replay", seconds=90)
         left, top, width, height = map(int, tab.scene())

@@ -19,7 +19,8 @@ from memes.store import changes as store
 from memes.store.folder import load_correction, save_correction
 from memes.view import curves, elites, words
 from memes.view.drawings import drawer, upright
-from memes.view.follow import Follower, Runs, genotype
+from memes.view.follow import Follower, genotype
+from memes.view.runs import Runs
 
 pytestmark = pytest.mark.usefixtures("no_figures")
 
@@ -148,7 +149,7 @@ def test_a_grid_that_cannot_be_is_refused(changed, run, tmp_path):
 
 @pytest.mark.parametrize("word", ["later", "late*", "later/seed-*"])
 def test_runs_may_begin_later_and_be_many(word, run, tmp_path, monkeypatch):
-    monkeypatch.setattr("memes.view.follow.SEARCH", 0.0)
+    monkeypatch.setattr("memes.view.runs.SEARCH", 0.0)
     runs = Runs([str(tmp_path / word)])
     runs.poll(strict=True)
     assert "waiting for a run" in words.of_run(next(iter(runs)).latest)
