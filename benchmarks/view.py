@@ -88,7 +88,9 @@ def generations(task: memes.Task, n: int, repeats: int, **options: int) -> float
     advance = {}
     for most in (0, device.MOST_CHANGES):
         with recorded(most):
-            advance[str(most)] = partial(device.compile_run(algorithm, device.ALONE, 1, n)[0], key, state, n)
+            advance[str(most)] = partial(
+                device.compile_run(algorithm, device.ALONE, 1, n)[0], key, state, n
+            )
     without, with_changes = interleaved(advance, repeats).values()
     return float(np.median(with_changes.seconds / without.seconds))
 

@@ -1,6 +1,7 @@
 """The page in a real browser: Debian's Chromium, which draws without a graphics card."""
 
 import io
+import json
 import shutil
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -10,7 +11,11 @@ import pytest
 
 import memes
 from memes import Watch
-from memes.view import board, colours, layout
+from memes.commands.main import main
+from memes.correction import Correction
+from memes.escapes import printable
+from memes.store.folder import save_correction
+from memes.view import board, colours, layout, pictures
 from memes.view import browser as pages
 from memes.view.follow import Follower
 from served import eventually, served
@@ -100,6 +105,18 @@ class Tab:
     def colour(self, place):
         x, y = map(round, place)
         return self.pixels()[y, x]
+
+    def saved(self, button, folder):
+        """Press a button that saves a file, and return that."""
+        links = self.page.get_by_role("link")
+        before = links.count()
+        self.page.get_by_text(button).click()
+        eventually(lambda: links.count() > before)
+        with self.page.expect_download() as download:
+            links.last.click()
+        file = folder / download.value.suggested_filename
+        download.value.save_as(file)
+        return file
 
     def choose(self, label, option):
         """Take an option of a menu."""
@@ -193,7 +210,7 @@ def test_the_page_opens_colours_and_plays_what_is_clicked_on(arm_run, open_page)
 def test_the_robot_moves(ant_run, open_page):
     with served(ant_run) as url:
         tab = open_page(url)
-        assert tab.page.get_by_label("features", exact=True).input_value() == pages.ALL
+        assert tab.page.get_by_label("features", exact=True).input_value() == layout.ALL
         tab.page.keyboard.press("ArrowUp")  # the fittest
         tab.says("memes replay", seconds=90)
         left, top, width, height = map(int, tab.scene())
@@ -258,3 +275,100 @@ def test_curves_of_several_runs_and_lanes(arm_run, ant_run, open_page):
         tab.page.get_by_role("option").nth(1).click()
         tab.says("memes on ant")
         tab.says("novelty")
+
+
+@pytest.mark.long
+def test_buttons_save_what_is_on_the_stage_and_the_command_replays_it(
+    ant_run, open_page, tmp_path, capsys
+):
+    from PIL import Image
+
+    try:
+        pictures.library()
+    except memes.UsageError as error:
+        pytest.skip(str(error))
+    archive = memes.load_archive(ant_run)
+    cell = int(np.argmax(archive.fitness))
+    with served(ant_run) as url:
+        tab = open_page(url)
+        assert not tab.page.get_by_text("save video").is_visible()  # of nothing
+        tab.page.keyboard.press("ArrowUp")
+        tab.says(f"memes replay {ant_run} --cell {cell}", seconds=90)
+        assert not tab.page.get_by_text("stop comparing").is_visible()
+        saved = np.load(tab.saved("save genotype", tmp_path))
+        np.testing.assert_array_equal(saved, archive.genotypes[cell])
+        video = tab.saved("save video", tmp_path)
+        assert video.name in (f"cell-{cell}.mp4", f"cell-{cell}.gif")
+        if video.suffix == ".gif":
+            with Image.open(video) as film:
+                assert film.n_frames == 21
+        else:
+            assert video.read_bytes()[4:8] == b"ftyp"
+        tab.says(f"{video.name} is drawn")
+        said = tab.page.locator("table").first.inner_text()
+    words = ["replay", str(ant_run), "--cell", str(cell), "--sheet", str(tmp_path / "sheet.png")]
+    assert main(words) == 0
+    fitness = next(row for row in capsys.readouterr().out.splitlines() if row.startswith("fitness"))
+    assert set(fitness.split()[1:]) <= set(said.split())  # the same episode, by the same simulator
+
+
+@pytest.mark.long
+def test_corrected_colours_play_the_elites_that_hold_the_cells(arm_run, open_page, tmp_path):
+    folder = shutil.copytree(arm_run, tmp_path / "run")
+    archive = memes.load_archive(folder)
+    stored = int(np.argmax(archive.fitness))
+    holds = next(c for c in (7, 8) if c != stored)
+    kept = memes.archive.empty(archive.cells, 4)
+    moved = {name: getattr(kept, name).at[holds].set(getattr(archive, name)[stored])
+             for name in ("genotypes", "feature", "generation", "lane")}  # fmt: skip
+    kept = kept._replace(**moved, fitness=kept.fitness.at[holds].set(0.125))
+    alone = np.array([stored], np.int32), np.zeros(1, np.float32), np.zeros((1, 2), np.float32)
+    save_correction(folder, Correction(kept, *alone, 8))
+    found, _, _ = standing(folder)
+    with served(folder, rebuild=known) as url:
+        tab = open_page(url)
+        tab.choose("colour by", "corrected fitness")
+        x, y = map(round, tab.cell(found, holds))
+        around = (slice(y - 25, y + 25), slice(x - 25, x + 25))
+        eventually(
+            lambda: np.ptp(tab.pixels()[around], axis=(0, 1)).max() > 100
+        )  # the one that is filled
+        before = tab.pixels()[around]
+        tab.page.mouse.click(x, y)
+        tab.says(f"memes replay {folder} --cell {stored}")
+        tab.says(f"after re-evaluation in cell {holds}")
+        tab.says("0.125")
+        eventually(lambda: (tab.pixels()[around] - before)[..., 0].max() > 50)  # a line around it
+
+
+TAKEN = "<img src=x onerror=document.title='taken'>"
+NAMES = (
+    TAKEN,
+    f"`{TAKEN}`",
+    "{document.title='taken'}",
+    "$x^$",
+    "a" * 400,
+    "\x1b[31m",
+    "![](http://a.example)",
+)
+
+
+@pytest.mark.long
+def test_names_in_a_folder_command_nothing(arm_run, open_page, tmp_path):
+    folder = shutil.copytree(arm_run, tmp_path / TAKEN)
+    config = json.loads((folder / "config.json").read_text())
+    with served(folder, f"nothing `{TAKEN}`", rebuild=lambda run: task) as url:
+        tab = open_page(url)
+        for i, name in enumerate(NAMES):
+            about = {"algorithm": name, "feature_names": [name, f"{name} "], "started": str(i)}
+            (folder / "config.json").write_text(json.dumps(config | about))
+            eventually(lambda name=name: printable(name)[:20] in tab.text())
+            tab.page.keyboard.press("ArrowUp")
+            tab.says("lane")
+        tab.page.get_by_role("tab", name="curves").click()
+        tab.page.get_by_label("run", exact=True).first.click()
+        tab.page.get_by_role("option").nth(1).click()
+        tab.says("waiting for a run")
+        assert tab.page.title() != "taken"
+        asked = {urlsplit(each).netloc for each in tab.asked if not each.startswith(("data:", "blob:"))}
+        assert asked == {urlsplit(url).netloc}

@@ -16,9 +16,11 @@ from memes import Checkpoints, UsageError
 from memes.cells import CVT
 from memes.correction import Correction
 from memes.store import changes as store
+from memes.store.folder import load_correction, save_correction
 from memes.view import curves, elites, words
 from memes.view.drawings import drawer, upright
-from memes.view.follow import Follower, Runs, genotype
+from memes.view.follow import Follower, genotype
+from memes.view.runs import Runs
 
 pytestmark = pytest.mark.usefixtures("no_figures")
 
@@ -147,7 +149,7 @@ def test_a_grid_that_cannot_be_is_refused(changed, run, tmp_path):
 
 @pytest.mark.parametrize("word", ["later", "late*", "later/seed-*"])
 def test_runs_may_begin_later_and_be_many(word, run, tmp_path, monkeypatch):
-    monkeypatch.setattr("memes.view.follow.SEARCH", 0.0)
+    monkeypatch.setattr("memes.view.runs.SEARCH", 0.0)
     runs = Runs([str(tmp_path / word)])
     runs.poll(strict=True)
     assert "waiting for a run" in words.of_run(next(iter(runs)).latest)
@@ -170,6 +172,17 @@ def test_of_many_runs_only_the_one_that_is_chosen_is_read_whole(run, tmp_path):
     assert runs.poll(second)
     assert second.latest.changes is not None
     assert not runs.poll(second)
+
+
+@pytest.mark.parametrize("forged", ["another archive", "cells that are none"])
+def test_a_correction_of_another_archive_is_refused(forged, run, tmp_path):
+    folder, other = copied(run, tmp_path), load_correction(OLD)
+    if forged != "another archive":
+        none = np.zeros(2, np.float32), np.zeros((2, 2), np.float32)
+        other = Correction(run.archive, np.array([-9, 10**6]), *none, 8)
+    save_correction(folder, other)
+    with pytest.raises(UsageError, match=r"corrected\.npz' is of another archive"):
+        Follower(folder).poll(strict=True)
 
 
 def test_a_correction_that_is_gone_is_not_shown(tmp_path):

@@ -147,6 +147,22 @@ def test_names_that_are_not_of_this_machine_are_refused_even_with_the_token(show
             socket_of(shown, host=host, origin=f"http://{host}")
 
 
+@pytest.mark.parametrize(
+    "path", ["/../../etc/passwd", "/%2e%2e/%2e%2e/etc/passwd", "//etc/passwd", "/..%2fx"]
+)
+def test_no_path_leads_out_of_the_page(shown, path):
+    up = "/.." * 20
+    assert asked(shown, f"{shown.address.path}{path}") == 404
+    assert asked(shown, f"{shown.address.path}{up}{path}") == 404
+
+
+def test_the_browser_is_told_to_ask_nobody_else(shown):
+    with urllib.request.urlopen(shown.url) as answer:
+        policy = answer.headers["Content-Security-Policy"]
+    assert "default-src 'self'" in policy
+    assert "http" not in policy
+
+
 def test_it_listens_on_loopback_alone(shown):
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.2", shown.address.port), timeout=5)

@@ -15,7 +15,7 @@ from memes.view import elites
 from memes.view.browser import browse
 from memes.view.cameras import Camera
 from memes.view.episodes import Episode, episodes, robot_of, seconds_per_step
-from memes.view.film import check_film, check_size
+from memes.view.film import check_file, check_film, check_size
 from memes.view.pictures import library, sheet_figure, write_video
 from memes.words.rebuild import task_of
 
@@ -62,20 +62,21 @@ def replay(
         port: Port of the page in the browser, or the next free one.
         task: The task as in 'memes run', for runs of a task of your own: its code is executed.
     """
-    files = {"video": video, "sheet": sheet, "paths": paths}
-    _check_files(files)
+    # What is missing is said before the episodes, which take their time.
+    if video:
+        check_film("video", video)
+    for option, file in {"sheet": sheet, "paths": paths}.items():
+        if file:
+            check_file(option, file, ".png")
+    check_size(size or (640, 480), rate)
     saved = load_run(run)
     archive = saved.archive
     chosen = elites.choose(archive, cell=cell, feature=feature, best=best, random=random)
     rebuilt = task_of(saved, task)
-    if not any(files.values()):
+    if not (video or sheet or paths):
         browse([run], lambda _: rebuilt, port=port, chosen=chosen, seed=seed)
         return
     model, seconds = robot_of(rebuilt).model, seconds_per_step(rebuilt)
-    # What is missing is said before the episodes, which take their time.
-    if video:
-        check_film("video", video)
-    check_size(size or (640, 480), rate)
     if video or sheet:
         library()
     draws = draws if paths and rebuilt.uncertain else 1
@@ -96,17 +97,6 @@ def replay(
         write_video(video, model, states, seconds=seconds, size=size, camera=camera, rate=rate)
     for file in filter(None, (paths, sheet, video)):
         print(file)
-
-
-def _check_files(files: dict[str, Path | None]) -> None:
-    for option, file in files.items():
-        if file is not None:
-            require(
-                option == "video" or file.suffix.lower() == ".png",
-                f"{option} must be a file ending in .png, got '{file}'",
-            )
-            require(not file.is_symlink(), f"{option}: '{file}' is a link, which memes does not follow")
-            require(file.parent.is_dir(), f"cannot write '{file}': there is no folder '{file.parent}'")
 
 
 def _described(title: str, task: Task, archive: Archive, cell: int, episode: Episode) -> str:

@@ -1,6 +1,7 @@
 """Runs to look at: in the browser, live, and their elites as videos, sheets of frames and paths.
 
-follow      run folders that are read again and again
+follow      a run folder that is read again and again
+runs        all that a page is about
 layout      the archive as tiles, and which pixel shows which
 colours     what tiles show, and the picture
 words       what is said of a run, of an elite and of the lanes

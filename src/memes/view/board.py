@@ -16,12 +16,15 @@ from matplotlib.font_manager import findfont
 from PIL import Image, ImageDraw, ImageFont
 
 from memes.analysis.heat import Colours
+from memes.cells import Cells
 from memes.escapes import mathtext
 from memes.view.colours import colour_map
+from memes.view.layout import Layout
 from memes.view.stage import add_upright
 
 BACK, INK = "#141414", "#d8dbe2"
 INCHES, DPI = (7.0, 6.6), 130
+INSIDE = ("", "in each block:", "in each of those:")
 LETTERS = 52  # in a line along an axis
 WIDTH = 2.5  # in the units of the page
 PLACE = np.array([-1.45, 0.0, 1.35])  # of its middle
@@ -44,6 +47,16 @@ class Frame(NamedTuple):
     by: str
     colours: Colours
     aspect: float
+
+
+def frame_of(cells: Cells, names: Sequence[str], at: Layout, by: str, colours: Colours) -> Frame:
+    """Choose what is written around cells: the names of their features, the outermost first."""
+    k, (height, width) = len(names), at.tile.shape
+    along = [[i] for i in at.features] or [[*range(side, k, 2)][::-1] for side in (0, 1)]
+    named = [zip(INSIDE, [names[i] for i in each], strict=False) for each in along]
+    bounds = [(float(cells.low[each[0]]), float(cells.high[each[0]])) for each in along]
+    labels = tuple("\n".join(f"{where} {name}".strip() for where, name in each) for each in named)
+    return Frame(labels, tuple(bounds), by, colours, height / width)
 
 
 def area(aspect: float) -> tuple[float, float, float, float]:

@@ -7,17 +7,14 @@ from __future__ import annotations
 
 import importlib.util
 import math
-import re
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from memes.analysis.nested import is_nested
 from memes.cells import Cells
 from memes.errors import UsageError, install, require
 from memes.escapes import printable
@@ -25,16 +22,15 @@ from memes.store import changes as store
 from memes.store.folder import feature_names, holds_run
 from memes.view import colours, layout
 from memes.view import words as wording
-from memes.view.follow import Follower, Runs
+from memes.view.follow import Follower
+from memes.view.runs import Runs
 
-ALL = "all, as a grid of grids"
 LOOK = 0.25  # seconds between two looks at the folders
 RATE = 40  # turns of the loop in a second
 SLOWER = 4  # times as long as a look takes are between two, at least
 FIELD = 0.6  # of view, up and down, in radians
 EYES, NEAREST = 1.35, 4.6  # height and least distance of the camera
 SIGHT = (-2.75, 2.0, 3.9)  # the left end of the page, and the right one with one stage and with two
-INSIDE = ("", "in each block:", "in each of those:")
 LATELY = 1 / 40  # of the generations so far are recent
 
 
@@ -107,9 +103,7 @@ class Page:
         aim(server.initial_camera)
         server.on_client_connect(self._welcome)
         self._server, self._runs, self._due, self._stale = server, runs, 0.0, False
-        self._board = Board(
-            server.scene, lambda x, y, key: panel.events.put(("click", (x, y, key), None))
-        )
+        self._board = Board(server.scene, lambda *click: panel.events.put(("click", click, None)))
         self._theatre = Theatre(server.scene, panel, rebuild)
         self._layout: tuple[Cells, tuple[int, ...], layout.Layout] | None = None
         self._show()
@@ -247,7 +241,7 @@ class Page:
         panel.draw([*named], [each.latest.metrics for each in self._runs])
         if now.cells is not None:
             panel.offer(panel.by, colours.choices(now.correction))
-            panel.offer(panel.features, [*spans(now.cells, feature_names(now.config, now.k))])
+            panel.offer(panel.features, [*layout.spans(now.cells, feature_names(now.config, now.k))])
         last = max(1, now.generations)
         if panel.generation.max != last:
             panel.generation.max = last
@@ -260,7 +254,7 @@ class Page:
         now = self.follower.latest
         require(now.cells is not None, "there is no archive yet")
         assert now.cells is not None
-        found = spans(now.cells, feature_names(now.config, now.k))
+        found = layout.spans(now.cells, feature_names(now.config, now.k))
         features = found.get(self.panel.features.value, next(iter(found.values())))
         if self._layout is None or self._layout[0] is not now.cells or self._layout[1] != features:
             self._layout = now.cells, features, layout.of(now.cells, features)
@@ -281,7 +275,7 @@ class Page:
         return colours.of_cells(self.panel.by.value, now.cells.count, last, generations, now.correction)
 
     def _paint(self) -> None:
-        from memes.view.board import Frame
+        from memes.view.board import frame_of
 
         self._stale = False
         now, by = self.follower.latest, self.panel.by.value
@@ -290,22 +284,9 @@ class Page:
         at, shown, generations = self._placed(), self._standing(), self._after()
         lately = max(1.0, LATELY * generations) if self.panel.lately.value else 0.0
         image = colours.picture(at, shown, by, lately=lately, chosen=self._marked())
-        names = feature_names(now.config, now.k)
-        low, high = np.asarray(now.cells.low), np.asarray(now.cells.high)
-        # The features along x and along y, the outermost first.
-        along = [[i] for i in at.features] or [[*range(side, now.k, 2)][::-1] for side in (0, 1)]
+        frame = frame_of(now.cells, feature_names(now.config, now.k), at, by, colours.limits(at, shown))
         filled = int(np.isfinite(shown.fitness).sum())
         when = "re-evaluation" if by == colours.CORRECTED else f"generation {generations}"
-        frame = Frame(
-            labels=tuple(
-                "\n".join(map(" ".join, zip(INSIDE, [names[i] for i in each], strict=False)))
-                for each in along
-            ),
-            bounds=tuple((float(low[each[0]]), float(high[each[0]])) for each in along),
-            by=by,
-            colours=colours.limits(at, shown),
-            aspect=image.shape[0] / image.shape[1],
-        )
         self._board.paint(f"{filled} of {now.cells.count} cells after {when}", frame, image)
 
 
@@ -318,13 +299,3 @@ def aim(camera: Any, stages: int = 1, aspect: float = 1.25) -> None:
     far = max(NEAREST, (right - left) / 2 / (aspect * math.tan(FIELD / 2)))
     middle = (left + right) / 2
     camera.position, camera.look_at = (middle, -far, EYES), (middle, 0.0, EYES)
-
-
-def spans(cells: Cells, names: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """Name the ways to show cells: by the features that span the picture, or none for all at once."""
-    k, plain = len(names), [re.sub(r" \([^()]*\)$", "", name) for name in names]  # without units
-    words = plain if len({*plain}) == k else names
-    if k == 1:
-        return {words[0]: (0,)}
-    nested: dict[str, tuple[int, ...]] = {ALL: ()} if is_nested(cells) else {}
-    return nested | {f"{words[i]} by {words[j]}": (i, j) for i, j in combinations(range(k), 2)}

@@ -20,14 +20,19 @@ RATES = (0.1, 240.0)  # pictures a second
 SIDES = (16, 4096)  # pixels
 
 
-def check_film(option: str, file: Path) -> None:
-    """Raise a `UsageError` that names the option unless such a file can be written."""
-    require(
-        file.suffix.lower() in FORMATS,
-        f"{option} must be a file ending in .mp4, .gif or .webp, got '{file.name}'",
-    )
+def check_file(option: str, file: Path, *endings: str) -> None:
+    """Raise a `UsageError` that names the option unless such a file with such a name can be written."""
+    *others, last = endings
+    named = f"{', '.join(others)} or {last}" if others else last
+    good = file.suffix.lower() in endings
+    require(good, f"{option} must be a file ending in {named}, got '{file.name}'")
     require(not file.is_symlink(), f"{option}: '{file}' is a link, which memes does not follow")
     require(file.parent.is_dir(), f"cannot write '{file}': there is no folder '{file.parent}'")
+
+
+def check_film(option: str, file: Path) -> None:
+    """Raise a `UsageError` that names the option unless such a film can be written."""
+    check_file(option, file, *FORMATS)
     require(
         file.suffix.lower() != ".mp4" or _ffmpeg() is not None,
         f"{option}: .mp4 needs the program ffmpeg, or the extra view: {install('view')}; "

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -23,7 +21,6 @@ from memes.store import changes as store
 from memes.store.archives import load_archive, load_correction
 from memes.store.checkpoint import load_elites, load_lanes, newest
 from memes.store.files import read_table
-from memes.store.find import find
 from memes.store.folder import (
     METRICS,
     Run,
@@ -35,8 +32,6 @@ from memes.store.folder import (
 )
 from memes.view import elites
 
-SEARCH = 1.0  # seconds between two searches for runs that have begun
-SHARE = 0.05  # seconds of reading runs that are not shown, at a time
 Sign = tuple[int, int, int] | None  # of a file: it changes whenever the file does
 
 
@@ -186,7 +181,7 @@ class Follower:
 def genotype(archive: Archive, cell: int) -> Array:
     """Take the genotype of the elite in a cell, [d]; `archive` may be that of the last checkpoint."""
     newer = f"the elite of cell {cell} is newer than the last checkpoint: wait for the next one"
-    require(bool(archive.occupied[cell]), newer)
+    require(cell < archive.cells.count and bool(archive.occupied[cell]), newer)
     return archive.genotypes[cell]
 
 
@@ -226,82 +221,26 @@ def _as_changes(archive: Archive) -> Changes:
 
 
 def _sane(now: Snapshot) -> Snapshot:
-    """Leave out changes of cells that the archive does not have."""
-    if now.changes is None or now.cells is None:
+    """Leave out changes of cells that the archive does not have; refuse what is of another archive."""
+    if now.cells is None:
         return now
-    k = now.k
+    k, count = now.k, now.cells.count
     check_names(now.folder / "config.json", now.config, k)
+    if now.correction is not None:
+        corrected, cell = now.correction.archive, now.correction.elite_cell
+        same = (corrected.cells.count, corrected.feature.shape[1]) == (count, k)
+        same &= bool(((cell >= 0) & (cell < count)).all()) and len(
+            now.correction.fitness_variance
+        ) == len(cell)
+        require(
+            same,
+            f"'{now.folder / 'corrected.npz'}' is of another archive, of {corrected.cells.count} cells",
+        )
+    if now.changes is None:
+        return now
     require(
         now.changes.feature.shape[1] == k,
         f"'{now.folder / store.NAME}' has {now.changes.feature.shape[1]} features, not {k}",
     )
-    outside = now.changes.cell >= now.cells.count
+    outside = now.changes.cell >= count
     return now._replace(changes=store.select(now.changes, ~outside)) if outside.any() else now
-
-
-def found_in(word: str | Path) -> list[Path]:
-    """List the run folders that a word means; none, if there is nothing yet."""
-    try:
-        return [path for path in find([word]) if holds_run(path)]
-    except (UsageError, OSError):
-        return []
-
-
-class Runs:
-    """All runs that some words mean; further ones may begin while they are followed.
-
-    Args:
-        words: Run folders, folders of runs, and patterns, as `find` takes them. What holds no run stands
-            for one that has not begun.
-    """
-
-    def __init__(self, words: Sequence[str | Path]) -> None:
-        self._words = words
-        self._all: dict[Path, Follower] = {}
-        self._known: list[Follower] = []  # at the last poll
-        self._next, self._searched = 0, -math.inf
-
-    def __iter__(self) -> Iterator[Follower]:
-        return iter(self._all.values())
-
-    def poll(self, chosen: Follower | None = None, strict: bool = False) -> bool:
-        """Read what is new, and say if there is anything.
-
-        Args:
-            chosen: The run that is shown, which is read whole; by default the first.
-            strict: As in `Follower.poll`, for the chosen one.
-        """
-        if time.monotonic() - self._searched > SEARCH:
-            self._search()
-        every = [*self]
-        chosen = chosen or every[0]
-        before = [each.latest for each in every]
-        chosen.poll(strict)
-        # Of very many others, some now and the next ones later.
-        end = time.monotonic() + SHARE
-        for _ in every:
-            if time.monotonic() > end:
-                break
-            self._next = (self._next + 1) % len(every)
-            if every[self._next] is not chosen:
-                every[self._next].poll(whole=False)
-        known, self._known = self._known, every
-        return known != every or any(a is not b.latest for a, b in zip(before, every, strict=True))
-
-    def _search(self) -> None:
-        """Look for runs that have begun since, where they were expected."""
-        for word in self._words:
-            found = found_in(word)
-            if not found:
-                self._all.setdefault(Path(word), Follower(Path(word)))
-                continue
-            waiting = self._all.get(Path(word))
-            if waiting is not None and Path(word) not in found and not waiting.latest.config:
-                del self._all[Path(word)]  # the runs are inside
-            for folder in found:
-                self._all.setdefault(folder, Follower(folder))
-        self._searched = time.monotonic()
-
-    def named(self) -> dict[str, Follower]:
-        """The runs by names that differ."""
-        return {f"{i}: {each.name}": each for i, each in enumerate(self, 1)}

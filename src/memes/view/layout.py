@@ -7,6 +7,9 @@ fittest of them.
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Sequence
+from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +18,7 @@ from scipy.spatial import cKDTree
 from memes.analysis.nested import is_nested, nest
 from memes.cells import CVT, Cells, Grid, centres
 
+ALL = "all, as a grid of grids"
 SIDE = 600  # pixels along a side, about
 MOST_TILES = 300  # along a side
 BETWEEN = -1  # in place of a tile: the lines between grids of a grid
@@ -36,6 +40,16 @@ class Layout(NamedTuple):
     of_cell: np.ndarray
     features: tuple[int, ...]
     centre: np.ndarray
+
+
+def spans(cells: Cells, names: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """Name the ways to show cells: by the features that span the picture, or none for all at once."""
+    k, plain = len(names), [re.sub(r" \([^()]*\)$", "", name) for name in names]  # without units
+    words = plain if len({*plain}) == k else names
+    if k == 1:
+        return {words[0]: (0,)}
+    nested: dict[str, tuple[int, ...]] = {ALL: ()} if is_nested(cells) else {}
+    return nested | {f"{words[i]} by {words[j]}": (i, j) for i, j in combinations(range(k), 2)}
 
 
 def of(cells: Cells, features: tuple[int, ...]) -> Layout:

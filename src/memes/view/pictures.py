@@ -22,7 +22,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from memes.errors import UsageError
 from memes.view.cameras import Camera, between, camera_of
-from memes.view.film import check_film, check_size, write_film
+from memes.view.film import write_film
 
 SIZES = {".mp4": (960, 540), ".gif": (480, 270), ".webp": (720, 404)}  # a GIF compresses little
 SAMPLES = 4  # of a pixel, against stairs along edges
@@ -108,9 +108,7 @@ def write_video(
 
     `size` is width and height, by default `SIZES`; `rate` pictures a second, by default one a state.
     """
-    check_film("video", file)
     width, height = size or SIZES[file.suffix.lower()]
-    check_size((width, height), rate)
     shown = between(model, states, seconds, rate)
     pictures = frames(model, shown, width=width, height=height, camera=camera)
     write_film(file, pictures, rate=rate or 1 / seconds)

@@ -12,6 +12,7 @@ SIZE = 1.7  # of what is drawn, in the units of the page
 WALL, LINE, WAY = (150, 155, 170), (255, 196, 61), (90, 200, 255)
 FLOOR, TILES = (44, 47, 56), (140, 147, 168)
 TILE = SIZE / 7  # of the floor
+RAISED = 0.4  # lines and pictures, which stand on no floor
 
 
 class Stage:
@@ -26,7 +27,8 @@ class Stage:
 
     def __init__(self, scene: Any, name: str, place: np.ndarray, model: Any) -> None:
         self._scene, self._name, self._model = scene, name, model
-        self._frame = scene.add_frame(name, show_axes=False, position=place)
+        raised = np.array([0.0, 0.0, RAISED if model is None else 0.0])
+        self._frame = scene.add_frame(name, show_axes=False, position=place + raised)
         self._bodies: dict[int, Any] = {}
         self._shown: list[Any] = []
         self._drawing: Drawing | None = None
@@ -44,7 +46,7 @@ class Stage:
         self._frame.visible = drawing is not None
         if drawing is None:
             return
-        head = (0.0, 0.0, SIZE * (0.98 if self._model is None else 0.68))
+        head = (0.0, 0.0, SIZE * (1.06 if self._model is None else 0.68))
         self._shown.append(self._scene.add_label(f"{self._name}/label", label, position=head))
         if drawing.picture is not None:
             self._shown.append(

@@ -1,0 +1,84 @@
+"""All runs that a page is about, also those that have not begun."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from memes.errors import UsageError
+from memes.store.find import find
+from memes.store.folder import holds_run
+from memes.view.follow import Follower
+
+SEARCH = 1.0  # seconds between two searches for runs that have begun
+SHARE = 0.05  # seconds of reading runs that are not shown, at a time
+
+
+def found_in(word: str | Path) -> list[Path]:
+    """List the run folders that a word means; none, if there is nothing yet."""
+    try:
+        return [path for path in find([word]) if holds_run(path)]
+    except (UsageError, OSError):
+        return []
+
+
+class Runs:
+    """All runs that some words mean; further ones may begin while they are followed.
+
+    Args:
+        words: Run folders, folders of runs, and patterns, as `find` takes them. What holds no run stands
+            for one that has not begun.
+    """
+
+    def __init__(self, words: Sequence[str | Path]) -> None:
+        self._words = words
+        self._all: dict[Path, Follower] = {}
+        self._known: list[Follower] = []  # at the last poll
+        self._next, self._searched = 0, -math.inf
+
+    def __iter__(self) -> Iterator[Follower]:
+        return iter(self._all.values())
+
+    def poll(self, chosen: Follower | None = None, strict: bool = False) -> bool:
+        """Read what is new, and say if there is anything.
+
+        Args:
+            chosen: The run that is shown, which is read whole; by default the first.
+            strict: As in `Follower.poll`, for the chosen one.
+        """
+        if time.monotonic() - self._searched > SEARCH:
+            self._search()
+        every = [*self]
+        chosen = chosen or every[0]
+        before = [each.latest for each in every]
+        chosen.poll(strict)
+        # Of very many others, some now and the next ones later.
+        end = time.monotonic() + SHARE
+        for _ in every:
+            if time.monotonic() > end:
+                break
+            self._next = (self._next + 1) % len(every)
+            if every[self._next] is not chosen:
+                every[self._next].poll(whole=False)
+        known, self._known = self._known, every
+        return known != every or any(a is not b.latest for a, b in zip(before, every, strict=True))
+
+    def _search(self) -> None:
+        """Look for runs that have begun since, where they were expected."""
+        for word in self._words:
+            found = found_in(word)
+            if not found:
+                self._all.setdefault(Path(word), Follower(Path(word)))
+                continue
+            waiting = self._all.get(Path(word))
+            if waiting is not None and Path(word) not in found and not waiting.latest.config:
+                del self._all[Path(word)]  # the runs are inside
+            for folder in found:
+                self._all.setdefault(folder, Follower(folder))
+        self._searched = time.monotonic()
+
+    def named(self) -> dict[str, Follower]:
+        """The runs by names that differ."""
+        return {f"{i}: {each.name}": each for i, each in enumerate(self, 1)}
