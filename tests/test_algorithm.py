@@ -192,10 +192,10 @@ def test_each_row_is_evaluated_with_a_key_of_its_own():
     host = dataclasses.replace(task, evaluate=spy, jit=False)
     algorithm = memes.presets.memes(host, cells, lanes=LANES, samples=SAMPLES)
     seen.clear()  # the check of shapes
-    state = jax.jit(algorithm.init)(jax.random.key(0))
+    state, ask = jax.jit(algorithm.init)(jax.random.key(0)), jax.jit(algorithm.ask)
     for generation in range(2):
         ask_key, evaluate_key = jax.random.split(jax.random.fold_in(jax.random.key(1), generation))
-        state, batch = algorithm.ask(ask_key, state)
+        state, batch = ask(ask_key, state)
         algorithm.evaluate(evaluate_key, batch)
     keys = np.concatenate(seen)
     assert len(np.unique(keys, axis=0)) == len(keys) == 2 * algorithm.batch_size

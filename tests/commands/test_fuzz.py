@@ -27,11 +27,17 @@ def originals(scratch):
     return fuzz.templates(scratch)
 
 
-@settings(max_examples=60, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-@given(draw=st.randoms(use_true_random=True))
-def test_commands_end_well_whatever_they_are_given(draw, originals, scratch):
-    words, _, wrong = fuzz.operate(draw, originals, scratch)
-    assert not wrong, words
+@pytest.mark.parametrize("examples", [20, pytest.param(60, marks=pytest.mark.long)])
+def test_commands_end_well_whatever_they_are_given(examples, originals, scratch):
+    @settings(
+        max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+    )
+    @given(draw=st.randoms(use_true_random=True))
+    def end_well(draw):
+        words, _, wrong = fuzz.operate(draw, originals, scratch)
+        assert not wrong, words
+
+    end_well()
 
 
 def test_what_does_not_end_well_is_noticed(originals, scratch, monkeypatch):

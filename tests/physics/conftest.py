@@ -162,9 +162,13 @@ def kit():
 
 @pytest.fixture(scope="session")
 def fast_ants():
-    """The engine for ants on XLA, five substeps and 'fast', with its step compiled once for each N."""
+    """The engine for ants on XLA, five substeps and 'fast', with its step compiled once for each N.
+
+    `seen` is qpos and contacts of a state.
+    """
     engine = physics.compile(load("ant"), substeps=5, fidelity="fast", backend="xla")
-    return SimpleNamespace(engine=engine, step=jax.jit(engine.step))
+    seen = jax.jit(lambda state: (engine.qpos(state), engine.contacts(state)))
+    return SimpleNamespace(engine=engine, step=jax.jit(engine.step), seen=seen)
 
 
 @pytest.fixture
