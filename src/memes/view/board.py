@@ -23,7 +23,7 @@ from memes.view.layout import Layout
 from memes.view.stage import add_upright
 
 BACK, INK = "#141414", "#d8dbe2"
-INCHES, DPI = (7.0, 6.6), 130
+INCHES, DPI = (7.0, 7.0), 130
 INSIDE = ("", "in each block:", "in each of those:")
 LETTERS = 52  # in a line along an axis
 WIDTH = 2.5  # in the units of the page
@@ -61,9 +61,8 @@ def frame_of(cells: Cells, names: Sequence[str], at: Layout, by: str, colours: C
 
 def area(aspect: float) -> tuple[float, float, float, float]:
     """Choose where the cells are on the board: left, bottom, width and height as parts of it."""
-    width = 0.70
-    height = width * aspect * INCHES[0] / INCHES[1]
-    return 0.13, 0.11 + (0.74 - height) / 2, width, height
+    width = min(0.70, 0.71 / aspect)
+    return 0.13, 0.14 + (0.71 - width * aspect) / 2, width, width * aspect
 
 
 def drawn(frame: Frame) -> np.ndarray:

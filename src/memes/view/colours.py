@@ -12,7 +12,7 @@ from memes.archive import Changes
 from memes.correction import Correction
 from memes.view.layout import Layout, outline, shown
 
-EMPTY, LINE = (38, 41, 49), (110, 115, 128)
+EMPTY, LINE = (38, 41, 49), (150, 155, 168)
 FIRST, SECOND = (255, 80, 50), (70, 170, 255)  # around the chosen cells
 LATELY = (255, 255, 255)
 FITNESS, CORRECTED, VARIANCE = "fitness", "corrected fitness", "variance of fitness"

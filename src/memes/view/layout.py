@@ -85,7 +85,8 @@ def nested(cells: Grid) -> Layout:
     for axis, n in enumerate(inner):
         wide = tile.shape[1 - axis] // numbers.shape[axis] * n
         lines = np.arange(wide, tile.shape[1 - axis], wide)
-        index = (slice(None), lines) if axis == 0 else (tile.shape[0] - lines, slice(None))
+        lines = np.concatenate([lines - 1, lines]) if wide > 8 else lines
+        index = (slice(None), lines) if axis == 0 else (tile.shape[0] - 1 - lines, slice(None))
         tile[index] = BETWEEN
     return layout._replace(tile=tile)
 

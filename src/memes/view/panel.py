@@ -44,8 +44,9 @@ class Panel:
                 self.speed = gui.add_dropdown("speed", SPEEDS, initial_value="1")
                 self.clock = gui.add_slider("time (s)", min=0.0, max=1.0, step=0.01, initial_value=0.0)
                 self.command = gui.add_markdown("")
-                self._button("save genotype")
-                self._video, self._alone = map(self._button, ("save video", "stop comparing"))
+                self._genotype, self._video, self._alone = map(
+                    self._button, ("save genotype", "save video", "stop comparing")
+                )
             self.keys = gui.add_markdown(KEYS)
         with tabs.add_tab("curves"):
             self.across = self._choice("over", curves.ACROSS)
@@ -62,7 +63,6 @@ class Panel:
                 self.columns.append((chosen, chart))
         with tabs.add_tab("lanes"):
             self.lanes = gui.add_markdown("")
-        self.fit(moves=False, robot=False, uncertain=False, compares=False)
         for name in STEPS:
             self._key(f"walk {name}", f"arrow{name}", ("walk", name))
         self._key("pause or play", "space", ("pause", None))
@@ -74,11 +74,20 @@ class Panel:
             control.options = tuple(options)
             control.value = value if value in options else options[0]
 
-    def fit(self, *, moves: bool, robot: bool, uncertain: bool, compares: bool) -> None:
-        """Show what can be done with elites that move, or are robots, of such a task."""
+    def fit(
+        self,
+        *,
+        chosen: bool = False,
+        moves: bool = False,
+        robot: bool = False,
+        uncertain: bool = False,
+        compares: bool = False,
+    ) -> None:
+        """Show what can be done with elites that are chosen: move, be filmed, start elsewhere."""
         for control in (self.playing, self.speed, self.clock):
             control.visible = moves
-        self._video.visible, self.start.visible, self._alone.visible = robot, uncertain, compares
+        self._genotype.visible, self._video.visible = chosen, robot
+        self.start.visible, self._alone.visible = uncertain, compares
 
     def draw(self, names: Sequence[str], runs: Sequence[Mapping[str, np.ndarray]]) -> None:
         """Show the curves of runs."""

@@ -68,6 +68,7 @@ class Theatre:
         self._leave(0)
         self._leave(1)
         self._panel.elite.content, self._panel.command.content = NOTHING, ""
+        self._panel.fit()
 
     def close(self) -> None:
         """End what goes on beside the loop."""
@@ -149,6 +150,7 @@ class Theatre:
         moving = self._moving()
         panel.clock.max = max((each.seconds * (each.steps - 1) for _, each in moving), default=1.0)
         panel.fit(
+            chosen=played[0] is not None,
             moves=bool(moving),
             robot=any(each.episode is not None for _, each in moving),
             uncertain=any(each is not None and each.task.uncertain for each in played),
