@@ -54,11 +54,11 @@ class MeanObserved:
 class LastInformed:
     """The last of some entries of `info`."""
 
-    names: tuple[str, ...]
+    entries: tuple[str, ...]
 
     def __call__(self, episode: Episode) -> Sequence[float]:
         """Return a number for each."""
-        return [float(episode.infos[-1][name]) for name in self.names]
+        return [float(episode.infos[-1][entry]) for entry in self.entries]
 
 
 @dataclass(frozen=True)

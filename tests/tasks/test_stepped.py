@@ -48,6 +48,15 @@ class Walk:
         return State(place, self.shown(place), action[0], over.astype(jnp.float32))
 
 
+class Wrong(Walk):
+    observation_size = 5
+
+
+class Stateless(Walk):
+    def reset(self, key):
+        return key
+
+
 def task(env, **about):
     bounds = {"feature_low": (-1.0, -1.0), "feature_high": (1.0, 1.0)}
     return memes.tasks.stepped("walk", env, steps=9, hidden=(4,), **bounds | about)
@@ -91,6 +100,12 @@ def test_policy_gradients_can_learn_from_its_transitions():
 def test_what_does_not_fit_is_named(monkeypatch):
     with pytest.raises(UsageError, match=r"must return 2 numbers, .* got shape \(1,\)"):
         task(Walk(), measure=lambda state: state.data[:1])
+    with pytest.raises(UsageError, match="observation_size of task 'walk' is 5, and its observation"):
+        task(Wrong())
+    with pytest.raises(UsageError, match=r"must have reset, step, .* got one without reset, step, obs"):
+        task(None)
+    with pytest.raises(UsageError, match="must have obs, reward, done, got one without obs, reward"):
+        task(Stateless())
     with pytest.raises(UsageError, match="steps must be at least 1, got 0"):
         memes.tasks.stepped("walk", Walk(), steps=0)
     monkeypatch.setitem(__import__("sys").modules, "mujoco_playground", None)

@@ -69,6 +69,13 @@ def gymnasium(
     if chosen is None:
         chosen, low, high = _usual(environment, one, size, observed, informed)
         feature_low, feature_high = feature_low or low, feature_high or high
+        numbers = len(chosen.entries)
+        for bounds in filter(None, (feature_low, feature_high)):
+            require(
+                len(bounds) == numbers,
+                f"feature_low and feature_high must have an entry for each of {numbers} features, "
+                f"got {len(bounds)}",
+            )
     require(
         feature_low is not None and feature_high is not None,
         "feature_low and feature_high must be given with a feature or with entries of info of your own",
@@ -137,6 +144,7 @@ def _usual(
         environment.reset(seed=0)
         environment.action_space.seed(0)
         info = environment.step(environment.action_space.sample())[4]
+        require(bool(info) or not informed, f"informed: '{name}' has no entries of info; use observed")
         for entry in informed or ():
             known(f"entry of info of '{name}'", entry, info)
         if informed is None and all(entry in info for entry in PLACE):

@@ -23,6 +23,7 @@ from memes.task import Task
 from memes.tasks.robot import episodes_at_once
 
 FAR = 30.0  # metres
+PROTOCOL, STATE = ("reset", "step", "observation_size", "action_size"), ("obs", "reward", "done")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +62,7 @@ def stepped(name: str, env: Any, *, steps: int, setup: Setup = Setup()) -> Task:
     """
     at_least(1, steps=steps)
     measure, low = setup.measure or place, setup.feature_low
+    _require_all(f"environment of task '{name}'", env, PROTOCOL)
     sizes = _number(env.observation_size), int(env.action_size)
 
     def reset(keys: Array) -> PyTree:
@@ -68,7 +70,13 @@ def stepped(name: str, env: Any, *, steps: int, setup: Setup = Setup()) -> Task:
             keys = jnp.broadcast_to(jax.random.key(0), keys.shape)
         return jax.vmap(env.reset)(keys)
 
-    found = jax.eval_shape(lambda: measure(env.reset(jax.random.key(0)))).shape
+    first = jax.eval_shape(env.reset, jax.random.key(0))
+    _require_all(f"state of task '{name}'", first, STATE)
+    seen, found = (jax.eval_shape(of, first).shape for of in (observation, measure))
+    require(
+        seen == sizes[:1],
+        f"observation_size of task '{name}' is {sizes[0]}, and its observation has shape {seen}",
+    )
     require(
         found == (len(low),) if setup.feature is None else len(found) == 1,
         f"measure of task '{name}' must return {len(low)} numbers, one for each of feature_low, "
@@ -98,6 +106,11 @@ def stepped(name: str, env: Any, *, steps: int, setup: Setup = Setup()) -> Task:
         min_fitness=setup.min_fitness,
         uncertain=setup.uncertain,
     )
+
+
+def _require_all(what: str, given: Any, names: tuple[str, ...]) -> None:
+    missing = [name for name in names if not hasattr(given, name)]
+    require(not missing, f"{what} must have {', '.join(names)}, got one without {', '.join(missing)}")
 
 
 def observation(state: PyTree) -> Array:
