@@ -25,7 +25,7 @@ RUNS = {
         memes.tasks.ant(steps=5, hidden=(4,)), lanes=16, noise="low-rank", rank=1, **SEARCH
     ),
 }
-QUICK = ("lanes", "rows", "rows of a lane")
+QUICK = ("lanes", "rows", "rows of a lane", "evaluation alone")
 OPTIONS = {"generations": 5, "progress": False, "shards": 8}
 
 
