@@ -9,8 +9,10 @@ if importlib.metadata.version("jaxlib").startswith("0.10."):
 
 import jax
 import pytest
+from jax.experimental.compilation_cache import compilation_cache
 
 import freeing
+import remembering
 import shapes
 
 jax.config.update("jax_debug_key_reuse", True)
@@ -58,3 +60,39 @@ def no_figures():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("memes.analysis.observers.save_figures", lambda run: [])
         yield
+
+
+@pytest.fixture(scope="module")
+def traced_once():
+    """Runs of the same algorithm, and commands with the same options, share their programs.
+
+    Yields what they share: who clears it has it traced and compiled anew.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        yield remembering.programs(patch)
+
+
+@pytest.fixture
+def traced_anew(traced_once):
+    """Runs share nothing with those before and after, because something that is compiled differs."""
+    traced_once.clear()
+    yield
+    traced_once.clear()
+
+
+@pytest.fixture(scope="module")
+def compiled_once(traced_once, tmp_path_factory):
+    """Runs of equal algorithms, and processes, share what is compiled too."""
+    changed = {
+        "jax_compilation_cache_dir": str(tmp_path_factory.mktemp("cache")),
+        "jax_persistent_cache_min_compile_time_secs": 0.0,
+        "jax_persistent_cache_min_entry_size_bytes": -1,
+    }
+    before = {name: jax.config.values[name] for name in changed}
+    for name, value in changed.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()  # it looks at these settings only once
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()

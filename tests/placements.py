@@ -25,7 +25,7 @@ RUNS = {
         memes.tasks.ant(steps=5, hidden=(4,)), lanes=16, noise="low-rank", rank=1, **SEARCH
     ),
 }
-QUICK = ("lanes", "rows", "rows of a lane")
+QUICK = ("lanes", "rows", "rows of a lane", "evaluation alone")
 MANY, ONE = {"lanes": 16, **SEARCH}, {"samples": 32}
 TIMED = {"lanes": 16, "samples": 8, "fifo_size": 32}
 LEARNING = {"num_critic_training_steps": 4, "replay_size": 1000, "critic_hidden": (8,)}

@@ -11,6 +11,7 @@ import shutil
 import sys
 import tomllib
 from contextlib import nullcontext
+from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -127,14 +128,14 @@ def is_command(code):
 
 
 @pytest.fixture(scope="module")
-def small():
+def small(traced_once):
     """Short runs of small algorithms on small tasks for few seeds, whatever is asked for."""
     whole = api.run
 
     @functools.wraps(whole)
-    def run(algorithm, *, generations, seeds=None, **options):
-        seeds = None if seeds is None else list(seeds)[:SEEDS]
-        return whole(algorithm, generations=min(generations, GENERATIONS), seeds=seeds, **options)
+    def run(algorithm, *, generations, seeds=None, observers=(), **options):
+        small = {"generations": min(generations, GENERATIONS), "observers": quick(observers)}
+        return whole(algorithm, seeds=None if seeds is None else list(seeds)[:SEEDS], **small, **options)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(api, "run", run)
@@ -149,6 +150,13 @@ def small():
         yield
 
 
+def quick(observers):
+    """The observers of a run, with corrections by few samples."""
+    others = [each for each in observers if not isinstance(each, memes.Corrections)]
+    given = [each for each in observers if isinstance(each, memes.Corrections)] or [memes.Corrections()]
+    return [*others, *(replace(each, samples=SMALL["reevaluate_samples"]) for each in given)]
+
+
 @pytest.fixture(scope="module")
 def robot_run(small, tmp_path_factory):
     """A run of an uncertain task with a robot that was stopped a generation before its end."""
@@ -160,14 +168,21 @@ def robot_run(small, tmp_path_factory):
 
 
 @pytest.fixture
-def place(document, small, request, tmp_path, monkeypatch):
+def place(document, small, traced_once, request, tmp_path, monkeypatch):
     """A folder like a checkout; with a run in it, if the document speaks of one."""
+    traced_once.clear()  # the programs of all documents would take too much memory
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     for name in ("examples", "results", "benchmarks"):
         (tmp_path / name).symlink_to(ROOT / name)
     if " RUN" in document.read_text():
         shutil.copytree(request.getfixturevalue("robot_run"), "RUN")
+
+
+@pytest.fixture(scope="module")
+def ran_before():
+    """Commands of other documents that need nothing but the run that is there."""
+    return set()
 
 
 @pytest.mark.slow
@@ -180,8 +195,8 @@ def place(document, small, request, tmp_path, monkeypatch):
         for path in DOCUMENTS
     ],
 )
-def test_snippets_and_commands_run_as_printed(document, place, capsys):
-    names, ran = {"__name__": document.stem}, set()
+def test_snippets_and_commands_run_as_printed(document, place, ran_before, capsys):
+    names, ran = {"__name__": document.stem}, set(ran_before)
     for piece in pieces(document.read_text()):
         where = f"{document.name}:{piece.line}"
         file = re.match(r"# (\S+\.(?:py|toml))\n", piece.text)
@@ -197,6 +212,7 @@ def test_snippets_and_commands_run_as_printed(document, place, capsys):
             if command not in ran:
                 ran.add(command)
                 run_command(command, f"{where}: {command}", capsys)
+    ran_before |= {command for command in ran if re.search(r" RUN\b", command)}
 
 
 def run_command(command, where, capsys):

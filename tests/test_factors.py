@@ -311,7 +311,7 @@ def test_a_task_that_takes_whole_genotypes_finds_the_same_to_the_bit():
     found = []
     for each in (strategy, strategy._replace(ask=ask)):
         algorithm = memes.presets.memes(task, lanes=4, strategy=each)
-        state = algorithm.init(jax.random.key(0))
+        state = jax.jit(algorithm.init)(jax.random.key(0))
         step = jax.jit(algorithm.step)
         for generation in range(5):
             state, _ = step(jax.random.key(generation), state)

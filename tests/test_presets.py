@@ -118,15 +118,22 @@ def test_every_preset_keeps_the_protocol(followed):
 @pytest.mark.parametrize("preset", ["memes", pytest.param("me", marks=pytest.mark.long)])
 def test_seeds_decide_everything(preset):
     algorithm = build(preset, TASKS["noisy-arm"])
-    results = [memes.run(algorithm, generations=4, seed=s, progress=False) for s in (1, 1, 2)]
+    options = {"generations": 4, "progress": False}
+    results = [
+        memes.run(algorithm, seed=1, **options),
+        *memes.run(algorithm, seeds=(1, 2), together=1, **options),
+    ]
     jax.tree.map(np.testing.assert_array_equal, results[0].archive, results[1].archive)
     assert not np.array_equal(results[0].archive.fitness, results[2].archive.fitness)
 
 
 def kinds_of(algorithm):
-    state = jax.jit(algorithm.init)(jax.random.key(0))
-    _, info = jax.jit(algorithm.step)(jax.random.key(1), state)
-    return np.asarray(info.kind).tolist()
+    @jax.jit
+    def kinds():
+        _, info = algorithm.step(jax.random.key(1), algorithm.init(jax.random.key(0)))
+        return info.kind
+
+    return kinds().tolist()
 
 
 def test_any_number_of_lanes_and_any_proportion_explore():
@@ -206,7 +213,7 @@ def test_me_es_starts_each_turn_from_the_elites_it_is_biased_to():
     """Explore starts from one of the most novel, exploit from one of the fittest or latest."""
     algorithm = build("me-es", TASKS["arm"])
     step, ask = jax.jit(algorithm.step), jax.jit(algorithm.ask)
-    state = algorithm.init(jax.random.key(0), 14)
+    state = jax.jit(lambda: algorithm.init(jax.random.key(0), 14))()
     kinds = []
     for generation in range(14):
         key = jax.random.fold_in(jax.random.key(1), generation)
@@ -321,7 +328,8 @@ def test_a_preset_takes_objects_and_records_them(options, record):
     again = memes.presets.memes(TASKS["arm"], **small | options())
     assert json.loads(json.dumps(algorithm.options)) == again.options
     assert algorithm.options == algorithm.options | record
-    state, _ = jax.jit(algorithm.step)(jax.random.key(1), algorithm.init(jax.random.key(0)))
+    step = jax.jit(lambda: algorithm.step(jax.random.key(1), algorithm.init(jax.random.key(0))))
+    state, _ = step()
     assert algorithm.batch_size == 2 * 7
     assert bool(state.archive.occupied.any())
 

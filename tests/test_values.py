@@ -145,13 +145,15 @@ def test_a_command_line_with_such_a_size_ends_with_2_and_writes_nothing(name, wo
     assert list(Path().iterdir()) == []
 
 
+@pytest.mark.usefixtures("traced_once", "no_figures")
 def test_numbers_of_other_libraries_are_numbers():
-    wanted = run(seed=3)
+    algorithm = preset()
+    wanted = run(algorithm, seed=3)
     for number in (np.int64, np.uint8, jnp.int32, jnp.asarray):
-        found = run(seed=number(3), generations=number(2), out=f"{number.__name__}")
+        found = run(algorithm, seed=number(3), generations=number(2), out=f"{number.__name__}")
         np.testing.assert_array_equal(found.metrics["qd_score"], wanted.metrics["qd_score"])
         assert memes.load_run(found.folder).config["seed"] == 3
-    several = run(seeds=[jnp.int32(3), np.int64(4)], together=1)
+    several = run(algorithm, seeds=[jnp.int32(3), np.int64(4)], together=1)
     np.testing.assert_array_equal(several[0].metrics["qd_score"], wanted.metrics["qd_score"])
 
 

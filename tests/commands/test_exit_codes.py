@@ -8,6 +8,7 @@ import pytest
 from memes.commands.main import main
 from memes.runner import calls, corrections, observers
 
+pytestmark = pytest.mark.usefixtures("traced_once")
 SIGNALS = [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
 WORDS = (
     "--algorithm", "me", "--joints", "4", "--batch", "4", "--resolution", "3", "3", "--generations", "2",

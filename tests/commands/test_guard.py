@@ -14,6 +14,7 @@ import memes
 from memes.commands.main import main
 from memes.words.settings import parse
 
+pytestmark = pytest.mark.usefixtures("traced_once")
 QUICK = ["--algorithm", "me", "--batch", "4", "--generations", "2", "--resolution", "4", "4"]
 TASKS = """
 import os, sys

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from mujoco import rollout
 
-ROBOTS, FEWER, STEPS, SUBSTEPS = 256, 64, 50, 5
+ROBOTS, STEPS, SUBSTEPS = 256, 50, 5
+few_or_all = pytest.mark.parametrize("robots", [64, pytest.param(ROBOTS, marks=pytest.mark.long)])
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +21,7 @@ def start(kit):
     return qpos
 
 
-def random_actions(seed, robots=FEWER):
+def random_actions(seed, robots):
     return np.random.default_rng(seed).uniform(-1, 1, (STEPS, robots, 8)).astype(np.float32)
 
 
@@ -56,8 +57,9 @@ def apart(a, b):
     return np.abs(np.subtract(*below)).max()
 
 
-def test_ants_survive_bang_bang_control(fast_ants, start):
-    path = followed(fast_ants, start[:FEWER], np.sign(random_actions(1)))
+@few_or_all
+def test_ants_survive_bang_bang_control(fast_ants, start, robots):
+    path = followed(fast_ants, start[:robots], np.sign(random_actions(1, robots)))
     assert not path.failed.any()
     assert np.isfinite(path.state.rows).all()
     height = path.qpos[..., 2]
@@ -69,19 +71,21 @@ def test_ants_survive_bang_bang_control(fast_ants, start):
     assert 0 < path.contacts.mean() < 1
 
 
-def test_ants_without_control_come_to_rest_where_mujocos_do(kit, fast_ants, start):
-    idle = np.zeros((2 * STEPS, FEWER, 8), np.float32)
-    path = followed(fast_ants, start[:FEWER], idle)
+@few_or_all
+def test_ants_without_control_come_to_rest_where_mujocos_do(kit, fast_ants, start, robots):
+    idle = np.zeros((2 * STEPS, robots, 8), np.float32)
+    path = followed(fast_ants, start[:robots], idle)
     theirs = followed_by_mujoco(kit.load("ant"), start[:16], idle[:, :16])
     error = np.abs(path.qpos[-1, :16] - theirs[-1]).max(axis=1)
     assert np.median(error) < 1e-3
     assert path.contacts[-1].all(axis=1).mean() > 0.9
 
 
-def test_the_first_steps_are_mujocos(kit, fast_ants, start):
-    actions = random_actions(2)[:3]
-    ours = followed(fast_ants, start[:FEWER], actions).qpos
-    theirs = followed_by_mujoco(kit.load("ant"), start[:FEWER], actions)
+@few_or_all
+def test_the_first_steps_are_mujocos(kit, fast_ants, start, robots):
+    actions = random_actions(2, robots)[:3]
+    ours = followed(fast_ants, start[:robots], actions).qpos
+    theirs = followed_by_mujoco(kit.load("ant"), start[:robots], actions)
     error = np.abs(ours - theirs).max(axis=(0, 2))
     assert np.median(error) < 1e-5
     assert np.quantile(error, 0.9) < 1e-2

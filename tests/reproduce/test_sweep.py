@@ -16,6 +16,7 @@ from memes.reproduce.sweep import plan
 from memes.runner import calls, observers
 from memes.store.find import load_all
 
+pytestmark = pytest.mark.usefixtures("traced_once")
 WORDS = ["reproduce", "tiny", "--tasks", "arm", "--scale", "laptop", "--quiet", "--out"]
 
 

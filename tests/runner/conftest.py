@@ -1,27 +1,7 @@
 import csv
 from contextlib import contextmanager
 
-import jax
 import pytest
-from jax.experimental.compilation_cache import compilation_cache
-
-
-@pytest.fixture(scope="module")
-def compiled_once(tmp_path_factory):
-    """Runs of the same algorithm share their compiled programs."""
-    changed = {
-        "jax_compilation_cache_dir": str(tmp_path_factory.mktemp("cache")),
-        "jax_persistent_cache_min_compile_time_secs": 0.0,
-        "jax_persistent_cache_min_entry_size_bytes": -1,
-    }
-    before = {name: jax.config.values[name] for name in changed}
-    for name, value in changed.items():
-        jax.config.update(name, value)
-    compilation_cache.reset_cache()  # it looks at these settings only once
-    yield
-    for name, value in before.items():
-        jax.config.update(name, value)
-    compilation_cache.reset_cache()
 
 
 class Killed(BaseException):

@@ -36,7 +36,7 @@ def step_by_step(algorithm, generations):
 def forty_steps(name):
     algorithm = {"memes": multi_es, "me": variation}[name]
     first, key = device.keys_of(3)
-    state, rows = algorithm.init(first, 40), []
+    state, rows = jax.jit(algorithm.init, static_argnums=1)(first, 40), []
     step = jax.jit(algorithm.step)
     for g in range(40):
         before = state.archive
@@ -67,6 +67,7 @@ def test_the_last_changes_are_the_archive(tmp_path):
             np.testing.assert_array_equal(getattr(last, name)[order], archived, err_msg=name)
 
 
+@pytest.mark.usefixtures("traced_anew")
 def test_where_more_cells_change_than_are_recorded_the_archive_tells_the_rest(tmp_path, monkeypatch):
     """Several changes of a cell in one call count as one, and what stands in the end is complete."""
     for module in ("device", "changes"):

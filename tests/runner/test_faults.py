@@ -26,6 +26,7 @@ from memes.store import files
 from memes.store.files import only_writer
 from memes.store.summary import load_summary
 from memes.words.settings import parse
+from remembering import remembered
 
 WORDS = (
     "noisy-arm", "--algorithm", "me", "--scale", "laptop", "--joints", "4", "--batch", "4",
@@ -52,20 +53,7 @@ class Drawing:
         stream.write(self._content)
 
 
-def remembered(function, key=lambda *arguments: None):
-    """The function, called once for each key of its arguments."""
-    found = {}
-
-    def remembering(*arguments, **options):
-        name = key(*arguments)
-        if name not in found:
-            found[name] = function(*arguments, **options)
-        return found[name]
-
-    return remembering
-
-
-def values(*arguments):
+def values(*arguments, **options):
     """All numbers in the arguments of a function."""
     return b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(arguments))
 
@@ -80,7 +68,7 @@ def _quick():
 
         for name in ("correct", "compare"):
             remember(corrections, name, key=values)
-        remember(loop, "compile_fitting", key=lambda algorithm, seeds, *_: seeds)
+        remember(loop, "compile_fitting", key=lambda algorithm, seeds, *_, **options: seeds)
         for module, name in (
             (loop, "first_state"),
             (corrections, "_fitting"),
@@ -179,7 +167,13 @@ def swept(out, together=2, keep_archives=True):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("together", "fail", "step"), [(2, faults.killed, 1), (2, faults.full, 3), (1, faults.killed, 3)]
+    ("together", "fail", "step"),
+    [
+        pytest.param(2, faults.killed, 1, marks=pytest.mark.long),
+        (2, faults.killed, 4),
+        (2, faults.full, 3),
+        (1, faults.killed, 3),
+    ],
 )
 def test_a_sweep_goes_on_from_every_fault(tmp_path, together, fail, step):
     swept(tmp_path / "whole", together)
@@ -199,8 +193,15 @@ with faults.failing(int(at), faults.really_killed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("what", [pytest.param("two_seeds", marks=pytest.mark.long), "swept"])
-def test_a_process_that_is_killed_in_the_middle_of_that_goes_on(tmp_path, what):
+@pytest.mark.parametrize(
+    ("what", "times"),
+    [
+        ("swept", 1),
+        pytest.param("swept", 5, marks=pytest.mark.long),
+        pytest.param("two_seeds", 5, marks=pytest.mark.long),
+    ],
+)
+def test_a_process_that_is_killed_in_the_middle_of_that_goes_on(tmp_path, what, times):
     do = globals()[what]
     with faults.failing() as done:
         do(tmp_path / "whole")
@@ -209,7 +210,8 @@ def test_a_process_that_is_killed_in_the_middle_of_that_goes_on(tmp_path, what):
         "PYTHONPATH": os.pathsep.join([*sys.path, str(here), str(here.parent)]),
         "JAX_DISABLE_MOST_OPTIMIZATIONS": str(jax.config.values["jax_disable_most_optimizations"]),
     }
-    for at in np.linspace(1, len(done) - 6, 5).astype(int):
+    moments = np.linspace(1, len(done) - 6, times) if times > 1 else [len(done) / 2]
+    for at in map(int, moments):
         out = tmp_path / str(at)
         words = [sys.executable, "-c", DYING, str(at), what, str(out)]
         assert subprocess.run(words, env=environment).returncode == -signal.SIGKILL

@@ -54,7 +54,7 @@ def test_the_same_shards_are_the_same_bytes_on_any_number_of_devices(found, name
     assert len(set(found[name].values())) == 1, found[name]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", sorted(set(placements.RUNS) - set(placements.QUICK)))
 def test_so_they_are_where_more_is_compiled(name):
     (bytes_of,) = on_eight_devices(name).values()

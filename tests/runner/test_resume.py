@@ -164,7 +164,8 @@ ARGUMENTS = (
 
 
 @pytest.mark.slow
-def test_a_process_killed_at_random_moments_ends_with_the_same_bytes(tmp_path, assert_equal_runs):
+@pytest.mark.parametrize("times", [1, pytest.param(3, marks=pytest.mark.long)])
+def test_a_process_killed_at_random_moments_ends_with_the_same_bytes(times, tmp_path, assert_equal_runs):
     environment = os.environ | {
         "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache"),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
@@ -175,7 +176,7 @@ def test_a_process_killed_at_random_moments_ends_with_the_same_bytes(tmp_path, a
     kills = 0
     while True:
         process = subprocess.Popen(command(*words), env=environment)
-        if kills < 3:
+        if kills < times:
             before = set(cut.glob("checkpoints/*.npz"))
             while process.poll() is None and set(cut.glob("checkpoints/*.npz")) <= before:
                 time.sleep(0.002)
@@ -185,7 +186,7 @@ def test_a_process_killed_at_random_moments_ends_with_the_same_bytes(tmp_path, a
             break
         kills += 1
         words = ["resume", cut, "--quiet"]
-    assert kills == 3
+    assert kills == times
     assert_equal_runs(tmp_path / "whole", cut)
 
 
@@ -326,7 +327,9 @@ def written():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("generations", [2_000, pytest.param(20_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "generations", [500, *(pytest.param(n, marks=pytest.mark.long) for n in (2_000, 20_000))]
+)
 @pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="Linux counts what a process writes")
 def test_a_long_run_on_the_host_writes_a_few_times_its_results(generations, tmp_path):
     task = replace(TASK, evaluate=lambda keys, x: (-x.var(axis=1), x[:, :2]), jit=False)

@@ -85,7 +85,7 @@ def send(which):
 
 
 @pytest.fixture
-def compiled():
+def compiled(traced_once):
     """The names of the functions that are compiled from now on."""
     names = []
 
@@ -93,12 +93,15 @@ def compiled():
         if event == "/jax/core/compile/backend_compile_duration":
             names.append(fun_name)
 
+    traced_once.clear()
     jax.monitoring.register_event_duration_secs_listener(note)
     yield names
     jax.monitoring.unregister_event_duration_listener(note)
 
 
-def test_seeds_one_after_the_other_are_the_runs_themselves_and_compile_once(single, compiled):
+def test_seeds_one_after_the_other_are_the_runs_themselves_and_compile_once(
+    single, compiled, traced_once
+):
     alone = memes.run(algorithm, generations=12, seed=SEEDS[1], progress=False)
     jax.tree.map(np.testing.assert_array_equal, single[1].state, alone.state)
     jax.tree.map(np.testing.assert_array_equal, single[1].lanes, alone.lanes)
@@ -106,18 +109,20 @@ def test_seeds_one_after_the_other_are_the_runs_themselves_and_compile_once(sing
     for_one = list(compiled)
     assert sum("advance" in name for name in for_one) == 1
     compiled.clear()
+    traced_once.clear()
     memes.run(algorithm, together=1, **OPTIONS)
     assert len(compiled) == len(for_one)
     assert [result.config["compile_seconds"] > 0 for result in single] == [True, False, False]
 
 
-def test_corrections_of_all_seeds_are_compiled_once(compiled):
+def test_corrections_of_all_seeds_are_compiled_once(compiled, traced_once):
     noisy = memes.tasks.noisy_arm(joints=4)
     chosen = memes.presets.me(noisy, cells, batch=4)
     options = {"generations": 2, "progress": False, "observers": [memes.Corrections(samples=3)]}
     memes.run(chosen, **options)
     for seeds, together in (([0], 1), ([1, 2, 3], 1), ([1, 2, 3], 3)):
         compiled.clear()
+        traced_once.clear()
         runs = memes.run(chosen, seeds=seeds, together=together, **options)
         assert all(run.correction is not None for run in runs)
         assert sum("estimate" in name for name in compiled) == 1

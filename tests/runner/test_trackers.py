@@ -4,6 +4,7 @@ import json
 import struct
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import numpy as np
@@ -165,7 +166,10 @@ def test_wandb_itself_takes_a_run_offline(tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_SILENT", "true")
     memes.run(algorithm, out=tmp_path / "run", observers=[memes.Tracker("wandb")], **OPTIONS)
     (written,) = (tmp_path / "run/wandb").glob("offline-run-*/run-*.wandb")
-    assert b"qd_score" in written.read_bytes()
+    deadline = time.monotonic() + 30
+    while b"qd_score" not in written.read_bytes():  # a process of its own writes it, in the end
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
 ARM = ["arm", "--joints", "4", "--algorithm", "me", "--batch", "4", "--resolution", "3", "3", "--quiet"]

@@ -1,0 +1,66 @@
+"""Functions that are called once, where another call would take long and change nothing."""
+
+import pkgutil
+
+import jax
+
+
+def remembered(function, key=lambda *arguments, **options: None, found=None):
+    """The function, called once for each key of its arguments. `found` has the results."""
+    found = {} if found is None else found
+
+    def remembering(*arguments, **options):
+        name = function, key(*arguments, **options)
+        if name not in found:
+            found[name] = function(*arguments, **options)
+        return found[name]
+
+    return remembering
+
+
+def programs(patch):
+    """Remember the programs of algorithms, and what commands build, in the dictionary that it returns.
+
+    Tasks and algorithms are the same if they are the same objects, part by part.
+    """
+    from memes.runner import loop  # after shapes are checked
+
+    found, kept = {}, []
+
+    def identity(part):
+        if part is None or isinstance(part, (str, int, dict)):
+            return repr(part)
+        kept.append(part)  # so that nothing else gets its id
+        return id(part)
+
+    def same(first, *others, **options):
+        parts = first if isinstance(first, tuple) else [first]
+        return *map(identity, parts), *others, *sorted(options.items())
+
+    def same_run(algorithm, placement, seeds, generations):
+        state = jax.eval_shape(
+            lambda: loop.first_state(algorithm, placement, seeds)(jax.random.key(0), generations)
+        )
+        shapes = ((leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(state))
+        return same(algorithm, placement, seeds, *shapes)
+
+    def same_cells(task, *others):
+        return identity(task), repr(others)
+
+    def same_made(kind, name, make, *parts, **options):
+        own = object() if ":" in name else None  # a user's code, which may differ each time
+        return kind, name, own, identity(make), *map(identity, parts), repr(sorted(options.items()))
+
+    keys = {
+        "memes.api.callbacks_outside": same,
+        "memes.runner.corrections.reevaluator": same,
+        "memes.runner.device.compile_run": same_run,
+        "memes.runner.loop.first_state": same,
+        "memes.words.rebuild.cells_of": same_cells,
+        "memes.words.rebuild.made": same_made,
+        "memes.words.settings.cells_of": same_cells,
+        "memes.words.settings.made": same_made,
+    }
+    for path, key in keys.items():
+        patch.setattr(path, remembered(pkgutil.resolve_name(path), key, found))
+    return found
