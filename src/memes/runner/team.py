@@ -161,6 +161,8 @@ def join_processes(
     told = {"coordinator": coordinator, "processes": processes, "process": process}
     given = [name for name, value in told.items() if value is not None]
     found = max((int(os.environ.get(name) or 1) for name in SIZES), default=1)
+    if "mpi4py.futures" in sys.modules:  # the others that were started are workers of this one
+        found = 1
     if processes == 1 or (not given and found == 1) or _present.count > 1:
         return _present
     require(
