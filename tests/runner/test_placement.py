@@ -129,19 +129,27 @@ OPTIONS = "--joints 4 --resolution 6 6 --lanes 4 --samples 8 --fifo-size 32 --ch
 
 
 def start(words, count):
-    """Start a command in so many processes that join each other."""
+    """Start a command in so many processes that are told of each other."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         joined = f"--coordinator 127.0.0.1:{server.getsockname()[1]} --processes {count} --process"
-    return [
-        subprocess.Popen(
-            [sys.executable, "-m", "memes", *words.split(), *joined.split(), str(index)],
-            env=environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for index in range(count)
-    ]
+    return [process(f"{words} {joined} {index}") for index in range(count)]
+
+
+def launch(words, count):
+    """Start a command with the variables by which Slurm tells as many processes of each other."""
+    tasks = {"SLURM_STEP_NUM_TASKS": count, "SLURM_NTASKS": count, "SLURM_JOB_ID": os.getpid()}
+    about = {**tasks, "SLURM_STEP_NODELIST": "localhost", "SLURM_STEP_NUM_NODES": 1}
+    return [process(words, **about, SLURM_PROCID=i, SLURM_LOCALID=i) for i in range(count)]
+
+
+def process(words, **variables):
+    return subprocess.Popen(
+        [sys.executable, "-m", "memes", *words.split()],
+        env=environment(**{name: str(value) for name, value in variables.items()}),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
 
 
 def wait_for_checkpoint(processes, folder):
@@ -179,6 +187,14 @@ def test_a_process_that_dies_ends_the_others_and_the_run_goes_on_without_it(tmp_
     assert placements.digest(resumed) == placements.digest(whole)
 
 
+def test_workers_of_mpi_are_no_team(monkeypatch):
+    """They are started together by `mpirun`; the first one alone runs `memes`."""
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "3")
+    monkeypatch.setitem(sys.modules, "mpi4py.futures", None)
+    monkeypatch.setattr(jax.distributed, "initialize", None)
+    assert memes.join_processes().count == 1
+
+
 @pytest.mark.long
 def test_processes_stop_together_and_go_on_as_another_number(tmp_path):
     """Two are told to stop, as Slurm does; three go on with two shards, so that one of them waits."""
@@ -194,7 +210,7 @@ def test_processes_stop_together_and_go_on_as_another_number(tmp_path):
         assert "(SIGTERM); 'memes resume" in said[0]
         assert "memes" not in said[1]
         more = memes.load_run(folder).generations + 5
-        processes = start(f"resume {folder} --generations {more}", 3)
+        processes = launch(f"resume {folder} --generations {more}", 3)
         said = [process.communicate(timeout=200)[0] for process in processes]
     finally:
         for process in processes:

@@ -175,6 +175,8 @@ def join_processes(*, meeting: Meeting = Meeting()) -> Team:
     coordinator, processes, process = meeting.coordinator, meeting.processes, meeting.process
     given = [name for name, value in vars(meeting).items() if value is not None]
     found = max((int(os.environ.get(name) or 1) for name in SIZES), default=1)
+    if "mpi4py.futures" in sys.modules:  # the others that were started are workers of this one
+        found = 1
     if processes == 1 or (not given and found == 1) or _present.count > 1:
         return _present
     require(
