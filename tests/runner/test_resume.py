@@ -159,7 +159,7 @@ def command(*words):
 
 ARGUMENTS = (
     "run", "arm", "--joints", 20, "--lanes", 4, "--samples", 16, "--generations", 1200,
-    "--call-seconds", 0.05, "--quiet",
+    "--call-seconds", 0.05, "--no-figures-draw", "--quiet",
 )  # fmt: skip
 
 
