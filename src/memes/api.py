@@ -225,8 +225,8 @@ def resume(
             left = done < total or (done == total and not _concluded(folder, config, algorithm))
             require(
                 left or not one,
-                f"generations must be more than the {done} after which the run in '{folder}' ended, "
-                f"got {total}",
+                f"generations must be more than the {done} after which the run in '{folder}' ended"
+                + ("" if generations is None else f", got {total}"),
             )
             _check_same(described, config, folder)
             for old in ENDED:

@@ -103,8 +103,10 @@ def conclude(runs: list[Run], wanted: int, out: str | Path) -> int:
             )
     if len(runs) < wanted:
         print(f"{len(runs)} of {wanted} seeds were begun; 'memes resume {out}' goes on with the others")
-    one, several = f"see {runs[0].folder}/figures/archive.png", f"'memes compare {out}' sums up"
-    print(f"saved to {out}; {one if wanted == 1 else several}")
+    figure, hint = f"{runs[0].folder}/figures/archive.png", f"; 'memes compare {out}' sums up"
+    if wanted == 1:
+        hint = f"; see {figure}" if Path(figure).exists() else ""
+    print(f"saved to {out}{hint}")
     signals = [run.config["signal"] for run in runs if run.config["signal"]]
     unfinished = len(runs) < wanted or any(run.config["stopped"] for run in runs)
     return CODES[signals[0]] if unfinished and signals else 0
