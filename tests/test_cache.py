@@ -234,7 +234,7 @@ def test_a_library_that_cannot_be_loaded_is_one_sentence(monkeypatch):
 
 STRANGER = """
 import os
-import memes.commands.list, tyro
+import docstring_parser, memes.commands.list, memes.words.options
 from memes.cache import compiled_programs
 from memes.commands.main import main
 from memes.kernels.cache import cached, folder

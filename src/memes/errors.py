@@ -68,7 +68,7 @@ def package(module: str, extra: str, what: str) -> Any:
     """Import a module that not everybody has; a `UsageError` says what needs it and what to install."""
     try:
         return import_module(module)
-    except (ImportError, RuntimeError) as error:  # or one whose own library is missing
+    except ImportError as error:
         sentence = f"{what} needs the extra {extra}: {install(extra)} ({in_a_line(error)})"
         raise UsageError(sentence) from error
 

@@ -107,7 +107,7 @@ def test_a_run_killed_between_the_two_files_of_its_last_correction_ends_the_same
 ):
     """corrected.npz is written, and corrected.csv is not."""
     out = tmp_path / "run"
-    with killed_at(1, corrections.folders, "save_correction", after=True):
+    with killed_at(1, corrections.archives, "save_correction", after=True):
         memes.run(algorithm, out=out, observers=[ON_THE_WAY], **OPTIONS)
     assert (out / "corrected.npz").exists()
     assert load_corrected(out)["generation"].tolist() == [2, 4]

@@ -14,7 +14,7 @@ from memes import Watch
 from memes.commands.main import main
 from memes.correction import Correction
 from memes.escapes import printable
-from memes.store.folder import save_correction
+from memes.store.archives import save_correction
 from memes.view import board, colours, layout, pictures
 from memes.view import browser as pages
 from memes.view.follow import Follower

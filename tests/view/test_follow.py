@@ -16,7 +16,7 @@ from memes import Checkpoints, UsageError
 from memes.cells import CVT
 from memes.correction import Correction
 from memes.store import changes as store
-from memes.store.folder import load_correction, save_correction
+from memes.store.archives import load_correction, save_correction
 from memes.view import curves, elites, words
 from memes.view.drawings import drawer, upright
 from memes.view.follow import Follower, genotype

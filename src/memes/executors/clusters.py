@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any
 
-from memes.errors import RunError, package, require
+from memes.errors import RunError, UsageError, in_a_line, package, require
 from memes.executors.processes import ENVIRONMENT
 
 
@@ -79,7 +79,10 @@ class MPI(Executor):
 
     def __init__(self, address: str = "") -> None:
         require(not address, f"workers: mpi takes no address, got '{address}'")
-        futures = package("mpi4py.futures", "mpi", "workers: 'mpi'")
+        try:
+            futures = package("mpi4py.futures", "mpi", "workers: 'mpi'")
+        except RuntimeError as error:
+            raise UsageError(f"workers: 'mpi' finds no MPI: {in_a_line(error)}") from error
         self._executor = futures.MPIPoolExecutor(env=ENVIRONMENT)
 
     def __str__(self) -> str:
