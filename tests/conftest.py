@@ -54,6 +54,13 @@ def _optimisations(optimised):
     freeing.free()  # programs of one module are of no use to the next
 
 
+@pytest.fixture(autouse=True)
+def _within_memory():
+    yield
+    if freeing.resident() > freeing.MOST:
+        freeing.free()
+
+
 @pytest.fixture(scope="module")
 def no_figures():
     """Where they are of no concern: they are slow to draw."""
@@ -69,7 +76,10 @@ def traced_once():
     Yields what they share: who clears it has it traced and compiled anew.
     """
     with pytest.MonkeyPatch.context() as patch:
-        yield remembering.programs(patch)
+        found = remembering.programs(patch)
+        freeing.SHARED.append(found)
+        yield found
+        freeing.SHARED.clear()
 
 
 @pytest.fixture
