@@ -3,7 +3,8 @@
     python benchmarks/view.py                     on this machine, at a laptop's scale
     python benchmarks/view.py --scale paper       on a GPU: the Ant of the paper
 
-Runs with and without a chronicle take turns; without it neither the device nor the host notes a change.
+Runs that a page follows and runs without a chronicle take turns; without it neither the device nor the
+host notes a change.
 Where a machine does other things, too, whole runs tell little: the parts are timed as well, in seconds
 of the CPU. What an observer costs the host has the shapes of the paper's Ant at either scale; its share
 of a generation on an H200 is calculated. Only whole runs of --scale paper on a GPU measure it.
@@ -11,10 +12,12 @@ of a generation on an H200 is calculated. Only whole runs of --scale paper on a 
 
 import argparse
 import json
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -39,7 +42,7 @@ CALL = 27  # generations, which take a second there
 FRAME = board.drawn(board.Frame(("x", "y"), ((0.0, 1.0),) * 2, "fitness", Colours(0.0, 1.0), 1.0))
 SCALES = {
     "laptop": {"lanes": 8, "samples": 32, "generations": 100},
-    "paper": {"lanes": 32, "samples": 512, "generations": 400},
+    "paper": {"lanes": 32, "samples": 512, "generations": 250},
 }
 
 
@@ -70,12 +73,28 @@ def run(task: memes.Task, folder: Path, generations: int, noted: bool, **options
         return time.perf_counter() - start - found.config["compile_seconds"]
 
 
+@contextmanager
+def page(folder: Path):
+    """Have `memes view` follow a folder, in a process of its own."""
+    command = [sys.executable, "-m", "memes", "view", str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            if not process.stdout.readline():
+                raise SystemExit("memes view has ended before it printed an address")
+            yield
+        finally:
+            process.terminate()
+
+
 def ratios(task: memes.Task, place: Path, repeats: int, **options: int) -> list[float]:
-    """Return how much longer a run takes with a chronicle than without, in each of some turns."""
+    """Return how much longer a run takes that a page follows than without a chronicle, by turns."""
     turns = []
     for turn in range(1 + repeats):
-        both = (True, False) if turn % 2 else (False, True)
-        seconds = {noted: run(task, place / f"noted-{noted}", noted=noted, **options) for noted in both}
+        both, seconds = (True, False) if turn % 2 else (False, True), {}
+        for noted in both:
+            folder = place / f"noted-{noted}"
+            with page(folder) if noted else nullcontext():
+                seconds[noted] = run(task, folder, noted=noted, **options)
         turns.append(seconds[True] / seconds[False])
     return turns[1:]  # the first fills caches
 
@@ -137,17 +156,18 @@ def following(folder: Path, generations: int = 2000) -> dict[str, float]:
     folders.save_metrics(folder, rows)
     cells = saved.archive.cells
     *before, last = (
-        store.within(each, cells.count) for each in found(generations // CALL, cells.count, 4)
+        store.within(each, cells.count)
+        for each in found(generations // CALL, cells.count, len(cells.low))
     )
     size, follower = store.save_changes(folder, store.joined(*before)), Follower(folder)
     follower.poll(strict=True)
-    reading, painting = [], []
+    reading, painting, shown = [], [], () if layout.is_nested(cells) else (0, 1)
     for _ in range(10):
         folders.append_metrics(folder, {name: column[:CALL] for name, column in rows.items()})
         size = store.append_changes(folder, last, size)
         reading.append(cpu_seconds(follower.poll))
         changes = follower.latest.changes
-        painting.append(cpu_seconds(lambda changes=changes: recolour(cells, (), changes)))
+        painting.append(cpu_seconds(lambda changes=changes: recolour(cells, shown, changes)))
     read = sum((folder / name).stat().st_size for name in ("metrics.csv", "changes.bin"))
     seconds = {"reading": reading, "painting": painting}
     return {name: float(np.median(each)) for name, each in seconds.items()} | {"bytes read": read}
@@ -201,7 +221,10 @@ def main() -> None:
             **about("viser", "mjviser"),
             "task": given.task,
             "scale": given.scale,
-            "with over without a chronicle": {"median": float(np.median(turns)), "turns": turns},
+            "followed by a page, over without a chronicle": {
+                "median": float(np.median(turns)),
+                "turns": turns,
+            },
             "generations that record changes, over those that do not": generations(
                 task, 5, 4 * given.repeats, **lanes
             ),
