@@ -40,26 +40,31 @@ def calls(
 
     It ends early, though not before the first generation, once `going` says no.
 
-    It works on the next call while the host looks at the one before; unless somebody is due to look, who
-    may need the device.
+    It works on the next call while the host looks at the one before, where a call returns before it is
+    computed (on CPUs; on GPUs the host counts the generations); unless somebody is due to look, who may
+    need the device.
     """
     generations, aim = config["generations"], config["call_seconds"]
-    size, free, agree = 1, 0.0, present().agree
+    size, free, returns_early, agree = 1, 0.0, False, present().agree
 
-    def start(state: State) -> tuple[float, int, State, Record]:
+    def start(state: State) -> tuple[float, float, int, State, Record]:
         left = min(size, generations - done)
         n = agree(lambda: next((i for i in range(1, left) if due(done + i)), left))
-        return time.perf_counter(), n, *program.advance(key, state, n)
+        began = time.perf_counter()
+        made = program.advance(key, state, n)
+        return began, time.perf_counter(), n, *made
 
     ahead = None
     while done < generations and (done == 0 or agree(going)):
-        began, n, state, record = ahead or start(state)
+        began, returned, n, state, record = ahead or start(state)
         done += n
-        may_go_on = program.algorithm.task.jit and done < generations and not agree(due, done)
+        may_go_on = returns_early and done < generations and not agree(due, done)
         ahead = start(state) if may_go_on else None
         wait(record)
         now = time.perf_counter()
         seconds, free = now - max(began, free), now
+        if ahead is None:  # else a call that does not return would be timed with the next
+            returns_early = agree(lambda: returned - began < (now - began) / 2)
         size = int(np.clip(aim / max(seconds / n, 1e-9), 1, min(GROWTH * n, MOST)))
         yield Call(program.states(state), program.records(record, n), seconds)
 
