@@ -275,6 +275,18 @@ def test_panels_with_nothing_below_have_ticks():
     assert labelled == named == [False, True, True, True, True]
 
 
+def test_panels_have_the_names_of_features_that_any_of_the_runs_has():
+    """Summaries of version 0.1 have none."""
+    old, new = made(algorithm="me"), made(algorithm="memes")
+    new = new._replace(about=new.about | {"feature_names": ["hand x", "hand y"]})
+    figure = archives.archives_figure("arm", {"me": [old], "memes": [new]})
+    panels = [axes for axes in figure.axes if axes.images]
+    assert [(axes.get_xlabel(), axes.get_ylabel()) for axes in panels] == [
+        ("hand x", "hand y"),
+        ("hand x", ""),
+    ]
+
+
 def test_figures_of_runs_summaries_and_paths_are_the_same(tmp_path):
     for i, run in enumerate(RUNS):
         save_summary(tmp_path / f"{i}.json", run)

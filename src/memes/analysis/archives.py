@@ -45,6 +45,8 @@ def _archive_panels(
     one = next(iter(chosen.values()))
     colours = colours_of(heat for pair in heats.values() for heat in pair if heat is not None)
     cells, place = _grid(one), map_of(one.about)
+    named = [run.about for run in chosen.values() if run.about.get("feature_names")]  # not by 0.1
+    names = feature_names(next(iter(named), one.about), len(one.low))
     height, keys = height_of(cells, place), keys_of(cells)
     most = 2 if height < 0.5 else 4 if len(chosen) <= 8 else 6
     columns = min(len(chosen), most)
@@ -58,7 +60,6 @@ def _archive_panels(
     for axes in panels.flat:
         axes.axis("off")
     for i, (label, run) in enumerate(chosen.items()):
-        names = feature_names(run.about, len(run.low))
         for kind, heat in enumerate(heats[label][:kinds]):
             axes = panels[i // columns * kinds + kind, i % columns]
             if heat is None:
