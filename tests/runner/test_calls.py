@@ -3,7 +3,6 @@
 import os
 import signal
 import threading
-from types import SimpleNamespace
 
 import numpy as np
 import pytest

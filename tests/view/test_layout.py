@@ -10,6 +10,7 @@ from memes.analysis.nested import nest
 from memes.archive import Changes
 from memes.cells import Grid
 from memes.correction import Correction
+from memes.task import Map
 from memes.view import colours, layout
 
 
@@ -162,6 +163,26 @@ def test_a_picture_has_the_colours_of_its_cells_and_lines_around_the_chosen():
     assert changed[-1, :50].all()
     assert (chosen[changed] == colours.FIRST).all(axis=-1).any()
     assert (chosen[changed] == colours.SECOND).all(axis=-1).any()
+
+
+def test_walls_are_drawn_where_they_stand():
+    """Over cells from (0, 0) to (1, 2), the picture's y from above; and only over a map's own axes."""
+    cells, wall = grid(3, 2), ((0.25, 0.5), (0.75, 0.5), (0.75, 1.5), (0.25, 1.5))
+    at, shown = layout.of(cells, (0, 1)), colours.of_cells("fitness", 6, changes(), 10, None)
+    plain = colours.picture(at, shown, "fitness")
+    height, width, _ = plain.shape
+    changed = (colours.walled(plain, at, cells, Map(walls=(wall,))) != plain).any(axis=-1)
+    rows, columns = np.nonzero(changed)
+    for found, size in ((rows, height), (columns, width)):
+        np.testing.assert_allclose([found.min(), found.max()], [size / 4, 3 * size / 4], atol=2)
+    assert changed[height // 4 : 3 * height // 4, width // 4].all()
+    assert not changed[height // 4 + 4 : 3 * height // 4 - 4, width // 4 + 4 : 3 * width // 4 - 4].any()
+    far = Map(walls=(((0.5, -1e30), (0.5, 1e30)),))
+    assert (colours.walled(plain, at, cells, far) != plain).any(axis=-1)[:, width // 2].all()
+    for features in ((1, 0), (0,)):
+        other = layout.of(cells, features)
+        image = colours.picture(other, shown, "fitness")
+        assert colours.walled(image, other, cells, far) is image
 
 
 def test_recent_changes_are_lighter_and_fade():

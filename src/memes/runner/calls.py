@@ -64,7 +64,7 @@ def calls(
         now = time.perf_counter()
         seconds, free = now - max(began, free), now
         if ahead is None:  # else a call that does not return would be timed with the next
-            returns_early = agree(lambda: returned - began < (now - began) / 2)
+            returns_early = bool(agree(bool, returned - began < (now - began) / 2))
         size = int(np.clip(aim / max(seconds / n, 1e-9), 1, min(GROWTH * n, MOST)))
         yield Call(program.states(state), program.records(record, n), seconds)
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from memes.analysis.heat import map_of
 from memes.cells import Cells
 from memes.errors import UsageError, install, require
 from memes.escapes import printable
@@ -284,6 +285,7 @@ class Page:
         at, shown, generations = self._placed(), self._standing(), self._after()
         lately = max(1.0, LATELY * generations) if self.panel.lately.value else 0.0
         image = colours.picture(at, shown, by, lately=lately, chosen=self._marked())
+        image = colours.walled(image, at, now.cells, map_of(now.config))
         frame = frame_of(now.cells, feature_names(now.config, now.k), at, by, colours.limits(at, shown))
         filled = int(np.isfinite(shown.fitness).sum())
         when = "re-evaluation" if by == colours.CORRECTED else f"generation {generations}"

@@ -6,15 +6,19 @@ from typing import Any, NamedTuple
 
 import matplotlib as mpl
 import numpy as np
+from PIL import Image, ImageDraw
 
 from memes.analysis.heat import Colours, colours_of
 from memes.archive import Changes
+from memes.cells import Cells
 from memes.correction import Correction
+from memes.task import Map
 from memes.view.layout import Layout, outline, shown
 
 EMPTY, LINE = (38, 41, 49), (150, 155, 168)
 FIRST, SECOND = (255, 80, 50), (70, 170, 255)  # around the chosen cells
 LATELY = (255, 255, 255)
+WALL, FAR = 3, 10.0  # pixels of a wall's line; corners are drawn no farther out than so many pictures
 FITNESS, CORRECTED, VARIANCE = "fitness", "corrected fitness", "variance of fitness"
 GENERATION, LANE = "generation", "lane"
 MAPS = {GENERATION: "cividis", LANE: "turbo", VARIANCE: "magma"}
@@ -113,3 +117,16 @@ def picture(
         if cell is not None:
             image[outline(layout, int(layout.of_cell[cell]))] = colour
     return np.asarray(image)
+
+
+def walled(image: np.ndarray, layout: Layout, cells: Cells, place: Map | None) -> np.ndarray:
+    """Draw the walls of a map over a picture of its two features, uint8[H, W, 3]."""
+    if place is None or layout.features != (0, 1):
+        return image
+    low, high = np.asarray(cells.low, float), np.asarray(cells.high, float)
+    size, picture = np.array(image.shape[1::-1]), Image.fromarray(image)
+    for wall in place.walls:
+        x, y = np.clip((np.asarray(wall) - low) / (high - low), -FAR, FAR).T
+        corners = np.column_stack([x, 1 - y]) * size
+        ImageDraw.Draw(picture).line([*map(tuple, corners), tuple(corners[0])], LATELY, WALL)
+    return np.asarray(picture)
