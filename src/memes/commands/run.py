@@ -25,11 +25,12 @@ def run(arguments: list[str]) -> int:
     team = join_from(arguments)
     parsed = parse(arguments, "memes run")
     choice, running = parsed.choice, dict(parsed.running)
+    report = Reporter(show=team.leads and not choice.quiet)
     with ExitStack() as stack:
         executor = stack.enter_context(parsed.away.executor())
+        report.say(f"building {parsed.task} ...")  # a simulator may have to be compiled
         algorithm = parsed.build(executor)
-        if choice.scale == "paper" and default_backend() == "cpu" and team.leads:
-            report = Reporter(show=not choice.quiet)
+        if choice.scale == "paper" and default_backend() == "cpu":
             report.say("no GPU found: '--scale laptop' is the quicker choice on a CPU")
         if choice.seeds is not None:
             first = running.pop("seed")
