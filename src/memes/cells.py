@@ -156,7 +156,9 @@ def centres(cells: Cells) -> Float[np.ndarray, "c k"]:
 
 
 def _bounds(task: Task) -> tuple[Array, Array]:
-    return jnp.asarray(task.feature_low, jnp.float32), jnp.asarray(task.feature_high, jnp.float32)
+    bounds = (np.asarray(bound, np.float32) for bound in (task.feature_low, task.feature_high))
+    low, high = map(jax.device_put, bounds)  # which compiles nothing
+    return low, high
 
 
 def _nearest(points: Array, centres: Array) -> Array:

@@ -18,7 +18,7 @@ from jaxtyping import Float, Int, Key
 from memes.archive import Archive, add, empty
 from memes.errors import at_least, require
 from memes.estimates import Statistic, by_genotype, estimate
-from memes.metrics import archive_loss, finite_median, score
+from memes.metrics import archive_loss, finite_median, scored
 from memes.task import Evaluation, Task, evaluate
 
 
@@ -121,17 +121,16 @@ def estimates(
         cell = elites[start : start + again.elites]
         # A compiled program takes just so many: the last ones are filled up with others.
         taken = np.resize(cell, again.elites) if task.jit else cell
-        found = again.estimate(key, archive.genotypes, jnp.asarray(taken, jnp.int32))
+        found = again.estimate(key, archive.genotypes, taken.astype(np.int32))
         yield jax.tree.map(lambda leaf, n=cell.size: np.asarray(leaf)[:n], found)
 
 
 def correct(archive: Archive, samples: int, parts: Sequence[Estimates]) -> Correction:
     """Correct an archive by the estimates of all its elites, as `estimates` yields them."""
     elites = np.flatnonzero(np.asarray(archive.occupied))
-    corrected = empty(archive.cells, archive.genotypes.shape[1])
     if elites.size == 0:
-        k = archive.feature.shape[1]
-        return Correction(corrected, elites, np.zeros(0), np.zeros((0, k)), samples)
+        k, nothing = archive.feature.shape[1], empty(archive.cells, archive.genotypes.shape[1])
+        return Correction(nothing, elites, np.zeros(0), np.zeros((0, k)), samples)
     found: Estimates = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
 
     def by_cell(values: np.ndarray) -> np.ndarray:
@@ -140,16 +139,17 @@ def correct(archive: Archive, samples: int, parts: Sequence[Estimates]) -> Corre
         rows[elites] = values
         return rows
 
-    corrected, _ = jax.jit(add)(
-        corrected,
-        archive.genotypes,
-        jax.tree.map(by_cell, found.of),
-        archive.occupied,
-        lane=archive.lane,
-        generation=archive.generation,
-    )
     variances = np.asarray(found.fitness_variance), np.asarray(found.feature_variance)
+    corrected = _entered_again(archive, jax.tree.map(by_cell, found.of))
     return Correction(corrected, elites, *variances, samples)
+
+
+@jax.jit
+def _entered_again(archive: Archive, of: Evaluation) -> Archive:
+    """The elites in an archive of their own, by what else was found of them."""
+    nothing = empty(archive.cells, archive.genotypes.shape[1])
+    lane, generation = archive.lane, archive.generation
+    return add(nothing, archive.genotypes, of, archive.occupied, lane=lane, generation=generation)[0]
 
 
 def compare(illusory: Archive, correction: Correction, min_fitness: float = 0.0) -> dict[str, float]:
@@ -159,7 +159,7 @@ def compare(illusory: Archive, correction: Correction, min_fitness: float = 0.0)
     mean over the features; NaN if there is no elite.
     """
     names = ("qd_score", "coverage", "max_fitness")
-    before, after = score(illusory, min_fitness), score(correction.archive, min_fitness)
+    before, after = scored(illusory, min_fitness), scored(correction.archive, min_fitness)
     loss = archive_loss(illusory, correction.archive, min_fitness)
     variances = {
         "fitness": correction.fitness_variance,

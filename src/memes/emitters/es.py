@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jaxtyping import Bool, Float, Int, PyTree
 
@@ -72,7 +73,7 @@ def es(
     at_least(1, lanes=lanes)
     search = strategy or openai_es()
     when = reset or never()
-    lane = jnp.arange(lanes, dtype=jnp.int32)
+    lane = jax.device_put(np.arange(lanes, dtype=np.int32))  # which compiles nothing
 
     def init(key: Array, task: Task) -> ESState:
         nowhere = jnp.full((lanes, task.feature_dim), jnp.nan)

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any, ClassVar, Literal
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
@@ -142,7 +141,7 @@ def corrected(
     most = run.archive.cells.count
     build = partial(reevaluator, here, samples, statistic=STATISTICS[statistic], most=most)
     again = once(("reevaluator", samples), lambda: _fitting(build, here, rows, key, run.archive, report))
-    parts, total = [], int(run.archive.occupied.sum())
+    parts, total = [], int(np.asarray(run.archive.occupied).sum())
     with report.counting("elites re-evaluated", total) as show:
         for part in estimates(again, key, run.archive, here):
             parts.append(part)
@@ -178,7 +177,7 @@ def _fitting(
     again = build(rows=rows)
     if not task.jit:
         return again
-    cell = jnp.zeros(again.elites, jnp.int32)
+    cell = np.zeros(again.elites, np.int32)
     compiled = again.estimate.lower(key, archive.genotypes, cell).compile()
     what = f"evaluating {again.elites} elites at a time"
     fewer = memory.fewer(rows, compiled, what, report.say)

@@ -221,8 +221,8 @@ def compile_run(
     if placement.shards > 1:
         return _on_devices(algorithm, placement, seeds, advance, key, state)
     together = jax.vmap(advance, in_axes=(0, 0, None)) if seeds > 1 else advance
-    compiled = jax.jit(together).lower(key, state, jnp.int32(0)).compile()
-    return lambda key, state, n: compiled(key, state, jnp.int32(n)), compiled
+    compiled = jax.jit(together).lower(key, state, np.int32(0)).compile()
+    return lambda key, state, n: compiled(key, state, np.int32(n)), compiled
 
 
 def _changes(algorithm: Algorithm, state: State) -> Changes:
@@ -260,7 +260,7 @@ def _on_devices(
     mapped = placement.mapped(lanes if seeds == 1 else apart, arguments, (where, HERE))
     lie = placement.shardings(arguments), placement.shardings((where, HERE))
     program = jax.jit(mapped, in_shardings=lie[0], out_shardings=lie[1])
-    compiled = program.lower(key, state, jnp.int32(0), jnp.bool_(True)).compile()
+    compiled = program.lower(key, state, np.int32(0), np.bool_(True)).compile()
 
     def call(key: Array, state: State, n: int) -> tuple[State, Record]:
         numbers = placement.put((np.int32(n), np.bool_(True)), (HERE, HERE))

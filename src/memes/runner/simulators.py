@@ -45,7 +45,7 @@ def _traced(task: Task) -> Any:
         init_key, rows_key = jax.random.split(key)
         return evaluate(task, jax.random.split(rows_key, 2), initial(task, init_key, 2))
 
-    return jax.make_jaxpr(probe)(jax.random.key(0)).jaxpr
+    return jax.make_jaxpr(probe)(jax.eval_shape(lambda: jax.random.key(0))).jaxpr
 
 
 def _primitives(jaxpr: Any) -> Iterator[str]:

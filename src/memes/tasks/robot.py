@@ -58,8 +58,8 @@ def robot(
     """
     at_least(0, joint_noise=joint_noise)
     model = engine.model
-    start = jnp.asarray(model.key_qpos[0] if model.nkey else model.qpos0, jnp.float32)
-    velocity = jnp.asarray(model.key_qvel[0] if model.nkey else np.zeros(model.nv), jnp.float32)
+    start = np.asarray(model.key_qpos[0] if model.nkey else model.qpos0, np.float32)
+    velocity = np.asarray(model.key_qvel[0] if model.nkey else np.zeros(model.nv), np.float32)
     noisy, hidden = _joints(model), _ground(model)
     seen = [i for i in range(model.nq) if i not in hidden]
 
@@ -85,7 +85,7 @@ def robot(
         return jnp.zeros(state.rows.shape[1], bool)
 
     look = observe or observe_joints
-    shape = jax.eval_shape(lambda: look(engine.init(start[None])))
+    shape = jax.eval_shape(lambda: look(engine.init(jnp.asarray(start[None]))))
     return Environment(
         observation_size=shape.shape[1],
         action_size=model.nu,
