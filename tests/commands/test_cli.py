@@ -4,6 +4,8 @@ import runpy
 import shutil
 import subprocess
 import sys
+import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +15,7 @@ import numpy as np
 import pytest
 
 import memes
+from memes.commands import run
 from memes.commands.main import main
 from memes.control import rollout
 from memes.store.folder import save_config
@@ -35,7 +38,7 @@ def test_run_saves_to_a_new_folder_each_time(capsys):
     assert main(["run", "arm", *QUICK]) == 0
     printed = capsys.readouterr()
     assert "saved to runs/arm-memes/seed-0" in printed.out
-    assert printed.err.index("building arm") < printed.err.index("compiling arm")
+    assert "compiling arm" in printed.err
     assert "generation 3/3" in printed.err
     assert main(["run", "arm", *QUICK, "--quiet"]) == 0
     assert capsys.readouterr().err == ""
@@ -57,6 +60,22 @@ def test_run_saves_to_a_new_folder_each_time(capsys):
         "runs/arm-memes/seed-0/figures/curves.png",
     ]
     assert Path("runs/arm-memes/seed-0/figures/archive.png").exists()
+
+
+def test_what_takes_long_is_said_and_nothing_else(monkeypatch):
+    monkeypatch.setattr(run, "PATIENCE", 0.05)
+    said, heard = [], threading.Event()
+
+    def say(sentence):
+        said.append(sentence)
+        heard.set()
+
+    with run.said_if_slow(say, "building ..."):
+        assert heard.wait(30)
+    with pytest.raises(KeyError), run.said_if_slow(say, "building again ..."):
+        raise KeyError
+    time.sleep(0.2)
+    assert said == ["building ..."]
 
 
 def test_list_shows_every_task_and_algorithm(capsys):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import re
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from threading import Timer
 
 from memes import api
 from memes.errors import require
@@ -16,6 +18,7 @@ from memes.words.options import value_of
 from memes.words.settings import Parsed, parse
 
 CODES = {"SIGINT": 130, "SIGTERM": 143}  # as shells have them
+PATIENCE = 2.0  # seconds without a word
 
 
 def run(arguments: list[str]) -> int:
@@ -28,8 +31,8 @@ def run(arguments: list[str]) -> int:
     report = Reporter(show=team.leads and not choice.quiet)
     with ExitStack() as stack:
         executor = stack.enter_context(parsed.away.executor())
-        report.say(f"building {parsed.task} ...")  # a simulator may have to be compiled
-        algorithm = parsed.build(executor)
+        with said_if_slow(report.say, f"building {parsed.task} ..."):  # its simulator may be compiled
+            algorithm = parsed.build(executor)
         if choice.scale == "paper" and default_backend() == "cpu":
             report.say("no GPU found: '--scale laptop' is the quicker choice on a CPU")
         if choice.seeds is not None:
@@ -52,6 +55,18 @@ def run(arguments: list[str]) -> int:
         if not team.leads:
             return 0
         return conclude(runs if isinstance(runs, list) else [runs], choice.seeds or 1, out)
+
+
+@contextmanager
+def said_if_slow(say: Callable[[str], None], sentence: str) -> Iterator[None]:
+    """Say the sentence if what is done meanwhile takes long; not before an error that comes at once."""
+    timer = Timer(PATIENCE, say, [sentence])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def join_from(words: list[str]) -> Team:
