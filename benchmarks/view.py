@@ -161,7 +161,8 @@ def following(folder: Path, generations: int = 2000) -> dict[str, float]:
     )
     size, follower = store.save_changes(folder, store.joined(*before)), Follower(folder)
     follower.poll(strict=True)
-    reading, painting, shown = [], [], () if layout.is_nested(cells) else (0, 1)
+    shown = () if layout.is_nested(cells) else (0, 1)
+    reading, painting = [], []
     for _ in range(10):
         folders.append_metrics(folder, {name: column[:CALL] for name, column in rows.items()})
         size = store.append_changes(folder, last, size)

@@ -18,7 +18,8 @@ from memes.view.layout import Layout, outline, shown
 EMPTY, LINE = (38, 41, 49), (150, 155, 168)
 FIRST, SECOND = (255, 80, 50), (70, 170, 255)  # around the chosen cells
 LATELY = (255, 255, 255)
-WALL, FAR = 3, 10.0  # pixels of a wall's line; corners are drawn no farther out than so many pictures
+WALL, THICK = (255, 255, 255), 3  # pixels
+FAR = 10.0  # pictures: a wall is drawn no farther out
 FITNESS, CORRECTED, VARIANCE = "fitness", "corrected fitness", "variance of fitness"
 GENERATION, LANE = "generation", "lane"
 MAPS = {GENERATION: "cividis", LANE: "turbo", VARIANCE: "magma"}
@@ -124,9 +125,10 @@ def walled(image: np.ndarray, layout: Layout, cells: Cells, place: Map | None) -
     if place is None or layout.features != (0, 1):
         return image
     low, high = np.asarray(cells.low, float), np.asarray(cells.high, float)
-    size, picture = np.array(image.shape[1::-1]), Image.fromarray(image)
+    size, drawn = np.array(image.shape[1::-1]), Image.fromarray(image)
+    pen = ImageDraw.Draw(drawn)
     for wall in place.walls:
         x, y = np.clip((np.asarray(wall) - low) / (high - low), -FAR, FAR).T
-        corners = np.column_stack([x, 1 - y]) * size
-        ImageDraw.Draw(picture).line([*map(tuple, corners), tuple(corners[0])], LATELY, WALL)
-    return np.asarray(picture)
+        corners = [*map(tuple, np.column_stack([x, 1 - y]) * size)]
+        pen.line([*corners, corners[0]], WALL, THICK)
+    return np.asarray(drawn)
