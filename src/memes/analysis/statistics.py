@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import stats
+
+# `scipy.stats` is imported where it is used: that takes a second, and figures of a run do without it.
 
 LEVEL = 0.95
 SIGNIFICANT = 0.05
@@ -53,6 +54,8 @@ def _estimate(statistic: Callable[..., np.ndarray], *samples: ArrayLike) -> Esti
     value = float(statistic(*found, axis=-1)) if n else math.nan
     if n < 2 or not math.isfinite(value):
         return Estimate(value, math.nan, math.nan, n)
+    from scipy import stats
+
     ends = stats.bootstrap(
         found,
         statistic,
@@ -67,6 +70,8 @@ def _estimate(statistic: Callable[..., np.ndarray], *samples: ArrayLike) -> Esti
 
 def interquartile_mean(values: ArrayLike, axis: int = -1) -> np.ndarray:
     """Compute the mean without a quarter of the values at either end, rounded down to whole values."""
+    from scipy import stats
+
     return np.asarray(stats.trim_mean(np.asarray(values), 0.25, axis=axis))
 
 
@@ -82,6 +87,8 @@ def rank_sum(a: ArrayLike, b: ArrayLike) -> float:
     both = np.concatenate([one, other])
     if np.ptp(both) == 0:
         return 1.0  # nothing tells them apart
+    from scipy import stats
+
     exact = np.unique(both).size == both.size and max(one.size, other.size) <= EXACT
     return float(stats.mannwhitneyu(one, other, method="exact" if exact else "asymptotic").pvalue)
 
