@@ -12,11 +12,14 @@ from policies import ways
 
 import memes
 from memes import presets
+from memes.emitters.td3 import TD3, learn, start
+from memes.emitters.training import train
 from memes.factors import Pairs, rows, scaled
 from memes.history import Past
 from memes.novelty import novelty
-from memes.rollouts import play
+from memes.rollouts import Transition, play
 from memes.strategies.noise import Noise, gaussian, low_rank
+from memes.task import PRECISION
 from memes.trees import in_chunks
 
 Scale = Literal["paper", "laptop"]
@@ -172,6 +175,35 @@ def ant_case(scale: Scale, repeats: int) -> Iterator[Round]:
     )
 
 
+def pga_me_case(scale: Scale, repeats: int) -> Iterator[Round]:
+    """PGA-ME on the ant, and the training of its critics alone, also in plain XLA; small on a CPU."""
+    task = memes.tasks.ant()
+    steps, size = (5000, 1_000_000) if scale == "paper" else (20, 50_000)
+    settings = TD3(num_critic_training_steps=steps, replay_size=size)
+    learner, replay = start(jax.random.key(0), task, settings)
+    keys = iter(jax.random.split(jax.random.key(1), len(replay.rows)))
+    drawn = (jax.random.normal(key, leaf.shape) for key, leaf in zip(keys, replay.rows, strict=True))
+    drawn = (x > 1 if leaf.dtype == bool else x for x, leaf in zip(drawn, replay.rows, strict=True))
+    full = replay._replace(rows=Transition(*drawn), pushed=jnp.int32(size))
+
+    def trained(how: Callable[..., Any]) -> Contestant:
+        def step(carry, _):
+            learner, key = carry
+            key, own = jax.random.split(key)
+            with jax.default_matmul_precision(PRECISION):
+                return (how(own, learner, full, task, settings), key), None
+
+        return Contestant(advancing(step, (learner, jax.random.key(2)), 1), lambda _: {})
+
+    ways = {"as it is run": trained(train), "in plain XLA": trained(learn)}
+    yield Round("training of the critics", ways, unit="critic step", amount=steps)
+    options = {"num_critic_training_steps": steps, "replay_size": size}
+    options |= {} if scale == "paper" else {"batch": 16, "gradient_steps": 2}
+    algorithm = presets.pga_me(task, **options)
+    title = f"{algorithm.batch_size} offspring, {steps} critic steps"
+    yield Round(title, {"pga-me": ours(algorithm, 3)}, amount=3)
+
+
 def policy_case(scale: Scale, repeats: int) -> Iterator[Round]:
     """Ways to keep the weights of mirrored samples while their policies act."""
     lanes, pairs, steps = (32, 256, 250) if scale == "paper" else (8, 16, 50)
@@ -278,6 +310,7 @@ CASES = {
     "me-es": me_es_case,
     "cma-me": cma_me_case,
     "ant": ant_case,
+    "pga-me": pga_me_case,
     "policy": policy_case,
     "rollouts": rollouts_case,
 }

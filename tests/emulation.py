@@ -1,6 +1,7 @@
 """Kernels for GPUs, run on the CPU: slow, and bound to find what the GPU finds to rounding."""
 
 import ctypes
+import mmap
 import shutil
 import subprocess
 import tempfile
@@ -15,8 +16,9 @@ import numpy as np
 def build(kernel):
     folder = Path(tempfile.mkdtemp(prefix="memes-emulated-"))
     file, library = folder / "kernel.cc", folder / "kernel.so"
-    entry = 'extern "C" void emulate(void** p, int w, int h, int t) { warp::launch(%s, p, w, h, t); }'
-    file.write_text(f'#include "warp.h"\n{kernel.source}\n{entry % kernel.name}\n')
+    call = f"{{ warp::launch({kernel.name}, p, w, h, t, o); }}"
+    entry = f'extern "C" void emulate(void** p, int w, int h, int t, bool o) {call}'
+    file.write_text(f'#include "warp.h"\n{kernel.source}\n{entry}\n')
     include = f"-I{Path(__file__).parent}"
     flags = ["-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-Wl,-Bsymbolic", include]
     command = ["g++", *flags, str(file), "-o", str(library)]
@@ -26,19 +28,35 @@ def build(kernel):
     return loaded.emulate
 
 
-def launch(kernel, arguments, results, *, blocks, threads, numbers=(), aliases=None):
+def shared(array):
+    """A copy in memory that processes share."""
+    memory = mmap.mmap(-1, max(array.nbytes, 1))
+    copy = np.frombuffer(memory, array.dtype, array.size).reshape(array.shape)
+    copy[...] = array
+    return copy
+
+
+ROOM = 2  # for blocks that run at once
+
+
+def launch(kernel, arguments, results, *, blocks, threads, numbers=(), aliases=None, at_once=False):
     """As `memes.kernels.cuda.launch`."""
 
     def call(*arrays):
         batch = arrays[0].shape[: arrays[0].ndim - len(arguments[0].shape)]
-        given = [np.array(x) for x in arrays]
-        made = [np.full((*batch, *r.shape), np.nan, r.dtype) for r in results]
-        for i, o in (aliases or {}).items():
-            made[o] = given[i]
+        place = shared if at_once else np.array
+        given = [place(np.asarray(x)) for x in arrays]
+        sources = {o: i for i, o in (aliases or {}).items()}
+        made = [
+            given[sources[o]] if o in sources else place(np.full((*batch, *r.shape), np.nan, r.dtype))
+            for o, r in enumerate(results)
+        ]
         holders = [ctypes.c_void_p(x.ctypes.data) for x in (*given, *made)]
         holders += [ctypes.c_int(number) for number in numbers]
         parameters = (ctypes.c_void_p * len(holders))(*(ctypes.addressof(h) for h in holders))
-        build(kernel)(parameters, blocks, int(np.prod(batch)), threads)
+        wide = min(blocks, ROOM) if at_once else blocks
+        build(kernel)(parameters, wide, int(np.prod(batch)), threads, at_once)
         return made
 
-    return list(jax.pure_callback(call, list(results), *arguments, vmap_method="broadcast_all"))
+    method = "sequential" if at_once else "broadcast_all"
+    return list(jax.pure_callback(call, list(results), *arguments, vmap_method=method))

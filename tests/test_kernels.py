@@ -10,6 +10,8 @@ import pytest
 
 from memes import neighbours, pairs
 from memes.control import mlp
+from memes.emitters.td3 import TD3
+from memes.emitters.training import training_kernel
 from memes.factors import Pairs, scaled
 from memes.kernels import cuda
 from memes.kernels.cxx import compiler
@@ -25,7 +27,7 @@ ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"
 
 @pytest.fixture(scope="module")
 def kernels():
-    """A step with branches, one with legs that are no power of two, searches, and policies."""
+    """A step with branches, one with legs that are no power of two, searches, policies, and training."""
     models = (
         resources.files("memes.tasks") / "models" / f"{name}.xml" for name in ("ant_trap", "hexapod")
     )
@@ -35,6 +37,7 @@ def kernels():
         *steps,
         *searches,
         *(policy_of(POLICY, draw) for draw in (gaussian, low_rank(4, POLICY.blocks))),
+        training_kernel(POLICY.network, TD3())[0],
     ]
 
 

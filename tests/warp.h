@@ -1,5 +1,6 @@
 // Enough of CUDA to run a kernel's blocks on a CPU, for tests: the threads of a block are fibers that take
 // turns where they exchange values or wait. All lanes of a warp must take part in every exchange.
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
@@ -9,13 +10,17 @@
 #include <memory>
 #include <tuple>
 #include <utility>
+#include <vector>
+#include <sys/wait.h>
 #include <ucontext.h>
+#include <unistd.h>
 
 #define __global__
 #define __device__
 #define __forceinline__ inline
 #define __shared__ static
-#define __launch_bounds__(threads)
+#define __constant__ static const
+#define __launch_bounds__(...)
 struct Index { int x, y, z; };
 static Index blockIdx, blockDim, gridDim, threadIdx;
 
@@ -81,10 +86,23 @@ static void call(void (*kernel)(T...), void** parameters, std::index_sequence<I.
   kernel(*static_cast<T*>(parameters[I])...);
 }
 
+// Blocks that run at once are processes of their own: their arguments must lie in memory that those share.
 template <class... T>
-static void launch(void (*kernel)(T...), void** parameters, int wide, int high, int threads) {
+static void launch(void (*kernel)(T...), void** parameters, int wide, int high, int threads, bool at_once) {
   body = [=] { call(kernel, parameters, std::index_sequence_for<T...>()); };
   gridDim = {wide, high, 1}, blockDim = {threads, 1, 1};
+  if (at_once) {
+    std::vector<pid_t> blocks;
+    for (int x = 0; x < wide; ++x) {
+      blocks.push_back(fork());
+      if (blocks.back()) continue;
+      blockIdx = {x, 0, 0};
+      run();
+      _exit(0);
+    }
+    for (pid_t block : blocks) waitpid(block, nullptr, 0);
+    return;
+  }
   for (int y = 0; y < high; ++y)
     for (int x = 0; x < wide; ++x) {
       blockIdx = {x, y, 0};
@@ -111,8 +129,13 @@ static unsigned __ballot_sync(unsigned, bool x) {
 static bool __any_sync(unsigned, bool x) { return __ballot_sync(0, x) != 0; }
 static void __syncwarp() { warp::exchange(0); }
 static void __syncthreads() { warp::barrier(); }
+static void __nanosleep(unsigned) { usleep(100); }
 static int __popc(unsigned x) { return __builtin_popcount(x); }
 static int __ffs(int x) { return __builtin_ffs(x); }
 static int __float_as_int(float x) { int i; memcpy(&i, &x, 4); return i; }
 static float __int_as_float(int i) { float x; memcpy(&x, &i, 4); return x; }
+struct float2 { float x, y; };
 struct float4 { float x, y, z, w; };
+template <class T> static T __ldcg(const T* at) { return *at; }
+using std::max;
+using std::min;

@@ -104,6 +104,7 @@ def mlp(
         policy,
         blocks=network.blocks,
         in_factors=in_factors if weights == "float32" else None,
+        network=network if weights == "float32" else None,
     )
 
 

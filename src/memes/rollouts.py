@@ -17,6 +17,7 @@ from jax import Array
 from jaxtyping import Bool, Float, Int, Key, PyTree
 
 from memes.factors import Pairs
+from memes.pairs import Network
 
 
 class Environment(NamedTuple):
@@ -64,6 +65,7 @@ class Controller(NamedTuple):
         blocks: Rows and columns of the matrices that a genotype is made of, in order, if it is.
         in_factors: `(candidates[C, d], samples) -> act`, an `act(observation[n, o], t) -> action[n, a]`
             of whole genotypes and then samples in factors; None where all must be whole.
+        network: The perceptron that `policy` is; None if it is none, or not in float32.
     """
 
     dim: int
@@ -73,6 +75,7 @@ class Controller(NamedTuple):
     policy: Callable[[Array, Array], Array] | None = None
     blocks: tuple[tuple[int, int], ...] | None = None
     in_factors: Callable[[Array, Pairs], Callable[[Array, Array], Array]] | None = None
+    network: Network | None = None
 
 
 class Episodes(NamedTuple):

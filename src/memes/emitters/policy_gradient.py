@@ -16,7 +16,8 @@ from jaxtyping import Float, PyTree
 
 from memes.context import Context, Kind
 from memes.emitters.base import Emitter, Lanes, Proposal, Rows, offspring, report
-from memes.emitters.td3 import TD3, Learner, Replay, learn, networks, remember, sample, start
+from memes.emitters.td3 import TD3, Learner, Replay, networks, remember, sample, start
+from memes.emitters.training import train
 from memes.errors import UsageError, at_least, require
 from memes.hints import checked
 from memes.selectors import Selector, select, uniform
@@ -68,7 +69,7 @@ def policy_gradient(
         elite = select(selector, select_key, context, batch - 1)
 
         def learn_and_move() -> tuple[Learner, Array]:
-            learner = learn(learn_key, state.learner, replay, task, settings)
+            learner = train(learn_key, state.learner, replay, task, settings)
             return learner, move(move_key, learner, replay, elite.x, task)
 
         with jax.default_matmul_precision(PRECISION):

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax import Array
-from jaxtyping import Float, Key, PyTree
+from jaxtyping import Float, Int, Key, PyTree
 
 from memes.archive import LIMIT
 from memes.errors import UsageError, at_least, require
@@ -19,6 +19,7 @@ from memes.policies import mlp
 from memes.ring import Ring, push
 from memes.rollouts import Control, Controller, Transition
 from memes.task import Task, initial
+from memes.trees import pick
 
 
 @dataclass(frozen=True)
@@ -146,9 +147,19 @@ def remember(replay: Replay, seen: Transition) -> Replay:
 
 def sample(key: Key[Array, ""], replay: Replay, *shape: int) -> Transition:
     """Draw remembered transitions, leaves [*shape, ...], with replacement."""
-    index = jax.random.randint(key, shape, 0, replay.size)
-    drawn: Transition = jax.tree.map(lambda leaf: leaf[index], replay.rows)
+    drawn: Transition = pick(replay.rows, places(key, replay, *shape))
     return drawn
+
+
+def places(key: Key[Array, ""], replay: Replay, *shape: int) -> Int[Array, "*shape"]:
+    """Draw the places of remembered transitions, with replacement."""
+    return jax.random.randint(key, shape, 0, replay.size)
+
+
+def smoothing(key: Key[Array, ""], settings: TD3, shape: tuple[int, ...]) -> Array:
+    """Draw the noise on the actions that critics are trained with."""
+    noise = settings.policy_noise * jax.random.normal(key, shape)
+    return jnp.clip(noise, -settings.noise_clip, settings.noise_clip)
 
 
 def learn(key: Key[Array, ""], learner: Learner, replay: Replay, task: Task, settings: TD3) -> Learner:
@@ -162,9 +173,8 @@ def learn(key: Key[Array, ""], learner: Learner, replay: Replay, task: Task, set
     def critic_step(key: Array, learner: Learner) -> Learner:
         batch_key, noise_key = jax.random.split(key)
         seen = sample(batch_key, replay, s.transitions_batch)
-        noise = s.policy_noise * jax.random.normal(noise_key, seen.action.shape)
         then = act(learner.target_actor, seen.next_observation)
-        then = jnp.clip(then + jnp.clip(noise, -s.noise_clip, s.noise_clip), -1, 1)
+        then = jnp.clip(then + smoothing(noise_key, s, seen.action.shape), -1, 1)
         future = jnp.min(value(learner.target_critics, seen.next_observation, then), axis=0)
         target = seen.reward + s.discount * jnp.where(seen.ended, 0.0, future)
 

@@ -12,6 +12,7 @@ import importlib.util
 import os
 import warnings
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from importlib import resources
 from math import prod
@@ -51,10 +52,18 @@ def launch(
     threads: int,
     numbers: Sequence[int] = (),
     aliases: Mapping[int, int] | None = None,
+    at_once: bool = False,
 ) -> list[Array]:
-    """Run the kernel; `aliases` says which arguments become which results, in the same memory."""
+    """Run the kernel; `aliases` says which arguments become which results, in the same memory.
+
+    Blocks that run `at_once` may wait for each other: there are only as many as the GPU has room for, if
+    that is less than `blocks`, and the members of a batch are launched one after the other.
+    """
     call = jax.ffi.ffi_call(
-        TARGET, list(results), vmap_method="broadcast_all", input_output_aliases=dict(aliases or {})
+        TARGET,
+        list(results),
+        vmap_method="sequential" if at_once else "broadcast_all",
+        input_output_aliases=dict(aliases or {}),
     )
     found = call(
         *arguments,
@@ -63,6 +72,7 @@ def launch(
         threads=np.int32(threads),
         size=np.int64(prod(results[0].shape)),
         numbers=np.array(numbers, np.int32),
+        at_once=np.bool_(at_once),
     )
     return list(found)
 
@@ -76,6 +86,7 @@ def missing() -> str:
         return "there is no C++ compiler (g++ or clang++)"
     if nvrtc() is None:
         return "NVRTC is not found (the package nvidia-cuda-nvrtc has it)"
+    _BESIDE.submit(jax.device_put, 0, devices()[0])  # wakes it, which takes two seconds
     try:
         _handler()
     except UsageError as error:
@@ -86,7 +97,7 @@ def missing() -> str:
 def usable(what: str) -> bool:
     """Can kernels be compiled? Warns, once, that `what` will be slower if they cannot."""
     if missing():
-        _warn_once(f"{what} runs in plain XLA, several times slower: {missing()}")
+        _warn_once(f"{what} runs in plain XLA, which is slower: {missing()}")
     return not missing()
 
 
@@ -109,7 +120,7 @@ def _loaded(kernel: Kernel) -> str:
     key = digest(*kernel)
     if devices() and key not in _LOADED:
         numbers = [d.local_hardware_id for d in devices()]
-        image = compiled(kernel.source, [d.compute_capability for d in devices()])
+        image = begun(kernel).result()
         ordinals = (ctypes.c_int * len(numbers))(*numbers)
         load = _handler().load
         load.restype = ctypes.c_char_p
@@ -120,6 +131,13 @@ def _loaded(kernel: Kernel) -> str:
 
 
 _LOADED: set[str] = set()
+_BESIDE = ThreadPoolExecutor(thread_name_prefix="memes-kernels")
+
+
+@cache
+def begun(kernel: Kernel) -> Future[bytes]:
+    """Compile the kernel for the GPUs of this process, beside what else there is to do."""
+    return _BESIDE.submit(compiled, kernel.source, [d.compute_capability for d in devices()])
 
 
 @cache

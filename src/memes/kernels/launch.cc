@@ -1,6 +1,7 @@
 // Launches kernels on XLA's stream. Finds CUDA's driver when it runs: builds without CUDA.
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <mutex>
 #include <string>
@@ -61,11 +62,25 @@ extern "C" const char* load(const char* key, const void* image, const char* name
   return message.c_str();
 }
 
+// How many blocks of a kernel the GPU has room for at once; 0 if the driver does not say.
+static int Room(Handle function, int threads) {
+  int each = 0, device = 0, processors = 0;
+  const int multiprocessor_count = 16;  // an attribute of devices
+  size_t shared = 0;
+  auto occupancy = driver("cuOccupancyMaxActiveBlocksPerMultiprocessor", &each, function, threads, shared);
+  auto current = driver("cuCtxGetDevice", &device);
+  auto attribute = driver("cuDeviceGetAttribute", &processors, multiprocessor_count, device);
+  if (!occupancy || !current || !attribute) return 0;
+  if (occupancy(&each, function, threads, shared) || current(&device)) return 0;
+  return attribute(&processors, multiprocessor_count, device) ? 0 : each * processors;
+}
+
 // The kernel's parameters: pointers to arguments and results, then the numbers. `size` is the number of
-// elements of the first result in one call; where it has more, there is one row of blocks for each.
+// elements of the first result in one call; where it has more, there is one row of blocks for each. Blocks that
+// run at once are a cooperative launch: the driver refuses it rather than let them wait for one without room.
 static ffi::Error Launch(void* stream, ffi::RemainingArgs arguments, ffi::RemainingRets results,
                          std::string_view kernel, int32_t blocks, int32_t threads, int64_t size,
-                         ffi::Span<const int32_t> numbers) {
+                         ffi::Span<const int32_t> numbers, bool at_once) {
   if (size == 0 || blocks == 0) return ffi::Error::Success();
   Handle function = nullptr;
   {
@@ -88,7 +103,15 @@ static ffi::Error Launch(void* stream, ffi::RemainingArgs arguments, ffi::Remain
   if (batch > 65535) return ffi::Error::Internal("more than 65535 calls in a batch");
   void** extra = nullptr;
   void** list = parameters.data();
-  const unsigned wide = blocks, high = static_cast<unsigned>(batch), each = threads;
+  const unsigned high = static_cast<unsigned>(batch), each = threads;
+  const unsigned wide = at_once ? std::min(blocks, Room(function, threads)) : blocks;
+  if (at_once) {
+    static auto launch = driver("cuLaunchCooperativeKernel", function, 1u, 1u, 1u, 1u, 1u, 1u, 0u, stream, list);
+    if (high > 1 || !launch || !wide) return ffi::Error::Internal("blocks cannot all run at once");
+    if (Status status = launch(function, wide, 1, 1, each, 1, 1, 0, stream, list))
+      return ffi::Error::Internal("cuLaunchCooperativeKernel returned error " + std::to_string(status));
+    return ffi::Error::Success();
+  }
   static auto launch = driver("cuLaunchKernel", function, 1u, 1u, 1u, 1u, 1u, 1u, 0u, stream, list, extra);
   if (Status status = launch(function, wide, high, 1, each, 1, 1, 0, stream, list, extra))
     return ffi::Error::Internal("cuLaunchKernel returned error " + std::to_string(status));
@@ -104,5 +127,6 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(LaunchHandler, Launch,
                                   .Attr<int32_t>("blocks")
                                   .Attr<int32_t>("threads")
                                   .Attr<int64_t>("size")
-                                  .Attr<ffi::Span<const int32_t>>("numbers"),
+                                  .Attr<ffi::Span<const int32_t>>("numbers")
+                                  .Attr<bool>("at_once"),
                               {ffi::Traits::kCmdBufferCompatible});

@@ -43,6 +43,8 @@ def cuda_backend(
         f"backend 'cuda' takes models of at most {WARP} equal subtrees, got {copies}; use 'xla'",
     )
     kernel = step_kernel(stacked, fidelity, substeps)
+    if launch is cuda.launch:
+        cuda.begun(kernel)  # which is ready when a rollout is traced
     robots = THREADS // WARP * (WARP // copies)  # in a block
 
     def advance(rows: Array, flags: Array, ctrl: Array) -> Any:

@@ -1,0 +1,591 @@
+// Rounds of TD3 in one launch: DELAY steps of two critics, then one of the actor, by blocks that all run at
+// once and meet after every phase. Products are made in tiles of 32 x 32, each by one block's tensor cores; layers
+// of the actor, which are small, by a block for a few rows. All widths are multiples of 32, filled up with zeros,
+// which training keeps: a weight from or to nowhere has no slope.
+constexpr int THREADS = 256;
+constexpr int OBSERVATION = @OBSERVATION@, ACTION = @ACTION@, BATCH = @BATCH@, ROWS = @ROWS@, DELAY = @DELAY@;
+constexpr int LAYERS = @LAYERS@;              // hidden ones of a critic
+constexpr int ACTOR_LAYERS = @ACTOR_LAYERS@;  // of the actor, with its last
+constexpr int CRITIC = @CRITIC@, ACTOR = @ACTOR@;  // numbers of a critic, and of the actor
+constexpr int WIDEST = @WIDEST@;              // of all signals that a block takes through the actor
+constexpr int TOGETHER = WIDEST <= 256 ? 8 : 4;  // rows that one block takes through the actor
+constexpr float RATE = @RATE@, ACTOR_RATE = @ACTOR_RATE@, DISCOUNT = @DISCOUNT@, FOLLOW = @FOLLOW@;
+#define FUNCTION static __device__ __forceinline__
+// Signals before each layer and after the last; where matrices and biases lie; widths of all signals before.
+__constant__ int width[] = {@WIDTHS@};
+__constant__ int matrix[] = {@MATRICES@};
+__constant__ int bias[] = {@BIASES@};
+__constant__ int before[] = {@BEFORE@};
+__constant__ int actor_width[] = {@ACTOR_WIDTHS@};
+__constant__ int actor_matrix[] = {@ACTOR_MATRICES@};
+__constant__ int actor_bias[] = {@ACTOR_BIASES@};
+__constant__ int actor_before[] = {@ACTOR_BEFORE@};
+constexpr int IN = @IN@, TILES = @TILES@, SIGNALS = @SIGNALS@, ACTOR_SIGNALS = @ACTOR_SIGNALS@;
+
+// What blocks hand to each other between phases.
+constexpr int INPUTS = 0;                              // [DELAY, ROWS, IN], observations and actions
+constexpr int FOLLOWING = INPUTS + DELAY * ROWS * IN;  // the same, of what follows
+constexpr int PROPOSED = FOLLOWING + DELAY * ROWS * IN;  // [ROWS, IN], with the actor's actions
+constexpr int REWARD = PROPOSED + ROWS * IN;           // [DELAY, ROWS]
+constexpr int LASTING = REWARD + DELAY * ROWS;         // [DELAY, ROWS], the discount, or 0 at an end
+constexpr int SIGNAL = LASTING + DELAY * ROWS;         // of each hidden layer [2, ROWS, width]
+constexpr int SLOPE = SIGNAL + 2 * ROWS * SIGNALS;     // of the value in what each of them sums up
+constexpr int SLOW = SLOPE + 2 * ROWS * SIGNALS;       // signals of slow critics [2, DELAY * ROWS, width]
+constexpr int VALUE = SLOW + 2 * DELAY * ROWS * SIGNALS;   // [2, TILES, ROWS], parts of the value
+constexpr int SLOW_VALUE = VALUE + 2 * TILES * ROWS;   // [2, TILES, DELAY * ROWS]
+constexpr int ACTED = SLOW_VALUE + 2 * TILES * DELAY * ROWS;  // signals of the actor [ROWS, width]
+constexpr int ACTOR_SLOPE = ACTED + ROWS * ACTOR_SIGNALS;
+
+FUNCTION float relu(float x) { return x < 0.f ? 0.f : x; }
+FUNCTION float tangent(float x) { return tanhf(x); }
+FUNCTION float relu_slope(float y) { return y > 0.f ? 1.f : 0.f; }  // where it is y
+FUNCTION float tangent_slope(float y) { return 1.f - y * y; }
+FUNCTION float4& four(float* at) { return *reinterpret_cast<float4*>(at); }
+FUNCTION float4 four(const float* at) { return *reinterpret_cast<const float4*>(at); }
+
+constexpr int STAGE = 2304;  // four numbers each
+static_assert(STAGE >= THREADS / 32 * 256, "each warp has a tile of 32 x 32 on the stage");
+static_assert(4 * STAGE >= TOGETHER * (2 * WIDEST + THREADS), "or there are rows of two layers, and parts of their sums");
+static_assert(16 * STAGE + 8 * ROWS <= 48 * 1024, "a block's memory is 48 KB");
+FUNCTION float4* stage() {  // what a block has at hand during a job
+  __shared__ float4 numbers[STAGE];
+  return numbers;
+}
+FUNCTION float* errors() {  // [2, ROWS], the slopes of the critics' loss in their values; read by fours
+  alignas(16) __shared__ float numbers[2 * ROWS];
+  return numbers;
+}
+
+// Between phases all blocks meet: each arrives when its jobs are done, and waits for the others before it reads what
+// they wrote. Until then it may read what was there in the phase before. Thread 0 releases what its whole block wrote,
+// and acquires what the others wrote for its whole block: __syncthreads is part of PTX's causality order, so that no
+// plain read sees an old line.
+struct Gate { unsigned *arrived, due; bool open; };
+
+FUNCTION void await(Gate& gate) {
+  if (gate.open) return;
+  gate.open = true;
+  if (threadIdx.x == 0) {
+#ifdef __CUDA_ARCH__
+    unsigned seen;
+    do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(gate.arrived) : "memory");
+    while (int(gate.due - seen) > 0);  // right also when the count wraps around
+#else  // as tests run it, on a CPU
+    while (int(gate.due - __atomic_load_n(gate.arrived, __ATOMIC_ACQUIRE)) > 0) __nanosleep(20);
+#endif
+  }
+  __syncthreads();
+}
+
+FUNCTION void arrive(Gate& gate) {
+  await(gate);
+  gate.due += gridDim.x, gate.open = false;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+#ifdef __CUDA_ARCH__
+    asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(gate.arrived) : "memory");
+#else
+    __atomic_fetch_add(gate.arrived, 1u, __ATOMIC_RELEASE);
+#endif
+  }
+}
+
+// Deals jobs out to blocks, from the block that is next.
+template <class Job> FUNCTION void share(int& turn, int count, Job job) {
+#pragma unroll 1
+  for (; turn < count; turn += gridDim.x) job(turn);
+  turn -= count;
+}
+
+// -------------------------------------------------------------------------------------------- products
+
+// A tensor core reads 11 bits of a number. So numbers are split into two parts, a rounded one and the rest, and the
+// products of parts are added up but for that of the rests: the error is about that of float32.
+FUNCTION float cut(float x) { return __int_as_float(__float_as_int(x) & ~0x1fff); }
+FUNCTION float rounded(float x) { return cut(__int_as_float(__float_as_int(x) + 0x1000)); }
+
+// Adds a[16, 8] times b[8, 8] to sum[16, 8]. A lane, with i = lane / 4 and j = lane % 4, has of `a` column j of rows i
+// and i + 8, then column j + 4; of `b` column i of rows j and j + 4; of `sum` columns 2 j and 2 j + 1 of row i, then of
+// row i + 8.
+FUNCTION void multiply(float* sum, const float* a, const float* b) {
+#if __CUDA_ARCH__ >= 800
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+      : "r"(__float_as_int(a[0])), "r"(__float_as_int(a[1])), "r"(__float_as_int(a[2])), "r"(__float_as_int(a[3])),
+        "r"(__float_as_int(b[0])), "r"(__float_as_int(b[1])));
+#else  // older GPUs, and tests on a CPU
+  const int i = threadIdx.x % 32 / 4, j = threadIdx.x % 4;
+  float *left = reinterpret_cast<float*>(stage() + threadIdx.x / 32 * 256), *right = left + 128;
+  for (int k = 0; k < 4; ++k) left[(i + k % 2 * 8) * 8 + j + k / 2 * 4] = cut(a[k]);
+  for (int k = 0; k < 2; ++k) right[(j + k * 4) * 8 + i] = cut(b[k]);
+  __syncwarp();
+  for (int n = 0; n < 4; ++n)
+    for (int k = 0; k < 8; ++k) sum[n] += left[(i + n / 2 * 8) * 8 + k] * right[k * 8 + 2 * j + n % 2];
+  __syncwarp();
+#endif
+}
+
+// Sixteen columns of a matrix [32, depth], which lies in memory so or, if not ACROSS, as [depth, 32]. Of these a lane
+// has columns 4 * (lane % 4) + k of four rows.
+template <bool ACROSS> struct Piece {
+  float4 x[4];
+  __device__ __forceinline__ static int row(int i, int lane) { return ACROSS ? 8 * i + lane / 4 : lane / 4 * 4 + i; }
+  __device__ __forceinline__ void read(const float* at, int stride, int start) {
+    const int lane = threadIdx.x % 32, column = start + lane % 4 * 4;
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      x[i] = __ldcg(reinterpret_cast<const float4*>(
+          ACROSS ? at + (8 * i + lane / 4) * stride + column : at + (column + i) * stride + lane / 4 * 4));
+  }
+  __device__ __forceinline__ float at(int i, int k) const {
+    const float4 v = x[ACROSS ? i : k];
+    const int n = ACROSS ? k : i;
+    return n == 0 ? v.x : n == 1 ? v.y : n == 2 ? v.z : v.w;
+  }
+};
+
+// Multiplies [32, depth] by [32, depth]. Returns the sums of row threadIdx.x / 8 and four columns from
+// threadIdx.x % 8 * 4 on. The columns of the first may have a scale. Each warp has its share of the depth, which it
+// reads straight to where tensor cores take it from. Before `ready` is called it reads the second matrix if `early`
+// is 1, both if it is 2.
+template <bool A_ACROSS, bool B_ACROSS, class Ready>
+FUNCTION float4 product(const float* a, int a_stride, const float* b, int b_stride, int depth, const float* scale,
+                        int early, Ready ready) {
+  constexpr int AHEAD = 2, WARPS = THREADS / 32;  // pieces that are read before the first is used
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  float sum[2][4][4] = {};
+  Piece<A_ACROSS> left[AHEAD];
+  Piece<B_ACROSS> right[AHEAD];
+  auto read = [&](int start, bool first, bool second) {
+#pragma unroll
+    for (int n = 0; n < AHEAD; ++n)
+      if (const int k = start + 16 * WARPS * n; k < depth) {
+        if (second) right[n].read(b, b_stride, k);
+        if (first) left[n].read(a, a_stride, k);
+      }
+  };
+  read(16 * warp, early > 1, early > 0);
+  ready();
+  read(16 * warp, early <= 1, early <= 0);
+#pragma unroll 1
+  for (int start = 16 * warp; start < depth;) {
+#pragma unroll
+    for (int n = 0; n < AHEAD; ++n)
+      if (const int k = start + 16 * WARPS * n; k < depth) {
+        const float4 s = scale ? four(scale + k + lane % 4 * 4) : float4{1.f, 1.f, 1.f, 1.f};
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {  // eight columns: two of each lane
+          float x[2][2][4], y[2][4][2];         // large and small parts, of 16 rows of the first and 8 of the second
+#pragma unroll
+          for (int i = 0; i < 4; ++i)
+#pragma unroll
+            for (int j = 0; j < 2; ++j) {
+              const float by = half ? (j ? s.w : s.z) : j ? s.y : s.x;
+              const float u = left[n].at(i, 2 * half + j) * by, v = right[n].at(i, 2 * half + j);
+              const float most = rounded(u), more = rounded(v);
+              x[0][i / 2][2 * j + i % 2] = most, x[1][i / 2][2 * j + i % 2] = u - most;
+              y[0][i][j] = more, y[1][i][j] = v - more;
+            }
+#pragma unroll
+          for (int part = 2; part >= 0; --part)  // small ones first
+#pragma unroll
+            for (int i = 0; i < 8; ++i) multiply(sum[i / 4][i % 4], x[part == 2][i / 4], y[part == 1][i % 4]);
+        }
+      }
+    start += 16 * WARPS * AHEAD;
+    read(start, true, true);
+  }
+  // What the warps found, on the stage as [WARPS, 32, 32], in an order without conflicts.
+  float4* found = stage();
+  auto place = [](int row, int column) {
+    const int i = A_ACROSS ? row % 8 : row / 4;
+    return 8 * row + (column / 4 ^ (i % 4 * 2 + i % 2));
+  };
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int row = Piece<A_ACROSS>::row(i, lane), n = i % 2 * 2;
+    const auto& own = sum[i / 2];
+    float4* to = found + 256 * warp;
+#pragma unroll
+    for (int j = 0; j < 4; ++j)
+      if (B_ACROSS)
+        reinterpret_cast<float2*>(to + place(row, 8 * j + lane % 4 * 2))[lane % 2] = {own[j][n], own[j][n + 1]};
+      else if (j < 2)
+        to[place(row, 8 * (lane % 4) + 4 * j)] = {own[0][n + j], own[1][n + j], own[2][n + j], own[3][n + j]};
+  }
+  __syncthreads();
+  const int own = place(threadIdx.x / 8, threadIdx.x % 8 * 4);
+  float4 total = found[own];
+#pragma unroll
+  for (int w = 1; w < WARPS; ++w) {
+    const float4 x = found[256 * w + own];
+    total.x += x.x, total.y += x.y, total.z += x.z, total.w += x.w;
+  }
+  __syncthreads();
+  return total;
+}
+
+// The signals after layer l of `count` critics; after the last, the slopes of their values in what it sums up,
+// and what each tile adds to the values. `in` is that of the first critic, and `apart` how far the next one's is.
+FUNCTION void forward(int& turn, Gate& gate, const float* nets, int count, int l, int rows, const float* in, int apart,
+                      float* out, float* slope, float* value) {
+  const int wide = width[l], next = width[l + 1], across = next / 32, each = rows / 32 * across;
+  const int i = threadIdx.x / 8, j = threadIdx.x % 8 * 4;
+  share(turn, count * each, [&](int job) {
+    const int net = job / each, row = job % each / across * 32, column = job % across * 32;
+    const int place = (net * rows + row + i) * next + column + j;
+    const float* own = nets + net * CRITIC;
+    const float4 b = four(own + bias[l] + column + j);
+    const float4 w = four(own + matrix[LAYERS] + (l + 1 < LAYERS ? 0 : column) + j);
+    const float last = own[bias[LAYERS]];
+    float4 x = product<true, false>(in + net * apart + row * wide, wide, own + matrix[l] + column, next, wide, nullptr,
+                                    1, [&] { await(gate); });
+    x = {relu(x.x + b.x), relu(x.y + b.y), relu(x.z + b.z), relu(x.w + b.w)};
+    four(out + place) = x;
+    if (l + 1 < LAYERS) return;
+    if (slope)
+      four(slope + place) = {x.x > 0.f ? w.x : 0.f, x.y > 0.f ? w.y : 0.f, x.z > 0.f ? w.z : 0.f,
+                             x.w > 0.f ? w.w : 0.f};
+    float sum = x.x * w.x + x.y * w.y + x.z * w.z + x.w * w.w;
+#pragma unroll
+    for (int k = 4; k > 0; k /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, k);
+    if (j == 0) value[(net * TILES + column / 32) * rows + row + i] = column ? sum : sum + last;
+  });
+}
+
+// The slopes of the values in what the layer before l sums up, from those of layer l.
+FUNCTION void backward(int& turn, Gate& gate, const float* nets, int count, int l, const float* signal,
+                       const float* from, float* to) {
+  const int wide = width[l], next = width[l + 1], across = wide / 32, each = ROWS / 32 * across;
+  share(turn, count * each, [&](int job) {
+    const int net = job / each, row = job % each / across * 32, column = job % across * 32;
+    const int place = (net * ROWS + row + threadIdx.x / 8) * wide + column + threadIdx.x % 8 * 4;
+    const float4 h = four(signal + place);
+    const float4 x = product<true, true>(from + (net * ROWS + row) * next, next,
+                                         nets + net * CRITIC + matrix[l] + column * next, next, next, nullptr, 1,
+                                         [&] { await(gate); });
+    four(to + place) = {h.x > 0.f ? x.x : 0.f, h.y > 0.f ? x.y : 0.f, h.z > 0.f ? x.z : 0.f, h.w > 0.f ? x.w : 0.f};
+  });
+}
+
+// -------------------------------------------------------------------------------------------- learning
+
+// Weights, their two moments and slow copies lie `apart`; the corrections are of the moments.
+struct Adam { int apart; float rate, first, second; bool follow; };
+template <int N> struct alignas(4 * N) Some { float x[N]; };
+template <int N> struct Weights {
+  Some<N> part[4] = {};
+  __device__ __forceinline__ void read(const float* at, const Adam& adam) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      if (i < 3 || adam.follow) part[i] = *reinterpret_cast<const Some<N>*>(at + i * adam.apart);
+  }
+  __device__ __forceinline__ void improve(float* at, const Some<N> slope, const Adam& adam) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      float &w = part[0].x[i], &m = part[1].x[i], &v = part[2].x[i], &slow = part[3].x[i], g = slope.x[i];
+      m = @B1_REST@ * g + @B1@ * m;
+      v = @B2_REST@ * (g * g) + @B2@ * v;
+      w -= adam.rate * (m * adam.first / (sqrtf(v * adam.second) + @EPSILON@));
+      slow += FOLLOW * (w - slow);
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      if (i < 3 || adam.follow) *reinterpret_cast<Some<N>*>(at + i * adam.apart) = part[i];
+  }
+};
+
+// The matrices [wide, next] of a layer of some networks, which lie `between` apart, from its signals [ROWS, wide],
+// `in_apart` from each other, and the slopes [ROWS, next] of what it sums up. Rows may have a scale. All is read
+// before `ready` is called if it may be `early`.
+template <class Ready>
+FUNCTION void improve_matrix(int& turn, float* nets, int count, int between, int wide, int next, const float* in,
+                             int in_apart, const float* slope, const Adam& adam, const float* scale, bool early,
+                             Ready ready) {
+  const int across = next / 32, each = wide / 32 * across;
+  share(turn, count * each, [&](int job) {
+    const int net = job / each, row = job % each / across * 32, column = job % across * 32;
+    float* at = nets + net * between + (row + threadIdx.x / 8) * next + column + threadIdx.x % 8 * 4;
+    Weights<4> weights;
+    weights.read(at, adam);
+    const float4 x = product<false, false>(in + net * in_apart + row, wide, slope + net * ROWS * next + column, next,
+                                           ROWS, scale ? scale + net * ROWS : nullptr, early ? 2 : 0, ready);
+    weights.improve(at, {x.x, x.y, x.z, x.w}, adam);
+  });
+}
+
+// Vectors [wide], from the columns of [ROWS, wide]; or one number, from ones.
+FUNCTION void improve_vector(int& turn, float* nets, int count, int between, int wide, const float* in,
+                             const Adam& adam, const float* scale) {
+  const int each = wide / 32;
+  share(turn, count * each, [&](int job) {
+    const int net = job / each, column = job % each * 32 + threadIdx.x % 32;
+    float* at = nets + net * between + column;
+    Weights<1> weight;
+    weight.read(at, adam);
+    float sum = 0.f, *part = reinterpret_cast<float*>(stage());
+    const int start = net * ROWS + threadIdx.x / 32;
+    int place = start * wide + column;
+#pragma unroll 32
+    for (int r = 0; r < ROWS; r += THREADS / 32, place += THREADS / 32 * wide)
+      sum += (scale ? scale[start + r] : 1.f) * (in ? in[place] : column == 0);
+    part[threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.x < 32) {
+      for (int w = 1; w < THREADS / 32; ++w) sum += part[32 * w + threadIdx.x];
+      weight.improve(at, {sum}, adam);
+    }
+    __syncthreads();
+  });
+}
+
+// ------------------------------------------------------------------------------- the actor, row by row
+
+// Multiplies [TOGETHER, depth] by a matrix [depth, columns], which lies so or, if ACROSS, as [columns, depth], and adds
+// `start` [columns] if it is given.
+template <bool ACROSS>
+FUNCTION void by_rows(const float* in, int depth, const float* weights, int stride, int columns, const float* start,
+                      float* out) {
+  const int fill = (columns + 31) / 32 * 32, wide = fill < THREADS ? fill : THREADS, parts = THREADS / wide;
+  const int part = threadIdx.x / wide;
+  float* sums = reinterpret_cast<float*>(stage()) + 2 * TOGETHER * WIDEST;
+#pragma unroll 1
+  for (int first = 0; first < columns; first += wide) {
+    const int column = first + threadIdx.x % wide;
+    float sum[TOGETHER] = {};
+    if (column < columns && part < parts) {
+      constexpr int AHEAD = 4;  // are read before the first is used
+      const float more = start && part == 0 ? start[column] : 0.f;
+#pragma unroll 1
+      for (int from = 4 * part; from < depth; from += 4 * AHEAD * parts) {
+        float4 w[AHEAD];
+#pragma unroll
+        for (int i = 0; i < AHEAD; ++i) {
+          const int k = min(from + 4 * i * parts, depth - 4);
+          const float* at = weights + (ACROSS ? column * stride + k : k * stride + column);
+          w[i] = ACROSS ? four(at) : float4{at[0], at[stride], at[2 * stride], at[3 * stride]};
+        }
+#pragma unroll
+        for (int i = 0; i < AHEAD; ++i)
+          if (const int k = from + 4 * i * parts; k < depth)
+#pragma unroll
+            for (int r = 0; r < TOGETHER; ++r) {
+              const float4 x = four(in + r * WIDEST + k);
+              sum[r] += x.x * w[i].x + x.y * w[i].y + x.z * w[i].z + x.w * w[i].w;
+            }
+      }
+#pragma unroll
+      for (int r = 0; r < TOGETHER; ++r) sum[r] += more;
+    }
+    if (part < parts)
+#pragma unroll
+      for (int r = 0; r < TOGETHER; ++r) sums[(part * TOGETHER + r) * wide + threadIdx.x % wide] = sum[r];
+    __syncthreads();
+    for (int i = threadIdx.x; i < TOGETHER * wide; i += THREADS) {
+      float total = 0.f;
+      for (int p = 0; p < parts; ++p) total += sums[p * TOGETHER * wide + i];
+      if (first + i % wide < fill) out[i / wide * WIDEST + first + i % wide] = total;
+    }
+    __syncthreads();
+  }
+}
+
+// For all numbers of [TOGETHER, wide].
+template <class Each> FUNCTION void all(int wide, Each each) {
+#pragma unroll 1
+  for (int i = threadIdx.x; i < TOGETHER * wide; i += THREADS) each(i / wide, i % wide);
+  __syncthreads();
+}
+
+// Fills up inputs of critics, for rows from `row` on, with the actions on what is observed there; with noise if it is
+// given. Signals are kept if there is a place.
+FUNCTION void act(const float* net, const float* noise, int row, float* inputs, float* kept) {
+  float *signal = reinterpret_cast<float*>(stage()), *next = signal + TOGETHER * WIDEST;
+  all(actor_width[0], [&](int r, int k) {
+    const float x = k < OBSERVATION ? inputs[(row + r) * IN + k] : 0.f;
+    signal[r * WIDEST + k] = x;
+    if (kept) kept[(row + r) * actor_width[0] + k] = x;
+  });
+#pragma unroll 1
+  for (int l = 0; l < ACTOR_LAYERS; ++l) {
+    const int wide = actor_width[l + 1];
+    by_rows<false>(signal, actor_width[l], net + actor_matrix[l], wide, wide, net + actor_bias[l], next);
+    all(wide, [&](int r, int c) {
+      float x = next[r * WIDEST + c];
+      x = l == ACTOR_LAYERS - 1 ? @OUTPUT@(x) : @HIDDEN@(x);
+      signal[r * WIDEST + c] = x;
+      if (kept) kept[ROWS * actor_before[l + 1] + (row + r) * wide + c] = x;
+    });
+  }
+  all(IN - OBSERVATION, [&](int r, int c) {
+    float x = c < ACTION ? signal[r * WIDEST + c] : 0.f;
+    if (noise && c < ACTION && row + r < BATCH) {
+      x += noise[(row + r) * ACTION + c];
+      x = x < -1.f ? -1.f : x > 1.f ? 1.f : x;
+    }
+    inputs[(row + r) * IN + OBSERVATION + c] = x;
+  });
+}
+
+// The slopes of the actor's loss in what its layers sum up, from those of the first critic's value.
+FUNCTION void act_back(const float* net, const float* critic, const float* from, const float* kept, int row,
+                       float* to) {
+  float *signal = reinterpret_cast<float*>(stage()), *next = signal + TOGETHER * WIDEST;
+  all(width[1], [&](int r, int c) { signal[r * WIDEST + c] = from[(row + r) * width[1] + c]; });
+  by_rows<true>(signal, width[1], critic + OBSERVATION * width[1], width[1], ACTION, nullptr, next);
+#pragma unroll 1
+  for (int l = ACTOR_LAYERS; l > 0; --l) {
+    const int wide = actor_width[l];
+    const bool last = l == ACTOR_LAYERS;
+    if (!last)
+      by_rows<true>(signal, actor_width[l + 1], net + actor_matrix[l], actor_width[l + 1], wide, nullptr, next);
+    all(wide, [&](int r, int c) {
+      const int place = ROWS * actor_before[l] + (row + r) * wide + c;
+      const float y = kept[place];
+      float x = next[r * WIDEST + c] * (last ? @OUTPUT@_slope(y) / -BATCH : @HIDDEN@_slope(y));
+      if (last && (c >= ACTION || row + r >= BATCH)) x = 0.f;
+      signal[r * WIDEST + c] = to[place] = x;
+    });
+  }
+}
+
+// ----------------------------------------------------------------------------------------- all of it
+
+// Transitions of a round, for critics and actor: `index` says which.
+FUNCTION void gather(int& turn, const float* observation, const float* action, const float* reward,
+                     const float* next_observation, const unsigned char* ended, const int* index, float* work) {
+  constexpr int EACH = 16;  // rows
+  share(turn, (2 * DELAY + 1) * ROWS / EACH, [&](int job) {
+#pragma unroll 2
+    for (int i = threadIdx.x; i < EACH * IN; i += THREADS) {
+      const int place = EACH * job + i / IN, k = i % IN, c = k - OBSERVATION;
+      const int of = place / ROWS, row = min(place % ROWS, BATCH - 1);
+      const size_t from = index[(of < DELAY ? of : of - DELAY) * BATCH + row];
+      const float* observed = of < DELAY || of == 2 * DELAY ? observation : next_observation;
+      if (c < 0 || of < DELAY)  // others' actions are still to be found
+        work[INPUTS + place * IN + k] =
+            c < 0 ? observed[from * OBSERVATION + k] : c < ACTION ? action[from * ACTION + c] : 0.f;
+      if (k == 0 && of < DELAY)
+        work[REWARD + place] = reward[from], work[LASTING + place] = ended[from] ? 0.f : DISCOUNT;
+    }
+  });
+}
+
+// The slopes of the critics' loss in their values, in one of the steps.
+FUNCTION void find_errors(int step, const float* work) {
+  for (int r = threadIdx.x; r < ROWS; r += THREADS) {
+    float value[2] = {}, future[2] = {};
+#pragma unroll 8
+    for (int t = 0; t < TILES; ++t)
+#pragma unroll
+      for (int net = 0; net < 2; ++net) {
+        value[net] += work[VALUE + (net * TILES + t) * ROWS + r];
+        future[net] += work[SLOW_VALUE + ((net * TILES + t) * DELAY + step) * ROWS + r];
+      }
+    const float least = future[0] < future[1] || future[0] != future[0] ? future[0] : future[1];
+    const float lasting = work[LASTING + step * ROWS + r];
+    const float target = work[REWARD + step * ROWS + r] + (lasting == 0.f ? 0.f : lasting * least);
+#pragma unroll
+    for (int net = 0; net < 2; ++net) errors()[net * ROWS + r] = r < BATCH ? 2.f / BATCH * (value[net] - target) : 0.f;
+  }
+  __syncthreads();
+}
+
+// critics[4, 2, CRITIC] and actor[4, ACTOR] are weights, Adam's moments and slow copies, index[_, DELAY + 1, BATCH]
+// and noise[_, DELAY, BATCH, ACTION] what chance decides in each round, corrections[_, DELAY + 1, 2] Adam's.
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+training(const float* observation, const float* action, const float* reward, const float* next_observation,
+         const unsigned char* ended, const int* index, const float* noise, const float* corrections, const int* rounds,
+         const float*, const float*, const unsigned*, float* critics, float* actor, unsigned* arrived, float* work) {
+  constexpr int ROW_JOBS = ROWS / TOGETHER, PHASES = 2 * LAYERS - 1;  // forth and back
+  const int count = *rounds;
+  const float *slow = critics + 6 * CRITIC, *slow_actor = actor + 3 * ACTOR;
+  Gate gate = {arrived, 0, true};
+  int turn;
+#pragma unroll 1
+  for (int round = -1; round < count; ++round) {  // before the first there is only the end of a round
+#pragma unroll 1
+    for (int step = round < 0 ? DELAY : 0; step <= DELAY; ++step) {  // the last is the actor's
+      const bool actors = step == DELAY, more = round + 1 < count;
+      const float* inputs = work + (actors ? PROPOSED : INPUTS + step * ROWS * IN);
+      const int done = step == 0;  // layers: the round before has begun with the first step's
+      // Slow critics, which follow the actor's phase 0 in the first step, may take longer than those that learn.
+      const int phases = actors ? PHASES + 2 : done ? max(LAYERS + 1, PHASES - 1) : PHASES;
+#pragma unroll 1
+      for (int phase = round < 0 ? PHASES : 0; phase < phases; ++phase) {
+        const bool next = phase == PHASES + 1;  // begins with the next round
+        turn = blockIdx.x;
+        if (phase == 0 || phase >= PHASES) await(gate);  // others read early what was there before the step
+        if (actors && phase == PHASES) {
+          share(turn, round < 0 ? 0 : ROW_JOBS, [&](int job) {
+            act_back(actor, critics, work + SLOPE, work + ACTED, job * TOGETHER, work + ACTOR_SLOPE);
+          });
+          if (more)
+            gather(turn, observation, action, reward, next_observation, ended, index + (round + 1) * (DELAY + 1) * BATCH,
+                   work);
+        }
+        if (next && round >= 0) {
+          const float* correction = corrections + 2 * (round * (DELAY + 1) + DELAY);
+          const Adam adam = {ACTOR, ACTOR_RATE, 1.f / correction[0], 1.f / correction[1], true};
+#pragma unroll 1
+          for (int l = 0; l < ACTOR_LAYERS; ++l) {
+            const float* slope = work + ACTOR_SLOPE + ROWS * actor_before[l + 1];
+            improve_matrix(turn, actor + actor_matrix[l], 1, 0, actor_width[l], actor_width[l + 1],
+                           work + ACTED + ROWS * actor_before[l], 0, slope, adam, nullptr, false, [] {});
+            improve_vector(turn, actor + actor_bias[l], 1, 0, actor_width[l + 1], slope, adam, nullptr);
+          }
+        }
+        if (step == 0 && phase == 0)
+          share(turn, (DELAY + 1) * ROW_JOBS, [&](int job) {
+            const int of = job / ROW_JOBS, row = job % ROW_JOBS * TOGETHER;
+            const bool ahead = of < DELAY;
+            act(ahead ? slow_actor : actor, ahead ? noise + (size_t)(round * DELAY + of) * BATCH * ACTION : nullptr, row,
+                work + FOLLOWING + of * ROWS * IN, ahead ? nullptr : work + ACTED);
+          });
+        // The slow critics in the first step, for all steps; then those that learn.
+#pragma unroll 1
+        for (int which = step == 0 && phase > 0 && phase <= LAYERS ? 0 : 1; which < 2; ++which) {
+          const int rows = which ? ROWS : DELAY * ROWS, l = !which ? phase - 1 : next && more ? 0 : phase + done;
+          if (l >= LAYERS) continue;
+          float* signal = work + (which ? SIGNAL : SLOW);
+          const float* first = !which ? work + FOLLOWING : next ? work + INPUTS : inputs;
+          forward(turn, gate, which ? critics : slow, actors && !next ? 1 : 2, l, rows,
+                  l ? signal + 2 * rows * before[l] : first, l ? rows * width[l] : 0, signal + 2 * rows * before[l + 1],
+                  which ? work + SLOPE + 2 * rows * before[l + 1] : nullptr, work + (which ? VALUE : SLOW_VALUE));
+        }
+        if (phase + done >= LAYERS && phase + done < PHASES) {
+          const int l = PHASES - phase - done, here = 2 * ROWS * before[l], there = 2 * ROWS * before[l + 1];
+          backward(turn, gate, critics, actors ? 1 : 2, l, work + SIGNAL + here, work + SLOPE + there,
+                   work + SLOPE + here);
+        }
+        arrive(gate);
+      }
+      if (actors) break;
+      const float* correction = corrections + 2 * (round * (DELAY + 1) + step);
+      const Adam adam = {2 * CRITIC, RATE, 1.f / correction[0], 1.f / correction[1], step == DELAY - 1};
+      turn = blockIdx.x;
+      auto ready = [&] {  // values of this step are known before the last phase, but not those of slow critics
+        if (gate.open) return;
+#pragma unroll 1
+        for (int open = 0; open < 2; ++open) {
+          if (open == (step == 0 || LAYERS == 1)) find_errors(step, work);
+          await(gate);
+        }
+      };
+#pragma unroll 1
+      for (int l = LAYERS - 1; l >= 0; --l)
+        improve_matrix(turn, critics + matrix[l], 2, CRITIC, width[l], width[l + 1],
+                       l ? work + SIGNAL + 2 * ROWS * before[l] : inputs, l ? ROWS * width[l] : 0,
+                       work + SLOPE + 2 * ROWS * before[l + 1], adam, errors(), l == LAYERS - 1 && LAYERS > 1, ready);
+      ready();
+#pragma unroll 1
+      for (int l = 0; l <= LAYERS + 1; ++l) {  // biases of hidden layers; the last layer's weights, and its bias
+        const int to = l < LAYERS ? bias[l] : l == LAYERS ? matrix[LAYERS] : bias[LAYERS];
+        const int from = (l < LAYERS ? SLOPE : SIGNAL) + 2 * ROWS * before[min(l + 1, LAYERS)];
+        improve_vector(turn, critics + to, 2, CRITIC, l <= LAYERS ? width[min(l + 1, LAYERS)] : 32,
+                       l <= LAYERS ? work + from : nullptr, adam, errors());
+      }
+      arrive(gate);
+    }
+  }
+}

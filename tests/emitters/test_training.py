@@ -1,0 +1,130 @@
+"""The kernel for GPUs, emulated, trains as the form in plain JAX does."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import emulation
+import memes
+from memes.emitters import training
+from memes.emitters.td3 import TD3, learn, start
+from memes.emitters.training import learn_by_kernel, train
+from memes.kernels import cuda
+from memes.kernels.cxx import compiler
+from memes.policies import mlp
+from memes.rollouts import Transition
+
+# Two rounds in which everything moves; no size is a multiple of the kernel's tiles.
+FAST = TD3(
+    replay_size=300,
+    soft_update=0.2,
+    critic_learning_rate=1e-2,
+    greedy_learning_rate=1e-2,
+    critic_hidden=(33, 40, 5),
+    transitions_batch=40,
+    num_critic_training_steps=4,
+)
+
+
+def task_of(*sizes, **options):
+    """A maze with other policies."""
+    maze = memes.tasks.point_maze(steps=5)
+    policy = mlp((2, *sizes, 2), **options)
+    control = maze.control._replace(controller=policy)
+    return replace(maze, dim=policy.dim, init=policy.init, control=control)
+
+
+def experience(task, settings):
+    """A learner, and a replay buffer full of noise."""
+    learner, replay = start(jax.random.key(0), task, settings)
+    n, keys = settings.replay_size, jax.random.split(jax.random.key(1), 5)
+    rows = Transition(
+        *(jax.random.normal(key, part.shape) for key, part in zip(keys, replay.rows[:4], strict=False)),
+        ended=jax.random.bernoulli(keys[4], 0.2, (n,)),
+        alive=jnp.ones(n, bool),
+    )
+    return learner, replay._replace(rows=rows, pushed=jnp.int32(n))
+
+
+def by_kernel(task, settings):
+    learner, replay = experience(task, settings)
+    network = task.control.controller.network
+    return learn_by_kernel(
+        jax.random.key(7), learner, replay, network=network, settings=settings, launch=emulation.launch
+    )
+
+
+# A layer of the policy is wider than a block has threads, and a batch than its warps read at once.
+WIDE = task_of(5, 260, hidden=jnp.tanh)
+ONE_LAYER = replace(FAST, critic_hidden=(20,), transitions_batch=280, policy_delay=1)
+TWO_LAYERS = replace(
+    FAST, critic_hidden=(20, 40), transitions_batch=7, policy_delay=3, num_critic_training_steps=6
+)
+emulated = pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
+
+
+@emulated
+@pytest.mark.parametrize(
+    ("task", "settings", "drawn"),
+    [
+        (task_of(12), FAST, training.MOST_DRAWN),
+        (task_of(12), TWO_LAYERS, training.MOST_DRAWN),
+        (WIDE, ONE_LAYER, 1),
+    ],
+    ids=["three layers", "two", "one, and a round in each launch"],
+)
+def test_the_kernel_trains_as_xla_does(task, settings, drawn, monkeypatch):
+    """Blocks that run at once find, to rounding, what is found without them."""
+    monkeypatch.setattr(training, "MOST_DRAWN", drawn)
+    before, replay = experience(task, settings)
+    expected = jax.jit(lambda: learn(jax.random.key(7), before, replay, task, settings))()
+    found = by_kernel(task, settings)
+    for old, new, same in zip(*map(jax.tree.leaves, (before, expected, found)), strict=True):
+        moved = np.abs(new - old).max()
+        assert moved > 0
+        np.testing.assert_allclose(same, new, rtol=0, atol=1e-4 * moved)
+
+
+@emulated
+def test_results_do_not_depend_on_the_number_of_blocks(monkeypatch):
+    found = []
+    for room in (1, 5):
+        monkeypatch.setattr(emulation, "ROOM", room)
+        found.append(by_kernel(WIDE, ONE_LAYER))
+    jax.tree.map(np.testing.assert_array_equal, *found)
+
+
+def traced(task, settings, mapped=lambda function: function, seeds=()):
+    learner, replay = experience(task, settings)
+    training_of = mapped(lambda key: train(key, learner, replay, task, settings))
+    return jax.jit(training_of).trace(jax.random.split(jax.random.key(0), seeds))
+
+
+@pytest.mark.parametrize("several", [(), (jax.vmap, 3)], ids=["one seed", "several"])
+def test_programs_for_gpus_launch_the_kernel_and_others_do_not(several):
+    training_of = traced(task_of(12), FAST, *several)
+    assert cuda.TARGET in training_of.lower(lowering_platforms=("cuda",)).as_text()
+    assert cuda.TARGET not in training_of.lower(lowering_platforms=("cpu",)).as_text()
+
+
+@pytest.mark.parametrize(
+    ("policy", "fields"),
+    [
+        ({"weights": "bfloat16"}, {}),
+        ({"hidden": jnp.sin}, {}),
+        ({}, {"critic_hidden": ()}),
+        ({}, {"critic_hidden": (5, 2000)}),
+        ({}, {"transitions_batch": 5000}),
+        ({}, {"policy_delay": 100_000, "num_critic_training_steps": 100_000}),
+    ],
+)
+def test_what_does_not_fit_is_left_to_xla(policy, fields):
+    network = task_of(12, **policy).control.controller.network
+    assert network is None or not training.fits(network, replace(FAST, **fields))
+
+
+def test_what_does_not_fit_is_launched_nowhere():
+    assert cuda.TARGET not in str(traced(task_of(12), replace(FAST, critic_hidden=())).jaxpr)
