@@ -324,15 +324,16 @@ def test_corrected_colours_play_the_elites_that_hold_the_cells(arm_run, open_pag
     kept = kept._replace(**moved, fitness=kept.fitness.at[holds].set(0.125))
     alone = np.array([stored], np.int32), np.zeros(1, np.float32), np.zeros((1, 2), np.float32)
     save_correction(folder, Correction(kept, *alone, 8))
-    found, _, _ = standing(folder)
+    found, _, tiles = standing(folder, colours.CORRECTED)
+    assert not near(tiles[holds], tiles[stored])  # which is empty now
     with served(folder, rebuild=known) as url:
         tab = open_page(url)
-        tab.choose("colour by", "corrected fitness")
+        tab.choose("colour by", colours.CORRECTED)
+        eventually(
+            lambda: all(near(tab.colour(tab.cell(found, each)), tiles[each]) for each in (holds, stored))
+        )
         x, y = map(round, tab.cell(found, holds))
         around = (slice(y - 25, y + 25), slice(x - 25, x + 25))
-        eventually(
-            lambda: np.ptp(tab.pixels()[around], axis=(0, 1)).max() > 100
-        )  # the one that is filled
         before = tab.pixels()[around]
         tab.page.mouse.click(x, y)
         tab.says(f"memes replay {folder} --cell {stored}")
