@@ -16,8 +16,8 @@ import numpy as np
 def build(kernel):
     folder = Path(tempfile.mkdtemp(prefix="memes-emulated-"))
     file, library = folder / "kernel.cc", folder / "kernel.so"
-    call = f"{{ warp::launch({kernel.name}, p, w, h, t, o); }}"
-    entry = f'extern "C" void emulate(void** p, int w, int h, int t, bool o) {call}'
+    call = f"{{ return warp::launch({kernel.name}, p, w, h, t, o); }}"
+    entry = f'extern "C" bool emulate(void** p, int w, int h, int t, bool o) {call}'
     file.write_text(f'#include "warp.h"\n{kernel.source}\n{entry}\n')
     include = f"-I{Path(__file__).parent}"
     flags = ["-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-Wl,-Bsymbolic", include]
@@ -25,6 +25,7 @@ def build(kernel):
     subprocess.run(command, check=True)
     loaded = ctypes.CDLL(str(library))
     shutil.rmtree(folder)
+    loaded.emulate.restype = ctypes.c_bool
     return loaded.emulate
 
 
@@ -55,7 +56,8 @@ def launch(kernel, arguments, results, *, blocks, threads, numbers=(), aliases=N
         holders += [ctypes.c_int(number) for number in numbers]
         parameters = (ctypes.c_void_p * len(holders))(*(ctypes.addressof(h) for h in holders))
         wide = min(blocks, ROOM) if at_once else blocks
-        build(kernel)(parameters, wide, int(np.prod(batch)), threads, at_once)
+        well = build(kernel)(parameters, wide, int(np.prod(batch)), threads, at_once)
+        assert well, f"a block of the kernel '{kernel.name}' has crashed"
         return made
 
     method = "sequential" if at_once else "broadcast_all"

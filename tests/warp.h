@@ -11,6 +11,7 @@
 #include <tuple>
 #include <utility>
 #include <vector>
+#include <signal.h>
 #include <sys/wait.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -86,9 +87,29 @@ static void call(void (*kernel)(T...), void** parameters, std::index_sequence<I.
   kernel(*static_cast<T*>(parameters[I])...);
 }
 
-// Blocks that run at once are processes of their own: their arguments must lie in memory that those share.
+// Waits for processes to end well. Where one does not, the others may wait for it: they are ended too.
+static bool all_end(std::vector<pid_t> blocks) {
+  bool well = true;
+  while (!blocks.empty()) {
+    const pid_t block = blocks.back();
+    int status = 0;
+    if (!waitpid(block, &status, WNOHANG)) {
+      std::rotate(blocks.begin(), blocks.end() - 1, blocks.end());
+      usleep(200);
+      continue;
+    }
+    blocks.pop_back();
+    if (status && well)
+      for (pid_t other : blocks) kill(other, SIGKILL);
+    well &= !status;
+  }
+  return well;
+}
+
+// Returns false if a block has crashed. Blocks that run at once are processes of their own: their arguments must lie
+// in memory that those share.
 template <class... T>
-static void launch(void (*kernel)(T...), void** parameters, int wide, int high, int threads, bool at_once) {
+static bool launch(void (*kernel)(T...), void** parameters, int wide, int high, int threads, bool at_once) {
   body = [=] { call(kernel, parameters, std::index_sequence_for<T...>()); };
   gridDim = {wide, high, 1}, blockDim = {threads, 1, 1};
   if (at_once) {
@@ -100,14 +121,14 @@ static void launch(void (*kernel)(T...), void** parameters, int wide, int high, 
       run();
       _exit(0);
     }
-    for (pid_t block : blocks) waitpid(block, nullptr, 0);
-    return;
+    return all_end(blocks);
   }
   for (int y = 0; y < high; ++y)
     for (int x = 0; x < wide; ++x) {
       blockIdx = {x, y, 0};
       run();
     }
+  return true;
 }
 }  // namespace warp
 

@@ -1,6 +1,8 @@
 """The kernel for GPUs, emulated, trains as the form in plain JAX does."""
 
+from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -97,6 +99,19 @@ def test_results_do_not_depend_on_the_number_of_blocks(monkeypatch):
     jax.tree.map(np.testing.assert_array_equal, *found)
 
 
+@emulated
+def test_an_emulated_block_that_crashes_ends_those_that_wait_for_it():
+    waits = "if (blockIdx.x == 1) _exit(1); while (true) usleep(100);"
+    kernel = cuda.Kernel(f"void waiting(float*, float*) {{ {waits} }}", "waiting")
+    options = {"blocks": 2, "threads": 1, "at_once": True}
+    with pytest.raises(jax.errors.JaxRuntimeError, match="'waiting' has crashed"):
+        jax.block_until_ready(
+            emulation.launch(
+                kernel, [jnp.zeros(1)], [jax.ShapeDtypeStruct((1,), jnp.float32)], **options
+            )
+        )
+
+
 def traced(task, settings, mapped=lambda function: function, seeds=()):
     learner, replay = experience(task, settings)
     training_of = mapped(lambda key: train(key, learner, replay, task, settings))
@@ -124,6 +139,18 @@ def test_programs_for_gpus_launch_the_kernel_and_others_do_not(several):
 def test_what_does_not_fit_is_left_to_xla(policy, fields):
     network = task_of(12, **policy).control.controller.network
     assert network is None or not training.fits(network, replace(FAST, **fields))
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_gpus_that_are_too_old_train_in_xla_and_say_so(older, monkeypatch):
+    owned = [SimpleNamespace(compute_capability=each) for each in ("12.0", "6.1" if older else "7.0")]
+    monkeypatch.setattr(cuda, "devices", lambda: owned)
+    monkeypatch.setattr(cuda, "missing", lambda: "")
+    monkeypatch.setattr(cuda, "_loaded", lambda kernel: "key")
+    warns = pytest.warns(UserWarning, match="needs compute capability 7.0, the GPU has 6.1")
+    with warns if older else nullcontext():
+        jaxpr = str(traced(task_of(12), FAST).jaxpr)
+    assert (cuda.TARGET not in jaxpr) == older
 
 
 def test_what_does_not_fit_is_launched_nowhere():

@@ -23,12 +23,13 @@ from memes.task import Task
 
 # On the GPU: rows of a batch and signals of a layer that fit, and numbers that are drawn for a launch.
 MOST_ROWS, MOST_WIDE, MOST_DRAWN = 1024, 1024, 2**25
+CAPABILITY = 7.0  # whose memory can be acquired and released, as blocks that wait for each other need
 
 
 def train(key: Key[Array, ""], learner: Learner, replay: Replay, task: Task, settings: TD3) -> Learner:
     """Take the training steps of a generation, as `learn` does, by a kernel where that can be."""
     network = networks(task, settings)[2].controller.network
-    if network is None or not fits(network, settings) or not cuda.usable("TD3's training"):
+    if network is None or not fits(network, settings) or not cuda.usable("TD3's training", CAPABILITY):
         return learn(key, learner, replay, task, settings)
     by_kernel = partial(learn_by_kernel, network=network, settings=settings)
     by_xla = partial(learn, task=task, settings=settings)

@@ -94,11 +94,19 @@ def missing() -> str:
     return ""
 
 
-def usable(what: str) -> bool:
-    """Can kernels be compiled? Warns, once, that `what` will be slower if they cannot."""
-    if missing():
-        _warn_once(f"{what} runs in plain XLA, which is slower: {missing()}")
-    return not missing()
+def usable(what: str, capability: float = 0.0) -> bool:
+    """Can kernels run that need such a GPU? Warns, once, that `what` will be slower if they cannot."""
+    trouble = missing() or _too_old(capability)
+    if trouble:
+        _warn_once(f"{what} runs in plain XLA, which is slower: {trouble}")
+    return not trouble
+
+
+def _too_old(capability: float) -> str:
+    found = min((float(d.compute_capability) for d in devices()), default=capability)
+    return (
+        "" if found >= capability else f"it needs compute capability {capability}, the GPU has {found}"
+    )
 
 
 @cache
