@@ -226,7 +226,7 @@ def test_corrected_scores_are_drawn_where_runs_were_corrected_on_the_way():
         corrected_at(made(seed=seed), (2, 64, 20 + seed), (4, 64, 40 + seed), (5, 64, 0), (5, 512, 60))
         for seed in range(3)
     ]
-    once = [corrected_at(made(algorithm="me"), (5, 512, 30))]
+    once = [corrected_at(made(algorithm=name, seed=3), (5, 512, 30)) for name in ("memes", "me")]
     groups = group([*seeds, *once, made("hexapod")])
     figure = comparisons.corrected_figure(groups, looks(all_labels(groups)))
     score, *_ = figure.axes

@@ -116,15 +116,15 @@ def convergence_figure(groups: Groups, looks: Looks, by: str) -> Figure:
 
 
 def corrected_figure(groups: Groups, looks: Looks) -> Figure | None:
-    """Draw the measures of the corrected archive, of labels whose runs were corrected on the way too."""
+    """Draw the measures of the corrected archive, of those runs that were corrected on the way too."""
     corrected = {
         task: {
-            label: [run._replace(curves=_corrections(run)) for run in runs]
+            label: [run._replace(curves=_corrections(run)) for run in runs if _on_the_way(run)]
             for label, runs in labels.items()
         }
         for task, labels in groups.items()
     }
-    drawn = _labels_of(corrected, lambda runs: all(len(run.curves["generation"]) > 1 for run in runs))
+    drawn = _labels_of(corrected, bool)
 
     def title(task: str, runs: Sequence[Summary]) -> str:
         samples = np.unique(np.concatenate([run.corrections.get("samples", []) for run in runs]))
@@ -134,11 +134,15 @@ def corrected_figure(groups: Groups, looks: Looks) -> Figure | None:
     return _curves(drawn, looks, "generation", MEASURES, title) if drawn else None
 
 
+def _on_the_way(run: Summary) -> bool:
+    """Tell if a run was corrected before its end."""
+    return len(np.unique(run.corrections.get("generation", []))) > 1
+
+
 def _corrections(run: Summary) -> dict[str, np.ndarray]:
     """List the corrections of a run, with the last one of several after the same generation."""
-    columns = {"generation": np.zeros(0)} | run.corrections
-    _, last = np.unique(columns["generation"][::-1], return_index=True)
-    return {name: column[::-1][last] for name, column in columns.items()}
+    _, last = np.unique(run.corrections["generation"][::-1], return_index=True)
+    return {name: column[::-1][last] for name, column in run.corrections.items()}
 
 
 def steps_figure(groups: Groups, looks: Looks) -> Figure | None:
