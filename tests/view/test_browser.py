@@ -210,7 +210,8 @@ def test_the_page_opens_colours_and_plays_what_is_clicked_on(arm_run, open_page)
 def test_the_robot_moves(ant_run, open_page):
     with served(ant_run) as url:
         tab = open_page(url)
-        assert tab.page.get_by_label("features", exact=True).input_value() == layout.ALL
+        features = tab.page.get_by_label("features", exact=True).first
+        eventually(lambda: features.input_value() == layout.ALL)
         tab.page.keyboard.press("ArrowUp")  # the fittest
         tab.says("memes replay", seconds=90)
         left, top, width, height = map(int, tab.scene())
@@ -221,7 +222,7 @@ def test_the_robot_moves(ant_run, open_page):
         eventually(lambda: not tab.page.get_by_label("play", exact=True).is_checked())
 
         before = tab.pixels()
-        tab.page.get_by_label("features", exact=True).first.click()
+        features.click()
         tab.page.get_by_role("option").nth(3).click()
         eventually(lambda: (tab.pixels() != before).any(axis=-1).mean() > 0.02)
 
@@ -266,7 +267,7 @@ def test_curves_of_several_runs_and_lanes(arm_run, ant_run, open_page):
     with served(arm_run, ant_run, rebuild=known) as url:
         tab = open_page(url)
         tab.page.get_by_role("tab", name="curves").click()
-        assert tab.page.locator(".uplot").count() == 3
+        eventually(lambda: tab.page.locator(".uplot").count() == 3)
         tab.says("runs", seconds=5)
         tab.choose("column", "mean_fitness")
         tab.page.get_by_role("tab", name="lanes").click()

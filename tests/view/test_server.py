@@ -19,6 +19,7 @@ from websockets.exceptions import InvalidHandshake, InvalidStatus
 from websockets.sync.client import connect
 
 from memes.view.server import page
+from served import eventually
 
 PROTOCOL = [f"viser-v{viser.__version__}"]
 
@@ -74,14 +75,6 @@ def socket_of(shown, *, path=None, host=None, origin=None):
         subprotocols=PROTOCOL,
         max_size=None,
     )
-
-
-def eventually(condition):
-    for _ in range(200):
-        if condition():
-            return True
-        time.sleep(0.02)
-    return False
 
 
 # ---------------------------------------------------------------------------------------- who may
