@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 from PIL import Image
 
 import memes
@@ -56,6 +58,26 @@ def test_the_last_picture_is_the_archive_of_the_run():
     np.testing.assert_allclose(fitness, archive.fitness, rtol=1e-6)
     last, before = film(archive, changes, n=30)[-1:-3:-1]
     assert np.abs(last.astype(int) - before).max() <= 2  # what glowed has faded
+
+
+def test_long_names_of_features_stay_beside_what_is_drawn():
+    archive, _ = found((6, 6, 6, 6))
+    elites = [growth.Elite(cell, [np.zeros((8, 8, 3), np.uint8)]) for cell in range(4)]
+    names = [
+        f"{foot} foot on the ground (share)" for foot in ("front left", "back left", "back right", "")
+    ]
+    figure = Figure(figsize=(8.64, 4.32), dpi=100, layout="constrained")
+    growth._stage(figure, archive, elites, names, None)
+    FigureCanvasAgg(figure).draw()
+    axes = [each for part in figure.subfigs for each in part.axes]
+    written = [
+        label for each in axes for label in (each.xaxis.label, each.yaxis.label) if label.get_text()
+    ]
+    assert len(written) == 5  # of the cells, of the block, and of the colours
+    for label in written:
+        place = label.get_window_extent()
+        assert all(map(figure.bbox.containsx, (place.x0, place.x1))), label.get_text()
+        assert not any(place.overlaps(each.get_window_extent()) for each in axes), label.get_text()
 
 
 @pytest.mark.parametrize(("generations", "pictures"), [(1, 2), (12, 40), (2000, 240), (0, 5)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from textwrap import fill
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,6 +30,7 @@ from memes.store import changes as log
 from memes.task import Map
 
 DPI = 100
+LETTERS = 26  # in a line along an axis
 HOLD = 0.3  # share of the film in which the archive is full
 GLOW, FADE = 0.6, 0.6  # of a new elite, and what is left of it from one picture to the next
 
@@ -112,16 +114,17 @@ def _stage(
     cells, colours = archive.cells, colours_of([fitness_of(archive)])
     shape = height_of(cells, place)
     columns = (len(elites) + 1) // 2 if len(elites) > 1 else len(elites)
-    ratios = (1.25, 0.5 * columns) if elites else (1.0,)
-    left, *right = figure.subfigures(1, len(ratios), squeeze=False, width_ratios=ratios)[0]
     keys = keys_of(cells)
-    spec = left.add_gridspec(max(keys, 1), 2 if keys else 1, width_ratios=(4, 1) if keys else (1,))
+    ratios = (1.6 if keys else 1.25, 0.5 * columns) if elites else (1.0,)
+    left, *right = figure.subfigures(1, len(ratios), squeeze=False, width_ratios=ratios)[0]
+    spec = left.add_gridspec(max(keys, 1), 2 if keys else 1, width_ratios=(6, 1) if keys else (1,))
     axes = left.add_subplot(spec[:, 0], box_aspect=shape)
-    image = draw_cells(axes, cells, fitness_of(archive), names, colours, place=place)
+    image = draw_cells(axes, cells, fitness_of(archive), names, colours, place=place, wrap=LETTERS)
     if image is not None:
         draw_bar(left, image, colours, ax=axes, shrink=0.8)
     if keys:
-        draw_keys([left.add_subplot(spec[i, 1]) for i in range(keys)], cells, names)
+        short = [fill(mathtext(name), LETTERS // 2) for name in names]
+        draw_keys([left.add_subplot(spec[i, 1]) for i in range(keys)], cells, short)
     panels = right[0].subplots(min(2, len(elites)), columns, squeeze=False).ravel() if right else []
     seen = []
     for i, (panel, elite) in enumerate(zip(panels, elites, strict=False)):
@@ -153,7 +156,7 @@ def _redraw(
         def draw(fitness: np.ndarray, glow: np.ndarray) -> None:
             limits = axes.get_xlim(), axes.get_ylim()
             axes.clear()
-            draw_cells(axes, cells, fitness, names, colours, place=place)
+            draw_cells(axes, cells, fitness, names, colours, place=place, wrap=LETTERS)
             axes.set(xlim=limits[0], ylim=limits[1])
 
         return draw
