@@ -91,6 +91,7 @@ def test_the_kernel_trains_as_xla_does(task, settings, drawn, monkeypatch):
 
 
 @emulated
+@pytest.mark.long
 def test_results_do_not_depend_on_the_number_of_blocks(monkeypatch):
     found = []
     for room in (1, 5):
