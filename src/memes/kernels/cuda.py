@@ -104,9 +104,8 @@ def usable(what: str, capability: float = 0.0) -> bool:
 
 def _too_old(capability: float) -> str:
     found = min((float(d.compute_capability) for d in devices()), default=capability)
-    return (
-        "" if found >= capability else f"it needs compute capability {capability}, the GPU has {found}"
-    )
+    short = found < capability
+    return f"it needs compute capability {capability}, the GPU has {found}" if short else ""
 
 
 @cache
