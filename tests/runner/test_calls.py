@@ -3,6 +3,8 @@
 import os
 import signal
 import threading
+import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,11 +17,13 @@ from memes.runner.device import MOST
 class Device:
     """Stands for a program whose generations take so many seconds, on a clock of its own.
 
-    A call of it returns at once, or, if it `blocks`, when it is over.
+    A call of it returns at once, or, if it `blocks`, when it is over. Its task is evaluated on the
+    device, or, unless `jit`, by the host.
     """
 
-    def __init__(self, monkeypatch, *, cost=1e-6, blocks=False):
+    def __init__(self, monkeypatch, *, cost=1e-6, blocks=False, jit=True):
         self.clock, self.lengths, self.events = 0.0, [], []
+        self.algorithm = SimpleNamespace(task=SimpleNamespace(jit=jit))
         self.cost, self.blocks, self.over = cost, blocks, {0: 0.0}  # by the generation after which
         monkeypatch.setattr(calls.time, "perf_counter", lambda: self.clock)
         monkeypatch.setattr(calls, "wait", self._wait)
@@ -72,8 +76,7 @@ def test_calls_take_the_time_that_is_asked_for(monkeypatch, cost, blocks):
     wanted = np.clip(int(2.0 / cost), 1, MOST)
     assert device.lengths[0] == 1
     assert all(b <= 4 * a for a, b in zip(device.lengths, device.lengths[1:], strict=False))
-    grown = 5 if blocks else 8  # a call that goes ahead has the length that was known before the last
-    assert set(device.lengths[grown:-1]) == {wanted}
+    assert set(device.lengths[5:-1]) == {wanted}
     seconds = [each.seconds for each in seen]
     assert np.allclose(seconds, cost * np.array(device.lengths), rtol=1e-3)
 
@@ -96,26 +99,52 @@ def test_no_time_makes_calls_of_one_generation(monkeypatch):
     assert device.lengths == [1] * 20
 
 
-def test_the_device_has_the_next_call_before_the_host_looks_at_the_last(monkeypatch):
-    device = Device(monkeypatch)
-    call(device, 3, aim=0.0)
-    assert device.events == [
-        ("called", 0), ("waited", 1), ("seen", 1),  # which tells that a call returns before it is over
-        ("called", 1), ("called", 2), ("waited", 2), ("seen", 2), ("waited", 3), ("seen", 3),
-    ]  # fmt: skip
+class Waiting(Device):
+    """A device whose calls, after the first, end once the host has looked at the call before."""
+
+    def advance(self, key, state, n):
+        self.events.append(("begun", state))
+        until = time.monotonic() + 10
+        while state and ("seen", state) not in self.events:
+            assert time.monotonic() < until, "the host waits for the device, and does not look"
+            time.sleep(0.001)
+        return super().advance(key, state, n)
+
+
+def test_the_device_computes_the_next_call_while_the_host_looks_at_the_last(monkeypatch):
+    device = Waiting(monkeypatch, blocks=True)
+    assert [each.states[0] for each in call(device, 4, aim=0.0)] == [1, 2, 3, 4]
 
 
 def test_the_device_is_left_to_whoever_is_due(monkeypatch):
     device = Device(monkeypatch)
     call(device, 6, aim=0.0, due=lambda generation: generation == 3)
     assert device.events.index(("seen", 3)) < device.events.index(("called", 3))
-    assert device.events.index(("called", 5)) < device.events.index(("seen", 5))
 
 
-def test_a_device_or_a_simulator_that_the_host_waits_for_is_not_called_ahead(monkeypatch):
-    device = Device(monkeypatch, blocks=True)
+def test_what_the_host_evaluates_is_not_called_ahead_and_not_from_another_thread(monkeypatch):
+    device, threads = Device(monkeypatch, blocks=True, jit=False), set()
+    advance = device.advance
+
+    def noted(*arguments):
+        threads.add(threading.current_thread())
+        return advance(*arguments)
+
+    device.advance = noted
     call(device, 5, aim=0.0)
     assert [name for name, _ in device.events] == ["called", "waited", "seen"] * 5
+    assert threads == {threading.current_thread()}
+
+
+def test_a_call_that_fails_on_the_device_fails_in_the_host(monkeypatch):
+    device = Device(monkeypatch)
+
+    def advance(key, state, n):
+        raise MemoryError("out of it")
+
+    device.advance = advance
+    with pytest.raises(MemoryError, match="out of it"):
+        call(device, 5)
 
 
 def test_the_time_of_a_call_is_the_devices_and_not_the_hosts(monkeypatch):

@@ -3,8 +3,10 @@
 import importlib.util
 import json
 import threading
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -14,6 +16,7 @@ import memes
 from memes import Checkpoints, Corrections, Figures, Track, Watch
 from memes.api import USUAL, with_usual
 from memes.runner.observers import Progress
+from memes.store import checkpoint
 
 pytestmark = pytest.mark.usefixtures("compiled_once", "no_figures")
 
@@ -181,6 +184,25 @@ def test_settings_of_any_kind_are_recorded_as_they_print(tmp_path):
     memes.run(algorithm, out=tmp_path, observers=[Connected()], **OPTIONS | {"generations": 1})
     recorded = json.loads((tmp_path / "config.json").read_text())["observers"]
     assert "lock" in recorded["Connected"]["to"]
+
+
+def test_checkpoints_that_take_long_are_written_in_a_tenth_of_the_time(tmp_path, monkeypatch):
+    begun, save = [], checkpoint.save
+
+    def slowly(*arguments):
+        begun.append(time.monotonic())
+        time.sleep(0.03)
+        return save(*arguments)
+
+    def meanwhile(moment):
+        time.sleep(0.02)
+
+    monkeypatch.setattr(checkpoint, "save", slowly)
+    slow = SimpleNamespace(watch=lambda stage: Watch(see=meanwhile))
+    memes.run(algorithm, out=tmp_path / "run", call_seconds=0, observers=[slow], **OPTIONS)
+    unasked = begun[:-1]  # the last is written at the end
+    assert len(unasked) > 1
+    assert np.diff(unasked).min() >= 0.3
 
 
 def test_a_run_without_a_folder_writes_nothing(tmp_path, monkeypatch):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -40,33 +42,34 @@ def calls(
 
     It ends early, though not before the first generation, once `going` says no.
 
-    It works on the next call while the host looks at the one before, where a call returns before it is
-    computed (on CPUs; on GPUs the host counts the generations); unless somebody is due to look, who may
-    need the device.
+    The device works on the next call while the host looks at the one before, unless somebody is due to
+    look, who may need the device, or the host itself evaluates. A thread makes the calls, since on GPUs
+    a call returns only with its last generation: the host counts them.
     """
     generations, aim = config["generations"], config["call_seconds"]
-    size, free, returns_early, agree = 1, 0.0, False, present().agree
+    size, agree, beside = 1, present().agree, program.algorithm.task.jit
 
-    def start(state: State) -> tuple[float, float, int, State, Record]:
-        left = min(size, generations - done)
-        n = agree(lambda: next((i for i in range(1, left) if due(done + i)), left))
-        began = time.perf_counter()
-        made = program.advance(key, state, n)
-        return began, time.perf_counter(), n, *made
+    with ThreadPoolExecutor(1, "memes-device") as thread:
 
-    ahead = None
-    while done < generations and (done == 0 or agree(going)):
-        began, returned, n, state, record = ahead or start(state)
-        done += n
-        may_go_on = returns_early and done < generations and not agree(due, done)
-        ahead = start(state) if may_go_on else None
-        wait(record)
-        now = time.perf_counter()
-        seconds, free = now - max(began, free), now
-        if ahead is None:  # else a call that does not return would be timed with the next
-            returns_early = bool(agree(bool, returned - began < (now - began) / 2))
-        size = int(np.clip(aim / max(seconds / n, 1e-9), 1, min(GROWTH * n, MOST)))
-        yield Call(program.states(state), program.records(record, n), seconds)
+        def start(state: State) -> tuple[float, int, Callable[[], tuple[State, Record]]]:
+            left = min(size, generations - done)
+            n = agree(lambda: next((i for i in range(1, left) if due(done + i)), left))
+            advance = partial(program.advance, key, state, n)
+            return time.perf_counter(), n, thread.submit(advance).result if beside else advance
+
+        ahead = None
+        while done < generations and (done == 0 or agree(going)):
+            began, n, made = ahead or start(state)
+            state, record = made()
+            wait(record)
+            seconds = time.perf_counter() - began
+            done += n
+            size = int(np.clip(aim / max(seconds / n, 1e-9), 1, min(GROWTH * n, MOST)))
+            # Before the next call begins, behind which the device would put what this needs of it.
+            call = Call(program.states(state), program.records(record, n), seconds)
+            may_go_on = beside and done < generations and not agree(due, done)
+            ahead = start(state) if may_go_on else None
+            yield call
 
 
 def wait(record: Record) -> None:

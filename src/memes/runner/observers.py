@@ -6,6 +6,7 @@ run. `Progress` below is a short one; `examples/observer.py` is one that stops a
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from memes.store import archives, checkpoint
 from memes.store import folder as folders
 from memes.store.folder import Run
 
+MOST_WRITING = 0.1  # share of the time in which checkpoints that nobody asked for are written
 FAULTS = {Fault.NAN: "not a number", Fault.INFINITE: "infinite", Fault.ABSURD: "of absurd size"}
 
 
@@ -134,7 +136,7 @@ class Checkpoints:
 
     Attributes:
         every: Generations between checkpoints, 0 for none; None is one after each call of the device,
-            unless the one before is still being written.
+            but no more than can be written in a tenth of the time.
     """
 
     every: int | None = None
@@ -151,19 +153,28 @@ class Checkpoints:
         thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
         stage.closing(thread.shutdown)
         latest: Future[checkpoint.Logged] = Future()  # the last that was begun
+        due_at = 0.0  # when the next may be begun that nobody asked for
 
         def begin(run: Run) -> None:
             latest.set_result(checkpoint.logged(run))
 
         def start(run: Run) -> None:
             nonlocal latest
-            latest = thread.submit(checkpoint.save, run, latest.result())  # raises what went wrong
+            latest = thread.submit(save, run, latest.result())  # raises what went wrong
+
+        def save(run: Run, before: checkpoint.Logged) -> checkpoint.Logged:
+            nonlocal due_at
+            began = time.monotonic()
+            after = checkpoint.save(run, before)
+            due_at = began + (time.monotonic() - began) / MOST_WRITING
+            return after
 
         def due(generation: int) -> bool:
             return bool(self.every and generation % self.every == 0)
 
         def see(moment: Moment) -> None:
-            if due(moment.run.generations) or (self.every is None and latest.done()):
+            rested = latest.done() and time.monotonic() >= due_at
+            if due(moment.run.generations) or (self.every is None and rested):
                 start(moment.run)
 
         def finish(run: Run) -> None:
