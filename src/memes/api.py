@@ -53,6 +53,7 @@ NUMBERS: dict[str, tuple[Any, int]] = {
     "shards": (int | None, 1),
 }
 SEEDS = 2**32
+THEN = ", then "  # between the devices of a run that went on elsewhere
 UNRECORDED = {"call_seconds": 1.0, "chunk": None, "shards": 1}  # by version 0.1
 # What a run and the algorithm that goes on with it must agree on, besides options.
 SAME = (
@@ -214,6 +215,7 @@ def resume(
         raise UsageError(f"the run in '{first}' cannot be resumed: {error}") from error
     algorithm = callbacks_outside(algorithm)
     described = json.loads(json.dumps(describe(algorithm), default=plain))
+    moved = list(_moved(described, configs[first]))
     starts: list[Start] = []
     for folder, config in configs.items():
         with intact(folder / "config.json"):
@@ -233,6 +235,8 @@ def resume(
                 config.pop(old, None)
             config |= {"resumed": [*config.get("resumed", []), now()], **settings_of(watching)}
             config["seeds_together"] = config.get("seeds_together") or 1
+            before = str(config.get("device") or described["device"]).split(THEN)
+            config["device"] = THEN.join(dict.fromkeys([*before, described["device"]]))
         if left:
             starts.append((config, folder.absolute() if team.leads else None))
     require(bool(starts), f"all runs in '{path}' are over; ask for more generations")
@@ -243,7 +247,7 @@ def resume(
     placement = placed(algorithm, devices, starts[0][0]["shards"], size)
     for config, _ in starts:
         config |= placement.recorded()
-    for sentence in _moved(described, configs[first]):
+    for sentence in moved:
         Reporter(show=progress).say(sentence)
     with in_words(path, algorithm), ExitStack() as stack:
         for place in filter(None, (folder for _, folder in starts)):

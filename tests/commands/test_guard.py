@@ -231,3 +231,6 @@ def test_resume_mentions_what_has_changed(here, capsys):
     assert "the run began with device abacus, jax 0.1.2, and goes on with device cpu: cpu, jax" in said
     assert main([*resume, "5", "--quiet"]) == 0
     assert capsys.readouterr().err == ""
+    config = json.loads(Path("run/config.json").read_text())
+    assert config["device"] == "abacus, then cpu: cpu"
+    assert json.loads(Path("run/summary.json").read_text())["about"]["device"] == config["device"]
