@@ -215,7 +215,7 @@ def resume(
         raise UsageError(f"the run in '{first}' cannot be resumed: {error}") from error
     algorithm = callbacks_outside(algorithm)
     described = json.loads(json.dumps(describe(algorithm), default=plain))
-    moved = list(_moved(described, configs[first]))
+    moved = list(_moved(described, configs[first]))  # now: their devices are put together below
     starts: list[Start] = []
     for folder, config in configs.items():
         with intact(folder / "config.json"):

@@ -103,7 +103,6 @@ class Waiting(Device):
     """A device whose calls, after the first, end once the host has looked at the call before."""
 
     def advance(self, key, state, n):
-        self.events.append(("begun", state))
         until = time.monotonic() + 10
         while state and ("seen", state) not in self.events:
             assert time.monotonic() < until, "the host waits for the device, and does not look"

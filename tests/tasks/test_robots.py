@@ -4,6 +4,7 @@ The dynamics are chaotic, so two simulators part ways within tens of steps; what
 is made of one and the same rollout.
 """
 
+import os
 from functools import cache
 from types import SimpleNamespace
 
@@ -17,7 +18,7 @@ from memes import UsageError, physics
 from memes.control import rollout
 from memes.task import evaluate
 from memes.tasks import TASKS
-from memes.tasks.robot import robot
+from memes.tasks.robot import episodes_at_once, robot
 
 N, STEPS = 24, 60
 
@@ -280,6 +281,14 @@ def test_a_robot_starts_as_its_keyframe_says():
     )
     np.testing.assert_allclose(engine.qpos(state), [[1, 2, 3, 0.5]] * 2)
     np.testing.assert_allclose(engine.qvel(state), [[4, 5, 6, 7]] * 2)
+
+
+def test_episodes_at_once_are_for_the_cores_that_the_process_may_use(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {1, 4, 5}, raising=False)
+    assert episodes_at_once() == 3 * 64
+    monkeypatch.delattr(os, "sched_getaffinity")  # as on other systems
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    assert episodes_at_once() == 2 * 64
 
 
 def test_noise_is_not_negative():

@@ -136,7 +136,7 @@ class Checkpoints:
 
     Attributes:
         every: Generations between checkpoints, 0 for none; None is one after each call of the device,
-            but no more than can be written in a tenth of the time.
+            unless writing them would take more than a tenth of the time.
     """
 
     every: int | None = None

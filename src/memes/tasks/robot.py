@@ -110,8 +110,9 @@ def episodes_at_once() -> int | None:
     """
     if jax.default_backend() != "cpu":
         return None
-    ours = getattr(os, "sched_getaffinity", None)  # fewer than there are where a launcher says so
-    return 64 * (len(ours(0)) if ours else os.cpu_count() or 1)
+    # Not all cores of the machine are ours where a launcher shares them out.
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return 64 * cores
 
 
 def _base(model: Any) -> list[int]:
