@@ -37,11 +37,6 @@ def shared(array):
     return copy
 
 
-def unwritten(shape, dtype):
-    """An array of what no kernel writes."""
-    return np.full(shape, np.nan if np.issubdtype(dtype, np.floating) else np.iinfo(dtype).min, dtype)
-
-
 ROOM = 2  # for blocks that run at once
 
 
@@ -54,7 +49,7 @@ def launch(kernel, arguments, results, *, blocks, threads, numbers=(), aliases=N
         given = [place(np.asarray(x)) for x in arrays]
         sources = {o: i for i, o in (aliases or {}).items()}
         made = [
-            given[sources[o]] if o in sources else place(unwritten((*batch, *r.shape), r.dtype))
+            given[sources[o]] if o in sources else place(np.full((*batch, *r.shape), np.nan, r.dtype))
             for o, r in enumerate(results)
         ]
         holders = [ctypes.c_void_p(x.ctypes.data) for x in (*given, *made)]

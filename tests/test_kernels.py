@@ -16,7 +16,7 @@ from memes.factors import Pairs, scaled
 from memes.kernels import cuda
 from memes.kernels.cxx import compiler
 from memes.pairs import Network, drawn, policy_kernel
-from memes.physics.cuda import sort_kernel, step_kernel
+from memes.physics.cuda import step_kernel
 from memes.physics.reading import load, read
 from memes.physics.solver import Fidelity
 from memes.physics.stacking import stacked
@@ -35,7 +35,6 @@ def kernels():
     searches = [neighbours.search_kernel(2, 10, 4), neighbours.search_kernel(6, 40, 1)]
     return [
         *steps,
-        sort_kernel(),
         *searches,
         *(policy_of(POLICY, draw) for draw in (gaussian, low_rank(4, POLICY.blocks))),
         training_kernel(POLICY.network, TD3())[0],

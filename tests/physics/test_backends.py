@@ -5,12 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import emulation
 from memes import physics
 from memes.errors import UsageError
 from memes.kernels.cuda import devices
 from memes.kernels.cxx import compiler
-from memes.physics.cuda import SORTING, sort_kernel
 
 SUBSTEPS, FAST = 5, physics.Fidelity(4, 2)
 ANTS = 256  # as many as in the rollouts, so that a step is compiled once
@@ -135,16 +133,13 @@ def test_permuted_robots_give_permuted_results(engines, states, backend):
     np.testing.assert_array_equal(permuted.rows, result.rows[:, order])
 
 
-def wall_contacts(engine):
-    return [i for i, name in enumerate(engine.contact_names) if "wall" in name]
-
-
 @pytest.mark.parametrize("backend", [cuda, native])
 def test_who_else_is_near_a_wall_does_not_change_a_robot(kit, engines, emulated_cuda, backend):
     engine, step = engines("ant_trap", backend)
     qpos, qvel, ctrl = kit.states("ant_trap", 48, seed=6, speed=0.5, spread=0.2)
     qpos[::3, 0] = 0.0  # far from the walls
-    at_walls = np.asarray(engine.contacts(engine.init(qpos, qvel)))[:, wall_contacts(engine)].any(1)
+    touching = np.asarray(engine.contacts(engine.init(qpos, qvel)))
+    at_walls = touching[:, [i for i, name in enumerate(engine.contact_names) if "wall" in name]].any(1)
     assert 8 < at_walls.sum() < 40
 
     def stepped(rows):
@@ -155,42 +150,6 @@ def test_who_else_is_near_a_wall_does_not_change_a_robot(kit, engines, emulated_
     np.testing.assert_array_equal(stepped(order), together[:, order])
     for alone in (np.flatnonzero(at_walls), np.flatnonzero(~at_walls), np.arange(7), np.array([9])):
         np.testing.assert_array_equal(stepped(alone), together[:, alone])
-
-
-@needs_compiler
-def test_robots_that_may_come_near_a_wall_go_first_and_are_no_different(kit, engines, emulated_cuda):
-    engine, step = engines("ant_trap", "cuda")
-    qpos, qvel, ctrl = kit.states("ant_trap", 48, seed=6, speed=0.5, spread=0.2)
-    qpos[::3, 0] = 0.0  # far from the walls
-    start = engine.init(qpos, qvel)
-    at_walls = np.asarray(engine.contacts(start))[:, wall_contacts(engine)].any(1)
-    first = step(start, ctrl)
-    flags = np.asarray(first.flags)
-    assert set(flags) == {-1.0, 0.0}
-    assert (flags[at_walls] == -1).all()
-    assert (flags[::3] == 0).all()
-    assert not np.asarray(first.failed).any()
-    again = step(first, ctrl)
-    unsorted = step(first._replace(flags=jnp.zeros(48)), ctrl)
-    np.testing.assert_array_equal(again.rows, unsorted.rows)
-    np.testing.assert_array_equal(again.flags, unsorted.flags)
-
-
-@needs_compiler
-@pytest.mark.parametrize("n", [1, 33, 1025, 2500])
-def test_the_order_has_those_near_a_wall_first(n):
-    flags = np.random.default_rng(n).choice([-1.0, 0.0, 1.0], (2, n)).astype(np.float32)
-    order = jax.vmap(
-        lambda row: emulation.launch(
-            sort_kernel(),
-            (row,),
-            [jax.ShapeDtypeStruct((n,), jnp.int32)],
-            blocks=1,
-            threads=32 * SORTING,
-            numbers=(n,),
-        )[0]
-    )(flags)
-    np.testing.assert_array_equal(order, np.argsort(flags >= 0, axis=1, kind="stable"))
 
 
 @pytest.mark.parametrize("backend", [cuda, native])

@@ -152,12 +152,12 @@ def _offset(contact: Contact, centre: Centre) -> Vector:
     return la.add(centre.relative, la.subtract(centre.origin, contact.place))
 
 
-def near_any(tree: Tree, frames: Frames, contacts: Sequence[Rivals], times: float = 1.0) -> Condition:
-    """Is a robot so near to a static shape that a contact may be active, or `times` as far from it?"""
+def near_any(tree: Tree, frames: Frames, contacts: Sequence[Rivals]) -> Condition:
+    """Is a robot so near to a static shape that a contact with it may be active?"""
     copies: Scalar = 0.0
     trunk: Scalar = 0.0
     for contact in (contact for rivals in contacts for contact in rivals):
-        flag = la.where(_near(tree, frames, contact, times), 1.0, 0.0)
+        flag = la.where(_near(tree, frames, contact), 1.0, 0.0)
         if tree.stacked_link[contact.link]:
             copies = copies + flag
         else:
@@ -165,9 +165,9 @@ def near_any(tree: Tree, frames: Frames, contacts: Sequence[Rivals], times: floa
     return la.less(0.0, trunk + total(tree, copies))
 
 
-def _near(tree: Tree, frames: Frames, contact: Contact, times: float) -> Condition:
+def _near(tree: Tree, frames: Frames, contact: Contact) -> Condition:
     offset = _offset(contact, _centre(tree, frames, contact))
-    reach = times * (contact.radius + contact.margin)
+    reach = contact.radius + contact.margin
     if contact.shape == "plane":
         return la.less(la.dot(la.column(contact.frame, 2), offset), 1.001 * reach)
     if contact.shape != "box":

@@ -7,7 +7,6 @@ typedef bool I;
 constexpr int COPIES = @COPIES@;           // legs
 constexpr int TOGETHER = 32 / COPIES;      // robots in a warp
 constexpr unsigned WARP = 0xffffffffu;
-constexpr bool SORTED = @SORTED@;          // robots take their places from `order`
 
 FUNCTION V all(float x) { return x; }
 FUNCTION V choose(I m, V a, V b) { return m ? a : b; }
@@ -42,22 +41,20 @@ FUNCTION T pick(int copy, const T (&values)[COPIES]) {
   return x;
 }
 
-// `rows` is a matrix with a column for each of n robots, `controls` one with a row for each. A robot's flag is 1 if
-// it has failed, -1 if it may come near an obstacle in the next step. Blocks of another y have another member of a batch.
+// `rows` is a matrix with a column for each of n robots, `controls` one with a row for each. Blocks of
+// another y have another member of a batch.
 extern "C" __global__ void __launch_bounds__(@THREADS@)
-advance(const float* rows, const float* flags, const float* controls, const int* order, float* out, float* out_flags,
-        int n) {
+advance(const float* rows, const float* failed, const float* controls, float* out, float* out_failed, int n) {
   const int lane = threadIdx.x % 32, copy = lane % COPIES;
   const int own = lane / COPIES < TOGETHER ? lane / COPIES : 0;  // lanes that are left over idle along
   const int first = own * COPIES;
   const int robot = (blockIdx.x * blockDim.x + threadIdx.x) / 32 * TOGETHER + own;
-  const int slot = robot < n ? robot : n - 1;
-  const int column = SORTED ? order[(size_t)blockIdx.y * n + slot] : slot;
+  const int column = robot < n ? robot : n - 1;
   rows += (size_t)blockIdx.y * @HEIGHT@ * n;
   out += (size_t)blockIdx.y * @HEIGHT@ * n;
   controls += ((size_t)blockIdx.y * n + column) * @WIDTH@;
-  flags += (size_t)blockIdx.y * n;
-  out_flags += (size_t)blockIdx.y * n;
+  failed += (size_t)blockIdx.y * n;
+  out_failed += (size_t)blockIdx.y * n;
   auto place = [&](int row) { return (size_t)row * n + column; };
 
   // The sum over the legs, the same in all of them: partners add each other's values as long as the number
@@ -78,9 +75,6 @@ advance(const float* rows, const float* flags, const float* controls, const int*
     return sum;
   };
 
-  bool soon = false;
-  auto foresee = [&](I m) { soon = m; };
-
   @CONSTANTS@
   V x[@ROWS@], c[@CONTROLS@];
   @READ@
@@ -90,7 +84,7 @@ advance(const float* rows, const float* flags, const float* controls, const int*
   V zero = all(0.f);  // NaN where anything is not finite
 #pragma unroll
   for (int i = 0; i < @ROWS@; ++i) zero += x[i] * 0.f;
-  const bool alive = total(zero) == 0.f && flags[column] <= 0.f;
+  const bool alive = total(zero) == 0.f && failed[column] == 0.f;
   if (!alive) {
     @READ_STATE@
   }
@@ -99,6 +93,6 @@ advance(const float* rows, const float* flags, const float* controls, const int*
   @WRITE@
   if (copy == 0) {
     @WRITE_TRUNK@
-    out_flags[column] = !alive ? 1.f : soon ? -1.f : 0.f;
+    out_failed[column] = alive ? 0.f : 1.f;
   }
 }

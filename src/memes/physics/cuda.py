@@ -18,13 +18,11 @@ from memes.kernels import cuda
 from memes.kernels.cuda import Kernel
 from memes.physics.backends import Advance, packing
 from memes.physics.emit import emit, simulator
-from memes.physics.obstacles import split
 from memes.physics.solver import Fidelity
 from memes.physics.stacking import StackedModel
 
 THREADS = 128  # in a block: four warps that run through the same long program fetch it together
 WARP = 32
-SORTING = 32  # warps of the block that sorts
 
 
 def cuda_backend(
@@ -34,10 +32,7 @@ def cuda_backend(
     *,
     launch: Callable[..., list[Array]] | None = None,
 ) -> Advance:
-    """All substeps in one kernel; the state is updated in place.
-
-    Where there are obstacles, robots that may come near one are simulated first.
-    """
+    """All substeps in one kernel; the state is updated in place."""
     if launch is None:
         require(bool(cuda.devices()), "backend 'cuda' needs an NVIDIA GPU that JAX can use, found none")
         require(not cuda.missing(), f"backend 'cuda': {cuda.missing()}")
@@ -47,21 +42,13 @@ def cuda_backend(
         copies <= WARP,
         f"backend 'cuda' takes models of at most {WARP} equal subtrees, got {copies}; use 'xla'",
     )
-    kernel, sorting = step_kernel(stacked, fidelity, substeps), sort_kernel()
-    obstacles = has_obstacles(stacked)
+    kernel = step_kernel(stacked, fidelity, substeps)
     if launch is cuda.launch:
-        for each in (kernel, sorting) if obstacles else (kernel,):
-            cuda.begun(each)  # which is ready when a rollout is traced
+        cuda.begun(kernel)  # which is ready when a rollout is traced
     robots = THREADS // WARP * (WARP // copies)  # in a block
 
     def advance(rows: Array, flags: Array, ctrl: Array) -> Any:
         n = rows.shape[1]
-        order = jnp.zeros(0, jnp.int32)
-        if obstacles:
-            places = jax.ShapeDtypeStruct((n,), jnp.int32)  # type: ignore[no-untyped-call]
-            (order,) = launch(
-                sorting, (flags,), [places], blocks=1, threads=WARP * SORTING, numbers=(n,)
-            )
         results = [
             jax.ShapeDtypeStruct(rows.shape, jnp.float32),  # type: ignore[no-untyped-call]
             jax.ShapeDtypeStruct((n,), jnp.float32),  # type: ignore[no-untyped-call]
@@ -70,7 +57,7 @@ def cuda_backend(
         return tuple(
             launch(
                 kernel,
-                (rows, flags, ctrl, order),
+                (rows, flags, ctrl),
                 results,
                 blocks=-(-n // robots),
                 threads=THREADS,
@@ -80,16 +67,6 @@ def cuda_backend(
         )
 
     return advance
-
-
-def has_obstacles(stacked: StackedModel) -> bool:
-    """Is there anything but ground to touch?"""
-    return bool(split(stacked.model)[1])
-
-
-def sort_kernel() -> Kernel:
-    """The kernel that puts robots that may come near obstacles before the others."""
-    return Kernel(simulator("order.cu", WARPS=SORTING), "sort")
 
 
 def step_kernel(stacked: StackedModel, fidelity: Fidelity, substeps: int) -> Kernel:
@@ -113,7 +90,6 @@ def step_kernel(stacked: StackedModel, fidelity: Fidelity, substeps: int) -> Ker
         "cuda.cu",
         COPIES=stacked.tree.copies,
         THREADS=THREADS,
-        SORTED=str(has_obstacles(stacked)).lower(),
         ROWS=len(spans),
         HEIGHT=layout.rows,
         CONTROLS=max(len(ctrl), 1),

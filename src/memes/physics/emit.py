@@ -142,12 +142,6 @@ class Program:
         self.lines.insert(place, "V " + ", ".join(f"{name} = all(0.f)" for name in names) + ";")
         return [Value(Expression(self, name), self.of) for name in names]
 
-    def foresee(self, condition: Callable[[], Condition]) -> None:
-        """Tell the prelude which robots may take the dearer branch in the next step."""
-        found = condition()
-        if isinstance(found, Value):
-            self.lines.append(f"foresee({_literal(found.data)});")
-
 
 def emit(stacked: StackedModel, fidelity: Fidelity) -> Program:
     """A step that reads and writes the arrays `x` (qpos, qvel, warm start) and reads `c` (controls)."""
@@ -159,7 +153,7 @@ def emit(stacked: StackedModel, fidelity: Fidelity) -> Program:
 
     nq, nv = model.nq, model.nv
     phase = Phase(read("x", 0, nq), read("x", nq, nv), read("x", nq + nv, nv))
-    control = Control(program.repeat, program.branch, program.foresee)
+    control = Control(program.repeat, program.branch)
     after = stepping.step(model, stacked.tree, phase, read("c", 0, model.nu), fidelity, control)
     results = [program._text(x) for x in (*after.qpos, *after.qvel, *after.warm)]
     program.lines += [f"x[{i}] = {x};" for i, x in enumerate(results)]

@@ -41,8 +41,6 @@ BACKENDS = {
 class State(NamedTuple):
     """N robots: `rows[R, N]`, in the engine's own order, and `flags[N]`, 1 for those that failed.
 
-    (A backend may flag others by a number below 0, for itself.)
-
     Read it with the engine's `qpos`, `qvel`, ... A robot whose state became non-finite is frozen as it
     was before that step, and flagged.
     """

@@ -19,7 +19,6 @@ constexpr int ROWS = @ROWS@, CONTROLS = @CONTROLS@;
 FUNCTION V all(float x) { return V{} + x; }
 FUNCTION V choose(I m, V a, V b) { return (V)((m & (I)a) | (~m & (I)b)); }
 FUNCTION I opposite(I m) { return ~m; }
-FUNCTION void foresee(I) {}
 FUNCTION bool some(I m) { int any = 0; for (int i = 0; i < W; ++i) any |= m[i]; return any; }
 // Of a NaN and a number, the NaN: a robot that fails must be seen to fail.
 FUNCTION V least(V a, V b) { return choose((a < b) | (a != a), a, b); }

@@ -60,12 +60,10 @@ class Control(NamedTuple):
             `stacked` says which scalars of the flat iterate stand for K.
         branch: `(condition, then, otherwise)` -> the scalars of the one or the other, robot by robot.
             Where the condition is false both are right, and `otherwise` is cheaper.
-        foresee: Told which robots may take the dearer branch in the next step.
     """
 
     repeat: Callable[[int, Body, Iterate, Sequence[bool]], Iterate]
     branch: Callable[[Condition, Alternative, Alternative], Sequence[Scalar]]
-    foresee: Callable[[Callable[[], Condition]], None] = lambda condition: None
 
 
 def _write_out(count: int, body: Body, start: Iterate, stacked: Sequence[bool]) -> Iterate:

@@ -16,8 +16,6 @@ from memes.physics.obstacles import split
 from memes.physics.solver import Control, Fidelity
 from memes.physics.tree import Sparse, Tree
 
-SOON = 4.0  # a ball that far from an obstacle, in its own radii, may be near in the next step
-
 
 class Phase(NamedTuple):
     """Position, velocity, and the acceleration that the next solution starts from."""
@@ -67,7 +65,6 @@ def forward(
 
     if walls:
         near = near_any(tree, frames, walls)
-        control.foresee(lambda: near_any(tree, frames, walls, SOON))
         solution = list(control.branch(near, among_walls, lambda: solved(rows)))
     else:
         solution = solved(rows)
