@@ -78,6 +78,13 @@ def test_a_robot_crosses_a_still_picture_and_stays_amid_one_that_follows_it(rend
     assert right > 48
 
 
+def test_the_shadows_of_walls_stay_where_they_are_in_a_still_picture(renderer):
+    model = model_of("ant_trap")
+    model.geom_rgba[model.geom_bodyid > 0, 3] = 0  # the robot is not seen
+    here, there = pictures.frames(model, way(model, 20.0)[[0, -1]], **SIZE, camera="above")
+    np.testing.assert_allclose(here.astype(int), there.astype(int), atol=8)
+
+
 def test_moments_between_states_are_on_the_way_from_one_to_the_next():
     model = model_of("ant")
     states = way(model, 2.0)

@@ -40,7 +40,22 @@ def camera_of(model: Any, states: np.ndarray, camera: Camera, shape: float) -> A
     model.vis.headlight.diffuse[:] *= 0.6
     # Shadows and the horizon reach as far as the camera is away.
     model.stat.extent = max(model.stat.extent, found.distance)
+    _still_lights(model, found)
     return found
+
+
+def _still_lights(model: Any, camera: Any) -> None:
+    """Let lights that follow the robot shine from where they have all in sight that the camera has.
+
+    Such a light would cut the shadows of walls off, elsewhere in each picture.
+    """
+    import mujoco
+
+    for light in np.flatnonzero(model.light_mode != mujoco.mjtCamLight.mjCAMLIGHT_FIXED):
+        model.light_mode[light] = mujoco.mjtCamLight.mjCAMLIGHT_FIXED
+        model.light_bodyid[light] = 0
+        model.light_dir[light] = model.light_dir0[light]
+        model.light_pos[light] = camera.lookat - camera.distance * model.light_dir0[light]
 
 
 def wall_corners(model: Any) -> np.ndarray:
