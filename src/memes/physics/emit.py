@@ -129,14 +129,15 @@ class Program:
             return then()
         mask = _literal(condition.data)
         place = len(self.lines)
-        self.lines.append(f"if (some(opposite({mask}))) {{")
-        without = [self._text(x) for x in otherwise()]
-        names = [f"b{self._count}_{i}" for i in range(len(without))]
-        self.lines += [f"{name} = {x};" for name, x in zip(names, without, strict=True)]
-        self.lines.append(f"}} if (some({mask})) {{")
+        # The dearer one first: what it alone needs is not kept through the other.
+        self.lines.append(f"if (some({mask})) {{")
         including = [self._text(x) for x in then()]
+        names = [f"b{self._count}_{i}" for i in range(len(including))]
+        self.lines += [f"{name} = {x};" for name, x in zip(names, including, strict=True)]
+        self.lines.append(f"}} if (some(opposite({mask}))) {{")
+        without = [self._text(x) for x in otherwise()]
         self.lines += [
-            f"{name} = choose({mask}, {x}, {name});" for name, x in zip(names, including, strict=True)
+            f"{name} = choose({mask}, {name}, {x});" for name, x in zip(names, without, strict=True)
         ]
         self.lines.append("}")
         self.lines.insert(place, "V " + ", ".join(f"{name} = all(0.f)" for name in names) + ";")
