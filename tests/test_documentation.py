@@ -73,6 +73,8 @@ NOT_RUN = {
     "python -m sphinx": "builds the site, a step of its own",
     "memes run ant --devices 4": "needs four devices",
     "memes resume RUN --devices 2": "needs two devices",
+    "nvidia-cuda-mps-control": "needs a GPU",
+    "export": "is for the shell",
     "srun": "needs Slurm",
     "memes resume runs/big": "is of a run that Slurm would have made",
     "memes run arm --lanes 64 --coordinator": "needs the other process",
