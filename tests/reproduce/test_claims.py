@@ -292,6 +292,15 @@ def test_seeds_that_ran_together_have_one_time():
     assert seconds("a").values({"a": together}).size == 2
 
 
+def test_a_run_whose_time_is_not_known_has_none():
+    found = [summary("ant", "memes", seed, seconds=None if seed == 1 else 6.0) for seed in range(3)]
+    assert seconds("memes").values({"memes": found}).tolist() == [6.0, 6.0]
+    title, table = results._run_times(found)
+    assert title.startswith("Minutes")
+    assert "| memes | - (64) | 10 (77) | - (813) |" in table.splitlines()
+    assert results._run_times(found[1:2]) == []
+
+
 def test_a_cell_that_only_begins_before_the_trap_does_not_count():
     inside = [summary("ant-trap", "a", seed) for seed in range(3)]
     assert none_has(cells_beyond("a", 13.0))({"a": inside}, 1).verdict is Verdict.REPRODUCED

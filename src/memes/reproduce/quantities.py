@@ -83,7 +83,7 @@ def lifespan(label: str, kind: str) -> Of:
 def seconds(label: str) -> Of:
     """The seconds that a generation takes."""
     words = "seconds a generation"
-    return Of(label, words, lambda run: run.about["seconds_per_generation"], shared=True)
+    return Of(label, words, lambda run: run.about.get("seconds_per_generation") or math.nan, shared=True)
 
 
 def cells_beyond(label: str, x: float) -> Of:

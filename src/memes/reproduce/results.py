@@ -105,9 +105,9 @@ def _run_times(summaries: Sequence[Summary]) -> list[str]:
     """The paper's table of run times, beside what runs at paper scale took here."""
     took: dict[tuple[str, str], list[float]] = defaultdict(list)
     for run in summaries:
-        if run.scale == "paper" and run.task in MINUTES.get(run.label, {}):
-            minutes = run.about["seconds_per_generation"] * run.generations / 60
-            took[run.label, run.task].append(minutes)
+        seconds = run.about.get("seconds_per_generation")
+        if run.scale == "paper" and run.task in MINUTES.get(run.label, {}) and seconds is not None:
+            took[run.label, run.task].append(seconds * run.generations / 60)
     if not took:
         return []
     tasks = list(MINUTES["memes"])
