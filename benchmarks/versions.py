@@ -3,8 +3,8 @@
     python benchmarks/versions.py memes_qd-0.1.0-py3-none-any.whl
     python benchmarks/versions.py OLD.whl --cases ant hexapod --generations 50 --turns 5
 
-Each version runs in a process of its own, which compiles MEMES on the task. Then the two take turns with
-as many generations each. The older version uses the packages that are installed here.
+Each version runs in a process of its own, which compiles an algorithm on a task. Then the two take turns
+with as many generations each. The older version uses the packages that are installed here.
 """
 
 import dataclasses
@@ -16,19 +16,20 @@ import tempfile
 import time
 import zipfile
 from pathlib import Path
-from typing import IO
+from typing import IO, Literal
 
 import numpy as np
 import tyro
 
-# The task, the options of the task, those of the algorithm.
+# The algorithm, the task, and the options of the algorithm.
 CASES = {
-    "arm": ("arm", {}, {}),
-    "ant": ("ant", {}, {}),
-    "ant-laptop": ("ant", {}, {"lanes": 8, "samples": 64}),
-    "ant-128-lanes": ("ant", {}, {"lanes": 128}),
-    "hexapod": ("hexapod", {}, {}),
-    "ant-trap": ("ant_trap", {}, {}),
+    "arm": ("memes", "arm", {}),
+    "ant": ("memes", "ant", {}),
+    "ant-laptop": ("memes", "ant", {"lanes": 8, "samples": 64}),
+    "ant-128-lanes": ("memes", "ant", {"lanes": 128}),
+    "hexapod": ("memes", "hexapod", {}),
+    "ant-trap": ("memes", "ant_trap", {}),
+    "ant-trap-me": ("me", "ant_trap", {}),
 }
 
 
@@ -38,7 +39,7 @@ class Settings:
 
     wheel: tyro.conf.Positional[Path]
     """Wheel of the older version."""
-    cases: tuple[str, ...] = ("arm", "ant", "ant-128-lanes", "hexapod")
+    cases: tuple[Literal[*CASES], ...] = ("arm", "ant", "ant-128-lanes", "hexapod")
     generations: int = 20
     """Generations in a turn."""
     turns: int = 3
@@ -51,8 +52,8 @@ def work(case: str) -> None:
 
     import memes
 
-    name, task_options, options = CASES[case]
-    algorithm = memes.presets.memes(getattr(memes.tasks, name)(**task_options), **options)
+    preset, task, options = CASES[case]
+    algorithm = getattr(memes.presets, preset)(getattr(memes.tasks, task)(), **options)
     key, run_key = jax.random.split(jax.random.key(0))
 
     def generations(state, count):
@@ -88,6 +89,13 @@ def worker(case: str, source: Path | None) -> subprocess.Popen:
     )
 
 
+def ask(process: subprocess.Popen, generations: int) -> None:
+    """Let a worker run so many generations."""
+    stream: IO[bytes] = process.stdin
+    stream.write(f"{generations}\n".encode())
+    stream.flush()
+
+
 def answer(process: subprocess.Popen) -> object:
     """The next line of a worker."""
     stream: IO[bytes] = process.stdout
@@ -104,8 +112,7 @@ def compared(case: str, old: Path, settings: Settings) -> str:
     seconds = np.empty((settings.turns, 2))
     for turn in seconds:
         for i, process in enumerate(processes):
-            process.stdin.write(f"{settings.generations}\n".encode())
-            process.stdin.flush()
+            ask(process, settings.generations)
             turn[i] = answer(process)
     for process in processes:
         process.communicate()

@@ -1,0 +1,55 @@
+"""How fast runs are beside each other on one device, in processes of their own.
+
+    python benchmarks/beside.py ant-trap ant-trap ant-trap
+    python benchmarks/beside.py ant-trap ant-trap-me --generations 50 --turns 5
+
+The cases are those of `versions.py`. A process compiles each. Then, in every turn, they run one after
+the other, and all at once. On a GPU kernels of different processes run side by side only under CUDA's
+multi-process service: start it before, by `nvidia-cuda-mps-control -d`.
+"""
+
+import dataclasses
+from typing import Literal
+
+import numpy as np
+import tyro
+from versions import CASES, answer, ask, worker
+
+
+@dataclasses.dataclass
+class Settings:
+    """The runs, and how long they take turns."""
+
+    cases: tyro.conf.Positional[tuple[Literal[*CASES], ...]]
+    """A case for each run."""
+    generations: int = 50
+    """Generations in a turn."""
+    turns: int = 3
+
+
+def main() -> None:
+    """Compare the times of each run alone and beside the others."""
+    settings = tyro.cli(Settings, description=__doc__)
+    processes = [worker(case, None) for case in settings.cases]
+    for process in processes:
+        answer(process)
+    seconds = np.empty((settings.turns, 2, len(processes)))
+    for alone, beside in seconds:
+        for i, process in enumerate(processes):
+            ask(process, settings.generations)
+            alone[i] = answer(process)
+        for process in processes:
+            ask(process, settings.generations)
+        beside[:] = [answer(process) for process in processes]
+    for process in processes:
+        process.communicate()
+    print("| case | a generation alone | beside the others |\n|---|---|---|")
+    for case, (alone, beside) in zip(settings.cases, np.median(seconds, 0).T, strict=True):
+        times = [f"{1e3 * took / settings.generations:.3g} ms" for took in (alone, beside)]
+        print(f"| {case} | {' | '.join(times)} |")
+    gain = np.median(seconds[:, 0].sum(-1) / seconds[:, 1].max(-1))
+    print(f"\nAll at once are {gain:.2f} times as fast as one after the other.")
+
+
+if __name__ == "__main__":
+    main()
