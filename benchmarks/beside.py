@@ -1,6 +1,6 @@
 """How fast runs are beside each other on one device, in processes of their own.
 
-    python benchmarks/beside.py ant-trap ant-trap ant-trap
+    python benchmarks/beside.py
     python benchmarks/beside.py ant-trap ant-trap-me --generations 50 --turns 5
 
 The cases are those of `versions.py`. A process compiles each. Then, in every turn, they run one after
@@ -20,7 +20,7 @@ from versions import CASES, answer, ask, worker
 class Settings:
     """The runs, and how long they take turns."""
 
-    cases: tyro.conf.Positional[tuple[Literal[*CASES], ...]]
+    cases: tyro.conf.Positional[tuple[Literal[*CASES], ...]] = ("ant-trap",) * 3
     """A case for each run."""
     generations: int = 50
     """Generations in a turn."""

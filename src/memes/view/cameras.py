@@ -45,9 +45,9 @@ def camera_of(model: Any, states: np.ndarray, camera: Camera, shape: float) -> A
 
 
 def _still_lights(model: Any, camera: Any) -> None:
-    """Let lights that follow the robot shine from where they have all in sight that the camera has.
+    """Stop lights that follow the robot, where they light all that the camera sees.
 
-    Such a light would cut the shadows of walls off, elsewhere in each picture.
+    A light that moves would cut off the shadows of walls, at another place in each picture.
     """
     import mujoco
 
