@@ -200,8 +200,10 @@ def training_kernel(network: Network, settings: TD3) -> tuple[Kernel, int]:
         "B2_REST": 1 - B2,
         "EPSILON": EPSILON,
     }
+    files = resources.files("memes.emitters")
     source = written(
-        (resources.files("memes.emitters") / "training.cu").read_text(),
+        (files / "training.cu").read_text(),
+        PRODUCTS=(files / "products.cu").read_text(),
         OBSERVATION=network.sizes[0],
         ACTION=network.sizes[-1],
         BATCH=s.transitions_batch,
