@@ -283,7 +283,7 @@ CLAIMS = {
     ),
     "B2": Claim(
         "Beyond the paper: MEMES-ME has a higher QD-score than MEMES, MEMES-all, ME-16384 and ME-16384 "
-        "with its step along the line, at p < 0.0125 each.",
+        "with MEMES-ME's step along the line, at p < 0.0125 each.",
         {
             task: _each(above, "memes-me", ["memes", "memes-all", "me", "me-tuned"], qd, level=0.0125)
             for task in CERTAIN
