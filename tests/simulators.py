@@ -57,6 +57,11 @@ def killed_once(keys, x):
     return hills(keys, x)
 
 
+def wrong(keys, x):
+    """A mistake of its author."""
+    return 1 / 0
+
+
 def transposed(keys, x):
     """A fitness for each entry, not for each row."""
     return x.sum(axis=0), x[:, :2]

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import memes
 from memes.archive import empty
 from memes.cells import Grid
 from memes.context import Context, Kind
@@ -352,3 +353,10 @@ def test_candidates_are_of_the_kind_of_their_objective():
 def test_a_wrong_argument_is_refused_by_name(mistake, sentence):
     with pytest.raises(UsageError, match=sentence):
         mistake()
+
+
+def test_novelty_needs_a_history():
+    task = memes.tasks.arm(joints=3)
+    explorers = memes.emitters.es(novelty(3), lanes=2, strategy=memes.strategies.openai_es(samples=4))
+    with pytest.raises(UsageError, match="history must remember features for the objective 'novelty'"):
+        memes.run(memes.compose(task, explorers), generations=1)

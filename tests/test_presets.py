@@ -312,10 +312,13 @@ def test_what_a_shell_cannot_spell_is_known_by_its_type():
 
 
 OBJECTS = {
-    "strategy": (lambda: {"strategy": openai_es(samples=6)}, {"strategy": "Strategy(samples=6)"}),
+    "strategy": (
+        lambda: {"strategy": openai_es(samples=6)},
+        {"strategy": "Strategy(pairs=3, samples=6, sigma=0.02)"},
+    ),
     "noise": (lambda: {"noise": low_rank(2)}, {"noise": "low_rank.<locals>.draw"}),
     "optimiser": (lambda: {"optimiser": optax.adam(0.3)}, {}),
-    "history": (lambda: {"explore": memes.history.fifo(9)}, {"explore": "History()"}),
+    "history": (lambda: {"explore": memes.history.fifo(9)}, {"explore": "History(capacity=9)"}),
     "objective": (lambda: {"explore": memes.objectives.improvement()}, {"explore": "Objective()"}),
 }
 
@@ -387,3 +390,12 @@ WRONG_USES = {
 def test_wrong_uses_of_a_preset_in_python_are_sentences(sentence, call):
     with pytest.raises(memes.UsageError, match=sentence):
         call(TASKS["arm"])
+
+
+def test_the_numbers_of_a_strategy_are_recorded():
+    """Its own: the options that it takes the place of do not tell."""
+    strategies = [memes.strategies.openai_es(samples=8, sigma=sigma) for sigma in (0.02, 0.5)]
+    small = partial(memes.presets.memes, TASKS["arm"], lanes=2)
+    told = [small(strategy=strategy).options["strategy"] for strategy in strategies]
+    assert ["sigma=0.02" in text for text in told] == [True, False]
+    assert all("samples=8" in text for text in told)

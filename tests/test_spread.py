@@ -1,6 +1,7 @@
 """Simulators in Python, spread over workers."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pytest
 import memes
 import simulators
 from memes import RunError, UsageError
+from memes.errors import place_of
 from memes.runner.simulators import surviving
 from signals import hearing
 
@@ -70,6 +72,13 @@ def test_what_cannot_be_spread_is_said(two):
         memes.spread(local, two).evaluate(KEYS, X)
     with pytest.raises(UsageError, match=r"must return fitness of shape \(11,\), got \(4,\)"):
         memes.spread(simulators.task(simulators.transposed), two).evaluate(KEYS, X)
+
+
+def test_what_a_worker_raises_says_where(two):
+    task = memes.spread(simulators.task(simulators.wrong), two)
+    with pytest.raises(ZeroDivisionError) as raised:
+        task.evaluate(KEYS, X)
+    assert re.fullmatch(r".*simulators.py, line \d+", place_of(raised.value))
 
 
 def test_workers_that_raise_hang_or_are_killed_cost_their_rows(two):

@@ -1,3 +1,4 @@
+import warnings
 from dataclasses import replace
 
 import jax
@@ -295,3 +296,34 @@ def test_each_feature_has_one_name(names):
 def test_names_of_features_are_text(names):
     with pytest.raises(UsageError, match="feature_names of task 'plain' must be tuple"):
         replace(PLAIN, feature_names=names)
+
+
+def breaks(row_keys, x):
+    if (x[:, 0] < 0.5).any():
+        raise RuntimeError("the solver diverged")
+    return exact(row_keys, x)
+
+
+def test_a_simulator_may_raise_for_some_rows_of_the_trial():
+    task = replace(PLAIN, name="fragile", evaluate=breaks, jit=False)
+    drawn = np.array([[0.9, 0, 0], [0.1, 0, 0], [0.1, 0, 0], [0.9, 0, 0]], np.float32)
+    check(replace(task, init=lambda key, n: drawn[:n]))
+    with pytest.raises(RuntimeError, match="the solver diverged"):
+        check(replace(task, init=lambda key, n: np.zeros((n, 3), np.float32)))
+
+
+def test_noise_that_a_simulator_does_not_own_up_to_is_said():
+    task = recorder([], np.random.default_rng(3))
+    with pytest.warns(UserWarning, match="'recorder' evaluates equal genotypes differently"):
+        check(task)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check(replace(task, uncertain=True))
+        check(replace(PLAIN, jit=False))
+
+
+@pytest.mark.parametrize("mistake", [lambda x: x[0] if x[0] > 0 else 0.0, lambda x: float(x[0])])
+def test_python_where_jax_must_trace_is_said(mistake):
+    task = replace(PLAIN, name="bent", evaluate=rowwise(lambda key, x: (mistake(x), x[:2])))
+    with pytest.raises(UsageError, match="evaluate of task 'bent' uses NumPy, or if or float"):
+        check(task)

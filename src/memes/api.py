@@ -31,6 +31,7 @@ from memes.store.folder import (
     ENDED,
     ONCE_ABSENT,
     Run,
+    check_beside,
     check_free,
     holds_run,
     load_corrected,
@@ -153,6 +154,8 @@ def run(
         folders = [Path(out) / ("" if seeds is None else f"seed-{each}") for each in chosen]
     for folder in filter(None, folders):
         check_free(folder, overwrite)
+    if out is not None:
+        check_beside(Path(out), config["seeds"], overwrite)
     folders = [folder and folder.absolute() for folder in folders]  # a simulator may go elsewhere
     with in_words(out, algorithm), ExitStack() as stack:
         for folder in filter(None, folders):

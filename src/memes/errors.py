@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import difflib
+import sys
+import traceback
 from collections.abc import Collection
 from importlib import import_module
 from numbers import Integral
+from pathlib import Path
 from typing import Any
+
+# Where code is that is not the user's.
+LIBRARIES = ("<", str(Path(__file__).parent), sys.prefix, sys.base_prefix)
 
 
 class UsageError(ValueError):
@@ -76,6 +82,15 @@ def package(module: str, extra: str, what: str) -> Any:
 def install(extra: str) -> str:
     """Return the command that brings an extra of this library."""
     return f"pip install 'memes-qd[{extra}]'"
+
+
+def place_of(error: BaseException) -> str:
+    """The file and the line of a user's code that raised, here or in a worker; empty if it was none."""
+    if hasattr(error, "place"):  # it comes from a worker, without its traceback
+        return str(error.place)
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith(LIBRARIES)]
+    return f"{own[-1].filename}, line {own[-1].lineno}" if own else ""
 
 
 def in_a_line(error: BaseException) -> str:

@@ -91,6 +91,10 @@ def novelty(neighbours: int = 10) -> Objective:
     at_least(1, neighbours=neighbours)
 
     def score(evaluation: Evaluation, context: Context) -> Array:
+        require(
+            context.past.feature.shape[0] > 0,
+            "history must remember features for the objective 'novelty', such as memes.history.fifo()",
+        )
         feature = evaluation.feature.reshape(-1, evaluation.feature.shape[-1])
         return novelty_score(feature, context.past, neighbours).reshape(evaluation.fitness.shape)
 

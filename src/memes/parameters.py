@@ -117,9 +117,11 @@ def recordable(value: Any) -> Any:
     """Return a value as a file can hold it: an object becomes a string that is the same in every run."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
-    if hasattr(value, "_fields"):  # a NamedTuple: its numbers and words say the most
+    if hasattr(value, "_fields"):  # a NamedTuple: numbers and words, also of its functions, say the most
         told = {name: getattr(value, name) for name in value._fields}
-        plain = [f"{k}={v!r}" for k, v in told.items() if isinstance(v, (bool, int, float, str))]
+        for function in filter(inspect.isfunction, list(told.values())):
+            told = {**inspect.getclosurevars(inspect.unwrap(function)).nonlocals, **told}
+        plain = [f"{k}={v!r}" for k, v in sorted(told.items()) if isinstance(v, (bool, int, float, str))]
         return f"{type(value).__name__}({', '.join(plain)})"
     if isinstance(value, (tuple, list)):
         return type(value)(map(recordable, value))

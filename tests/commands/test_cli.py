@@ -208,7 +208,7 @@ WRONG = {
     "must return feature of shape (4, 2), got (2, 4)": ["run", "mine:transposed"],
     "must return feature as one array, got a list": ["run", "mine:listed"],
     "must return (fitness, feature), got dict": ["run", "mine:dictionary"],
-    "uses NumPy where JAX must trace it": ["run", "mine:with_numpy"],
+    "uses NumPy, or if or float(), where JAX must trace it": ["run", "mine:with_numpy"],
     "must be a function that returns a Task, got int": ["run", "mine:no_task"],
     "its option 'sigma' has the name of another option": ["run", "mine:clash"],
     "must take keyword-only parameters, got 'size'": ["run", "mine:positional"],
@@ -497,3 +497,13 @@ def test_a_home_that_cannot_be_written_is_no_error(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "environ", environment)
     assert main(["list"]) == 0
     assert "JAX_COMPILATION_CACHE_DIR" not in environment
+
+
+def test_a_default_folder_is_taken_by_one_command_alone(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    parsed = settings.parse(["arm", *QUICK], "memes run")
+    with run.output_folder(parsed, True) as first, run.output_folder(parsed, True) as second:
+        assert (str(first), str(second)) == ("runs/arm-memes/seed-0", "runs/arm-memes-take-2/seed-0")
+        (second / "something").touch()
+    assert not first.exists()
+    assert second.exists()

@@ -15,6 +15,7 @@ from memes.analysis.groups import all_labels, at, distinguish, group, main_view,
 from memes.analysis.statistics import rank_sum
 from memes.analysis.style import looks
 from memes.commands.main import main
+from memes.store.folder import save_config
 from memes.store.summary import Summary, save_summary
 
 
@@ -514,3 +515,29 @@ def test_names_in_figures_are_not_formulas(tmp_path):
     run = made("$x_{$", "$y^{$")
     for figure in comparisons.draw(group([run])).values():
         figure.savefig(tmp_path / "figure.png")
+
+
+def test_genotypes_of_other_lengths_are_told_apart_where_options_do_not():
+    """As of tasks that were made in Python; summaries of older versions do not know the length."""
+    old, *new = (
+        made(seed=i, about=made().about | ({"dim": dim} if dim else {}))
+        for i, dim in enumerate((None, 6, 60))
+    )
+    assert [run.label for run in distinguish(new)] == ["memes dim=6", "memes dim=60"]
+    assert [run.label for run in distinguish([old, new[0]])] == ["memes", "memes"]
+
+
+def test_runs_without_an_archive_are_left_out_and_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    begun = tmp_path / "all/begun"
+    begun.mkdir(parents=True)
+    for i, run in enumerate(RUNS):
+        save_summary(tmp_path / f"all/{i}.json", run)
+    save_config(begun, {"seed": 7})
+    note = "'all/begun' is left out: it has no archive yet; 'memes resume all/begun' goes on."
+    assert main(["compare", "all"]) == 0
+    assert note in " ".join(capsys.readouterr().out.split())
+    with pytest.warns(UserWarning, match=re.escape(note)):
+        plot.compare("all")
+    assert main(["plot", "all/begun"]) == 2
+    assert note in capsys.readouterr().err

@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -332,3 +333,36 @@ def test_wrong_uses_of_the_command_are_one_sentence(whole, tmp_path, capsys):
         assert said.count("\n") == 1
     with pytest.raises(memes.UsageError, match="statistic must be one of median, mean, got 'mode'"):
         Corrections(statistic="mode")
+
+
+FORGETFUL = """
+import jax
+import memes
+
+def evaluate(key, x):
+    return -(x**2).sum() + jax.random.normal(key), x[:2]
+
+draw = memes.uniform(3, -1, 1)
+task = memes.Task("forgetful", 3, (-1, -1), (1, 1), draw, memes.rowwise(evaluate){rest})
+"""
+
+
+def test_noise_that_a_task_does_not_own_up_to_is_found_by_a_correction(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("own.py").write_text(FORGETFUL.format(rest=""))
+    small = ["--lanes", "2", "--samples", "4", "--generations", "2", "--resolution", "3", "3"]
+    assert main(["run", "own.py:task", *small, "--quiet", "--out", "run"]) == 0
+    assert not Path("run/corrected.npz").exists()
+    assert main(["reevaluate", "run", "--task", "own.py:task", "--samples", "3", "--quiet"]) == 0
+    assert "'forgetful' evaluates equal genotypes differently" in capsys.readouterr().out
+    assert Path("run/corrected.npz").exists()
+
+
+def test_a_qd_score_that_can_only_be_0_is_said(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    small = ["--lanes", "2", "--samples", "4", "--generations", "2", "--resolution", "3", "3"]
+    said = "no elite is fitter than the task's min_fitness"
+    for least, heard in ((1000, True), (-1000, False)):
+        Path("own.py").write_text(FORGETFUL.format(rest=f", min_fitness={least}"))
+        assert main(["run", "own.py:task", *small, "--out", f"run{least}"]) == 0
+        assert (said in " ".join(capsys.readouterr().err.split())) == heard

@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 from dataclasses import replace
+from functools import partial
 
 import jax
 import numpy as np
@@ -230,6 +231,19 @@ def test_a_file_cannot_be_the_output_folder(tmp_path):
                 algorithm, generations=2, out=tmp_path / "file", overwrite=overwrite, progress=False
             )
     assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_runs_do_not_hide_or_mix_with_those_of_other_seeds(tmp_path):
+    quick = partial(memes.run, variation, generations=2, progress=False)
+    quick(seeds=[0, 1, 2], out=tmp_path / "several")
+    with pytest.raises(memes.UsageError, match="out must not hold runs of several seeds"):
+        quick(out=tmp_path / "several")
+    with pytest.raises(memes.UsageError, match=r"out: seed-2 of .* would stay beside the runs"):
+        quick(seeds=[0, 1], out=tmp_path / "several", overwrite=True)
+    quick(seeds=[3], out=tmp_path / "several")  # one more
+    quick(out=tmp_path / "one")
+    with pytest.raises(memes.UsageError, match="out must not hold a run, but"):
+        quick(seeds=[0], out=tmp_path / "one")
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,13 @@ def test_a_run_leaves_its_summary_which_reads_back_the_same(saved, tmp_path):
     assert (tmp_path / "again.json").read_bytes() == (saved.folder / "summary.json").read_bytes()
 
 
+def test_options_are_the_same_whether_a_run_is_read_or_at_hand(saved):
+    """Also as they print, by which labels tell runs apart: 0 and not 0.0."""
+    options = summarise(saved).options
+    assert options["l2"] == 0
+    assert repr(options) == repr(load_summary(saved.folder).options)
+
+
 def test_curves_are_of_the_metrics_with_both_ends(saved):
     curves = load_summary(saved.folder / "summary.json").curves
     generation = curves["generation"].astype(int)

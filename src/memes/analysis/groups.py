@@ -86,7 +86,8 @@ def all_labels(groups: Groups) -> list[str]:
 def distinguish(summaries: Sequence[Summary]) -> list[Summary]:
     """Add to the label of each run the options by which runs of that label differ on a task.
 
-    An option that only some of them record had no other value before it was one.
+    An option that only some of them record had no other value before it was one. Where all are the same,
+    as they are not known of tasks that were made in Python, the entries of a genotype may still differ.
     """
     values: dict[tuple[str, str, str], set[str]] = defaultdict(set)
     for run in summaries:
@@ -98,7 +99,17 @@ def distinguish(summaries: Sequence[Summary]) -> list[Summary]:
         names = [name for label, name in differing if label == run.label and name in run.options]
         return " ".join([run.label, *(f"{name}={run.options[name]}" for name in names)])
 
-    return [run._replace(label=label(run)) for run in summaries]
+    labelled = [run._replace(label=label(run)) for run in summaries]
+    dims: dict[tuple[str, str], set[int]] = defaultdict(set)
+    for run in labelled:
+        if run.about.get("dim") is not None:
+            dims[run.task, run.label].add(run.about["dim"])
+    return [
+        run._replace(label=f"{run.label} dim={run.about.get('dim')}")
+        if len(dims[run.task, run.label]) > 1
+        else run
+        for run in labelled
+    ]
 
 
 def without_short(runs: Mapping[str, Summary]) -> tuple[dict[str, Summary], list[str]]:

@@ -44,7 +44,7 @@ from memes.errors import require
 from memes.escapes import mathtext
 from memes.hints import checked
 from memes.store.archives import load_archive
-from memes.store.find import find
+from memes.store.find import find, readable
 from memes.store.folder import Run, feature_names, load_run
 from memes.store.summary import Summary, load_summary, summarise
 from memes.task import Map
@@ -173,22 +173,26 @@ def compare(
 ) -> dict[str, Figure]:
     """Draw the figures of `memes compare`, by name: "scores", "convergence-generations", ...
 
-    A run that is much shorter than others of its label is left out, with a warning.
+    A run that has no archive yet, or is much shorter than others of its label, is left out, with a
+    warning.
 
     Args:
         runs: Runs, their summaries, or paths and patterns as `memes compare` takes them; or only one.
     """
     runs = [runs] if isinstance(runs, (Run, Summary, str, Path)) else runs
     found: dict[str, Summary] = {}
+    unfinished: list[str] = []
     for i, run in enumerate(runs, 1):
         if isinstance(run, Run):
             found[str(run.folder or f"run {i}")] = summarise(run)
         elif isinstance(run, Summary):
             found[f"run {i}"] = run
         else:
-            found |= {str(path): load_summary(path) for path in find([run], "runs")}
+            places, notes = readable(find([run], "runs"), "runs")
+            unfinished += notes
+            found |= {str(path): load_summary(path) for path in places}
     kept, left_out = without_short(found)
-    for note in left_out:
+    for note in [*unfinished, *left_out]:
         warnings.warn(note, stacklevel=2)
     return comparisons.draw(group(list(kept.values()), list(kept)))
 

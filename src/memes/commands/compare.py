@@ -8,7 +8,7 @@ from memes.analysis import report
 from memes.analysis.groups import group, without_short
 from memes.escapes import printable
 from memes.runner.progress import Terminal
-from memes.store.find import find
+from memes.store.find import find, readable
 from memes.store.folder import check_free
 from memes.store.summary import load_summary
 
@@ -28,9 +28,11 @@ def compare(runs: tuple[str, ...], *, out: Path = Path("comparison"), short: boo
     """
     check_free(out)
     report.made_before(out)
-    found = {printable(str(path)): load_summary(path) for path in find(runs)}
+    places, unfinished = readable(find(runs))
+    found = {printable(str(path)): load_summary(path) for path in places}
     kept, left_out = (found, []) if short else without_short(found)
-    comparison = report.compare(group(list(kept.values()), list(kept)), left_out)
+    notes = [*map(printable, unfinished), *left_out]
+    comparison = report.compare(group(list(kept.values()), list(kept)), notes)
     console = Terminal(markup=False, highlight=False)
     report.show(comparison, console)
     drawn = report.write(comparison, out)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import suppress
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib import import_module
+from typing import Any
 
 from memes.cache import compiled_programs
 from memes.errors import RunError, UsageError, in_a_line, known, require
@@ -55,7 +58,8 @@ def main(arguments: list[str] | None = None) -> int:
     """
     words = sys.argv[1:] if arguments is None else arguments
     try:
-        code = _call(words)
+        with _plain_warnings():
+            code = _call(words)
         sys.stdout.flush()  # a disk that is full is heard here
         return code
     except (UsageError, RunError, OSError, MemoryError, RecursionError, KeyboardInterrupt) as error:
@@ -65,9 +69,29 @@ def main(arguments: list[str] | None = None) -> int:
         if culprit is None:
             raise
         code, sentence = 2, f"{culprit}={os.environ[culprit]}: {in_a_line(error)}"
+    _tell(sentence)
+    return code
+
+
+def _tell(sentence: str) -> None:
     with suppress(OSError):  # nobody may listen
         print(f"memes: {printable(sentence)}", file=sys.stderr, flush=True)
-    return code
+
+
+@contextmanager
+def _plain_warnings() -> Iterator[None]:
+    """Warnings are sentences too, without the line of code that gave them."""
+    with warnings.catch_warnings():
+        usual = warnings.showwarning
+
+        def show(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:
+            if category is UserWarning:
+                _tell(str(message))
+            else:
+                usual(message, category, *where, **more)
+
+        warnings.showwarning = show
+        yield
 
 
 def _explained(error: BaseException) -> tuple[int, str]:

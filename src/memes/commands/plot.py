@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from memes.analysis.observers import save_figures
 from memes.escapes import printable
-from memes.store.find import find
+from memes.store.find import find, readable
 from memes.store.folder import load_run
 
 
@@ -14,7 +14,10 @@ def plot(runs: tuple[str, ...]) -> None:
     Args:
         runs: Run folders, folders of them, or patterns such as 'runs/arm-*'.
     """
+    places, unfinished = readable(find(runs))
+    for note in unfinished:
+        print(printable(note))
     # All are looked at before the first is drawn.
-    for run in [load_run(folder) for folder in find(runs)]:
+    for run in [load_run(folder) for folder in places]:
         for file in save_figures(run):
             print(printable(str(file)))

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
+import jax
+import numpy as np
+
 from memes.analysis.observers import save_figures
+from memes.archive import Archive
 from memes.errors import at_least
 from memes.parameters import flat
 from memes.runner.corrections import corrected, save_correction
@@ -13,8 +18,11 @@ from memes.runner.progress import Reporter
 from memes.store.files import only_writer
 from memes.store.folder import load_run
 from memes.store.summary import write_summary
+from memes.task import Task, alike, evaluate
 from memes.words.elsewhere import Away
 from memes.words.rebuild import task_of
+
+ELITES = 32  # that are tried to see if a task is deterministic
 
 
 @flat
@@ -45,10 +53,13 @@ def reevaluate(
     with away.executor() as executor:
         rebuilt = task_of(saved, task, executor)
         if not rebuilt.uncertain:
+            if evaluates_alike(rebuilt, saved.archive):
+                print(f"task '{rebuilt.name}' is deterministic: there is nothing to correct")
+                return
             print(
-                f"task '{rebuilt.name}' is deterministic: every elite evaluates to what the archive says"
+                f"task '{rebuilt.name}' evaluates equal genotypes differently; with uncertain=True its "
+                "archives are corrected in every run"
             )
-            return
         saved = saved._replace(folder=run.absolute())  # a simulator may go elsewhere
         with only_writer(run), Reporter(show=not quiet) as report:
             # The archive that is there may be older than the log of a run that was killed.
@@ -67,6 +78,14 @@ def reevaluate(
             save_figures(done)
     print(table({name: float(column[-1]) for name, column in done.corrected.items()}))
     print(f"saved to {run}/corrected.npz; see {run}/figures/archive.png")
+
+
+def evaluates_alike(task: Task, archive: Archive) -> bool:
+    """Do a few elites evaluate to the same whatever the keys are?"""
+    x = np.asarray(archive.genotypes)[np.asarray(archive.occupied)][:ELITES]
+    function = jax.jit(partial(evaluate, task)) if task.jit else partial(evaluate, task)
+    first, second = (jax.random.split(jax.random.key(seed), len(x)) for seed in (0, 1))
+    return alike(function(first, x), function(second, x))
 
 
 def table(row: dict[str, float]) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from threading import Timer
 
@@ -38,7 +39,7 @@ def run(arguments: list[str]) -> int:
         if choice.seeds is not None:
             first = running.pop("seed")
             running["seeds"] = range(first, first + choice.seeds)
-        out = choice.out or output_folder(parsed)
+        out = choice.out or stack.enter_context(output_folder(parsed, team.leads))
         if choice.view and team.leads:
             from memes.commands.view import viewed  # not every run needs its libraries
 
@@ -84,14 +85,33 @@ def join_from(words: list[str]) -> Team:
     )
 
 
-def output_folder(parsed: Parsed) -> Path:
-    """The first free folder under runs/ for such a command, or for its seeds."""
+@contextmanager
+def output_folder(parsed: Parsed, claim: bool) -> Iterator[Path]:
+    """The first free folder under runs/ for such a command, or for its seeds.
+
+    It is made at once, if it is to be claimed, so that no other command takes it; in the end it is
+    removed if nothing is in it.
+    """
     names = (re.sub(r"\W+", "-", Path(each).name) for each in (parsed.task, parsed.choice.algorithm))
     base = Path("runs") / "-".join(names)
     again = (base.with_name(f"{base.name}-take-{i}") for i in itertools.count(2))
     seed = () if parsed.choice.seeds is not None else (f"seed-{parsed.running['seed']}",)
     free = (path.joinpath(*seed) for path in itertools.chain([base], again))
-    return next(path for path in free if not path.exists())
+    path = next(path for path in free if (_made(path) if claim else not path.exists()))
+    try:
+        yield path
+    finally:
+        with suppress(OSError):  # where something is in it
+            os.removedirs(path)
+
+
+def _made(path: Path) -> bool:
+    """Make a folder; false if it is there already."""
+    try:
+        path.mkdir(parents=True)
+    except FileExistsError:
+        return False
+    return True
 
 
 def conclude(runs: list[Run], wanted: int, out: str | Path) -> int:

@@ -6,7 +6,7 @@ import pickle
 from collections.abc import Callable
 from typing import Any
 
-from memes.errors import UsageError, in_a_line
+from memes.errors import UsageError, in_a_line, place_of
 
 # How many rows, and what `evaluate` returned for them; None if it raised for a single one.
 Part = tuple[int, Any]
@@ -48,9 +48,15 @@ def in_worker(
 
 
 def sendable(error: BaseException) -> BaseException:
-    """The exception, or one that says the same, if it cannot be pickled and restored."""
+    """The exception, or one that says the same, if it cannot be pickled and restored.
+
+    Its traceback does not travel, but the place in the user's code does.
+    """
+    place = place_of(error)
     try:
+        error.place = place  # type: ignore[attr-defined]
         pickle.loads(pickle.dumps(error))
     except Exception:
-        return RuntimeError(in_a_line(error))
+        error = RuntimeError(in_a_line(error))
+        error.place = place  # type: ignore[attr-defined]
     return error

@@ -63,6 +63,24 @@ def find(paths: Iterable[str | Path], argument: str = "RUN") -> list[Path]:
     return list(found.values())
 
 
+def readable(places: Iterable[Path], argument: str = "RUN") -> tuple[list[Path], list[str]]:
+    """Those of the places that can be read, one at least, and a sentence for each of the others.
+
+    Runs that were stopped before their first archive, or still go on, have none.
+    """
+    kept: list[Path] = []
+    notes = []
+    for place in places:
+        if holds_run(place) and not ((place / FILE).exists() or (place / "archive.npz").exists()):
+            notes.append(
+                f"'{place}' is left out: it has no archive yet; 'memes resume {place}' goes on."
+            )
+        else:
+            kept.append(place)
+    require(bool(kept), f"{argument}: {' '.join(notes)}")
+    return kept, notes
+
+
 def _runs_in(place: Path) -> Iterator[Path]:
     if not place.is_dir() or holds_run(place):
         yield place

@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -150,6 +150,24 @@ def check_free(path: Path, overwrite: bool = False) -> None:
     )
 
 
+def check_beside(out: Path, seeds: Sequence[int] | None, overwrite: bool) -> None:
+    """Raise a `UsageError` if a run of `out`, or runs of seeds in it, would hide or mix with others."""
+    inside = [each for each in sorted(out.iterdir()) if holds_run(each)] if out.is_dir() else []
+    if seeds is None:
+        require(
+            not inside or holds_run(out),
+            f"out must not hold runs of several seeds, but '{out}' does; choose another folder",
+        )
+        return
+    require(not holds_run(out), f"out must not hold a run, but '{out}' does; choose another folder")
+    stay = [each.name for each in inside if each.name not in {f"seed-{seed}" for seed in seeds}]
+    require(
+        not overwrite or not stay,
+        f"out: {', '.join(stay)} of '{out}' would stay beside the runs that overwrite others; "
+        "choose another folder, or the same seeds",
+    )
+
+
 def remove_run(path: Path) -> None:
     """Remove the files of a run from a folder, if it holds one, and nothing else."""
     # Last of all what says that there is a run.
@@ -262,7 +280,7 @@ def load_run(path: str | Path) -> Run:
     """Read a whole run folder."""
     folder = Path(path)
     config, file = load_config(folder), folder / "archive.npz"
-    require(file.exists(), f"the run in '{folder}' did not finish: it has no archive.npz")
+    require(file.exists(), f"the run in '{folder}' has no archive yet; 'memes resume' goes on with it")
     metrics = read_table(folder / "metrics.csv", METRICS)
     lanes = read_lanes(folder / "lanes.npz")
     corrected, correction, archive = load_corrected(folder), load_correction(folder), load_archive(file)

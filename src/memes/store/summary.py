@@ -34,7 +34,7 @@ MAX_CELLS = 20_000  # of an archive whose fitness is written down cell by cell
 CURVES = METRICS
 ABOUT = (
     "device", "versions", "precision", "compile_seconds", "cells", "uncertain", "map", "feature_names",
-    "seeds_together",
+    "seeds_together", "dim",
 )  # fmt: skip
 Lifespans = dict[str, dict[str, dict[str, float]]]
 Columns = dict[str, tuple[float | None, ...]]
@@ -68,7 +68,8 @@ class Summary(NamedTuple):
         generations: How many were done.
         options: Options of the task and the algorithm.
         about: `commit`, `when`, `seconds_per_generation`, and what `config.json` says of the device,
-            the versions, the precision, compilation, the cells, the map and the names of features.
+            the versions, the precision, compilation, the cells, the map, the names of features and the
+            entries of a genotype.
         curves: `CURVES` at up to `POINTS` generations, the first and the last among them, half of them
             in equal distances and half in equal ratios; and for each kind of offspring `step_exploit`,
             ...: its mean distance from the parent in feature space, in cell widths, as the median over
@@ -153,8 +154,9 @@ def _as_saved(columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def _options(options: dict[str, Any]) -> dict[str, Any]:
-    """Options without `generations`, which version 0.1 recorded among them."""
-    return {name: value for name, value in options.items() if name != "generations"}
+    """Options as files have them, without `generations`, which version 0.1 recorded among them."""
+    written = json.loads(json.dumps(options, default=plain), parse_float=_shortest)
+    return {name: value for name, value in written.items() if name != "generations"}
 
 
 def _steps(run: Run) -> dict[str, np.ndarray]:

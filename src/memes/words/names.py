@@ -7,7 +7,6 @@ import importlib
 import importlib.util
 import inspect
 import sys
-import traceback
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -19,14 +18,12 @@ import jax
 
 from memes.algorithm import Algorithm
 from memes.cells import Cells, cvt, grid
-from memes.errors import RunError, UsageError, in_a_line, known, require
+from memes.errors import RunError, UsageError, in_a_line, known, place_of, require
 from memes.presets import PRESETS
 from memes.task import Task
 from memes.tasks import FAMILIES, TASKS
 
 T = TypeVar("T")
-# Where code is that is not the user's.
-LIBRARIES = ("<", str(Path(__file__).parents[1]), sys.prefix, sys.base_prefix)
 
 
 def task_factory(name: str) -> Callable[..., Task]:
@@ -87,11 +84,10 @@ def own_code(what: str) -> Iterator[None]:
     except (UsageError, RunError):
         raise
     except (Exception, SystemExit) as error:
-        frames = traceback.extract_tb(error.__traceback__)
-        own = [frame for frame in frames if not frame.filename.startswith(LIBRARIES)]
-        if not own and not isinstance(error, (SyntaxError, SystemExit)):
+        place = place_of(error)
+        if not place and not isinstance(error, (SyntaxError, SystemExit)):
             raise
-        where = f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
+        where = f" ({place})" if place else ""
         raise RunError(f"{what} raised {in_a_line(error)}{where}") from error
 
 
