@@ -97,7 +97,10 @@ def output_folder(parsed: Parsed, claim: bool) -> Iterator[Path]:
     again = (base.with_name(f"{base.name}-take-{i}") for i in itertools.count(2))
     seed = () if parsed.choice.seeds is not None else (f"seed-{parsed.running['seed']}",)
     free = (path.joinpath(*seed) for path in itertools.chain([base], again))
-    path = next(path for path in free if (_made(path) if claim else not path.exists()))
+    if not claim:
+        yield next(path for path in free if not path.exists())
+        return
+    path = next(path for path in free if _made(path))
     try:
         yield path
     finally:
