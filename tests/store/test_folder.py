@@ -100,7 +100,7 @@ def test_a_folder_of_the_future_is_named(whole, tmp_path):
 def test_a_run_that_did_not_finish_says_so(whole, tmp_path):
     run = shutil.copytree(whole.folder, tmp_path / "run")
     (run / "archive.npz").unlink()
-    with pytest.raises(UsageError, match=r"the run in .* has no archive yet"):
+    with pytest.raises(UsageError, match=r"the run in .* has no archive.npz yet"):
         memes.load_run(run)
 
 
