@@ -280,7 +280,7 @@ def load_run(path: str | Path) -> Run:
     """Read a whole run folder."""
     folder = Path(path)
     config, file = load_config(folder), folder / "archive.npz"
-    require(file.exists(), f"the run in '{folder}' has no archive.npz yet; 'memes resume' goes on with it")
+    require(file.exists(), f"the run in '{folder}' has no archive.npz yet; 'memes resume' goes on")
     metrics = read_table(folder / "metrics.csv", METRICS)
     lanes = read_lanes(folder / "lanes.npz")
     corrected, correction, archive = load_corrected(folder), load_correction(folder), load_archive(file)
