@@ -9,7 +9,6 @@ import pytest
 from memes.errors import UsageError
 from memes.task import (
     Task,
-    check,
     evaluate,
     initial,
     noisy,
@@ -18,6 +17,7 @@ from memes.task import (
     seeds_of,
     uniform,
 )
+from memes.trial import check
 
 
 def exact(keys, x):

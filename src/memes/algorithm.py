@@ -40,12 +40,12 @@ from memes.task import (
     Evaluation,
     Task,
     as_evaluation,
-    check,
     evaluate_factors,
     takes_factors,
 )
 from memes.task import evaluate as evaluate_task
 from memes.trees import concatenate, filled, in_32_bits, repeat, take
+from memes.trial import check
 
 
 class Batch(NamedTuple):

@@ -13,6 +13,7 @@ from typing import Any
 
 # Where code is that is not the user's.
 LIBRARIES = ("<", str(Path(__file__).parent), sys.prefix, sys.base_prefix)
+PLACE = "_memes_place"  # of exceptions that travel
 
 
 class UsageError(ValueError):
@@ -86,8 +87,8 @@ def install(extra: str) -> str:
 
 def place_of(error: BaseException) -> str:
     """The file and the line of a user's code that raised, here or in a worker; empty if it was none."""
-    if hasattr(error, "place"):  # it comes from a worker, without its traceback
-        return str(error.place)
+    if hasattr(error, PLACE):  # it comes from a worker, without its traceback
+        return str(getattr(error, PLACE))
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not frame.filename.startswith(LIBRARIES)]
     return f"{own[-1].filename}, line {own[-1].lineno}" if own else ""

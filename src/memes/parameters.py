@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 import typing
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial, reduce, wraps
 from operator import or_
 from pathlib import Path
@@ -119,8 +120,12 @@ def recordable(value: Any) -> Any:
         return value
     if hasattr(value, "_fields"):  # a NamedTuple: numbers and words, also of its functions, say the most
         told = {name: getattr(value, name) for name in value._fields}
-        for function in filter(inspect.isfunction, list(told.values())):
-            told = {**inspect.getclosurevars(inspect.unwrap(function)).nonlocals, **told}
+        for function in map(inspect.unwrap, filter(inspect.isfunction, list(told.values()))):
+            for name, cell in zip(
+                function.__code__.co_freevars, function.__closure__ or (), strict=True
+            ):
+                with suppress(ValueError):  # it may be empty
+                    told.setdefault(name, cell.cell_contents)
         plain = [f"{k}={v!r}" for k, v in sorted(told.items()) if isinstance(v, (bool, int, float, str))]
         return f"{type(value).__name__}({', '.join(plain)})"
     if isinstance(value, (tuple, list)):

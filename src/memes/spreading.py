@@ -14,7 +14,7 @@ import numpy as np
 from jax import Array
 
 from memes.errors import UsageError, at_least, require
-from memes.executors.blocks import Part, in_worker
+from memes.executors.blocks import Part, by_halves, in_worker
 from memes.hints import checked
 from memes.rollouts import no_transitions
 from memes.seeds import key_words
@@ -125,6 +125,13 @@ class Spread:
     def _checked(self, part: Part) -> Part:
         n, result = part
         return n, None if result is None else jax.device_get(as_evaluation(self.task, n, result))
+
+
+def attempting(
+    function: Callable[[Any, Any], Any], in_place: Callable[[Any, Any], Any]
+) -> Callable[[Any, Any], tuple[list[Part], BaseException | None]]:
+    """How rows are evaluated of which some may be lost: on the function's workers, or `in_place`."""
+    return function.attempt if isinstance(function, Spread) else partial(by_halves, in_place)
 
 
 class _Executors:

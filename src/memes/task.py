@@ -6,10 +6,8 @@ or wrap an existing one with `noisy` and `resampled`.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -20,12 +18,11 @@ from jax.typing import ArrayLike
 from jaxtyping import Float, Key
 
 from memes.errors import LARGEST_FLOAT, UsageError, at_least, require
-from memes.executors.blocks import by_halves
 from memes.factors import Pairs, by_chunks
 from memes.hints import check_types, checked, fits
 from memes.rollouts import Control, Transition
 from memes.seeds import seeds_of as seeds_of
-from memes.trees import concatenate, in_chunks, take
+from memes.trees import concatenate, in_chunks
 
 # Matrix products of tasks run in full float32: no TF32, no bfloat16 passes.
 PRECISION = "highest"
@@ -283,52 +280,6 @@ def initial(task: Task, key: Key[Array, ""], n: int) -> Float[Array, "n d"]:
     x = task.init(key, n)
     _require_array(task, "init", "genotypes", x, (n, task.dim))
     return jnp.asarray(x, jnp.float32)
-
-
-def check(task: Task) -> None:
-    """Raise a `UsageError` that names the fault if the task returns arrays of the wrong shape."""
-    # Unlike every other length, so that a transposed result is noticed.
-    n = next(i for i in (2, 3, 4) if i not in (task.feature_dim, task.dim))
-
-    def trial() -> tuple[Array, Array]:
-        init_key, rows_key = jax.random.split(jax.random.key(0))
-        return jax.random.split(rows_key, n), initial(task, init_key, n)
-
-    if not task.jit:
-        _check_simulator(task, *trial())
-        return
-    try:
-        jax.eval_shape(lambda: evaluate(task, *trial()))
-    except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError) as error:
-        raise UsageError(
-            f"evaluate of task '{task.name}' uses NumPy, or if or float(), where JAX must trace it; use "
-            "jax.numpy, such as jnp.where, or make it a task with jit=False"
-        ) from error
-
-
-def _check_simulator(task: Task, keys: Array, x: Array) -> None:
-    """Evaluate rows of which two are alike; a simulator may raise for some, as it may in a run."""
-    # One on workers knows itself how to go on without some rows.
-    attempt = getattr(task.evaluate, "attempt", partial(by_halves, partial(evaluate, task)))
-    parts, failure = attempt(keys, np.asarray(x.at[1].set(x[0])))
-    if failure is not None and all(result is None for _, result in parts):
-        raise failure
-    if failure is None and not task.uncertain:
-        found = concatenate([result for _, result in parts])
-        if not alike(take(found, 0, 1), take(found, 1, 2)):
-            warnings.warn(
-                f"task '{task.name}' evaluates equal genotypes differently; with uncertain=True its "
-                "archives are corrected",
-                stacklevel=4,
-            )
-
-
-def alike(a: Evaluation, b: Evaluation) -> bool:
-    """Are two evaluations of the same genotypes equal, but for rounding?"""
-    return all(
-        np.allclose(p, q, rtol=1e-4, atol=1e-6, equal_nan=True)
-        for p, q in zip(a[:2], b[:2], strict=True)
-    )
 
 
 def _require_array(task: Task, function: str, what: str, value: Any, shape: tuple[int, ...]) -> None:

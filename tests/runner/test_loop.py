@@ -236,7 +236,7 @@ def test_a_file_cannot_be_the_output_folder(tmp_path):
 def test_runs_do_not_hide_or_mix_with_those_of_other_seeds(tmp_path):
     quick = partial(memes.run, variation, generations=2, progress=False)
     quick(seeds=[0, 1, 2], out=tmp_path / "several")
-    with pytest.raises(memes.UsageError, match="out must not hold runs of several seeds"):
+    with pytest.raises(memes.UsageError, match="out must not have other runs inside"):
         quick(out=tmp_path / "several")
     with pytest.raises(memes.UsageError, match=r"out: seed-2 of .* would stay beside the runs"):
         quick(seeds=[0, 1], out=tmp_path / "several", overwrite=True)

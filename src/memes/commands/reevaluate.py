@@ -18,7 +18,8 @@ from memes.runner.progress import Reporter
 from memes.store.files import only_writer
 from memes.store.folder import load_run
 from memes.store.summary import write_summary
-from memes.task import Task, alike, evaluate
+from memes.task import Task, evaluate
+from memes.trial import alike
 from memes.words.elsewhere import Away
 from memes.words.rebuild import task_of
 
@@ -84,6 +85,8 @@ def evaluates_alike(task: Task, archive: Archive) -> bool:
     """Do a few elites evaluate to the same whatever the keys are?"""
     x = np.asarray(archive.genotypes)[np.asarray(archive.occupied)][:ELITES]
     function = jax.jit(partial(evaluate, task)) if task.jit else partial(evaluate, task)
+    if not len(x):
+        return True
     first, second = (jax.random.split(jax.random.key(seed), len(x)) for seed in (0, 1))
     return alike(function(first, x), function(second, x))
 

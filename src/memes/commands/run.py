@@ -6,7 +6,7 @@ import itertools
 import os
 import re
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from threading import Timer
 
@@ -39,7 +39,9 @@ def run(arguments: list[str]) -> int:
         if choice.seeds is not None:
             first = running.pop("seed")
             running["seeds"] = range(first, first + choice.seeds)
-        out = choice.out or stack.enter_context(output_folder(parsed, team.leads))
+        out = choice.out or stack.enter_context(
+            output_folder(parsed) if team.leads else nullcontext(Path())  # the others write nothing
+        )
         if choice.view and team.leads:
             from memes.commands.view import viewed  # not every run needs its libraries
 
@@ -86,20 +88,16 @@ def join_from(words: list[str]) -> Team:
 
 
 @contextmanager
-def output_folder(parsed: Parsed, claim: bool) -> Iterator[Path]:
+def output_folder(parsed: Parsed) -> Iterator[Path]:
     """The first free folder under runs/ for such a command, or for its seeds.
 
-    It is made at once, if it is to be claimed, so that no other command takes it; in the end it is
-    removed if nothing is in it.
+    It is made at once, so that no other command takes it, and removed in the end if nothing is in it.
     """
     names = (re.sub(r"\W+", "-", Path(each).name) for each in (parsed.task, parsed.choice.algorithm))
     base = Path("runs") / "-".join(names)
     again = (base.with_name(f"{base.name}-take-{i}") for i in itertools.count(2))
     seed = () if parsed.choice.seeds is not None else (f"seed-{parsed.running['seed']}",)
     free = (path.joinpath(*seed) for path in itertools.chain([base], again))
-    if not claim:
-        yield next(path for path in free if not path.exists())
-        return
     path = next(path for path in free if _made(path))
     try:
         yield path

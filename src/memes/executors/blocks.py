@@ -6,7 +6,7 @@ import pickle
 from collections.abc import Callable
 from typing import Any
 
-from memes.errors import UsageError, in_a_line, place_of
+from memes.errors import PLACE, UsageError, in_a_line, place_of
 
 # How many rows, and what `evaluate` returned for them; None if it raised for a single one.
 Part = tuple[int, Any]
@@ -54,9 +54,9 @@ def sendable(error: BaseException) -> BaseException:
     """
     place = place_of(error)
     try:
-        error.place = place  # type: ignore[attr-defined]
+        setattr(error, PLACE, place)
         pickle.loads(pickle.dumps(error))
     except Exception:
         error = RuntimeError(in_a_line(error))
-        error.place = place  # type: ignore[attr-defined]
+        setattr(error, PLACE, place)
     return error

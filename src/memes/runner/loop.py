@@ -224,8 +224,9 @@ class _Member:
 
     def finish(self, signalled: str | None) -> Run:
         """Let the observers finish. What `config.json` says of the end comes last: that all is there."""
-        done, least = self.run.generations, self._stage.algorithm.task.min_fitness
+        done = self.run.generations
         if self.run.metrics["coverage"][-1] > 0 and not self.run.metrics["qd_score"][-1]:
+            least = self._stage.algorithm.task.min_fitness
             self._stage.say(
                 f"the QD-score is 0, as no elite is fitter than the task's min_fitness, {least:g}: give "
                 "the task the least fitness that it can have"

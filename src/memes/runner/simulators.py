@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import jax
@@ -15,8 +14,7 @@ from jax import Array
 
 from memes.algorithm import Algorithm
 from memes.errors import RunError, in_a_line
-from memes.executors.blocks import by_halves
-from memes.spreading import Spread, joined
+from memes.spreading import attempting, joined
 from memes.task import Evaluated, Evaluation, Task, as_evaluation, evaluate, initial
 
 CALLBACKS = {"pure_callback", "io_callback"}
@@ -75,7 +73,7 @@ def surviving(task: Task, say: Callable[[str], None], rows: int) -> Task:
             found: Evaluation = jax.device_get(as_evaluation(task, len(x), function(keys, x)))
             return found
 
-        attempt = function.attempt if isinstance(function, Spread) else partial(by_halves, in_place)
+        attempt = attempting(function, in_place)
 
         def evaluate_some(keys: Array, x: np.ndarray) -> Evaluated:
             nonlocal lost_in_a_row

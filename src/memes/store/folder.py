@@ -156,7 +156,7 @@ def check_beside(out: Path, seeds: Sequence[int] | None, overwrite: bool) -> Non
     if seeds is None:
         require(
             not inside or holds_run(out),
-            f"out must not hold runs of several seeds, but '{out}' does; choose another folder",
+            f"out must not have other runs inside, but '{out}' has; choose another folder",
         )
         return
     require(not holds_run(out), f"out must not hold a run, but '{out}' does; choose another folder")

@@ -1,0 +1,61 @@
+"""Trials: whether a task returns what it must, and the same for equal genotypes if it says so."""
+
+from __future__ import annotations
+
+import warnings
+from functools import partial
+
+import jax
+import numpy as np
+from jax import Array
+
+from memes.errors import UsageError
+from memes.spreading import attempting
+from memes.task import Evaluation, Task, evaluate, initial
+from memes.trees import concatenate, take
+
+
+def check(task: Task) -> None:
+    """Raise a `UsageError` that names the fault if the task returns arrays of the wrong shape."""
+    # Unlike every other length, so that a transposed result is noticed.
+    n = next(i for i in (2, 3, 4) if i not in (task.feature_dim, task.dim))
+
+    def trial() -> tuple[Array, Array]:
+        init_key, rows_key = jax.random.split(jax.random.key(0))
+        return jax.random.split(rows_key, n), initial(task, init_key, n)
+
+    if not task.jit:
+        _check_simulator(task, *trial())
+        return
+    try:
+        jax.eval_shape(lambda: evaluate(task, *trial()))
+    except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError) as error:
+        raise UsageError(
+            f"evaluate of task '{task.name}' uses NumPy, or if or float(), where JAX must trace it; use "
+            "jax.numpy, such as jnp.where, or make it a task with jit=False"
+        ) from error
+
+
+def _check_simulator(task: Task, keys: Array, x: Array) -> None:
+    """Evaluate rows of which two are alike; a simulator may raise for some, as it may in a run."""
+    parts, failure = attempting(task.evaluate, partial(evaluate, task))(
+        keys, np.asarray(x.at[1].set(x[0]))
+    )
+    if failure is not None and all(result is None for _, result in parts):
+        raise failure
+    if failure is None and not task.uncertain:
+        found = concatenate([result for _, result in parts])
+        if not alike(take(found, 0, 1), take(found, 1, 2)):
+            warnings.warn(
+                f"task '{task.name}' evaluates equal genotypes differently; with uncertain=True its "
+                "archives are corrected",
+                stacklevel=4,
+            )
+
+
+def alike(a: Evaluation, b: Evaluation) -> bool:
+    """Are two evaluations of the same genotypes equal, but for rounding?"""
+    return all(
+        np.allclose(p, q, rtol=1e-4, atol=1e-6, equal_nan=True)
+        for p, q in zip(a[:2], b[:2], strict=True)
+    )
