@@ -145,6 +145,7 @@ class Judged(NamedTuple):
     verdict: Verdict
 
 
+UNNAMED = "composed"  # an algorithm that was given no name
 MOST_ROWS = 2**31 - 1  # evaluations in a generation: they are counted in int32
 MOST_NUMBERS = 2**40  # in one array
 
@@ -241,6 +242,7 @@ def compose(
     history: History | None = None,
     offer_samples: bool = False,
     candidates: Candidates = Candidates(),
+    name: str = UNNAMED,
 ) -> Algorithm:
     """Compose an algorithm.
 
@@ -253,6 +255,8 @@ def compose(
             lanes is then judged by a second archive that only the candidates enter: a lane's mean can
             hardly beat the best of all samples.
         candidates: How candidates are judged. Archive, history and the progress of lanes go by that.
+        name: What files and figures call the algorithm. `memes compare` and `memes.resume` tell composed
+            algorithms apart by their names alone.
     """
     check(task)
     require(
@@ -391,4 +395,4 @@ def compose(
         state = state._replace(generation=state.generation + 1, emitter=emitter_state)
         return state, info
 
-    return Algorithm("composed", {}, task, tessellation, emitter, memory, init, ask, tell, candidates)
+    return Algorithm(name, {}, task, tessellation, emitter, memory, init, ask, tell, candidates)

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import memes
 from memes import UsageError
 from memes.analysis import archives, comparisons, plot, report, tables
 from memes.analysis.groups import all_labels, at, distinguish, group, main_view, views, without_short
@@ -16,7 +17,7 @@ from memes.analysis.statistics import rank_sum
 from memes.analysis.style import looks
 from memes.commands.main import main
 from memes.store.folder import save_config
-from memes.store.summary import Summary, save_summary
+from memes.store.summary import Summary, save_summary, summarise
 
 
 def made(task="arm", algorithm="memes", seed=0, *, score=100.0, each=10, points=5, **fields):
@@ -135,6 +136,25 @@ def test_two_runs_of_one_seed_and_other_cells_are_named():
         group([made(), other], ["a", "b"])
     with pytest.raises(UsageError, match=r"0 to 1, 0 to 1 and run 2 has 3 x 2 over 0 to 1, 0 to 2"):
         group([made(), made(seed=1, high=(1.0, 2.0))])
+
+
+def test_composed_algorithms_are_told_apart_by_their_names(tmp_path):
+    task = memes.tasks.arm(joints=3)
+
+    def run(line, out, **name):
+        algorithm = memes.compose(task, memes.emitters.isoline(4, line=line), **name)
+        return memes.run(algorithm, generations=1, out=tmp_path / out, progress=False)
+
+    short = run(0.1, "short", name="short steps")
+    long = run(0.5, "long", name="long steps")
+    assert list(group(list(map(summarise, (short, long))))["arm"]) == ["long steps", "short steps"]
+    other = memes.compose(task, memes.emitters.isoline(4), name="other steps")
+    with pytest.raises(UsageError, match=r"algorithm of the run in .* is short steps, got other steps"):
+        memes.resume(other, tmp_path / "short", generations=2)
+
+    runs = list(map(summarise, (run(0.1, "a"), run(0.5, "b"))))
+    with pytest.raises(UsageError, match=r"are both of task arm, composed, seed 0: .*name=\.\.\."):
+        group([runs[0], runs[1]._replace(about=runs[1].about | {"when": "2024-07-14T11:00:00+00:00"})])
 
 
 def test_views_compare_at_what_all_runs_have():

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from memes.algorithm import UNNAMED
 from memes.errors import require
 from memes.presets import PRESETS
 from memes.store.summary import Summary
@@ -47,10 +48,11 @@ def group(summaries: Sequence[Summary], names: Sequence[str] = ()) -> Groups:
             f"{name} has {_cells(run)}",
         )
         like, other = seen.setdefault((run.task, run.label, run.seed), (run, name))
+        unnamed = ", or give the algorithms names: compose(..., name=...)"
         require(
             like is run or _same(like, run),
             f"RUN: {other} and {name} are both of task {run.task}, {run.label}, seed {run.seed}: "
-            "leave one of them out",
+            f"leave one of them out{unnamed * (run.algorithm == UNNAMED)}",
         )
     groups: Groups = {}
     once = (run for run, _ in seen.values())
