@@ -36,8 +36,8 @@ CORE = [
     f"memes.{name}"
     for name in (
         "algorithm", "archive", "cells", "context", "control", "correction", "emitters", "factors",
-        "history", "metrics", "novelty", "objectives", "pairs", "policies", "presets", "resets", "ring",
-        "rollouts", "selectors", "strategies", "task", "trees",
+        "history", "judges", "metrics", "novelty", "objectives", "pairs", "policies", "presets", "resets",
+        "ring", "rollouts", "runner.sharding", "selectors", "strategies", "task", "trees",
     )
 ]  # fmt: skip
 

@@ -20,7 +20,7 @@ from memes.physics.cuda import step_kernel
 from memes.physics.reading import load, read
 from memes.physics.solver import Fidelity
 from memes.physics.stacking import stacked
-from memes.strategies.noise import gaussian, low_rank
+from memes.strategies.noise import Gaussian, LowRank
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 
@@ -36,7 +36,7 @@ def kernels():
     return [
         *steps,
         *searches,
-        *(policy_of(POLICY, draw) for draw in (gaussian, low_rank(4, POLICY.blocks))),
+        *(policy_of(POLICY, draw) for draw in (Gaussian(), LowRank(4, POLICY.blocks))),
         training_kernel(POLICY.network, TD3())[0],
     ]
 
@@ -111,7 +111,7 @@ def policy_program(platform, lanes=2):
     """The program of a policy as text."""
 
     def act(observation):
-        samples = jax.tree.map(lambda leaf: leaf[:lanes], pairs_of(POLICY, gaussian))
+        samples = jax.tree.map(lambda leaf: leaf[:lanes], pairs_of(POLICY, Gaussian()))
         return POLICY.in_factors(jnp.zeros((1, POLICY.dim)), samples)(observation, 0)
 
     traced = jax.jit(act).trace(jnp.zeros((1 + 6 * lanes, 27)))

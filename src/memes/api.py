@@ -145,7 +145,7 @@ def run(
         f"together must be 1 for task '{algorithm.task.name}', which runs on the host, got {together}",
     )
     size = most_together(algorithm.task, len(chosen), together)
-    placement = placed(algorithm, devices, shards, size, Reporter(show=progress).say)
+    placement = placed(algorithm, devices, shards, size)
     numbers |= placement.recorded()
     config = {**describe(algorithm), **(about or {}), **numbers, **settings_of(watching)}
     config["seeds"] = None if seeds is None else chosen

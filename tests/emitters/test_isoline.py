@@ -8,17 +8,17 @@ import pytest
 from memes.archive import empty
 from memes.cells import Grid
 from memes.context import Context, Kind
-from memes.emitters import isoline
+from memes.emitters import Isoline
 from memes.emitters.base import Rows
 from memes.errors import UsageError
 from memes.history import Past
 from memes.resets import Reason
-from memes.selectors import fittest
+from memes.selectors import Fittest
 from memes.task import Evaluation, Task, uniform
 
 BATCH = 2000
-BOTH = isoline(BATCH, iso=0.5, line=0.5)
-NOISELESS = isoline(BATCH, iso=0.0, line=0.0)
+BOTH = Isoline(BATCH, iso=0.5, line=0.5)
+NOISELESS = Isoline(BATCH, iso=0.0, line=0.0)
 # The init draws from [5, 6]: no elite does.
 TASK = Task("toy", 3, (0.0,), (1.0,), uniform(3, 5.0, 6.0), lambda keys, x: None)
 EMPTY = empty(Grid(jnp.zeros(1), jnp.ones(1), (5,)), 3)
@@ -36,7 +36,7 @@ ARCHIVE = EMPTY._replace(
 def generation(emitter, key, archive):
     """What the emitter proposes, and what it says of it afterwards."""
     init_key, ask_key = jax.random.split(key)
-    context = Context(TASK, jnp.int32(0), archive, Past(jnp.zeros((0, 1)), jnp.zeros(0, bool)))
+    context = Context(TASK, jnp.int32(0), archive, Past(jnp.zeros((0, 1)), jnp.zeros(0, bool)), None)
     state, proposal = emitter.ask(ask_key, emitter.init(init_key, TASK), context)
 
     def rows(x):
@@ -55,7 +55,7 @@ def first_parents(lanes):
 
 
 def test_without_isotropic_noise_offspring_lie_on_the_line_of_two_elites():
-    proposal, lanes = generation(isoline(BATCH, iso=0.0, line=0.5), jax.random.key(0), ARCHIVE)
+    proposal, lanes = generation(Isoline(BATCH, iso=0.0, line=0.5), jax.random.key(0), ARCHIVE)
     first = first_parents(lanes)
     step = np.asarray(proposal.candidates, np.float64) - ELITES[first]
 
@@ -80,7 +80,7 @@ def test_without_isotropic_noise_offspring_lie_on_the_line_of_two_elites():
 
 
 def test_without_line_noise_offspring_scatter_evenly_around_the_first_parent():
-    proposal, lanes = generation(isoline(BATCH, iso=0.2, line=0.0), jax.random.key(1), ARCHIVE)
+    proposal, lanes = generation(Isoline(BATCH, iso=0.2, line=0.0), jax.random.key(1), ARCHIVE)
     noise = (np.asarray(proposal.candidates) - ELITES[first_parents(lanes)]) / 0.2
     assert np.abs(noise.mean(axis=0)).max() < 5 / np.sqrt(BATCH)
     np.testing.assert_allclose(noise.std(axis=0), np.ones(3), rtol=0.08)
@@ -114,7 +114,7 @@ def test_an_empty_archive_makes_the_offspring_draws_of_init_untouched():
 
 
 def test_parents_come_from_the_selector():
-    emitter = isoline(BATCH, iso=0.0, line=1.0, selector=fittest(1))
+    emitter = Isoline(BATCH, iso=0.0, line=1.0, selector=Fittest(1))
     proposal, lanes = generation(emitter, jax.random.key(5), ARCHIVE)
     np.testing.assert_array_equal(proposal.candidates, np.tile(ELITES[1], (BATCH, 1)))
     np.testing.assert_array_equal(first_parents(lanes), np.ones(BATCH))
@@ -122,7 +122,7 @@ def test_parents_come_from_the_selector():
 
 def test_every_offspring_is_a_candidate_of_a_lane_that_does_not_last():
     assert NOISELESS.persistent == (False,) * BATCH
-    assert (NOISELESS.candidates, NOISELESS.samples, NOISELESS.lanes) == (BATCH, 0, BATCH)
+    assert (len(NOISELESS.persistent), NOISELESS.samples, NOISELESS.lanes) == (BATCH, 0, BATCH)
     proposal, lanes = generation(NOISELESS, jax.random.key(6), ARCHIVE)
     assert np.asarray(proposal.offered).all()
     np.testing.assert_array_equal(proposal.lane, np.arange(BATCH))
@@ -134,8 +134,8 @@ def test_every_offspring_is_a_candidate_of_a_lane_that_does_not_last():
     np.testing.assert_array_equal(lanes.stale, np.zeros(BATCH))
 
 
-@pytest.mark.parametrize("setting", [{"batch": 0}, {"iso": -0.1}, {"line": -0.1}], ids=str)
+@pytest.mark.parametrize("setting", [{"lanes": 0}, {"iso": -0.1}, {"line": -0.1}], ids=str)
 def test_a_wrong_setting_is_refused_by_name(setting):
     (name,) = setting
     with pytest.raises(UsageError, match=f"^{name} must"):
-        isoline(**{"batch": 4} | setting)
+        Isoline(**{"lanes": 4} | setting)

@@ -12,11 +12,11 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from memes.shards import ONE, Shards, all_here
 
 import memes
 import placements
 from memes.runner import placement
-from memes.shards import ONE, Shards, all_here
 
 pytestmark = pytest.mark.usefixtures("compiled_once", "no_figures")
 TESTS = Path(__file__).parents[1]

@@ -7,14 +7,14 @@ import pytest
 from memes.errors import UsageError
 from memes.factors import rows
 from memes.objectives import centred_ranks
-from memes.strategies import openai_es
+from memes.strategies import OpenAIES
 from memes.trees import by_lane
 
 LANES, DIM, SAMPLES, SIGMA = 3, 4, 64, 0.1
-ADAM = openai_es(samples=SAMPLES, sigma=SIGMA, l2=0.05)
-PLAIN = openai_es(samples=SAMPLES, sigma=SIGMA, optimiser=optax.sgd(1.0))
+ADAM = OpenAIES(samples=SAMPLES, sigma=SIGMA, l2=0.05)
+PLAIN = OpenAIES(samples=SAMPLES, sigma=SIGMA, learning_rate=1.0, optimiser=optax.sgd)
 # Of many samples, to measure a distribution with.
-WIDE = openai_es(samples=8192, sigma=SIGMA, optimiser=optax.sgd(1.0))
+WIDE = OpenAIES(samples=8192, sigma=SIGMA, learning_rate=1.0, optimiser=optax.sgd)
 ask = jax.jit(lambda key, state: by_lane(rows(ADAM.ask(key, state)[1]), LANES))
 tell = jax.jit(ADAM.tell)
 wide_ask = jax.jit(lambda key, state: by_lane(rows(WIDE.ask(key, state)[1]), LANES))
@@ -31,11 +31,11 @@ def restart(strategy, state, where, mean):
 
 
 def means(seed):
-    return np.float32(np.random.default_rng(seed).normal(size=(LANES, DIM)))
+    return jnp.asarray(np.random.default_rng(seed).normal(size=(LANES, DIM)), jnp.float32)
 
 
 def random_utilities(seed):
-    return np.float32(np.random.default_rng(seed).uniform(-0.5, 0.5, (LANES, SAMPLES)))
+    return jnp.asarray(np.random.default_rng(seed).uniform(-0.5, 0.5, (LANES, SAMPLES)), jnp.float32)
 
 
 def after(steps, state, seed=0):
@@ -119,7 +119,7 @@ def test_steps_equal_those_of_a_numpy_adam():
 
 
 def test_l2_pulls_the_mean_towards_zero():
-    strategy = openai_es(samples=SAMPLES, sigma=SIGMA, optimiser=optax.sgd(1.0), l2=0.25)
+    strategy = OpenAIES(samples=SAMPLES, sigma=SIGMA, learning_rate=1.0, optimiser=optax.sgd, l2=0.25)
     state = init(strategy, means(8))
     x = ask(jax.random.key(7), state)
     told = strategy.tell(state, x, jnp.zeros((LANES, SAMPLES)))
@@ -172,7 +172,7 @@ def test_a_restarted_lane_steps_as_one_that_was_never_anything_else():
 
 
 def test_each_lane_climbs_a_quadratic_of_its_own():
-    strategy = openai_es(samples=SAMPLES, sigma=0.02, optimiser=optax.adam(0.05))
+    strategy = OpenAIES(samples=SAMPLES, sigma=0.02, learning_rate=0.05)
     start, optimum = means(16), means(17)
 
     def step(state, key):
@@ -198,4 +198,4 @@ def test_each_lane_climbs_a_quadratic_of_its_own():
 )
 def test_a_wrong_setting_is_refused_by_name(settings, sentence):
     with pytest.raises(UsageError, match=sentence):
-        openai_es(**settings)
+        OpenAIES(**settings)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Literal
 
-from memes import emitters, objectives
+from memes import objectives
 from memes.algorithm import Algorithm, compose
 from memes.cells import Cells
-from memes.emitters import isoline, one_of, parallel, policy_gradient
+from memes.emitters import CMA, Isoline, OneOf, Parallel, PolicyGradient
 from memes.emitters.td3 import TD3
 from memes.errors import at_least, require
 from memes.presets.parts import recorded
-from memes.strategies import Strategy, evosax
+from memes.strategies import Evosax, Strategy
 from memes.task import Task, resampled
 
 
@@ -33,7 +33,7 @@ def me(
         iso: Standard deviation of the isotropic part of the variation.
         line: Standard deviation of the part along the line between two parents.
     """
-    return compose(task, isoline(batch, iso=iso, line=line), cells=cells)
+    return compose(task, Isoline(batch, iso=iso, line=line), cells=cells)
 
 
 @recorded
@@ -57,7 +57,7 @@ def me_sampling(
         line: Standard deviation of the part along the line between two parents.
     """
     at_least(1, resamples=resamples)
-    return compose(resampled(task, resamples), isoline(batch, iso=iso, line=line), cells=cells)
+    return compose(resampled(task, resamples), Isoline(batch, iso=iso, line=line), cells=cells)
 
 
 @recorded
@@ -89,14 +89,14 @@ def cma_me(
     """
     at_least(1, pool=pool)
     at_least(2, batch=batch)
-    ranked = {
-        "imp": objectives.improvement(),
-        "opt": objectives.fitness(),
-        "rnd": objectives.random_direction(task.feature_dim),
+    ranked: dict[str, objectives.Objective] = {
+        "imp": objectives.TwoStageImprovement(),
+        "opt": objectives.Fitness(),
+        "rnd": objectives.RandomDirection(task.feature_dim),
     }
     if isinstance(strategy, str):
-        strategy = evosax(strategy, samples=batch, sigma=sigma)
-    return compose(task, one_of(emitters.cma(ranked[ranking], strategy=strategy), pool), cells=cells)
+        strategy = Evosax(strategy, samples=batch, sigma=sigma)
+    return compose(task, OneOf(CMA(ranked[ranking], strategy), pool), cells=cells)
 
 
 @recorded
@@ -131,8 +131,8 @@ def pga_me(
         f"proportion_gradient must lie in (0, 1], got {proportion_gradient}",
     )
     n_gradient = max(1, round(batch * proportion_gradient))
-    gradient = policy_gradient(
+    gradient = PolicyGradient(
         n_gradient, steps=gradient_steps, learning_rate=gradient_learning_rate, td3=td3
     )
-    varied = [isoline(batch - n_gradient, iso=iso, line=line)] if n_gradient < batch else []
-    return compose(task, parallel(*varied, gradient), cells=cells)
+    varied = [Isoline(batch - n_gradient, iso=iso, line=line)] if n_gradient < batch else []
+    return compose(task, Parallel((*varied, gradient)), cells=cells)

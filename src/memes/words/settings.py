@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -146,7 +146,7 @@ class Parsed(NamedTuple):
         name, options = self.choice.algorithm, self.algorithm_options
         found = made(Algorithm, name, self.make_algorithm, task, cells, **options)
         # Some presets are others with an option bound.
-        return found._replace(name=name, options=found.options or options)
+        return replace(found, name=name, options=found.options or options)
 
 
 def run_options() -> dict[str, Options]:
