@@ -8,7 +8,12 @@ from pathlib import Path
 import jax
 import numpy as np
 
+import shapes
+
+shapes.check()  # before memes is imported
+
 import memes
+from memes.runner import sharding
 
 task = memes.tasks.arm(joints=4)
 cells = memes.cells.grid(task, (6, 6))
@@ -86,6 +91,17 @@ def by_devices(name: str) -> dict:
     return {d: digest(memes.run(algorithm, devices=d, **OPTIONS)) for d in (1, 8)}
 
 
+def without_isolation() -> dict:
+    """Digest runs of which compilers may fuse the shards with what surrounds them."""
+    isolated = sharding.isolated
+    sharding.isolated = lambda function, *trees, true: function(*trees)
+    jax.config.update("jax_disable_most_optimizations", False)
+    lanes = preset("memes")
+    found = {d: digest(memes.run(lanes, devices=d, **OPTIONS)) for d in (1, 8)}
+    sharding.isolated = isolated
+    return found
+
+
 def main(folder: Path) -> dict:
     """Run what needs little to compile."""
     found = {name: by_devices(name) for name in QUICK}
@@ -96,6 +112,7 @@ def main(folder: Path) -> dict:
 
     seeds = OPTIONS | {"seeds": range(3), "together": 3, "shards": 2}
     several = {d: memes.run(RUNS["rows"](), devices=d, **seeds) for d in (1, 2)}
+    found["without isolation"] = without_isolation()
     found["seeds"] = {d: "".join(map(digest, runs)) for d, runs in several.items()}
     found["refused"] = {
         "devices": refused(algorithm=lanes, devices=9),

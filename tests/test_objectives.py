@@ -255,7 +255,7 @@ def test_a_random_direction_ranks_along_it_those_that_enter_the_archive_first():
     adds = value > np.asarray(BEFORE.fitness)[cell]
     along = np.einsum("lk,lsk->ls", direction, feature / [1.0, 4.0])  # in units of the bounds
     expected = np.stack([np.lexsort((along[lane], adds[lane])) for lane in range(2)])
-    found = ranked(objective, direction, Evaluation(value, feature))
+    found = ranked(objective, jnp.asarray(direction), Evaluation(value, feature))
     np.testing.assert_array_equal(np.argsort(found, axis=1), expected)
 
 

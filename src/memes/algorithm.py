@@ -63,7 +63,7 @@ class Outcome(NamedTuple):
 
     candidates: Entries
     samples: Entries
-    faults: Int[Array, "1 faults"]
+    faults: Int[Array, " faults"]
     transitions: Transition | None = None
 
 
@@ -216,7 +216,7 @@ class Algorithm:
         return Outcome(
             candidates=Entries(means, estimates, batch.offered, batch.lane),
             samples=Entries(x, take(evaluation, first, n), offered, batch.sample_lane),
-            faults=archives.faults(evaluation)[None],
+            faults=archives.faults(evaluation),
             transitions=transitions,
         )
 
@@ -270,7 +270,7 @@ class Algorithm:
             status=answer.status,
             **lanes._asdict(),
             additions=additions,
-            faults=jnp.sum(outcome.faults, axis=0),
+            faults=outcome.faults,
             ledger=Ledger(*spent),
         )
 

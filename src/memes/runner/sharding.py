@@ -22,6 +22,7 @@ from jax import Array, lax
 from jaxtyping import Bool, Float, Int, Key, PyTree
 
 from memes.algorithm import Algorithm, Info, Outcome, State
+from memes.archive import Entries
 from memes.emitters import Emitter, Parallel
 from memes.task import Evaluation, evaluate
 from memes.trees import filled, in_32_bits, take
@@ -199,17 +200,18 @@ class Sharded:
 
     def _offer(self, outcome: Outcome) -> tuple[Float[Array, "s n d"], Outcome]:
         """Gather what may enter the archive, with the places of genotypes instead of genotypes."""
-        candidates, samples = outcome.candidates, outcome.samples
-        offered = [candidates, samples] if self.algorithm.offer_samples else [candidates]
+        offered = [outcome.candidates, outcome.samples]
+        if not self.algorithm.offer_samples:
+            offered[1] = jax.tree.map(lambda leaf: leaf[:, :0], outcome.samples)
         genotypes = jnp.concatenate([entries.x for entries in offered], axis=1)
-        n, first = genotypes.shape[1], candidates.x.shape[1]
+        n, first = genotypes.shape[1], outcome.candidates.x.shape[1]
         place = self._shards()[:, None] * n + jnp.arange(n)
-        placed = Outcome(
-            candidates=candidates._replace(x=place[:, :first]),
-            samples=samples._replace(x=place[:, first:]) if len(offered) == 2 else None,  # type: ignore[arg-type]
-            faults=outcome.faults,
-        )
-        return genotypes, gather(placed)
+        places = place[:, :first], place[:, first:]
+        gathered = [
+            Entries(*gather((own, *entries[1:]))) for own, entries in zip(places, offered, strict=True)
+        ]
+        faults: Array = lax.psum(jnp.sum(outcome.faults, axis=0), AXIS)  # type: ignore[no-untyped-call]
+        return genotypes, Outcome(*gathered, faults=faults)
 
     def _shards(self) -> Int[Array, " s"]:
         """The numbers of the shards of this device."""
