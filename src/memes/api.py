@@ -113,8 +113,8 @@ def run(
         together: How many seeds to run as one batch; None is as many as fit into memory, or one if the
             task has a simulator, which fills the device by itself.
         devices: How many devices to run on; None is all GPUs or TPUs, or one CPU.
-        shards: Parts that lanes, rows or seeds are dealt to, a multiple of the devices; None is as many
-            as devices. Results depend on it, and not on the devices that the shards are on.
+        shards: Parts that lanes, offspring or seeds are divided into, a multiple of the devices; None is
+            as many as devices. Results depend on it, and not on the devices that compute the shards.
         call_seconds: How long a call of the device takes, about. Progress moves, Ctrl-C is heard and
             metrics are written once a call.
         progress: Whether to show progress.

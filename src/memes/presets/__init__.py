@@ -7,6 +7,7 @@ from functools import partial
 from typing import NamedTuple
 
 from memes.algorithm import Algorithm
+from memes.presets.map_elites import cma_mae as cma_mae
 from memes.presets.map_elites import cma_me as cma_me
 from memes.presets.map_elites import me as me
 from memes.presets.map_elites import me_sampling as me_sampling
@@ -62,5 +63,6 @@ PRESETS: dict[str, Preset] = {
     "nsra-es": Preset(nsra_es, "the same with a weight that adapts"),
     "me-es": Preset(me_es, "one evolution strategy that explores, then exploits"),
     "cma-me": Preset(cma_me, "CMA-ES emitters that improve the archive, in turn"),
+    "cma-mae": Preset(cma_mae, "CMA-ES emitters that improve on slowly rising thresholds"),
     "pga-me": Preset(pga_me, "MAP-Elites with policy gradients, for control tasks"),
 }

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Literal
 
-from memes import objectives
+from memes import objectives, resets
 from memes.algorithm import Algorithm, compose
 from memes.cells import Cells
 from memes.emitters import CMA, Isoline, OneOf, Parallel, PolicyGradient
 from memes.emitters.td3 import TD3
 from memes.errors import at_least, require
+from memes.judges import Thresholds
 from memes.presets.parts import recorded
 from memes.strategies import Evosax, Strategy
 from memes.task import Task, resampled
@@ -97,6 +98,47 @@ def cma_me(
     if isinstance(strategy, str):
         strategy = Evosax(strategy, samples=batch, sigma=sigma)
     return compose(task, OneOf(CMA(ranked[ranking], strategy), pool), cells=cells)
+
+
+@recorded
+def cma_mae(
+    task: Task,
+    cells: Cells | None = None,
+    *,
+    lanes: int = 15,
+    samples: int = 36,
+    sigma: float = 0.5,
+    covariance: Literal["full", "separable"] = "full",
+    threshold_rate: float = 0.01,
+    threshold_min: float | None = None,
+) -> Algorithm:
+    """CMA-MAE: CMA-ES emitters that improve on thresholds, which rise slowly.
+
+    A sample of fitness f in cell e is accepted if f > t_e, and then t_e becomes (1 - a) t_e + a f. The
+    samples of each emitter are ranked by f - t_e. The archive returns the best of each cell, whether it
+    was accepted or not. Reference: Fontaine and Nikolaidis, Covariance Matrix Adaptation MAP-Annealing,
+    GECCO 2023.
+
+    Args:
+        task: What to optimise.
+        cells: The archive's cells; None is the task's grid.
+        lanes: Number of emitters.
+        samples: Samples of each emitter in a generation, all of them offered to the archive.
+        sigma: Standard deviation of an emitter's first samples.
+        covariance: Covariance of the samples: full (CMA-ES) or separable (sep-CMA-ES), which is far
+            quicker in many dimensions.
+        threshold_rate: Learning rate of the thresholds, a: 1 is CMA-ME, 0 optimises alone.
+        threshold_min: First threshold of each cell; None is the task's min_fitness.
+    """
+    names = {"full": "cma-es", "separable": "sep-cma-es"}
+    strategy = Evosax(names[covariance], samples=samples, sigma=sigma)
+    lowest = float(task.min_fitness) if threshold_min is None else threshold_min
+    return compose(
+        task,
+        CMA(objectives.Improvement(), strategy, lanes, reset=resets.Never()),
+        cells=cells,
+        judge=Thresholds(threshold_rate, lowest),
+    )
 
 
 @recorded
