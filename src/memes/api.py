@@ -37,6 +37,7 @@ from memes.store.folder import (
     load_corrected,
     plain,
     remove_run,
+    remove_unfinished,
 )
 from memes.store.provenance import describe, now
 
@@ -163,6 +164,7 @@ def run(
             stack.enter_context(only_writer(folder))
             check_free(folder, overwrite)
             remove_run(folder)
+            remove_unfinished(folder)
         starts = [(config | {"seed": s}, folder) for s, folder in zip(chosen, folders, strict=True)]
         runs = run_all(
             algorithm, starts, watching, progress=progress, together=size, placement=placement
@@ -255,6 +257,7 @@ def resume(
     with in_words(path, algorithm), ExitStack() as stack:
         for place in filter(None, (folder for _, folder in starts)):
             stack.enter_context(only_writer(place))
+            remove_unfinished(place)
         runs = run_all(
             algorithm,
             starts,

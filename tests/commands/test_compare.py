@@ -497,6 +497,19 @@ def test_a_comparison_touches_no_file_that_it_did_not_make(tmp_path, monkeypatch
     assert Path("mine/losses.png").read_text() == "mine"
 
 
+def test_a_forged_page_removes_no_other_figures(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    save_summary("run.json", made())
+    assert main(["compare", "run.json", "--out", "mine"]) == 0
+    with Path("mine/comparison.md").open("a") as page:
+        page.write("\n![thesis](thesis.png)\n\n![archives-old](archives-old.png)\n")
+    for name in ("thesis", "archives-old"):
+        Path("mine", f"{name}.png").write_text("mine")
+    assert main(["compare", "run.json", "--out", "mine"]) == 0
+    assert Path("mine/thesis.png").exists()
+    assert not Path("mine/archives-old.png").exists()
+
+
 def test_a_comparison_that_was_cut_off_is_made_again(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     save_summary("run.json", made())

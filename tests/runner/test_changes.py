@@ -95,7 +95,7 @@ def test_a_resumed_run_goes_on_with_its_chronicle(spoil, tmp_path):
     elif spoil == "other":
         store.save_changes(tmp_path / "run", after._replace(feature=np.tile(after.feature, 2)))
     elif spoil == "thin":
-        store.save_changes(tmp_path / "run", store.thinned(after, 1))
+        store.save_changes(tmp_path / "run", store.thinned(after, 8))
     memes.resume(variation, tmp_path / "run", generations=16, **every)
     whole = step_by_step(variation, 16)
     found = store.load_changes(tmp_path / "run")

@@ -1,6 +1,7 @@
 """Whatever the moment at which a disk is full or a process is killed, a run and a sweep can go on."""
 
 import csv
+import importlib
 import json
 import os
 import shutil
@@ -222,7 +223,7 @@ def test_a_process_that_is_killed_in_the_middle_of_that_goes_on(tmp_path, what, 
 def test_a_sweep_removes_what_it_was_about_to_remove(tmp_path, monkeypatch):
     """Killed while it removed the folder of runs whose summaries it had."""
     with monkeypatch.context() as patched:
-        patched.setattr(sweep.shutil, "rmtree", lambda folder: faults.killed())
+        patched.setattr(sweep, "remove_run", lambda folder: faults.killed())
         with pytest.raises(faults.Killed):
             swept(tmp_path, keep_archives=False)
     assert list(tmp_path.glob("runs/*/*"))
@@ -230,10 +231,20 @@ def test_a_sweep_removes_what_it_was_about_to_remove(tmp_path, monkeypatch):
     assert sorted(file.name for file in tmp_path.iterdir()) == [".lock", "summaries"]
 
 
-def test_a_run_killed_while_it_replaces_another_can_be_started_again(tmp_path, monkeypatch):
+@pytest.mark.parametrize("removed", range(6))
+def test_a_run_killed_while_it_replaces_another_can_be_started_again(removed, tmp_path, monkeypatch):
+    """Whatever is removed by then, config.json is there and says that the rest is of a run."""
     run(tmp_path)
+    folder, remove = importlib.import_module("memes.store.folder"), files.remove_files
+    places = iter(range(removed))
+
+    def dying(*arguments):
+        if next(places, None) is None:
+            faults.killed()
+        remove(*arguments)
+
     with monkeypatch.context() as patched:
-        patched.setattr("memes.store.folder.shutil.rmtree", lambda folder: faults.killed())
+        patched.setattr(folder, "remove_files", dying)
         with pytest.raises(faults.Killed):
             run(tmp_path, overwrite=True)
     assert run(tmp_path, overwrite=True, seed=1).config["seed"] == 1

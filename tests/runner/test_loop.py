@@ -5,6 +5,7 @@ import signal
 import threading
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 
 import jax
 import numpy as np
@@ -12,7 +13,8 @@ import pytest
 
 import memes
 from memes.runner.observers import Checkpoints
-from memes.store.folder import load_metrics
+from memes.store.export import FORMATS, export_run
+from memes.store.folder import CONTENT, load_metrics, remove_run
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 
@@ -181,12 +183,17 @@ def test_overwriting_replaces_the_files_of_the_run_and_no_others(saved, tmp_path
     (out / "figures").mkdir()
     (out / "figures/curves.png").write_text("of the old run")
     (out / "corrected.csv").write_text("of the old run")
+    for folder in ("checkpoints", "figures", "export/deeper"):
+        (out / folder).mkdir(parents=True, exist_ok=True)
+        (out / folder / "mine.txt").write_text("mine")
     again = memes.run(variation, out=out, overwrite=True, seed=1, **quick | {"generations": 2})
-    assert (out / "notes.txt").read_text() == "mine"
     assert {file.name for file in out.iterdir()} == {
-        ".lock", "archive.npz", "changes.bin", "checkpoints", "config.json", "lanes.npz", "metrics.csv",
-        "notes.txt", "summary.json",
+        ".lock", "archive.npz", "changes.bin", "checkpoints", "config.json", "export", "figures",
+        "lanes.npz", "metrics.csv", "notes.txt", "summary.json",
     }  # fmt: skip
+    mine = {"notes.txt", "checkpoints/mine.txt", "figures/mine.txt", "export/deeper/mine.txt"}
+    assert {(out / name).read_text() for name in mine} == {"mine"}
+    assert not (out / "figures/curves.png").exists()
     assert max(file.name for file in out.glob("checkpoints/*.npz")) == "00000002.npz"
     read = memes.load_run(out)
     assert (read.config["seed"], read.generations) == (1, 2)
@@ -203,10 +210,13 @@ def test_overwriting_replaces_the_files_of_the_run_and_no_others(saved, tmp_path
             "config.json' is damaged or not what its name says",
         ),
         ({"checkpoints/7.npz": ""}, {}, "out must not hold checkpoints of another run"),
+        ({"changes.bin": "mine"}, {}, "holds '.*changes.bin' and no run"),
+        ({"figures/curves.png": "mine"}, {}, "holds '.*figures/curves.png' and no run"),
+        ({".lock": "of yarn"}, {}, "is not a lock of memes"),
     ],
 )
 def test_a_wrong_use_overwrites_nothing(tmp_path, files, options, sentence):
-    files = files | {"metrics.csv": "mine", "figures/mine.png": ""}
+    files = files | {"notes.csv": "mine", "figures/mine.png": ""}
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
@@ -221,6 +231,31 @@ def test_a_folder_with_other_things_stays_so(tmp_path):
     (tmp_path / "figures/mine.png").write_text("mine")
     memes.run(variation, generations=2, out=tmp_path, overwrite=True, progress=False)
     assert (tmp_path / "figures/mine.png").read_text() == "mine"
+
+
+@pytest.mark.parametrize("out", ["/", "/..", "home", "home/run/..", "link", "."])
+def test_the_root_and_the_home_folder_are_refused(out, tmp_path, monkeypatch):
+    (tmp_path / "home/run").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "home")
+    monkeypatch.chdir(tmp_path)  # which is above the home
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for given in ({"seed": 1}, {"seeds": [1]}, {"overwrite": True}):
+        with pytest.raises(memes.UsageError, match="out must not be the root folder, the home folder"):
+            memes.run(variation, generations=2, out=out, progress=False, **given)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_all_files_of_a_run_are_known_by_their_names(tmp_path):
+    """What memes writes into a run folder is what it removes from there; the lock stays."""
+    out, uncertain = tmp_path / "run", memes.presets.me(memes.tasks.noisy_arm(joints=3), batch=4)
+    observers = [memes.Corrections(samples=2), memes.Tracker("tensorboard")]
+    quick = {"out": out, "generations": 2, "progress": False}
+    memes.run(uncertain, observers=observers, **quick)
+    for form in FORMATS if find_spec("pyarrow") else ("csv", "npz", "tensorboard"):
+        export_run(memes.load_run(out), form, out / "export")
+    assert {path.name for path in out.iterdir()} == {".lock", *CONTENT}
+    remove_run(out)
+    assert [path.name for path in out.iterdir()] == [".lock"]
 
 
 def test_a_file_cannot_be_the_output_folder(tmp_path):
@@ -240,6 +275,8 @@ def test_runs_do_not_hide_or_mix_with_those_of_other_seeds(tmp_path):
         quick(out=tmp_path / "several")
     with pytest.raises(memes.UsageError, match=r"out: seed-2 of .* would stay beside the runs"):
         quick(seeds=[0, 1], out=tmp_path / "several", overwrite=True)
+    with pytest.raises(memes.UsageError, match=r"out must not have other runs inside.*seed-0"):
+        quick(out=tmp_path)  # which has them two folders below
     quick(seeds=[3], out=tmp_path / "several")  # one more
     quick(out=tmp_path / "one")
     with pytest.raises(memes.UsageError, match="out must not hold a run, but"):

@@ -47,7 +47,7 @@ def found(tmp_path_factory, compiled_once):
     return on_eight_devices(tmp_path_factory.mktemp("placed"))
 
 
-@pytest.mark.parametrize("name", [*placements.QUICK, "seeds"])
+@pytest.mark.parametrize("name", [*placements.QUICK, "seeds", "resumed"])
 def test_the_same_shards_are_the_same_bytes_on_any_number_of_devices(found, name):
     assert len(found[name]) >= 2
     assert len(set(found[name].values())) == 1, found[name]
@@ -79,7 +79,7 @@ def test_results_depend_on_the_number_of_shards(found):
     lanes = placements.RUNS["lanes"]()
     alone = memes.run(lanes, generations=5, progress=False)
     assert alone.config["shards"] == 1
-    assert placements.digest(alone) not in found["lanes"].values()
+    assert placements.digest(alone) not in found["resumed"].values()
 
 
 def test_refusals_name_the_argument(found):

@@ -56,7 +56,7 @@ def test_the_archive_after_some_generations(generations):
 @pytest.mark.parametrize("most", [1, 20, 100, 10**6])
 def test_thinning_keeps_the_last_change_of_each_cell_in_ever_longer_spans(most):
     rows = drawn(300, 20, 50)
-    thin = store.thinned(rows, most)
+    thin = store.thinned(rows, store.width_for(rows, most))
     widths = [1, 2, 4, 8, 16, 32, 64]
     spans = [by_hand(rows, 50, width) for width in widths]
     expected = next((kept for kept in spans if len(kept) <= most), spans[-1])
@@ -81,6 +81,9 @@ FORGED = {
     "no features": header(features=0),
     "many features": header(features=10**9),
     "newer": header(format_version=2),
+    "thinned out to nothing": header(thinned=[3, 0]),
+    "thinned out at last": header(thinned=[2**40, 2]),
+    "thinned out somehow": header(thinned={"at": 3}),
     "not a number": table(fitness=np.full(len(drawn(5, 3, 4).cell), np.nan)),
     "absurd": table(feature=np.full((len(drawn(5, 3, 4).cell), 2), 1e30)),
     "a cell before the first": table(cell=np.full(len(drawn(5, 3, 4).cell), -1)),

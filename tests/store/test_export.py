@@ -104,3 +104,14 @@ def test_an_export_goes_to_a_folder_and_follows_no_link(out, run, capsys, tmp_pa
     assert main(["export", str(run.folder), "--to", "csv", "--out", out]) == 2
     assert f"'{out.partition('/')[0]}'" in capsys.readouterr().err
     assert not list((tmp_path / "mine").iterdir())
+
+
+def test_an_export_elsewhere_replaces_no_file(run, capsys, tmp_path):
+    (tmp_path / "archive.csv").write_text("mine")
+    words = ["export", str(run.folder), "--to", "csv"]
+    assert main([*words, "--out", str(tmp_path)]) == 2
+    assert f"'{tmp_path}' holds 'archive.csv'" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["archive.csv"]
+    assert main([*words, "--out", str(run.folder)]) == 2  # which has a metrics.csv of its own
+    for _ in range(2):  # those of an earlier export are replaced
+        assert main(words) == 0

@@ -15,7 +15,7 @@ import pytest
 import memes
 from memes import UsageError
 from memes.commands.main import main
-from memes.store import files
+from memes.store import files, folder
 from memes.store.summary import load_summary
 
 OLD = Path(__file__).parents[1] / "data/run-0.1"
@@ -93,20 +93,59 @@ def test_a_link_where_a_file_is_written_aside_is_not_followed(name):
 
 
 def test_a_lock_that_is_a_file_of_another_folder_as_well_keeps_its_content():
-    os.link("valuable", "run/.lock")
+    Path("other").write_text("123\n")
+    os.link("other", "run/.lock")
     with files.only_writer(Path("run")):
         pass
-    assert Path("valuable").read_text() == "valuable"
+    assert Path("other").read_text() == "123\n"
+
+
+HALF = "0123456789abcdef.tmp"
 
 
 def test_what_killed_processes_left_is_removed_and_nothing_else():
-    kept = {"run/.mine.tmp", "run/notes.tmp", "run/figures/.x.0123.tmp"}
-    left = {"run/.config.json.0123456789abcdef.tmp", "run/figures/.curves.png.0123456789abcdef.tmp"}
-    Path("run/figures").mkdir()
+    left = {
+        f"run/.config.json.{HALF}", f"run/figures/.curves.png.{HALF}", f"run/export/.run.npz.{HALF}",
+        f"run/checkpoints/.00000012.npz.{HALF}",
+    }  # fmt: skip
+    kept = {
+        "run/.mine.tmp", "run/notes.tmp", f"run/.mine.npz.{HALF}", "run/figures/.x.0123.tmp",
+        f"run/figures/.mine.png.{HALF}", f"run/figures/deeper/.curves.png.{HALF}",
+        f"run/other/.config.json.{HALF}", f"run/seed-1/.archive.npz.{HALF}",
+        f"run/seed-1/checkpoints/.00000012.npz.{HALF}", f"mine/.archive.png.{HALF}",
+        f"mine/.00000001.npz.{HALF}",
+    }  # fmt: skip
     for name in kept | left:
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
         Path(name).write_text("half")
     with files.only_writer(Path("run")):
-        assert {str(path) for path in Path("run").rglob("*.tmp")} == kept
+        assert {str(path) for path in Path().rglob("*.tmp")} - {"mine/00000001.npz.tmp"} == kept | left
+        folder.remove_unfinished(Path("run"))
+    assert {str(path) for path in Path().rglob("*.tmp")} - {"mine/00000001.npz.tmp"} == kept
+    Path("run/config.json").unlink()  # then nothing says that the other files are of a run
+    Path(f"run/.config.json.{HALF}").write_text("half")
+    Path(f"run/.archive.npz.{HALF}").write_text("half")
+    folder.remove_unfinished(Path("run"))
+    assert not Path(f"run/.config.json.{HALF}").exists()
+    assert Path(f"run/.archive.npz.{HALF}").exists()
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_nothing_is_removed_through_a_link(name):
+    Path("run", name).symlink_to(Path("mine").absolute())
+    for file in (f".archive.png.{HALF}", "archive.png", "00000001.npz", f".00000001.npz.{HALF}"):
+        Path("mine", file).write_text("valuable")
+    before = sorted(Path("mine").iterdir())
+    for remove in (folder.remove_unfinished, folder.remove_run):
+        with pytest.raises(UsageError, match=f"'run/{name}' is a link"):
+            remove(Path("run"))
+    assert sorted(Path("mine").iterdir()) == before
+
+
+def test_the_lock_of_another_program_is_left_alone(capsys):
+    Path("run/.lock").write_text("pid: 12\n")
+    assert "'run/.lock' is not a lock of memes" in refused("reevaluate", "run", capsys=capsys)
+    assert Path("run/.lock").read_text() == "pid: 12\n"
 
 
 @pytest.mark.parametrize("name", CONTENT)

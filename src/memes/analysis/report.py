@@ -32,7 +32,9 @@ OTHERS = {
 }
 HEADS = {"label": "algorithm", "n": "seeds"}
 PAGE = "comparison.md"
-FIGURE = re.compile(r"^!\[.*\]\(([\w-]+)\.png\)$", re.MULTILINE)
+# The figures of a page that are those of a comparison.
+NAMES = r"scores|losses|steps|convergence-(?:generations|evaluations|corrected)|archives-[\w-]*"
+FIGURE = re.compile(rf"^!\[.*\]\(({NAMES})\.png\)$", re.MULTILINE)
 MAX_PAIRS = 10  # in a table of the terminal
 
 READING = """\

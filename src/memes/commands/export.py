@@ -8,7 +8,7 @@ from typing import Literal
 from memes.errors import require
 from memes.escapes import printable
 from memes.store.export import export_run
-from memes.store.folder import load_run
+from memes.store.folder import check_place, load_run
 
 
 def export(
@@ -23,12 +23,14 @@ def export(
         run: Folder of the run.
         to: The format: csv or parquet, a file for each table; npz, one file for all; tensorboard,
             an event file of the metrics. Genotypes are in parquet and npz.
-        out: Folder for the files; by default export/ in the folder of the run.
+        out: Folder for the files, which must not have files of these names yet; by default export/ in
+            the folder of the run, whose files are replaced.
     """
     saved = load_run(run)
     if out is not None:
         require(not out.is_symlink(), f"out: '{out}' is a link, which memes does not follow")
         require(not out.exists() or out.is_dir(), f"out must be a folder, but '{out}' is a file")
         require(out.absolute().parent.is_dir(), f"out: there is no folder '{out.parent}'")
-    for file in export_run(saved, to, out or run / "export"):
+        check_place(out)
+    for file in export_run(saved, to, out or run / "export", replace=out is None):
         print(printable(str(file)))

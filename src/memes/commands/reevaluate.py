@@ -16,7 +16,7 @@ from memes.parameters import flat
 from memes.runner.corrections import corrected, save_correction
 from memes.runner.progress import Reporter
 from memes.store.files import only_writer
-from memes.store.folder import load_run
+from memes.store.folder import load_run, remove_unfinished
 from memes.store.summary import write_summary
 from memes.task import Task, evaluate
 from memes.trial import alike
@@ -63,6 +63,7 @@ def reevaluate(
             )
         saved = saved._replace(folder=run.absolute())  # a simulator may go elsewhere
         with only_writer(run), Reporter(show=not quiet) as report:
+            remove_unfinished(run)
             # The archive that is there may be older than the log of a run that was killed.
             n = len(saved.lanes["generation"])
             saved = saved._replace(metrics={name: column[:n] for name, column in saved.metrics.items()})

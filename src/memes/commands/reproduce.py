@@ -15,10 +15,13 @@ from memes.reproduce import results
 from memes.reproduce.experiments import EXPERIMENTS, TASKS, VARIANTS
 from memes.reproduce.sweep import Item, existing, plan, sweep
 from memes.runner.progress import Terminal
+from memes.store.files import intact, opened
 from memes.store.find import load_all
+from memes.store.folder import check_place
 from memes.store.summary import Summary
 
 ALL = "all"
+TITLE = b"# The paper's claims"  # the first line of claims.md
 GOES_ON = "stopped: the same command goes on"
 # Options of algorithms that say how large a generation is.
 SIZES = ("lanes", "samples", "batch", "resamples")
@@ -92,6 +95,7 @@ def reproduce(
         _show_plan(names, items, existing(items, done()))
         return 0
     require(bool(items), f"tasks: there is nothing to run of {', '.join(names)} on {', '.join(chosen)}")
+    check_results(folder)
     if not report_only:
         done()  # refuses what cannot be read before anything is written
         with _in_words(scale, folder, quiet) as say:
@@ -114,6 +118,17 @@ def reproduce(
     wanted = sum(len(item.seeds) for item in items)
     print(f"{len(found)} of {wanted} runs; see {folder}/claims.md and the folders beside it")
     return 0
+
+
+def check_results(folder: Path) -> None:
+    """Raise a `UsageError` if results cannot go to a folder, or would replace what is not of a sweep."""
+    check_place(folder)
+    check_place(folder.parent)
+    file = folder / "claims.md"
+    if file.exists():
+        with intact(file), opened(file) as stream:
+            own = stream.read(len(TITLE)) == TITLE
+        require(own, f"out: '{file}' is not of a reproduction, and would be overwritten")
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import shutil
+import re
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,15 +21,16 @@ from memes.errors import install
 from memes.reproduce.experiments import CHANGES, EXPERIMENTS, MOST_SEEDS, NEEDS, VARIANTS
 from memes.runner.corrections import Corrections
 from memes.runner.device import compile_fitting, keep_compiled, most_together
-from memes.store.files import only_writer
+from memes.store.files import only_writer, remove_files
 from memes.store.find import begun
-from memes.store.folder import holds_run, load_config, plain
+from memes.store.folder import holds_run, load_config, plain, remove_run
 from memes.store.summary import Summary, load_summary, save_summary
 from memes.words.options import flag_words
 from memes.words.settings import Parsed, parse
 
 # Corrections on the way, for curves of corrected scores: how many, and of how many samples.
 POINTS, POINT_SAMPLES = 10, 64
+SUMMARY = re.compile(r"[\w.-]+-seed-\d+\.json")  # the names of summaries
 DONE = ".done"  # ends the name of a folder of runs that is about to be removed
 
 
@@ -167,9 +168,13 @@ def sweep(
 
 
 def _remove(folder: Path) -> None:
-    """Remove a folder, and those above it that only it was in."""
-    shutil.rmtree(folder)
+    """Remove the runs in a folder, and the folders that only they were in."""
     with suppress(OSError):  # where something else is left
+        for place in folder.glob("seed-*"):
+            remove_run(place)
+            (place / ".lock").unlink(missing_ok=True)
+            place.rmdir()
+        folder.rmdir()
         folder.parent.rmdir()
         folder.parent.parent.rmdir()
 
@@ -209,6 +214,7 @@ def _run(
         every_samples=min(POINT_SAMPLES, samples),
     )
     summaries.mkdir(parents=True, exist_ok=True)
+    remove_files(summaries, SUMMARY, unfinished=True)
     left = _take_over(item, folder, summaries, algorithm.task.uncertain)
     while left:
         together_before = _begun_together(folder, left)

@@ -1,7 +1,15 @@
-"""The observer that writes down every change of the archive."""
+"""The observer that writes down the changes of the archive.
+
+The device records the first `MOST_CHANGES` cells that change in a generation, in the order of cells. If
+more change, the observer finds the others in the archive after certain generations, the marks. There are
+four marks between a power of two and the next, and one every `LONGEST` generations later on. So which
+changes are recorded follows from generations alone, not from how a run is cut into device calls, stopped
+and resumed.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -15,17 +23,34 @@ from memes.runner.observers import Moment, Stage, Watch
 from memes.store import changes as store
 from memes.store.folder import Run
 
+LONGEST = 256  # generations between two marks
+
+
+def mark_before(generations: int) -> int:
+    """Return the last mark within so many generations."""
+    return generations - generations % min(LONGEST, 1 << max(0, generations.bit_length() - 3))
+
+
+def marks(before: int, now: int) -> Iterator[int]:
+    """List the marks in (before, now]."""
+    found = []
+    while now > before and (now := mark_before(now)) > before:
+        found.append(now)
+        now -= 1
+    yield from reversed(found)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Chronicle:
     """Writes `changes.bin`: when each cell changed, by which lane, with what fitness and feature.
 
-    Where more than 128 cells change in a generation, those that change again in the same call of the
-    device may be left out.
+    Of each generation it records up to 128 changes. Of cells beyond these it records the last change
+    before certain generations: 1 to 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, ... and every 256 generations
+    from 1024 on.
 
     Attributes:
-        rows: How many changes to keep at most, or twice as many as there are cells if that is more; 0
-            writes none. Beyond, a cell keeps only its last change in every 2, 4, 8, ... generations.
+        rows: After how many changes a cell keeps only its last change in every 2, 4, 8, ... generations,
+            or after twice as many as there are cells if that is more; 0 records no changes.
     """
 
     rows: int = 2**20
@@ -43,37 +68,84 @@ class Chronicle:
         most = max(self.rows, 2 * cells.count)
         last = np.full(cells.count, -1)  # the generation of the last change of each cell
         written = size = 0  # rows, and bytes, of the file
+        thinning: store.Thinning | None = None  # the last one of the file
+        wide = True  # can more cells change in a generation than are recorded?
+        pending = False  # have more changed since the last mark?
 
         def rewrite(rows: Changes) -> None:
             nonlocal written, size
-            written, size = len(rows.cell), store.save_changes(folder, rows)
+            written, size = len(rows.cell), store.save_changes(folder, rows, thinning)
+
+        def known() -> Changes:
+            try:
+                return store.load_changes(folder)
+            except UsageError:  # somebody has changed it
+                return store.nothing(len(cells.low))
 
         def complete(rows: Changes, run: Run) -> Changes:
+            nonlocal pending
+            pending = False
             last[rows.cell] = rows.generation
             rest = store.unrecorded(run.archive, last)
             last[rest.cell] = rest.generation
-            return store.joined(rows, rest)
+            return store.joined(rows, rest) if len(rest.cell) else rows
 
         def begin(run: Run) -> None:
-            k = len(cells.low)
+            nonlocal thinning, pending
+            k, done = len(cells.low), run.generations
             try:
-                found = store.load_changes(folder)
+                found, thinning = store.read_changes(folder)
             except UsageError:
-                found = store.nothing(k)
-            if found.feature.shape[1] != k:
-                found = store.nothing(k)
-            # Without a file that can be used, the archive still has all that stands.
-            before = store.until(store.within(found, cells.count), run.generations)
-            rewrite(complete(before, run))
+                found = None
+            if found is None or found.feature.shape[1] != k:
+                thinning = None  # the archive still has the last change of each cell
+                rewrite(complete(store.nothing(k), run))
+                return
+            if thinning is not None and thinning.generations > run.config["generations"]:
+                thinning = None
+            rows = store.until(store.within(found, cells.count), done)
+            # Without what was recorded when the run was stopped between two marks.
+            rows = store.first_of_each(rows, MOST_CHANGES, since=mark_before(done))
+            last[rows.cell] = rows.generation
+            pending = True
+            rewrite(rows)
+
+        def due(generation: int) -> bool:
+            return wide and mark_before(generation) == generation
 
         def see(moment: Moment) -> None:
-            nonlocal written, size
+            nonlocal wide, pending, written, size
+            cell, done = moment.changes.cell, moment.run.generations
+            wide = cell.shape[-1] >= MOST_CHANGES
+            pending |= bool((cell[:, MOST_CHANGES - 1 :] < cells.count).any())
             new = store.within(moment.changes, cells.count)
             last[new.cell] = new.generation
-            if (moment.changes.cell[:, MOST_CHANGES - 1 :] < cells.count).any():
-                new = complete(new, moment.run)
-            written, size = written + len(new.cell), store.append_changes(folder, new, size)
-            if written > most:
-                rewrite(store.thinned(store.load_changes(folder), most // 2))
+            for mark in marks(done - moment.new, done):
+                append(store.until(new, mark))
+                new = store.select(new, new.generation >= mark)
+                if pending and mark == done:
+                    rewrite(complete(known(), moment.run))
+                thin(mark)
+            append(new)
 
-        return Watch(begin=begin, see=see)
+        def append(rows: Changes) -> None:
+            nonlocal written, size
+            if len(rows.cell):
+                written, size = written + len(rows.cell), store.append_changes(folder, rows, size)
+
+        def thin(mark: int) -> None:
+            """Thin the file out if it is too long, or where it was thinned out before it was killed."""
+            nonlocal thinning
+            planned = thinning if thinning is not None and thinning.generations >= mark else None
+            if planned is None and written > most:
+                thinning = store.Thinning(mark, store.width_for(known(), most // 2))
+            elif planned is None or planned.generations > mark:
+                return
+            assert thinning is not None
+            rewrite(store.thinned(known(), thinning.width))
+
+        def finish(run: Run) -> None:
+            if pending:
+                rewrite(complete(known(), run))
+
+        return Watch(begin=begin, due=due, see=see, finish=finish)

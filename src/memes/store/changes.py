@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,8 +20,20 @@ NAME = "changes.bin"
 MOST_FEATURES = 1000
 
 
+class Thinning(NamedTuple):
+    """After how many generations changes were thinned out, and to spans of how many generations."""
+
+    generations: int
+    width: int
+
+
 def load_changes(folder: str | Path) -> Changes:
     """Read the changes of a run's archive, also while it goes on."""
+    return read_changes(folder)[0]
+
+
+def read_changes(folder: str | Path) -> tuple[Changes, Thinning | None]:
+    """Read the changes of a run's archive, and when they were last thinned out, if they were."""
     file = Path(folder) / NAME
     with intact(file):
         head, _, data = read_bytes(file, MOST_TABLE).partition(b"\n")
@@ -37,14 +49,18 @@ def load_changes(folder: str | Path) -> Changes:
         ordered = (np.diff(found.generation, prepend=0) >= 0).all() and (found.cell >= 0).all()
         if not (sane.all() and ordered):
             raise ValueError("its rows are not changes in the order of generations")
-        return found
+        spans = about.get("thinned")
+        thinning = None if spans is None else Thinning(*map(int, spans))
+        if thinning is not None and not all(0 < number < 2**31 for number in thinning):
+            raise ValueError(f"it was thinned out to {spans}")
+        return found, thinning
 
 
-def save_changes(folder: Path, rows: Changes) -> int:
+def save_changes(folder: Path, rows: Changes, thinning: Thinning | None = None) -> int:
     """Write the file anew with these rows; returns its size in bytes."""
-    k = rows.feature.shape[1]
-    head = json.dumps({"format_version": FORMAT_VERSION, "features": k}).encode() + b"\n"
-    data = head + _bytes(rows)
+    about = {"format_version": FORMAT_VERSION, "features": rows.feature.shape[1]}
+    more = {} if thinning is None else {"thinned": [*thinning]}
+    data = json.dumps(about | more).encode() + b"\n" + _bytes(rows)
     replace_file(folder / NAME, lambda file: file.write(data))
     return len(data)
 
@@ -110,24 +126,30 @@ def until(rows: Changes, generations: int) -> Changes:
 
 def standing(rows: Changes, generations: int) -> Changes:
     """Take the last change of each cell in the first so many generations: the archive after them."""
-    return _last(until(rows, generations), width=generations + 1)
+    return thinned(until(rows, generations), width=generations + 1)
 
 
-def thinned(rows: Changes, most: int) -> Changes:
-    """Leave at most so many rows: of each cell, the last in every 2, 4, 8, ... generations.
-
-    There may be more if there are as many cells.
-    """
-    width = 1
-    while len(rows.cell) > most and width <= rows.generation[-1]:
-        width *= 2
-        rows = _last(rows, width)
-    return rows
+def first_of_each(rows: Changes, most: int, since: int) -> Changes:
+    """Leave at most so many rows, the first ones, of each generation from `since` on."""
+    start = np.searchsorted(rows.generation, rows.generation)
+    return select(rows, (rows.generation < since) | (np.arange(len(start)) - start < most))
 
 
-def _last(rows: Changes, width: int) -> Changes:
+def thinned(rows: Changes, width: int) -> Changes:
     """Keep the last change of each cell in each span of so many generations."""
     span = rows.generation.astype(np.int64) // width
     key = rows.cell * (span.max(initial=0) + 1) + span
     kept = len(key) - 1 - np.unique(key[::-1], return_index=True)[1]
     return select(rows, np.sort(kept))
+
+
+def width_for(rows: Changes, most: int) -> int:
+    """Find the least power of two for which at most so many rows are left when they are thinned out.
+
+    It is that for which each cell keeps only one row, if there are still more.
+    """
+    width = 1
+    while len(rows.cell) > most and width <= rows.generation[-1]:
+        width *= 2
+        rows = thinned(rows, width)
+    return width

@@ -76,8 +76,7 @@ def save(run: Run, before: Logged) -> Logged:
         path / f"{run.generations:08d}.npz",
         lambda file: np.savez(file, about=np.array(json.dumps(about)), **arrays),
     )
-    # A process that was killed may have left one that it had not finished.
-    for old in [*_newest_first(run.folder)[KEEP:], *path.glob("*.tmp")]:
+    for old in _newest_first(run.folder)[KEEP:]:
         old.unlink(missing_ok=True)
     return now
 

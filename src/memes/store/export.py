@@ -13,7 +13,7 @@ from typing import IO, Any
 import numpy as np
 
 from memes.archive import Archive
-from memes.errors import known, package
+from memes.errors import known, package, require
 from memes.escapes import spreadsheet
 from memes.store.events import append_scalars, new_events
 from memes.store.files import replace_file
@@ -22,14 +22,22 @@ from memes.store.folder import Run, check_links, feature_names
 Table = dict[str, np.ndarray]
 
 
-def export_run(run: Run, to: str, folder: Path) -> list[Path]:
+def export_run(run: Run, to: str, folder: Path, *, replace: bool = True) -> list[Path]:
     """Write a run into a folder, which is made if there is none; returns the files.
 
     `csv` and `parquet` are one file for each table, `npz` one for all; `tensorboard` has the metrics and
-    the corrections, which are numbers of a generation. Genotypes are in `parquet` and `npz`.
+    the corrections, which are numbers of a generation. Genotypes are in `parquet` and `npz`. Unless
+    `replace` is set, files that are already there raise a `UsageError`.
     """
     write = FORMATS[known("format", to, FORMATS)]
     check_links(folder)
+    names = ["run.npz"] if to == "npz" else [f"{name}.{to}" for name in tables(run)]
+    taken = next((name for name in names if (folder / name).exists()), None)
+    require(
+        replace or taken is None,
+        f"out must not hold files with the names of an export's, but '{folder}' holds '{taken}'; choose "
+        "another folder",
+    )
     folder.mkdir(exist_ok=True)
     return write(run, folder)
 

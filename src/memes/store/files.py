@@ -35,7 +35,9 @@ MOST_TIMES = 32
 LONGEST_NAME = 500
 # A pipe without a writer must not make us wait. Windows has neither.
 SAFELY = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-LEFT_OVER = re.compile(r"\..+\.[0-9a-f]{16}\.tmp")
+TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{16}\.tmp")  # as `replace_file` names what it has not finished
+# What the lock of a folder contains: the id of the process that holds it, or held it last.
+LOCK, LONGEST_LOCK = re.compile(r"\d*\n?"), 32
 
 
 def opened(path: Path, mode: str = "rb") -> IO[Any]:
@@ -205,7 +207,7 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def only_writer(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock; raises a `UsageError` if another process does.
+    """Hold the folder's lock; raises a `UsageError` if another process does, or the file is no lock.
 
     The lock belongs to the process, not to the file: it ends with it, however it ends.
     """
@@ -214,10 +216,10 @@ def only_writer(folder: Path) -> Iterator[None]:
     except ImportError:  # Windows has no such locks
         yield
         return
-    with opened(folder / ".lock", "a+") as file:
+    with open(folder / ".lock", "a+", errors="replace", opener=_descriptor) as file:
+        check_lock(file)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _remove_left_over(folder)
         except BlockingIOError:
             file.seek(0)
             raise UsageError(
@@ -236,8 +238,33 @@ def only_writer(folder: Path) -> Iterator[None]:
             _held.discard(file)
 
 
-def _remove_left_over(folder: Path) -> None:
-    """Remove what processes that were killed had not finished, here and in the folders inside."""
-    for place, _, names in os.walk(folder):  # which follows no links
-        for name in filter(LEFT_OVER.fullmatch, names):
-            Path(place, name).unlink(missing_ok=True)
+def check_lock(file: IO[str]) -> None:
+    """Raise a `UsageError` if an open file contains something else than a lock does."""
+    file.seek(0)
+    found = file.read(LONGEST_LOCK)
+    require(LOCK.fullmatch(found) is not None, f"'{file.name}' is not a lock of memes: it is left alone")
+
+
+def intended(name: str) -> str:
+    """Return the name that a file gets when it is finished: its own, unless it is temporary."""
+    temporary = TEMPORARY.fullmatch(name)
+    return temporary[1] if temporary else name
+
+
+def remove_files(folder: Path, names: re.Pattern[str], *, unfinished: bool = False) -> None:
+    """Remove the files of a folder that have such names, or have them as soon as they are finished.
+
+    Nothing is removed from folders inside, nor from a folder that is a link.
+
+    Args:
+        folder: Where they are; there may be no such folder.
+        names: What the whole name must match.
+        unfinished: Remove only what is not finished.
+    """
+    if folder.is_symlink() or not folder.is_dir():
+        return
+    for file in folder.iterdir():
+        name = intended(file.name)
+        directory = file.is_dir() and not file.is_symlink()
+        if names.fullmatch(name) and not directory and not (unfinished and name == file.name):
+            file.unlink(missing_ok=True)

@@ -18,8 +18,9 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from enum import IntEnum
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -47,6 +48,7 @@ from memes.store.files import (
     intact,
     read_json,
     read_table,
+    remove_files,
     replace_file,
     save_text,
 )
@@ -56,6 +58,22 @@ CONTENT = (
     "config.json", "metrics.csv", "lanes.npz", "changes.bin", "archive.npz", "corrected.npz",
     "corrected.csv", "summary.json", "checkpoints", "figures", "tensorboard", "export",
 )  # fmt: skip
+# The names of all files that memes writes into a run folder and into the folders in it. config.json is
+# removed last: it says that there is a run.
+EVENTS = r"events\.out\.tfevents\.\d+\.\d+\.[0-9a-f]{8}"
+TABLES = r"(metrics|archive|corrections|corrected_archive)\.(csv|parquet)|run\.npz"
+FILES = "|".join(re.escape(name) for name in CONTENT[1:] if "." in name)
+OWN = tuple(
+    (folder, re.compile(names))
+    for folder, names in (
+        ("checkpoints", r"\d{8,}\.npz|log\.bin"),
+        ("figures", r"(archive|curves|positions)\.png"),
+        ("tensorboard", EVENTS),
+        ("export", f"{TABLES}|{EVENTS}"),
+        (".", FILES),
+        (".", r"config\.json"),
+    )
+)
 ENDED = {"finished", "generations_done", "seconds", "stopped", "signal"}  # what a config says of the end
 # Codes whose names `lanes.npz` holds beside the lanes.
 CODES: dict[str, type[IntEnum]] = {"kinds": Kind, "reasons": Reason, "statuses": Status}
@@ -134,7 +152,11 @@ def check_links(path: Path) -> None:
 
 
 def check_free(path: Path, overwrite: bool = False) -> None:
-    """Raise a `UsageError` unless a new run can be written to `path`, perhaps in place of another."""
+    """Raise a `UsageError` unless a new run can be written to `path`, perhaps in place of another.
+
+    Files that no run has written are never replaced.
+    """
+    check_place(path)
     there = next(p for p in (path, *path.absolute().parents) if os.path.exists(p))
     require(there.is_dir(), f"out must be a folder, but '{there}' is a file")
     writable = os.access(there, os.W_OK | os.X_OK)
@@ -144,21 +166,42 @@ def check_free(path: Path, overwrite: bool = False) -> None:
         choose = "choose another folder, or overwrite it"
         require(overwrite, f"out must not hold a run yet, but '{path}' does; {choose}")
         load_config(path)  # refuses what is no run
+        return
     require(
-        holds_run(path) or not (path / "checkpoints").exists(),
+        not (path / "checkpoints").exists(),
         f"out must not hold checkpoints of another run, but '{path}' does; choose another folder",
+    )
+    taken = next(_own_files(path), None)
+    require(
+        taken is None,
+        f"out must not hold files with the names of a run's, but '{path}' holds '{taken}' and no run; "
+        "choose another folder",
+    )
+
+
+def check_place(path: Path) -> None:
+    """Raise a `UsageError` if a folder for output is the root or the home folder, or one above it."""
+    place, home = Path(os.path.realpath(path)), Path(os.path.expanduser("~"))
+    homes = (home := Path(os.path.realpath(home)), *home.parents) if home.is_absolute() else ()
+    above = place == place.parent or place in homes
+    require(
+        not above,
+        f"out must not be the root folder, the home folder or one above it, got '{path}'; choose a "
+        "folder inside",
     )
 
 
 def check_beside(out: Path, seeds: Sequence[int] | None, overwrite: bool) -> None:
     """Raise a `UsageError` if a run of `out`, or runs of seeds in it, would hide or mix with others."""
-    inside = [each for each in sorted(out.iterdir()) if holds_run(each)] if out.is_dir() else []
+    check_place(out)
     if seeds is None:
+        below = next(_runs_below(out), None)
         require(
-            not inside or holds_run(out),
-            f"out must not have other runs inside, but '{out}' has; choose another folder",
+            below is None or holds_run(out),
+            f"out must not have other runs inside, but '{out}' has '{below}'; choose another folder",
         )
         return
+    inside = [each for each in sorted(out.iterdir()) if holds_run(each)] if out.is_dir() else []
     require(not holds_run(out), f"out must not hold a run, but '{out}' does; choose another folder")
     stay = [each.name for each in inside if each.name not in {f"seed-{seed}" for seed in seeds}]
     require(
@@ -168,15 +211,44 @@ def check_beside(out: Path, seeds: Sequence[int] | None, overwrite: bool) -> Non
     )
 
 
+def _runs_below(out: Path, depth: int = 2) -> Iterator[Path]:
+    """List the runs in a folder, and in the folders in it, as `runs/arm-memes/seed-0` is in `runs`."""
+    with suppress(OSError):  # some folders cannot be read
+        for each in sorted(out.iterdir()) if depth else ():
+            if each.is_dir() and not each.is_symlink():
+                if holds_run(each):
+                    yield each
+                yield from _runs_below(each, depth - 1)
+
+
+def _own_files(path: Path) -> Iterator[Path]:
+    """List what a folder and the folders in it have under the names that a run writes."""
+    for folder, names in OWN:
+        place = path / folder
+        if place.is_dir():
+            yield from (file for file in sorted(place.iterdir()) if names.fullmatch(file.name))
+
+
 def remove_run(path: Path) -> None:
     """Remove the files of a run from a folder, if it holds one, and nothing else."""
-    # Last of all what says that there is a run.
-    for name in reversed(CONTENT) if holds_run(path) else ():
-        place = path / name
-        if place.is_dir() and not place.is_symlink():
-            shutil.rmtree(place)
-        else:
-            place.unlink(missing_ok=True)
+    if not holds_run(path):
+        return
+    check_links(path)
+    for folder, names in OWN:
+        remove_files(path / folder, names)
+        if folder != ".":
+            with suppress(OSError):  # it is not there, or something else is in it
+                (path / folder).rmdir()
+
+
+def remove_unfinished(path: Path) -> None:
+    """Remove the files of a run that killed processes had not finished.
+
+    If a folder holds no run, config.json is the only one that it can have.
+    """
+    check_links(path)
+    for folder, names in OWN if holds_run(path) else OWN[-1:]:
+        remove_files(path / folder, names, unfinished=True)
 
 
 def save_config(path: Path, config: dict[str, Any]) -> None:

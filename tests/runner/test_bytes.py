@@ -1,0 +1,94 @@
+"""All files of a run follow from its seed: not from the clock, a kill, or the number of device calls."""
+
+import pytest
+
+import memes
+import placements
+from contents import contents
+from memes.runner import changes
+from memes.store import changes as store
+
+pytestmark = pytest.mark.usefixtures("compiled_once", "no_figures")
+FOUR = ("memes", "me", "me-es", "cma-me")
+GENERATIONS = 45  # between two marks
+OTHERS = sorted(set(memes.PRESETS) - set(FOUR))
+NAMES = [*FOUR, *(pytest.param(name, marks=pytest.mark.long) for name in OTHERS)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def narrow(traced_once):
+    """Few changes are recorded on the device, so that most generations have more."""
+    traced_once.clear()
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("device", "changes"):
+            patch.setattr(f"memes.runner.{module}.MOST_CHANGES", 2)
+        yield
+    traced_once.clear()
+
+
+def run(name, out, call_seconds=1.0, rows=2**20, generations=GENERATIONS):
+    observers = [memes.Checkpoints(every=7), memes.Chronicle(rows=rows)]
+    return memes.run(
+        placements.preset(name),
+        generations=generations,
+        seed=3,
+        out=out,
+        call_seconds=call_seconds,
+        observers=observers,
+        progress=False,
+    )
+
+
+def resume(name, out, generations=GENERATIONS):
+    return memes.resume(placements.preset(name), out, generations=generations, progress=False)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_files_do_not_depend_on_how_long_device_calls_take(name, tmp_path):
+    runs = {seconds: run(name, tmp_path / str(seconds), seconds) for seconds in (0.0, 0.02, 1, 5)}
+    found = {seconds: contents(run.folder) for seconds, run in runs.items()}
+    assert {"changes.bin", "checkpoints/log.bin", "archive.npz"} <= set(found[1])
+    for seconds in (0.0, 0.02, 5):
+        assert found[seconds].keys() == found[1].keys()
+        assert [file for file in found[1] if found[seconds][file] != found[1][file]] == []
+
+
+KILLS = {
+    "me": [("append_changes", 10), ("save_changes", 4), ("save_changes", 14)],
+    "memes": [("save_changes", 9)],
+}
+
+
+@pytest.mark.parametrize(("name", "rows"), [("me", 2**20), ("me", 1), ("memes", 1)])
+def test_nor_on_a_process_that_is_killed(name, rows, tmp_path, killed_at):
+    """At any file that is written for the changes, whether the checkpoint before is older or not."""
+    whole = contents(run(name, tmp_path / "whole", rows=rows).folder)
+    for kind, at in KILLS[name]:
+        out = tmp_path / f"{kind}-{at}"
+        with killed_at(at, store, kind):
+            run(name, out, rows=rows)
+        with killed_at(3, store, kind, after=True):  # again, after it has written
+            resume(name, out)
+        resume(name, out)
+        assert contents(out) == whole, (kind, at)
+
+
+def test_nor_on_where_a_run_was_stopped_and_extended(tmp_path):
+    whole = contents(run("me", tmp_path / "whole").folder)
+    run("me", tmp_path / "parts", generations=11)
+    for generations in (13, 27, GENERATIONS):
+        resume("me", tmp_path / "parts", generations)
+    found = contents(tmp_path / "parts")
+    of_length = {"config.json", *(file for file in whole if file.endswith(".npz") and "/" in file)}
+    assert {file: found[file] for file in whole if file not in of_length} == {
+        file: whole[file] for file in whole if file not in of_length
+    }
+
+
+def test_marks_follow_from_generations():
+    found = list(changes.marks(0, 2000))
+    assert found[:16] == [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32]
+    assert found[-4:] == [1024, 1280, 1536, 1792]
+    for g in range(1, 2000):
+        assert changes.mark_before(g) == max(mark for mark in found if mark <= g)
+        assert list(changes.marks(g, g + 37)) == [mark for mark in changes.marks(0, g + 37) if mark > g]
