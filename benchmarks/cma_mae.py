@@ -1,7 +1,7 @@
 """CMA-MAE against pyribs on its sphere function: QD-scores of equally many evaluations.
 
-15 emitters of 36 samples, sigma 0.5, thresholds with a learning rate of 0.01 from 0 on, 100 x 100 cells. Needs `pip install
-ribs` and the extra `evosax`.
+15 emitters of 36 samples, sigma 0.5, thresholds with a learning rate of 0.01 from 0 on, 100 x 100
+cells. Needs `pip install ribs` and the extra `evosax`.
 """
 
 from __future__ import annotations

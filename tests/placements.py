@@ -2,16 +2,11 @@
 
 import hashlib
 import json
-import sys
 import tempfile
 from pathlib import Path
 
 import jax
 import numpy as np
-
-import shapes
-
-shapes.check()  # before memes is imported
 
 import memes
 from contents import contents
@@ -135,8 +130,8 @@ def main(folder: Path) -> dict:
     return found
 
 
-if __name__ == "__main__":
-    name = sys.argv[1]
+def report(name: str) -> None:
+    """Print the digests of a run or a preset, of all presets, or else of `main(Path(name))`."""
     names = {"presets": list(SIZES)}.get(name, [name])
     known = set(names) <= {*RUNS, *SIZES}
     print(json.dumps({name: by_devices(name) for name in names} if known else main(Path(name))))

@@ -55,7 +55,7 @@ def check():
 
 
 def _restore_init(cls):
-    """Undo jaxtyping's wrapper of a dataclass's `__init__`, which rejects keywords before the class can."""
+    """Undo jaxtyping's wrapper of `__init__`, which rejects wrong keywords before the class does."""
     init = cls.__init__
     if dataclasses.is_dataclass(cls) and init.__globals__["__name__"].startswith("jaxtyping"):
         cls.__init__ = init.__wrapped__

@@ -66,7 +66,7 @@ class Algorithm1:
 
 
 def whole(algorithm):
-    """Return `(key, state) -> (state, info, outcome)` of a generation, [1, n, ...], and the first state."""
+    """Return `(key, state) -> (state, info, outcome[1, n, ...])`, a generation, and `init`."""
 
     @jax.jit
     def step(key, state):
@@ -81,7 +81,7 @@ def whole(algorithm):
 
 
 def in_two_shards(algorithm):
-    """Return the same of a generation that is computed in two shards, [2, n, ...]."""
+    """Return the same functions for two shards; the outcome is [2, n, ...]."""
     placement = Placement(2, (jax.devices()[0],))
     sharded = placement.sharded(algorithm)
     state = placement.of_state(algorithm, 1)

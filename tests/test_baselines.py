@@ -1,4 +1,7 @@
-"""MEMES and each baseline do what they are known for, with five seeds. benchmarks/baselines.py has more."""
+"""MEMES and each baseline do what they are known for, with five seeds.
+
+`benchmarks/baselines.py` has more.
+"""
 
 import jax
 import jax.numpy as jnp

@@ -207,7 +207,7 @@ class RandomDirection:
 
     A lane draws its direction when it starts, uniformly among all directions, in units of the feature
     bounds. Samples that the judge would accept rank above all others. It is the random-direction ranking
-    of CMA-ME ("2rd" in pyribs).
+    of CMA-ME.
 
     Attributes:
         features: Number of features.

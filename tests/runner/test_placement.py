@@ -15,10 +15,15 @@ import pytest
 
 import memes
 import placements
-from memes.runner import placement
 
 pytestmark = pytest.mark.usefixtures("compiled_once", "no_figures")
 TESTS = Path(__file__).parents[1]
+WITH_SHAPES_CHECKED = """
+import sys, shapes
+shapes.check()  # before memes is imported
+import placements
+placements.report(sys.argv[1])
+"""
 
 
 def environment(**changes):
@@ -33,7 +38,7 @@ def on_eight_devices(argument):
     """All that `placements` prints."""
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
     done = subprocess.run(
-        [sys.executable, str(TESTS / "placements.py"), str(argument)],
+        [sys.executable, "-c", WITH_SHAPES_CHECKED, str(argument)],
         env=environment(XLA_FLAGS=flags),
         stdout=subprocess.PIPE,
         check=True,

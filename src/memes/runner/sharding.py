@@ -207,11 +207,11 @@ class Sharded:
         n, first = genotypes.shape[1], outcome.candidates.x.shape[1]
         place = self._shards()[:, None] * n + jnp.arange(n)
         places = place[:, :first], place[:, first:]
-        gathered = [
+        candidates, samples = (
             Entries(*gather((own, *entries[1:]))) for own, entries in zip(places, offered, strict=True)
-        ]
+        )
         faults: Array = lax.psum(jnp.sum(outcome.faults, axis=0), AXIS)  # type: ignore[no-untyped-call]
-        return genotypes, Outcome(*gathered, faults=faults)
+        return genotypes, Outcome(candidates, samples, faults)
 
     def _shards(self) -> Int[Array, " s"]:
         """The numbers of the shards of this device."""
