@@ -12,7 +12,7 @@ from memes import neighbours, pairs
 from memes.control import mlp
 from memes.emitters.td3 import TD3
 from memes.emitters.training import training_kernel
-from memes.factors import Pairs, scaled
+from memes.factors import Pairs, Repeats, scaled
 from memes.kernels import cuda
 from memes.kernels.cxx import compiler
 from memes.pairs import Network, drawn, policy_kernel
@@ -112,7 +112,7 @@ def policy_program(platform, lanes=2):
 
     def act(observation):
         samples = jax.tree.map(lambda leaf: leaf[:lanes], pairs_of(POLICY, Gaussian()))
-        return POLICY.in_factors(jnp.zeros((1, POLICY.dim)), samples)(observation, 0)
+        return POLICY.in_factors(Repeats(jnp.zeros((1, POLICY.dim)), 1), samples)(observation, 0)
 
     traced = jax.jit(act).trace(jnp.zeros((1 + 6 * lanes, 27)))
     return traced.lower(lowering_platforms=(platform,)).as_text()

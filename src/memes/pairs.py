@@ -1,4 +1,8 @@
-"""Kernels for the policies of mirrored pairs, which read what is drawn for a pair once."""
+"""Kernels for policies in factors.
+
+They read the weights of a genotype once for several of its evaluations, and what is drawn for a
+mirrored pair once for both of its samples.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +14,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jaxtyping import Float
 
-from memes.factors import Pairs, Thin, entries, split
+from memes.factors import Pairs, Repeats, Thin, entries, split
 from memes.kernels import cuda
 from memes.kernels.cuda import Kernel
 from memes.kernels.cxx import native_target, parallel, usable
@@ -65,7 +70,7 @@ def drawn(network: Network, samples: Pairs) -> tuple[Float[Array, "L P e"], tupl
 
 
 def fastest(
-    network: Network, candidates: Array, samples: Pairs, otherwise: Callable[[Array, Array], Array]
+    network: Network, candidates: Repeats, samples: Pairs, otherwise: Callable[[Array, Array], Array]
 ) -> Callable[[Array, Array], Array]:
     """The `act(observation, t)` of candidates and samples by a kernel, or `otherwise`."""
     if not {network.hidden, network.output} <= set(ACTIVATIONS):
@@ -76,21 +81,27 @@ def fastest(
         return lambda observation, t: kernel(network, ranks, candidates, samples.mean, step, observation)
 
     kernels = {}
-    if samples.mean.shape[0] and cuda.usable("a policy"):  # whole genotypes alone are left to XLA
+    shared = samples.mean.shape[0] or candidates.count > 1  # else XLA is as fast
+    if shared and cuda.usable("a policy"):
         kernels["cuda"] = by(act_by_kernel, step)
     if usable():
-        # Aligned here, once, and not in every control step.
-        kernels["cpu"] = by(act_natively, filled(step, -(-step.shape[2] // VECTOR) * VECTOR, axis=2))
+        # Converted and aligned here, once, and not in every control step.
+        aligned = filled(step.astype(jnp.float32), -(-step.shape[2] // VECTOR) * VECTOR, axis=2)
+        kernels["cpu"] = by(act_natively, aligned)
     return partial(jax.lax.platform_dependent, **kernels, default=otherwise)
 
 
 WARPS, EACH = 16, 2  # of a block, and pairs of a warp
+SHARE = 4  # evaluations of a repeated genotype that a warp computes together
+DEEP = 4  # of its rows that are read ahead
+RESIDENT = 2  # blocks on a multiprocessor
+WIDTHS = (4, 2, 1)  # neighbouring columns of a lane of a warp
 
 
 def act_by_kernel(
     network: Network,
     ranks: tuple[int, ...],
-    candidates: Float[Array, "C d"],
+    candidates: Repeats,
     mean: Float[Array, "L d"],
     step: Float[Array, "L P e"],
     observation: Float[Array, "n o"],
@@ -98,36 +109,59 @@ def act_by_kernel(
     launch: Callable[..., list[Array]] = cuda.launch,
 ) -> Float[Array, "n a"]:
     """Let candidates, and then both samples of every pair, act: on NVIDIA GPUs."""
-    (lanes, pairs, width), count = step.shape, candidates.shape[0]
-    blocks = -(-count // WARPS) + lanes * -(-pairs // (WARPS * EACH))
+    (lanes, pairs, width), (count, repeats) = step.shape, (candidates.x.shape[0], candidates.count)
+    share = 1 if repeats == 1 else SHARE
+    blocks = -(-count * -(-repeats // share) // WARPS) + lanes * -(-pairs // (WARPS * EACH))
     result = jax.ShapeDtypeStruct((observation.shape[0], network.sizes[-1]), jnp.float32)  # type: ignore[no-untyped-call]
     (action,) = launch(
-        policy_kernel(network, ranks, width),
-        (candidates, mean, step, observation),
+        policy_kernel(network, ranks, width, step.dtype, share),
+        (candidates.x, mean, step, observation),
         [result],
         blocks=blocks,
         threads=32 * WARPS,
-        numbers=(count, lanes, pairs),
+        numbers=(count, repeats, lanes, pairs),
     )
     return action
 
 
-def policy_kernel(network: Network, ranks: tuple[int, ...], width: int) -> Kernel:
-    """The kernel for steps of these ranks, 0 where a matrix is whole, of so many numbers in all."""
+def policy_kernel(
+    network: Network, ranks: tuple[int, ...], width: int, dtype: Any = jnp.float32, share: int = 1
+) -> Kernel:
+    """The kernel for steps of these ranks, 0 where a matrix is whole.
+
+    Args:
+        network: The shape of the policies.
+        ranks: Rank of the step of each layer.
+        width: Numbers that are drawn for a pair.
+        dtype: Type of these numbers: float32 or bfloat16.
+        share: Evaluations of a candidate that a warp computes together.
+    """
     lines = []
     for layer in _layers(network, ranks):
         # How many columns a lane reads at once: those of a row, and all rows, must be so aligned.
         aligned = (layer.columns, layer.mean, layer.step, network.dim, width)
         together = next(
             n
-            for n in (4, 2, 1)
+            for n in WIDTHS
             if n == 1 or (layer.columns >= 8 * n and not any(x % n for x in aligned))
         )
         shape = (
-            f"{layer.rows}, {layer.columns}, {together}, PAIRED ? {layer.rank} : 0, PAIRED, {layer.last}"
+            f"{layer.rows}, {layer.columns}, {together}, PAIRED ? {layer.rank} : 0, PAIRED, S, {layer.last}"
         )
         lines.append(f"layer<{shape}>(mean + {layer.mean}, step + {layer.step}, signal);")
-    return Kernel(_source("pairs.cu", network, width, lines, WARPS=WARPS, EACH=EACH), "policies")
+    source = _source(
+        "pairs.cu",
+        network,
+        width,
+        lines,
+        WARPS=WARPS,
+        EACH=EACH,
+        SHARE=share,
+        RESIDENT=RESIDENT,
+        DEEP=DEEP,
+        DRAWN_TYPE="float" if dtype == jnp.float32 else "unsigned short",
+    )
+    return Kernel(source, "policies")
 
 
 # -------------------------------------------------------------------------------------------- on CPUs
@@ -138,7 +172,7 @@ VECTOR = 16  # numbers in the widest vectors of CPUs
 def act_natively(
     network: Network,
     ranks: tuple[int, ...],
-    candidates: Float[Array, "C d"],
+    candidates: Repeats,
     mean: Float[Array, "L d"],
     step: Float[Array, "L P e"],
     observation: Float[Array, "n o"],
@@ -148,7 +182,7 @@ def act_natively(
     What is drawn for a pair may be followed by numbers that do not count, which align the next.
     """
     lines = [
-        f"layer<{layer.rows}, {layer.columns}, PAIRS ? {layer.rank} : 0, PAIRS, {layer.last}>"
+        f"layer<{layer.rows}, {layer.columns}, PAIRS ? {layer.rank} : 0, PAIRS, S, {layer.last}>"
         f"(mean + {layer.mean}, steps, {layer.step}, in, out);"
         for layer in _layers(network, ranks)
     ]
@@ -157,7 +191,7 @@ def act_natively(
     )
     result = jax.ShapeDtypeStruct((observation.shape[0], network.sizes[-1]), jnp.float32)  # type: ignore[no-untyped-call]
     call = jax.ffi.ffi_call(target, result, vmap_method="sequential")
-    action: Array = call(candidates, mean, step, observation)
+    action: Array = call(candidates.x, mean, step, observation, repeats=np.int64(candidates.count))
     return action
 
 

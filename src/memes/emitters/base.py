@@ -10,7 +10,7 @@ from jax import Array
 from jaxtyping import Bool, Float, Int, Key, PyTree
 
 from memes.context import Context, Kind
-from memes.factors import Samples, rows
+from memes.factors import Repeats, Samples, rows
 from memes.resets import Reason
 from memes.strategies import Strategy
 from memes.task import Evaluation, Task, initial
@@ -20,23 +20,31 @@ class Batch(NamedTuple):
     """Genotypes to evaluate: C candidates for the archive, then S samples that inform the lanes.
 
     Attributes:
-        candidates: Genotypes of the candidates.
+        candidates: Genotypes of the candidates, as an emitter proposes them, and with the number of
+            evaluations of each, as `Algorithm.ask` returns them.
         offered: Candidates that may enter the archive.
         lane: Lane of each candidate.
         samples: Groups of samples, whole or in factors.
         sample_lane: Lane of each sample.
     """
 
-    candidates: Float[Array, "n d"]
+    candidates: Float[Array, "C d"] | Repeats
     offered: Bool[Array, " C"]
     lane: Int[Array, " C"]
     samples: tuple[Samples, ...]
     sample_lane: Int[Array, " S"]
 
     @property
+    def size(self) -> int:
+        """Evaluations of all."""
+        c = self.candidates
+        repeated = c.evaluations if isinstance(c, Repeats) else c.shape[0]
+        return repeated + int(self.sample_lane.shape[0])
+
+    @property
     def x(self) -> Float[Array, "n d"]:
         """Whole genotypes of all evaluations."""
-        return jnp.concatenate([self.candidates, *map(rows, self.samples)])
+        return jnp.concatenate([rows(self.candidates), *map(rows, self.samples)])
 
 
 class Rows(NamedTuple):
