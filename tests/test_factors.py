@@ -13,7 +13,19 @@ import emulation
 import memes
 from memes import pairs
 from memes.control import mlp
-from memes.factors import Pairs, Repeats, Thin, as_pairs, by_chunks, no_pairs, rounded, rows, scaled, split
+from memes.correction import reevaluator
+from memes.factors import (
+    Pairs,
+    Repeats,
+    Thin,
+    as_pairs,
+    by_chunks,
+    no_pairs,
+    rounded,
+    rows,
+    scaled,
+    split,
+)
 from memes.kernels.cxx import compiler
 from memes.pairs import Network, act_by_kernel, act_natively, drawn
 from memes.strategies.noise import Gaussian, LowRank
@@ -84,7 +96,9 @@ def test_groups_are_joined_in_factors_only_if_they_are_alike():
 @pytest.mark.parametrize(("pairs", "repeats"), [(1, 1), (4, 3), (7, 9), (None, 5)])
 def test_chunks_change_nothing(most, pairs, repeats):
     controller = mlp((2, 2))
-    samples = pairs_of(controller, Gaussian(), lanes=3, pairs=pairs) if pairs else no_pairs(controller.dim)
+    samples = (
+        pairs_of(controller, Gaussian(), lanes=3, pairs=pairs) if pairs else no_pairs(controller.dim)
+    )
     candidates = Repeats(controller.init(jax.random.key(2), 2), repeats)
     seen = []
 
@@ -164,8 +178,7 @@ def case(network, noise, pairs=PAIRS, repeats=1):
 
 @pytest.mark.parametrize("network", NETWORKS.values(), ids=NETWORKS)
 @pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES)
-@pytest.mark.parametrize("repeats", [1, 6])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(("repeats", "dtype"), [(1, "float32"), (6, "bfloat16")])
 def test_policies_in_factors_act_as_those_of_whole_genotypes(network, noise, repeats, dtype):
     """In plain JAX, natively, and by the kernel for GPUs, emulated."""
     candidates, samples, observation = case(network, noise, repeats=repeats)
@@ -295,11 +308,50 @@ def test_an_algorithm_lets_the_task_evaluate_in_factors():
     _, info = jax.jit(lambda: algorithm.step(step_key, algorithm.init(init_key)))()
     assert isinstance(calls[0][2], Pairs)
     assert np.isfinite(info.fitness).all()
-    # A task that replaces `evaluate`, or wraps another, gets whole genotypes.
-    for other in (whole(task), memes.noisy(task, fitness=1.0), memes.resampled(task, 2)):
-        algorithm = memes.presets.memes(other, **SMALL)
+    # A task that replaces `evaluate`, or wraps another, gets whole genotypes, as do single offspring.
+    algorithms = [memes.presets.memes(other, **SMALL) for other in (whole(task), memes.noisy(task))]
+    calls.clear()
+    for algorithm in (*algorithms, memes.presets.me(task, batch=7)):
         jax.eval_shape(algorithm.step, step_key, jax.eval_shape(algorithm.init, init_key))
-    assert len(calls) == 1
+    assert not calls
+
+
+def test_repeated_evaluations_hold_each_genotype_once():
+    """Those of candidates, of resampled tasks and of corrections."""
+    calls = []
+
+    def spy(keys, candidates, samples):
+        calls.append((candidates.x.shape[0], candidates.count, samples.mean.shape[0]))
+        return MAZE.evaluate.factors(keys, candidates, samples)
+
+    task = dataclasses.replace(MAZE, evaluate=EitherWay(MAZE.evaluate.rows, spy))
+    step_key, key = jax.random.split(jax.random.key(0))
+
+    def traced(algorithm):
+        calls.clear()  # those of `compose`, which tries the task
+        jax.eval_shape(algorithm.step, step_key, jax.eval_shape(algorithm.init, key))
+        return calls
+
+    assert traced(memes.presets.memes(task, candidate_samples=6, **SMALL)) == [(4, 6, 4)]
+    assert traced(memes.presets.me_sampling(task, batch=5, resamples=3)) == [(5, 3, 0)]
+    again = reevaluator(task, 9, statistic=jnp.nanmedian, rows=20, most=7)
+    calls.clear()
+    archive = jnp.zeros((7, task.dim))
+    jax.eval_shape(again.estimate, key, archive, jnp.arange(2))
+    assert calls == [(2, 9, 0)]
+
+
+@pytest.mark.parametrize("chunk", [None, 4])
+def test_repeated_genotypes_evaluate_as_whole_ones(chunk):
+    repeats = Repeats(MAZE.init(jax.random.key(0), 3), 7)
+
+    def keys():
+        return jax.random.split(jax.random.key(1), repeats.evaluations)
+
+    found = jax.jit(lambda: evaluate(MAZE, keys(), repeats, chunk=chunk))()
+    expected = jax.jit(lambda: evaluate(whole(MAZE), keys(), rows(repeats)))()
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), found, expected)
+    assert len(np.unique(np.asarray(found.feature), axis=0)) == repeats.evaluations
 
 
 def test_a_task_that_takes_whole_genotypes_finds_the_same_to_the_bit():

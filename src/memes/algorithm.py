@@ -14,7 +14,7 @@ simulator. For every lane that is not reset this is Algorithm 1, sample for samp
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -30,7 +30,7 @@ from memes.context import Context, Kind
 from memes.emitters.base import Batch, Emitter, Lanes, Rows
 from memes.errors import at_least, require
 from memes.estimates import Candidates
-from memes.factors import Repeats, as_pairs, rows
+from memes.factors import as_pairs, rows
 from memes.hints import checked
 from memes.history import History, Nothing
 from memes.judges import CandidateArchive, Judge, SameArchive
@@ -184,7 +184,7 @@ class Algorithm:
     def ask(self, key: Key[Array, ""], state: State) -> tuple[State, Batch]:
         """Propose genotypes, and the number of evaluations of each candidate."""
         emitter, batch = self.emitter.ask(key, state.emitter, self._context(state, state))
-        repeated = Repeats(batch.candidates, self.candidates.candidate_samples)
+        repeated = replace(batch.candidates, count=self.candidates.candidate_samples)
         return state._replace(emitter=emitter), batch._replace(candidates=repeated)
 
     def evaluate(self, key: Key[Array, ""], batch: Batch) -> Evaluation:

@@ -55,7 +55,7 @@ class Repeats:
     """Genotypes that are evaluated `count` times each, the evaluations of one genotype in a row."""
 
     x: Float[Array, "C d"]
-    count: int = field(metadata={"static": True})
+    count: int = field(default=1, metadata={"static": True})
 
     @property
     def evaluations(self) -> int:
@@ -134,7 +134,7 @@ def by_chunks(
     candidates: Repeats,
     samples: Pairs,
 ) -> T:
-    """Compute `function(keys[n], candidates, samples)` of C * count + S = n evaluations; see `in_chunks`.
+    """Compute `function(keys[n], candidates, samples)` of n evaluations, in chunks; see `in_chunks`.
 
     Args:
         function: Its result has leaves [n, ...].
@@ -160,7 +160,7 @@ def _repeats_by_chunks(
     candidates: Repeats,
     samples: Pairs,
 ) -> T:
-    """Compute the results of the candidates: several genotypes at a time, or a part of the evaluations."""
+    """Compute the results of candidates: several genotypes at a time, or some evaluations of each."""
     n, count = candidates.x.shape[0], candidates.count
     nobody = jax.tree.map(lambda leaf: leaf[:0], samples)
     each = min(count, most)

@@ -47,7 +47,7 @@ FUNCTION void layer(const float* mean, const Drawn* step, Some<S>* signal) {
   constexpr int GROUP = OUT / N, TILES = (GROUP + 31) / 32, PARTS = TILES > 1 ? 1 : 32 / GROUP;
   constexpr int LEFT = (RANK * IN + 3) / 4 * 4;  // so that what follows is aligned
   constexpr bool DENSE = PAIRED && RANK == 0;
-  constexpr int DEEP = PAIRED || S == 1 ? 8 : @DEEP@;  // rows that are read ahead
+  constexpr int DEEP = PAIRED || S == 1 ? 8 : @AHEAD@;  // rows that are read ahead
   const int lane = threadIdx.x % 32;
   const int part = TILES > 1 ? 0 : lane / GROUP;
   const Drawn* bias = step + (RANK ? LEFT + RANK * OUT : IN * OUT);

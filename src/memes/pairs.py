@@ -91,11 +91,30 @@ def fastest(
     return partial(jax.lax.platform_dependent, **kernels, default=otherwise)
 
 
-WARPS, EACH = 16, 2  # of a block, and pairs of a warp
-SHARE = 4  # evaluations of a repeated genotype that a warp computes together
-DEEP = 4  # of its rows that are read ahead
-RESIDENT = 2  # blocks on a multiprocessor
-WIDTHS = (4, 2, 1)  # neighbouring columns of a lane of a warp
+class Tiling(NamedTuple):
+    """How a kernel divides its work; the fastest of many on an H200 (docs/speed.md).
+
+    Attributes:
+        warps: Warps of a block.
+        each: Pairs of a warp, one after the other.
+        share: Evaluations of a repeated genotype that a warp computes together.
+        ahead: Rows of a repeated genotype that a warp reads ahead.
+        resident: Blocks on a multiprocessor, for which the compiler saves registers.
+        columns: Neighbouring columns of a lane of a warp, at most.
+    """
+
+    warps: int = 16
+    each: int = 2
+    share: int = 4
+    ahead: int = 4
+    resident: int = 2
+    columns: int = 4
+
+
+TILINGS = {
+    "float32": Tiling(),
+    "bfloat16": Tiling(),
+}
 
 
 def act_by_kernel(
@@ -110,22 +129,25 @@ def act_by_kernel(
 ) -> Float[Array, "n a"]:
     """Let candidates, and then both samples of every pair, act: on NVIDIA GPUs."""
     (lanes, pairs, width), (count, repeats) = step.shape, (candidates.x.shape[0], candidates.count)
-    share = 1 if repeats == 1 else SHARE
-    blocks = -(-count * -(-repeats // share) // WARPS) + lanes * -(-pairs // (WARPS * EACH))
+    tiling = TILINGS[step.dtype.name]
+    most = min(tiling.share, max(1, repeats))
+    tiling = tiling._replace(share=1 << most.bit_length() - 1)  # a power of two, as vectors are
+    alone, paired = -(-repeats // tiling.share), tiling.warps * tiling.each
+    blocks = -(-count * alone // tiling.warps) + lanes * -(-pairs // paired)
     result = jax.ShapeDtypeStruct((observation.shape[0], network.sizes[-1]), jnp.float32)  # type: ignore[no-untyped-call]
     (action,) = launch(
-        policy_kernel(network, ranks, width, step.dtype, share),
+        policy_kernel(network, ranks, width, step.dtype, tiling),
         (candidates.x, mean, step, observation),
         [result],
         blocks=blocks,
-        threads=32 * WARPS,
+        threads=32 * tiling.warps,
         numbers=(count, repeats, lanes, pairs),
     )
     return action
 
 
 def policy_kernel(
-    network: Network, ranks: tuple[int, ...], width: int, dtype: Any = jnp.float32, share: int = 1
+    network: Network, ranks: tuple[int, ...], width: int, dtype: Any, tiling: Tiling
 ) -> Kernel:
     """The kernel for steps of these ranks, 0 where a matrix is whole.
 
@@ -134,34 +156,24 @@ def policy_kernel(
         ranks: Rank of the step of each layer.
         width: Numbers that are drawn for a pair.
         dtype: Type of these numbers: float32 or bfloat16.
-        share: Evaluations of a candidate that a warp computes together.
+        tiling: How the work is divided.
     """
     lines = []
     for layer in _layers(network, ranks):
-        # How many columns a lane reads at once: those of a row, and all rows, must be so aligned.
+        # Columns that a lane reads at once: those of a row, and all rows, must be so aligned.
         aligned = (layer.columns, layer.mean, layer.step, network.dim, width)
-        together = next(
+        columns = next(
             n
-            for n in WIDTHS
-            if n == 1 or (layer.columns >= 8 * n and not any(x % n for x in aligned))
+            for n in (8, 4, 2, 1)
+            if n == 1
+            or (n <= tiling.columns and layer.columns >= 8 * n and not any(x % n for x in aligned))
         )
-        shape = (
-            f"{layer.rows}, {layer.columns}, {together}, PAIRED ? {layer.rank} : 0, PAIRED, S, {layer.last}"
-        )
+        rank = f"PAIRED ? {layer.rank} : 0"
+        shape = f"{layer.rows}, {layer.columns}, {columns}, {rank}, PAIRED, S, {layer.last}"
         lines.append(f"layer<{shape}>(mean + {layer.mean}, step + {layer.step}, signal);")
-    source = _source(
-        "pairs.cu",
-        network,
-        width,
-        lines,
-        WARPS=WARPS,
-        EACH=EACH,
-        SHARE=share,
-        RESIDENT=RESIDENT,
-        DEEP=DEEP,
-        DRAWN_TYPE="float" if dtype == jnp.float32 else "unsigned short",
-    )
-    return Kernel(source, "policies")
+    blanks = {name.upper(): value for name, value in tiling._asdict().items() if name != "columns"}
+    kind = "float" if dtype == jnp.float32 else "unsigned short"
+    return Kernel(_source("pairs.cu", network, width, lines, DRAWN_TYPE=kind, **blanks), "policies")
 
 
 # -------------------------------------------------------------------------------------------- on CPUs

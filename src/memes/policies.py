@@ -96,12 +96,12 @@ def mlp(
         def in_parts(alone: Act, paired: Act, observation: Array, t: Array) -> Array:
             return jnp.concatenate([alone(observation[:first], t), paired(observation[first:], t)])
 
+        act_alone: Act = act_repeated
         if candidates.count == 1:
             act_alone = partial(act, parameters(candidates.x))
         else:
             layers = [(weights, bias[:, None]) for weights, bias in parameters(candidates.x)]
             repeated = [partial(affine, "cri,cio->cro", *layer) for layer in layers]
-            act_alone = act_repeated
         if thin:
             means = parameters(samples.mean)
             parts = zip(means, steps[::2], steps[1::2], strict=True)

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -5,9 +7,9 @@ import optax
 import pytest
 
 from memes.errors import UsageError
-from memes.factors import rows
+from memes.factors import entries, rows
 from memes.objectives import centred_ranks
-from memes.strategies import OpenAIES
+from memes.strategies import Gaussian, LowRank, OpenAIES
 from memes.trees import by_lane
 
 LANES, DIM, SAMPLES, SIGMA = 3, 4, 64, 0.1
@@ -199,3 +201,26 @@ def test_each_lane_climbs_a_quadratic_of_its_own():
 def test_a_wrong_setting_is_refused_by_name(settings, sentence):
     with pytest.raises(UsageError, match=sentence):
         OpenAIES(**settings)
+
+
+@pytest.mark.parametrize("noise", [Gaussian(), LowRank(1)])
+def test_noise_in_half_precision_is_rounded_once_and_the_gradient_is_of_the_rounded_noise(noise):
+    """As the gradient in float64 of the samples' own steps, which are those of float32, rounded."""
+    full = OpenAIES(samples=SAMPLES, sigma=SIGMA, learning_rate=1.0, optimiser=optax.sgd, noise=noise)
+    half = replace(full, noise_dtype="bfloat16")
+    state, key = init(half, means(4)), jax.random.key(5)
+    exact, samples = (strategy.ask(key, state)[1] for strategy in (full, half))
+    for kept, drawn in zip(jax.tree.leaves(samples.step), jax.tree.leaves(exact.step), strict=True):
+        assert kept.dtype == jnp.bfloat16
+        np.testing.assert_array_equal(kept, drawn.astype(jnp.bfloat16))
+
+    x, utilities = by_lane(rows(samples), LANES), random_utilities(6)
+    half_count = SAMPLES // 2
+    step = np.float64(entries(samples.step)[..., :DIM])
+    weight = np.float64(utilities[:, :half_count] - utilities[:, half_count:])
+    ascent = (weight[..., None] * step).sum(axis=1) / (SAMPLES * SIGMA**2)
+    found = np.float64(half.tell(state, x, utilities).mean) - np.float64(state.mean)
+    np.testing.assert_allclose(found, ascent, rtol=1e-4, atol=1e-5)
+    # The rounding itself is larger than that, so the gradient of the drawn noise is another one.
+    drawn = np.float64(entries(exact.step)[..., :DIM])
+    assert np.abs((weight[..., None] * (drawn - step)).sum(axis=1) / (SAMPLES * SIGMA**2)).max() > 1e-3

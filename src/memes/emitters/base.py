@@ -20,15 +20,15 @@ class Batch(NamedTuple):
     """Genotypes to evaluate: C candidates for the archive, then S samples that inform the lanes.
 
     Attributes:
-        candidates: Genotypes of the candidates, as an emitter proposes them, and with the number of
-            evaluations of each, as `Algorithm.ask` returns them.
+        candidates: Genotypes of the candidates. An emitter proposes each once; `Algorithm.ask` sets the
+            number of evaluations.
         offered: Candidates that may enter the archive.
         lane: Lane of each candidate.
         samples: Groups of samples, whole or in factors.
         sample_lane: Lane of each sample.
     """
 
-    candidates: Float[Array, "C d"] | Repeats
+    candidates: Repeats
     offered: Bool[Array, " C"]
     lane: Int[Array, " C"]
     samples: tuple[Samples, ...]
@@ -36,10 +36,8 @@ class Batch(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Evaluations of all."""
-        c = self.candidates
-        repeated = c.evaluations if isinstance(c, Repeats) else c.shape[0]
-        return repeated + int(self.sample_lane.shape[0])
+        """Number of evaluations."""
+        return self.candidates.evaluations + int(self.sample_lane.shape[0])
 
     @property
     def x(self) -> Float[Array, "n d"]:
@@ -118,7 +116,7 @@ def first_search(strategy: Strategy, key: Key[Array, ""], task: Task, lanes: int
 
 def offspring(x: Float[Array, "C d"], lane: Int[Array, " C"]) -> Batch:
     """Propose candidates without samples."""
-    return Batch(x, jnp.ones(lane.shape, bool), lane, (), lane[:0])
+    return Batch(Repeats(x), jnp.ones(lane.shape, bool), lane, (), lane[:0])
 
 
 def report(kind: Kind, parent_feature: Float[Array, "C k"]) -> Lanes:

@@ -32,7 +32,7 @@ class Search:
         noise: Distribution of the samples: gaussian, or low-rank, whose matrices have the given rank. In
             Python also a `Noise`.
         rank: Rank of low-rank noise.
-        noise_dtype: Type of the numbers of the noise: float32, or bfloat16, with which a robot's policies
+        noise_dtype: Type of the numbers of the noise: float32, or bfloat16, with which robots' policies
             read half as much memory on a GPU.
         strategy: Search distribution of each lane: openai-es, or one of evosax by name, such as
             sep-cma-es or snes, to which learning_rate, l2 and noise do not apply. In Python also a

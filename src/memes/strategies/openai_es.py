@@ -39,8 +39,8 @@ class OpenAIES:
         l2: Strength of the L2 regularisation of the mean.
         optimiser: Function from the learning rate to an optax optimiser.
         noise: Distribution of the samples, in units of sigma.
-        noise_dtype: Type of the numbers s e_i. In bfloat16 they are rounded once, and the rounded numbers
-            are used in the samples and in the gradient, which is exact for the rounded distribution.
+        noise_dtype: Type of the steps s e_i. In bfloat16 they are rounded once, and the rounded steps
+            are used in the samples and in the gradient, which is exact for that distribution.
     """
 
     samples: int = 512
