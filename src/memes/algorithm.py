@@ -14,7 +14,7 @@ simulator. For every lane that is not reset this is Algorithm 1, sample for samp
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -37,7 +37,7 @@ from memes.judges import CandidateArchive, Judge, SameArchive
 from memes.rollouts import Transition
 from memes.task import Evaluated, Evaluation, Task, as_evaluation, evaluate_factors, takes_factors
 from memes.task import evaluate as evaluate_task
-from memes.trees import concatenate, in_32_bits, repeat, take
+from memes.trees import concatenate, in_32_bits, take
 from memes.trial import check
 
 
@@ -182,18 +182,19 @@ class Algorithm:
 
     @in_32_bits
     def ask(self, key: Key[Array, ""], state: State) -> tuple[State, Batch]:
-        """Propose genotypes, each candidate as often as it is evaluated."""
+        """Propose genotypes, and the number of evaluations of each candidate."""
         emitter, batch = self.emitter.ask(key, state.emitter, self._context(state, state))
-        repeated = repeat(batch.candidates, self.candidates.candidate_samples)
+        repeated = replace(batch.candidates, count=self.candidates.candidate_samples)
         return state._replace(emitter=emitter), batch._replace(candidates=repeated)
 
     def evaluate(self, key: Key[Array, ""], batch: Batch) -> Evaluation:
         """Evaluate a batch with one key per evaluation."""
-        keys = jax.random.split(key, batch.candidates.shape[0] + batch.sample_lane.shape[0])
+        keys = jax.random.split(key, batch.size)
         pairs, transitions = as_pairs(batch.samples), self.emitter.transitions
         if pairs is not None and takes_factors(self.task) and not transitions:
             return evaluate_factors(self.task, keys, batch.candidates, pairs, chunk=self.chunk)
-        return evaluate_task(self.task, keys, batch.x, transitions=transitions, chunk=self.chunk)
+        x = batch.x if batch.samples else batch.candidates
+        return evaluate_task(self.task, keys, x, transitions=transitions, chunk=self.chunk)
 
     @in_32_bits
     def tell(self, state: State, batch: Batch, evaluation: Evaluated) -> tuple[State, Info]:
@@ -206,10 +207,10 @@ class Algorithm:
     def assess(self, batch: Batch, evaluation: Evaluated) -> Outcome:
         """Estimate each candidate from its evaluations, and count evaluations that cannot be used."""
         batch = jax.tree.map(jnp.asarray, batch)
-        first, n = batch.candidates.shape[0], batch.candidates.shape[0] + batch.sample_lane.shape[0]
+        first, n = batch.candidates.evaluations, batch.size
         whole = as_evaluation(self.task, n, evaluation)
         evaluation, transitions = whole._replace(transitions=None), whole.transitions
-        means = batch.candidates[:: self.candidates.candidate_samples]
+        means = batch.candidates.x
         estimates = self.candidates.judge(take(evaluation, 0, first))
         x = jnp.concatenate([means[:0], *map(rows, batch.samples)])
         offered = jnp.full(batch.sample_lane.shape, self.offer_samples)

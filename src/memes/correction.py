@@ -18,6 +18,7 @@ from jaxtyping import Float, Int, Key
 from memes.archive import Archive, add, empty
 from memes.errors import at_least, require
 from memes.estimates import Statistic, by_genotype, estimate
+from memes.factors import Repeats
 from memes.metrics import archive_loss, finite_median, scored
 from memes.task import Evaluation, Task, evaluate
 
@@ -95,7 +96,7 @@ def reevaluator(task: Task, samples: int, *, statistic: Statistic, rows: int, mo
     def estimates_of(key: Array, genotypes: Array, cell: Array) -> Estimates:
         # Keys follow from the cell, so that the result does not depend on what is taken together.
         keys = jax.vmap(lambda c: jax.random.split(jax.random.fold_in(key, c), samples))(cell)
-        x = jnp.repeat(genotypes[cell], samples, axis=0)
+        x = Repeats(genotypes[cell], samples)
         each = evaluate(task, keys.reshape(-1), x, chunk=rows if rows < samples else None)
 
         each = by_genotype(each, samples)

@@ -43,7 +43,7 @@ def generation(emitter, key, archive):
         n = x.shape[0]
         return Rows(x, Evaluation(jnp.zeros(n), jnp.zeros((n, 1))), jnp.zeros(n, jnp.int32))
 
-    _, lanes = emitter.tell(state, rows(proposal.candidates), rows(jnp.zeros((0, 3))), context)
+    _, lanes = emitter.tell(state, rows(proposal.candidates.x), rows(jnp.zeros((0, 3))), context)
     return proposal, lanes
 
 
@@ -57,7 +57,7 @@ def first_parents(lanes):
 def test_without_isotropic_noise_offspring_lie_on_the_line_of_two_elites():
     proposal, lanes = generation(Isoline(BATCH, iso=0.0, line=0.5), jax.random.key(0), ARCHIVE)
     first = first_parents(lanes)
-    step = np.asarray(proposal.candidates, np.float64) - ELITES[first]
+    step = np.asarray(proposal.candidates.x, np.float64) - ELITES[first]
 
     # For each elite b: the z that brings a to the foot of the step, and how far off the line that is.
     towards = ELITES[None].astype(np.float64) - ELITES[first][:, None]
@@ -81,7 +81,7 @@ def test_without_isotropic_noise_offspring_lie_on_the_line_of_two_elites():
 
 def test_without_line_noise_offspring_scatter_evenly_around_the_first_parent():
     proposal, lanes = generation(Isoline(BATCH, iso=0.2, line=0.0), jax.random.key(1), ARCHIVE)
-    noise = (np.asarray(proposal.candidates) - ELITES[first_parents(lanes)]) / 0.2
+    noise = (np.asarray(proposal.candidates.x) - ELITES[first_parents(lanes)]) / 0.2
     assert np.abs(noise.mean(axis=0)).max() < 5 / np.sqrt(BATCH)
     np.testing.assert_allclose(noise.std(axis=0), np.ones(3), rtol=0.08)
     assert np.abs(np.corrcoef(noise.T) - np.eye(3)).max() < 5 / np.sqrt(BATCH)
@@ -91,7 +91,7 @@ def test_both_noises_add_up():
     proposal, lanes = generation(BOTH, jax.random.key(2), ARCHIVE)
     first = first_parents(lanes)
     for a in range(3):
-        step = np.asarray(proposal.candidates)[first == a] - ELITES[a]
+        step = np.asarray(proposal.candidates.x)[first == a] - ELITES[a]
         towards = ELITES - ELITES[a]
         expected = 0.25 * np.eye(3) + 0.25 * np.einsum("bi,bj->ij", towards, towards) / 3
         found = step.T @ step / len(step)
@@ -101,13 +101,13 @@ def test_both_noises_add_up():
 def test_without_noise_offspring_are_elites_and_their_parent_feature_is_the_stored_one():
     proposal, lanes = generation(NOISELESS, jax.random.key(3), ARCHIVE)
     first = first_parents(lanes)
-    np.testing.assert_array_equal(proposal.candidates, ELITES[first])
+    np.testing.assert_array_equal(proposal.candidates.x, ELITES[first])
     assert set(first) == {0, 1, 2}
 
 
 def test_an_empty_archive_makes_the_offspring_draws_of_init_untouched():
     proposal, lanes = generation(BOTH, jax.random.key(4), EMPTY)
-    x = np.asarray(proposal.candidates)
+    x = np.asarray(proposal.candidates.x)
     assert ((x >= 5) & (x <= 6)).all()
     assert len(np.unique(x, axis=0)) == BATCH
     assert np.isnan(lanes.parent_feature).all()
@@ -116,7 +116,7 @@ def test_an_empty_archive_makes_the_offspring_draws_of_init_untouched():
 def test_parents_come_from_the_selector():
     emitter = Isoline(BATCH, iso=0.0, line=1.0, selector=Fittest(1))
     proposal, lanes = generation(emitter, jax.random.key(5), ARCHIVE)
-    np.testing.assert_array_equal(proposal.candidates, np.tile(ELITES[1], (BATCH, 1)))
+    np.testing.assert_array_equal(proposal.candidates.x, np.tile(ELITES[1], (BATCH, 1)))
     np.testing.assert_array_equal(first_parents(lanes), np.ones(BATCH))
 
 

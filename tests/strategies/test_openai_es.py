@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -5,9 +7,9 @@ import optax
 import pytest
 
 from memes.errors import UsageError
-from memes.factors import rows
+from memes.factors import entries, rows
 from memes.objectives import centred_ranks
-from memes.strategies import OpenAIES
+from memes.strategies import Gaussian, LowRank, OpenAIES
 from memes.trees import by_lane
 
 LANES, DIM, SAMPLES, SIGMA = 3, 4, 64, 0.1
@@ -198,3 +200,30 @@ def test_each_lane_climbs_a_quadratic_of_its_own():
 def test_a_wrong_setting_is_refused_by_name(settings, sentence):
     with pytest.raises(UsageError, match=sentence):
         OpenAIES(**settings)
+
+
+@pytest.mark.parametrize("noise", [Gaussian(), LowRank(1)])
+def test_noise_in_half_precision_is_rounded_once_and_the_gradient_is_of_the_rounded_noise(noise):
+    """As the gradient in float64 of the samples' own steps, which are those of float32, rounded."""
+    full = OpenAIES(samples=SAMPLES, sigma=SIGMA, learning_rate=1.0, optimiser=optax.sgd, noise=noise)
+    half = replace(full, noise_dtype="bfloat16")
+    state = init(half, means(4))
+    exact, samples = (strategy.ask(jax.random.key(5), state)[1] for strategy in (full, half))
+    for kept, drawn in zip(jax.tree.leaves(samples.step), jax.tree.leaves(exact.step), strict=True):
+        assert kept.dtype == jnp.bfloat16
+        np.testing.assert_array_equal(kept, drawn.astype(jnp.bfloat16))
+
+    def in_float64(pairs):
+        return np.asarray(entries(pairs.step)[..., :DIM].astype(jnp.float32), np.float64)
+
+    utilities = random_utilities(6)
+    apart = np.asarray(utilities, np.float64).reshape(LANES, 2, SAMPLES // 2, 1)
+
+    def ascent(step):
+        return ((apart[:, 0] - apart[:, 1]) * step).sum(axis=1) / (SAMPLES * SIGMA**2)
+
+    told = plain_tell(state, by_lane(rows(samples), LANES), utilities)
+    found = np.asarray(told.mean, np.float64) - np.asarray(state.mean, np.float64)
+    np.testing.assert_allclose(found, ascent(in_float64(samples)), rtol=1e-4, atol=1e-5)
+    # Rounding moves the gradient by more than that: it is not the gradient of the drawn noise.
+    assert np.abs(found - ascent(in_float64(exact))).max() > 1e-4

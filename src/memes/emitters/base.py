@@ -10,7 +10,7 @@ from jax import Array
 from jaxtyping import Bool, Float, Int, Key, PyTree
 
 from memes.context import Context, Kind
-from memes.factors import Samples, rows
+from memes.factors import Repeats, Samples, rows
 from memes.resets import Reason
 from memes.strategies import Strategy
 from memes.task import Evaluation, Task, initial
@@ -20,23 +20,29 @@ class Batch(NamedTuple):
     """Genotypes to evaluate: C candidates for the archive, then S samples that inform the lanes.
 
     Attributes:
-        candidates: Genotypes of the candidates.
+        candidates: Genotypes of the candidates. An emitter proposes each once; `Algorithm.ask` sets the
+            number of evaluations.
         offered: Candidates that may enter the archive.
         lane: Lane of each candidate.
         samples: Groups of samples, whole or in factors.
         sample_lane: Lane of each sample.
     """
 
-    candidates: Float[Array, "n d"]
+    candidates: Repeats
     offered: Bool[Array, " C"]
     lane: Int[Array, " C"]
     samples: tuple[Samples, ...]
     sample_lane: Int[Array, " S"]
 
     @property
+    def size(self) -> int:
+        """Number of evaluations."""
+        return self.candidates.evaluations + int(self.sample_lane.shape[0])
+
+    @property
     def x(self) -> Float[Array, "n d"]:
         """Whole genotypes of all evaluations."""
-        return jnp.concatenate([self.candidates, *map(rows, self.samples)])
+        return jnp.concatenate([rows(self.candidates), *map(rows, self.samples)])
 
 
 class Rows(NamedTuple):
@@ -110,7 +116,7 @@ def first_search(strategy: Strategy, key: Key[Array, ""], task: Task, lanes: int
 
 def offspring(x: Float[Array, "C d"], lane: Int[Array, " C"]) -> Batch:
     """Propose candidates without samples."""
-    return Batch(x, jnp.ones(lane.shape, bool), lane, (), lane[:0])
+    return Batch(Repeats(x), jnp.ones(lane.shape, bool), lane, (), lane[:0])
 
 
 def report(kind: Kind, parent_feature: Float[Array, "C k"]) -> Lanes:

@@ -13,6 +13,7 @@ from memes.archive import Status
 from memes.context import Context
 from memes.emitters.base import Batch, Lanes, Rows, first_search
 from memes.errors import at_least
+from memes.factors import Repeats
 from memes.hints import part
 from memes.objectives import Objective
 from memes.resets import Never, Reset, reason
@@ -125,7 +126,7 @@ class ES:
         )
         lane = jnp.arange(self.lanes, dtype=jnp.int32)
         return after, Batch(
-            candidates=means,
+            candidates=Repeats(means),
             offered=~state.due,
             lane=lane,
             samples=(samples,),

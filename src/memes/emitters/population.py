@@ -13,6 +13,7 @@ from memes.archive import Status, finite
 from memes.context import Context
 from memes.emitters.base import Batch, Lanes, Rows, first_search
 from memes.errors import at_least
+from memes.factors import Repeats
 from memes.hints import part
 from memes.novelty import novelty
 from memes.objectives import Objective
@@ -153,7 +154,7 @@ class Population:
             playing=playing,
         )
         batch = Batch(
-            candidates=self.strategy.mean(state.strategy)[offering[None]],
+            candidates=Repeats(self.strategy.mean(state.strategy)[offering[None]]),
             offered=jnp.ones(1, bool),
             lane=offering[None],
             samples=(samples,),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ from jax import Array
 from jaxtyping import Bool, Float, Key, PyTree
 
 from memes.errors import at_least, positive, require
-from memes.factors import Pairs, scaled
+from memes.factors import Pairs, rounded, scaled
 from memes.hints import part
 from memes.strategies.noise import Gaussian, Noise
 from memes.trees import choose
@@ -39,6 +39,8 @@ class OpenAIES:
         l2: Strength of the L2 regularisation of the mean.
         optimiser: Function from the learning rate to an optax optimiser.
         noise: Distribution of the samples, in units of sigma.
+        noise_dtype: Type of the steps s e_i. In bfloat16 they are rounded once, and the rounded steps
+            are used in the samples and in the gradient, which is exact for that distribution.
     """
 
     samples: int = 512
@@ -47,6 +49,7 @@ class OpenAIES:
     l2: float = 0.0
     optimiser: Callable[[float], optax.GradientTransformation] = optax.adam
     noise: Noise = Gaussian()
+    noise_dtype: Literal["float32", "bfloat16"] = "float32"
 
     def __post_init__(self) -> None:
         require(
@@ -70,7 +73,7 @@ class OpenAIES:
         """Draw mirrored pairs around each mean."""
         lanes, dim = state.mean.shape
         noise = self.noise(key, (lanes, self.samples // 2, dim))
-        return state, Pairs(state.mean, scaled(noise, self.sigma))
+        return state, Pairs(state.mean, rounded(scaled(noise, self.sigma), self.noise_dtype))
 
     def tell(
         self, state: OpenAIESState, x: Float[Array, "L M d"], utilities: Float[Array, "L M"]
