@@ -140,19 +140,21 @@ def correct(archive: Archive, samples: int, parts: Sequence[Estimates]) -> Corre
     found: Estimates = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
     variances = np.asarray(found.fitness_variance), np.asarray(found.feature_variance)
     means = np.asarray(found.mean.fitness), np.asarray(found.mean.feature)
-    return Correction(_entered_again(archive, elites, found.of), elites, *variances, samples, *means)
+    corrected = _entered_again(archive, elites, found.of.fitness, found.of.feature)
+    return Correction(corrected, elites, *variances, samples, *means)
 
 
-def _entered_again(archive: Archive, elites: np.ndarray, of: Evaluation) -> Archive:
-    """Put the elites in these cells into an empty archive, by what else was found of them."""
+def _entered_again(archive: Archive, elites: np.ndarray, *of: Array | np.ndarray) -> Archive:
+    """Put the elites in these cells into an empty archive, by another fitness [e] and feature [e, k]."""
 
-    def by_cell(values: np.ndarray) -> np.ndarray:
+    def by_cell(values: Array | np.ndarray) -> Array:
         # With a row for each cell, however many elites there are, the same program serves all archives.
         rows = np.full((archive.cells.count, *values.shape[1:]), np.nan, np.float32)
-        rows[elites] = values
-        return rows
+        rows[elites] = np.asarray(values)
+        return jnp.asarray(rows)
 
-    entered: Archive = _entered(archive, Evaluation(by_cell(of.fitness), by_cell(of.feature)))
+    fitness, feature = map(by_cell, of)
+    entered: Archive = _entered(archive, Evaluation(fitness, feature))
     return entered
 
 
@@ -167,8 +169,8 @@ def compare(illusory: Archive, correction: Correction, min_fitness: float = 0.0)
     """Return the measures of both archives, the loss of each, and the variances.
 
     Names that end with `_by_mean` are of the archive that is corrected by the means of the evaluations,
-    whatever the statistic of the correction was. `median_fitness_variance` is the median over the elites, and `median_feature_variance` that of the
-    mean over the features; NaN if there is no elite.
+    whatever the statistic of the correction was. `median_fitness_variance` is the median over the
+    elites, and `median_feature_variance` that of the mean over the features; NaN if there is no elite.
     """
     names = ("qd_score", "coverage", "max_fitness")
     before, after = scored(illusory, min_fitness), scored(correction.archive, min_fitness)
@@ -179,8 +181,8 @@ def compare(illusory: Archive, correction: Correction, min_fitness: float = 0.0)
     }
     by_mean = {}
     if correction.fitness_mean is not None and correction.feature_mean is not None:
-        means = Evaluation(correction.fitness_mean, correction.feature_mean)
-        graded = _entered_again(illusory, correction.elite_cell, means)
+        means = correction.fitness_mean, correction.feature_mean
+        graded = _entered_again(illusory, correction.elite_cell, *means)
         lost = archive_loss(illusory, graded, min_fitness)
         by_mean = {f"{name}_by_mean": float(scored(graded, min_fitness)[name]) for name in names}
         by_mean |= {f"{name}_loss_by_mean": lost[name] for name in names}

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from memes import api
 from memes.algorithm import Algorithm
@@ -21,16 +22,19 @@ from memes.errors import install
 from memes.reproduce.experiments import CHANGES, EXPERIMENTS, MOST_SEEDS, NEEDS, VARIANTS
 from memes.runner.corrections import Corrections
 from memes.runner.device import compile_fitting, keep_compiled, most_together
+from memes.runner.observers import Stage, Watch
 from memes.store.files import only_writer
 from memes.store.find import begun
-from memes.store.folder import holds_run, load_config, plain
-from memes.store.summary import Summary, load_summary, save_summary
+from memes.store.folder import Run, holds_run, load_config, plain
+from memes.store.summary import Summary, load_summary, save_summary, summarise
+from memes.task import Task
 from memes.words.options import flag_words
 from memes.words.settings import Parsed, parse
 
 # Corrections on the way, for curves of corrected scores: how many, and of how many samples.
 POINTS, POINT_SAMPLES = 10, 64
 DONE = ".done"  # ends the name of a folder of runs that is about to be removed
+TIME = "time"  # why a sweep ended, if its minutes were over
 
 
 class Item(NamedTuple):
@@ -52,6 +56,46 @@ class Item(NamedTuple):
         return f"{self.label}-{self.generations}"
 
 
+class TimeIsUpError(Exception):
+    """No run may start any more."""
+
+
+class Keeper:
+    """An observer that starts no run after a moment, and keeps the summary of a run once it is complete.
+
+    `until` is a reading of `time.perf_counter`, or infinite.
+    """
+
+    def __init__(self, item: Item, summaries: Path, until: float) -> None:
+        self._item, self._summaries, self._until = item, summaries, until
+
+    def watch(self, stage: Stage) -> Watch:
+        """Follow a run."""
+
+        def begin(run: Run) -> None:
+            if time.perf_counter() >= self._until:
+                raise TimeIsUpError
+
+        def finish(run: Run) -> None:
+            if _complete(run.generations, run.corrected, self._item, stage.algorithm.task):
+                save_summary(
+                    place_of_summary(self._summaries, self._item, run.config["seed"]), summarise(run)
+                )
+
+        return Watch(begin=begin, finish=finish)
+
+
+def place_of_summary(summaries: Path, item: Item, seed: int) -> Path:
+    """The file of the summary of an item's run."""
+    return summaries / f"{item.name}-seed-{seed}.json"
+
+
+def _complete(done: int, corrections: Mapping[str, Any], item: Item, task: Task) -> bool:
+    """Has a run all of its generations, and its last correction if the task is uncertain?"""
+    corrected = not task.uncertain or item.generations in corrections.get("generation", ())
+    return done >= item.generations and corrected
+
+
 def plan(
     experiments: Sequence[str],
     tasks: Sequence[str],
@@ -69,7 +113,7 @@ def plan(
     """
     most: dict[tuple[str, str], int] = {}
     for experiment in (EXPERIMENTS[name] for name in experiments):
-        count = seeds or min(experiment.seeds, MOST_SEEDS[scale])
+        count = (seeds or min(experiment.seeds, MOST_SEEDS[scale])) if experiment.seeds else 0
         for task, label in product(tasks, experiment.labels):
             applies = task in experiment.tasks and task in VARIANTS[label].tasks
             if applies and (not labels or label in labels):
@@ -82,7 +126,20 @@ def plan(
             _command(task, label, scale, generations),
         )
         for (task, label), n in most.items()
+        if n
     ]
+
+
+def in_turns(experiments: Sequence[str], tasks: Sequence[str], scale: str) -> dict[str, list[Item]]:
+    """List what the experiments measure in turns, by task: what is installed of it."""
+    found: dict[str, list[Item]] = {}
+    for experiment in (EXPERIMENTS[name] for name in experiments if not EXPERIMENTS[name].seeds):
+        for task, label in product(tasks, experiment.labels):
+            applies = task in experiment.tasks and task in VARIANTS[label].tasks
+            if applies and not _lacking(task, label):
+                item = Item(task, label, (0,), _command(task, label, scale, None))
+                found.setdefault(task, []).append(item)
+    return found
 
 
 def _command(task: str, label: str, scale: str, generations: int | None) -> Parsed:
@@ -124,10 +181,11 @@ def sweep(
     *,
     together: int | None,
     keep_archives: bool,
+    minutes: float | None = None,
     progress: bool,
     say: Callable[[str], None],
 ) -> str | None:
-    """Run what is missing; a summary of each run goes to `out/summaries/TASK`.
+    """Run what is missing; a summary of each run goes to `out/summaries/TASK` when the run is over.
 
     While the device is busy with an item, the host compiles the next one.
 
@@ -137,13 +195,15 @@ def sweep(
         out: Folder for everything.
         together: As in `memes.run`.
         keep_archives: Keep the run folders, in `out/runs`.
+        minutes: Start no run after so many.
         progress: Whether to show the progress of each item.
         say: Told of each item.
 
     Returns:
-        The name of the signal that ended it, if one did.
+        The name of the signal that ended it, if one did, or `TIME` if the minutes are over.
     """
     start = time.perf_counter()
+    until = math.inf if minutes is None else start + 60 * minutes
     out.mkdir(parents=True, exist_ok=True)
     keep_compiled()
     with only_writer(out), ThreadPoolExecutor(1) as compiler:
@@ -156,13 +216,19 @@ def sweep(
             where, passed = f"[{i}/{len(todo)}] {item.task}", time.perf_counter() - start
             say(f"{where} {item.label}: {seeds}, {item.generations} generations; {passed:.0f} s so far")
             algorithm = ahead.pop().result()
-            ahead += [compiler.submit(_compiled, item, together) for item in todo[i : i + 1]]
-            folder = out / "runs" / item.task / item.name
-            stopped = _run(item, algorithm, folder, out / "summaries" / item.task, together, progress)
+            if time.perf_counter() < until:
+                ahead += [compiler.submit(_compiled, item, together) for item in todo[i : i + 1]]
+            folder, summaries = out / "runs" / item.task / item.name, out / "summaries" / item.task
+            try:
+                stopped = _run(item, algorithm, folder, summaries, together, progress, until)
+            except TimeIsUpError:
+                stopped = TIME
             if stopped:
                 return stopped
             if not keep_archives:
                 _remove(folder.rename(folder.with_name(f"{folder.name}{DONE}")))
+            if i < len(todo) and not ahead:
+                return TIME
     return None
 
 
@@ -180,13 +246,18 @@ def _missing(items: Sequence[Item], known: Sequence[Summary], say: Callable[[str
     for item in items:
         done = {run.seed for run in known if is_of(run, item)}
         seeds = tuple(seed for seed in item.seeds if seed not in done)
-        needed = [NEEDS[name] for name in (item.task, VARIANTS[item.label].algorithm) if name in NEEDS]
-        lacking = [extra for module, extra in needed if importlib.util.find_spec(module) is None]
+        lacking = _lacking(item.task, item.label)
         if seeds and lacking:
             say(f"{item.task} {item.label} is left out: it needs {install(','.join(lacking))}")
         elif seeds:
             todo.append(item._replace(seeds=seeds))
     return todo
+
+
+def _lacking(task: str, label: str) -> list[str]:
+    """Name the extras that a variant on a task needs and that are not installed."""
+    needed = [NEEDS[name] for name in (task, VARIANTS[label].algorithm) if name in NEEDS]
+    return [extra for module, extra in needed if importlib.util.find_spec(module) is None]
 
 
 def _compiled(item: Item, together: int | None) -> Algorithm:
@@ -199,9 +270,16 @@ def _compiled(item: Item, together: int | None) -> Algorithm:
 
 
 def _run(
-    item: Item, algorithm: Algorithm, folder: Path, summaries: Path, together: int | None, progress: bool
+    item: Item,
+    algorithm: Algorithm,
+    folder: Path,
+    summaries: Path,
+    together: int | None,
+    progress: bool,
+    until: float,
 ) -> str | None:
     """Run the seeds of an item, or go on with those that were stopped; returns as `sweep` does."""
+    keeper = Keeper(item, summaries, until)
     samples = item.parsed.observing["reevaluate_samples"]
     corrections = Corrections(
         samples=samples,
@@ -209,11 +287,13 @@ def _run(
         every_samples=min(POINT_SAMPLES, samples),
     )
     summaries.mkdir(parents=True, exist_ok=True)
-    left = _take_over(item, folder, summaries, algorithm.task.uncertain)
+    left = _take_over(item, folder, summaries, algorithm.task)
     while left:
         together_before = _begun_together(folder, left)
         if together_before:
-            runs = api.resume(algorithm, folder, seeds=together_before, progress=progress)
+            runs = api.resume(
+                algorithm, folder, seeds=together_before, observers=[keeper], progress=progress
+            )
         else:
             runs = api.run(
                 algorithm,
@@ -222,11 +302,11 @@ def _run(
                 together=together,
                 devices=1,  # results depend on the number of shards, and must not on the machine
                 out=folder,
-                observers=[corrections, Figures(draw=False)],
+                observers=[corrections, Figures(draw=False), keeper],
                 about=item.parsed.recorded() | {"label": item.label},
                 progress=progress,
             )
-        left = _take_over(item, folder, summaries, algorithm.task.uncertain)
+        left = _take_over(item, folder, summaries, algorithm.task)
         signals = [str(run.config["signal"]) for run in runs if run.config["signal"]]
         if left and signals:
             return signals[0]
@@ -241,15 +321,15 @@ def _begun_together(folder: Path, seeds: Sequence[int]) -> list[int]:
     return [seed for seed in batch if batch[seed] == next(iter(batch.values()))]
 
 
-def _take_over(item: Item, folder: Path, summaries: Path, uncertain: bool) -> list[int]:
+def _take_over(item: Item, folder: Path, summaries: Path, task: Task) -> list[int]:
     """Copy the summaries of runs that are done, and corrected; returns the seeds that are left."""
     left = []
     for seed in item.seeds:
         place = folder / f"seed-{seed}"
         if holds_run(place) and load_config(place).get("generations_done", 0) >= item.generations:
             run = load_summary(place)
-            if not uncertain or item.generations in run.corrections.get("generation", ()):
-                save_summary(summaries / f"{item.name}-seed-{seed}.json", run)
+            if _complete(run.generations, run.corrections, item, task):
+                save_summary(place_of_summary(summaries, item, seed), run)
                 continue
         left.append(seed)
     return left

@@ -1,4 +1,4 @@
-"""Other runs on the same device: the time that a run takes beside them is not the time it takes alone."""
+"""Other runs on the same device: a run takes longer beside them than alone."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def now() -> str:
 
 @cache
 def library_commit() -> str | None:
-    """The commit that this library is of: as its wheel says, or its checkout, with "-dirty" if changed."""
+    """The commit of this library, by its wheel or its checkout; "-dirty" if that was changed."""
     package = Path(__file__).parents[1]
     written = package / "commit.txt"
     if written.exists():
