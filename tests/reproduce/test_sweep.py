@@ -196,6 +196,27 @@ def test_no_run_starts_after_the_minutes_are_over(swept, asked, tmp_path, monkey
     assert_same_runs(summaries(tmp_path), summaries(swept))
 
 
+def test_a_run_that_goes_on_is_stopped_if_that_is_asked_for(swept, asked, tmp_path, monkeypatch):
+    """After two of four generations; the same command goes on from the checkpoint."""
+    monkeypatch.setattr(calls, "MOST", 1)
+    clock, write = [0.0], observers.folders.append_metrics
+
+    def write_and_wait(*arguments):
+        write(*arguments)
+        clock[0] += 40.0
+
+    with monkeypatch.context() as patch:
+        patch.setattr(observers.folders, "append_metrics", write_and_wait)
+        patch.setattr(sweep.time, "perf_counter", lambda: clock[0])
+        limits = ["--minutes", "1", "--stop-runs", "--runs-only", "--together", "1"]
+        assert main([*WORDS, str(tmp_path), *limits]) == 0
+    assert asked == {}
+    assert not list((tmp_path / "laptop/summaries").rglob("*.json"))
+    assert main([*WORDS, str(tmp_path), "--together", "1"]) == 0
+    assert asked["resume"] == [{0: 4, 1: 4}]
+    assert_same_runs(summaries(tmp_path), summaries(swept))
+
+
 def test_what_is_measured_in_turns_has_no_runs(tmp_path, monkeypatch, capsys):
     """Each takes ten turns; the times are measured once, and a table and claims are made of them."""
     monkeypatch.setitem(EXPERIMENTS, "turns", Experiment("a test", ("me", "me-128"), seeds=0))
@@ -234,8 +255,10 @@ def test_a_plan_has_what_applies_once_with_the_most_seeds_of_all_experiments():
     assert len(found) == len(items)
     applies = {label for label, variant in VARIANTS.items() if "arm" in variant.tasks}
     assert set(found) == applies - {"memes-sequential"}
-    assert found["memes"].seeds == tuple(range(10))
+    assert found["memes"].seeds == tuple(range(30))  # for the resets, and only on the Arm
+    assert found["memes-all"].seeds == tuple(range(10))
     assert found["memes-ga"].seeds == tuple(range(5))
+    assert {item.seeds for item in plan(["reset"], ["hexapod"], "paper")} == {tuple(range(5))}
     assert {item.generations for item in items} == {2000}
     assert found["memes-x4"].parsed.algorithm_options["lanes"] == 128
     assert found["me-x4"].parsed.algorithm_options["batch"] == 65_536

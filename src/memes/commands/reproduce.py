@@ -38,6 +38,7 @@ def reproduce(
     summaries: tuple[str, ...] = (),
     together: int | None = None,
     minutes: float | None = None,
+    stop_runs: bool = False,
     keep_archives: bool = False,
     runs_only: bool = False,
     report_only: bool = False,
@@ -63,6 +64,7 @@ def reproduce(
         together: How many seeds to run as one batch; None is as many as fit into memory, or one with a
             simulator.
         minutes: Start no run after so many minutes; the same command goes on later.
+        stop_runs: Stop the run that goes on after the minutes, too; it goes on from its checkpoint.
         keep_archives: Keep the run folders; otherwise only a summary of each run is kept.
         runs_only: Make no tables, figures and verdicts.
         report_only: Run nothing: make tables, figures and verdicts of the summaries that there are.
@@ -115,6 +117,7 @@ def reproduce(
                 together=together,
                 keep_archives=keep_archives,
                 minutes=minutes,
+                stop_runs=stop_runs,
                 progress=not quiet,
                 say=say,
             )

@@ -22,7 +22,7 @@ from memes.errors import install
 from memes.reproduce.experiments import CHANGES, EXPERIMENTS, MOST_SEEDS, NEEDS, VARIANTS
 from memes.runner.corrections import Corrections
 from memes.runner.device import compile_fitting, keep_compiled, most_together
-from memes.runner.observers import Stage, Watch
+from memes.runner.observers import Moment, Stage, Watch
 from memes.store.files import only_writer
 from memes.store.find import begun
 from memes.store.folder import Run, holds_run, load_config, plain
@@ -57,24 +57,35 @@ class Item(NamedTuple):
 
 
 class TimeIsUpError(Exception):
-    """No run may start any more."""
+    """The minutes of a sweep are over."""
+
+
+class Limit(NamedTuple):
+    """No run starts after `until`, of `time.perf_counter`; with `stop_runs` none goes on either."""
+
+    until: float
+    stop_runs: bool
+
+    def check(self, starting: bool) -> None:
+        """Raise a `TimeIsUpError` if the time is up for a run that is starting, or goes on."""
+        if (starting or self.stop_runs) and time.perf_counter() >= self.until:
+            raise TimeIsUpError
 
 
 class Keeper:
-    """An observer that starts no run after a moment, and keeps the summary of a run once it is complete.
+    """An observer that holds runs to a limit, and keeps the summary of a run once it is complete."""
 
-    `until` is a reading of `time.perf_counter`, or infinite.
-    """
-
-    def __init__(self, item: Item, summaries: Path, until: float) -> None:
-        self._item, self._summaries, self._until = item, summaries, until
+    def __init__(self, item: Item, summaries: Path, limit: Limit) -> None:
+        self._item, self._summaries, self._limit = item, summaries, limit
 
     def watch(self, stage: Stage) -> Watch:
         """Follow a run."""
 
         def begin(run: Run) -> None:
-            if time.perf_counter() >= self._until:
-                raise TimeIsUpError
+            self._limit.check(starting=True)
+
+        def see(moment: Moment) -> None:
+            self._limit.check(starting=False)
 
         def finish(run: Run) -> None:
             if _complete(run.generations, run.corrected, self._item, stage.algorithm.task):
@@ -82,7 +93,7 @@ class Keeper:
                     place_of_summary(self._summaries, self._item, run.config["seed"]), summarise(run)
                 )
 
-        return Watch(begin=begin, finish=finish)
+        return Watch(begin=begin, see=see, finish=finish)
 
 
 def place_of_summary(summaries: Path, item: Item, seed: int) -> Path:
@@ -113,8 +124,9 @@ def plan(
     """
     most: dict[tuple[str, str], int] = {}
     for experiment in (EXPERIMENTS[name] for name in experiments):
-        count = (seeds or min(experiment.seeds, MOST_SEEDS[scale])) if experiment.seeds else 0
         for task, label in product(tasks, experiment.labels):
+            own = experiment.seeds_on.get(task, experiment.seeds)
+            count = (seeds or min(own, MOST_SEEDS[scale])) if own else 0
             applies = task in experiment.tasks and task in VARIANTS[label].tasks
             if applies and (not labels or label in labels):
                 most[task, label] = max(count, most.get((task, label), 0))
@@ -182,6 +194,7 @@ def sweep(
     together: int | None,
     keep_archives: bool,
     minutes: float | None = None,
+    stop_runs: bool = False,
     progress: bool,
     say: Callable[[str], None],
 ) -> str | None:
@@ -196,6 +209,7 @@ def sweep(
         together: As in `memes.run`.
         keep_archives: Keep the run folders, in `out/runs`.
         minutes: Start no run after so many.
+        stop_runs: Stop the run that goes on then, too.
         progress: Whether to show the progress of each item.
         say: Told of each item.
 
@@ -203,7 +217,7 @@ def sweep(
         The name of the signal that ended it, if one did, or `TIME` if the minutes are over.
     """
     start = time.perf_counter()
-    until = math.inf if minutes is None else start + 60 * minutes
+    limit = Limit(math.inf if minutes is None else start + 60 * minutes, stop_runs)
     out.mkdir(parents=True, exist_ok=True)
     keep_compiled()
     with only_writer(out), ThreadPoolExecutor(1) as compiler:
@@ -216,11 +230,11 @@ def sweep(
             where, passed = f"[{i}/{len(todo)}] {item.task}", time.perf_counter() - start
             say(f"{where} {item.label}: {seeds}, {item.generations} generations; {passed:.0f} s so far")
             algorithm = ahead.pop().result()
-            if time.perf_counter() < until:
+            if time.perf_counter() < limit.until:
                 ahead += [compiler.submit(_compiled, item, together) for item in todo[i : i + 1]]
             folder, summaries = out / "runs" / item.task / item.name, out / "summaries" / item.task
             try:
-                stopped = _run(item, algorithm, folder, summaries, together, progress, until)
+                stopped = _run(item, algorithm, folder, summaries, together, progress, limit)
             except TimeIsUpError:
                 stopped = TIME
             if stopped:
@@ -276,10 +290,10 @@ def _run(
     summaries: Path,
     together: int | None,
     progress: bool,
-    until: float,
+    limit: Limit,
 ) -> str | None:
     """Run the seeds of an item, or go on with those that were stopped; returns as `sweep` does."""
-    keeper = Keeper(item, summaries, until)
+    keeper = Keeper(item, summaries, limit)
     samples = item.parsed.observing["reevaluate_samples"]
     corrections = Corrections(
         samples=samples,
