@@ -42,8 +42,9 @@ def lanes_and_offspring() -> tuple[object, Callable]:
     """Return generations of 12 + 12 lanes and 64 offspring, all candidates evaluated 64 times."""
     import memes
     from memes import emitters, history, objectives, resets, strategies
+    from memes.estimates import Candidates
 
-    task, candidates = memes.tasks.ant(), memes.Candidates(64)
+    task, candidates = memes.tasks.ant(), Candidates(64)
     lanes = {"lanes": 12}
     if hasattr(emitters, "ES"):
         lanes |= {"strategy": strategies.OpenAIES(samples=448), "reset": resets.Stagnation(32)}

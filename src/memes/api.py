@@ -19,6 +19,7 @@ from memes.hints import check_types, checked, number_of
 from memes.runner.changes import Chronicle
 from memes.runner.corrections import Corrections
 from memes.runner.device import most_together
+from memes.runner.device_use import DeviceUse
 from memes.runner.loop import Start, run_all
 from memes.runner.observers import Checkpoints, Log, Observer, Progress
 from memes.runner.placement import placed
@@ -42,7 +43,9 @@ from memes.store.folder import (
 from memes.store.provenance import describe, now
 
 # In the order in which they see a run. A checkpoint comes after the correction that it is to know of.
-USUAL: tuple[Any, ...] = (Log, Chronicle, Corrections, Checkpoints, Progress, Summaries, Figures)
+USUAL: tuple[Any, ...] = (
+    DeviceUse, Log, Chronicle, Corrections, Checkpoints, Progress, Summaries, Figures,
+)  # fmt: skip
 # The type and the least of each setting that is a number. Those of a `config.json` are checked as well.
 NUMBERS: dict[str, tuple[Any, int]] = {
     "generations": (int, 1),

@@ -106,7 +106,7 @@ class Tiling(NamedTuple):
     warps: int = 16
     each: int = 2
     share: int = 4
-    ahead: int = 4
+    ahead: int = 2
     resident: int = 2
     columns: int = 4
 

@@ -71,9 +71,9 @@ def archive_from(data: dict[str, np.ndarray], file: Path) -> Archive:
 
 
 def save_correction(path: Path, correction: Correction, **about: Any) -> None:
-    """Write `corrected.npz`: the corrected archive, and the variances of the illusory elites."""
-    uncertainty = correction._asdict()
-    save_archive(path / "corrected.npz", uncertainty.pop("archive"), **uncertainty, **about)
+    """Write `corrected.npz`: the corrected archive, the means and variances of the illusory elites."""
+    elites = {name: value for name, value in correction._asdict().items() if value is not None}
+    save_archive(path / "corrected.npz", elites.pop("archive"), **elites, **about)
 
 
 def load_correction(path: Path) -> Correction | None:
@@ -85,7 +85,8 @@ def load_correction(path: Path) -> Correction | None:
     with intact(file):
         variances = data["fitness_variance"], data["feature_variance"]
         archive = archive_from(data, file)
-        return Correction(archive, data["elite_cell"], *variances, int(data["samples"]))
+        means = data.get("fitness_mean"), data.get("feature_mean")
+        return Correction(archive, data["elite_cell"], *variances, int(data["samples"]), *means)
 
 
 def save_npz(path: Path, **arrays: Any) -> None:
