@@ -41,6 +41,7 @@ SIZES = {
     "memes-everything": MANY,
     "memes-elites": MANY,
     "memes-ga": MANY,
+    "memes-hybrid": {"lanes": 16, "samples": 8, "batch": 160},
     "memes-me": {"lanes": 16, "samples": 8, "batch": 160},
     "me": {"batch": 32},
     "me-128": {"batch": 16},
@@ -51,6 +52,7 @@ SIZES = {
     "nsra-es": ONE,
     "me-es": ONE | {"every": 2},
     "cma-me": {"batch": 12, "pool": 2},
+    "cma-mae": {"lanes": 8, "samples": 6},
     "pga-me": LEARNING | {"batch": 16, "gradient_steps": 2, "transitions_batch": 8},
 }
 OPTIONS = {"generations": 5, "progress": False, "shards": 8}

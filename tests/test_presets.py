@@ -46,12 +46,14 @@ def build(preset, task):
         for name, value in SMALL.items()
         if name in accepted and (name != "reset_every" or name in keywords)
     }
+    if preset == "memes-hybrid":
+        options |= {"lanes": 2, "candidate_samples": 2}
     return function(task, memes.cells.grid(task, (10, 10)), **options)
 
 
 # Uncertainty is the task's alone: a few presets show that it changes nothing.
 CASES = [(p, "arm") for p in memes.PRESETS if p != "pga-me"] + [("pga-me", t) for t in MAZES]
-CASES += [(p, "noisy-arm") for p in ("memes-all", "me-sampling")]
+CASES += [(p, "noisy-arm") for p in ("memes-all", "me-sampling", "memes-hybrid")]
 
 
 @pytest.fixture(scope="module", params=CASES, ids="-".join)
@@ -153,11 +155,20 @@ def test_the_ga_variant_has_as_many_offspring_as_explore_lanes():
 
 def test_lanes_beside_map_elites_take_from_its_evaluations():
     task, small = TASKS["arm"], {"lanes": 3, "samples": 4}
-    algorithm = memes.presets.memes_me(task, batch=20, **small)
+    algorithm = memes.presets.memes_hybrid(task, batch=20, **small)
     assert algorithm.emitter.persistent == (True,) * 3 + (False,) * 5
-    assert memes.presets.memes_me(task).batch_size == memes.presets.me(task).batch_size
-    with pytest.raises(memes.UsageError, match="more than the 15 evaluations that 3 lanes take, got 15"):
-        memes.presets.memes_me(task, batch=15, **small)
+    for name in ("memes-me", "memes-hybrid"):
+        assert memes.PRESETS[name].build(task).batch_size == memes.presets.me(task).batch_size
+    with pytest.raises(memes.UsageError, match="at least the 15 evaluations that 3 lanes take and 1 of"):
+        memes.presets.memes_hybrid(task, batch=15, **small)
+
+
+def test_the_hybrid_evaluates_candidates_several_times_on_uncertain_tasks_alone():
+    certain, noisy = (memes.PRESETS["memes-hybrid"].build(TASKS[name]) for name in ("arm", "noisy-arm"))
+    assert (certain.candidates.candidate_samples, noisy.candidates.candidate_samples) == (1, 64)
+    assert (certain.offer_samples, noisy.offer_samples) == (True, False)
+    assert noisy.emitter.persistent == (True,) * 24 + (False,) * 64
+    assert noisy.batch_size == memes.presets.me(noisy.task).batch_size
 
 
 def test_the_papers_hyper_parameters_are_the_defaults():
@@ -316,7 +327,7 @@ OBJECTS = {
         lambda: {"strategy": OpenAIES(samples=6)},
         {
             "strategy": "OpenAIES(samples=6, sigma=0.02, learning_rate=0.01, l2=0.0, optimiser=adam, "
-            "noise=Gaussian())"
+            "noise=Gaussian(), noise_dtype='float32')"
         },
     ),
     "noise": (lambda: {"noise": LowRank(2)}, {"noise": "LowRank(rank=2, blocks=None)"}),

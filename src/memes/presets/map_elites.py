@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+import jax.numpy as jnp
+
 from memes import objectives, resets
 from memes.algorithm import Algorithm, compose
 from memes.cells import Cells
@@ -44,21 +46,25 @@ def me_sampling(
     *,
     batch: int = 512,
     resamples: int = 32,
+    statistic: Literal["mean", "median"] = "mean",
     iso: float = 0.01,
     line: float = 0.1,
 ) -> Algorithm:
-    """MAP-Elites that evaluates every offspring many times and takes the mean.
+    """MAP-Elites that evaluates every offspring many times.
 
     Args:
         task: What to optimise.
         cells: The archive's cells; None is the task's grid.
         batch: Offspring in a generation.
         resamples: Evaluations of each offspring.
+        statistic: How they become one estimate, for the fitness and for each feature. An offspring is
+            rejected if one of its evaluations is not finite.
         iso: Standard deviation of the isotropic part of the variation.
         line: Standard deviation of the part along the line between two parents.
     """
     at_least(1, resamples=resamples)
-    return compose(resampled(task, resamples), Isoline(batch, iso=iso, line=line), cells=cells)
+    several = resampled(task, resamples, {"mean": jnp.mean, "median": jnp.median}[statistic])
+    return compose(several, Isoline(batch, iso=iso, line=line), cells=cells)
 
 
 @recorded

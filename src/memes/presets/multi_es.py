@@ -140,22 +140,26 @@ def memes_sequential(
 
 
 @recorded
-def memes_me(
+def memes_hybrid(
     task: Task,
     cells: Cells | None = None,
     *,
     batch: int = 16_384,
     iso: float = 0.01,
-    line: float = 0.3,
-    lanes: int = 4,
+    line: float = 0.5,
+    lanes: int = 24,
     proportion_explore: float = 0.5,
-    search: Search = Search(),
+    search: Search = Search(samples=448),
+    candidates: Candidates = Candidates(candidate_samples=64),
     stale_budget: int = 32,
     neighbours: int = 10,
+    fifo_size: int = 50_000,
 ) -> Algorithm:
-    """MAP-Elites and a few lanes of MEMES side by side; everything evaluated is offered to the archive.
+    """Lanes of MEMES and the variation of MAP-Elites in one archive.
 
-    Lanes explore by novelty with respect to the elites. For tasks that are not uncertain.
+    On uncertain tasks the means of the lanes and the offspring are evaluated several times, and novelty
+    is measured against the last of them. If each is evaluated once, as on deterministic tasks, the
+    samples are offered to the archive too, and novelty is measured against the elites.
 
     Args:
         task: What to optimise.
@@ -166,15 +170,28 @@ def memes_me(
         lanes: Evolution strategies at once, exploit and explore together.
         proportion_explore: Share of the lanes that explore.
         search: The search distribution of each lane.
+        candidates: How means and offspring are judged; on deterministic tasks by one evaluation.
         stale_budget: A lane is reset after more than this many generations in a row without progress.
         neighbours: Nearest features that make up the novelty score.
+        fifo_size: Features that the history remembers, on uncertain tasks.
     """
+    at_least(1, fifo_size=fifo_size)
+    judged = candidates if task.uncertain else Candidates()
+    each, once = judged.candidate_samples, judged.candidate_samples == 1
     reset, novelty = resets.Stagnation(stale_budget), objectives.Novelty(neighbours)
     climbers = _both_kinds(task, lanes, proportion_explore, novelty, search, reset)
-    taken = sum(len(part.persistent) + part.samples for part in climbers)
+    taken = sum(len(part.persistent) * each + part.samples for part in climbers)
+    offspring = (batch - taken) // each
     require(
-        batch > taken,
-        f"batch must be more than the {taken} evaluations that {lanes} lanes take, got {batch}",
+        offspring > 0,
+        f"batch must be at least the {taken} evaluations that {lanes} lanes take and {each} of one "
+        f"offspring, got {batch}; use fewer lanes or samples",
     )
-    emitter = Parallel((*climbers, Isoline(batch - taken, iso=iso, line=line)))
-    return compose(task, emitter, cells=cells, history=Elites(), offer_samples=True)
+    return compose(
+        task,
+        Parallel((*climbers, Isoline(offspring, iso=iso, line=line))),
+        cells=cells,
+        history=Elites() if once else FIFO(fifo_size),
+        offer_samples=once,
+        candidates=judged,
+    )

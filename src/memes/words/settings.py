@@ -55,6 +55,12 @@ TASK_SCALES: dict[str, dict[str, dict[str, Any]]] = {
     },
 }
 
+# What it changes further for an algorithm.
+ALGORITHM_SCALES: dict[str, dict[str, dict[str, Any]]] = {
+    "paper": {},
+    "laptop": {"memes-hybrid": {"lanes": 8}},
+}
+
 DESCRIPTION = """Run an algorithm on a task and save what it finds.
 
 TASK is one of 'memes list', or your own as package.module:name or path/to/file.py:name, where name is \
@@ -182,6 +188,7 @@ def parse(words: list[str], program: str, changes: Mapping[str, Any] | None = No
     options = _all(groups)
     flags = _flags(table, str(file), algorithm, options)
     values = SCALES[known("scale", scale, SCALES)] | TASK_SCALES[scale].get(str(task), {})
+    values |= ALGORITHM_SCALES[scale].get(str(algorithm), {})
     groups = {title: scaled(group, {**values, **(changes or {})}) for title, group in groups.items()}
     # The last of equal options wins: flags over the file.
     found = read(groups, flags + words, f"{program} TASK", DESCRIPTION)
