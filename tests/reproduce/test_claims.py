@@ -302,6 +302,23 @@ def test_the_p_of_a_claim_is_the_largest_that_shows_it_or_the_least_that_refutes
     assert np.isnan(all_of([on_par(qd("a"), coverage("a"))], found).p)
 
 
+def test_the_numbers_by_means_stand_beside_those_by_medians_and_decide_nothing():
+    def run(label, seed, qd, mean):
+        run = summary("ant", label, seed, qd=qd)
+        return run._replace(corrections=run.corrections | {"qd_score_by_mean": np.array([mean])})
+
+    found = Evidence(
+        {
+            "a": [run("a", seed, 2.0 + seed, 0.8) for seed in range(4)],
+            "b": [run("b", seed, 1.0 + seed / 9, 1.0) for seed in range(4)],
+        }
+    )
+    outcome = all_of([above(qd("a"), qd("b"))], found)
+    assert outcome.verdict is Verdict.REPRODUCED
+    assert outcome.numbers[0].endswith("p = 0.029 (by means 0.8 against 1: -20.0%, p = 0.013)")
+    assert "by means" not in all_of([above(coverage("a"), coverage("b"))], found).numbers[0]
+
+
 def test_a_level_of_significance_may_be_another():
     """Four seeds against four of which one is the other way round: p = 0.057."""
     found = runs(a=[1.2, 1.3, 1.4, 1.05], b=[1.0, 0.9, 1.1, 0.8])

@@ -100,7 +100,7 @@ def reproduce(
         own = [here] if any(here.rglob("*.json")) else []
         return load_all([*own, *summaries], argument="summaries")
 
-    turns = {} if labels else in_turns(names, chosen, scale)
+    turns = in_turns(names, chosen, scale, labels)
     if list:
         _show_plan(names, items, existing(items, done()))
         for task, measured in turns.items():
@@ -133,7 +133,8 @@ def reproduce(
             else:
                 for task, measured in turns.items():
                     place = folder / "times" / f"{task}.json"
-                    if not place.exists():
+                    there = {each.task: each.seconds for each in load_times(place.parent)}
+                    if not {item.label for item in measured} <= there.get(task, {}).keys():
                         place.parent.mkdir(parents=True, exist_ok=True)
                         save_times(place, measure(measured, say))
     found, times = existing(items, done()), load_times(folder / "times")

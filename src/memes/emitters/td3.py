@@ -213,13 +213,16 @@ def learn(key: Key[Array, ""], learner: Learner, replay: Replay, task: Task, set
             actor=actor, target_actor=follow(learner.target_actor, actor), actor_optimiser=optimiser
         )
 
-    def round_of_steps(i: Array, learner: Learner) -> Learner:
+    def round_of_steps(done: tuple[Array, Learner]) -> tuple[Array, Learner]:
+        i, learner = done
         index, noise = draw(jax.random.fold_in(key, i), replay, s)
-        for step in range(s.policy_delay):
-            seen = pick(replay.rows, index[step])
-            learner = critic_step(learner, seen, noise[step])
-        return actor_step(learner, seen)
+        for at, shift in zip(jnp.unstack(index), jnp.unstack(noise), strict=True):
+            seen = pick(replay.rows, at)
+            learner = critic_step(learner, seen, shift)
+        return i + 1, actor_step(learner, seen)
 
     rounds = s.num_critic_training_steps // s.policy_delay
-    learned: Learner = jax.lax.fori_loop(0, rounds, round_of_steps, learner)
+    # The counter of `fori_loop` has 64 bits if JAX has, and programs that differ may round differently.
+    begun = jnp.int32(0), learner
+    _, learned = jax.lax.while_loop(lambda done: done[0] < rounds, round_of_steps, begun)
     return learned

@@ -14,6 +14,8 @@ from enum import StrEnum
 from functools import wraps
 from typing import Concatenate, NamedTuple, ParamSpec
 
+import numpy as np
+
 from memes.analysis.statistics import (
     SIGNIFICANT,
     Estimate,
@@ -53,6 +55,7 @@ class Finding(NamedTuple):
         p: Two-sided and uncorrected; NaN if there are too few seeds.
         least_p: The least p that so many seeds can have; NaN if there are too few for it to be refuted.
         superior: Whether p alone shows it.
+        by_mean: The numbers by archives that are corrected by means, which decide nothing.
     """
 
     n: int
@@ -62,6 +65,7 @@ class Finding(NamedTuple):
     p: float = math.nan
     least_p: float = math.nan
     superior: bool = False
+    by_mean: str = ""
 
 
 class Outcome(NamedTuple):
@@ -137,6 +141,7 @@ def relation(
                 p,
                 smallest_p(one.size, other.size) if testable else math.nan,
                 superior,
+                _by_mean(a.means(evidence), b.means(evidence)),
             )
 
         return check
@@ -292,9 +297,18 @@ def _verdict(found: Finding, comparisons: int) -> Verdict:
 
 def _with_p(found: Finding, comparisons: int) -> str:
     if not math.isfinite(found.p):
-        return found.line
+        return found.line + found.by_mean
     corrected = f", {corrected_p(found.p, comparisons):.2g} corrected" * (comparisons > 1)
-    return f"{found.line}, p = {found.p:.2g}{corrected}"
+    return f"{found.line}, p = {found.p:.2g}{corrected}{found.by_mean}"
+
+
+def _by_mean(one: np.ndarray, other: np.ndarray) -> str:
+    """Say what the comparison is if archives are corrected by means."""
+    if not (one.size and other.size):
+        return ""
+    apart, p = relative_difference(one, other).value, rank_sum(one, other)
+    tested = f", p = {p:.2g}" * math.isfinite(p)
+    return f" (by means {np.median(one):.4g} against {np.median(other):.4g}: {apart:+.1%}{tested})"
 
 
 def _line(a: Quantity, b: Quantity, first: Estimate, second: Estimate, apart: Estimate) -> str:

@@ -36,20 +36,31 @@ class Quantity(NamedTuple):
         label: Of what was run.
         words: Its name.
         value: `(run)`, NaN if there is none; None for the seconds that are measured in turns.
+        by_mean: The same of an archive that is corrected by means; None if it does not depend on that.
     """
 
     label: str
     words: str
     value: Callable[[Summary], float] | None
+    by_mean: Callable[[Summary], float] | None = None
 
     def values(self, evidence: Evidence) -> np.ndarray:
         """The finite values, one for each seed or turn."""
         if self.value is None:
-            found = np.array(evidence.seconds.get(self.label, ()), float)
-        else:
-            found = np.array([self.value(run) for run in evidence.runs.get(self.label, ())], float)
-        finite: np.ndarray = found[np.isfinite(found)]
-        return finite
+            return _finite(evidence.seconds.get(self.label, ()))
+        return _finite([self.value(run) for run in evidence.runs.get(self.label, ())])
+
+    def means(self, evidence: Evidence) -> np.ndarray:
+        """The finite values of archives that are corrected by means."""
+        if self.by_mean is None:
+            return np.zeros(0)
+        return _finite([self.by_mean(run) for run in evidence.runs.get(self.label, ())])
+
+
+def _finite(values: Sequence[float]) -> np.ndarray:
+    found = np.array(values, float)
+    finite: np.ndarray = found[np.isfinite(found)]
+    return finite
 
 
 def _score(name: str, words: str, label: str) -> Quantity:
@@ -60,7 +71,10 @@ def _score(name: str, words: str, label: str) -> Quantity:
             return _at_end(run).get(name, math.nan)
         return float(run.curves[name][-1])
 
-    return Quantity(label, words, value)
+    def by_mean(run: Summary) -> float:
+        return _at_end(run).get(f"{name}_by_mean", math.nan)
+
+    return Quantity(label, words, value, by_mean)
 
 
 qd, coverage, best = (partial(_score, name, words) for name, words in MEASURES.items())
@@ -81,10 +95,11 @@ def best_above_least(label: str) -> Quantity:
 def kept(label: str) -> Quantity:
     """The share of the QD-score that correction leaves: 1 less the archive loss."""
 
-    def value(run: Summary) -> float:
-        return 1 - _at_end(run).get("qd_score_loss", math.nan)
+    def left(name: str, run: Summary) -> float:
+        return 1 - _at_end(run).get(name, math.nan)
 
-    return Quantity(label, "QD-score kept", value)
+    by_mean = partial(left, "qd_score_loss_by_mean")
+    return Quantity(label, "QD-score kept", partial(left, "qd_score_loss"), by_mean)
 
 
 def _at_end(run: Summary) -> dict[str, float]:

@@ -143,13 +143,15 @@ def plan(
     ]
 
 
-def in_turns(experiments: Sequence[str], tasks: Sequence[str], scale: str) -> dict[str, list[Item]]:
+def in_turns(
+    experiments: Sequence[str], tasks: Sequence[str], scale: str, labels: Sequence[str] = ()
+) -> dict[str, list[Item]]:
     """List what the experiments measure in turns, by task: what is installed of it."""
     found: dict[str, list[Item]] = {}
     for experiment in (EXPERIMENTS[name] for name in experiments if not EXPERIMENTS[name].seeds):
         for task, label in product(tasks, experiment.labels):
             applies = task in experiment.tasks and task in VARIANTS[label].tasks
-            if applies and not _lacking(task, label):
+            if applies and (not labels or label in labels) and not _lacking(task, label):
                 item = Item(task, label, (0,), _command(task, label, scale, None))
                 found.setdefault(task, []).append(item)
     return found
