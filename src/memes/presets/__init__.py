@@ -57,7 +57,14 @@ PRESETS: dict[str, Preset] = {
         memes_hybrid, "lanes of MEMES and offspring of MAP-Elites, evaluated 64 times if uncertain"
     ),
     "memes-me": Preset(
-        partial(memes_hybrid, lanes=4, line=0.3, samples=512, candidate_samples=1),
+        partial(
+            memes_hybrid,
+            lanes=4,
+            proportion_explore=0.5,
+            line=0.3,
+            samples=512,
+            candidate_samples=1,
+        ),
         "MAP-Elites and a few lanes of MEMES side by side",
     ),
     "me": Preset(me, "MAP-Elites, 16 384 offspring a generation"),

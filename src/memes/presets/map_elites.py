@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import jax.numpy as jnp
 
@@ -63,7 +63,8 @@ def me_sampling(
         line: Standard deviation of the part along the line between two parents.
     """
     at_least(1, resamples=resamples)
-    several = resampled(task, resamples, {"mean": jnp.mean, "median": jnp.median}[statistic])
+    statistics: dict[str, Any] = {"mean": jnp.mean, "median": jnp.median}
+    several = resampled(task, resamples, statistics[statistic])
     return compose(several, Isoline(batch, iso=iso, line=line), cells=cells)
 
 

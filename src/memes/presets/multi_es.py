@@ -148,7 +148,7 @@ def memes_hybrid(
     iso: float = 0.01,
     line: float = 0.5,
     lanes: int = 24,
-    proportion_explore: float = 0.5,
+    proportion_explore: float = 2 / 3,
     search: Search = Search(samples=448),
     candidates: Candidates = Candidates(candidate_samples=64),
     stale_budget: int = 32,

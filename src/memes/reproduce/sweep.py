@@ -31,8 +31,9 @@ from memes.task import Task
 from memes.words.options import flag_words
 from memes.words.settings import Parsed, parse
 
-# Corrections on the way, for curves of corrected scores: how many, and of how many samples.
-POINTS, POINT_SAMPLES = 10, 64
+# Corrections on the way, for curves of corrected scores from 2.5% of the evaluations on: how many, and
+# of how many samples.
+POINTS, POINT_SAMPLES = 40, 64
 SUMMARY = re.compile(r"[\w.-]+-seed-\d+\.json")  # the names of summaries
 DONE = ".done"  # ends the name of a folder of runs that is about to be removed
 TIME = "time"  # why a sweep ended, if its minutes were over
