@@ -36,6 +36,7 @@ leaves_first = simulator(leave, after=0)
 leaves_later = simulator(leave, after=1)
 fails_first = simulator(fail, after=0)
 wanders = simulator(wander, after=1)
+wanders_first = simulator(wander, after=0)
 def leaves_when_made(): sys.exit("enough")
 """
 
@@ -178,6 +179,21 @@ def test_a_simulator_may_go_elsewhere(here, capsys):
     assert memes.load_run(where / "run").generations == 3
 
 
+def test_a_simulator_may_go_elsewhere_at_its_first_evaluation(here, capsys, monkeypatch):
+    where = Path.cwd()
+    for out in (["--out", "run"], []):
+        os.chdir(where)
+        words = ["run", "own.py:wanders_first", *QUICK, "--reevaluate-samples", "2", "--quiet", *out]
+        assert main(words) == 0
+    assert Path.cwd() == Path("/")
+    default = where / "runs/own-py-wanders_first-me/seed-0"
+    assert [memes.load_run(each).generations for each in (where / "run", default)] == [2, 2]
+    os.chdir(where)
+    words = ["--quiet", "--task", "own.py:wanders_first"]
+    assert main(["resume", "run", "--generations", "3", *words]) == 0
+    assert memes.load_run(where / "run").generations == 3
+
+
 @pytest.mark.parametrize("name", ["json", "memes", "queue", "my.task"])
 def test_a_task_file_may_have_the_name_of_a_module(name, here):
     """Also that of one which somebody imports later."""
@@ -186,8 +202,8 @@ def test_a_task_file_may_have_the_name_of_a_module(name, here):
     Path(f"{name}.py").write_text("import memes\ntask = memes.tasks.arm(joints=3)")
     assert parse([f"{name}.py:task"], "memes run").build().task.dim == 3
     assert parse([f"{name}.py:task"], "memes run").build().task.dim == 3
-    sys.path.remove(".")
-    sys.path.remove(".")
+    for _ in range(2):
+        sys.path.remove(str(Path.cwd()))
     assert "tasks" not in vars(importlib.import_module("queue"))
     for module in ("json", "memes"):
         assert sys.modules[module] is before[module]
