@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from functools import partial
 
 import jax
@@ -28,7 +29,7 @@ def check(task: Task) -> None:
         return jax.random.split(rows_key, n), initial(task, init_key, n)
 
     if not task.jit:
-        _check_simulator(task, *trial(n), *trial(ROWS))
+        _check_simulator(task, n, trial)
         return
     try:
         jax.eval_shape(lambda: evaluate(task, *trial(n)))
@@ -39,15 +40,15 @@ def check(task: Task) -> None:
         ) from error
 
 
-def _check_simulator(task: Task, keys: Array, x: Array, more_keys: Array, more: Array) -> None:
-    """Evaluate rows of which two are alike; a simulator may fail for some, as it may in a run.
+def _check_simulator(task: Task, n: int, trial: Callable[[int], tuple[Array, Array]]) -> None:
+    """Evaluate n rows of which two are alike; a simulator may fail for some, as it may in a run.
 
-    If it fails for all of them, it gets more rows.
+    If the workers of one are lost for all of them, they get more rows.
     """
-    attempt = attempting(task.evaluate, partial(evaluate, task))
+    attempt, (keys, x) = attempting(task.evaluate, partial(evaluate, task)), trial(n)
     parts, failure = attempt(keys, np.asarray(x.at[1].set(x[0])))
     if failure is not None and _all_lost(parts):
-        if not isinstance(task.evaluate, Spread) or _all_lost(attempt(more_keys, np.asarray(more))[0]):
+        if not isinstance(task.evaluate, Spread) or _all_lost(attempt(*trial(ROWS))[0]):
             raise raised_by(task, failure) from None
         return
     if failure is None and not task.uncertain:
