@@ -65,6 +65,11 @@ def test_seeds_are_those_that_jax_would_draw():
 def test_what_cannot_be_spread_is_said(two):
     with pytest.raises(UsageError, match="task 'arm' is compiled by JAX"):
         memes.spread(memes.tasks.arm(joints=4), two)
+    with pytest.raises(UsageError, match="workers must be at most 10,000, got 1000000"):
+        memes.workers(1_000_000)
+    for nonsense in (None, "key", 3, [1.5], np.zeros((2, 1), np.uint32), object()):
+        with pytest.raises(UsageError, match="keys must be JAX's keys"):
+            memes.seeds_of(nonsense)
     with pytest.raises(UsageError, match="block must be at least 1, got 0"):
         memes.spread(simulators.hilly, two, block=0)
     local = simulators.task(lambda keys, x: simulators.hills(keys, x))

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import pytest
 
 import memes
@@ -250,3 +251,51 @@ def test_resume_mentions_what_has_changed(here, capsys):
     config = json.loads(Path("run/config.json").read_text())
     assert config["device"] == "abacus, then cpu: cpu"
     assert json.loads(Path("run/summary.json").read_text())["about"]["device"] == config["device"]
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({"JAX_PLATFORMS": "cuda"}, "JAX_PLATFORMS=cuda: "),
+        ({"JAX_DISABLE_JIT": "1"}, "JAX_DISABLE_JIT=1: memes does not run with it"),
+        ({"JAX_DEBUG_NANS": "true"}, "JAX_DEBUG_NANS=true: memes does not run with it"),
+        ({"JAX_ENABLE_X64": "maybe"}, "JAX_ENABLE_X64=maybe: "),
+        ({"SLURM_STEP_NUM_TASKS": "abc"}, "SLURM_STEP_NUM_TASKS must be a whole number, got 'abc'"),
+    ],
+    ids=lambda value: "" if isinstance(value, str) else next(iter(value)),
+)
+def test_variables_that_nothing_can_run_with_are_one_sentence(variables, said, tmp_path):
+    words = ["run", "arm", *QUICK, "--quiet", "--out", str(tmp_path / "run")]
+    if variables == {"JAX_PLATFORMS": "cuda"} and jax.default_backend() == "gpu":
+        pytest.skip("there is a GPU")
+    ended = start(*words, env=os.environ | variables)
+    assert ended.stderr.startswith(f"memes: {said}")
+    assert ended.stderr.count("\n") == 1
+    assert ended.returncode == 2
+
+
+def test_a_terminal_of_one_column_gets_its_help(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "1")
+    with pytest.raises(SystemExit) as ended:
+        main(["plot", "--help"])
+    assert ended.value.code == 0
+    assert "usage: memes plot" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("closed", [">&-", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_a_closed_output_is_no_fault(closed, tmp_path):
+    command = f"{sys.executable} -m memes list {closed}"
+    ended = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["run", "arm", "--out", ""], ["run", "arm", "--algorithm", ""], ["run", ""], ["resume", ""],
+        ["plot", ""], ["compare", ""], ["export", "", "--to", "csv"], ["reevaluate", ""],
+    ],
+)  # fmt: skip
+def test_empty_words_mean_nothing(words, here, capsys):
+    assert main(words) == 2
+    sentence(capsys)

@@ -13,7 +13,7 @@ from memes.archive import Archive, empty
 from memes.cells import CVT, MAX_CELLS, Cells, Grid
 from memes.correction import Correction
 from memes.errors import require
-from memes.store.files import check_memory, intact, read_arrays, replace_file
+from memes.store.files import as_path, check_memory, intact, read_arrays, replace_file
 
 FORMAT_VERSION = 1
 ELITE = ("genotypes", "fitness", "feature", "generation", "lane")  # what an archive has of each
@@ -38,7 +38,7 @@ def load_archive(path: str | Path) -> Archive:
 
     It needs neither the task nor the code that made it. Cells without an elite have fitness -inf.
     """
-    file = Path(path)
+    file = as_path(path)
     file = file / "archive.npz" if file.is_dir() else file
     data = load_npz(file, ELITE)
     with intact(file):
