@@ -2,9 +2,11 @@
 
     python benchmarks/versions.py memes_qd-0.1.0-py3-none-any.whl
     python benchmarks/versions.py OLD.whl --cases ant hexapod --generations 50 --turns 5
+    python benchmarks/versions.py OLD.whl --cases arm-laptop arm-me --cpu --most 1.5
 
 Each version runs in a process of its own, which compiles an algorithm on a task. Then the two take turns
-with as many generations each. The older version uses the packages that are installed here.
+with as many generations each. The older version uses the packages that are installed here. With `--most`
+the exit code is 1 if a generation of this version takes more than so many times as long.
 """
 
 import dataclasses
@@ -28,6 +30,9 @@ CASES = {
     "ant-laptop": ("memes", "ant", {"lanes": 8, "samples": 64}),
     "ant-128-lanes": ("memes", "ant", {"lanes": 128}),
     "hexapod": ("memes", "hexapod", {}),
+    "arm-laptop": ("memes", "arm", {"lanes": 8, "samples": 64}),
+    "arm-me": ("me", "arm", {"batch": 1024}),
+    "ant-me": ("me", "ant", {"batch": 256}),
     "ant-trap": ("memes", "ant_trap", {}),
     "ant-trap-me": ("me", "ant_trap", {}),
 }
@@ -43,10 +48,17 @@ class Settings:
     generations: int = 20
     """Generations in a turn."""
     turns: int = 3
+    cpu: bool = False
+    """Compare the CPU time of all threads, which depends less on what else the machine does."""
+    most: float | None = None
+    """Fail if this version takes more than so many times as long."""
 
 
 def work(case: str) -> None:
-    """Compile a case, then run as many generations as each line of stdin says; print the seconds."""
+    """Compile a case, then run as many generations as each line of stdin says; print the seconds.
+
+    They are those of the clock and those of the CPU.
+    """
     import jax
     import jax.numpy as jnp
 
@@ -68,9 +80,9 @@ def work(case: str) -> None:
     state = jax.block_until_ready(run(state, jnp.int32(1)))
     print(json.dumps({"version": memes.__version__, "compile": time.perf_counter() - start}), flush=True)
     for line in sys.stdin:
-        start = time.perf_counter()
+        start = time.perf_counter(), time.process_time()
         state = jax.block_until_ready(run(state, jnp.int32(int(line))))
-        print(json.dumps(time.perf_counter() - start), flush=True)
+        print(json.dumps([time.perf_counter() - start[0], time.process_time() - start[1]]), flush=True)
 
 
 def worker(case: str, source: Path | None) -> subprocess.Popen:
@@ -105,15 +117,15 @@ def answer(process: subprocess.Popen) -> object:
     return json.loads(line)
 
 
-def compared(case: str, old: Path, settings: Settings) -> str:
-    """The row of a case: milliseconds of a generation of both, and their ratio by turns."""
+def compared(case: str, old: Path, settings: Settings) -> tuple[str, float]:
+    """The row of a case, with milliseconds of a generation of both, and their ratio by turns."""
     processes = [worker(case, old), worker(case, None)]
     began = [answer(process) for process in processes]
     seconds = np.empty((settings.turns, 2))
     for turn in seconds:
         for i, process in enumerate(processes):
             ask(process, settings.generations)
-            turn[i] = answer(process)
+            turn[i] = answer(process)[settings.cpu]
     for process in processes:
         process.communicate()
     times = np.median(seconds, 0) / settings.generations * 1e3
@@ -122,21 +134,29 @@ def compared(case: str, old: Path, settings: Settings) -> str:
         f"{about['version']}: {ms:.3g} ms, compiled in {about['compile']:.1f} s"
         for about, ms in zip(began, times, strict=True)
     ]
-    return f"| {case} | {' | '.join(cells)} | {ratio:.2f} |"
+    return f"| {case} | {' | '.join(cells)} | {ratio:.2f} |", ratio
 
 
 def main() -> None:
     """Compare the cases."""
     if sys.argv[1:2] == ["--work"]:
-        return work(sys.argv[2])
+        work(sys.argv[2])
+        return
     settings = tyro.cli(Settings, description=__doc__)
     with tempfile.TemporaryDirectory() as folder:
         with zipfile.ZipFile(settings.wheel) as wheel:
             wheel.extractall(folder)
         print("| case | old | new | times as fast |\n|---|---|---|---|", flush=True)
+        slow = []
         for case in settings.cases:
-            print(compared(case, Path(folder), settings), flush=True)
-    return None
+            row, ratio = compared(case, Path(folder), settings)
+            print(row, flush=True)
+            if settings.most is not None and 1 / ratio > settings.most:
+                slow.append(f"{case} ({1 / ratio:.2f} times)")
+    if slow:
+        raise SystemExit(
+            f"a generation takes more than {settings.most:g} times as long: {', '.join(slow)}"
+        )
 
 
 if __name__ == "__main__":

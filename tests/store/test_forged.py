@@ -144,7 +144,7 @@ def test_nothing_is_removed_through_a_link(name):
 
 def test_the_lock_of_another_program_is_left_alone(capsys):
     Path("run/.lock").write_text("pid: 12\n")
-    assert "'run/.lock' is not a lock of memes" in refused("reevaluate", "run", capsys=capsys)
+    assert "run/.lock' is not a lock of memes" in refused("reevaluate", "run", capsys=capsys)
     assert Path("run/.lock").read_text() == "pid: 12\n"
 
 
