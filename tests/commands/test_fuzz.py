@@ -46,5 +46,5 @@ def test_what_does_not_end_well_is_noticed(originals, scratch, monkeypatch):
 
     for broken, said in ((lambda words: 1 / 0, "ZeroDivisionError"), (write_outside, "wrote outside")):
         monkeypatch.setattr(fuzz, "memes_command", broken)
-        monkeypatch.setattr(fuzz, "SHARES", {"plot": 1})
+        monkeypatch.setattr(fuzz, "KINDS", ("plot",))
         assert said in fuzz.operate(fuzz.random.Random(0), originals, scratch)[2]
