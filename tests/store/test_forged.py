@@ -366,3 +366,18 @@ def test_entries_of_summary_json_are_checked(changed, capsys):
     said = refused("compare", "run", "--out", "comparison", capsys=capsys)
     assert "'run/summary.json'" in said
     assert not Path("comparison").exists()
+
+
+def test_folders_that_are_linked_to_themselves_are_one_sentence_or_left_out(capsys):
+    Path("loop").symlink_to("loop")
+    Path("run/self").symlink_to(Path("run").absolute())
+    for words in (["plot", "loop"], ["compare", "loop"], ["export", "loop", "--to", "csv"]):
+        assert "'loop'" in refused(*words, capsys=capsys)
+    for out in ("loop", "loop/below"):
+        assert main(["run", "arm", "--joints", "3", "--generations", "1", "--quiet", "--out", out]) in (
+            1,
+            2,
+        )
+        assert capsys.readouterr().err.count("\n") == 1
+    assert main(["plot", "run"]) == 0
+    assert main(["plot", "."]) == 0  # which has the run once

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -60,7 +61,7 @@ def find(paths: Iterable[str | Path], argument: str = "RUN") -> list[Path]:
         require(bool(here), f"{argument}: there is no run and no summary in '{word}'")
         for run in here:
             folder = run.parent if run.name == FILE and holds_run(run.parent) else run
-            found.setdefault(folder.resolve(), folder)
+            found.setdefault(Path(os.path.realpath(folder)), folder)
     return list(found.values())
 
 
