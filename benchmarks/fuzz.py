@@ -4,8 +4,8 @@
     python benchmarks/fuzz.py --operations 100 --seed 7
 
 An operation ends well if the command returns or says in a sentence what is wrong, in less than a minute
-of the CPU, without a traceback, and leaves everything outside of the folder as it was. Prints those that do not, the
-exit codes and the most memory taken; the exit code is 1 if there were any.
+of the CPU, without a traceback, and leaves everything outside of the folder as it was. Prints those that
+do not, the exit codes and the most memory taken; the exit code is 1 if there were any.
 """
 
 from __future__ import annotations
