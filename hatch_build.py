@@ -1,8 +1,10 @@
-"""The description of the package: README.md, without what only a checkout can show."""
+"""What a build adds: a description without what only a checkout can show, and the commit it is of."""
 
 import re
+import subprocess
 from pathlib import Path
 
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 ELSEWHERE = (
@@ -17,6 +19,26 @@ class Description(MetadataHookInterface):
         """Set the field `readme`."""
         text = description(Path(self.root, "README.md").read_text(encoding="utf-8"))
         metadata["readme"] = {"content-type": "text/markdown", "text": text}
+
+
+class Commit(BuildHookInterface):
+    """Writes the commit of the checkout into `memes/commit.txt`, for runs from a wheel to record."""
+
+    def initialize(self, version: str, build_data: dict) -> None:
+        """Add the file, unless the build is editable or not from a checkout."""
+        if version == "editable" or not Path(self.root, ".git").exists():
+            return
+        command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+        found = subprocess.run(command, cwd=self.root, capture_output=True, text=True, check=True)
+        file = Path(self.directory, "commit.txt")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(found.stdout)
+        place = "memes/commit.txt" if self.target_name == "wheel" else "src/memes/commit.txt"
+        build_data["force_include"][str(file)] = place
+
+    def finalize(self, version: str, build_data: dict, artifact_path: str) -> None:
+        """Remove the file."""
+        Path(self.directory, "commit.txt").unlink(missing_ok=True)
 
 
 def description(readme: str) -> str:

@@ -30,9 +30,10 @@ def main(folder: Path) -> None:
         held = {name.partition("/")[2] for name in archive.getnames()}
 
     package = {name.removeprefix("src/") for name in checkout if name.startswith("src/memes/")}
+    package.add("memes/commit.txt")
     check_files(wheel.name, {name for name in names if ".dist-info/" not in name}, package)
     wanted = {name for name in checkout if not name.startswith("results/")}
-    check_files(source.name, held - {"PKG-INFO"}, wanted)
+    check_files(source.name, held - {"PKG-INFO"}, wanted | {"src/memes/commit.txt"})
     check_versions(about["Version"])
     check_description(about)
     print(f"{wheel.name}: {len(package)} files of memes")

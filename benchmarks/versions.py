@@ -1,15 +1,17 @@
-"""How fast a generation is, beside an older version from its wheel.
+"""Time of a generation, compared with an older version from its wheel.
 
-    python benchmarks/versions.py memes_qd-0.1.0-py3-none-any.whl
+    python benchmarks/versions.py memes_qd-0.2.0-py3-none-any.whl
     python benchmarks/versions.py OLD.whl --cases ant hexapod --generations 50 --turns 5
     python benchmarks/versions.py OLD.whl --cases arm-laptop arm-me --cpu --most 1.5
 
-Each version runs in a process of its own, which compiles an algorithm on a task. Then the two take turns
-with as many generations each. The older version uses the packages that are installed here. With `--most`
-the exit code is 1 if a generation of this version takes more than so many times as long.
+Each version runs in a separate process, which compiles a case. Then the two take turns with equal
+numbers of generations. The older version uses the packages that are installed here, and must be 0.2
+or newer. With `--most` the exit code is 1 if a generation of this version takes more than so many times
+as long.
 """
 
 import dataclasses
+import inspect
 import json
 import os
 import subprocess
@@ -17,25 +19,112 @@ import sys
 import tempfile
 import time
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Literal
 
 import numpy as np
 import tyro
 
-# The algorithm, the task, and the options of the algorithm.
+
+def preset(name: str, task: str, *, new: dict | None = None, **options) -> Callable:
+    """Return generations of a preset; `new` are options that an older version may not have."""
+
+    def build() -> tuple[object, Callable]:
+        import memes
+
+        built = getattr(memes.presets, name)
+        known = {k: v for k, v in (new or {}).items() if k in inspect.signature(built).parameters}
+        return generations(built(getattr(memes.tasks, task)(), **options, **known))
+
+    return build
+
+
+def lanes_and_offspring() -> tuple[object, Callable]:
+    """Return generations of 12 + 12 lanes and 64 offspring, all candidates evaluated 64 times."""
+    import memes
+    from memes import emitters, history, objectives, resets, strategies
+    from memes.estimates import Candidates
+
+    task, candidates = memes.tasks.ant(), Candidates(64)
+    lanes = {"lanes": 12}
+    if hasattr(emitters, "ES"):
+        lanes |= {"strategy": strategies.OpenAIES(samples=448), "reset": resets.Stagnation(32)}
+        parts = emitters.ES(objectives.Fitness(), **lanes), emitters.ES(objectives.Novelty(), **lanes)
+        emitter, seen = emitters.Parallel((*parts, emitters.Isoline(64, line=0.5))), history.FIFO()
+    else:  # version 0.2, whose parts are functions
+        lanes |= {"strategy": strategies.openai_es(samples=448), "reset": resets.stagnation(32)}
+        parts = emitters.es(objectives.fitness(), **lanes), emitters.es(objectives.novelty(), **lanes)
+        emitter, seen = emitters.parallel(*parts, emitters.isoline(64, line=0.5)), history.fifo()
+    return generations(memes.compose(task, emitter, history=seen, candidates=candidates))
+
+
+def generations(algorithm) -> tuple[object, Callable]:
+    """Return the first state of an algorithm, and the function that advances it by some generations."""
+    import jax
+    import jax.numpy as jnp
+
+    key, run_key = jax.random.split(jax.random.key(0))
+
+    def advance(state, count):
+        def step(_, state):
+            return algorithm.step(jax.random.fold_in(run_key, state.generation), state)[0]
+
+        return jax.lax.fori_loop(0, count, step, state)
+
+    state = jax.jit(algorithm.init)(key)
+    compiled = jax.jit(advance, donate_argnums=0).lower(state, jnp.int32(1)).compile()
+    return state, lambda state, count: jax.block_until_ready(compiled(state, jnp.int32(count)))
+
+
+def correction(samples: int = 512) -> tuple[object, Callable]:
+    """Return corrections of an archive of the Ant, all of whose 1 296 cells are occupied."""
+    import jax
+    import jax.numpy as jnp
+
+    import memes
+    from memes.archive import add, empty
+    from memes.cells import centres, grid
+    from memes.correction import estimates, reevaluator
+    from memes.task import Evaluation
+
+    task = memes.tasks.ant()
+    cells, key = grid(task), jax.random.key(0)
+    feature = jnp.asarray(centres(cells), jnp.float32)
+    found = Evaluation(jnp.zeros(cells.count), feature)
+    x, everyone = task.init(key, cells.count), jnp.ones(cells.count, bool)
+    number = jnp.zeros(cells.count, jnp.int32)
+    archive, _ = add(empty(cells, task.dim), x, found, everyone, lane=number, generation=number)
+    assert archive.occupied.all()
+    again = reevaluator(task, samples, statistic=jnp.nanmedian, rows=16_384, most=cells.count)
+
+    def correct(state, count):
+        for _ in range(count):
+            state = list(estimates(again, key, archive, task))
+        return state
+
+    return None, correct
+
+
 CASES = {
-    "arm": ("memes", "arm", {}),
-    "ant": ("memes", "ant", {}),
-    "ant-laptop": ("memes", "ant", {"lanes": 8, "samples": 64}),
-    "ant-128-lanes": ("memes", "ant", {"lanes": 128}),
-    "hexapod": ("memes", "hexapod", {}),
-    "arm-laptop": ("memes", "arm", {"lanes": 8, "samples": 64}),
-    "arm-me": ("me", "arm", {"batch": 1024}),
-    "ant-me": ("me", "ant", {"batch": 256}),
-    "ant-trap": ("memes", "ant_trap", {}),
-    "ant-trap-me": ("me", "ant_trap", {}),
+    "arm": preset("memes", "arm"),
+    "ant": preset("memes", "ant"),
+    "ant-laptop": preset("memes", "ant", lanes=8, samples=64),
+    "ant-128-lanes": preset("memes", "ant", lanes=128),
+    "ant-half-noise": preset("memes", "ant", new={"noise_dtype": "bfloat16"}),
+    "memes-sampling": preset("memes", "ant", candidate_samples=64, samples=448),
+    "me-sampling": preset("me_sampling", "ant"),
+    "me-sampling-laptop": preset("me_sampling", "ant", batch=64),
+    "lanes-and-offspring": lanes_and_offspring,
+    "correction": correction,
+    "hexapod": preset("memes", "hexapod"),
+    "arm-laptop": preset("memes", "arm", lanes=8, samples=64),
+    "arm-me": preset("me", "arm", batch=1024),
+    "ant-me": preset("me", "ant", batch=256),
+    "ant-trap": preset("memes", "ant_trap"),
+    "ant-trap-me": preset("me", "ant_trap"),
 }
+SLOW = {"correction": 20}  # as many generations of others take about as long
 
 
 @dataclasses.dataclass
@@ -46,7 +135,7 @@ class Settings:
     """Wheel of the older version."""
     cases: tuple[Literal[*CASES], ...] = ("arm", "ant", "ant-128-lanes", "hexapod")
     generations: int = 20
-    """Generations in a turn."""
+    """Generations per turn."""
     turns: int = 3
     cpu: bool = False
     """Compare the CPU time of all threads, which depends less on what else the machine does."""
@@ -59,29 +148,15 @@ def work(case: str) -> None:
 
     They are those of the clock and those of the CPU.
     """
-    import jax
-    import jax.numpy as jnp
-
     import memes
 
-    preset, task, options = CASES[case]
-    algorithm = getattr(memes.presets, preset)(getattr(memes.tasks, task)(), **options)
-    key, run_key = jax.random.split(jax.random.key(0))
-
-    def generations(state, count):
-        def step(_, state):
-            return algorithm.step(jax.random.fold_in(run_key, state.generation), state)[0]
-
-        return jax.lax.fori_loop(0, count, step, state)
-
     start = time.perf_counter()
-    state = jax.jit(algorithm.init)(key)
-    run = jax.jit(generations, donate_argnums=0).lower(state, jnp.int32(1)).compile()
-    state = jax.block_until_ready(run(state, jnp.int32(1)))
+    state, advance = CASES[case]()
+    state = advance(state, 1)
     print(json.dumps({"version": memes.__version__, "compile": time.perf_counter() - start}), flush=True)
     for line in sys.stdin:
         start = time.perf_counter(), time.process_time()
-        state = jax.block_until_ready(run(state, jnp.int32(int(line))))
+        state = advance(state, int(line))
         print(json.dumps([time.perf_counter() - start[0], time.process_time() - start[1]]), flush=True)
 
 
@@ -121,14 +196,14 @@ def compared(case: str, old: Path, settings: Settings) -> tuple[str, float]:
     """The row of a case, with milliseconds of a generation of both, and their ratio by turns."""
     processes = [worker(case, old), worker(case, None)]
     began = [answer(process) for process in processes]
-    seconds = np.empty((settings.turns, 2))
+    seconds, count = np.empty((settings.turns, 2)), -(-settings.generations // SLOW.get(case, 1))
     for turn in seconds:
         for i, process in enumerate(processes):
-            ask(process, settings.generations)
+            ask(process, count)
             turn[i] = answer(process)[settings.cpu]
     for process in processes:
         process.communicate()
-    times = np.median(seconds, 0) / settings.generations * 1e3
+    times = np.median(seconds, 0) / count * 1e3
     ratio = np.median(seconds[:, 0] / seconds[:, 1])
     cells = [
         f"{about['version']}: {ms:.3g} ms, compiled in {about['compile']:.1f} s"

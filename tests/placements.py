@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import sys
 import tempfile
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import numpy as np
 
 import memes
 from contents import contents
-from memes.runner import changes, device
+from memes.runner import changes, device, sharding
 
 task = memes.tasks.arm(joints=4)
 cells = memes.cells.grid(task, (6, 6))
@@ -42,6 +41,7 @@ SIZES = {
     "memes-everything": MANY,
     "memes-elites": MANY,
     "memes-ga": MANY,
+    "memes-hybrid": {"lanes": 16, "samples": 8, "batch": 160},
     "memes-me": {"lanes": 16, "samples": 8, "batch": 160},
     "me": {"batch": 32},
     "me-128": {"batch": 16},
@@ -52,6 +52,7 @@ SIZES = {
     "nsra-es": ONE,
     "me-es": ONE | {"every": 2},
     "cma-me": {"batch": 12, "pool": 2},
+    "cma-mae": {"lanes": 8, "samples": 6},
     "pga-me": LEARNING | {"batch": 16, "gradient_steps": 2, "transitions_batch": 8},
 }
 OPTIONS = {"generations": 5, "progress": False, "shards": 8}
@@ -98,6 +99,17 @@ def digest_of_files(algorithm: memes.Algorithm, devices: int) -> str:
     return digest(run) + files.hexdigest()
 
 
+def without_isolation() -> dict:
+    """Digest runs of which compilers may fuse the shards with what surrounds them."""
+    isolated = sharding.isolated
+    sharding.isolated = lambda function, *trees, true: function(*trees)
+    jax.config.update("jax_disable_most_optimizations", False)
+    lanes = preset("memes")
+    found = {d: digest(memes.run(lanes, devices=d, **OPTIONS)) for d in (1, 8)}
+    sharding.isolated = isolated
+    return found
+
+
 def main(folder: Path) -> dict:
     """Run what needs little to compile."""
     # More cells change in most generations than are recorded.
@@ -111,6 +123,7 @@ def main(folder: Path) -> dict:
 
     seeds = OPTIONS | {"seeds": range(3), "together": 3, "shards": 2}
     several = {d: memes.run(RUNS["rows"](), devices=d, **seeds) for d in (1, 2)}
+    found["without isolation"] = without_isolation()
     found["seeds"] = {d: "".join(map(digest, runs)) for d, runs in several.items()}
     found["refused"] = {
         "devices": refused(algorithm=lanes, devices=9),
@@ -119,8 +132,8 @@ def main(folder: Path) -> dict:
     return found
 
 
-if __name__ == "__main__":
-    name = sys.argv[1]
+def report(name: str) -> None:
+    """Print the digests of a run or a preset, of all presets, or else of `main(Path(name))`."""
     names = {"presets": list(SIZES)}.get(name, [name])
     known = set(names) <= {*RUNS, *SIZES}
     print(json.dumps({name: by_devices(name) for name in names} if known else main(Path(name))))

@@ -4,6 +4,7 @@ Those of functions are checked by an import hook, and those of tuples of arrays 
 them, as its programs are traced.
 """
 
+import dataclasses
 import functools
 import importlib
 import sys
@@ -36,8 +37,8 @@ CORE = [
     f"memes.{name}"
     for name in (
         "algorithm", "archive", "cells", "context", "control", "correction", "emitters", "factors",
-        "history", "metrics", "novelty", "objectives", "pairs", "policies", "presets", "resets", "ring",
-        "rollouts", "selectors", "strategies", "task", "trees",
+        "history", "judges", "metrics", "novelty", "objectives", "pairs", "policies", "presets",
+        "resets", "ring", "rollouts", "runner.sharding", "selectors", "strategies", "task", "trees",
     )
 ]  # fmt: skip
 
@@ -47,8 +48,17 @@ def check():
     jaxtyping.install_import_hook(CORE, "shapes.typechecker")
     for name in CORE:
         importlib.import_module(name)
+    for cls in _classes():
+        _restore_init(cls)
     for cls in shaped_types().values():
         _check_where_built(cls)
+
+
+def _restore_init(cls):
+    """Undo jaxtyping's wrapper of `__init__`, which rejects wrong keywords before the class does."""
+    init = cls.__init__
+    if dataclasses.is_dataclass(cls) and init.__globals__["__name__"].startswith("jaxtyping"):
+        cls.__init__ = init.__wrapped__
 
 
 def check_fields(instance):
@@ -90,12 +100,17 @@ def _check_where_built(cls):
 
 def shaped_types():
     """The tuples of the core that hold arrays of annotated shapes, by name."""
-    modules = [module for name, module in sys.modules.items() if name.startswith(tuple(CORE))]
-    classes = {cls for module in modules for cls in vars(module).values() if isinstance(cls, type)}
     return {
         cls.__name__: cls
-        for cls in sorted(classes, key=lambda cls: cls.__name__)
-        if cls.__module__.startswith("memes.")
-        and issubclass(cls, tuple)
+        for cls in _classes()
+        if issubclass(cls, tuple)
         and any(hasattr(hint, "dim_str") for hint in typing.get_type_hints(cls).values())
     }
+
+
+def _classes():
+    """The classes of the core, by name."""
+    modules = [module for name, module in sys.modules.items() if name.startswith(tuple(CORE))]
+    classes = {cls for module in modules for cls in vars(module).values() if isinstance(cls, type)}
+    ours = (cls for cls in classes if cls.__module__.startswith("memes."))
+    return sorted(ours, key=lambda cls: cls.__name__)

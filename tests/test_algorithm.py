@@ -8,7 +8,7 @@ import pytest
 import memes
 from memes.archive import Status
 from memes.context import Kind
-from memes.emitters import es, isoline, parallel
+from memes.emitters import ES, Isoline, Parallel
 
 LANES, SAMPLES = 4, 8
 task = memes.tasks.arm(joints=3)
@@ -74,14 +74,8 @@ def test_memes_all_judges_its_lanes_by_an_archive_of_means(memes_all):
 
 
 def test_additions_are_counted_by_the_kind_of_lane():
-    emitter = parallel(
-        es(
-            memes.objectives.fitness(),
-            lanes=2,
-            strategy=memes.strategies.openai_es(samples=4),
-        ),
-        isoline(5),
-    )
+    strategy = memes.strategies.OpenAIES(samples=4)
+    emitter = Parallel((ES(memes.objectives.Fitness(), lanes=2, strategy=strategy), Isoline(5)))
     algorithm = memes.compose(task, emitter, cells=cells)
     _, infos = advance(algorithm, 10)
     for info in infos:
@@ -213,12 +207,12 @@ def test_reprs_are_one_line():
 
 
 def test_wrong_keywords_of_the_parts_get_a_suggestion():
-    objective = memes.objectives.fitness()
-    with pytest.raises(memes.UsageError, match="of es 'samples': choose from objective, lanes"):
-        memes.emitters.es(objective, lanes=2, samples=16)
-    with pytest.raises(memes.UsageError, match="unknown argument of es 'lane': did you mean 'lanes'"):
-        memes.emitters.es(objective, lane=2)
+    objective = memes.objectives.Fitness()
+    with pytest.raises(memes.UsageError, match="of ES 'samples': choose from objective, lanes"):
+        memes.emitters.ES(objective, lanes=2, samples=16)
+    with pytest.raises(memes.UsageError, match="unknown argument of ES 'lane': did you mean 'lanes'"):
+        memes.emitters.ES(objective, lane=2)
     with pytest.raises(memes.UsageError, match="did you mean 'history'"):
-        memes.compose(task, memes.emitters.isoline(4), histroy=None)
-    with pytest.raises(memes.UsageError, match="strategy must be Strategy or None, got 'openai-es'"):
-        memes.emitters.es(objective, lanes=2, strategy="openai-es")
+        memes.compose(task, memes.emitters.Isoline(4), histroy=None)
+    with pytest.raises(memes.UsageError, match="strategy must be Strategy, got 'openai-es'"):
+        memes.emitters.ES(objective, lanes=2, strategy="openai-es")

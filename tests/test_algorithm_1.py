@@ -1,4 +1,7 @@
-"""The paper's Algorithm 1, written again in plain numpy, follows a run and must agree with it."""
+"""The paper's Algorithm 1, written again in plain NumPy, follows a run and must agree with it.
+
+It follows a run on one device, and a run in two shards.
+"""
 
 import jax
 import numpy as np
@@ -7,8 +10,9 @@ import pytest
 import memes
 from memes.archive import Status
 from memes.resets import Reason
+from memes.runner.placement import REPLICATED, SHARDED, Placement
 
-LANES, EXPLOIT, SAMPLES, BUDGET, NEIGHBOURS = 6, 3, 16, 2, 3
+LANES, EXPLOIT, SAMPLES, BUDGET, NEIGHBOURS = 8, 4, 16, 2, 3
 SIGMA, RATE = 0.05, 0.05
 
 
@@ -61,8 +65,37 @@ class Algorithm1:
         self.theta[lane] += RATE * m / (np.sqrt(v) + 1e-8)
 
 
-@pytest.fixture(scope="module")
-def followed_run():
+def whole(algorithm):
+    """Return `(key, state) -> (state, info, outcome[1, n, ...])`, a generation, and `init`."""
+
+    @jax.jit
+    def step(key, state):
+        ask_key, evaluate_key = jax.random.split(key)
+        state, batch = algorithm.ask(ask_key, state)
+        evaluation = algorithm.evaluate(evaluate_key, batch)
+        state, info = algorithm.tell(state, batch, evaluation)
+        outcome = algorithm.assess(batch, evaluation)
+        return state, info, jax.tree.map(lambda leaf: leaf[None], outcome)
+
+    return step, jax.jit(algorithm.init)
+
+
+def in_two_shards(algorithm):
+    """Return the same functions for two shards; the outcome is [2, n, ...]."""
+    placement = Placement(2, (jax.devices()[0],))
+    sharded = placement.sharded(algorithm)
+    state = placement.of_state(algorithm, 1)
+    step = placement.mapped(
+        lambda here, key, state: sharded.step(key, state, here),
+        (REPLICATED, REPLICATED, state),
+        (state, REPLICATED, SHARDED),
+    )
+    compiled = jax.jit(step)
+    return lambda key, state: compiled(np.int32(2), key, state), jax.jit(sharded.init)
+
+
+@pytest.fixture(scope="module", params=[whole, in_two_shards])
+def followed_run(request):
     """Both, generation by generation: (oracle's stale, steps and statuses; the library's Info)."""
     task = memes.tasks.arm(joints=4)
     cells = memes.cells.grid(task, (7, 7))
@@ -70,28 +103,31 @@ def followed_run():
         task, cells, lanes=LANES, samples=SAMPLES, sigma=SIGMA, learning_rate=RATE,
         stale_budget=BUDGET, neighbours=NEIGHBOURS, fifo_size=10_000,
     )  # fmt: skip
-    ask, tell, evaluate = jax.jit(algorithm.ask), jax.jit(algorithm.tell), jax.jit(algorithm.evaluate)
+    step, init = request.param(algorithm)
     oracle = Algorithm1(cells, LANES, task.dim)
     init_key, run_key = jax.random.split(jax.random.key(3))
-    state = jax.jit(algorithm.init)(init_key)
+    state = init(init_key)
     trace = []
     for generation in range(120):
-        ask_key, evaluate_key = jax.random.split(jax.random.fold_in(run_key, generation))
-        state, batch = ask(ask_key, state)
-        evaluation = evaluate(evaluate_key, batch)
-        mean = np.asarray(batch.x[:LANES], float)
-        x = np.asarray(batch.x[LANES:], float).reshape(LANES, SAMPLES, -1)
-        fitness, feature = np.asarray(evaluation.fitness), np.asarray(evaluation.feature)
+        state, info, outcome = step(jax.random.fold_in(run_key, generation), state)
+        (mean, means, _, lane), samples, *_ = jax.device_get(outcome)
+        shards = len(lane)
+        np.testing.assert_array_equal(lane.ravel(), np.arange(LANES))
+        mean, x = (np.float64(x).reshape(LANES, -1, task.dim) for x in (mean, samples.x))
+        mean = mean[:, 0]
+        fitness, feature = means.fitness.ravel(), means.feature.reshape(LANES, -1)
+        sample_fitness = samples.evaluation.fitness.reshape(LANES, SAMPLES)
+        sample_feature = samples.evaluation.feature.reshape(LANES, SAMPLES, -1)
 
         fresh = oracle.require_reset.copy()
         for lane in range(LANES):
             if generation == 0 or fresh[lane]:
                 oracle.reset(lane, mean[lane])
         gap = np.abs(oracle.theta - mean).max()
-        oracle.theta = mean.copy()  # from here on alike to the last bit, so that errors do not grow
+        oracle.theta = mean.copy()  # from here on equal to the last bit, so that errors do not grow
         elites_before = {tuple(genotype) for _, genotype in oracle.archive.values()}
 
-        status = oracle.update_archives(fitness[:LANES], feature[:LANES], ~fresh)
+        status = oracle.update_archives(fitness, feature, ~fresh)
         for lane in range(LANES):
             if oracle.steps[lane] == 0:
                 oracle.require_reset[lane] = False
@@ -99,14 +135,11 @@ def followed_run():
             oracle.stale[lane] = 0 if status[lane] else oracle.stale[lane] + 1
             oracle.require_reset[lane] = oracle.stale[lane] > BUDGET
         stale, age = oracle.stale.copy(), oracle.steps.copy()
-        sample_fitness = fitness[LANES:].reshape(LANES, SAMPLES)
-        sample_feature = feature[LANES:].reshape(LANES, SAMPLES, -1)
         for lane in range(LANES):
-            exploits = lane < EXPLOIT
+            exploits = lane % (LANES // shards) < EXPLOIT // shards  # each shard has some of both
             objective = sample_fitness[lane] if exploits else oracle.novelty(sample_feature[lane])
             oracle.es_step(lane, x[lane], objective)
 
-        state, info = tell(state, batch, evaluation)
         expected = {
             "status": status, "stale": stale, "age": age, "offered": ~fresh,
             "reset": np.where(oracle.require_reset, Reason.STALE, Reason.NONE),

@@ -1,4 +1,7 @@
-"""Each baseline does what it is known for: medians of five seeds. benchmarks/baselines.py has more."""
+"""MEMES and each baseline do what they are known for, with five seeds.
+
+`benchmarks/baselines.py` has more.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -34,8 +37,13 @@ def archives(algorithm, generations):
     return jax.jit(jax.vmap(run))(jax.random.split(jax.random.key(0), SEEDS))
 
 
+def filled(archive):
+    """The number of filled cells of each seed."""
+    return np.sum(np.asarray(archive.fitness) > -np.inf, axis=1)
+
+
 def median_coverage(archive):
-    return np.median(np.mean(np.asarray(archive.fitness) > -np.inf, axis=1))
+    return np.median(filled(archive)) / archive.fitness.shape[1]
 
 
 def median_best(archive):
@@ -80,9 +88,23 @@ def test_es_climbs_the_hill_it_starts_on_and_stays(trapped):
     assert (best < 1.01).all()
 
 
-def test_ns_es_spreads(trapped):
-    spread = archives(presets.ns_es(TRAP, samples=16), 1000)
+@pytest.fixture(scope="module")
+def spread():
+    return archives(presets.ns_es(TRAP, samples=16), 1000)
+
+
+def test_ns_es_spreads(trapped, spread):
     assert median_coverage(spread) > 5 * median_coverage(trapped)
+
+
+def test_memes_fills_more_cells_than_es_and_ns_es_and_leaves_the_trap(trapped, spread):
+    """At equal evaluations, for every seed."""
+    algorithm = presets.memes(TRAP, lanes=16, samples=8)
+    evaluations = 1000 * presets.es(TRAP, samples=16).batch_size
+    found = archives(algorithm, evaluations // algorithm.batch_size)
+    assert (filled(found) > filled(spread)).all()
+    assert (filled(found) > filled(trapped)).all()
+    assert median_best(found) > 2.5
 
 
 @pytest.mark.long

@@ -9,6 +9,7 @@ from memes.archive import add, empty
 from memes.cells import Grid
 from memes.correction import Correction, compare, reevaluate
 from memes.errors import UsageError
+from memes.estimates import STATISTICS
 from memes.task import Evaluation, Task, noisy, resampled, uniform
 
 CELLS = Grid(jnp.zeros(2), jnp.ones(2), (4, 3))
@@ -135,6 +136,22 @@ def test_measures_of_a_correction_follow_from_the_two_archives_and_the_variances
         "median_feature_variance": 6.0,
     }
     assert found == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("statistic", ["median", "mean"])
+def test_a_correction_is_graded_by_means_too_whatever_its_statistic(statistic):
+    """The measures by means are those of a correction that goes by means."""
+    lucky = lucky_archive_of(elites(6), 3.0)
+    task = noisy(TASK, fitness=0.5, feature=0.3)
+
+    def graded(statistic):
+        key = jax.random.key(2)
+        return compare(lucky, reevaluate(lucky, task, 9, key=key, statistic=STATISTICS[statistic]))
+
+    found, by_mean = graded(statistic), graded("mean")
+    names = ("qd_score", "coverage", "max_fitness", "qd_score_loss", "coverage_loss", "max_fitness_loss")
+    assert {name: found[f"{name}_by_mean"] for name in names} == {name: by_mean[name] for name in names}
+    assert (found["qd_score"] == found["qd_score_by_mean"]) == (statistic == "mean")
 
 
 def test_lucky_elites_fall_back_to_about_their_true_fitness():

@@ -13,10 +13,22 @@ import emulation
 import memes
 from memes import pairs
 from memes.control import mlp
-from memes.factors import Pairs, Thin, as_pairs, by_chunks, rows, scaled, split
+from memes.correction import reevaluator
+from memes.factors import (
+    Pairs,
+    Repeats,
+    Thin,
+    as_pairs,
+    by_chunks,
+    no_pairs,
+    rounded,
+    rows,
+    scaled,
+    split,
+)
 from memes.kernels.cxx import compiler
 from memes.pairs import Network, act_by_kernel, act_natively, drawn
-from memes.strategies.noise import gaussian, low_rank
+from memes.strategies.noise import Gaussian, LowRank
 from memes.task import EitherWay, evaluate, evaluate_factors
 
 LANES, PAIRS, CANDIDATES = 2, 35, 3
@@ -47,9 +59,9 @@ def by_numpy(samples):
 
 
 NOISES = {
-    "gaussian": lambda blocks: gaussian,
-    "low-rank": lambda blocks: low_rank(2, blocks),
-    "of rank 1, across blocks": lambda blocks: low_rank(1),
+    "gaussian": lambda blocks: Gaussian(),
+    "low-rank": lambda blocks: LowRank(2, blocks),
+    "of rank 1, across blocks": lambda blocks: LowRank(1),
 }
 
 
@@ -71,30 +83,32 @@ def test_steps_are_split_at_blocks_and_thin_ones_only_where_they_fit():
 
 def test_groups_are_joined_in_factors_only_if_they_are_alike():
     controller = mlp((4, 7, 2))
-    a, b = (pairs_of(controller, gaussian, lanes) for lanes in (2, 3))
+    a, b = (pairs_of(controller, Gaussian(), lanes) for lanes in (2, 3))
     joined = as_pairs([a, b])
     np.testing.assert_array_equal(rows(joined), np.concatenate([rows(a), rows(b)]))
-    other = pairs_of(controller, low_rank(1, controller.blocks))
-    fewer = pairs_of(controller, gaussian, pairs=4)
+    other = pairs_of(controller, LowRank(1, controller.blocks))
+    fewer = pairs_of(controller, Gaussian(), pairs=4)
     for groups in ([], [a, other], [a, fewer], [a, rows(b)], [rows(a)]):
         assert as_pairs(groups) is None
 
 
 @pytest.mark.parametrize("most", [None, 1, 8, 14, 100])
-@pytest.mark.parametrize("pairs", [1, 4, 7])
-def test_chunks_change_nothing(most, pairs):
+@pytest.mark.parametrize(("pairs", "repeats"), [(1, 1), (4, 3), (7, 9), (None, 5)])
+def test_chunks_change_nothing(most, pairs, repeats):
     controller = mlp((2, 2))
-    samples = pairs_of(controller, gaussian, lanes=3, pairs=pairs)
-    candidates = controller.init(jax.random.key(2), 2)
+    samples = (
+        pairs_of(controller, Gaussian(), lanes=3, pairs=pairs) if pairs else no_pairs(controller.dim)
+    )
+    candidates = Repeats(controller.init(jax.random.key(2), 2), repeats)
     seen = []
 
     def function(keys, candidates, samples):
         seen.append(keys.shape[0])
-        x = jnp.concatenate([candidates, rows(samples)])
+        x = jnp.concatenate([rows(candidates), rows(samples)])
         return {"x": x, "noise": jax.vmap(jax.random.normal)(keys)}
 
     def keys():
-        return jax.random.split(jax.random.key(3), 2 + 6 * pairs)
+        return jax.random.split(jax.random.key(3), 2 * repeats + 6 * (pairs or 0))
 
     @jax.jit
     def both(*rows):
@@ -132,7 +146,7 @@ def by_xla(network, candidates, samples, observation):
 
 def natively(network, candidates, samples, observation):
     step, ranks = drawn(network, samples)
-    return act_natively(network, ranks, candidates, samples.mean, step, observation)
+    return act_natively(network, ranks, candidates, samples.mean, step.astype(jnp.float32), observation)
 
 
 def emulated(network, candidates, samples, observation):
@@ -154,20 +168,22 @@ NETWORKS = {
 }
 
 
-def case(network, noise, pairs=PAIRS):
+def case(network, noise, pairs=PAIRS, repeats=1):
     controller = mlp(network.sizes)
     samples = pairs_of(controller, noise(controller.blocks), pairs=pairs)
-    candidates = controller.init(jax.random.key(2), CANDIDATES)
-    shape = (CANDIDATES + 2 * LANES * pairs, network.sizes[0])
+    candidates = Repeats(controller.init(jax.random.key(2), CANDIDATES), repeats)
+    shape = (CANDIDATES * repeats + 2 * LANES * pairs, network.sizes[0])
     return candidates, samples, jax.random.normal(jax.random.key(3), shape)
 
 
 @pytest.mark.parametrize("network", NETWORKS.values(), ids=NETWORKS)
 @pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES)
-def test_policies_in_factors_act_as_those_of_whole_genotypes(network, noise):
+@pytest.mark.parametrize(("repeats", "dtype"), [(1, "float32"), (6, "bfloat16")])
+def test_policies_in_factors_act_as_those_of_whole_genotypes(network, noise, repeats, dtype):
     """In plain JAX, natively, and by the kernel for GPUs, emulated."""
-    candidates, samples, observation = case(network, noise)
-    x = np.concatenate([np.float64(candidates), by_numpy(samples)])
+    candidates, samples, observation = case(network, noise, repeats=repeats)
+    samples = samples._replace(step=rounded(samples.step, dtype))
+    x = np.concatenate([np.repeat(np.float64(candidates.x), repeats, axis=0), by_numpy(samples)])
     expected = [numpy_policy(*row, network) for row in zip(x, np.float64(observation), strict=True)]
     ways = [by_xla, by_factors] + [natively, emulated] * (compiler() is not None)
     for act in ways:
@@ -200,7 +216,7 @@ def test_who_else_acts_does_not_change_a_row_of_native_code(noise):
         lanes, alone = np.array(lanes, int), np.array(alone, int)
         some = jax.tree.map(lambda leaf, i=lanes, j=chosen: leaf[i][:, j], samples.step)
         seen = jnp.concatenate([observation[alone], by_pair(observation, lanes, chosen)])
-        found = act(candidates[alone], Pairs(samples.mean[lanes], some), seen)
+        found = act(Repeats(candidates.x[alone], 1), Pairs(samples.mean[lanes], some), seen)
         expected = np.concatenate([everyone[alone], by_pair(everyone, lanes, chosen)])
         np.testing.assert_array_equal(found, expected)
 
@@ -212,7 +228,7 @@ def test_native_tangents_are_numpys_to_rounding():
     network = Network((1, 1), jax.nn.relu, jnp.tanh)
     nobody = Pairs(jnp.zeros((0, 2)), (jnp.zeros((0, 1, 2)),))
     identity = jnp.tile(jnp.array([1.0, 0.0]), (len(x), 1))
-    found = natively(network, identity, nobody, jnp.asarray(x)[:, None])[:, 0]
+    found = natively(network, Repeats(identity, 1), nobody, jnp.asarray(x)[:, None])[:, 0]
     np.testing.assert_allclose(found, np.tanh(np.float64(x)), rtol=5e-7)
 
 
@@ -221,12 +237,12 @@ def test_kernels_are_mapped_over_seeds_and_need_no_candidates(act):
     sizes = (4, 7, 2)
     controller, network = mlp(sizes), Network(sizes, jax.nn.relu, jnp.tanh)
     many = [
-        pairs_of(controller, gaussian, lanes=1)._replace(mean=m)
+        pairs_of(controller, Gaussian(), lanes=1)._replace(mean=m)
         for m in np.eye(3, controller.dim)[:, None]
     ]
     samples = jax.tree.map(lambda *leaves: jnp.stack(leaves), *many)
     observation = jax.random.normal(jax.random.key(3), (3, 2 * PAIRS, 4))
-    found = jax.vmap(lambda s, o: act(network, s.mean[:0], s, o))(samples, observation)
+    found = jax.vmap(lambda s, o: act(network, Repeats(s.mean[:0], 1), s, o))(samples, observation)
     for each, o, actions in zip(many, observation, found, strict=True):
         np.testing.assert_allclose(
             actions, controller.act(controller.parameters(rows(each)), o, 0), atol=1e-5
@@ -238,9 +254,9 @@ def test_kernels_are_mapped_over_seeds_and_need_no_candidates(act):
 def test_what_is_not_a_number_stays_so_in_kernels(act, hidden):
     sizes = (4, 7, 2)
     controller, network = mlp(sizes), Network(sizes, hidden, jnp.tanh)
-    samples = pairs_of(controller, gaussian, lanes=1)
+    samples = pairs_of(controller, Gaussian(), lanes=1)
     observation = jnp.zeros((2 * PAIRS, 4)).at[3, 1].set(jnp.nan)
-    found = act(network, samples.mean[:0], samples, observation)
+    found = act(network, Repeats(samples.mean[:0], 1), samples, observation)
     np.testing.assert_array_equal(np.isnan(found).any(axis=1), np.arange(2 * PAIRS) == 3)
 
 
@@ -292,24 +308,63 @@ def test_an_algorithm_lets_the_task_evaluate_in_factors():
     _, info = jax.jit(lambda: algorithm.step(step_key, algorithm.init(init_key)))()
     assert isinstance(calls[0][2], Pairs)
     assert np.isfinite(info.fitness).all()
-    # Whoever replaces `evaluate`, or wraps the task, gets whole genotypes.
-    for other in (whole(task), memes.noisy(task, fitness=1.0), memes.resampled(task, 2)):
-        batch = jax.eval_shape(lambda other=other: first_batch(memes.presets.memes(other, **SMALL)))
-        assert all(isinstance(group, jax.ShapeDtypeStruct) for group in batch.samples)
-    assert len(calls) == 1
+    # A task that replaces `evaluate`, or wraps another, gets whole genotypes, as do single offspring.
+    algorithms = [memes.presets.memes(other, **SMALL) for other in (whole(task), memes.noisy(task))]
+    calls.clear()
+    for algorithm in (*algorithms, memes.presets.me(task, batch=7)):
+        jax.eval_shape(algorithm.step, step_key, jax.eval_shape(algorithm.init, init_key))
+    assert not calls
+
+
+def test_repeated_evaluations_hold_each_genotype_once():
+    """Those of candidates, of resampled tasks and of corrections."""
+    calls = []
+
+    def spy(keys, candidates, samples):
+        calls.append((candidates.x.shape[0], candidates.count, samples.mean.shape[0]))
+        return MAZE.evaluate.factors(keys, candidates, samples)
+
+    task = dataclasses.replace(MAZE, evaluate=EitherWay(MAZE.evaluate.rows, spy))
+    step_key, key = jax.random.split(jax.random.key(0))
+
+    def traced(algorithm):
+        calls.clear()  # those of `compose`, which tries the task
+        jax.eval_shape(algorithm.step, step_key, jax.eval_shape(algorithm.init, key))
+        return calls
+
+    assert traced(memes.presets.memes(task, candidate_samples=6, **SMALL)) == [(4, 6, 4)]
+    assert traced(memes.presets.me_sampling(task, batch=5, resamples=3)) == [(5, 3, 0)]
+    again = reevaluator(task, 9, statistic=jnp.nanmedian, rows=20, most=7)
+    calls.clear()
+    archive = jnp.zeros((7, task.dim))
+    jax.eval_shape(again.estimate, key, archive, jnp.arange(2))
+    assert calls == [(2, 9, 0)]
+
+
+@pytest.mark.parametrize("chunk", [None, 4])
+def test_repeated_genotypes_evaluate_as_whole_ones(chunk):
+    repeats = Repeats(MAZE.init(jax.random.key(0), 3), 7)
+
+    def keys():
+        return jax.random.split(jax.random.key(1), repeats.evaluations)
+
+    found = jax.jit(lambda: evaluate(MAZE, keys(), repeats, chunk=chunk))()
+    expected = jax.jit(lambda: evaluate(whole(MAZE), keys(), rows(repeats)))()
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), found, expected)
+    assert len(np.unique(np.asarray(found.feature), axis=0)) == repeats.evaluations
 
 
 def test_a_task_that_takes_whole_genotypes_finds_the_same_to_the_bit():
-    """A strategy may hand out factors or make its samples whole: results are the same."""
+    """A strategy may draw its samples in factors or whole: results are the same."""
     task, options = memes.tasks.arm(joints=6), {"samples": 10, "sigma": 0.1}
-    strategy = memes.strategies.openai_es(**options)
 
-    def ask(key, state):
-        state, samples = strategy.ask(key, state)
-        return state, rows(samples)
+    class Whole(memes.strategies.OpenAIES):
+        def ask(self, key, state):
+            state, samples = super().ask(key, state)
+            return state, rows(samples)
 
     found = []
-    for each in (strategy, strategy._replace(ask=ask)):
+    for each in (memes.strategies.OpenAIES(**options), Whole(**options)):
         algorithm = memes.presets.memes(task, lanes=4, strategy=each)
         state = jax.jit(algorithm.init)(jax.random.key(0))
         step = jax.jit(algorithm.step)

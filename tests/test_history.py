@@ -10,7 +10,7 @@ import memes
 from memes.archive import add, empty
 from memes.cells import Grid
 from memes.errors import UsageError
-from memes.history import elites, everything, fifo, nothing
+from memes.history import FIFO, Elites, Everything, Nothing
 from memes.task import Evaluation
 
 jitted_add = jax.jit(add)
@@ -32,7 +32,7 @@ def random_pushes(sizes, seed):
 
 @pytest.mark.parametrize("capacity", [1, 7, 16])
 def test_fifo_keeps_the_last_features_as_a_deque_does(capacity):
-    history, oracle = fifo(capacity), deque(maxlen=capacity)
+    history, oracle = FIFO(capacity), deque(maxlen=capacity)
     state, push = history.init(2, None), jax.jit(history.push)
     sizes = [5, 20] * 10
     for feature, mask in random_pushes(sizes, seed=capacity):
@@ -45,7 +45,7 @@ def test_fifo_keeps_the_last_features_as_a_deque_does(capacity):
 def test_everything_forgets_nothing_up_to_the_end_of_the_run():
     pushes = list(random_pushes([5] * 8, seed=0))
     total = sum(int(mask.sum()) for _, mask in pushes)
-    history = everything()
+    history = Everything()
     state, push, given = history.init(2, total), jax.jit(history.push), []
     for feature, mask in pushes:
         state = push(state, feature, mask)
@@ -56,7 +56,7 @@ def test_everything_forgets_nothing_up_to_the_end_of_the_run():
 
 def test_a_ring_that_was_never_full_can_be_given_more_room():
     """As a run does that goes on for longer than it was meant to."""
-    history, push = everything(), jax.jit(everything().push)
+    history, push = Everything(), jax.jit(Everything().push)
     small, large = history.init(2, 12), history.init(2, 30)
     for i, (feature, mask) in enumerate(random_pushes([4] * 6, seed=3)):
         if i == 3:
@@ -67,8 +67,8 @@ def test_a_ring_that_was_never_full_can_be_given_more_room():
 
 
 def test_everything_must_know_the_length_of_the_run():
-    with pytest.raises(UsageError, match=r"'everything' must know the length of the run"):
-        everything().init(2, None)
+    with pytest.raises(UsageError, match=r"'Everything' needs the length of the run"):
+        Everything().init(2, None)
     algorithm = memes.presets.ns_es(memes.tasks.arm(joints=2), samples=4)
     with pytest.raises(UsageError, match=r"call init with generations"):
         algorithm.init(jax.random.key(0))
@@ -77,7 +77,7 @@ def test_everything_must_know_the_length_of_the_run():
 
 
 def test_elites_are_those_of_the_archive_as_it_stands():
-    history = elites()
+    history = Elites()
     state = history.init(2, None)
     assert remembered(history, state) == []
 
@@ -98,7 +98,7 @@ def test_elites_are_those_of_the_archive_as_it_stands():
 
 
 def test_nothing_remembers_nothing():
-    history = nothing()
+    history = Nothing()
     state = history.push(history.init(2, None), jnp.ones((3, 2)), jnp.ones(3, bool))
     assert history.past(state, ARCHIVE).feature.shape == (0, 2)
     assert remembered(history, state) == []
@@ -106,4 +106,4 @@ def test_nothing_remembers_nothing():
 
 def test_a_history_needs_room():
     with pytest.raises(UsageError, match=r"^capacity of the history"):
-        fifo(0)
+        FIFO(0)

@@ -12,15 +12,15 @@ from memes import neighbours, pairs
 from memes.control import mlp
 from memes.emitters.td3 import TD3
 from memes.emitters.training import training_kernel
-from memes.factors import Pairs, scaled
+from memes.factors import Pairs, Repeats, rounded, scaled
 from memes.kernels import cuda
 from memes.kernels.cxx import compiler
-from memes.pairs import Network, drawn, policy_kernel
+from memes.pairs import TILINGS, Network, drawn, policy_kernel
 from memes.physics.cuda import step_kernel
 from memes.physics.reading import load, read
 from memes.physics.solver import Fidelity
 from memes.physics.stacking import stacked
-from memes.strategies.noise import gaussian, low_rank
+from memes.strategies.noise import Gaussian, LowRank
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 
@@ -36,7 +36,8 @@ def kernels():
     return [
         *steps,
         *searches,
-        *(policy_of(POLICY, draw) for draw in (gaussian, low_rank(4, POLICY.blocks))),
+        *(policy_of(POLICY, draw) for draw in (Gaussian(), LowRank(4, POLICY.blocks))),
+        policy_of(POLICY, Gaussian(), "bfloat16"),
         training_kernel(POLICY.network, TD3())[0],
     ]
 
@@ -44,11 +45,12 @@ def kernels():
 POLICY = mlp((27, 64, 64, 8))
 
 
-def policy_of(controller, draw):
+def policy_of(controller, draw, dtype="float32"):
     network = Network((27, 64, 64, 8), jax.nn.relu, jnp.tanh)
     samples = pairs_of(controller, draw)
+    samples = samples._replace(step=rounded(samples.step, dtype))
     step, ranks = drawn(network, samples)
-    return policy_kernel(network, ranks, step.shape[-1])
+    return policy_kernel(network, ranks, step.shape[-1], step.dtype, TILINGS[step.dtype.name])
 
 
 def pairs_of(controller, draw):
@@ -107,14 +109,14 @@ def test_programs_for_gpus_launch_the_kernel_and_others_do_not():
     assert "tensor<3x64x10xf32>" in mapped.lower(lowering_platforms=("cuda",)).as_text()
 
 
-def policy_program(platform, lanes=2):
+def policy_program(platform, lanes=2, repeats=1):
     """The program of a policy as text."""
 
     def act(observation):
-        samples = jax.tree.map(lambda leaf: leaf[:lanes], pairs_of(POLICY, gaussian))
-        return POLICY.in_factors(jnp.zeros((1, POLICY.dim)), samples)(observation, 0)
+        samples = jax.tree.map(lambda leaf: leaf[:lanes], pairs_of(POLICY, Gaussian()))
+        return POLICY.in_factors(Repeats(jnp.zeros((1, POLICY.dim)), repeats), samples)(observation, 0)
 
-    traced = jax.jit(act).trace(jnp.zeros((1 + 6 * lanes, 27)))
+    traced = jax.jit(act).trace(jnp.zeros((repeats + 6 * lanes, 27)))
     return traced.lower(lowering_platforms=(platform,)).as_text()
 
 
@@ -123,6 +125,7 @@ def test_policies_of_pairs_are_a_kernel_on_gpus_and_native_code_on_cpus(monkeypa
     assert cuda.TARGET not in policy_program("cpu")
     assert ("memes_Policies" in policy_program("cpu")) == (compiler() is not None)
     assert cuda.TARGET not in policy_program("cuda", lanes=0)
+    assert cuda.TARGET in policy_program("cuda", lanes=0, repeats=4)
     monkeypatch.setattr(pairs, "usable", lambda: False)
     assert "memes_Policies" not in policy_program("cpu")
 

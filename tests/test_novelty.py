@@ -9,7 +9,7 @@ import emulation
 from memes import neighbours as searches
 from memes.archive import empty
 from memes.cells import Grid
-from memes.history import Past, fifo
+from memes.history import FIFO, Past
 from memes.neighbours import GROUP, nearest_by_blocks, nearest_by_kernel
 from memes.novelty import novelty
 
@@ -115,7 +115,7 @@ def test_nothing_is_novel_without_a_past(size):
 
 
 def test_a_half_full_history_has_no_phantom_neighbour_at_the_origin():
-    history = fifo(37)
+    history = FIFO(37)
     state = history.push(history.init(2, None), jnp.full((10, 2), 5.0), jnp.ones(10, bool))
     past = history.past(state, empty(Grid(jnp.zeros(2), jnp.ones(2), (2, 2)), 1))
     found = jitted_novelty(jnp.zeros((9, 2)), past, 4)

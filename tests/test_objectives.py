@@ -1,4 +1,5 @@
 import dataclasses
+from functools import partial
 from types import SimpleNamespace
 
 import jax
@@ -12,18 +13,18 @@ from memes.cells import Grid
 from memes.context import Context, Kind
 from memes.errors import UsageError
 from memes.history import Past
+from memes.judges import SameArchive
 from memes.objectives import (
     PAIRS,
-    Objective,
-    adaptive_blend,
-    alternate,
-    blend,
+    AdaptiveBlend,
+    Alternate,
+    Blend,
+    Fitness,
+    Novelty,
+    RandomDirection,
+    Ranked,
+    TwoStageImprovement,
     centred_ranks,
-    fitness,
-    improvement,
-    novelty,
-    random_direction,
-    stateless,
 )
 from memes.task import Evaluation
 
@@ -66,7 +67,7 @@ def novelty_of(evaluation, neighbours):
 
 def context_at(generation):
     archive = empty(Grid(jnp.zeros(2), jnp.ones(2), (2, 2)), 1)
-    return Context(SimpleNamespace(), generation, archive, PAST)
+    return Context(SimpleNamespace(), generation, archive, PAST, None)
 
 
 @jax.jit(static_argnums=0)
@@ -78,7 +79,7 @@ def utilities(objective, evaluation, generation=0):
     return np.asarray(advance(objective, objective.init(LANES), evaluation, generation)[1])
 
 
-FITNESS, NOVELTY = fitness(), novelty(3)
+FITNESS, NOVELTY = Fitness(), Novelty(3)
 
 
 def test_centred_ranks_equal_average_ranks_ties_included():
@@ -147,7 +148,7 @@ def test_novelty_ranks_the_mean_distance_to_the_nearest_of_the_past(evaluation):
     np.testing.assert_allclose(utilities(NOVELTY, evaluation), expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("objective", [FITNESS, NOVELTY, blend(FITNESS, NOVELTY)])
+@pytest.mark.parametrize("objective", [FITNESS, NOVELTY, Blend(FITNESS, NOVELTY)])
 def test_lanes_are_ranked_apart(objective, evaluation):
     before = utilities(objective, evaluation)
     changed = Evaluation(evaluation.fitness.copy(), evaluation.feature.copy())
@@ -159,7 +160,7 @@ def test_lanes_are_ranked_apart(objective, evaluation):
     np.testing.assert_allclose(after.sum(axis=1), np.zeros(LANES), atol=1e-5)
 
 
-@pytest.mark.parametrize("objective", [FITNESS, NOVELTY, blend(FITNESS, NOVELTY)])
+@pytest.mark.parametrize("objective", [FITNESS, NOVELTY, Blend(FITNESS, NOVELTY)])
 def test_a_sample_that_could_not_be_evaluated_gets_no_weight(objective, evaluation):
     broken = Evaluation(evaluation.fitness.copy(), evaluation.feature.copy())
     broken.fitness[0, 2], broken.fitness[1, 5], broken.feature[2, 7, 1] = np.nan, np.inf, -np.inf
@@ -177,19 +178,19 @@ def test_a_sample_that_could_not_be_evaluated_gets_no_weight(objective, evaluati
 @pytest.mark.parametrize("weight", [0.0, 0.3, 1.0])
 def test_blend_is_the_weighted_mean_of_ranks_not_ranked_again(weight, evaluation):
     expected = weight * oracle(evaluation.fitness) + (1 - weight) * oracle(novelty_of(evaluation, 3))
-    found = utilities(blend(FITNESS, NOVELTY, weight), evaluation)
+    found = utilities(Blend(FITNESS, NOVELTY, weight), evaluation)
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
 def test_blend_does_not_depend_on_the_scale_of_its_parts(evaluation):
-    objective = blend(FITNESS, NOVELTY)
+    objective = Blend(FITNESS, NOVELTY)
     scaled = evaluation._replace(fitness=1000 * evaluation.fitness)
     np.testing.assert_array_equal(utilities(objective, scaled), utilities(objective, evaluation))
 
 
 def test_the_weight_falls_while_the_best_fitness_stands_and_rises_when_it_improves(evaluation):
     """NSRA-ES, with the best fitness of the archive told from outside."""
-    objective = adaptive_blend(FITNESS, NOVELTY, weight=0.9, step=0.2, patience=3)
+    objective = AdaptiveBlend(FITNESS, NOVELTY, weight=0.9, step=0.2, patience=3)
     of_fitness, of_novelty = utilities(FITNESS, evaluation), utilities(NOVELTY, evaluation)
     best = [1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 3, 4, 4, 4, 4] + [4] * 24
     weight, expected, waited = 0.9, [], 0
@@ -226,13 +227,13 @@ TOY = SimpleNamespace(feature_low=(0.0, -1.0), feature_high=(1.0, 3.0))
 
 def ranked(objective, state, batch):
     batch = jax.tree.map(jnp.asarray, batch)
-    context = Context(TOY, jnp.int32(0), AFTER, PAST, before=BEFORE)
+    context = Context(TOY, jnp.int32(0), AFTER, PAST, partial(SameArchive().compare, (), BEFORE))
     return np.asarray(objective.utilities(state, batch, context)[1])
 
 
 def test_improvement_ranks_new_cells_then_gains_over_the_archive_before_this_generation():
     batch = Evaluation(np.stack([VALUES, VALUES[::-1]]), np.stack([CORNERS, CORNERS[::-1]]))
-    order = np.argsort(-ranked(improvement(), (), batch), axis=1)
+    order = np.argsort(-ranked(TwoStageImprovement(), (), batch), axis=1)
     # New by fitness: 4, 3, 7. Gains: 0 by 2, 1 by 0.5, 5 by 0.25. The rest: 2 by -1, 6 by -2.
     np.testing.assert_array_equal(order, [[4, 3, 7, 0, 1, 5, 2, 6], [3, 4, 0, 7, 6, 2, 5, 1]])
 
@@ -240,13 +241,13 @@ def test_improvement_ranks_new_cells_then_gains_over_the_archive_before_this_gen
 def test_improvement_ranks_what_could_not_be_evaluated_in_the_middle():
     broken = VALUES.copy()
     broken[[0, 4]] = np.nan, np.inf
-    found = ranked(improvement(), (), Evaluation(broken[None], CORNERS[None]))[0]
+    found = ranked(TwoStageImprovement(), (), Evaluation(broken[None], CORNERS[None]))[0]
     np.testing.assert_array_equal(found[[0, 4]], 0.0)
     np.testing.assert_array_equal(np.argsort(-np.delete(found, [0, 4])), [2, 5, 0, 3, 1, 4])
 
 
 def test_a_random_direction_ranks_along_it_those_that_enter_the_archive_first():
-    objective = random_direction(2)
+    objective = RandomDirection(2)
     direction = np.float32([[0.6, -0.8], [-1.0, 0.1]])
     feature = np.random.default_rng(7).uniform(0, 1, (2, 50, 2)).astype(np.float32)
     value = np.random.default_rng(8).uniform(0, 6, (2, 50)).astype(np.float32)
@@ -254,25 +255,25 @@ def test_a_random_direction_ranks_along_it_those_that_enter_the_archive_first():
     adds = value > np.asarray(BEFORE.fitness)[cell]
     along = np.einsum("lk,lsk->ls", direction, feature / [1.0, 4.0])  # in units of the bounds
     expected = np.stack([np.lexsort((along[lane], adds[lane])) for lane in range(2)])
-    found = ranked(objective, direction, Evaluation(value, feature))
+    found = ranked(objective, jnp.asarray(direction), Evaluation(value, feature))
     np.testing.assert_array_equal(np.argsort(found, axis=1), expected)
 
 
 def test_random_directions_are_drawn_at_a_start_evenly_over_all_of_them():
-    objective = random_direction(2)
+    objective = RandomDirection(2)
     drawn = objective.restart(jax.random.key(0), objective.init(1000), jnp.arange(1000) < 900)
     np.testing.assert_array_equal(drawn[900:], 0.0)
     np.testing.assert_allclose(np.linalg.norm(drawn[:900], axis=1), 1.0, rtol=1e-5)
     quadrant = np.bincount(2 * (drawn[:900, 0] < 0) + (drawn[:900, 1] < 0), minlength=4)
     assert (np.abs(quadrant - 225) < 5 * np.sqrt(225)).all()
-    both = blend(FITNESS, random_direction(2))
+    both = Blend(FITNESS, RandomDirection(2))
     _, passed_on = both.restart(jax.random.key(1), both.init(3), jnp.ones(3, bool))
     np.testing.assert_allclose(np.linalg.norm(passed_on, axis=1), 1.0, rtol=1e-5)
 
 
 @pytest.mark.parametrize("every", [1, 3])
 def test_alternate_switches_after_exactly_so_many_generations(every, evaluation):
-    objective = alternate(NOVELTY, FITNESS, every)
+    objective = Alternate(NOVELTY, FITNESS, every)
     turns = {Kind.EXPLORE: utilities(NOVELTY, evaluation), Kind.EXPLOIT: utilities(FITNESS, evaluation)}
     order = ([Kind.EXPLORE] * every + [Kind.EXPLOIT] * every) * 2
     for generation, kind in enumerate(order):
@@ -280,15 +281,28 @@ def test_alternate_switches_after_exactly_so_many_generations(every, evaluation)
         np.testing.assert_array_equal(utilities(objective, evaluation, generation), turns[kind])
 
 
-def test_alternate_advances_only_the_state_of_the_one_in_turn(evaluation):
-    def counter(value):
-        return Objective(
-            init=lambda lanes: jnp.zeros(lanes, jnp.int32),
-            utilities=lambda state, evaluation, context: (state + 1, jnp.full((LANES, SAMPLES), value)),
-            kind=lambda generation: Kind.EXPLOIT,
-        )
+@dataclasses.dataclass(frozen=True)
+class Counter:
+    """An objective that counts its calls, and gives every sample the same utility."""
 
-    objective = alternate(counter(1.0), counter(2.0), 3)
+    start: int
+    utility: float
+
+    def init(self, lanes):
+        return jnp.full(lanes, self.start, jnp.int32)
+
+    def restart(self, key, state, where):
+        return state
+
+    def utilities(self, state, evaluation, context):
+        return state + 1, jnp.full((LANES, SAMPLES), self.utility)
+
+    def kind(self, generation):
+        return Kind.EXPLOIT
+
+
+def test_alternate_advances_only_the_state_of_the_one_in_turn(evaluation):
+    objective = Alternate(Counter(0, 1.0), Counter(0, 2.0), 3)
     state, plays = objective.init(LANES), []
     for generation in range(8):
         state, found = advance(objective, state, evaluation, generation)
@@ -307,21 +321,14 @@ def test_alternate_advances_only_the_state_of_the_one_in_turn(evaluation):
 
 
 def test_blend_advances_the_states_of_both(evaluation):
-    def counter(start):
-        return Objective(
-            init=lambda lanes: jnp.full(lanes, start),
-            utilities=lambda state, evaluation, context: (state + 1, jnp.zeros((LANES, SAMPLES))),
-            kind=lambda generation: Kind.EXPLORE,
-        )
-
-    objective = blend(counter(0), counter(10))
+    objective = Blend(Counter(0, 0.0), Counter(10, 0.0))
     (of_a, of_b), _ = objective.utilities(objective.init(LANES), evaluation, context_at(0))
     np.testing.assert_array_equal(of_a, np.full(LANES, 1))
     np.testing.assert_array_equal(of_b, np.full(LANES, 11))
 
 
 def test_a_score_of_ones_own_is_ranked_where_it_is_finite(evaluation):
-    objective = stateless(lambda evaluation, context: jnp.log(evaluation.feature[..., 0]), Kind.EXPLORE)
+    objective = Ranked(lambda evaluation, context: jnp.log(evaluation.feature[..., 0]), Kind.EXPLORE)
     valid = evaluation.feature[..., 0] > 0
     assert 0 < valid.sum() < valid.size
     expected = oracle(evaluation.feature[..., 0], valid)
@@ -333,21 +340,21 @@ def test_candidates_are_of_the_kind_of_their_objective():
     generation = jnp.int32(0)
     assert FITNESS.kind(generation) == Kind.EXPLOIT
     assert NOVELTY.kind(generation) == Kind.EXPLORE
-    assert blend(FITNESS, NOVELTY).kind(generation) == Kind.EXPLOIT
-    assert blend(NOVELTY, FITNESS).kind(generation) == Kind.EXPLORE
+    assert Blend(FITNESS, NOVELTY).kind(generation) == Kind.EXPLOIT
+    assert Blend(NOVELTY, FITNESS).kind(generation) == Kind.EXPLORE
 
 
 @pytest.mark.parametrize(
     ("mistake", "sentence"),
     [
-        (lambda: novelty(0), "^neighbours must"),
-        (lambda: blend(FITNESS, NOVELTY, 1.1), "^weight must"),
-        (lambda: blend(FITNESS, NOVELTY, -0.1), "^weight must"),
-        (lambda: alternate(FITNESS, NOVELTY, 0), "^every must"),
-        (lambda: adaptive_blend(FITNESS, NOVELTY, weight=1.1), "^weight must"),
-        (lambda: adaptive_blend(FITNESS, NOVELTY, step=-0.1), "^step of the weight must"),
-        (lambda: adaptive_blend(FITNESS, NOVELTY, patience=0), "^patience must"),
-        (lambda: random_direction(0), "^features must"),
+        (lambda: Novelty(0), "^neighbours must"),
+        (lambda: Blend(FITNESS, NOVELTY, 1.1), "^weight must"),
+        (lambda: Blend(FITNESS, NOVELTY, -0.1), "^weight must"),
+        (lambda: Alternate(FITNESS, NOVELTY, 0), "^every must"),
+        (lambda: AdaptiveBlend(FITNESS, NOVELTY, weight=1.1), "^weight must"),
+        (lambda: AdaptiveBlend(FITNESS, NOVELTY, step=-0.1), "^step of the weight must"),
+        (lambda: AdaptiveBlend(FITNESS, NOVELTY, patience=0), "^patience must"),
+        (lambda: RandomDirection(0), "^features must"),
     ],
 )
 def test_a_wrong_argument_is_refused_by_name(mistake, sentence):
@@ -357,6 +364,6 @@ def test_a_wrong_argument_is_refused_by_name(mistake, sentence):
 
 def test_novelty_needs_a_history():
     task = memes.tasks.arm(joints=3)
-    explorers = memes.emitters.es(novelty(3), lanes=2, strategy=memes.strategies.openai_es(samples=4))
-    with pytest.raises(UsageError, match="history must remember features for the objective 'novelty'"):
+    explorers = memes.emitters.ES(Novelty(3), lanes=2, strategy=memes.strategies.OpenAIES(samples=4))
+    with pytest.raises(UsageError, match="history must remember features for the objective Novelty"):
         memes.run(memes.compose(task, explorers), generations=1)

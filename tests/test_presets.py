@@ -17,8 +17,8 @@ from memes.context import Kind
 from memes.parameters import parameters, writable
 from memes.presets.parts import Search
 from memes.resets import Reason
-from memes.strategies import evosax, openai_es
-from memes.strategies.noise import low_rank
+from memes.strategies import Evosax, OpenAIES
+from memes.strategies.noise import LowRank
 
 SMALL = {
     "lanes": 4, "samples": 8, "batch": 40, "stale_budget": 2, "reset_every": 3, "every": 3,
@@ -46,12 +46,14 @@ def build(preset, task):
         for name, value in SMALL.items()
         if name in accepted and (name != "reset_every" or name in keywords)
     }
+    if preset == "memes-hybrid":
+        options |= {"lanes": 2, "candidate_samples": 2}
     return function(task, memes.cells.grid(task, (10, 10)), **options)
 
 
 # Uncertainty is the task's alone: a few presets show that it changes nothing.
 CASES = [(p, "arm") for p in memes.PRESETS if p != "pga-me"] + [("pga-me", t) for t in MAZES]
-CASES += [(p, "noisy-arm") for p in ("memes-all", "me-sampling")]
+CASES += [(p, "noisy-arm") for p in ("memes-all", "me-sampling", "memes-hybrid")]
 
 
 @pytest.fixture(scope="module", params=CASES, ids="-".join)
@@ -75,7 +77,7 @@ def followed(request):
 
 def test_every_preset_keeps_the_protocol(followed):
     algorithm, state, archives, info = followed
-    task, lanes = algorithm.task, algorithm.emitter.candidates
+    task, lanes = algorithm.task, len(algorithm.emitter.persistent)
     assert int(state.generation) == GENERATIONS
 
     # The archive only gets better, cell by cell, and changes as often as rows were added.
@@ -153,11 +155,20 @@ def test_the_ga_variant_has_as_many_offspring_as_explore_lanes():
 
 def test_lanes_beside_map_elites_take_from_its_evaluations():
     task, small = TASKS["arm"], {"lanes": 3, "samples": 4}
-    algorithm = memes.presets.memes_me(task, batch=20, **small)
+    algorithm = memes.presets.memes_hybrid(task, batch=20, **small)
     assert algorithm.emitter.persistent == (True,) * 3 + (False,) * 5
-    assert memes.presets.memes_me(task).batch_size == memes.presets.me(task).batch_size
-    with pytest.raises(memes.UsageError, match="more than the 15 evaluations that 3 lanes take, got 15"):
-        memes.presets.memes_me(task, batch=15, **small)
+    for name in ("memes-me", "memes-hybrid"):
+        assert memes.PRESETS[name].build(task).batch_size == memes.presets.me(task).batch_size
+    with pytest.raises(memes.UsageError, match="at least the 15 evaluations that 3 lanes take and 1 of"):
+        memes.presets.memes_hybrid(task, batch=15, **small)
+
+
+def test_the_hybrid_evaluates_candidates_several_times_on_uncertain_tasks_alone():
+    certain, noisy = (memes.PRESETS["memes-hybrid"].build(TASKS[name]) for name in ("arm", "noisy-arm"))
+    assert (certain.candidates.candidate_samples, noisy.candidates.candidate_samples) == (1, 64)
+    assert (certain.offer_samples, noisy.offer_samples) == (True, False)
+    assert noisy.emitter.persistent == (True,) * 24 + (False,) * 64
+    assert noisy.batch_size == memes.presets.me(noisy.task).batch_size
 
 
 def test_the_papers_hyper_parameters_are_the_defaults():
@@ -182,7 +193,7 @@ def test_the_papers_hyper_parameters_of_the_baselines_are_the_defaults():
     for name, (candidates, samples, lanes) in sizes.items():
         algorithm = memes.PRESETS[name].build(task)
         emitter = algorithm.emitter
-        assert (emitter.candidates, emitter.samples, emitter.lanes) == (candidates, samples, lanes)
+        assert (len(emitter.persistent), emitter.samples, emitter.lanes) == (candidates, samples, lanes)
         assert algorithm.name == name
         cost = 32 if name == "me-sampling" else 1
         assert algorithm.task.cost == cost
@@ -313,13 +324,19 @@ def test_what_a_shell_cannot_spell_is_known_by_its_type():
 
 OBJECTS = {
     "strategy": (
-        lambda: {"strategy": openai_es(samples=6)},
-        {"strategy": "Strategy(pairs=3, samples=6, sigma=0.02)"},
+        lambda: {"strategy": OpenAIES(samples=6)},
+        {
+            "strategy": "OpenAIES(samples=6, sigma=0.02, learning_rate=0.01, l2=0.0, optimiser=adam, "
+            "noise=Gaussian(), noise_dtype='float32')"
+        },
     ),
-    "noise": (lambda: {"noise": low_rank(2)}, {"noise": "low_rank.<locals>.draw"}),
-    "optimiser": (lambda: {"optimiser": optax.adam(0.3)}, {}),
-    "history": (lambda: {"explore": memes.history.fifo(9)}, {"explore": "History(capacity=9)"}),
-    "objective": (lambda: {"explore": memes.objectives.improvement()}, {"explore": "Objective()"}),
+    "noise": (lambda: {"noise": LowRank(2)}, {"noise": "LowRank(rank=2, blocks=None)"}),
+    "optimiser": (lambda: {"optimiser": optax.sgd}, {"optimiser": "sgd"}),
+    "history": (lambda: {"explore": memes.history.FIFO(9)}, {"explore": "FIFO(capacity=9)"}),
+    "objective": (
+        lambda: {"explore": memes.objectives.TwoStageImprovement()},
+        {"explore": "TwoStageImprovement()"},
+    ),
 }
 
 
@@ -340,20 +357,20 @@ def test_a_preset_takes_objects_and_records_them(options, record):
 def test_objects_are_used_as_they_are():
     """What a name stands for, given as an object, is the same algorithm."""
     task, small = TASKS["arm"], {"lanes": 2, "samples": 6, "fifo_size": 9}
-    strategy = openai_es(samples=6, sigma=0.1, optimiser=optax.adam(0.3), l2=0.1)
+    strategy = OpenAIES(samples=6, sigma=0.1, learning_rate=0.3, l2=0.1)
     pairs = [
         ({"sigma": 0.1, "learning_rate": 0.3, "l2": 0.1}, {"strategy": strategy}),
-        ({"learning_rate": 0.3}, {"optimiser": optax.adam(0.3)}),
-        ({"noise": "low-rank", "rank": 1}, {"noise": low_rank(1)}),
-        ({}, {"explore": memes.history.fifo(9)}),
-        ({"explore": "elites"}, {"explore": memes.history.elites()}),
-        ({}, {"explore": memes.objectives.novelty(10)}),
+        ({"learning_rate": 0.3}, {"learning_rate": 0.3, "optimiser": optax.adam}),
+        ({"noise": "low-rank", "rank": 1}, {"noise": LowRank(1)}),
+        ({}, {"explore": memes.history.FIFO(9)}),
+        ({"explore": "elites"}, {"explore": memes.history.Elites()}),
+        ({}, {"explore": memes.objectives.Novelty(10)}),
     ]
     for named, given in pairs:
         algorithms = [memes.presets.memes(task, **small | options) for options in (named, given)]
         first, second = map(_program, algorithms)
         assert first == second, given
-    cma = [openai_es(samples=6, sigma=0.5), evosax("cma-es", samples=6, sigma=0.5), "cma-es"]
+    cma = [OpenAIES(samples=6, sigma=0.5), Evosax("cma-es", samples=6, sigma=0.5), "cma-es"]
     programs = [_program(memes.presets.cma_me(task, strategy=each, pool=2, batch=6)) for each in cma]
     assert programs[1] == programs[2]
     assert programs[0] != programs[1]
@@ -376,10 +393,12 @@ WRONG_USES = {
     "did you mean 'samples'": lambda task: memes.presets.me_es(task, sample=2),
     "did you mean 'sigma'": lambda task: memes.PRESETS["memes-all"].build(task, sigm=2),
     "rank is that of noise 'low-rank', got 2 with 'gaus": lambda task: memes.presets.memes(task, rank=2),
-    "got 2 with an object": lambda task: memes.presets.es(task, rank=2, noise=low_rank(2)),
-    "optimiser must be GradientTransformation": lambda task: memes.presets.es(task, optimiser=0.1),
+    "got 2 with an object": lambda task: memes.presets.es(task, rank=2, noise=LowRank(2)),
+    "optimiser must be a function or None": lambda task: memes.presets.es(
+        task, optimiser=optax.adam(0.1)
+    ),
     "optimiser is that of strategy 'openai-es', got one with 'snes'": lambda task: memes.presets.es(
-        task, strategy="snes", optimiser=optax.sgd(0.1)
+        task, strategy="snes", optimiser=optax.sgd
     ),
     "samples must be int, got '8'": lambda task: memes.presets.es(task, samples="8"),
     "sigma must be float, got 'wide'": lambda task: Search(sigma="wide"),
@@ -394,7 +413,7 @@ def test_wrong_uses_of_a_preset_in_python_are_sentences(sentence, call):
 
 def test_the_numbers_of_a_strategy_are_recorded():
     """Its own: the options that it takes the place of do not tell."""
-    strategies = [memes.strategies.openai_es(samples=8, sigma=sigma) for sigma in (0.02, 0.5)]
+    strategies = [memes.strategies.OpenAIES(samples=8, sigma=sigma) for sigma in (0.02, 0.5)]
     small = partial(memes.presets.memes, TASKS["arm"], lanes=2)
     told = [small(strategy=strategy).options["strategy"] for strategy in strategies]
     assert ["sigma=0.02" in text for text in told] == [True, False]

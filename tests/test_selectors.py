@@ -11,13 +11,13 @@ from memes.context import Context
 from memes.errors import UsageError
 from memes.history import Past
 from memes.selectors import (
-    alternate,
-    either,
-    fittest,
-    fittest_of_latest,
-    most_novel,
+    Alternate,
+    Either,
+    Fittest,
+    FittestOfLatest,
+    MostNovel,
+    Uniform,
     select,
-    uniform,
 )
 from memes.task import Task
 from memes.task import uniform as uniform_init
@@ -28,8 +28,8 @@ CELLS = Grid(jnp.zeros(2), jnp.ones(2), (4, 4))
 ELITES = np.array([0, 3, 4, 11, 15])
 FITNESS = np.array([-3.0, -1.0, -5.0, -2.0, -4.0], np.float32)
 DRAWS = 2000
-FITTEST = {count: fittest(count) for count in (1, 3, 100)}
-MOST_NOVEL = {neighbours: most_novel(2, neighbours) for neighbours in (1, 2)}
+FITTEST = {count: Fittest(count) for count in (1, 3, 100)}
+MOST_NOVEL = {neighbours: MostNovel(2, neighbours) for neighbours in (1, 2)}
 
 
 def archive_of(cells, fitness):
@@ -50,17 +50,17 @@ PAST = Past(jnp.array([[0.4, 0.3], [1.0, 0.5], [1.0, 0.6], [0.0, 0.0]]), jnp.ara
 
 @partial(jax.jit, static_argnums=0)
 def draw(selector, key, archive, past=PAST, generation=0):
-    return select(selector, key, Context(TASK, jnp.int32(generation), archive, past), DRAWS)
+    return select(selector, key, Context(TASK, jnp.int32(generation), archive, past, None), DRAWS)
 
 
 def test_who_is_drawn_does_not_depend_on_how_many_are_wanted():
-    context = Context(TASK, jnp.int32(0), ARCHIVE, PAST)
+    context = Context(TASK, jnp.int32(0), ARCHIVE, PAST, None)
     wanted = jnp.arange(4) == 2
-    some = select(uniform, jax.random.key(0), context, 4, wanted)
-    everyone = select(uniform, jax.random.key(0), context, 4)
+    some = select(Uniform(), jax.random.key(0), context, 4, wanted)
+    everyone = select(Uniform(), jax.random.key(0), context, 4)
     np.testing.assert_array_equal(some.x[2], everyone.x[2])
     np.testing.assert_array_equal(some.feature[2], everyone.feature[2])
-    assert select(uniform, jax.random.key(0), context, 4, wanted & False).x.shape == (4, 3)
+    assert select(Uniform(), jax.random.key(0), context, 4, wanted & False).x.shape == (4, 3)
 
 
 def drawn_cells(individuals, archive=ARCHIVE):
@@ -83,12 +83,12 @@ def assert_uniform_over(cell, elites):
 
 
 def test_uniform_draws_whole_elites_with_equal_probability():
-    assert_uniform_over(drawn_cells(draw(uniform, jax.random.key(0), ARCHIVE)), ELITES)
+    assert_uniform_over(drawn_cells(draw(Uniform(), jax.random.key(0), ARCHIVE)), ELITES)
 
 
 def test_uniform_draws_are_independent_of_each_other():
-    cell = drawn_cells(draw(uniform, jax.random.key(1), ARCHIVE))
-    again = drawn_cells(draw(uniform, jax.random.key(2), ARCHIVE))
+    cell = drawn_cells(draw(Uniform(), jax.random.key(1), ARCHIVE))
+    again = drawn_cells(draw(Uniform(), jax.random.key(2), ARCHIVE))
     # Neither a draw and the next, nor draws under two keys, agree more often than one in five times.
     for a, b in ((cell[1:], cell[:-1]), (cell, again)):
         assert abs(np.mean(a == b) - 0.2) < 5 * np.sqrt(0.16 / DRAWS)
@@ -97,7 +97,7 @@ def test_uniform_draws_are_independent_of_each_other():
 @pytest.mark.parametrize("cell", [0, 7, 15])
 def test_a_lone_elite_is_always_drawn(cell):
     archive = archive_of([cell], np.float32([-1.0]))
-    for seed, selector in enumerate([uniform, FITTEST[3], MOST_NOVEL[1]]):
+    for seed, selector in enumerate([Uniform(), FITTEST[3], MOST_NOVEL[1]]):
         individuals = draw(selector, jax.random.key(seed), archive)
         assert set(drawn_cells(individuals, archive)) == {cell}
 
@@ -124,7 +124,7 @@ def test_fittest_of_latest_draws_evenly_from_the_fittest_of_the_cells_that_chang
     archive = ARCHIVE._replace(generation=jnp.full(16, -1).at[ELITES].set(changed))
     recent = np.argsort(-changed)[:latest]
     expected = recent[np.argsort(-FITNESS[recent])][:count]
-    cell = drawn_cells(draw(fittest_of_latest(count, latest), jax.random.key(5), archive))
+    cell = drawn_cells(draw(FittestOfLatest(count, latest), jax.random.key(5), archive))
     assert_uniform_over(cell, ELITES[expected])
 
 
@@ -132,7 +132,7 @@ def test_fittest_of_latest_draws_evenly_from_the_fittest_of_the_cells_that_chang
 def test_either_draws_by_one_or_the_other(probability):
     best, last = ELITES[FITNESS.argmax()], ELITES[-1]
     archive = ARCHIVE._replace(generation=jnp.full(16, -1).at[last].set(1))
-    selector = either(fittest(1), fittest_of_latest(1, 1), probability)
+    selector = Either(Fittest(1), FittestOfLatest(1, 1), probability)
     cell = drawn_cells(draw(selector, jax.random.key(6), archive))
     assert set(cell) <= {best, last}
     error = 5 * np.sqrt(probability * (1 - probability) / DRAWS)
@@ -140,7 +140,7 @@ def test_either_draws_by_one_or_the_other(probability):
 
 
 def test_alternate_takes_turns_as_objectives_do():
-    selector = alternate(FITTEST[1], MOST_NOVEL[1], 3)
+    selector = Alternate(FITTEST[1], MOST_NOVEL[1], 3)
     for generation in range(8):
         cell = drawn_cells(draw(selector, jax.random.key(7), ARCHIVE, PAST, generation))
         assert len(set(cell)) == (1 if generation // 3 % 2 == 0 else 2)
@@ -153,7 +153,7 @@ def test_most_novel_never_draws_an_empty_cell():
     assert_uniform_over(cell, [10, 15])
 
 
-@pytest.mark.parametrize("selector", [uniform, FITTEST[3]])
+@pytest.mark.parametrize("selector", [Uniform(), FITTEST[3]])
 def test_an_empty_archive_gives_draws_of_init_that_were_never_evaluated(selector):
     x, fitness, feature = draw(selector, jax.random.key(4), empty(CELLS, 3))
     assert ((x >= 5) & (x <= 6)).all()
@@ -163,7 +163,7 @@ def test_an_empty_archive_gives_draws_of_init_that_were_never_evaluated(selector
     assert np.isnan(feature).all()
 
 
-@pytest.mark.parametrize("selector", [fittest, most_novel])
+@pytest.mark.parametrize("selector", [Fittest, MostNovel])
 def test_there_must_be_someone_to_choose_from(selector):
     with pytest.raises(UsageError, match=r"^count must"):
         selector(0)
@@ -172,9 +172,9 @@ def test_there_must_be_someone_to_choose_from(selector):
 @pytest.mark.parametrize(
     ("mistake", "sentence"),
     [
-        (lambda: fittest_of_latest(1, 0), "^latest must"),
-        (lambda: either(uniform, uniform, 1.5), "^probability must"),
-        (lambda: alternate(uniform, uniform, 0), "^every must"),
+        (lambda: FittestOfLatest(1, 0), "^latest must"),
+        (lambda: Either(Uniform(), Uniform(), 1.5), "^probability must"),
+        (lambda: Alternate(Uniform(), Uniform(), 0), "^every must"),
     ],
 )
 def test_a_wrong_argument_is_refused_by_name(mistake, sentence):

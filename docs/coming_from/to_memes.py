@@ -19,7 +19,7 @@ task = memes.Task(
     init=memes.uniform(20, -1.0, 1.0),
     evaluate=memes.rowwise(evaluate),
 )
-strategy = memes.strategies.evosax("cma-es", samples=64, sigma=0.1)
+strategy = memes.strategies.Evosax("cma-es", samples=64, sigma=0.1)
 algorithm = memes.presets.memes(task, lanes=8, strategy=strategy)
 run = memes.run(algorithm, generations=100, seed=0)
 

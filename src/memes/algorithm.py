@@ -1,21 +1,21 @@
-"""A generation is ask, evaluate, tell: the loop that every algorithm here shares.
+"""A quality-diversity algorithm: ask, evaluate, tell.
 
-The paper's Algorithm 1 evaluates twice in a generation: the samples of each evolution strategy, then
-the means that they lead to. Here each mean is evaluated together with the samples drawn around it, in
-one call of the simulator. For a lane that is not reset this is Algorithm 1, sample for sample:
+The paper's Algorithm 1 evaluates the samples of each evolution strategy, and afterwards the means that
+they lead to. Here each mean is evaluated together with the samples drawn around it, in one call of the
+simulator. For every lane that is not reset this is Algorithm 1, sample for sample:
 
-    ask       lanes that require a reset start from an elite    (lines "if require_reset")
-              every lane emits its mean and the samples around it
+    ask       lanes that require a reset start from an elite     "if require_reset"
+              every lane proposes its mean and samples around it
     evaluate  all of them at once
-    tell      means enter the archive and the history            ("update_archives")
-              stale counters, and which lanes require a reset    ("added_to_archive")
-              the samples are ranked and every mean steps        ("ES_step" of the next generation)
+    tell      assess: one estimate per candidate
+              insert: means enter the archive and the history    "update_archives"
+              learn:  stale counters, resets, a step per mean    "added_to_archive", "ES_step"
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -24,70 +24,70 @@ from jax import Array
 from jaxtyping import Bool, Float, Int, Key, PyTree
 
 from memes import archive as archives
-from memes.archive import Archive
+from memes.archive import Archive, Entries, Fetch, rows_at
 from memes.cells import Cells, grid
 from memes.context import Context, Kind
-from memes.emitters.base import Emitter, Proposal, Rows
-from memes.emitters.dealing import dealt
+from memes.emitters.base import Batch, Emitter, Lanes, Rows
 from memes.errors import at_least, require
 from memes.estimates import Candidates
-from memes.factors import Samples, as_pairs, rows
+from memes.factors import as_pairs, rows
 from memes.hints import checked
-from memes.history import History, nothing
-from memes.shards import ONE, Shards
-from memes.task import (
-    Evaluated,
-    Evaluation,
-    Task,
-    as_evaluation,
-    evaluate_factors,
-    takes_factors,
-)
+from memes.history import History, Nothing
+from memes.judges import CandidateArchive, Judge, SameArchive
+from memes.rollouts import Transition
+from memes.task import Evaluated, Evaluation, Task, as_evaluation, evaluate_factors, takes_factors
 from memes.task import evaluate as evaluate_task
-from memes.trees import concatenate, filled, in_32_bits, repeat, take
+from memes.trees import concatenate, in_32_bits, take
 from memes.trial import check
 
 
-class Batch(NamedTuple):
-    """Rows to evaluate, all of them in `x`: candidates, each as often as it is evaluated, then samples.
-
-    Those that are `offered` may enter the archive; `lane` says where they came from. Samples are in
-    factors only for a task that can evaluate them so.
-    """
-
-    candidates: Float[Array, "C d"]
-    samples: tuple[Samples, ...]
-    offered: Bool[Array, " n"]
-    lane: Int[Array, " n"]
-
-    @property
-    def x(self) -> Float[Array, "n d"]:
-        """Whole genotypes."""
-        return jnp.concatenate([self.candidates, *map(rows, self.samples)])
-
-
 class State(NamedTuple):
-    """Everything an algorithm carries from one generation to the next.
-
-    `judge` is the archive that decides whether a mean made progress, where that is not `archive`.
-    """
+    """Everything that an algorithm carries from one generation to the next."""
 
     generation: Int[Array, ""]
     archive: Archive
-    judge: Archive | None
+    judge: PyTree
     history: PyTree
     emitter: PyTree
 
 
+class Outcome(NamedTuple):
+    """A batch after its evaluation.
+
+    Attributes:
+        candidates: The candidates, with one estimate each.
+        samples: The samples.
+        faults: Evaluations that cannot be used, by `Fault`.
+        transitions: Transitions of all evaluations, if the emitter learns from them.
+    """
+
+    candidates: Entries
+    samples: Entries
+    faults: Int[Array, " faults"]
+    transitions: Transition | None = None
+
+
+class Answer(NamedTuple):
+    """The answer to a batch: what the archive did, and whether candidates made progress.
+
+    Attributes:
+        added: `Status` that the archive gave candidates, and samples if they are offered too.
+        status: `Status` that the judge gave candidates.
+    """
+
+    added: Int[Array, " n"]
+    status: Int[Array, " C"]
+
+
 class Ledger(NamedTuple):
-    """Evaluations spent in one generation, counts of the underlying problem."""
+    """Evaluations of the underlying problem that one generation spent."""
 
     samples: Int[Array, ""]
     candidates: Int[Array, ""]
 
 
 class Info(NamedTuple):
-    """The events of a generation. The first fields have an entry for each of L candidates.
+    """The events of a generation. The first fields have an entry for each of C candidates.
 
     Attributes:
         lane: The lane that the candidate came from.
@@ -95,142 +95,203 @@ class Info(NamedTuple):
         offered: Whether it was offered to the archive.
         fitness: Its fitness.
         feature: Its feature.
-        parent_feature: The feature of what it was made from.
-        status: The answer of the archive (or of the judge, where samples are offered too).
-        age, stale, reset: As in `Lanes`.
-        additions: Rows of the whole batch that the archive took, by `Kind` of lane.
-        faults: Rows of the whole batch whose evaluation cannot be used, by `Fault`.
+        parent_feature: The feature of its parent; NaN if it has none.
+        status: The `Status` that the judge gave it.
+        age: Steps of its lane since the last start.
+        stale: Rejected candidates of its lane in a row.
+        reset: The `Reason` for which the lane is reset now.
+        additions: Evaluations of the whole batch that entered the archive, by `Kind` of lane.
+        faults: Evaluations of the whole batch that cannot be used, by `Fault`.
         ledger: Evaluations that were spent.
     """
 
-    lane: Int[Array, " L"]
-    kind: Int[Array, " L"]
-    offered: Bool[Array, " L"]
-    fitness: Float[Array, " L"]
-    feature: Float[Array, "L k"]
-    parent_feature: Float[Array, "L k"]
-    status: Int[Array, " L"]
-    age: Int[Array, " L"]
-    stale: Int[Array, " L"]
-    reset: Int[Array, " L"]
+    lane: Int[Array, " C"]
+    kind: Int[Array, " C"]
+    offered: Bool[Array, " C"]
+    fitness: Float[Array, " C"]
+    feature: Float[Array, "C k"]
+    parent_feature: Float[Array, "C k"]
+    status: Int[Array, " C"]
+    age: Int[Array, " C"]
+    stale: Int[Array, " C"]
+    reset: Int[Array, " C"]
     additions: Int[Array, " kinds"]
     faults: Int[Array, " faults"]
     ledger: Ledger
 
     @property
     def non_finite(self) -> Int[Array, "*G"]:
-        """Rows with any fault."""
+        """Evaluations with any fault."""
         return jnp.sum(self.faults, axis=-1)
 
 
-class Verdict(NamedTuple):
-    """News of one shard for all: the outcome of its candidates, and of the rows that may enter.
-
-    `entrants` are the evaluations [n], `offered` and `lane` of these rows; `faults` are [1, faults].
-    """
-
-    outcome: Evaluation
-    offered: Bool[Array, "*s L"]
-    lane: Int[Array, "*s L"]
-    entrants: tuple[Evaluation, Array, Array]
-    faults: Int[Array, "*s 1 faults"]
-
-
-class Judged(NamedTuple):
-    """A batch that was evaluated: what stays with its shard, and the verdict."""
-
-    means: Float[Array, "*s L d"]
-    x: Float[Array, "*s n d"]
-    sampled: Evaluation
-    verdict: Verdict
-
-
-UNNAMED = "composed"  # an algorithm that was given no name
-MOST_ROWS = 2**31 - 1  # evaluations in a generation: they are counted in int32
-MOST_NUMBERS = 2**40  # in one array
-
-
-class Algorithm(NamedTuple):
-    """A quality-diversity algorithm on a task.
+@dataclass(frozen=True, eq=False, repr=False)
+class Algorithm:
+    """A quality-diversity algorithm on a task; `compose` makes one.
 
     Attributes:
+        task: The problem to optimise.
+        emitter: The source of genotypes.
+        cells: The cells of the archive.
+        history: The features that novelty is measured against.
+        judge: The rule by which candidates make progress, and which samples are ranked against.
+        offer_samples: Whether samples may enter the archive too.
+        candidates: How the evaluations of a candidate become one estimate.
         name: Its name in files and figures.
         options: Its hyper-parameters, for the record.
-        task: The task that it optimises.
-        cells: The archive's cells.
-        emitter: The source of its genotypes.
-        history: The features that novelty is measured against.
-        init: `(key, generations=None) -> State`. A history that keeps everything makes room for so many
-            generations; no other part needs to know.
-        ask: `(key, state) -> (State, Batch)`.
-        tell: `(state, batch, evaluation) -> (State, Info)`. All three take `shards` where a run is
-            dealt to several; then batch and evaluation are by shard.
-        candidates: How candidates are judged, by one evaluation or by several.
-        chunk: How many rows to evaluate at a time, where memory is short; None is all.
+        chunk: Evaluations at a time, if memory is short; None is all.
     """
 
-    name: str
-    options: dict[str, Any]
     task: Task
-    cells: Cells
     emitter: Emitter
-    history: History
-    init: Callable[..., State]
-    ask: Callable[..., tuple[State, Batch]]
-    tell: Callable[..., tuple[State, Info]]
+    cells: Cells
+    history: History = Nothing()
+    judge: Judge = SameArchive()
+    offer_samples: bool = False
     candidates: Candidates = Candidates()
+    name: str = "composed"
+    options: dict[str, Any] = field(default_factory=dict)
     chunk: int | None = None
 
     @property
     def batch_size(self) -> int:
-        """Rows evaluated in a generation, n."""
-        return self.emitter.candidates * self.candidates.candidate_samples + self.emitter.samples
+        """Evaluations per generation."""
+        repeated = len(self.emitter.persistent) * self.candidates.candidate_samples
+        return repeated + self.emitter.samples
 
-    def __repr__(self) -> str:
-        emitter = self.emitter
-        repeated = self.candidates.candidate_samples
-        times = f", evaluated {repeated} times each," if repeated > 1 else ""
-        size = f"{emitter.candidates} candidates{times} and {emitter.samples} samples a generation"
-        return f"Algorithm('{self.name}' on '{self.task.name}', {size}, {self.cells.count} cells)"
+    @in_32_bits
+    def init(self, key: Key[Array, ""], generations: int | None = None) -> State:
+        """Return the first state; only a history of everything needs the number of generations."""
+        room = None
+        if generations is not None:
+            at_least(1, generations=generations)
+            room = generations * len(self.emitter.persistent)
+        return State(
+            generation=jnp.int32(0),
+            archive=archives.empty(self.cells, self.task.dim),
+            judge=self.judge.init(self.cells),
+            history=self.history.init(self.task.feature_dim, room),
+            emitter=self.emitter.init(key, self.task),
+        )
+
+    def step(self, key: Key[Array, ""], state: State) -> tuple[State, Info]:
+        """Advance by one generation."""
+        ask_key, evaluate_key = jax.random.split(key)
+        state, batch = self.ask(ask_key, state)
+        return self.tell(state, batch, self.evaluate(evaluate_key, batch))
+
+    @in_32_bits
+    def ask(self, key: Key[Array, ""], state: State) -> tuple[State, Batch]:
+        """Propose genotypes, and the number of evaluations of each candidate."""
+        emitter, batch = self.emitter.ask(key, state.emitter, self._context(state, state))
+        repeated = replace(batch.candidates, count=self.candidates.candidate_samples)
+        return state._replace(emitter=emitter), batch._replace(candidates=repeated)
 
     def evaluate(self, key: Key[Array, ""], batch: Batch) -> Evaluation:
-        """Evaluate the batch, with a key of its own for each row."""
-        keys = jax.random.split(key, batch.lane.shape[0])
-        pairs = as_pairs(batch.samples)
-        if pairs is not None and takes_factors(self.task):
+        """Evaluate a batch with one key per evaluation."""
+        keys = jax.random.split(key, batch.size)
+        pairs, transitions = as_pairs(batch.samples), self.emitter.transitions
+        if pairs is not None and takes_factors(self.task) and not transitions:
             return evaluate_factors(self.task, keys, batch.candidates, pairs, chunk=self.chunk)
-        wanted = self.emitter.transitions
-        return evaluate_task(self.task, keys, batch.x, transitions=wanted, chunk=self.chunk)
+        x = batch.x if batch.samples else batch.candidates
+        return evaluate_task(self.task, keys, x, transitions=transitions, chunk=self.chunk)
 
-    def step(self, key: Key[Array, ""], state: State, shards: Shards = ONE) -> tuple[State, Info]:
-        """Advance by one generation: ask, evaluate, tell.
+    @in_32_bits
+    def tell(self, state: State, batch: Batch, evaluation: Evaluated) -> tuple[State, Info]:
+        """Insert an evaluated batch into the archive, and let the emitter learn from it."""
+        outcome = self.assess(batch, evaluation)
+        after, answer = self.insert(state, outcome)
+        emitter, lanes = self.learn(state, after, outcome, answer.status)
+        return self.advance(after, emitter), self.info(outcome, answer, lanes)
 
-        An emitter that cannot be dealt to shards asks and is told as a whole, on every device, and the
-        shards share the evaluation of its rows.
+    def assess(self, batch: Batch, evaluation: Evaluated) -> Outcome:
+        """Estimate each candidate from its evaluations, and count evaluations that cannot be used."""
+        batch = jax.tree.map(jnp.asarray, batch)
+        first, n = batch.candidates.evaluations, batch.size
+        whole = as_evaluation(self.task, n, evaluation)
+        evaluation, transitions = whole._replace(transitions=None), whole.transitions
+        means = batch.candidates.x
+        estimates = self.candidates.judge(take(evaluation, 0, first))
+        x = jnp.concatenate([means[:0], *map(rows, batch.samples)])
+        offered = jnp.full(batch.sample_lane.shape, self.offer_samples)
+        return Outcome(
+            candidates=Entries(means, estimates, batch.offered, batch.lane),
+            samples=Entries(x, take(evaluation, first, n), offered, batch.sample_lane),
+            faults=archives.faults(evaluation),
+            transitions=transitions,
+        )
+
+    def insert(self, state: State, outcome: Outcome, fetch: Fetch = rows_at) -> tuple[State, Answer]:
+        """Offer the batch to the archive, to the judge and to the history.
+
+        `fetch(x, row)` returns the genotypes that enter the archive, so `x` may also be the places where
+        they are found.
         """
-        ask_key, evaluate_key = jax.random.split(key)
-        if shards.count == 1:
-            state, batch = self.ask(ask_key, state)
-            return self.tell(state, batch, self.evaluate(evaluate_key, batch))
-        if dealt(self.emitter, shards) is None:
-            state, batch = shards.alone(self.ask, ask_key, state)
-            evaluation = self._shared_evaluation(evaluate_key, batch, shards)
-            return shards.alone(self.tell, state, batch, evaluation)
-        state, batch = self.ask(ask_key, state, shards)
-        evaluation = shards.each(self.evaluate, shards.keys(evaluate_key), batch)
-        return self.tell(state, batch, evaluation, shards)
+        candidates = outcome.candidates
+        found, offered = candidates.evaluation, candidates.offered
+        entries = concatenate([candidates, outcome.samples]) if self.offer_samples else candidates
+        archive, added = archives.add(
+            state.archive, *entries[:3], lane=entries.lane, generation=state.generation, fetch=fetch
+        )
+        own = added[: offered.size]
+        judge, status = self.judge.update(state.judge, state.archive, candidates, own)
+        history = self.history.push(state.history, found.feature, offered & archives.finite(found))
+        return state._replace(archive=archive, judge=judge, history=history), Answer(added, status)
 
-    def _shared_evaluation(self, key: Key[Array, ""], batch: Batch, shards: Shards) -> Evaluation:
-        """Evaluate the rows of a batch, of which each shard takes as many; the last are filled up."""
-        n = batch.lane.shape[0]
-        size = -(-n // shards.count) * shards.count
-        keys, x = (filled(array, size, 0) for array in (jax.random.split(key, n), batch.x))
-        wanted = self.emitter.transitions
+    def learn(
+        self, before: State, after: State, outcome: Outcome, status: Int[Array, " C"]
+    ) -> tuple[PyTree, Lanes]:
+        """Let the emitter count stale candidates, decide on resets, and take its steps."""
+        candidates, samples = outcome.candidates, outcome.samples
+        unknown = jnp.zeros_like(samples.lane)
+        return self.emitter.tell(
+            after.emitter,
+            Rows(candidates.x, candidates.evaluation, status),
+            Rows(samples.x, samples.evaluation, unknown),
+            self._context(before, after, outcome.transitions),
+        )
 
-        def evaluate(keys: Array, x: Array) -> Evaluation:
-            return evaluate_task(self.task, keys, x, transitions=wanted, chunk=self.chunk)
+    def advance(self, state: State, emitter: PyTree) -> State:
+        """Return the state at the start of the next generation."""
+        return state._replace(generation=state.generation + 1, emitter=emitter)
 
-        return take(shards.gather(shards.each(evaluate, *shards.mine((keys, x)))), 0, n)
+    def info(self, outcome: Outcome, answer: Answer, lanes: Lanes) -> Info:
+        """Record the events of a generation."""
+        _, evaluation, offered, lane = outcome.candidates
+        kind_of_lane = jnp.zeros(self.emitter.lanes, jnp.int32).at[lane].set(lanes.kind)
+        entered = jnp.concatenate([lane, outcome.samples.lane]) if self.offer_samples else lane
+        additions = jnp.zeros(len(Kind), jnp.int32).at[kind_of_lane[entered]].add(answer.added > 0)
+        repeated = lane.size * self.candidates.candidate_samples
+        spent = (jnp.int32(n * self.task.cost) for n in (self.emitter.samples, repeated))
+        return Info(
+            lane=lane,
+            offered=offered,
+            fitness=evaluation.fitness,
+            feature=evaluation.feature,
+            status=answer.status,
+            **lanes._asdict(),
+            additions=additions,
+            faults=outcome.faults,
+            ledger=Ledger(*spent),
+        )
+
+    def _context(self, before: State, after: State, transitions: Transition | None = None) -> Context:
+        """Return what parts may read: archive and history now, and the judge as it was before."""
+        past = self.history.past(after.history, after.archive)
+        compare = partial(self.judge.compare, before.judge, before.archive)
+        return Context(self.task, after.generation, after.archive, past, compare, transitions)
+
+    def __repr__(self) -> str:
+        emitter, repeated = self.emitter, self.candidates.candidate_samples
+        times = f", evaluated {repeated} times each," if repeated > 1 else ""
+        size = f"{len(emitter.persistent)} candidates{times} and {emitter.samples} samples"
+        where = f"'{self.name}' on '{self.task.name}'"
+        return f"Algorithm({where}, {size} per generation, {self.cells.count} cells)"
+
+
+UNNAMED = Algorithm.name  # an algorithm that was given no name
+MOST_ROWS = 2**31 - 1  # evaluations in a generation: they are counted in int32
+MOST_NUMBERS = 2**40  # in one array
 
 
 @checked
@@ -240,6 +301,7 @@ def compose(
     *,
     cells: Cells | None = None,
     history: History | None = None,
+    judge: Judge | None = None,
     offer_samples: bool = False,
     candidates: Candidates = Candidates(),
     name: str = UNNAMED,
@@ -247,16 +309,17 @@ def compose(
     """Compose an algorithm.
 
     Args:
-        task: What to optimise.
-        emitter: Where genotypes come from.
-        cells: The archive's cells; None is the task's grid.
+        task: The problem to optimise.
+        emitter: The source of genotypes.
+        cells: The cells of the archive; None is the grid of the task.
         history: The features that novelty is measured against; None keeps nothing.
-        offer_samples: Offer the samples to the archive too, not only the candidates. Progress of the
-            lanes is then judged by a second archive that only the candidates enter: a lane's mean can
-            hardly beat the best of all samples.
-        candidates: How candidates are judged. Archive, history and the progress of lanes go by that.
-        name: What files and figures call the algorithm. `memes compare` and `memes.resume` tell composed
-            algorithms apart by their names alone.
+        judge: The rule by which candidates make progress. None is the archive itself or, if samples are
+            offered, a second archive that only candidates enter.
+        offer_samples: Offer the samples to the archive too, not only the candidates.
+        candidates: How the evaluations of a candidate become one estimate. Archive, history and judge
+            use the estimate.
+        name: Name of the algorithm in files and figures. `memes compare` and `memes.resume` distinguish
+            composed algorithms by their names alone.
     """
     check(task)
     require(
@@ -270,129 +333,20 @@ def compose(
         f"cells must be of {task.feature_dim} features, as task '{task.name}' has, "
         f"got {tessellation.low.shape[0]}",
     )
-    memory = history or nothing()
-    n_candidates, repeats = emitter.candidates, candidates.candidate_samples
-    n_first = n_candidates * repeats  # rows of the batch that are evaluations of candidates
-    n_rows = n_first + emitter.samples
-    in_factors = takes_factors(task) and not emitter.transitions
-    require(
-        n_rows * task.cost <= MOST_ROWS and max(n_rows, tessellation.count) * task.dim <= MOST_NUMBERS,
-        f"{n_rows} rows in a generation (lanes x samples) and {tessellation.count} cells, of {task.dim} "
-        "entries each, are more than a machine can hold or count",
+    algorithm = Algorithm(
+        task,
+        emitter,
+        tessellation,
+        history=history or Nothing(),
+        judge=judge or (CandidateArchive() if offer_samples else SameArchive()),
+        offer_samples=offer_samples,
+        candidates=candidates,
+        name=name,
     )
-
-    def emitter_of(shards: Shards) -> Emitter:
-        found = dealt(emitter, shards)
-        return emitter if found is None else found
-
-    @in_32_bits
-    def init(key: Array, generations: int | None = None, shards: Shards = ONE) -> State:
-        room = None
-        if generations is not None:
-            at_least(1, generations=generations)
-            room = generations * n_candidates
-        return State(
-            generation=jnp.int32(0),
-            archive=archives.empty(tessellation, task.dim),
-            judge=archives.empty(tessellation, 0) if offer_samples else None,
-            history=memory.init(task.feature_dim, room),
-            emitter=emitter_of(shards).init(key, task),
-        )
-
-    def context_of(state: State) -> Context:
-        past = memory.past(state.history, state.archive)
-        return Context(task, state.generation, state.archive, past)
-
-    @in_32_bits
-    def ask(key: Array, state: State, shards: Shards = ONE) -> tuple[State, Batch]:
-        emitter_state, proposal = emitter_of(shards).ask(key, state.emitter, context_of(state))
-        return state._replace(emitter=emitter_state), shards.each(batch_of, proposal)
-
-    def batch_of(proposal: Proposal) -> Batch:
-        """The batch of one shard."""
-        samples_offered = jnp.full(proposal.sample_lane.shape, offer_samples)
-        return Batch(
-            candidates=repeat(proposal.candidates, repeats),
-            samples=proposal.samples if in_factors else tuple(map(rows, proposal.samples)),
-            offered=jnp.concatenate([repeat(proposal.offered, repeats), samples_offered]),
-            lane=jnp.concatenate([repeat(proposal.lane, repeats), proposal.sample_lane]),
-        )
-
-    def judged(batch: Batch, evaluation: Evaluated) -> Judged:
-        """The outcome of the batch of one shard."""
-        first, n = batch.candidates.shape[0], batch.lane.shape[0]
-        evaluation = as_evaluation(task, n, evaluation)._replace(transitions=None)
-        lane, offered = take((batch.lane, batch.offered), 0, first, repeats)
-        outcome, sampled = candidates.judge(take(evaluation, 0, first)), take(evaluation, first, n)
-        means, entrants = batch.candidates[::repeats], (outcome, offered, lane)
-        x = means
-        if offer_samples:
-            x = jnp.concatenate([means, batch.x[first:]])
-            entrants = concatenate([entrants, (sampled, batch.offered[first:], batch.lane[first:])])
-        faults = archives.faults(evaluation)[None]
-        return Judged(means, x, sampled, Verdict(outcome, offered, lane, entrants, faults))
-
-    @in_32_bits
-    def tell(
-        state: State, batch: Batch, evaluation: Evaluated, shards: Shards = ONE
-    ) -> tuple[State, Info]:
-        batch = jax.tree.map(jnp.asarray, batch)
-        transitions = evaluation.transitions if isinstance(evaluation, Evaluation) else None
-        own = shards.each(judged, batch, evaluation)
-        # All that shards must know of each other, but for the genotypes that enter the archive.
-        outcome, offered, lane, entrants, faults = shards.gather(own.verdict)
-        results, may_enter, lane_of = entrants
-        archive, added = archives.add(
-            state.archive,
-            own.x,
-            results,
-            may_enter,
-            lane=lane_of,
-            generation=state.generation,
-            fetch=shards.fetch,
-        )
-        judge, status = state.judge, added
-        if judge is not None:
-            nothing = jnp.zeros((lane.size, 0))
-            judge, status = archives.add(
-                judge, nothing, outcome, offered, lane=lane, generation=state.generation
-            )
-        remembered = offered & archives.finite(outcome)
-        before = state.archive
-        state = state._replace(
-            archive=archive,
-            judge=judge,
-            history=memory.push(state.history, outcome.feature, remembered),
-        )
-
-        entered = jnp.zeros(own.sampled.fitness.shape, jnp.int32)
-        if offer_samples:
-            entered = shards.mine(added)[..., own.means.shape[-2] :]
-        samples: Any = (own.means[..., :0, :], *batch.samples)  # one group at least
-        emitter_state, lanes = emitter_of(shards).tell(
-            state.emitter,
-            Rows(own.means, own.verdict.outcome, shards.mine(status)),
-            Rows(samples, own.sampled, entered),
-            replace(context_of(state), before=before, transitions=transitions),
-        )
-        lanes = shards.gather(lanes)
-        kind_of_lane = jnp.zeros(emitter.lanes, jnp.int32).at[lane].set(lanes.kind)
-        kind_of_entrant = kind_of_lane[lane_of]
-        info = Info(
-            lane=lane,
-            offered=offered,
-            fitness=outcome.fitness,
-            feature=outcome.feature,
-            status=status,
-            **lanes._asdict(),
-            additions=jnp.zeros(len(Kind), jnp.int32).at[kind_of_entrant].add(added > 0),
-            faults=jnp.sum(faults, axis=0),
-            ledger=Ledger(
-                samples=jnp.int32(emitter.samples * task.cost),
-                candidates=jnp.int32(lane.size * repeats * task.cost),
-            ),
-        )
-        state = state._replace(generation=state.generation + 1, emitter=emitter_state)
-        return state, info
-
-    return Algorithm(name, {}, task, tessellation, emitter, memory, init, ask, tell, candidates)
+    n = algorithm.batch_size
+    require(
+        n * task.cost <= MOST_ROWS and max(n, tessellation.count) * task.dim <= MOST_NUMBERS,
+        f"{n} evaluations per generation (lanes x samples) and {tessellation.count} cells, of "
+        f"{task.dim} entries each, are more than a machine can hold or count",
+    )
+    return algorithm

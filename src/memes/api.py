@@ -19,6 +19,7 @@ from memes.hints import check_types, checked, number_of
 from memes.runner.changes import Chronicle
 from memes.runner.corrections import Corrections
 from memes.runner.device import most_together
+from memes.runner.device_use import DeviceUse
 from memes.runner.loop import Start, run_all
 from memes.runner.observers import Checkpoints, Log, Observer, Progress
 from memes.runner.placement import placed
@@ -42,7 +43,9 @@ from memes.store.folder import (
 from memes.store.provenance import describe, now
 
 # In the order in which they see a run. A checkpoint comes after the correction that it is to know of.
-USUAL: tuple[Any, ...] = (Log, Chronicle, Corrections, Checkpoints, Progress, Summaries, Figures)
+USUAL: tuple[Any, ...] = (
+    DeviceUse, Log, Chronicle, Corrections, Checkpoints, Progress, Summaries, Figures,
+)  # fmt: skip
 # The type and the least of each setting that is a number. Those of a `config.json` are checked as well.
 NUMBERS: dict[str, tuple[Any, int]] = {
     "generations": (int, 1),
@@ -116,8 +119,8 @@ def run(
         together: How many seeds to run as one batch; None is as many as fit into memory, or one if the
             task has a simulator, which fills the device by itself.
         devices: How many devices to run on; None is all GPUs or TPUs, or one CPU.
-        shards: Parts that lanes, rows or seeds are dealt to, a multiple of the devices; None is as many
-            as devices. Results depend on it, and not on the devices that the shards are on.
+        shards: Parts that lanes, offspring or seeds are divided into, a multiple of the devices; None is
+            as many as devices. Results depend on it, and not on the devices that compute the shards.
         call_seconds: How long a call of the device takes, about. Progress moves, Ctrl-C is heard and
             metrics are written once a call.
         progress: Whether to show progress.
@@ -149,7 +152,7 @@ def run(
         f"together must be 1 for task '{algorithm.task.name}', which runs on the host, got {together}",
     )
     size = most_together(algorithm.task, len(chosen), together)
-    placement = placed(algorithm, devices, shards, size, Reporter(show=progress).say)
+    placement = placed(algorithm, devices, shards, size)
     numbers |= placement.recorded()
     config = {**describe(algorithm), **(about or {}), **numbers, **settings_of(watching)}
     config["seeds"] = None if seeds is None else chosen

@@ -10,11 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 
 from memes.cells import Cells
 from memes.errors import package, require
-from memes.shards import ONE
 from memes.task import Evaluation, numbered
 
 
@@ -86,6 +85,15 @@ class Archive(NamedTuple):
         return f"Archive({elites} elites of {self.fitness.size} cells, best fitness {best:.4g}, {of})"
 
 
+class Entries(NamedTuple):
+    """Evaluated genotypes [n, d], of which those that are `offered` may enter an archive."""
+
+    x: Shaped[Array, "n ..."]
+    evaluation: Evaluation
+    offered: Bool[Array, " n"]
+    lane: Int[Array, " n"]
+
+
 def empty(cells: Cells, dim: int) -> Archive:
     """Make an archive without elites for genotypes of `dim` entries."""
     c, k = cells.count, cells.low.shape[0]
@@ -136,15 +144,24 @@ def faults(evaluation: Evaluation) -> Int[Array, " faults"]:
     return jnp.stack([nan, infinite, absurd]).sum(axis=1, dtype=jnp.int32)
 
 
+# (x, row[w]) -> genotypes[w, d]
+Fetch = Callable[[Array, Array], Array]
+
+
+def rows_at(x: Shaped[Array, "n ..."], row: Int[Array, " w"]) -> Shaped[Array, "w ..."]:
+    """Return some rows of `x`; the usual `Fetch`. A row beyond the last is any row."""
+    return jnp.take(x, row, axis=0, mode="clip")
+
+
 def add(
     archive: Archive,
-    x: Float[Array, "*n d"],
+    x: Shaped[Array, "n ..."],
     evaluation: Evaluation,
     offered: Bool[Array, " n"],
     *,
     lane: Int[Array, " n"],
     generation: Int[Array, "*"] | int,
-    fetch: Callable[[Array, Array], Array] = ONE.fetch,
+    fetch: Fetch = rows_at,
 ) -> tuple[Archive, Int[Array, " n"]]:
     """Offer rows to the archive; each cell takes the fittest row if it beats the present elite.
 
@@ -154,12 +171,12 @@ def add(
 
     Args:
         archive: The archive before.
-        x: Genotypes [n, d], or whatever `fetch` takes them from.
+        x: Genotypes [n, d], or what `fetch` finds them by.
         evaluation: Their fitness [n] and feature [n, k].
         offered: The rows that may enter.
         lane: Where each row came from.
         generation: When; one number, or one for each row.
-        fetch: `(x, index[w]) -> rows[w, d]`, asked for the genotypes of the winners alone.
+        fetch: `(x, row[w]) -> genotypes[w, d]`, called for the winners alone.
 
     Returns:
         The archive after, and the `Status` of each row.
@@ -180,7 +197,7 @@ def add(
     (winner,) = jnp.nonzero(won, size=min(n, c), fill_value=n)
     target = cell.at[winner].get(mode="fill", fill_value=c)
 
-    def write(old: Array, new: Array, fetch: Callable[[Array, Array], Array] = ONE.fetch) -> Array:
+    def write(old: Array, new: Array, fetch: Fetch = rows_at) -> Array:
         return old.at[target].set(fetch(new, winner).astype(old.dtype), mode="drop")
 
     status = jnp.where(won, jnp.where(incumbent == -jnp.inf, Status.NEW, Status.IMPROVED), 0)

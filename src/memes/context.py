@@ -1,17 +1,19 @@
-"""The context of a generation: all that the parts of an algorithm may look at."""
+"""The context of a generation: all that the parts of an algorithm may read."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 from jax import Array
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
 from memes.archive import Archive
 from memes.history import Past
 from memes.rollouts import Transition
-from memes.task import Task
+from memes.task import Evaluation, Task
 
 
 class Kind(IntEnum):
@@ -22,17 +24,34 @@ class Kind(IntEnum):
     VARIATION = 2
 
 
+class Comparison(NamedTuple):
+    """Evaluations compared with a judge, each by itself.
+
+    Attributes:
+        status: The `Status` that the evaluation would get if nothing else was offered.
+        value: Fitness minus the fitness that it has to exceed; the fitness itself in an empty cell.
+    """
+
+    status: Int[Array, "*n"]
+    value: Float[Array, "*n"]
+
+
 @dataclass(frozen=True)
 class Context:
-    """The common ground of one generation: the task, and the archive and history as they now stand.
+    """What the parts of an algorithm may read in a generation.
 
-    In a `tell` both hold this generation's rows already; `before` is the archive without them, and
-    `transitions` are those of all rows, where the emitter asked for them.
+    Attributes:
+        task: The task.
+        generation: Number of the generation.
+        archive: The archive; in a `tell` it contains this generation.
+        past: The history, likewise.
+        compare: `(evaluation[*n]) -> Comparison` with the judge as it was before this generation.
+        transitions: Transitions of all evaluations in a `tell`, if the emitter learns from them.
     """
 
     task: Task
     generation: Int[Array, ""]
     archive: Archive
     past: Past
-    before: Archive | None = None
+    compare: Callable[[Evaluation], Comparison]
     transitions: Transition | None = None

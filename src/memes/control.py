@@ -11,7 +11,7 @@ from jax import Array
 from jaxtyping import Float
 
 from memes.errors import at_least
-from memes.factors import Pairs, by_chunks
+from memes.factors import Pairs, Repeats, by_chunks
 from memes.policies import mlp as mlp
 from memes.rollouts import Control as Control
 from memes.rollouts import Controller as Controller
@@ -62,11 +62,11 @@ def control_task(
         return Evaluation(*score(episodes))
 
     @in_32_bits
-    def evaluate_factors(keys: Array, candidates: Array, samples: Pairs) -> Evaluation:
+    def evaluate_factors(keys: Array, candidates: Repeats, samples: Pairs) -> Evaluation:
         in_factors = controller.in_factors
         assert in_factors is not None
 
-        def play_some(keys: Array, candidates: Array, samples: Pairs) -> Episodes:
+        def play_some(keys: Array, candidates: Repeats, samples: Pairs) -> Episodes:
             return play(environment, in_factors(candidates, samples), keys)[0]
 
         return Evaluation(*score(by_chunks(play_some, environment.at_once, keys, candidates, samples)))

@@ -18,6 +18,7 @@ from jaxtyping import Float, Int, Key
 from memes.archive import Archive, add, empty
 from memes.errors import at_least, require
 from memes.estimates import Statistic, by_genotype, estimate
+from memes.factors import Repeats
 from memes.metrics import archive_loss, finite_median, scored
 from memes.task import Evaluation, Task, evaluate
 
@@ -32,6 +33,8 @@ class Correction(NamedTuple):
         fitness_variance: Over the evaluations of each elite.
         feature_variance: The same of each feature.
         samples: Evaluations of each elite.
+        fitness_mean: Over the evaluations of each elite; None in files of version 0.2.
+        feature_mean: The same of each feature.
     """
 
     archive: Archive
@@ -39,12 +42,15 @@ class Correction(NamedTuple):
     fitness_variance: Float[np.ndarray, " e"]
     feature_variance: Float[np.ndarray, "e k"]
     samples: int
+    fitness_mean: Float[np.ndarray, " e"] | None = None
+    feature_mean: Float[np.ndarray, "e k"] | None = None
 
 
 class Estimates(NamedTuple):
-    """Estimates of n elites: the statistic `of` their evaluations, and the variances."""
+    """Estimates of n elites: the statistic `of` their evaluations, the `mean`, and the variances."""
 
     of: Evaluation
+    mean: Evaluation
     fitness_variance: Float[Array, " n"]
     feature_variance: Float[Array, "n k"]
 
@@ -95,12 +101,12 @@ def reevaluator(task: Task, samples: int, *, statistic: Statistic, rows: int, mo
     def estimates_of(key: Array, genotypes: Array, cell: Array) -> Estimates:
         # Keys follow from the cell, so that the result does not depend on what is taken together.
         keys = jax.vmap(lambda c: jax.random.split(jax.random.fold_in(key, c), samples))(cell)
-        x = jnp.repeat(genotypes[cell], samples, axis=0)
+        x = Repeats(genotypes[cell], samples)
         each = evaluate(task, keys.reshape(-1), x, chunk=rows if rows < samples else None)
 
         each = by_genotype(each, samples)
-        variance = estimate(each, jnp.nanvar)
-        return Estimates(estimate(each, statistic), variance.fitness, variance.feature)
+        mean, variance = estimate(each, jnp.nanmean), estimate(each, jnp.nanvar)
+        return Estimates(estimate(each, statistic), mean, variance.fitness, variance.feature)
 
     return Reevaluator(
         max(1, min(rows // samples, most)), jax.jit(estimates_of) if task.jit else estimates_of
@@ -129,24 +135,32 @@ def correct(archive: Archive, samples: int, parts: Sequence[Estimates]) -> Corre
     """Correct an archive by the estimates of all its elites, as `estimates` yields them."""
     elites = np.flatnonzero(np.asarray(archive.occupied))
     if elites.size == 0:
-        k, nothing = archive.feature.shape[1], empty(archive.cells, archive.genotypes.shape[1])
-        return Correction(nothing, elites, np.zeros(0), np.zeros((0, k)), samples)
+        nothing = empty(archive.cells, archive.genotypes.shape[1])
+        blank = np.zeros(0), np.zeros((0, archive.feature.shape[1]))
+        return Correction(nothing, elites, *blank, samples, *blank)
     found: Estimates = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
+    variances = np.asarray(found.fitness_variance), np.asarray(found.feature_variance)
+    means = np.asarray(found.mean.fitness), np.asarray(found.mean.feature)
+    corrected = _entered_again(archive, elites, found.of.fitness, found.of.feature)
+    return Correction(corrected, elites, *variances, samples, *means)
 
-    def by_cell(values: np.ndarray) -> np.ndarray:
+
+def _entered_again(archive: Archive, elites: np.ndarray, *of: Array | np.ndarray) -> Archive:
+    """Put the elites in these cells into an empty archive, by another fitness [e] and feature [e, k]."""
+
+    def by_cell(values: Array | np.ndarray) -> Array:
         # With a row for each cell, however many elites there are, the same program serves all archives.
         rows = np.full((archive.cells.count, *values.shape[1:]), np.nan, np.float32)
-        rows[elites] = values
-        return rows
+        rows[elites] = np.asarray(values)
+        return jnp.asarray(rows)
 
-    variances = np.asarray(found.fitness_variance), np.asarray(found.feature_variance)
-    corrected = _entered_again(archive, jax.tree.map(by_cell, found.of))
-    return Correction(corrected, elites, *variances, samples)
+    fitness, feature = map(by_cell, of)
+    entered: Archive = _entered(archive, Evaluation(fitness, feature))
+    return entered
 
 
 @jax.jit
-def _entered_again(archive: Archive, of: Evaluation) -> Archive:
-    """The elites in an archive of their own, by what else was found of them."""
+def _entered(archive: Archive, of: Evaluation) -> Archive:
     nothing = empty(archive.cells, archive.genotypes.shape[1])
     lane, generation = archive.lane, archive.generation
     return add(nothing, archive.genotypes, of, archive.occupied, lane=lane, generation=generation)[0]
@@ -155,8 +169,9 @@ def _entered_again(archive: Archive, of: Evaluation) -> Archive:
 def compare(illusory: Archive, correction: Correction, min_fitness: float = 0.0) -> dict[str, float]:
     """Return the measures of both archives, the loss of each, and the variances.
 
-    `median_fitness_variance` is the median over the elites, and `median_feature_variance` that of the
-    mean over the features; NaN if there is no elite.
+    Names that end with `_by_mean` are of the archive that is corrected by the means of the evaluations,
+    whatever the statistic of the correction was. `median_fitness_variance` is the median over the
+    elites, and `median_feature_variance` that of the mean over the features; NaN if there is no elite.
     """
     names = ("qd_score", "coverage", "max_fitness")
     before, after = scored(illusory, min_fitness), scored(correction.archive, min_fitness)
@@ -165,9 +180,17 @@ def compare(illusory: Archive, correction: Correction, min_fitness: float = 0.0)
         "fitness": correction.fitness_variance,
         "feature": np.mean(correction.feature_variance, axis=1),
     }
+    by_mean = {}
+    if correction.fitness_mean is not None and correction.feature_mean is not None:
+        means = correction.fitness_mean, correction.feature_mean
+        graded = _entered_again(illusory, correction.elite_cell, *means)
+        lost = archive_loss(illusory, graded, min_fitness)
+        by_mean = {f"{name}_by_mean": float(scored(graded, min_fitness)[name]) for name in names}
+        by_mean |= {f"{name}_loss_by_mean": lost[name] for name in names}
     return (
         {name: float(after[name]) for name in names}
         | {f"illusory_{name}": float(before[name]) for name in names}
         | {f"{name}_loss": loss[name] for name in names}
+        | by_mean
         | {f"median_{name}_variance": finite_median(values) for name, values in variances.items()}
     )

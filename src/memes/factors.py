@@ -1,12 +1,15 @@
-"""Samples in factors: means, and steps away from them, that make up whole genotypes.
+"""Genotypes in factors: numbers that several evaluations share, instead of one whole genotype for each.
 
-A strategy hands its samples out so. A task that can evaluate them so never sees whole genotypes, which
-are twice as large, or many times if steps are of a low rank; `rows` makes them for all others.
+`Pairs` are mirrored samples: a mean of each lane, and steps away from it. `Repeats` are genotypes that
+are evaluated several times each. A task that can evaluate factors reads less memory: whole genotypes
+are twice as large as pairs, or many times if steps are of a low rank, and `count` times as large as
+repeats. `rows` makes whole genotypes for all other tasks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 import jax
@@ -46,17 +49,38 @@ class Pairs(NamedTuple):
         return int(jax.tree.leaves(self.step)[0].shape[1])
 
 
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Repeats:
+    """Genotypes that are evaluated `count` times each, the evaluations of one genotype in a row."""
+
+    x: Float[Array, "C d"]
+    count: int = field(default=1, metadata={"static": True})
+
+    @property
+    def evaluations(self) -> int:
+        """Evaluations of all genotypes, C * count."""
+        return self.x.shape[0] * self.count
+
+
 # Of L lanes M samples each, in the lanes' order; in factors M = 2P.
 Samples = Float[Array, "... d"] | Pairs
 
 
-def rows(samples: Samples) -> Float[Array, "S d"]:
-    """Make samples whole, lane after lane."""
+def rows(samples: Samples | Repeats) -> Float[Array, "S d"]:
+    """Make genotypes whole, one for each evaluation: lane after lane, genotype after genotype."""
+    if isinstance(samples, Repeats):
+        return samples.x if samples.count == 1 else jnp.repeat(samples.x, samples.count, axis=0)
     if isinstance(samples, Pairs):
         centre, dim = samples.mean[:, None], samples.mean.shape[-1]
         step = entries(samples.step)[..., :dim]
         samples = jnp.concatenate([centre + step, centre - step], axis=1)
     return samples.reshape(-1, samples.shape[-1])
+
+
+def no_pairs(dim: int) -> Pairs:
+    """Return pairs of no lanes."""
+    return Pairs(jnp.zeros((0, dim)), (jnp.zeros((0, 1, dim)),))
 
 
 def entries(step: Step) -> Float[Array, "*n size"]:
@@ -65,7 +89,8 @@ def entries(step: Step) -> Float[Array, "*n size"]:
 
 
 def _product(thin: Thin) -> Array:
-    outer = jnp.sum(thin.left[..., :, None] * thin.right[..., None, :], axis=-3)
+    left, right = (side.astype(jnp.float32) for side in thin)
+    outer = jnp.sum(left[..., :, None] * right[..., None, :], axis=-3)
     return jax.lax.collapse(outer, outer.ndim - 2)
 
 
@@ -73,6 +98,12 @@ def scaled(step: Array | Step, by: float) -> Step:
     """Multiply steps, in parts or whole."""
     parts = step if isinstance(step, tuple) else (step,)
     return tuple(Thin(by * p.left, p.right) if isinstance(p, Thin) else by * p for p in parts)
+
+
+def rounded(step: Step, dtype: str) -> Step:
+    """Round steps to the numbers of a type, in which they are kept."""
+    kept: Step = jax.tree.map(lambda leaf: leaf.astype(dtype), step)
+    return kept
 
 
 def split(step: Step, blocks: Sequence[tuple[int, int]]) -> Step:
@@ -97,28 +128,69 @@ def as_pairs(groups: Sequence[Samples]) -> Pairs | None:
 
 
 def by_chunks(
-    function: Callable[[Array, Array, Pairs], T],
+    function: Callable[[Array, Repeats, Pairs], T],
     most: int | None,
     keys: Key[Array, " n"],
-    candidates: Float[Array, "C d"],
+    candidates: Repeats,
     samples: Pairs,
 ) -> T:
-    """Compute `function(keys[n], candidates, samples)` of C + S = n rows; see `in_chunks`.
+    """Compute `function(keys[n], candidates, samples)` of n evaluations, in chunks; see `in_chunks`.
 
     Args:
         function: Its result has leaves [n, ...].
-        most: Rows at a time, candidates apart from samples and pairs together; None is all at once.
-        keys: A PRNG key for each row.
-        candidates: Whole genotypes.
-        samples: And those in factors.
+        most: Evaluations at a time, candidates apart from samples, and both samples of a pair together;
+            None is all at once.
+        keys: A PRNG key for each evaluation.
+        candidates: Genotypes that are evaluated several times.
+        samples: Mirrored pairs.
     """
     if most is None:
         return function(keys, candidates, samples)
-    count, lanes, pairs = candidates.shape[0], samples.mean.shape[0], samples.each
-    nobody = jax.tree.map(lambda leaf: leaf[:0], samples)
-    few = min(most, max(1, count))
-    alone = in_chunks(lambda keys, x: function(keys, x, nobody), few, keys[:count], candidates)
+    first = candidates.evaluations
+    alone = _repeats_by_chunks(function, most, keys[:first], candidates, samples)
+    if not samples.mean.shape[0]:
+        return alone
+    return concatenate([alone, _pairs_by_chunks(function, most, keys[first:], candidates, samples)])
 
+
+def _repeats_by_chunks(
+    function: Callable[[Array, Repeats, Pairs], T],
+    most: int,
+    keys: Key[Array, " n"],
+    candidates: Repeats,
+    samples: Pairs,
+) -> T:
+    """Compute the results of candidates: several genotypes at a time, or some evaluations of each."""
+    n, count = candidates.x.shape[0], candidates.count
+    nobody = jax.tree.map(lambda leaf: leaf[:0], samples)
+    each = min(count, most)
+    cuts = -(-count // each)
+
+    def of_some(keys: Array, x: Array) -> T:
+        return by_lane(function(keys.reshape(-1), Repeats(x, each), nobody), x.shape[0])
+
+    cut = filled(keys.reshape(n, count), cuts * each, axis=1).reshape(n * cuts, each)
+    some = min(most // each, max(1, n * cuts))
+    found = in_chunks(of_some, some, cut, rows(Repeats(candidates.x, cuts)))
+
+    def mend(leaf: Array) -> Array:
+        whole = leaf.reshape(n, cuts * each, *leaf.shape[2:])[:, :count]
+        return whole.reshape(n * count, *leaf.shape[2:])
+
+    mended: T = jax.tree.map(mend, found)
+    return mended
+
+
+def _pairs_by_chunks(
+    function: Callable[[Array, Repeats, Pairs], T],
+    most: int,
+    keys: Key[Array, " n"],
+    candidates: Repeats,
+    samples: Pairs,
+) -> T:
+    """Compute the results of the samples: several lanes at a time, or a part of the pairs of one."""
+    lanes, pairs = samples.mean.shape[0], samples.each
+    nobody = Repeats(candidates.x[:0], 1)
     each = min(pairs, max(1, most // 2))
     cuts = -(-pairs // each)
 
@@ -129,7 +201,7 @@ def by_chunks(
     def of_lanes(plus: Array, minus: Array, mean: Array, *leaves: Array) -> T:
         some = Pairs(mean, jax.tree.unflatten(structure, leaves))
         both = jnp.concatenate([plus[:, None], minus[:, None]], axis=1)
-        return by_lane(function(both.reshape(-1), candidates[:0], some), mean.shape[0])
+        return by_lane(function(both.reshape(-1), nobody, some), mean.shape[0])
 
     def mend(leaf: Array) -> Array:
         """The opposite of `cut`, for results [L * cuts, 2 * each, ...] of both samples of a pair."""
@@ -138,8 +210,8 @@ def by_chunks(
         return whole.reshape(lanes * 2 * pairs, *leaf.shape[2:])
 
     leaves, structure = jax.tree.flatten(samples.step)
-    paired = keys[count:].reshape(lanes, 2, pairs)
+    paired = keys.reshape(lanes, 2, pairs)
     cut_up = [cut(paired[:, 0]), cut(paired[:, 1]), jnp.repeat(samples.mean, cuts, axis=0)]
     found = in_chunks(of_lanes, max(1, most // (2 * each)), *cut_up, *map(cut, leaves))
     mended: T = jax.tree.map(mend, found)
-    return concatenate([alone, mended])
+    return mended

@@ -5,16 +5,18 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import wraps
 from numbers import Integral, Real
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, ParamSpec, TypeVar
+from typing import Any, Literal, ParamSpec, TypeVar, dataclass_transform
 
 from memes.errors import known, require
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 
 def fits(value: Any, hint: Any) -> bool:
@@ -68,6 +70,25 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
         return function(*arguments, **keywords)
 
     return check_and_call
+
+
+@dataclass_transform(frozen_default=True)
+def part(cls: type[T]) -> type[T]:
+    """Make a class a frozen dataclass. A wrong keyword or an argument of a wrong type is a `UsageError`.
+
+    The parts that algorithms are composed of are such classes: their fields are hyper-parameters.
+    """
+    made = dataclass(frozen=True)(cls)
+    signature, init = inspect.signature(made), made.__init__
+
+    @wraps(init)
+    def check_and_init(self: T, *arguments: Any, **keywords: Any) -> None:
+        check_keywords(cls.__name__, signature, keywords)
+        check_types(signature.bind(*arguments, **keywords).arguments, typing.get_type_hints(cls))
+        init(self, *arguments, **keywords)
+
+    setattr(made, "__init__", check_and_init)  # noqa: B010 (a method)
+    return made
 
 
 def check_keywords(name: str, signature: inspect.Signature, keywords: Iterable[str]) -> None:

@@ -3,37 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Bool, Float, Int, PyTree
+from jaxtyping import Bool, Float, Int, Key, PyTree
 
-from memes.archive import finite
+from memes.archive import Status, finite
 from memes.context import Context, Kind
 from memes.errors import at_least, in_unit_interval, require
-from memes.novelty import novelty as novelty_score
+from memes.hints import part
+from memes.novelty import novelty
 from memes.task import Evaluation
 
+Utilities = Float[Array, "L M"]
 
-class Objective(NamedTuple):
-    """A score for the samples of lanes.
 
-    Attributes:
-        init: `(lanes) -> state`.
-        utilities: `(state, evaluation, context) -> (state, utilities[L, M])`, for the M samples of each
-            of L lanes, `evaluation.fitness[L, M]` and `evaluation.feature[L, M, k]`. A sample that could
-            not be evaluated (non-finite) gets utility 0, which keeps it out of the gradient.
-        kind: `(generation) -> Kind` of the candidates it makes.
-        restart: `(key, state, where[L]) -> state`, for lanes that start, at first or again: what an
-            objective holds for one life of a lane is drawn here.
-    """
+@runtime_checkable
+class Objective(Protocol):
+    """A score for the samples of lanes."""
 
-    init: Callable[[int], PyTree]
-    utilities: Callable[[PyTree, Evaluation, Context], tuple[PyTree, Array]]
-    kind: Callable[[Array], Array | Kind]
-    restart: Callable[[Array, PyTree, Array], PyTree] = lambda key, state, where: state
+    def init(self, lanes: int) -> PyTree:
+        """Return the first state."""
+
+    def restart(self, key: Key[Array, ""], state: PyTree, where: Bool[Array, " L"]) -> PyTree:
+        """Return the state for lanes in `where` that start, for the first time or again."""
+
+    def utilities(
+        self, state: PyTree, evaluation: Evaluation, context: Context
+    ) -> tuple[PyTree, Utilities]:
+        """Score M samples of each of L lanes: `fitness[L, M]` and `feature[L, M, k]`.
+
+        A sample whose evaluation is not finite gets utility 0, so that it is not in the gradient.
+        """
+
+    def kind(self, generation: Int[Array, ""]) -> Int[Array, ""] | int:
+        """Return the `Kind` of the candidates that it makes."""
+
+
+class Stateless:
+    """The methods of an objective that has no state."""
+
+    def init(self, lanes: int) -> tuple[()]:
+        """Return an empty state."""
+        return ()
+
+    def restart(self, key: Key[Array, ""], state: tuple[()], where: Bool[Array, " L"]) -> tuple[()]:
+        """Return the empty state."""
+        return state
 
 
 # Up to so many samples all pairs are compared: on a GPU that is one fused kernel, a sort is several.
@@ -70,201 +88,334 @@ def _beaten_by_sorting(values: Array, valid: Array) -> Array:
     return 2 * ranks - 1 - jnp.sum(valid, axis=-1, keepdims=True)
 
 
-def stateless(score: Callable[[Evaluation, Context], Array], kind: Kind) -> Objective:
-    """Make an objective that centre-ranks `score(evaluation, context) -> [L, M]`; higher is better."""
-
-    def utilities(state: PyTree, evaluation: Evaluation, context: Context) -> tuple[PyTree, Array]:
-        score_of_samples = score(evaluation, context)
-        valid = finite(evaluation) & jnp.isfinite(score_of_samples)
-        return state, centred_ranks(score_of_samples, valid)
-
-    return Objective(init=lambda lanes: (), utilities=utilities, kind=lambda generation: kind)
+def ranked(score: Utilities, evaluation: Evaluation) -> Utilities:
+    """Rank samples by a score, higher is better; those whose evaluation is not finite do not count."""
+    return centred_ranks(score, finite(evaluation) & jnp.isfinite(score))
 
 
-def fitness() -> Objective:
-    """Climb the task's fitness (exploit)."""
-    return stateless(lambda evaluation, context: evaluation.fitness, Kind.EXPLOIT)
+@part
+class Ranked(Stateless):
+    """Climb any score: samples are ranked by it.
+
+    Attributes:
+        score: `(evaluation, context) -> score[L, M]`, higher is better.
+        purpose: The `Kind` of the candidates that it makes.
+    """
+
+    score: Callable[[Evaluation, Context], Array]
+    purpose: Kind = Kind.EXPLORE
+
+    def utilities(
+        self, state: tuple[()], evaluation: Evaluation, context: Context
+    ) -> tuple[tuple[()], Utilities]:
+        """Rank samples by the score."""
+        return state, ranked(self.score(evaluation, context), evaluation)
+
+    def kind(self, generation: Int[Array, ""]) -> int:
+        """Candidates are of the given kind."""
+        return self.purpose
 
 
-def novelty(neighbours: int = 10) -> Objective:
-    """Climb the mean distance to the nearest `neighbours` features of the history (explore)."""
-    at_least(1, neighbours=neighbours)
+@part
+class Fitness(Stateless):
+    """Climb the fitness of the task (exploit)."""
 
-    def score(evaluation: Evaluation, context: Context) -> Array:
+    def utilities(
+        self, state: tuple[()], evaluation: Evaluation, context: Context
+    ) -> tuple[tuple[()], Utilities]:
+        """Rank samples by fitness."""
+        return state, ranked(evaluation.fitness, evaluation)
+
+    def kind(self, generation: Int[Array, ""]) -> int:
+        """Candidates exploit."""
+        return Kind.EXPLOIT
+
+
+@part
+class Novelty(Stateless):
+    """Climb the mean distance to the nearest features of the history (explore).
+
+    Attributes:
+        neighbours: Number of nearest features.
+    """
+
+    neighbours: int = 10
+
+    def __post_init__(self) -> None:
+        at_least(1, neighbours=self.neighbours)
+
+    def utilities(
+        self, state: tuple[()], evaluation: Evaluation, context: Context
+    ) -> tuple[tuple[()], Utilities]:
+        """Rank samples by novelty."""
         require(
             context.past.feature.shape[0] > 0,
-            "history must remember features for the objective 'novelty', such as memes.history.fifo()",
+            "history must remember features for the objective Novelty, such as memes.history.FIFO()",
         )
         feature = evaluation.feature.reshape(-1, evaluation.feature.shape[-1])
-        return novelty_score(feature, context.past, neighbours).reshape(evaluation.fitness.shape)
+        score = novelty(feature, context.past, self.neighbours).reshape(evaluation.fitness.shape)
+        return state, ranked(score, evaluation)
 
-    return stateless(score, Kind.EXPLORE)
+    def kind(self, generation: Int[Array, ""]) -> int:
+        """Candidates explore."""
+        return Kind.EXPLORE
 
 
-def blend(a: Objective, b: Objective, weight: float = 0.5) -> Objective:
-    """Blend the utilities: `weight` of those of `a`, the rest of those of `b`; not ranked again."""
-    in_unit_interval(weight=weight)
+@part
+class Improvement(Stateless):
+    """Climb the difference from the fitness that the judge compares a sample with (explore).
 
-    def utilities(state: PyTree, evaluation: Evaluation, context: Context) -> tuple[PyTree, Array]:
-        state_a, of_a = a.utilities(state[0], evaluation, context)
-        state_b, of_b = b.utilities(state[1], evaluation, context)
-        return (state_a, state_b), weight * of_a + (1 - weight) * of_b
+    The judge is the one before this generation. In an empty cell, the archive as a judge compares with
+    0. It is the ranking of CMA-MAE ("imp" in pyribs).
+    """
 
-    return _of_two(a, b, utilities, a.kind)
+    def utilities(
+        self, state: tuple[()], evaluation: Evaluation, context: Context
+    ) -> tuple[tuple[()], Utilities]:
+        """Rank samples by improvement."""
+        return state, ranked(context.compare(evaluation).value, evaluation)
+
+    def kind(self, generation: Int[Array, ""]) -> int:
+        """Candidates explore."""
+        return Kind.EXPLORE
+
+
+@part
+class TwoStageImprovement(Stateless):
+    """Climb what a sample adds to the archive, empty cells first (explore).
+
+    Samples in empty cells rank above all others, by their fitness. The others follow, by the difference
+    from the elite of their cell before this generation. It is the improvement ranking of CMA-ME ("2imp"
+    in pyribs).
+    """
+
+    def utilities(
+        self, state: tuple[()], evaluation: Evaluation, context: Context
+    ) -> tuple[tuple[()], Utilities]:
+        """Rank samples in two stages."""
+        status, value = context.compare(evaluation)
+        return state, ranked(_in_two_stages(status == Status.NEW, value, evaluation), evaluation)
+
+    def kind(self, generation: Int[Array, ""]) -> int:
+        """Candidates explore."""
+        return Kind.EXPLORE
+
+
+@part
+class RandomDirection:
+    """Climb along a random direction of the feature space (explore).
+
+    A lane draws its direction when it starts, uniformly among all directions, in units of the feature
+    bounds. Samples that the judge would accept rank above all others. It is the random-direction ranking
+    of CMA-ME.
+
+    Attributes:
+        features: Number of features.
+    """
+
+    features: int
+
+    def __post_init__(self) -> None:
+        at_least(1, features=self.features)
+
+    def init(self, lanes: int) -> Float[Array, "L k"]:
+        """Return directions of length 0."""
+        return jnp.zeros((lanes, self.features))
+
+    def restart(
+        self, key: Key[Array, ""], state: Float[Array, "L k"], where: Bool[Array, " L"]
+    ) -> Float[Array, "L k"]:
+        """Draw new directions."""
+        drawn = jax.random.normal(key, state.shape)
+        drawn = drawn / jnp.linalg.norm(drawn, axis=-1, keepdims=True)
+        return jnp.where(where[:, None], drawn, state)
+
+    def utilities(
+        self, state: Float[Array, "L k"], evaluation: Evaluation, context: Context
+    ) -> tuple[Float[Array, "L k"], Utilities]:
+        """Rank samples in two stages."""
+        task = context.task
+        width = jnp.asarray(task.feature_high) - jnp.asarray(task.feature_low)
+        along = jnp.sum(state[:, None] * evaluation.feature / width, axis=-1)
+        accepted = context.compare(evaluation).status != Status.REJECTED
+        score = _in_two_stages(accepted, along, evaluation)
+        return state, centred_ranks(score, finite(evaluation))
+
+    def kind(self, generation: Int[Array, ""]) -> int:
+        """Candidates explore."""
+        return Kind.EXPLORE
+
+
+def _in_two_stages(first: Array, score: Array, evaluation: Evaluation) -> Array:
+    """Score [L, M] in the order of `score`, but all samples in `first` above all others."""
+    return centred_ranks(score, finite(evaluation)) + 2.0 * first
+
+
+@part
+class Blend:
+    """Add the utilities of two objectives, without ranking them again.
+
+    Attributes:
+        a: The first objective, which gives the kind of the candidates.
+        b: The second objective.
+        weight: Weight of the first; the second has the rest.
+    """
+
+    a: Objective
+    b: Objective
+    weight: float = 0.5
+
+    def __post_init__(self) -> None:
+        in_unit_interval(weight=self.weight)
+
+    def init(self, lanes: int) -> tuple[PyTree, PyTree]:
+        """Return the states of both."""
+        return self.a.init(lanes), self.b.init(lanes)
+
+    def restart(
+        self, key: Key[Array, ""], state: tuple[PyTree, PyTree], where: Bool[Array, " L"]
+    ) -> tuple[PyTree, PyTree]:
+        """Restart both."""
+        return _restart_both(self.a, self.b, key, state, where)
+
+    def utilities(
+        self, state: tuple[PyTree, PyTree], evaluation: Evaluation, context: Context
+    ) -> tuple[tuple[PyTree, PyTree], Utilities]:
+        """Add the utilities of both."""
+        state_a, of_a = self.a.utilities(state[0], evaluation, context)
+        state_b, of_b = self.b.utilities(state[1], evaluation, context)
+        return (state_a, state_b), self.weight * of_a + (1 - self.weight) * of_b
+
+    def kind(self, generation: Int[Array, ""]) -> Int[Array, ""] | int:
+        """Candidates are of the kind of the first objective."""
+        return self.a.kind(generation)
 
 
 class Adaptation(NamedTuple):
-    """The `weight` of the first objective, the `best` fitness so far, and for how long it has stood."""
+    """The weight of the first objective, the best fitness so far, and generations since it improved."""
 
     weight: Float[Array, ""]
     best: Float[Array, ""]
     waited: Int[Array, ""]
 
 
-def adaptive_blend(
-    a: Objective, b: Objective, *, weight: float = 1.0, step: float = 0.05, patience: int = 50
-) -> Objective:
-    """Blend with a weight of `a` that rises while the best fitness improves, and else falls.
+@part
+class AdaptiveBlend:
+    """Blend two objectives with a weight of `a` that rises while the best fitness improves, else falls.
 
-    The best fitness is that of the archive, so of all candidates so far; samples do not count. This is
-    the rule of NSRA-ES, where `a` is fitness and `b` novelty.
+    The best fitness is that of the archive, so of all candidates so far; samples do not count. With
+    fitness as `a` and novelty as `b` this is the rule of NSRA-ES (Conti et al., 2018).
 
-    Args:
-        a: What to climb while it pays.
-        b: What to climb when it does not.
-        weight: Of `a`, at first.
-        step: By how much the weight rises with each improvement, up to 1, and falls, down to 0.
-        patience: Generations without improvement after which it falls; then as many again.
+    Attributes:
+        a: The objective to climb while the best fitness improves.
+        b: The objective to climb when it does not.
+        weight: First weight of `a`.
+        step: Change of the weight, which stays in [0, 1].
+        patience: Generations without improvement after which the weight falls; then as many again.
     """
-    in_unit_interval(weight=weight)
-    require(0 <= step <= 1, f"step of the weight must lie in [0, 1], got {step}")
-    at_least(1, patience=patience)
 
-    def init(lanes: int) -> tuple[PyTree, PyTree, Adaptation]:
-        adaptation = Adaptation(jnp.float32(weight), jnp.float32(-jnp.inf), jnp.int32(0))
-        return a.init(lanes), b.init(lanes), adaptation
+    a: Objective
+    b: Objective
+    weight: float = 1.0
+    step: float = 0.05
+    patience: int = 50
 
-    def utilities(state: PyTree, evaluation: Evaluation, context: Context) -> tuple[PyTree, Array]:
-        state_a, of_a = a.utilities(state[0], evaluation, context)
-        state_b, of_b = b.utilities(state[1], evaluation, context)
-        now = adapt(state[2], jnp.max(context.archive.fitness))
+    def __post_init__(self) -> None:
+        in_unit_interval(weight=self.weight)
+        require(0 <= self.step <= 1, f"step of the weight must lie in [0, 1], got {self.step}")
+        at_least(1, patience=self.patience)
+
+    def init(self, lanes: int) -> tuple[PyTree, PyTree, Adaptation]:
+        """Return the states of both, and the first weight."""
+        first = Adaptation(jnp.float32(self.weight), jnp.float32(-jnp.inf), jnp.int32(0))
+        return self.a.init(lanes), self.b.init(lanes), first
+
+    def restart(
+        self, key: Key[Array, ""], state: tuple[PyTree, PyTree, Adaptation], where: Bool[Array, " L"]
+    ) -> tuple[PyTree, PyTree, Adaptation]:
+        """Restart both; the weight stays."""
+        return *_restart_both(self.a, self.b, key, state[:2], where), state[2]
+
+    def utilities(
+        self, state: tuple[PyTree, PyTree, Adaptation], evaluation: Evaluation, context: Context
+    ) -> tuple[tuple[PyTree, PyTree, Adaptation], Utilities]:
+        """Add the utilities of both with the present weight."""
+        state_a, of_a = self.a.utilities(state[0], evaluation, context)
+        state_b, of_b = self.b.utilities(state[1], evaluation, context)
+        now = self._adapt(state[2], jnp.max(context.archive.fitness))
         return (state_a, state_b, now), now.weight * of_a + (1 - now.weight) * of_b
 
-    def adapt(before: Adaptation, best: Array) -> Adaptation:
+    def kind(self, generation: Int[Array, ""]) -> Int[Array, ""] | int:
+        """Candidates are of the kind of the first objective."""
+        return self.a.kind(generation)
+
+    def _adapt(self, before: Adaptation, best: Float[Array, ""]) -> Adaptation:
         improved = best > before.best
         waited = jnp.where(improved, 0, before.waited + 1)
-        fall = waited >= patience
-        change = jnp.where(improved, step, jnp.where(fall, -step, 0.0))
+        fall = waited >= self.patience
+        change = jnp.where(improved, self.step, jnp.where(fall, -self.step, 0.0))
         return Adaptation(
             weight=jnp.clip(before.weight + change, 0.0, 1.0),
             best=jnp.maximum(before.best, best),
             waited=jnp.where(fall, 0, waited),
         )
 
-    def restart(key: Array, state: PyTree, where: Array) -> tuple[PyTree, PyTree, Adaptation]:
-        return *_restart_both(a, b, key, state[:2], where), state[2]
 
-    return Objective(init, utilities, a.kind, restart)
+@part
+class Alternate:
+    """Climb `a` for `every` generations, then `b` for as many, and so on; only one is computed.
 
-
-def improvement() -> Objective:
-    """Climb what a sample adds to the archive as it was before this generation (explore).
-
-    Samples in empty cells come first, ordered by fitness; then all others, ordered by how far they
-    exceed the elite of their cell, or fall short of it. The `imp` ranking of CMA-ME.
+    Attributes:
+        a: The first objective.
+        b: The second objective.
+        every: Generations between changes.
     """
 
-    def score(evaluation: Evaluation, context: Context) -> Array:
-        incumbent = _incumbent(evaluation, context)
-        new = incumbent == -jnp.inf
-        gain = evaluation.fitness - jnp.where(new, 0.0, incumbent)
-        return _in_two_tiers(new, gain, evaluation)
+    a: Objective
+    b: Objective
+    every: int
 
-    return stateless(score, Kind.EXPLORE)
+    def __post_init__(self) -> None:
+        at_least(1, every=self.every)
 
+    def init(self, lanes: int) -> tuple[PyTree, PyTree]:
+        """Return the states of both."""
+        return self.a.init(lanes), self.b.init(lanes)
 
-def random_direction(features: int) -> Objective:
-    """Climb along a random direction in the space of `features` features (explore).
+    def restart(
+        self, key: Key[Array, ""], state: tuple[PyTree, PyTree], where: Bool[Array, " L"]
+    ) -> tuple[PyTree, PyTree]:
+        """Restart both."""
+        return _restart_both(self.a, self.b, key, state, where)
 
-    A lane draws its direction when it starts, uniformly over all of them, in units of the feature
-    bounds. Samples that would enter the archive as it was before this generation come first. The `rnd`
-    ranking of CMA-ME.
-    """
-    at_least(1, features=features)
+    def utilities(
+        self, state: tuple[PyTree, PyTree], evaluation: Evaluation, context: Context
+    ) -> tuple[tuple[PyTree, PyTree], Utilities]:
+        """Return the utilities of the objective whose turn it is."""
 
-    def utilities(state: Array, evaluation: Evaluation, context: Context) -> tuple[Array, Array]:
-        task = context.task
-        width = jnp.asarray(task.feature_high) - jnp.asarray(task.feature_low)
-        along = jnp.sum(state[:, None] * evaluation.feature / width, axis=-1)
-        adds = evaluation.fitness > _incumbent(evaluation, context)
-        score = _in_two_tiers(adds, along, evaluation)
-        return state, centred_ranks(score, finite(evaluation))
-
-    def restart(key: Array, state: Array, where: Array) -> Array:
-        drawn = jax.random.normal(key, state.shape)
-        drawn = drawn / jnp.linalg.norm(drawn, axis=-1, keepdims=True)
-        return jnp.where(where[:, None], drawn, state)
-
-    return Objective(
-        init=lambda lanes: jnp.zeros((lanes, features)),
-        utilities=utilities,
-        kind=lambda generation: Kind.EXPLORE,
-        restart=restart,
-    )
-
-
-def _incumbent(evaluation: Evaluation, context: Context) -> Array:
-    """Look up the fitness of the elite in each sample's cell, before this generation; -inf if none."""
-    archive = context.archive if context.before is None else context.before
-    return archive.fitness[archive.cells.index(evaluation.feature)]
-
-
-def _in_two_tiers(first: Array, score: Array, evaluation: Evaluation) -> Array:
-    """Score [L, M] in the order of `score`, but all samples in `first` ahead of all others."""
-    return centred_ranks(score, finite(evaluation)) + 2.0 * first
-
-
-def alternate(a: Objective, b: Objective, every: int) -> Objective:
-    """Climb `a` for `every` generations, then `b` for as many, and so on; only one is computed."""
-    at_least(1, every=every)
-
-    def turn_of_a(generation: Array) -> Array:
-        return (generation // every) % 2 == 0
-
-    def utilities(state: PyTree, evaluation: Evaluation, context: Context) -> tuple[PyTree, Array]:
-        def play_a() -> tuple[PyTree, Array]:
-            state_a, of_a = a.utilities(state[0], evaluation, context)
+        def climb_a() -> tuple[tuple[PyTree, PyTree], Array]:
+            state_a, of_a = self.a.utilities(state[0], evaluation, context)
             return (state_a, state[1]), of_a
 
-        def play_b() -> tuple[PyTree, Array]:
-            state_b, of_b = b.utilities(state[1], evaluation, context)
+        def climb_b() -> tuple[tuple[PyTree, PyTree], Array]:
+            state_b, of_b = self.b.utilities(state[1], evaluation, context)
             return (state[0], state_b), of_b
 
-        return jax.lax.cond(turn_of_a(context.generation), play_a, play_b)  # type: ignore[no-any-return]
+        found: tuple[tuple[PyTree, PyTree], Array] = jax.lax.cond(
+            self._first(context.generation), climb_a, climb_b
+        )
+        return found
 
-    def kind(generation: Array) -> Array:
-        return jnp.where(turn_of_a(generation), a.kind(generation), b.kind(generation))
+    def kind(self, generation: Int[Array, ""]) -> Int[Array, ""]:
+        """Candidates are of the kind of the objective whose turn it is."""
+        return jnp.where(self._first(generation), self.a.kind(generation), self.b.kind(generation))
 
-    return _of_two(a, b, utilities, kind)
-
-
-def _of_two(
-    a: Objective,
-    b: Objective,
-    utilities: Callable[[PyTree, Evaluation, Context], tuple[PyTree, Array]],
-    kind: Callable[[Array], Array | Kind],
-) -> Objective:
-    """Make an objective whose state is the pair of those of `a` and `b`."""
-    return Objective(
-        init=lambda lanes: (a.init(lanes), b.init(lanes)),
-        utilities=utilities,
-        kind=kind,
-        restart=lambda key, state, where: _restart_both(a, b, key, state, where),
-    )
+    def _first(self, generation: Int[Array, ""]) -> Bool[Array, ""]:
+        return (generation // self.every) % 2 == 0
 
 
 def _restart_both(
-    a: Objective, b: Objective, key: Array, state: PyTree, where: Array
+    a: Objective, b: Objective, key: Array, state: tuple[PyTree, PyTree], where: Array
 ) -> tuple[PyTree, PyTree]:
     key_a, key_b = jax.random.split(key)
     return a.restart(key_a, state[0], where), b.restart(key_b, state[1], where)

@@ -1,5 +1,6 @@
-// Policies of mirrored pairs on CPUs, called by XLA. Columns of a layer are vectors. Pairs of one lane are
-// computed a few at a time, which share what is read of the mean.
+// Policies of mirrored pairs and of repeated genotypes on CPUs, called by XLA. Columns of a layer are vectors.
+// Pairs of one lane, and evaluations of one genotype, are computed a few at a time, which share what is read of
+// the mean or of the genotype.
 #include <algorithm>
 #include <cstring>
 #include "xla/ffi/api/ffi.h"
@@ -18,7 +19,8 @@ constexpr int OUTPUTS = @OUTPUTS@;
 constexpr int WIDEST = @WIDEST@;  // of all layers
 constexpr int DIM = @DIM@;        // entries of a genotype
 constexpr int DRAWN = @DRAWN@;    // numbers that are drawn for a pair
-constexpr int TOGETHER = 2;       // pairs
+constexpr int TOGETHER = 2;       // pairs that are computed together
+constexpr int SHARE = 4;          // evaluations of a genotype that are computed together
 #define UNROLLED _Pragma("GCC unroll 8")  // so that sums stay in registers
 #define FUNCTION static inline __attribute__((always_inline))
 
@@ -65,12 +67,12 @@ template <int IN, int START = 0> FUNCTION float dot(const float* a, const float*
   else return sum<N>(total) + dot<IN, END>(a, b);
 }
 
-// Signals of samples: one for a candidate, two for each pair.
+// Signals of samples: those of a few evaluations of a candidate, or two for each pair.
 typedef float Signal[WIDEST];
 
-// One layer from `in` to `out`, its columns from START on. A step is a matrix, or where it has a RANK the
-// left and the right factors, and then the biases.
-template <int IN, int OUT, int RANK, int PAIRS, bool LAST, int START = 0>
+// One layer from `in` to `out`, its columns from START on, of S samples. A step is a matrix, or where it has a
+// RANK the left and the right factors, and then the biases.
+template <int IN, int OUT, int RANK, int PAIRS, int S, bool LAST, int START = 0>
 FUNCTION void columns(const float* mean, const float* const* step, const float (*inner)[2][RANK + 1],
                       const Signal* in, Signal* out) {
   constexpr int LEFT = OUT - START;
@@ -78,11 +80,12 @@ FUNCTION void columns(const float* mean, const float* const* step, const float (
   constexpr int VECTORS = LEFT / N < TILE ? LEFT / N : TILE;
   constexpr int RIGHT = (RANK * IN + 3) / 4 * 4;  // where right factors start
   constexpr int BIAS = RANK ? RIGHT + RANK * OUT : IN * OUT;
-  V<N> plus[PAIRS ? PAIRS : 1][VECTORS], minus[PAIRS ? PAIRS : 1][VECTORS];
+  constexpr int ALONE = PAIRS ? 0 : S;  // samples without a step
+  V<N> plus[PAIRS ? PAIRS : S][VECTORS], minus[PAIRS ? PAIRS : 1][VECTORS];
   UNROLLED for (int v = 0; v < VECTORS; ++v) {
     const int column = START + v * N;
     const V<N> m = load<N>(mean + IN * OUT + column);
-    if (!PAIRS) plus[0][v] = m;
+    UNROLLED for (int s = 0; s < ALONE; ++s) plus[s][v] = m;
     UNROLLED for (int p = 0; p < PAIRS; ++p) {
       V<N> e = load<N>(step[p] + BIAS + column);
       plus[p][v] = m + e, minus[p][v] = m - e;
@@ -96,7 +99,7 @@ FUNCTION void columns(const float* mean, const float* const* step, const float (
     UNROLLED for (int v = 0; v < VECTORS; ++v) {
       const int entry = i * OUT + START + v * N;
       const V<N> m = load<N>(mean + entry);
-      if (!PAIRS) plus[0][v] += m * in[0][i];
+      UNROLLED for (int s = 0; s < ALONE; ++s) plus[s][v] += m * in[s][i];
       UNROLLED for (int p = 0; p < PAIRS; ++p) {
         const V<N> e = RANK ? V<N>{} : load<N>(step[p] + entry);
         plus[p][v] += (RANK ? m : m + e) * in[2 * p][i];
@@ -106,17 +109,17 @@ FUNCTION void columns(const float* mean, const float* const* step, const float (
   }
   UNROLLED for (int v = 0; v < VECTORS; ++v) {
     const int column = START + v * N;
-    if (!PAIRS) store<N>(out[0] + column, activated<N, LAST>(plus[0][v]));
+    UNROLLED for (int s = 0; s < ALONE; ++s) store<N>(out[s] + column, activated<N, LAST>(plus[s][v]));
     UNROLLED for (int p = 0; p < PAIRS; ++p) {
       store<N>(out[2 * p] + column, activated<N, LAST>(plus[p][v]));
       store<N>(out[2 * p + 1] + column, activated<N, LAST>(minus[p][v]));
     }
   }
   if constexpr (START + N * VECTORS < OUT)
-    columns<IN, OUT, RANK, PAIRS, LAST, START + N * VECTORS>(mean, step, inner, in, out);
+    columns<IN, OUT, RANK, PAIRS, S, LAST, START + N * VECTORS>(mean, step, inner, in, out);
 }
 
-template <int IN, int OUT, int RANK, int PAIRS, bool LAST>
+template <int IN, int OUT, int RANK, int PAIRS, int S, bool LAST>
 static __attribute__((noinline)) void layer(const float* mean, const float* const* steps, int offset, Signal*& in,
                                             Signal*& out) {
   const float* step[PAIRS ? PAIRS : 1];
@@ -126,47 +129,51 @@ static __attribute__((noinline)) void layer(const float* mean, const float* cons
     UNROLLED for (int sign = 0; sign < 2; ++sign)
       UNROLLED for (int k = 0; k < RANK; ++k) inner[p][sign][k] = dot<IN>(step[p] + k * IN, in[2 * p + sign]);
   }
-  columns<IN, OUT, RANK, PAIRS, LAST>(mean, step, inner, in, out);
+  columns<IN, OUT, RANK, PAIRS, S, LAST>(mean, step, inner, in, out);
   std::swap(in, out);
 }
 
-// The actions of a few pairs, or of a candidate; observations and actions are those of each sample.
-template <int PAIRS>
+// The actions of S samples: of a few pairs, or of a few evaluations of a candidate.
+template <int PAIRS, int S = 2 * PAIRS>
 static void act(const float* mean, const float* const* steps, const float* const* observation, float* const* action) {
-  constexpr int SAMPLES = PAIRS ? 2 * PAIRS : 1;
-  alignas(64) Signal signals[2][SAMPLES];
+  alignas(64) Signal signals[2][S];
   Signal *in = signals[0], *out = signals[1];
-  for (int s = 0; s < SAMPLES; ++s) std::copy_n(observation[s], INPUTS, in[s]);
+  for (int s = 0; s < S; ++s) std::copy_n(observation[s], INPUTS, in[s]);
   @LAYERS@
-  for (int s = 0; s < SAMPLES; ++s) std::copy_n(in[s], OUTPUTS, action[s]);
+  for (int s = 0; s < S; ++s) std::copy_n(in[s], OUTPUTS, action[s]);
 }
 
 namespace ffi = xla::ffi;
-// candidates[count, DIM], mean[lanes, DIM], step[lanes, pairs, DRAWN]; observations and actions have rows for
-// the candidates, and then of each lane for mean + step of all its pairs and for mean - step.
+// candidates[count, DIM], each with so many `repeats`, mean[lanes, DIM], step[lanes, pairs, DRAWN]; observations
+// and actions have rows for the repeats of each candidate, and then of each lane for mean + step of all its pairs
+// and for mean - step.
 static ffi::Error Run(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> candidates, ffi::Buffer<ffi::F32> mean,
                       ffi::Buffer<ffi::F32> step, ffi::Buffer<ffi::F32> observation,
-                      ffi::ResultBuffer<ffi::F32> action) {
+                      ffi::ResultBuffer<ffi::F32> action, int64_t repeats) {
   const long count = candidates.dimensions()[0], lanes = step.dimensions()[0], pairs = step.dimensions()[1];
-  const long groups = (pairs + TOGETHER - 1) / TOGETHER, items = count + lanes * groups;
+  const long shares = (repeats + SHARE - 1) / SHARE;  // of the evaluations of a candidate
+  const long groups = (pairs + TOGETHER - 1) / TOGETHER, alone = count * shares, items = alone + lanes * groups;
   const float* seen = observation.typed_data();
   float* done = action->typed_data();
   auto one = [&](long item) {
-    const float* observations[2 * TOGETHER];
-    float* actions[2 * TOGETHER];
-    if (item < count) {
-      observations[0] = seen + item * INPUTS, actions[0] = done + item * OUTPUTS;
-      return act<0>(candidates.typed_data() + item * DIM, nullptr, observations, actions);
+    const float* observations[std::max(SHARE, 2 * TOGETHER)];
+    float* actions[std::max(SHARE, 2 * TOGETHER)];
+    const auto place = [&](int s, long row) {
+      observations[s] = seen + row * INPUTS, actions[s] = done + row * OUTPUTS;
+    };
+    if (item < alone) {
+      const long candidate = item / shares, first = item % shares * SHARE;
+      const float* genotype = candidates.typed_data() + candidate * DIM;
+      for (int s = 0; s < SHARE; ++s) place(s, candidate * repeats + std::min<long>(first + s, repeats - 1));
+      if (repeats == 1) return act<0, 1>(genotype, nullptr, observations, actions);
+      return act<0, SHARE>(genotype, nullptr, observations, actions);
     }
-    const long lane = (item - count) / groups, first = (item - count) % groups * TOGETHER;
+    const long lane = (item - alone) / groups, first = (item - alone) % groups * TOGETHER;
     const float* steps[TOGETHER];
     for (int p = 0; p < TOGETHER; ++p) {
       const long pair = std::min(first + p, pairs - 1);
       steps[p] = step.typed_data() + (lane * pairs + pair) * DRAWN;
-      for (int sign = 0; sign < 2; ++sign) {
-        const long row = count + (2 * lane + sign) * pairs + pair;
-        observations[2 * p + sign] = seen + row * INPUTS, actions[2 * p + sign] = done + row * OUTPUTS;
-      }
+      for (int sign = 0; sign < 2; ++sign) place(2 * p + sign, count * repeats + (2 * lane + sign) * pairs + pair);
     }
     act<TOGETHER>(mean.typed_data() + lane * DIM, steps, observations, actions);
   };
@@ -179,4 +186,4 @@ static ffi::Error Run(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> candidates, ff
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(Policies, Run, ffi::Ffi::Bind().Ctx<ffi::ThreadPool>()
     .Arg<ffi::Buffer<ffi::F32>>().Arg<ffi::Buffer<ffi::F32>>().Arg<ffi::Buffer<ffi::F32>>()
-    .Arg<ffi::Buffer<ffi::F32>>().Ret<ffi::Buffer<ffi::F32>>());
+    .Arg<ffi::Buffer<ffi::F32>>().Ret<ffi::Buffer<ffi::F32>>().Attr<int64_t>("repeats"));

@@ -1,7 +1,9 @@
-// Policies of mirrored pairs: a warp has both of a pair. What is drawn for the pair is read once, and the
-// mean of its lane, which many pairs share, lies in shared memory. Candidates are whole, a warp has one.
+// Policies of mirrored pairs and of repeated genotypes. A warp computes both samples of a pair: it reads what
+// is drawn for the pair once, and the mean of its lane, which many pairs share, lies in shared memory. For a
+// genotype that is evaluated several times, a warp computes SHARE evaluations with each weight that it reads.
 constexpr int WARPS = @WARPS@;
 constexpr int EACH = @EACH@;      // pairs of a warp, one after the other
+constexpr int SHARE = @SHARE@;    // evaluations of a genotype that a warp computes together
 constexpr int INPUTS = @INPUTS@;
 constexpr int OUTPUTS = @OUTPUTS@;
 constexpr int WIDEST = @WIDEST@;  // of all layers
@@ -11,10 +13,19 @@ constexpr bool SHARED = 4 * DIM + 8 * WARPS * WIDEST <= 48 * 1024;
 constexpr unsigned WARP = 0xffffffffu;
 #define FUNCTION static __device__ __forceinline__
 
-struct alignas(8) Two { float plus, minus; };  // of the two samples of a pair
-template <int N> struct alignas(4 * N) Some { float x[N]; };
-template <int N>
-FUNCTION Some<N> some(const float* from) { return *reinterpret_cast<const Some<N>*>(from); }
+typedef @DRAWN_TYPE@ Drawn;  // float, or the bits of a bfloat16
+template <class T, int N> struct alignas(sizeof(T) * N) Vector { T x[N]; };
+template <int N> using Some = Vector<float, N>;
+FUNCTION float number(float x) { return x; }
+FUNCTION float number(unsigned short bits) { return __int_as_float((int)bits << 16); }
+template <int N, class T>
+FUNCTION Some<N> some(const T* from) {
+  const Vector<T, N> v = *reinterpret_cast<const Vector<T, N>*>(from);
+  Some<N> found;
+#pragma unroll
+  for (int c = 0; c < N; ++c) found.x[c] = number(v.x[c]);
+  return found;
+}
 
 // What is not a number stays so, in both: a robot that fails must be seen to fail.
 FUNCTION float relu(float x) { return x < 0.f ? 0.f : x; }
@@ -28,57 +39,60 @@ FUNCTION float sum_of_warp(float x) {
   return x;
 }
 
-// One layer for a warp, from `signal` into it. A lane has N neighbouring columns; where a row is narrower
-// than the warp, other PARTS of the lanes have other rows. A step is a matrix, or where it has a RANK the
-// left and the right factors, and then the biases.
-template <int IN, int OUT, int N, int RANK, bool PAIRED, bool LAST>
-FUNCTION void layer(const float* mean, const float* step, Two* signal) {
+// One layer for a warp, from `signal` into it: of S samples, the two of a pair or those that share all weights.
+// A lane has N neighbouring columns; where a row is narrower than the warp, other PARTS of the lanes have other
+// rows. A step is a matrix, or where it has a RANK the left and the right factors, and then the biases.
+template <int IN, int OUT, int N, int RANK, bool PAIRED, int S, bool LAST>
+FUNCTION void layer(const float* mean, const Drawn* step, Some<S>* signal) {
   constexpr int GROUP = OUT / N, TILES = (GROUP + 31) / 32, PARTS = TILES > 1 ? 1 : 32 / GROUP;
   constexpr int LEFT = (RANK * IN + 3) / 4 * 4;  // so that what follows is aligned
   constexpr bool DENSE = PAIRED && RANK == 0;
+  constexpr int DEEP = PAIRED || S == 1 ? 8 : @AHEAD@;  // rows that are read ahead
   const int lane = threadIdx.x % 32;
   const int part = TILES > 1 ? 0 : lane / GROUP;
-  const float* bias = step + (RANK ? LEFT + RANK * OUT : IN * OUT);
+  const Drawn* bias = step + (RANK ? LEFT + RANK * OUT : IN * OUT);
 
-  Two inner[RANK + 1];
+  Some<S> inner[RANK + 1];
   if (PAIRED && RANK) {
 #pragma unroll
     for (int k = 0; k < RANK; ++k) {
-      Two sum = {0.f, 0.f};
+      Some<S> sum = {};
 #pragma unroll
       for (int start = 0; start < IN; start += 32) {
         if (start + lane >= IN) continue;
-        const float e = step[k * IN + start + lane];
-        const Two in = signal[start + lane];
-        sum.plus += e * in.plus, sum.minus += e * in.minus;
+        const float e = number(step[k * IN + start + lane]);
+        const Some<S> in = signal[start + lane];
+#pragma unroll
+        for (int s = 0; s < S; ++s) sum.x[s] += e * in.x[s];
       }
       inner[k] = sum;
     }
 #pragma unroll
     for (int k = 0; k < RANK; ++k)
-      inner[k] = {sum_of_warp(inner[k].plus), sum_of_warp(inner[k].minus)};
+#pragma unroll
+      for (int s = 0; s < S; ++s) inner[k].x[s] = sum_of_warp(inner[k].x[s]);
   }
 
-  Two total[TILES][N];
+  Some<S> total[TILES][N];
 #pragma unroll
   for (int tile = 0; tile < TILES; ++tile) {
     const int column = (TILES > 1 ? 32 * tile + lane : lane % GROUP) * N;
     const bool busy = part < PARTS && column < OUT;
 #pragma unroll
-    for (int c = 0; c < N; ++c) total[tile][c] = {0.f, 0.f};
+    for (int c = 0; c < N; ++c) total[tile][c] = {};
     if (busy) {
-#pragma unroll 8
+#pragma unroll DEEP
       for (int k = 0; k < (IN + PARTS - 1) / PARTS; ++k) {
         const int i = k * PARTS + part;
         if (IN % PARTS && i >= IN) continue;
         const Some<N> m = some<N>(mean + i * OUT + column);
         const Some<N> e = DENSE ? some<N>(step + i * OUT + column) : Some<N>{};
-        const Two in = signal[i];
+        const Some<S> in = signal[i];
 #pragma unroll
-        for (int c = 0; c < N; ++c) {
-          total[tile][c].plus += (DENSE ? m.x[c] + e.x[c] : m.x[c]) * in.plus;
-          if (PAIRED) total[tile][c].minus += (DENSE ? m.x[c] - e.x[c] : m.x[c]) * in.minus;
-        }
+        for (int c = 0; c < N; ++c)
+#pragma unroll
+          for (int s = 0; s < S; ++s)
+            total[tile][c].x[s] += (!DENSE ? m.x[c] : s ? m.x[c] - e.x[c] : m.x[c] + e.x[c]) * in.x[s];
       }
     }
     if (busy && part == 0) {
@@ -86,25 +100,28 @@ FUNCTION void layer(const float* mean, const float* step, Two* signal) {
       const Some<N> e = PAIRED ? some<N>(bias + column) : Some<N>{};
 #pragma unroll
       for (int c = 0; c < N; ++c)
-        total[tile][c].plus += m.x[c] + e.x[c], total[tile][c].minus += m.x[c] - e.x[c];
+#pragma unroll
+        for (int s = 0; s < S; ++s) total[tile][c].x[s] += s ? m.x[c] - e.x[c] : m.x[c] + e.x[c];
       if (PAIRED && RANK) {
 #pragma unroll
         for (int k = 0; k < RANK; ++k) {
           const Some<N> e = some<N>(step + LEFT + k * OUT + column);
 #pragma unroll
           for (int c = 0; c < N; ++c)
-            total[tile][c].plus += inner[k].plus * e.x[c], total[tile][c].minus -= inner[k].minus * e.x[c];
+#pragma unroll
+            for (int s = 0; s < S; ++s)
+              total[tile][c].x[s] += inner[k].x[s] * (s ? -e.x[c] : e.x[c]);
         }
       }
     }
 #pragma unroll
     for (int c = 0; c < N; ++c) {
-      const Two own = total[tile][c];
+      const Some<S> own = total[tile][c];
 #pragma unroll
       for (int other = 1; other < PARTS; ++other) {
         const int from = lane % GROUP + other * GROUP;
-        total[tile][c].plus += __shfl_sync(WARP, own.plus, from);
-        if (PAIRED) total[tile][c].minus += __shfl_sync(WARP, own.minus, from);
+#pragma unroll
+        for (int s = 0; s < S; ++s) total[tile][c].x[s] += __shfl_sync(WARP, own.x[s], from);
       }
     }
   }
@@ -115,42 +132,53 @@ FUNCTION void layer(const float* mean, const float* step, Two* signal) {
     if (part == 0 && column < OUT) {
 #pragma unroll
       for (int c = 0; c < N; ++c) {
-        const Two x = total[tile][c];
-        signal[column + c] = LAST ? Two{output(x.plus), output(x.minus)} : Two{hidden(x.plus), hidden(x.minus)};
+        Some<S> x = total[tile][c];
+#pragma unroll
+        for (int s = 0; s < S; ++s) x.x[s] = LAST ? output(x.x[s]) : hidden(x.x[s]);
+        signal[column + c] = x;
       }
     }
   }
   __syncwarp();
 }
 
-// The actions of two samples, or of one that has no step.
-template <bool PAIRED>
-FUNCTION void act(const float* mean, const float* step, Two* signal, const float* observation, float* action,
-                  size_t row, size_t mirrored) {
+// The actions of S samples, whose rows are `row`, `row + stride`, ... to `row + last * stride`; the samples after
+// the last are the last one again.
+template <bool PAIRED, int S>
+FUNCTION void act(const float* mean, const Drawn* step, float* memory, const float* observation, float* action,
+                  size_t row, size_t stride, int last) {
+  Some<S>* signal = reinterpret_cast<Some<S>*>(memory);
   const int lane = threadIdx.x % 32;
 #pragma unroll
   for (int start = 0; start < INPUTS; start += 32)
-    if (const int i = start + lane; i < INPUTS)
-      signal[i] = {observation[row * INPUTS + i], PAIRED ? observation[mirrored * INPUTS + i] : 0.f};
+    if (const int i = start + lane; i < INPUTS) {
+      Some<S> seen;
+#pragma unroll
+      for (int s = 0; s < S; ++s) seen.x[s] = observation[(row + min(s, last) * stride) * INPUTS + i];
+      signal[i] = seen;
+    }
   __syncwarp();
   @LAYERS@
 #pragma unroll
   for (int start = 0; start < OUTPUTS; start += 32)
     if (const int i = start + lane; i < OUTPUTS) {
-      action[row * OUTPUTS + i] = signal[i].plus;
-      if (PAIRED) action[mirrored * OUTPUTS + i] = signal[i].minus;
+#pragma unroll
+      for (int s = 0; s < S; ++s)
+        if (s <= last) action[(row + s * stride) * OUTPUTS + i] = signal[i].x[s];
     }
   __syncwarp();
 }
 
-// candidates[count, DIM], mean[lanes, DIM], step[lanes, pairs, DRAWN]; observations and actions have rows for
-// the candidates, and then of each lane for mean + step of all its pairs and for mean - step.
-extern "C" __global__ void __launch_bounds__(32 * WARPS)
-policies(const float* __restrict__ candidates, const float* __restrict__ mean, const float* __restrict__ step,
-         const float* __restrict__ observation, float* __restrict__ action, int count, int lanes, int pairs) {
-  alignas(16) __shared__ float shared[SHARED ? DIM : 1];
-  __shared__ Two signals[WARPS][WIDEST];
-  const size_t batch = blockIdx.y, rows = count + (size_t)2 * lanes * pairs;
+// candidates[count, DIM], each with so many `repeats`, mean[lanes, DIM], step[lanes, pairs, DRAWN]; observations
+// and actions have rows for the repeats of each candidate, and then of each lane for mean + step of all its pairs
+// and for mean - step.
+extern "C" __global__ void __launch_bounds__(32 * WARPS, @RESIDENT@)
+policies(const float* __restrict__ candidates, const float* __restrict__ mean, const Drawn* __restrict__ step,
+         const float* __restrict__ observation, float* __restrict__ action, int count, int repeats, int lanes,
+         int pairs) {
+  constexpr int OWN = SHARED ? DIM : 0, PAIRED = 2 * WARPS * WIDEST, ALONE = SHARE * WARPS * WIDEST;
+  alignas(32) __shared__ float memory[PAIRED + OWN > ALONE ? PAIRED + OWN : ALONE];
+  const size_t batch = blockIdx.y, first_pair = (size_t)count * repeats, rows = first_pair + (size_t)2 * lanes * pairs;
   candidates += batch * count * DIM;
   mean += batch * lanes * DIM;
   step += batch * lanes * pairs * DRAWN;
@@ -158,10 +186,13 @@ policies(const float* __restrict__ candidates, const float* __restrict__ mean, c
   action += batch * rows * OUTPUTS;
 
   const int warp = threadIdx.x / 32;
-  const int alone = (count + WARPS - 1) / WARPS;  // blocks of candidates
+  const int groups = (repeats + SHARE - 1) / SHARE;         // of evaluations of a candidate
+  const int alone = (count * groups + WARPS - 1) / WARPS;  // blocks of candidates
   if (blockIdx.x < alone) {
-    const int row = blockIdx.x * WARPS + warp;
-    if (row < count) act<false>(candidates + (size_t)row * DIM, nullptr, signals[warp], observation, action, row, row);
+    const int item = blockIdx.x * WARPS + warp, candidate = item / groups, first = item % groups * SHARE;
+    if (item < count * groups)
+      act<false, SHARE>(candidates + (size_t)candidate * DIM, nullptr, memory + warp * SHARE * WIDEST, observation,
+                        action, (size_t)candidate * repeats + first, 1, min(SHARE, repeats - first) - 1);
     return;
   }
   const int blocks = (pairs + WARPS * EACH - 1) / (WARPS * EACH);  // of a lane
@@ -169,6 +200,7 @@ policies(const float* __restrict__ candidates, const float* __restrict__ mean, c
   const int first = (blockIdx.x - alone) % blocks * WARPS * EACH;
   const float* centre = mean + (size_t)own * DIM;
   if (SHARED) {
+    float* shared = memory + PAIRED;
     for (int i = threadIdx.x; i < DIM; i += 32 * WARPS) shared[i] = centre[i];
     __syncthreads();
     centre = shared;
@@ -177,7 +209,8 @@ policies(const float* __restrict__ candidates, const float* __restrict__ mean, c
   for (int k = 0; k < EACH; ++k) {
     const int pair = first + k * WARPS + warp;
     if (pair >= pairs) break;
-    const size_t row = count + (size_t)own * 2 * pairs + pair;
-    act<true>(centre, step + ((size_t)own * pairs + pair) * DRAWN, signals[warp], observation, action, row, row + pairs);
+    const size_t row = first_pair + (size_t)own * 2 * pairs + pair;
+    act<true, 2>(centre, step + ((size_t)own * pairs + pair) * DRAWN, memory + warp * 2 * WIDEST, observation, action,
+                 row, pairs, 1);
   }
 }

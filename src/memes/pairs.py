@@ -1,4 +1,8 @@
-"""Kernels for the policies of mirrored pairs, which read what is drawn for a pair once."""
+"""Kernels for policies in factors.
+
+They read the weights of a genotype once for several of its evaluations, and what is drawn for a
+mirrored pair once for both of its samples.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +14,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jaxtyping import Float
 
-from memes.factors import Pairs, Thin, entries, split
+from memes.factors import Pairs, Repeats, Thin, entries, split
 from memes.kernels import cuda
 from memes.kernels.cuda import Kernel
 from memes.kernels.cxx import native_target, parallel, usable
@@ -65,7 +70,7 @@ def drawn(network: Network, samples: Pairs) -> tuple[Float[Array, "L P e"], tupl
 
 
 def fastest(
-    network: Network, candidates: Array, samples: Pairs, otherwise: Callable[[Array, Array], Array]
+    network: Network, candidates: Repeats, samples: Pairs, otherwise: Callable[[Array, Array], Array]
 ) -> Callable[[Array, Array], Array]:
     """The `act(observation, t)` of candidates and samples by a kernel, or `otherwise`."""
     if not {network.hidden, network.output} <= set(ACTIVATIONS):
@@ -76,21 +81,46 @@ def fastest(
         return lambda observation, t: kernel(network, ranks, candidates, samples.mean, step, observation)
 
     kernels = {}
-    if samples.mean.shape[0] and cuda.usable("a policy"):  # whole genotypes alone are left to XLA
+    shared = samples.mean.shape[0] or candidates.count > 1  # else XLA is as fast
+    if shared and cuda.usable("a policy"):
         kernels["cuda"] = by(act_by_kernel, step)
     if usable():
-        # Aligned here, once, and not in every control step.
-        kernels["cpu"] = by(act_natively, filled(step, -(-step.shape[2] // VECTOR) * VECTOR, axis=2))
+        # Converted and aligned here, once, and not in every control step.
+        aligned = filled(step.astype(jnp.float32), -(-step.shape[2] // VECTOR) * VECTOR, axis=2)
+        kernels["cpu"] = by(act_natively, aligned)
     return partial(jax.lax.platform_dependent, **kernels, default=otherwise)
 
 
-WARPS, EACH = 16, 2  # of a block, and pairs of a warp
+class Tiling(NamedTuple):
+    """How a kernel divides its work; the fastest of many on an H200 (docs/speed.md).
+
+    Attributes:
+        warps: Warps of a block.
+        each: Pairs of a warp, one after the other.
+        share: Evaluations of a repeated genotype that a warp computes together.
+        ahead: Rows of a repeated genotype that a warp reads ahead.
+        resident: Blocks on a multiprocessor, for which the compiler saves registers.
+        columns: Neighbouring columns of a lane of a warp, at most.
+    """
+
+    warps: int = 16
+    each: int = 2
+    share: int = 4
+    ahead: int = 2
+    resident: int = 2
+    columns: int = 4
+
+
+TILINGS = {
+    "float32": Tiling(),
+    "bfloat16": Tiling(),
+}
 
 
 def act_by_kernel(
     network: Network,
     ranks: tuple[int, ...],
-    candidates: Float[Array, "C d"],
+    candidates: Repeats,
     mean: Float[Array, "L d"],
     step: Float[Array, "L P e"],
     observation: Float[Array, "n o"],
@@ -98,36 +128,52 @@ def act_by_kernel(
     launch: Callable[..., list[Array]] = cuda.launch,
 ) -> Float[Array, "n a"]:
     """Let candidates, and then both samples of every pair, act: on NVIDIA GPUs."""
-    (lanes, pairs, width), count = step.shape, candidates.shape[0]
-    blocks = -(-count // WARPS) + lanes * -(-pairs // (WARPS * EACH))
+    (lanes, pairs, width), (count, repeats) = step.shape, (candidates.x.shape[0], candidates.count)
+    tiling = TILINGS[step.dtype.name]
+    most = min(tiling.share, max(1, repeats))
+    tiling = tiling._replace(share=1 << most.bit_length() - 1)  # a power of two, as vectors are
+    alone, paired = -(-repeats // tiling.share), tiling.warps * tiling.each
+    blocks = -(-count * alone // tiling.warps) + lanes * -(-pairs // paired)
     result = jax.ShapeDtypeStruct((observation.shape[0], network.sizes[-1]), jnp.float32)  # type: ignore[no-untyped-call]
     (action,) = launch(
-        policy_kernel(network, ranks, width),
-        (candidates, mean, step, observation),
+        policy_kernel(network, ranks, width, step.dtype, tiling),
+        (candidates.x, mean, step, observation),
         [result],
         blocks=blocks,
-        threads=32 * WARPS,
-        numbers=(count, lanes, pairs),
+        threads=32 * tiling.warps,
+        numbers=(count, repeats, lanes, pairs),
     )
     return action
 
 
-def policy_kernel(network: Network, ranks: tuple[int, ...], width: int) -> Kernel:
-    """The kernel for steps of these ranks, 0 where a matrix is whole, of so many numbers in all."""
+def policy_kernel(
+    network: Network, ranks: tuple[int, ...], width: int, dtype: Any, tiling: Tiling
+) -> Kernel:
+    """The kernel for steps of these ranks, 0 where a matrix is whole.
+
+    Args:
+        network: The shape of the policies.
+        ranks: Rank of the step of each layer.
+        width: Numbers that are drawn for a pair.
+        dtype: Type of these numbers: float32 or bfloat16.
+        tiling: How the work is divided.
+    """
     lines = []
     for layer in _layers(network, ranks):
-        # How many columns a lane reads at once: those of a row, and all rows, must be so aligned.
+        # Columns that a lane reads at once: those of a row, and all rows, must be so aligned.
         aligned = (layer.columns, layer.mean, layer.step, network.dim, width)
-        together = next(
+        columns = next(
             n
-            for n in (4, 2, 1)
-            if n == 1 or (layer.columns >= 8 * n and not any(x % n for x in aligned))
+            for n in (8, 4, 2, 1)
+            if n == 1
+            or (n <= tiling.columns and layer.columns >= 8 * n and not any(x % n for x in aligned))
         )
-        shape = (
-            f"{layer.rows}, {layer.columns}, {together}, PAIRED ? {layer.rank} : 0, PAIRED, {layer.last}"
-        )
+        rank = f"PAIRED ? {layer.rank} : 0"
+        shape = f"{layer.rows}, {layer.columns}, {columns}, {rank}, PAIRED, S, {layer.last}"
         lines.append(f"layer<{shape}>(mean + {layer.mean}, step + {layer.step}, signal);")
-    return Kernel(_source("pairs.cu", network, width, lines, WARPS=WARPS, EACH=EACH), "policies")
+    blanks = {name.upper(): value for name, value in tiling._asdict().items() if name != "columns"}
+    kind = "float" if dtype == jnp.float32 else "unsigned short"
+    return Kernel(_source("pairs.cu", network, width, lines, DRAWN_TYPE=kind, **blanks), "policies")
 
 
 # -------------------------------------------------------------------------------------------- on CPUs
@@ -138,7 +184,7 @@ VECTOR = 16  # numbers in the widest vectors of CPUs
 def act_natively(
     network: Network,
     ranks: tuple[int, ...],
-    candidates: Float[Array, "C d"],
+    candidates: Repeats,
     mean: Float[Array, "L d"],
     step: Float[Array, "L P e"],
     observation: Float[Array, "n o"],
@@ -148,7 +194,7 @@ def act_natively(
     What is drawn for a pair may be followed by numbers that do not count, which align the next.
     """
     lines = [
-        f"layer<{layer.rows}, {layer.columns}, PAIRS ? {layer.rank} : 0, PAIRS, {layer.last}>"
+        f"layer<{layer.rows}, {layer.columns}, PAIRS ? {layer.rank} : 0, PAIRS, S, {layer.last}>"
         f"(mean + {layer.mean}, steps, {layer.step}, in, out);"
         for layer in _layers(network, ranks)
     ]
@@ -157,7 +203,7 @@ def act_natively(
     )
     result = jax.ShapeDtypeStruct((observation.shape[0], network.sizes[-1]), jnp.float32)  # type: ignore[no-untyped-call]
     call = jax.ffi.ffi_call(target, result, vmap_method="sequential")
-    action: Array = call(candidates, mean, step, observation)
+    action: Array = call(candidates.x, mean, step, observation, repeats=np.int64(candidates.count))
     return action
 
 

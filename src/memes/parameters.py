@@ -6,7 +6,6 @@ import dataclasses
 import inspect
 import typing
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial, reduce, wraps
 from operator import or_
 from pathlib import Path
@@ -115,19 +114,14 @@ def flat(function: Callable[..., R]) -> Callable[..., R]:
 
 
 def recordable(value: Any) -> Any:
-    """Return a value as a file can hold it: an object becomes a string that is the same in every run."""
+    """Return a value as a file can hold it: a part becomes its name and its fields."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
-    if hasattr(value, "_fields"):  # a NamedTuple: numbers and words, also of its functions, say the most
-        told = {name: getattr(value, name) for name in value._fields}
-        for function in map(inspect.unwrap, filter(inspect.isfunction, list(told.values()))):
-            for name, cell in zip(
-                function.__code__.co_freevars, function.__closure__ or (), strict=True
-            ):
-                with suppress(ValueError):  # it may be empty
-                    told.setdefault(name, cell.cell_contents)
-        plain = [f"{k}={v!r}" for k, v in sorted(told.items()) if isinstance(v, (bool, int, float, str))]
-        return f"{type(value).__name__}({', '.join(plain)})"
-    if isinstance(value, (tuple, list)):
+    if isinstance(value, (tuple, list)) and not hasattr(value, "_fields"):
         return type(value)(map(recordable, value))
-    return str(getattr(value, "__qualname__", type(value).__name__))
+    name = str(getattr(value, "__qualname__", type(value).__name__))
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        return name
+    fields = [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)]
+    shown = (f"{key}={v!r}" if isinstance(v, str) else f"{key}={recordable(v)}" for key, v in fields)
+    return f"{name}({', '.join(shown)})"

@@ -14,11 +14,12 @@ from jax.typing import ArrayLike
 from jaxtyping import Float
 
 from memes.errors import at_least, require
-from memes.factors import Pairs, Thin, entries, split
+from memes.factors import Pairs, Repeats, Thin, entries, split
 from memes.factors import rows as rows_of
 from memes.pairs import Network, fastest
 from memes.rollouts import Controller
 
+Act = Callable[[Array, Array], Array]
 Layers = list[tuple[Array, Array]]  # of each: the weights [n, in, out] and the biases [n, out]
 
 
@@ -80,20 +81,36 @@ def mlp(
         layers = jax.tree.map(lambda leaf: leaf[0], parameters(x[None]))
         return forward(observation, *(partial(affine, "bi,io->bo", *layer) for layer in layers))
 
-    def in_factors(candidates: Array, samples: Pairs) -> Callable[[Array, Array], Array]:
-        count, steps = candidates.shape[0], split(samples.step, network.blocks)
-        if any(isinstance(step, Thin) for step in steps):
-            whole, means = parameters(candidates), parameters(samples.mean)
-            around = zip(means, steps[::2], steps[1::2], strict=True)
-            layers = [partial(mirrored, *mean, step, shift) for mean, step, shift in around]
+    def in_factors(candidates: Repeats, samples: Pairs) -> Callable[[Array, Array], Array]:
+        steps, first = split(samples.step, network.blocks), candidates.evaluations
+        thin = any(isinstance(step, Thin) for step in steps)
 
-            def by_xla(observation: Array, t: Array) -> Array:
-                signal = observation[count:].reshape(*samples.mean.shape[:1], 2, samples.each, sizes[0])
-                paired = forward(signal, *layers).reshape(-1, sizes[-1])
-                return jnp.concatenate([act(whole, observation[:count], t), paired])
+        def act_repeated(observation: Array, t: Array) -> Array:
+            signal = observation.reshape(candidates.x.shape[0], candidates.count, sizes[0])
+            return forward(signal, *repeated).reshape(-1, sizes[-1])
 
-        else:  # to share whole steps of pairs gains nothing, as XLA runs it
-            by_xla = partial(act, parameters(jnp.concatenate([candidates, rows_of(samples)])))
+        def act_mirrored(observation: Array, t: Array) -> Array:
+            signal = observation.reshape(samples.mean.shape[0], 2, samples.each, sizes[0])
+            return forward(signal, *around).reshape(-1, sizes[-1])
+
+        def in_parts(alone: Act, paired: Act, observation: Array, t: Array) -> Array:
+            return jnp.concatenate([alone(observation[:first], t), paired(observation[first:], t)])
+
+        act_alone: Act = act_repeated
+        if candidates.count == 1:
+            act_alone = partial(act, parameters(candidates.x))
+        else:
+            layers = [(weights, bias[:, None]) for weights, bias in parameters(candidates.x)]
+            repeated = [partial(affine, "cri,cio->cro", *layer) for layer in layers]
+        if thin:
+            means = parameters(samples.mean)
+            parts = zip(means, steps[::2], steps[1::2], strict=True)
+            around = [partial(mirrored, *mean, step, shift) for mean, step, shift in parts]
+            by_xla = partial(in_parts, act_alone, act_mirrored)
+        elif candidates.count == 1:  # to share whole steps of pairs gains nothing, as XLA runs it
+            by_xla = partial(act, parameters(jnp.concatenate([candidates.x, rows_of(samples)])))
+        else:
+            by_xla = partial(in_parts, act_alone, partial(act, parameters(rows_of(samples))))
         return fastest(network, candidates, samples, by_xla)
 
     return Controller(

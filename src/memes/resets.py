@@ -1,16 +1,16 @@
-"""Resets: a lane gives up its mean and starts again from an elite."""
+"""Resets: the rules by which a lane abandons its mean and starts again from an elite."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Protocol, runtime_checkable
 
 import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Bool, Int
 
 from memes.errors import at_least
+from memes.hints import part
 
 
 class Reason(IntEnum):
@@ -22,18 +22,22 @@ class Reason(IntEnum):
     DEGENERATE = 3
 
 
-class Reset(NamedTuple):
-    """Decides on resets, for each of L lanes.
+@runtime_checkable
+class Reset(Protocol):
+    """Decides on the resets of L lanes."""
 
-    Attributes:
-        earned: `(stale[L]) -> bool[L]`, judged once the candidate is known to be added or not. The
-            lane's samples of that generation are thrown away.
-        planned: `(age[L]) -> bool[L]`, known before the generation starts: it evaluates the last
-            candidate and already samples around the next start, so that nothing is thrown away.
-    """
+    def earned(self, stale: Int[Array, " L"]) -> Bool[Array, " L"]:
+        """Decide after it is known whether the archive accepted the candidate of each lane.
 
-    earned: Callable[[Array], Array]
-    planned: Callable[[Array], Array]
+        The samples that the lane drew in that generation are discarded.
+        """
+
+    def planned(self, age: Int[Array, " L"]) -> Bool[Array, " L"]:
+        """Decide before the generation starts.
+
+        The lane then offers its last candidate and already samples around its next start, so that no
+        evaluation is discarded.
+        """
 
 
 def reason(
@@ -44,22 +48,58 @@ def reason(
     return jnp.select([stale, planned, degenerate], reasons, Reason.NONE).astype(jnp.int32)
 
 
-def _no(count: Array) -> Array:
-    return jnp.zeros_like(count, bool)
+@part
+class Never:
+    """Never reset a lane."""
+
+    def earned(self, stale: Int[Array, " L"]) -> Bool[Array, " L"]:
+        """Reset no lane."""
+        return jnp.zeros_like(stale, bool)
+
+    def planned(self, age: Int[Array, " L"]) -> Bool[Array, " L"]:
+        """Reset no lane."""
+        return jnp.zeros_like(age, bool)
 
 
-def never() -> Reset:
-    """Let a lane go on for ever."""
-    return Reset(earned=_no, planned=_no)
+@part
+class Stagnation:
+    """Reset a lane after more than `budget` rejected candidates in a row (S_max of the paper).
+
+    Attributes:
+        budget: Stale generations in a row that a lane may have.
+    """
+
+    budget: int = 32
+
+    def __post_init__(self) -> None:
+        at_least(0, **{"budget of stale generations": self.budget})
+
+    def earned(self, stale: Int[Array, " L"]) -> Bool[Array, " L"]:
+        """Reset the lanes that exceed the budget."""
+        return stale > self.budget
+
+    def planned(self, age: Int[Array, " L"]) -> Bool[Array, " L"]:
+        """Reset no lane."""
+        return jnp.zeros_like(age, bool)
 
 
-def stagnation(budget: int = 32) -> Reset:
-    """Reset after more than `budget` generations in a row whose candidate the archive refused."""
-    at_least(0, **{"budget of stale generations": budget})
-    return Reset(earned=lambda stale: stale > budget, planned=_no)
+@part
+class Every:
+    """Reset a lane every `n` generations, whatever its progress.
 
+    Attributes:
+        n: Generations between two resets.
+    """
 
-def every(n: int) -> Reset:
-    """Reset every `n` generations, come what may."""
-    at_least(1, **{"n generations between resets": n})
-    return Reset(earned=_no, planned=lambda age: age >= n)
+    n: int
+
+    def __post_init__(self) -> None:
+        at_least(1, **{"n generations between resets": self.n})
+
+    def earned(self, stale: Int[Array, " L"]) -> Bool[Array, " L"]:
+        """Reset no lane."""
+        return jnp.zeros_like(stale, bool)
+
+    def planned(self, age: Int[Array, " L"]) -> Bool[Array, " L"]:
+        """Reset the lanes that have taken `n` steps."""
+        return age >= self.n

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Bool, Float, Int, Key, PyTree
 
-from memes.factors import Pairs
+from memes.factors import Pairs, Repeats, no_pairs
 from memes.pairs import Network
 
 
@@ -63,8 +63,8 @@ class Controller(NamedTuple):
         policy: `(x[d], observation[b, o]) -> action[b, a]`, one genotype at many observations, for those
             that learn by its gradient; None where actions do not follow from observations alone.
         blocks: Rows and columns of the matrices that a genotype is made of, in order, if it is.
-        in_factors: `(candidates[C, d], samples) -> act`, an `act(observation[n, o], t) -> action[n, a]`
-            of whole genotypes and then samples in factors; None where all must be whole.
+        in_factors: `(candidates, samples) -> act`, an `act(observation[n, o], t) -> action[n, a]` of
+            repeated candidates and then mirrored samples; None if all genotypes must be whole.
         network: The perceptron that `policy` is; None if it is none, or not in float32.
     """
 
@@ -74,7 +74,7 @@ class Controller(NamedTuple):
     act: Callable[[PyTree, Array, Array], Array]
     policy: Callable[[Array, Array], Array] | None = None
     blocks: tuple[tuple[int, int], ...] | None = None
-    in_factors: Callable[[Array, Pairs], Callable[[Array, Array], Array]] | None = None
+    in_factors: Callable[[Repeats, Pairs], Callable[[Array, Array], Array]] | None = None
     network: Network | None = None
 
 
@@ -143,7 +143,7 @@ def acting(controller: Controller, x: Float[Array, "n d"]) -> Callable[[Array, A
     """The `act(observation[n, o], t) -> action[n, a]` of whole genotypes, the fastest there is."""
     if controller.in_factors is None:
         return partial(controller.act, controller.parameters(x))
-    return controller.in_factors(x, Pairs(x[:0], (x[:0, None],)))
+    return controller.in_factors(Repeats(x, 1), no_pairs(controller.dim))
 
 
 def play(

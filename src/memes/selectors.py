@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float, Int, Key
 
 from memes.context import Context
 from memes.errors import at_least, in_unit_interval
+from memes.hints import part
 from memes.novelty import novelty
 from memes.task import initial
 from memes.trees import choose
@@ -26,8 +27,12 @@ class Individuals(NamedTuple):
     feature: Float[Array, "n k"]
 
 
-# (key, context, n) -> n individuals; of an empty archive, any.
-Selector = Callable[[Array, Context, int], Individuals]
+@runtime_checkable
+class Selector(Protocol):
+    """A rule by which elites are chosen."""
+
+    def __call__(self, key: Key[Array, ""], context: Context, n: int) -> Individuals:
+        """Choose n elites; any individuals if the archive is empty."""
 
 
 def select(
@@ -39,8 +44,8 @@ def select(
 ) -> Individuals:
     """Select `n` individuals; from an empty archive, draw them from `task.init` instead.
 
-    Such draws have never been evaluated: their fitness and feature are NaN. Where none of them is
-    `wanted`, any are returned; None wants them all.
+    Such draws have never been evaluated: their fitness and feature are NaN. If none of them is
+    `wanted`, it returns any individuals; None wants all of them.
     """
 
     def draw(key: Array) -> Individuals:
@@ -76,84 +81,147 @@ def _for_branches(key: Array) -> Callable[[], Array]:
     return lambda: jax.random.wrap_key_data(numbers, impl=kind)
 
 
-def uniform(key: Key[Array, ""], context: Context, n: int) -> Individuals:
+@part
+class Uniform:
     """Select each elite with equal probability, with replacement."""
-    occupied = context.archive.occupied
-    c = occupied.shape[0]
-    filled = jnp.cumsum(occupied)
-    nth = jax.random.randint(key, (n,), 0, jnp.maximum(filled[-1], 1))
-    # A list of the occupied cells, and not a binary search for each: that loop is slow on a GPU.
-    slot = jnp.where(occupied, filled - 1, c)
-    cells = jnp.zeros(c, jnp.int32).at[slot].set(jnp.arange(c, dtype=jnp.int32), mode="drop")
-    return _take(context, cells[nth])
+
+    def __call__(self, key: Key[Array, ""], context: Context, n: int) -> Individuals:
+        """Choose n elites."""
+        occupied = context.archive.occupied
+        c = occupied.shape[0]
+        filled = jnp.cumsum(occupied)
+        nth = jax.random.randint(key, (n,), 0, jnp.maximum(filled[-1], 1))
+        # A list of the occupied cells instead of a binary search for each: that loop is slow on a GPU.
+        slot = jnp.where(occupied, filled - 1, c)
+        cells = jnp.zeros(c, jnp.int32).at[slot].set(jnp.arange(c, dtype=jnp.int32), mode="drop")
+        return _take(context, cells[nth])
 
 
-def fittest(count: int) -> Selector:
-    """Select one of the `count` fittest elites, each with equal probability."""
-    return _one_of_best(count, lambda context: context.archive.fitness)
+@part
+class Fittest:
+    """Select one of the `count` fittest elites, each with equal probability.
+
+    Attributes:
+        count: Number of elites to choose from.
+    """
+
+    count: int
+
+    def __post_init__(self) -> None:
+        at_least(1, count=self.count)
+
+    def __call__(self, key: Key[Array, ""], context: Context, n: int) -> Individuals:
+        """Choose n elites."""
+        return _one_of_best(key, context, n, self.count, context.archive.fitness)
 
 
-def most_novel(count: int, neighbours: int = 10) -> Selector:
-    """Select one of the `count` elites that are most novel, each with equal probability."""
-    return _one_of_best(
-        count, lambda context: novelty(context.archive.feature, context.past, neighbours)
-    )
+@part
+class MostNovel:
+    """Select one of the `count` most novel elites, each with equal probability.
+
+    Attributes:
+        count: Number of elites to choose from.
+        neighbours: Nearest features in the novelty score.
+    """
+
+    count: int
+    neighbours: int = 10
+
+    def __post_init__(self) -> None:
+        at_least(1, count=self.count, neighbours=self.neighbours)
+
+    def __call__(self, key: Key[Array, ""], context: Context, n: int) -> Individuals:
+        """Choose n elites."""
+        score = novelty(context.archive.feature, context.past, self.neighbours)
+        return _one_of_best(key, context, n, self.count, score)
 
 
-def fittest_of_latest(count: int, latest: int) -> Selector:
-    """Select one of the `count` fittest among the `latest` cells to have changed."""
-    at_least(1, latest=latest)
+@part
+class FittestOfLatest:
+    """Select one of the `count` fittest among the `latest` cells that changed.
 
-    def score(context: Context) -> Array:
+    Attributes:
+        count: Number of elites to choose from.
+        latest: Number of cells among which they are the fittest.
+    """
+
+    count: int
+    latest: int
+
+    def __post_init__(self) -> None:
+        at_least(1, count=self.count, latest=self.latest)
+
+    def __call__(self, key: Key[Array, ""], context: Context, n: int) -> Individuals:
+        """Choose n elites."""
         archive = context.archive
-        _, recent = jax.lax.top_k(archive.generation, min(latest, archive.generation.shape[0]))
+        _, recent = jax.lax.top_k(archive.generation, min(self.latest, archive.generation.shape[0]))
         # As far below all others as fitness can be; empty cells remain lower still.
         lowest = jnp.full_like(archive.fitness, np.finfo(np.float32).min)
-        return lowest.at[recent].set(archive.fitness[recent])
+        score = lowest.at[recent].set(archive.fitness[recent])
+        return _one_of_best(key, context, n, min(self.count, self.latest), score)
 
-    return _one_of_best(min(count, latest), score)
 
+@part
+class Either:
+    """Select by `a` with the given probability, and by `b` otherwise.
 
-def either(a: Selector, b: Selector, probability: float = 0.5) -> Selector:
-    """Select by `a` with the given probability, by `b` otherwise."""
-    in_unit_interval(probability=probability)
+    Attributes:
+        a: The first selector.
+        b: The second selector.
+        probability: Probability of the first.
+    """
 
-    def selector(key: Array, context: Context, n: int) -> Individuals:
+    a: Selector
+    b: Selector
+    probability: float = 0.5
+
+    def __post_init__(self) -> None:
+        in_unit_interval(probability=self.probability)
+
+    def __call__(self, key: Key[Array, ""], context: Context, n: int) -> Individuals:
+        """Choose n elites."""
         key_a, key_b, key_choice = jax.random.split(key, 3)
-        by_a = jax.random.bernoulli(key_choice, probability, (n,))
-        return choose(by_a, a(key_a, context, n), b(key_b, context, n))
-
-    return selector
+        by_a = jax.random.bernoulli(key_choice, self.probability, (n,))
+        return choose(by_a, self.a(key_a, context, n), self.b(key_b, context, n))
 
 
-def alternate(a: Selector, b: Selector, every: int) -> Selector:
-    """Select by `a` for `every` generations, then by `b` for as many, and so on."""
-    at_least(1, every=every)
+@part
+class Alternate:
+    """Select by `a` for `every` generations, then by `b` for as many, and so on.
 
-    def selector(key: Array, context: Context, n: int) -> Individuals:
+    Attributes:
+        a: The first selector.
+        b: The second selector.
+        every: Generations between changes.
+    """
+
+    a: Selector
+    b: Selector
+    every: int
+
+    def __post_init__(self) -> None:
+        at_least(1, every=self.every)
+
+    def __call__(self, key: Key[Array, ""], context: Context, n: int) -> Individuals:
+        """Choose n elites."""
         again = _for_branches(key)
         chosen: Individuals = jax.lax.cond(
-            (context.generation // every) % 2 == 0,
-            lambda: a(again(), context, n),
-            lambda: b(again(), context, n),
+            (context.generation // self.every) % 2 == 0,
+            lambda: self.a(again(), context, n),
+            lambda: self.b(again(), context, n),
         )
         return chosen
 
-    return selector
 
-
-def _one_of_best(count: int, score: Callable[[Context], Array]) -> Selector:
-    at_least(1, count=count)
-
-    def selector(key: Array, context: Context, n: int) -> Individuals:
-        occupied = context.archive.occupied
-        ranked = jnp.where(occupied, score(context), -jnp.inf)
-        _, best = jax.lax.top_k(ranked, min(count, ranked.shape[0]))
-        choices = jnp.clip(jnp.sum(occupied), 1, best.shape[0])
-        nth = jax.random.randint(key, (n,), 0, choices)
-        return _take(context, best[nth])
-
-    return selector
+def _one_of_best(
+    key: Key[Array, ""], context: Context, n: int, count: int, score: Float[Array, " c"]
+) -> Individuals:
+    occupied = context.archive.occupied
+    ranked = jnp.where(occupied, score, -jnp.inf)
+    _, best = jax.lax.top_k(ranked, min(count, ranked.shape[0]))
+    choices = jnp.clip(jnp.sum(occupied), 1, best.shape[0])
+    nth = jax.random.randint(key, (n,), 0, choices)
+    return _take(context, best[nth])
 
 
 def _take(context: Context, cell: Int[Array, " n"]) -> Individuals:

@@ -18,7 +18,8 @@ from jax.typing import ArrayLike
 from jaxtyping import Float, Key
 
 from memes.errors import LARGEST_FLOAT, LONGEST_NAME, UsageError, at_least, require
-from memes.factors import Pairs, by_chunks
+from memes.factors import Pairs, Repeats, by_chunks, no_pairs
+from memes.factors import rows as rows_of
 from memes.hints import check_types, checked, fits, short
 from memes.rollouts import Control, Transition
 from memes.seeds import seeds_of as seeds_of
@@ -59,16 +60,16 @@ class Map(NamedTuple):
 
 @dataclass(frozen=True)
 class EitherWay:
-    """An `evaluate` of whole genotypes that takes samples in factors too.
+    """An `evaluate` of whole genotypes that takes genotypes in factors too.
 
     Attributes:
         rows: `(keys[n], x[n, d]) -> Evaluation`.
-        factors: `(keys[C + S], candidates[C, d], samples) -> Evaluation`, the same for candidates and
-            then S samples in factors.
+        factors: `(keys[n], candidates, samples) -> Evaluation`, the same for the evaluations of repeated
+            candidates and then of mirrored samples.
     """
 
     rows: Callable[[Array, Any], Evaluated]
-    factors: Callable[[Array, Array, Pairs], Evaluated]
+    factors: Callable[[Array, Repeats, Pairs], Evaluated]
 
     def __call__(self, keys: Array, x: Any) -> Evaluated:
         """Evaluate whole genotypes."""
@@ -195,20 +196,24 @@ Genotypes = Float[Array | np.ndarray, "n d"]
 def evaluate(
     task: Task,
     keys: Key[Array, " n"],
-    x: Genotypes,
+    x: Genotypes | Repeats,
     *,
     transitions: bool = False,
     chunk: int | None = None,
 ) -> Evaluation:
-    """Evaluate genotypes with one key a row; float32, traceable if the task is, checked for shape.
+    """Evaluate genotypes, one key per evaluation; float32, traceable if the task is, checked for shape.
 
     Args:
         task: The task.
-        keys: A PRNG key for each row.
-        x: The genotypes.
+        keys: A PRNG key for each evaluation.
+        x: The genotypes, or genotypes that are evaluated several times.
         transitions: Whether the evaluation of a control task holds them; they take memory.
-        chunk: How many rows to evaluate at a time, where memory is short; None is all.
+        chunk: Evaluations at a time, if memory is short; None is all.
     """
+    if isinstance(x, Repeats):
+        if x.count > 1 and takes_factors(task) and not transitions:
+            return evaluate_factors(task, keys, x, no_pairs(task.dim), chunk=chunk)
+        x = rows_of(x)
     function = task.evaluate_transitions if transitions else task.evaluate
     assert function is not None, "the algorithm checks this"
     if not task.jit:
@@ -226,14 +231,14 @@ def evaluate(
 
 
 def takes_factors(task: Task) -> bool:
-    """Can the task evaluate samples in factors?"""
+    """Can the task evaluate genotypes in factors?"""
     return task.jit and isinstance(task.evaluate, EitherWay)
 
 
 def evaluate_factors(
     task: Task,
     keys: Key[Array, " n"],
-    candidates: Float[Array, "C d"],
+    candidates: Repeats,
     samples: Pairs,
     *,
     chunk: int | None = None,
@@ -242,7 +247,7 @@ def evaluate_factors(
     function = task.evaluate
     assert isinstance(function, EitherWay), "the caller checks this"
 
-    def evaluate_some(keys: Array, candidates: Array, samples: Pairs) -> Evaluation:
+    def evaluate_some(keys: Array, candidates: Repeats, samples: Pairs) -> Evaluation:
         with jax.default_matmul_precision(PRECISION):
             return as_evaluation(task, keys.shape[0], function.factors(keys, candidates, samples))
 
@@ -366,7 +371,7 @@ def resampled(task: Task, n: int, statistic: Callable[..., Array] = jnp.mean) ->
     def evaluate_repeatedly(keys: Array, x: Any) -> Evaluation:
         rows = x.shape[0]
         row_keys = jax.vmap(lambda key: jax.random.split(key, n))(keys).reshape(rows * n)
-        each = evaluate(task, row_keys, jnp.repeat(jnp.asarray(x), n, axis=0))
+        each = evaluate(task, row_keys, Repeats(jnp.asarray(x), n))
         return Evaluation(
             statistic(each.fitness.reshape(rows, n), axis=1),
             statistic(each.feature.reshape(rows, n, -1), axis=1),

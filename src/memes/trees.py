@@ -43,12 +43,6 @@ def take(tree: T, start: int, stop: int, step: int = 1) -> T:
     return taken
 
 
-def repeat(tree: T, times: int) -> T:
-    """Put each row so many times in a row."""
-    repeated: T = jax.tree.map(lambda leaf: jnp.repeat(leaf, times, axis=0), tree)
-    return repeated
-
-
 def pick(tree: T, index: Int[Array, "*n"]) -> T:
     """Take the rows of an index; a scalar drops the axis."""
     picked: T = jax.tree.map(lambda leaf: leaf[index], tree)

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from memes.analysis.statistics import (
     corrected_p,
+    fisher,
+    holm,
     interquartile_mean,
     interval,
     rank_sum,
@@ -107,3 +109,16 @@ def test_relative_difference_is_narrow_for_like_samples():
     a, b = rng.normal(100, 1, 10), rng.normal(100, 1, 10)
     _, low, high, _ = relative_difference(a, b)
     assert -0.05 < low < high < 0.05
+
+
+def test_fisher_counts_the_tables_that_are_at_most_as_likely():
+    """4 of 5 against 0 of 5: 5 + 5 of the 210 ways to choose 4 of 10 have all of them on one side."""
+    assert fisher(4, 5, 0, 5) == pytest.approx(10 / 210)
+    assert fisher(2, 3, 0, 3) == pytest.approx(0.4)
+    assert np.isnan(fisher(1, 1, 0, 5))
+
+
+def test_holm_multiplies_the_least_p_by_all_and_never_decreases():
+    assert holm([0.03, 0.01, np.nan, 0.02]) == pytest.approx([0.04, 0.03, np.nan, 0.04], nan_ok=True)
+    assert holm([0.9, 0.5]) == [1.0, 1.0]
+    assert holm([]) == []

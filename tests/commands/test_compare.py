@@ -142,13 +142,13 @@ def test_composed_algorithms_are_told_apart_by_their_names(tmp_path):
     task = memes.tasks.arm(joints=3)
 
     def run(line, out, **name):
-        algorithm = memes.compose(task, memes.emitters.isoline(4, line=line), **name)
+        algorithm = memes.compose(task, memes.emitters.Isoline(4, line=line), **name)
         return memes.run(algorithm, generations=1, out=tmp_path / out, progress=False)
 
     short = run(0.1, "short", name="short steps")
     long = run(0.5, "long", name="long steps")
     assert list(group(list(map(summarise, (short, long))))["arm"]) == ["long steps", "short steps"]
-    other = memes.compose(task, memes.emitters.isoline(4), name="other steps")
+    other = memes.compose(task, memes.emitters.Isoline(4), name="other steps")
     with pytest.raises(UsageError, match=r"algorithm of the run in .* is short steps, got other steps"):
         memes.resume(other, tmp_path / "short", generations=2)
 

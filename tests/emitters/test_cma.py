@@ -7,16 +7,18 @@ import pytest
 
 import memes
 from memes.archive import Status
-from memes.emitters import cma, one_of
+from memes.emitters import CMA, OneOf
 from memes.resets import Reason
 
 BATCH, DIM = 8, 3
-STRATEGY = memes.strategies.evosax("cma-es", samples=BATCH, sigma=0.5)
+STRATEGY = memes.strategies.Evosax("cma-es", samples=BATCH, sigma=0.5)
 task = memes.Task(
     "toy", DIM, (0.0,), (1.0,), memes.uniform(DIM, 5.0, 6.0), lambda keys, x: (x[:, 0], x[:, :1])
 )
 ALGORITHM = memes.compose(
-    task, cma(memes.objectives.improvement(), strategy=STRATEGY), cells=memes.cells.grid(task, (4,))
+    task,
+    CMA(memes.objectives.TwoStageImprovement(), strategy=STRATEGY),
+    cells=memes.cells.grid(task, (4,)),
 )
 init, ask, tell = jax.jit(ALGORITHM.init), jax.jit(ALGORITHM.ask), jax.jit(ALGORITHM.tell)
 MIDDLE = jnp.full((BATCH, 1), 0.5)
@@ -90,7 +92,7 @@ def test_samples_that_cannot_be_evaluated_do_no_harm(bad):
 
 
 def test_a_pool_takes_turns_and_each_keeps_a_distribution_of_its_own():
-    pool = one_of(cma(memes.objectives.random_direction(1), strategy=STRATEGY), 3)
+    pool = OneOf(CMA(memes.objectives.RandomDirection(1), strategy=STRATEGY), 3)
     algorithm = memes.compose(task, pool)
     step, state = jax.jit(algorithm.step), jax.jit(algorithm.init)(jax.random.key(0))
     for generation in range(6):

@@ -3,32 +3,32 @@ import jax.numpy as jnp
 import numpy as np
 
 import memes
-from memes.emitters import es, isoline, one_of, parallel
+from memes.emitters import ES, Isoline, OneOf, Parallel
 
-strategy = memes.strategies.openai_es(samples=4)
+strategy = memes.strategies.OpenAIES(samples=4)
 task = memes.tasks.arm(joints=3)
-exploit = es(memes.objectives.fitness(), lanes=2, strategy=strategy)
-explore = es(memes.objectives.novelty(2), lanes=3, strategy=strategy)
+exploit = ES(memes.objectives.Fitness(), lanes=2, strategy=strategy)
+explore = ES(memes.objectives.Novelty(2), lanes=3, strategy=strategy)
 
 
 def test_parallel_joins_batches_in_order_with_lanes_of_their_own():
-    algorithm = memes.compose(task, parallel(exploit, isoline(2), explore))
+    algorithm = memes.compose(task, Parallel((exploit, Isoline(2), explore)))
     state = jax.jit(algorithm.init)(jax.random.key(0))
     _, batch = jax.jit(algorithm.ask)(jax.random.key(1), state)
-    candidates, samples = [0, 1, 2, 3, 4, 5, 6], [0] * 4 + [1] * 4 + [4] * 4 + [5] * 4 + [6] * 4
-    np.testing.assert_array_equal(batch.lane, candidates + samples)
+    np.testing.assert_array_equal(batch.lane, np.arange(7))
+    np.testing.assert_array_equal(batch.sample_lane, np.repeat([0, 1, 4, 5, 6], 4))
     assert algorithm.emitter.persistent == (True, True, False, False, True, True, True)
     assert algorithm.batch_size == batch.x.shape[0] == 7 + 20
 
 
 def test_parallel_hands_each_emitter_its_own_rows():
-    both = memes.compose(task, parallel(exploit, explore), history=memes.history.fifo(10))
+    both = memes.compose(task, Parallel((exploit, explore)), history=memes.history.FIFO(10))
     ask, tell, evaluate = jax.jit(both.ask), jax.jit(both.tell), jax.jit(both.evaluate)
     state, batch = ask(jax.random.key(1), jax.jit(both.init)(jax.random.key(0)))
     evaluation = evaluate(jax.random.key(2), batch)
     before, _ = tell(state, batch, evaluation)
     for lane in range(5):
-        rows = (batch.lane == lane) & (jnp.arange(both.batch_size) >= 5)
+        rows = jnp.concatenate([jnp.zeros(5, bool), batch.sample_lane == lane])
         fitness = jnp.where(rows, -evaluation.fitness, evaluation.fitness)
         feature = jnp.where(rows[:, None], 1 - evaluation.feature, evaluation.feature)
         after, _ = tell(state, batch, memes.Evaluation(fitness, feature))
@@ -42,7 +42,7 @@ def test_parallel_hands_each_emitter_its_own_rows():
 
 
 def test_one_of_plays_in_turn_and_leaves_the_others_alone():
-    algorithm = memes.compose(task, one_of(exploit, 3))
+    algorithm = memes.compose(task, OneOf(exploit, 3))
     state = jax.jit(algorithm.init)(jax.random.key(0))
     step = jax.jit(algorithm.step)
     for generation in range(7):
@@ -58,7 +58,7 @@ def test_one_of_plays_in_turn_and_leaves_the_others_alone():
 
 
 def test_one_of_plays_whom_it_is_told_to():
-    always_last = one_of(exploit, 3, turn=lambda key, context, count: jnp.int32(count - 1))
+    always_last = OneOf(exploit, 3, turn=lambda key, context, count: jnp.int32(count - 1))
     algorithm = memes.compose(task, always_last)
     state = jax.jit(algorithm.init)(jax.random.key(0))
     _, info = jax.jit(algorithm.step)(jax.random.key(1), state)

@@ -5,11 +5,11 @@ import pytest
 
 import memes
 from memes.context import Kind
-from memes.emitters import es
+from memes.emitters import ES
 from memes.resets import Reason
 
 LANES, SAMPLES = 3, 4
-strategy = memes.strategies.openai_es(samples=SAMPLES)
+strategy = memes.strategies.OpenAIES(samples=SAMPLES)
 
 
 def barren(dim=2):
@@ -41,11 +41,11 @@ def follow(algorithm, generations, seed=0):
 
 @pytest.mark.parametrize("budget", [0, 5, 32])
 def test_a_lane_that_never_progresses_is_reset_after_exactly_budget_plus_one_offspring(budget):
-    emitter = es(
-        memes.objectives.fitness(),
+    emitter = ES(
+        memes.objectives.Fitness(),
         lanes=LANES,
         strategy=strategy,
-        reset=memes.resets.stagnation(budget),
+        reset=memes.resets.Stagnation(budget),
     )
     _, info, _ = follow(memes.compose(barren(), emitter), 3 * (budget + 2) + 1)
     # Generation 0 offers the start; then come budget + 1 offspring; then a start that is not offered.
@@ -63,8 +63,8 @@ def test_a_lane_that_never_progresses_is_reset_after_exactly_budget_plus_one_off
 
 def test_progress_clears_the_stale_counter():
     # Fitness is the generation, told from outside: progress whenever we say so.
-    emitter = es(
-        memes.objectives.fitness(), lanes=1, strategy=strategy, reset=memes.resets.stagnation(3)
+    emitter = ES(
+        memes.objectives.Fitness(), lanes=1, strategy=strategy, reset=memes.resets.Stagnation(3)
     )
     algorithm = memes.compose(barren(), emitter)
     ask, tell = jax.jit(algorithm.ask), jax.jit(algorithm.tell)
@@ -83,10 +83,10 @@ def test_progress_clears_the_stale_counter():
 
 def test_a_lucky_second_evaluation_of_an_elite_does_not_enter_archive_or_history():
     """After a reset, the elite evaluates better than before; it must not be offered again."""
-    emitter = es(
-        memes.objectives.fitness(), lanes=1, strategy=strategy, reset=memes.resets.stagnation(0)
+    emitter = ES(
+        memes.objectives.Fitness(), lanes=1, strategy=strategy, reset=memes.resets.Stagnation(0)
     )
-    algorithm = memes.compose(barren(), emitter, history=memes.history.fifo(100))
+    algorithm = memes.compose(barren(), emitter, history=memes.history.FIFO(100))
     ask, tell = jax.jit(algorithm.ask), jax.jit(algorithm.tell)
     state = jax.jit(algorithm.init)(jax.random.key(0))
     remembered = []
@@ -104,8 +104,8 @@ def test_a_lucky_second_evaluation_of_an_elite_does_not_enter_archive_or_history
 
 def test_the_first_offspring_after_a_reset_has_the_elites_stored_feature_as_parent():
     task = memes.noisy(memes.tasks.arm(joints=3), feature=0.05)
-    emitter = es(
-        memes.objectives.fitness(), lanes=4, strategy=strategy, reset=memes.resets.stagnation(1)
+    emitter = ES(
+        memes.objectives.Fitness(), lanes=4, strategy=strategy, reset=memes.resets.Stagnation(1)
     )
     algorithm = memes.compose(task, emitter, cells=memes.cells.grid(task, (5, 5)))
     _, info, _ = follow(algorithm, 60)
@@ -122,7 +122,7 @@ def test_the_first_offspring_after_a_reset_has_the_elites_stored_feature_as_pare
 
 def test_a_planned_reset_throws_nothing_away():
     task, n = memes.tasks.arm(joints=3), 4
-    emitter = es(memes.objectives.fitness(), lanes=LANES, strategy=strategy, reset=memes.resets.every(n))
+    emitter = ES(memes.objectives.Fitness(), lanes=LANES, strategy=strategy, reset=memes.resets.Every(n))
     _, info, batch = follow(memes.compose(task, emitter), 3 * n + 1)
     assert info.offered.all()
     generation = np.arange(3 * n + 1)
@@ -152,32 +152,32 @@ def test_alternate_objectives_and_planned_resets_change_together():
 @pytest.fixture(scope="module")
 def one_generation():
     """An algorithm with a compiled tell, asked and evaluated once."""
-    emitter = es(memes.objectives.fitness(), lanes=LANES, strategy=strategy)
+    emitter = ES(memes.objectives.Fitness(), lanes=LANES, strategy=strategy)
     algorithm = memes.compose(memes.tasks.arm(joints=3), emitter)
     state, batch = jax.jit(algorithm.ask)(jax.random.key(1), jax.jit(algorithm.init)(jax.random.key(0)))
     evaluation = jax.jit(algorithm.evaluate)(jax.random.key(2), batch)
-    return algorithm._replace(tell=jax.jit(algorithm.tell)), state, batch, evaluation
+    return jax.jit(algorithm.tell), state, batch, evaluation
 
 
 def test_lanes_are_independent(one_generation):
     """What happens to the samples of one lane changes no other lane."""
-    algorithm, state, batch, evaluation = one_generation
+    tell, state, batch, evaluation = one_generation
     first_lane = slice(LANES, LANES + SAMPLES)
     changed = evaluation._replace(fitness=evaluation.fitness.at[first_lane].multiply(-1))
-    means = [algorithm.tell(state, batch, e)[0].emitter.strategy.mean for e in (evaluation, changed)]
+    means = [tell(state, batch, e)[0].emitter.strategy.mean for e in (evaluation, changed)]
     differs = np.any(np.asarray(means[0] != means[1]), axis=1)
     np.testing.assert_array_equal(differs, [True, False, False])
 
 
 def test_non_finite_samples_do_not_touch_the_mean(one_generation):
     """A sample that could not be evaluated counts for nothing: with none left, the mean stays."""
-    algorithm, state, batch, evaluation = one_generation
+    tell, state, batch, evaluation = one_generation
     for bad in (jnp.nan, jnp.inf, -jnp.inf):
         broken = evaluation._replace(fitness=evaluation.fitness.at[LANES:].set(bad))
-        after, info = algorithm.tell(state, batch, broken)
+        after, info = tell(state, batch, broken)
         np.testing.assert_array_equal(after.emitter.strategy.mean, state.emitter.strategy.mean)
         assert int(info.non_finite) == LANES * SAMPLES
     half = evaluation._replace(feature=evaluation.feature.at[LANES::2].set(jnp.nan))
-    after, info = algorithm.tell(state, batch, half)
+    after, info = tell(state, batch, half)
     assert jnp.isfinite(after.emitter.strategy.mean).all()
     assert int(info.non_finite) == LANES * SAMPLES // 2

@@ -8,17 +8,17 @@ import pytest
 from memes.archive import empty
 from memes.cells import Grid
 from memes.context import Context, Kind
-from memes.emitters import isoline
+from memes.emitters import Isoline
 from memes.emitters.base import Rows
 from memes.errors import UsageError
 from memes.history import Past
 from memes.resets import Reason
-from memes.selectors import fittest
+from memes.selectors import Fittest
 from memes.task import Evaluation, Task, uniform
 
 BATCH = 2000
-BOTH = isoline(BATCH, iso=0.5, line=0.5)
-NOISELESS = isoline(BATCH, iso=0.0, line=0.0)
+BOTH = Isoline(BATCH, iso=0.5, line=0.5)
+NOISELESS = Isoline(BATCH, iso=0.0, line=0.0)
 # The init draws from [5, 6]: no elite does.
 TASK = Task("toy", 3, (0.0,), (1.0,), uniform(3, 5.0, 6.0), lambda keys, x: None)
 EMPTY = empty(Grid(jnp.zeros(1), jnp.ones(1), (5,)), 3)
@@ -36,14 +36,14 @@ ARCHIVE = EMPTY._replace(
 def generation(emitter, key, archive):
     """What the emitter proposes, and what it says of it afterwards."""
     init_key, ask_key = jax.random.split(key)
-    context = Context(TASK, jnp.int32(0), archive, Past(jnp.zeros((0, 1)), jnp.zeros(0, bool)))
+    context = Context(TASK, jnp.int32(0), archive, Past(jnp.zeros((0, 1)), jnp.zeros(0, bool)), None)
     state, proposal = emitter.ask(ask_key, emitter.init(init_key, TASK), context)
 
     def rows(x):
         n = x.shape[0]
         return Rows(x, Evaluation(jnp.zeros(n), jnp.zeros((n, 1))), jnp.zeros(n, jnp.int32))
 
-    _, lanes = emitter.tell(state, rows(proposal.candidates), rows(jnp.zeros((0, 3))), context)
+    _, lanes = emitter.tell(state, rows(proposal.candidates.x), rows(jnp.zeros((0, 3))), context)
     return proposal, lanes
 
 
@@ -55,9 +55,9 @@ def first_parents(lanes):
 
 
 def test_without_isotropic_noise_offspring_lie_on_the_line_of_two_elites():
-    proposal, lanes = generation(isoline(BATCH, iso=0.0, line=0.5), jax.random.key(0), ARCHIVE)
+    proposal, lanes = generation(Isoline(BATCH, iso=0.0, line=0.5), jax.random.key(0), ARCHIVE)
     first = first_parents(lanes)
-    step = np.asarray(proposal.candidates, np.float64) - ELITES[first]
+    step = np.asarray(proposal.candidates.x, np.float64) - ELITES[first]
 
     # For each elite b: the z that brings a to the foot of the step, and how far off the line that is.
     towards = ELITES[None].astype(np.float64) - ELITES[first][:, None]
@@ -80,8 +80,8 @@ def test_without_isotropic_noise_offspring_lie_on_the_line_of_two_elites():
 
 
 def test_without_line_noise_offspring_scatter_evenly_around_the_first_parent():
-    proposal, lanes = generation(isoline(BATCH, iso=0.2, line=0.0), jax.random.key(1), ARCHIVE)
-    noise = (np.asarray(proposal.candidates) - ELITES[first_parents(lanes)]) / 0.2
+    proposal, lanes = generation(Isoline(BATCH, iso=0.2, line=0.0), jax.random.key(1), ARCHIVE)
+    noise = (np.asarray(proposal.candidates.x) - ELITES[first_parents(lanes)]) / 0.2
     assert np.abs(noise.mean(axis=0)).max() < 5 / np.sqrt(BATCH)
     np.testing.assert_allclose(noise.std(axis=0), np.ones(3), rtol=0.08)
     assert np.abs(np.corrcoef(noise.T) - np.eye(3)).max() < 5 / np.sqrt(BATCH)
@@ -91,7 +91,7 @@ def test_both_noises_add_up():
     proposal, lanes = generation(BOTH, jax.random.key(2), ARCHIVE)
     first = first_parents(lanes)
     for a in range(3):
-        step = np.asarray(proposal.candidates)[first == a] - ELITES[a]
+        step = np.asarray(proposal.candidates.x)[first == a] - ELITES[a]
         towards = ELITES - ELITES[a]
         expected = 0.25 * np.eye(3) + 0.25 * np.einsum("bi,bj->ij", towards, towards) / 3
         found = step.T @ step / len(step)
@@ -101,28 +101,28 @@ def test_both_noises_add_up():
 def test_without_noise_offspring_are_elites_and_their_parent_feature_is_the_stored_one():
     proposal, lanes = generation(NOISELESS, jax.random.key(3), ARCHIVE)
     first = first_parents(lanes)
-    np.testing.assert_array_equal(proposal.candidates, ELITES[first])
+    np.testing.assert_array_equal(proposal.candidates.x, ELITES[first])
     assert set(first) == {0, 1, 2}
 
 
 def test_an_empty_archive_makes_the_offspring_draws_of_init_untouched():
     proposal, lanes = generation(BOTH, jax.random.key(4), EMPTY)
-    x = np.asarray(proposal.candidates)
+    x = np.asarray(proposal.candidates.x)
     assert ((x >= 5) & (x <= 6)).all()
     assert len(np.unique(x, axis=0)) == BATCH
     assert np.isnan(lanes.parent_feature).all()
 
 
 def test_parents_come_from_the_selector():
-    emitter = isoline(BATCH, iso=0.0, line=1.0, selector=fittest(1))
+    emitter = Isoline(BATCH, iso=0.0, line=1.0, selector=Fittest(1))
     proposal, lanes = generation(emitter, jax.random.key(5), ARCHIVE)
-    np.testing.assert_array_equal(proposal.candidates, np.tile(ELITES[1], (BATCH, 1)))
+    np.testing.assert_array_equal(proposal.candidates.x, np.tile(ELITES[1], (BATCH, 1)))
     np.testing.assert_array_equal(first_parents(lanes), np.ones(BATCH))
 
 
 def test_every_offspring_is_a_candidate_of_a_lane_that_does_not_last():
     assert NOISELESS.persistent == (False,) * BATCH
-    assert (NOISELESS.candidates, NOISELESS.samples, NOISELESS.lanes) == (BATCH, 0, BATCH)
+    assert (len(NOISELESS.persistent), NOISELESS.samples, NOISELESS.lanes) == (BATCH, 0, BATCH)
     proposal, lanes = generation(NOISELESS, jax.random.key(6), ARCHIVE)
     assert np.asarray(proposal.offered).all()
     np.testing.assert_array_equal(proposal.lane, np.arange(BATCH))
@@ -134,8 +134,8 @@ def test_every_offspring_is_a_candidate_of_a_lane_that_does_not_last():
     np.testing.assert_array_equal(lanes.stale, np.zeros(BATCH))
 
 
-@pytest.mark.parametrize("setting", [{"batch": 0}, {"iso": -0.1}, {"line": -0.1}], ids=str)
+@pytest.mark.parametrize("setting", [{"lanes": 0}, {"iso": -0.1}, {"line": -0.1}], ids=str)
 def test_a_wrong_setting_is_refused_by_name(setting):
     (name,) = setting
     with pytest.raises(UsageError, match=f"^{name} must"):
-        isoline(**{"batch": 4} | setting)
+        Isoline(**{"lanes": 4} | setting)

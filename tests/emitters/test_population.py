@@ -10,7 +10,7 @@ import pytest
 import memes
 from memes.archive import empty
 from memes.context import Context
-from memes.emitters import by_novelty, population
+from memes.emitters import ByNovelty, Population
 from memes.errors import UsageError
 from memes.history import Past
 
@@ -18,10 +18,10 @@ SIZE, SAMPLES = 3, 4
 task = memes.tasks.arm(joints=3)
 ALGORITHM = memes.compose(
     task,
-    population(
-        memes.objectives.novelty(2), size=SIZE, strategy=memes.strategies.openai_es(samples=SAMPLES)
+    Population(
+        memes.objectives.Novelty(2), size=SIZE, strategy=memes.strategies.OpenAIES(samples=SAMPLES)
     ),
-    history=memes.history.everything(),
+    history=memes.history.Everything(),
 )
 init = jax.jit(ALGORITHM.init, static_argnums=1)
 ask, tell = jax.jit(ALGORITHM.ask), jax.jit(ALGORITHM.tell)
@@ -67,7 +67,8 @@ def test_a_generation_offers_the_last_step_and_samples_around_the_mean_played_no
         np.testing.assert_array_equal(batch.x[0], mean[previous])
         centre = np.asarray(batch.x[1:]).mean(axis=0)  # mirrored
         np.testing.assert_allclose(centre, mean[playing], atol=1e-6)
-        np.testing.assert_array_equal(batch.lane, [previous] + [playing] * SAMPLES)
+        np.testing.assert_array_equal(batch.lane, [previous])
+        np.testing.assert_array_equal(batch.sample_lane, [playing] * SAMPLES)
         assert info.offered.all()
         assert int(info.lane[0]) == previous
         previous = playing
@@ -114,11 +115,11 @@ DRAWS = 4000
 @partial(jax.jit, static_argnums=0)
 def draws(play, key, feature, past=PAST):
     archive = empty(memes.cells.grid(task, (2, 2)), 1)
-    context = Context(task, jnp.int32(0), archive, past)
+    context = Context(task, jnp.int32(0), archive, past, None)
     return jax.vmap(lambda k: play(k, context, feature))(jax.random.split(key, DRAWS))
 
 
-PLAY = by_novelty(1)
+PLAY = ByNovelty(1)
 
 
 @pytest.mark.parametrize("unknown", [[], [0], [0, 2]])
@@ -143,8 +144,8 @@ def test_without_any_novelty_all_are_equally_likely():
 @pytest.mark.parametrize(
     ("mistake", "sentence"),
     [
-        (lambda: population(memes.objectives.fitness(), size=0), "^size of the population must"),
-        (lambda: by_novelty(0), "^neighbours must"),
+        (lambda: Population(memes.objectives.Fitness(), size=0), "^size of the population must"),
+        (lambda: ByNovelty(0), "^neighbours must"),
     ],
 )
 def test_a_wrong_argument_is_refused_by_name(mistake, sentence):

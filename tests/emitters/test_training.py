@@ -12,7 +12,7 @@ import pytest
 import emulation
 import memes
 from memes.emitters import training
-from memes.emitters.td3 import TD3, learn, start
+from memes.emitters.td3 import TD3, draw, learn, start
 from memes.emitters.training import learn_by_kernel, train
 from memes.kernels import cuda
 from memes.kernels.cxx import compiler
@@ -57,6 +57,72 @@ def by_kernel(task, settings):
     return learn_by_kernel(
         jax.random.key(7), learner, replay, network=network, settings=settings, launch=emulation.launch
     )
+
+
+class NumpyMLP:
+    """Perceptrons of one hidden ReLU layer with weights [m, d], their gradients by hand, and Adam."""
+
+    def __init__(self, weights, sizes, rate):
+        self.x, self.sizes, self.rate = np.array(weights, float), sizes, rate
+        self.slow, self.m, self.v, self.steps = self.x.copy(), 0.0, 0.0, 0
+
+    def layers(self, x):
+        i, h, o = self.sizes
+        parts = np.split(x, np.cumsum([i * h, h, h * o]))
+        return parts[0].reshape(i, h), parts[1], parts[2].reshape(h, o), parts[3]
+
+    def __call__(self, inputs, net=0, slow=False, output=lambda signal: signal):
+        first, bias, last, shift = self.layers((self.slow if slow else self.x)[net])
+        hidden = np.maximum(inputs @ first + bias, 0)
+        return output(hidden @ last + shift), hidden
+
+    def slopes(self, inputs, hidden, above, net=0):
+        """The slopes in the weights and in the inputs, from those in what the last layer sums up."""
+        first, _, last, _ = self.layers(self.x[net])
+        below = above @ last.T * (hidden > 0)
+        parts = inputs.T @ below, below.sum(0), hidden.T @ above, above.sum(0)
+        return np.concatenate([part.ravel() for part in parts]), below @ first.T
+
+    def step(self, slope, soft_update):
+        self.steps += 1
+        self.m = 0.9 * self.m + 0.1 * slope
+        self.v = 0.999 * self.v + 0.001 * slope**2
+        m, v = self.m / (1 - 0.9**self.steps), self.v / (1 - 0.999**self.steps)
+        self.x = self.x - self.rate * m / (np.sqrt(v) + 1e-8)
+        self.slow = self.slow + soft_update * (self.x - self.slow)
+
+
+def test_training_is_what_qdax_describes_in_numpy():
+    """Slow critics follow each critic step; the actor learns from the batch of the last one."""
+    s = replace(FAST, critic_hidden=(6,), transitions_batch=9, num_critic_training_steps=6)
+    task, key = task_of(5), jax.random.key(7)
+    learner, replay = experience(task, s)
+    seen = [np.asarray(part, float) for part in replay.rows[:5]]
+    critics = NumpyMLP(learner.critics, (4, 6, 1), s.critic_learning_rate)
+    actor = NumpyMLP(learner.actor[None], (2, 5, 2), s.greedy_learning_rate)
+    for i in range(s.num_critic_training_steps // s.policy_delay):
+        for at, noise in zip(*draw(jax.random.fold_in(key, i), replay, s), strict=True):
+            observation, action, reward, after, ended = (part[np.asarray(at)] for part in seen)
+            then = np.clip(actor(after, slow=True, output=np.tanh)[0] + np.asarray(noise), -1, 1)
+            future = [critics(np.hstack([after, then]), net, slow=True)[0][:, 0] for net in (0, 1)]
+            target = reward + s.discount * (1 - ended) * np.min(future, axis=0)
+            inputs, slopes = np.hstack([observation, action]), []
+            for net in (0, 1):
+                value, hidden = critics(inputs, net)
+                above = 2 / len(target) * (value - target[:, None])
+                slopes.append(critics.slopes(inputs, hidden, above, net)[0])
+            critics.step(np.stack(slopes), s.soft_update)
+        act, kept = actor(observation, output=np.tanh)
+        inputs = np.hstack([observation, act])
+        _, hidden = critics(inputs)
+        above = np.full((len(act), 1), -1 / len(act))
+        by_action = critics.slopes(inputs, hidden, above)[1][:, 2:]
+        actor.step(actor.slopes(observation, kept, by_action * (1 - act**2))[0][None], s.soft_update)
+    found = jax.jit(lambda: learn(key, learner, replay, task, s))()
+    np.testing.assert_allclose(found.critics, critics.x, atol=1e-5)
+    np.testing.assert_allclose(found.target_critics, critics.slow, atol=1e-5)
+    np.testing.assert_allclose(found.actor, actor.x[0], atol=1e-5)
+    np.testing.assert_allclose(found.target_actor, actor.slow[0], atol=1e-5)
 
 
 # A layer of the policy is wider than a block has threads, and a batch than its warps read at once.
@@ -134,7 +200,7 @@ def test_programs_for_gpus_launch_the_kernel_and_others_do_not(several):
         ({}, {"critic_hidden": ()}),
         ({}, {"critic_hidden": (5, 2000)}),
         ({}, {"transitions_batch": 5000}),
-        ({}, {"policy_delay": 100_000, "num_critic_training_steps": 100_000}),
+        ({}, {"policy_delay": 1_000_000, "num_critic_training_steps": 1_000_000}),
     ],
 )
 def test_what_does_not_fit_is_left_to_xla(policy, fields):

@@ -10,7 +10,7 @@ import pytest
 
 from memes import api
 from memes.commands.main import main
-from memes.reproduce import results, sweep
+from memes.reproduce import results, sweep, turns
 from memes.reproduce.experiments import CHANGES, EXPERIMENTS, TASKS, VARIANTS, Experiment
 from memes.reproduce.sweep import plan
 from memes.runner import calls, observers
@@ -144,16 +144,97 @@ def test_a_sweep_that_is_stopped_goes_on_with_all_seeds_of_a_batch(swept, asked,
 
 
 def test_a_sweep_that_was_killed_goes_on(swept, asked, tmp_path, monkeypatch):
-    """After the run of the first seed, before its summary was taken over."""
+    """While the summary of the second seed is written; that of the first is there."""
+    calls, save = [], sweep.save_summary
+
+    def save_once(*arguments):
+        calls.append(arguments)
+        return save(*arguments) if len(calls) == 1 else sys.exit(9)
+
     with monkeypatch.context() as patch:
-        patch.setattr(sweep, "save_summary", lambda *arguments: sys.exit(9))
+        patch.setattr(sweep, "save_summary", save_once)
         with pytest.raises(SystemExit):
             main([*WORDS, str(tmp_path), "--together", "1"])
-    assert asked == {"run": [{0: 4, 1: 4}]}
-    asked.clear()
+    assert set(summaries(tmp_path)) == {("me", 0)}
     assert main([*WORDS, str(tmp_path), "--together", "1"]) == 0
+    assert asked == {"resume": [{1: 4}]}
+    assert_same_runs(summaries(tmp_path), summaries(swept))
+
+
+def test_a_run_that_ended_before_its_summary_was_kept_is_not_run_again(swept, asked, tmp_path):
+    assert main([*WORDS, str(tmp_path), "--keep-archives"]) == 0
+    asked.clear()
+    for file in (tmp_path / "laptop/summaries").rglob("*.json"):
+        file.unlink()
+    assert main([*WORDS, str(tmp_path)]) == 0
     assert asked == {}
     assert_same_runs(summaries(tmp_path), summaries(swept))
+
+
+def test_no_run_starts_after_the_minutes_are_over(swept, asked, tmp_path, monkeypatch, capsys):
+    """The clock of the first seed's end is past them: the second one waits for the same command."""
+    clock, save = [0.0], sweep.save_summary
+
+    def save_and_wait(*arguments):
+        save(*arguments)
+        clock[0] += 100.0
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sweep, "save_summary", save_and_wait)
+        patch.setattr(sweep.time, "perf_counter", lambda: clock[0])
+        words = [word for word in WORDS if word != "--quiet"]
+        limits = ["--together", "1", "--minutes", "1", "--runs-only"]
+        assert main([*words, str(tmp_path), *limits]) == 0
+    said = capsys.readouterr()
+    assert "1 minutes are over: the same command goes on" in said.err
+    assert "1 of 2 runs" in said.out
+    assert set(summaries(tmp_path)) == {("me", 0)}
+    assert not (tmp_path / "laptop/claims.md").exists()
+    asked.clear()
+    assert main([*WORDS, str(tmp_path), "--together", "1"]) == 0
+    assert [list(runs) for found in asked.values() for runs in found] == [[1]]
+    assert_same_runs(summaries(tmp_path), summaries(swept))
+
+
+def test_a_run_that_goes_on_is_stopped_if_that_is_asked_for(swept, asked, tmp_path, monkeypatch):
+    """After two of four generations; the same command goes on from the checkpoint."""
+    monkeypatch.setattr(calls, "MOST", 1)
+    clock, write = [0.0], observers.folders.append_metrics
+
+    def write_and_wait(*arguments):
+        write(*arguments)
+        clock[0] += 40.0
+
+    with monkeypatch.context() as patch:
+        patch.setattr(observers.folders, "append_metrics", write_and_wait)
+        patch.setattr(sweep.time, "perf_counter", lambda: clock[0])
+        limits = ["--minutes", "1", "--stop-runs", "--runs-only", "--together", "1"]
+        assert main([*WORDS, str(tmp_path), *limits]) == 0
+    assert asked == {}
+    assert not list((tmp_path / "laptop/summaries").rglob("*.json"))
+    assert main([*WORDS, str(tmp_path), "--together", "1"]) == 0
+    assert asked["resume"] == [{0: 4, 1: 4}]
+    assert_same_runs(summaries(tmp_path), summaries(swept))
+
+
+def test_what_is_measured_in_turns_has_no_runs(tmp_path, monkeypatch, capsys):
+    """Each takes ten turns; the times are measured once, and a table and claims are made of them."""
+    monkeypatch.setitem(EXPERIMENTS, "turns", Experiment("a test", ("me", "me-128"), seeds=0))
+    monkeypatch.setattr(turns, "TURN_SECONDS", 0.0)
+    words = [word.replace("tiny", "turns") for word in WORDS]
+    assert plan(["turns"], ["arm"], "laptop") == []
+    assert main([*words, str(tmp_path)]) == 0
+    (times,) = turns.load_times(tmp_path / "laptop/times")
+    assert (times.task, times.scale, set(times.seconds)) == ("arm", "laptop", {"me", "me-128"})
+    assert all(len(each) == turns.TURNS and min(each) > 0 for each in times.seconds.values())
+    assert times.about["processes_on_device"] >= 1
+    file = tmp_path / "laptop/times/arm.json"
+    before = file.read_bytes()
+    assert main([*words, str(tmp_path)]) == 0
+    assert file.read_bytes() == before
+    file.write_text('{"task": 1}')
+    assert main([*words, str(tmp_path)]) == 2
+    assert "task in" in capsys.readouterr().err
 
 
 def test_seeds_of_other_batches_go_on_in_turn(swept, asked, tmp_path, monkeypatch):
@@ -174,8 +255,10 @@ def test_a_plan_has_what_applies_once_with_the_most_seeds_of_all_experiments():
     assert len(found) == len(items)
     applies = {label for label, variant in VARIANTS.items() if "arm" in variant.tasks}
     assert set(found) == applies - {"memes-sequential"}
-    assert found["memes"].seeds == tuple(range(10))
+    assert found["memes"].seeds == tuple(range(30))  # for the resets, and only on the Arm
+    assert found["memes-all"].seeds == tuple(range(10))
     assert found["memes-ga"].seeds == tuple(range(5))
+    assert {item.seeds for item in plan(["reset"], ["hexapod"], "paper")} == {tuple(range(5))}
     assert {item.generations for item in items} == {2000}
     assert found["memes-x4"].parsed.algorithm_options["lanes"] == 128
     assert found["me-x4"].parsed.algorithm_options["batch"] == 65_536
@@ -195,7 +278,7 @@ def test_ant_trap_takes_longer_but_less_so_with_four_times_the_lanes():
 
 def test_a_laptop_runs_less_of_the_same(monkeypatch):
     monkeypatch.setitem(CHANGES, "laptop", {"arm": {"lanes": 8, "samples": 64, "batch": 512}})
-    items = {item.label: item for item in plan(["lanes", "time"], ["arm"], "laptop")}
+    items = {item.label: item for item in plan(["lanes", "main"], ["arm"], "laptop")}
     options = {label: item.parsed.algorithm_options for label, item in items.items()}
     assert {len(item.seeds) for item in items.values()} == {7}
     assert options["memes"]["lanes"] * options["memes"]["samples"] == options["me"]["batch"] == 512
@@ -214,6 +297,7 @@ def test_the_list_shows_what_would_run(capsys):
     for name in ("lanes", "time"):
         assert f"{name:12}{EXPERIMENTS[name].title}" in said
     assert any(line.split()[:5] == ["arm", "memes-x4", "2,000", "10", "0"] for line in said.splitlines())
+    assert "arm       in turns: me-128, me, memes, memes-all" in said
     assert "pga-me" not in said
 
 
@@ -226,6 +310,8 @@ def test_the_list_shows_what_would_run(capsys):
         (["main", "--labels", "mems"], "unknown label 'mems': did you mean 'memes'?"),
         (["main", "--seeds", "0"], "seeds must be at least 1"),
         (["main", "--generations", "0"], "generations must be at least 1"),
+        (["main", "--minutes", "0"], "minutes must be more than 0"),
+        (["main", "--runs-only", "--report-only"], "exclude each other"),
         (["sampling", "--tasks", "arm"], "tasks: there is nothing to run of sampling on arm"),
         (["main", "--summaries", "nowhere"], "there is no file or folder 'nowhere'"),
     ],

@@ -28,8 +28,10 @@ AT_THE_END = Corrections(samples=5)
 ON_THE_WAY = Corrections(samples=5, every=2)
 COLUMNS = (
     "generation,samples,by_mean,reevaluations,qd_score,coverage,max_fitness,illusory_qd_score,"
-    "illusory_coverage,illusory_max_fitness,qd_score_loss,coverage_loss,max_fitness_loss,median_fitness_variance,"
-    "median_feature_variance"
+    "illusory_coverage,illusory_max_fitness,qd_score_loss,coverage_loss,max_fitness_loss,"
+    "qd_score_by_mean,coverage_by_mean,max_fitness_by_mean,"
+    "qd_score_loss_by_mean,coverage_loss_by_mean,max_fitness_loss_by_mean,"
+    "median_fitness_variance,median_feature_variance"
 )
 
 

@@ -1,5 +1,7 @@
 """Runs that do not fit into memory at once."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -132,7 +134,7 @@ def test_where_memory_is_short_fewer_seeds_and_then_fewer_rows_run_at_once(
     monkeypatch.setattr(memory, "available", lambda: 100)
     monkeypatch.setattr(memory, "needed", lambda compiled: next(left))
     options = {"seeds": 8, "chunk": None, "exactly": False, **options}
-    algorithm = small(TASK)._replace(chunk=options.pop("chunk"))
+    algorithm = replace(small(TASK), chunk=options.pop("chunk"))
     program = device.compile_fitting(algorithm, generations=6, say=lambda said: None, **options)
     assert (program.seeds, program.algorithm.chunk) == compiled[-1] == expected
     assert len(compiled) == len(needs)

@@ -15,11 +15,16 @@ import pytest
 
 import memes
 import placements
-from memes.runner import placement, team
-from memes.shards import ONE, Shards, all_here
+from memes.runner import team
 
 pytestmark = pytest.mark.usefixtures("compiled_once", "no_figures")
 TESTS = Path(__file__).parents[1]
+WITH_SHAPES_CHECKED = """
+import sys, shapes
+shapes.check()  # before memes is imported
+import placements
+placements.report(sys.argv[1])
+"""
 
 
 def environment(**changes):
@@ -34,7 +39,7 @@ def on_eight_devices(argument):
     """All that `placements` prints."""
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
     done = subprocess.run(
-        [sys.executable, str(TESTS / "placements.py"), str(argument)],
+        [sys.executable, "-c", WITH_SHAPES_CHECKED, str(argument)],
         env=environment(XLA_FLAGS=flags),
         stdout=subprocess.PIPE,
         check=True,
@@ -52,6 +57,11 @@ def found(tmp_path_factory, compiled_once):
 def test_the_same_shards_are_the_same_bytes_on_any_number_of_devices(found, name):
     assert len(found[name]) >= 2
     assert len(set(found[name].values())) == 1, found[name]
+
+
+def test_the_bytes_would_differ_if_shards_were_not_isolated(found):
+    """If this fails, compilers no longer fuse across shards, and `sharding.isolated` can be deleted."""
+    assert found["without isolation"]["1"] != found["without isolation"]["8"]
 
 
 @pytest.mark.long
@@ -89,38 +99,8 @@ def test_a_task_on_the_host_has_one_device():
         memes.run(memes.presets.me(task, batch=2), generations=1, shards=2, progress=False)
 
 
-def test_an_algorithm_made_by_hand_has_one_device(monkeypatch):
-    """Unless its seeds run together: those are dealt as they are."""
-    whole = placements.RUNS["rows"]()
-    mine = whole._replace(name="mine", ask=lambda key, state: whole.ask(key, state))
-    with pytest.raises(memes.UsageError, match="shards must be 1 for algorithm 'mine', whose functions"):
-        memes.run(mine, generations=1, shards=2, progress=False)
-    monkeypatch.setattr(placement, "_usual", lambda found: len(found))
-    monkeypatch.setattr(jax, "devices", lambda: ["gpu"] * 4)
-    said = []
-    assert placement.placed(mine, None, None, 1, said.append).devices == ("gpu",)
-    assert said == ["1 of 4 devices is used for algorithm 'mine', whose functions take no shards"]
-    assert placement.placed(mine, None, None, 3, said.append).shards == 3
-    assert placement.placed(whole, None, None, 1, said.append).shards == 4
-    assert len(said) == 1
-
-
 def host(keys, x):
     return np.zeros(len(x)), np.zeros((len(x), 1))
-
-
-def test_rows_are_fetched_by_their_place_among_all():
-    x = np.arange(24, dtype=np.float32).reshape(4, 3, 2)
-    place = np.array([11, 0, 4])
-    np.testing.assert_array_equal(all_here(4).fetch(x, place), x.reshape(12, 2)[place])
-    np.testing.assert_array_equal(ONE.fetch(x[0], np.array([2, 99])), x[0][[2, 2]])
-
-
-def test_each_shard_is_computed_from_its_own_rows():
-    shards = Shards(3, 3)
-    x = np.arange(6.0).reshape(3, 2)
-    np.testing.assert_array_equal(shards.each(lambda row: row.sum(), x), x.sum(axis=1))
-    np.testing.assert_array_equal(shards.gather(shards.mine(x.reshape(6))), x.reshape(6))
 
 
 # ------------------------------------------------------------------------------------------ processes

@@ -381,3 +381,13 @@ def test_folders_that_are_linked_to_themselves_are_one_sentence_or_left_out(caps
         assert capsys.readouterr().err.count("\n") == 1
     assert main(["plot", "run"]) == 0
     assert main(["plot", "."]) == 0  # which has the run once
+
+
+@pytest.mark.parametrize("name", ["feature", "feature_low", "fitness", "genotypes"])
+def test_entries_that_are_no_real_numbers_are_named(name, capsys):
+    with np.load("run/archive.npz") as data:
+        complex_one = data[name].astype(complex)
+    forge("archive.npz", **{name: complex_one})
+    for command in ("plot", "reevaluate", "export"):
+        said = refused(command, "run", *COMMANDS[command], capsys=capsys)
+        assert f"its {name} has entries of type complex" in said

@@ -7,11 +7,11 @@ import pytest
 
 from memes.errors import UsageError
 from memes.objectives import centred_ranks
-from memes.strategies import evosax
+from memes.strategies import Evosax
 from memes.strategies.evosax import names
 
 LANES, DIM, SAMPLES, SIGMA = 2, 5, 12, 0.3
-CMA = evosax("cma-es", samples=SAMPLES, sigma=SIGMA)
+CMA = Evosax("cma-es", samples=SAMPLES, sigma=SIGMA)
 ask, tell = jax.jit(CMA.ask), jax.jit(CMA.tell)
 
 
@@ -20,7 +20,7 @@ def init(strategy, mean):
 
 
 def means(seed, lanes=LANES):
-    return np.float32(np.random.default_rng(seed).normal(size=(lanes, DIM)))
+    return jnp.asarray(np.random.default_rng(seed).normal(size=(lanes, DIM)), jnp.float32)
 
 
 def ranks_of(values):
@@ -106,7 +106,7 @@ OTHERS = ["xnes", "cr-fm-nes", "pgpe", "open-es"]  # of other families; all are 
 @pytest.mark.parametrize("name", [*USUAL, *(pytest.param(n, marks=pytest.mark.long) for n in OTHERS)])
 def test_samples_start_with_deviation_sigma_and_the_mean_climbs(name):
     assert name in names()
-    wide = evosax(name, samples=2048, sigma=SIGMA)
+    wide = Evosax(name, samples=2048, sigma=SIGMA)
     state = wide.init(jax.random.key(0), means(1))
     np.testing.assert_allclose(wide.mean(state), means(1), rtol=1e-6)
     step = np.asarray(wide.ask(jax.random.key(1), state)[1]) - means(1)[:, None]
@@ -114,7 +114,7 @@ def test_samples_start_with_deviation_sigma_and_the_mean_climbs(name):
     expected = SIGMA * np.sqrt(1 + np.square(getattr(state, "v", np.zeros((LANES, DIM)))))
     np.testing.assert_allclose(step.std(axis=1), expected, rtol=0.1)
 
-    usual = evosax(name, samples=64, sigma=SIGMA)
+    usual = Evosax(name, samples=64, sigma=SIGMA)
 
     def climb(state, key):
         state, x = usual.ask(key, state)
@@ -176,13 +176,13 @@ def test_a_distribution_of_no_more_use_is_degenerate(fault, change):
 @pytest.mark.parametrize(
     ("mistake", "sentence"),
     [
-        (lambda: evosax("sep-cma"), "unknown strategy 'sep-cma': did you mean 'sep-cma-es'"),
-        (lambda: evosax("zzz"), "unknown strategy 'zzz': choose from openai-es, "),
-        (lambda: evosax("hillclimbing"), "unknown strategy 'hillclimbing'"),
-        (lambda: evosax("snes", samples=1), "^samples must be at least 2"),
-        (lambda: evosax("snes", sigma=0.0), "^sigma must be positive"),
+        (lambda: Evosax("sep-cma"), "unknown strategy 'sep-cma': did you mean 'sep-cma-es'"),
+        (lambda: Evosax("zzz"), "unknown strategy 'zzz': choose from openai-es, "),
+        (lambda: Evosax("hillclimbing"), "unknown strategy 'hillclimbing'"),
+        (lambda: Evosax("snes", samples=1), "^samples must be at least 2"),
+        (lambda: Evosax("snes", sigma=0.0), "^sigma must be positive"),
         (
-            lambda: init(evosax("pgpe", samples=7), means(0)),
+            lambda: init(Evosax("pgpe", samples=7), means(0)),
             "^samples must suit strategy 'pgpe'",
         ),
     ],
@@ -197,5 +197,5 @@ def test_without_evosax_the_error_says_what_to_install(monkeypatch):
     with pytest.raises(
         UsageError, match=r"strategy 'snes' needs the extra evosax: pip install 'memes-qd\[evosax\]'"
     ):
-        evosax("snes")
+        Evosax("snes")
     assert names() == []

@@ -5,14 +5,14 @@ import pytest
 import memes
 from memes.errors import UsageError
 from memes.factors import entries
-from memes.strategies.noise import low_rank
+from memes.strategies.noise import LowRank
 
 BLOCKS = ((6, 8), (1, 5), (10, 7))
 DIM = sum(rows * columns for rows, columns in BLOCKS)
 
 
 def drawn(rank, n=4096, blocks=BLOCKS, dim=DIM):
-    draw = jax.jit(low_rank(rank, blocks), static_argnums=1)
+    draw = jax.jit(LowRank(rank, blocks), static_argnums=1)
     return np.asarray(entries(draw(jax.random.key(0), (n, dim))))[:, :dim]
 
 
@@ -40,8 +40,8 @@ def test_blocks_of_another_size_and_bad_options_are_refused():
     with pytest.raises(UsageError, match="blocks must have 99 entries"):
         drawn(1, dim=99)
     with pytest.raises(UsageError, match="rank must be at least 1"):
-        low_rank(0)
-    with pytest.raises(UsageError, match="noise must be one of gaussian, low-rank or a function"):
+        LowRank(0)
+    with pytest.raises(UsageError, match="noise must be one of gaussian, low-rank or Noise"):
         memes.presets.memes(memes.tasks.arm(joints=4), noise="white")
 
 

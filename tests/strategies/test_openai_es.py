@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -5,16 +7,16 @@ import optax
 import pytest
 
 from memes.errors import UsageError
-from memes.factors import rows
+from memes.factors import entries, rows
 from memes.objectives import centred_ranks
-from memes.strategies import openai_es
+from memes.strategies import Gaussian, LowRank, OpenAIES
 from memes.trees import by_lane
 
 LANES, DIM, SAMPLES, SIGMA = 3, 4, 64, 0.1
-ADAM = openai_es(samples=SAMPLES, sigma=SIGMA, l2=0.05)
-PLAIN = openai_es(samples=SAMPLES, sigma=SIGMA, optimiser=optax.sgd(1.0))
+ADAM = OpenAIES(samples=SAMPLES, sigma=SIGMA, l2=0.05)
+PLAIN = OpenAIES(samples=SAMPLES, sigma=SIGMA, learning_rate=1.0, optimiser=optax.sgd)
 # Of many samples, to measure a distribution with.
-WIDE = openai_es(samples=8192, sigma=SIGMA, optimiser=optax.sgd(1.0))
+WIDE = OpenAIES(samples=8192, sigma=SIGMA, learning_rate=1.0, optimiser=optax.sgd)
 ask = jax.jit(lambda key, state: by_lane(rows(ADAM.ask(key, state)[1]), LANES))
 tell = jax.jit(ADAM.tell)
 wide_ask = jax.jit(lambda key, state: by_lane(rows(WIDE.ask(key, state)[1]), LANES))
@@ -31,11 +33,11 @@ def restart(strategy, state, where, mean):
 
 
 def means(seed):
-    return np.float32(np.random.default_rng(seed).normal(size=(LANES, DIM)))
+    return jnp.asarray(np.random.default_rng(seed).normal(size=(LANES, DIM)), jnp.float32)
 
 
 def random_utilities(seed):
-    return np.float32(np.random.default_rng(seed).uniform(-0.5, 0.5, (LANES, SAMPLES)))
+    return jnp.asarray(np.random.default_rng(seed).uniform(-0.5, 0.5, (LANES, SAMPLES)), jnp.float32)
 
 
 def after(steps, state, seed=0):
@@ -72,7 +74,7 @@ def test_samples_are_gaussian_with_deviation_sigma():
 
 
 def test_no_two_rows_or_entries_share_their_noise():
-    mean = np.zeros((LANES, DIM), np.float32)
+    mean = jnp.zeros((LANES, DIM))
     noise = np.abs(np.asarray(ask(jax.random.key(2), init(ADAM, mean))))
     assert len(np.unique(noise)) == LANES * SAMPLES * DIM // 2
     other = np.abs(np.asarray(ask(jax.random.key(3), init(ADAM, mean))))
@@ -104,7 +106,7 @@ def test_equal_utilities_do_not_move_the_mean():
 
 
 def test_steps_equal_those_of_a_numpy_adam():
-    mean = means(7).astype(np.float64)
+    mean = np.float64(means(7))
     state = init(ADAM, means(7))
     first, second = np.zeros_like(mean), np.zeros_like(mean)
     for t in range(1, 5):
@@ -119,7 +121,7 @@ def test_steps_equal_those_of_a_numpy_adam():
 
 
 def test_l2_pulls_the_mean_towards_zero():
-    strategy = openai_es(samples=SAMPLES, sigma=SIGMA, optimiser=optax.sgd(1.0), l2=0.25)
+    strategy = OpenAIES(samples=SAMPLES, sigma=SIGMA, learning_rate=1.0, optimiser=optax.sgd, l2=0.25)
     state = init(strategy, means(8))
     x = ask(jax.random.key(7), state)
     told = strategy.tell(state, x, jnp.zeros((LANES, SAMPLES)))
@@ -138,8 +140,7 @@ def test_permuting_lanes_permutes_the_result():
 def test_a_lane_does_not_see_the_utilities_of_another():
     state = after(2, init(ADAM, means(10)))
     x, utilities = ask(jax.random.key(9), state), random_utilities(10)
-    changed = utilities.copy()
-    changed[1] *= -1
+    changed = utilities.at[1].multiply(-1)
     before, told = tell(state, x, utilities), tell(state, x, changed)
     assert_same(lanes_of(told, [0, 2]), lanes_of(before, [0, 2]))
     assert (np.asarray(told.mean[1]) != np.asarray(before.mean[1])).all()
@@ -172,7 +173,7 @@ def test_a_restarted_lane_steps_as_one_that_was_never_anything_else():
 
 
 def test_each_lane_climbs_a_quadratic_of_its_own():
-    strategy = openai_es(samples=SAMPLES, sigma=0.02, optimiser=optax.adam(0.05))
+    strategy = OpenAIES(samples=SAMPLES, sigma=0.02, learning_rate=0.05)
     start, optimum = means(16), means(17)
 
     def step(state, key):
@@ -198,4 +199,31 @@ def test_each_lane_climbs_a_quadratic_of_its_own():
 )
 def test_a_wrong_setting_is_refused_by_name(settings, sentence):
     with pytest.raises(UsageError, match=sentence):
-        openai_es(**settings)
+        OpenAIES(**settings)
+
+
+@pytest.mark.parametrize("noise", [Gaussian(), LowRank(1)])
+def test_noise_in_half_precision_is_rounded_once_and_the_gradient_is_of_the_rounded_noise(noise):
+    """As the gradient in float64 of the samples' own steps, which are those of float32, rounded."""
+    full = OpenAIES(samples=SAMPLES, sigma=SIGMA, learning_rate=1.0, optimiser=optax.sgd, noise=noise)
+    half = replace(full, noise_dtype="bfloat16")
+    state = init(half, means(4))
+    exact, samples = (strategy.ask(jax.random.key(5), state)[1] for strategy in (full, half))
+    for kept, drawn in zip(jax.tree.leaves(samples.step), jax.tree.leaves(exact.step), strict=True):
+        assert kept.dtype == jnp.bfloat16
+        np.testing.assert_array_equal(kept, drawn.astype(jnp.bfloat16))
+
+    def in_float64(pairs):
+        return np.asarray(entries(pairs.step)[..., :DIM].astype(jnp.float32), np.float64)
+
+    utilities = random_utilities(6)
+    apart = np.asarray(utilities, np.float64).reshape(LANES, 2, SAMPLES // 2, 1)
+
+    def ascent(step):
+        return ((apart[:, 0] - apart[:, 1]) * step).sum(axis=1) / (SAMPLES * SIGMA**2)
+
+    told = plain_tell(state, by_lane(rows(samples), LANES), utilities)
+    found = np.asarray(told.mean, np.float64) - np.asarray(state.mean, np.float64)
+    np.testing.assert_allclose(found, ascent(in_float64(samples)), rtol=1e-4, atol=1e-5)
+    # Rounding moves the gradient by more than that: it is not the gradient of the drawn noise.
+    assert np.abs(found - ascent(in_float64(exact))).max() > 1e-4

@@ -6,7 +6,7 @@ Values that are not finite are left out. Where there are too few, the result is 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -91,6 +91,28 @@ def rank_sum(a: ArrayLike, b: ArrayLike) -> float:
 
     exact = np.unique(both).size == both.size and max(one.size, other.size) <= EXACT
     return float(stats.mannwhitneyu(one, other, method="exact" if exact else "asymptotic").pvalue)
+
+
+def fisher(a: int, of_a: int, b: int, of_b: int) -> float:
+    """Compute the two-sided p-value of Fisher's exact test for `a` of `of_a` against `b` of `of_b`.
+
+    NaN where either side has fewer than two.
+    """
+    if min(of_a, of_b) < 2:
+        return math.nan
+    from scipy import stats
+
+    return float(stats.fisher_exact([[a, of_a - a], [b, of_b - b]]).pvalue)
+
+
+def holm(ps: Sequence[float]) -> list[float]:
+    """Correct p-values for each other, after Holm; NaN stays, and does not count."""
+    order = sorted((i for i, p in enumerate(ps) if math.isfinite(p)), key=lambda i: ps[i])
+    corrected, largest = [math.nan] * len(ps), 0.0
+    for rank, i in enumerate(order):
+        largest = max(largest, min(1.0, (len(order) - rank) * ps[i]))
+        corrected[i] = largest
+    return corrected
 
 
 def corrected_p(p: float, comparisons: int) -> float:

@@ -13,7 +13,8 @@ from memes.commands.run import CODES
 from memes.errors import RunError, at_least, known, require
 from memes.reproduce import results
 from memes.reproduce.experiments import EXPERIMENTS, TASKS, VARIANTS
-from memes.reproduce.sweep import Item, existing, plan, sweep
+from memes.reproduce.sweep import TIME, Item, existing, in_turns, plan, sweep
+from memes.reproduce.turns import load_times, measure, save_times
 from memes.runner.progress import Terminal
 from memes.store.files import intact, opened
 from memes.store.find import load_all
@@ -39,7 +40,10 @@ def reproduce(
     out: Path = Path("reproduction"),
     summaries: tuple[str, ...] = (),
     together: int | None = None,
+    minutes: float | None = None,
+    stop_runs: bool = False,
     keep_archives: bool = False,
+    runs_only: bool = False,
     report_only: bool = False,
     list: bool = False,
     quiet: bool = False,
@@ -62,7 +66,10 @@ def reproduce(
         summaries: Summaries of runs that were done elsewhere: files, folders of them, or run folders.
         together: How many seeds to run as one batch; None is as many as fit into memory, or one with a
             simulator.
+        minutes: Start no run after so many minutes; the same command goes on later.
+        stop_runs: Stop the run that goes on after the minutes, too; it goes on from its checkpoint.
         keep_archives: Keep the run folders; otherwise only a summary of each run is kept.
+        runs_only: Make no tables, figures and verdicts.
         report_only: Run nothing: make tables, figures and verdicts of the summaries that there are.
         list: Show the experiments and what they would run, and end.
         quiet: Show no progress.
@@ -73,6 +80,8 @@ def reproduce(
     for label in labels:
         known("label", label, VARIANTS)
     at_least(1, seeds=seeds, generations=generations, together=together)
+    require(minutes is None or minutes > 0, f"minutes must be more than 0, got {minutes}")
+    require(not (runs_only and report_only), "--runs-only and --report-only exclude each other")
     at_least(0, first_seed=first_seed)
     chosen = [task for task in TASKS if task in tasks]
     items = plan(
@@ -91,10 +100,16 @@ def reproduce(
         own = [here] if any(here.rglob("*.json")) else []
         return load_all([*own, *summaries], argument="summaries")
 
+    turns = in_turns(names, chosen, scale, labels)
     if list:
         _show_plan(names, items, existing(items, done()))
+        for task, measured in turns.items():
+            print(f"{task:10}in turns: {', '.join(item.label for item in measured)}")
         return 0
-    require(bool(items), f"tasks: there is nothing to run of {', '.join(names)} on {', '.join(chosen)}")
+    require(
+        bool(items or turns),
+        f"tasks: there is nothing to run of {', '.join(names)} on {', '.join(chosen)}",
+    )
     check_results(folder)
     if not report_only:
         done()  # refuses what cannot be read before anything is written
@@ -105,15 +120,32 @@ def reproduce(
                 folder,
                 together=together,
                 keep_archives=keep_archives,
+                minutes=minutes,
+                stop_runs=stop_runs,
                 progress=not quiet,
                 say=say,
             )
-            if stopped:
+            if stopped == TIME:
+                say(f"{minutes:g} minutes are over: the same command goes on")
+            elif stopped:
                 say(GOES_ON)
                 return CODES[stopped]
-    found = existing(items, done())
-    require(bool(found), f"summaries: there are none of these experiments in '{folder}' or elsewhere")
-    judged = results.write(names, chosen, found, folder)
+            else:
+                for task, measured in turns.items():
+                    place = folder / "times" / f"{task}.json"
+                    there = {each.task: each.seconds for each in load_times(place.parent)}
+                    if not {item.label for item in measured} <= there.get(task, {}).keys():
+                        place.parent.mkdir(parents=True, exist_ok=True)
+                        save_times(place, measure(measured, say))
+    found, times = existing(items, done()), load_times(folder / "times")
+    if runs_only:
+        print(f"{len(found)} of {sum(len(item.seeds) for item in items)} runs")
+        return 0
+    require(
+        bool(found or times),
+        f"summaries: there are none of these experiments in '{folder}' or elsewhere",
+    )
+    judged = results.write(names, chosen, found, folder, times)
     results.show(judged, Terminal(highlight=False))
     wanted = sum(len(item.seeds) for item in items)
     print(f"{len(found)} of {wanted} runs; see {folder}/claims.md and the folders beside it")

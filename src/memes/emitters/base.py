@@ -1,9 +1,8 @@
-"""The interface of an emitter."""
+"""The interface of an emitter, and what passes between emitters and the algorithm."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -11,30 +10,43 @@ from jax import Array
 from jaxtyping import Bool, Float, Int, Key, PyTree
 
 from memes.context import Context, Kind
-from memes.factors import Samples
+from memes.factors import Repeats, Samples, rows
 from memes.resets import Reason
-from memes.shards import Shards
 from memes.strategies import Strategy
 from memes.task import Evaluation, Task, initial
 
 
-class Proposal(NamedTuple):
-    """Rows that an emitter wants evaluated: a candidate of each of its L lanes, and S samples.
+class Batch(NamedTuple):
+    """Genotypes to evaluate: C candidates for the archive, then S samples that inform the lanes.
 
-    Candidates may enter the archive where they are `offered`; `lane` says whose they are. Samples, in
-    one group after the other and of lanes `sample_lane[S]`, inform the lanes. Of an emitter
-    that is dealt to shards all is by shard.
+    Attributes:
+        candidates: Genotypes of the candidates. An emitter proposes each once; `Algorithm.ask` sets the
+            number of evaluations.
+        offered: Candidates that may enter the archive.
+        lane: Lane of each candidate.
+        samples: Groups of samples, whole or in factors.
+        sample_lane: Lane of each sample.
     """
 
-    candidates: Float[Array, "*s L d"]
-    offered: Bool[Array, "*s L"]
-    lane: Int[Array, "*s L"]
+    candidates: Repeats
+    offered: Bool[Array, " C"]
+    lane: Int[Array, " C"]
     samples: tuple[Samples, ...]
-    sample_lane: Int[Array, "*s S"]
+    sample_lane: Int[Array, " S"]
+
+    @property
+    def size(self) -> int:
+        """Number of evaluations."""
+        return self.candidates.evaluations + int(self.sample_lane.shape[0])
+
+    @property
+    def x(self) -> Float[Array, "n d"]:
+        """Whole genotypes of all evaluations."""
+        return jnp.concatenate([rows(self.candidates), *map(rows, self.samples)])
 
 
 class Rows(NamedTuple):
-    """Evaluated rows: genotypes [n, d], their evaluation, and the archive's `Status` for them."""
+    """Evaluated genotypes [n, d], and the `Status` that the judge gave them."""
 
     x: Float[Array, "*n d"]
     evaluation: Evaluation
@@ -46,67 +58,69 @@ class Lanes(NamedTuple):
 
     Attributes:
         kind: The `Kind` of candidate.
-        parent_feature: The feature of what it was made from; NaN if nothing.
-        age: How many steps its lane had taken since its last start.
-        stale: For how many generations in a row it was refused.
+        parent_feature: The feature of its parent; NaN if it has none.
+        age: Steps of its lane since the last start.
+        stale: Rejected candidates of its lane in a row.
         reset: The `Reason` for which the lane is reset now.
     """
 
-    kind: Int[Array, "*s L"]
-    parent_feature: Float[Array, "*s L k"]
-    age: Int[Array, "*s L"]
-    stale: Int[Array, "*s L"]
-    reset: Int[Array, "*s L"]
+    kind: Int[Array, " C"]
+    parent_feature: Float[Array, "C k"]
+    age: Int[Array, " C"]
+    stale: Int[Array, " C"]
+    reset: Int[Array, " C"]
 
 
-class Emitter(NamedTuple):
-    """A source of genotypes, which learns from what they evaluate to.
+@runtime_checkable
+class Emitter(Protocol):
+    """A source of genotypes that learns from their evaluations.
 
-    Attributes:
-        persistent: One flag a candidate: whether its lane goes on from one generation to the next.
-        samples: Number of samples, S.
-        lanes: Number of lanes it owns in all; `Proposal.lane` counts from 0 up to this.
-        init: `(key, task) -> state`.
-        ask: `(key, state, context) -> (state, Proposal)`.
-        tell: `(state, candidates, samples, context) -> (state, Lanes)`, with both as `Rows`, and with
-            the archive and the history of the context already updated by them.
-        transitions: Whether it learns from transitions, which the task then has to yield.
-        part: `(count) -> Emitter` of the lanes of one of so many shards; None if they cannot be dealt.
-        split: `(shards) -> Emitter`, the same emitter with its samples divided among the shards, as
-            `memes.emitters.dealing` has it; None if they cannot be.
+    An emitter that has a field `lanes` promises that its lanes depend on each other only through the
+    context: `dataclasses.replace(emitter, lanes=n)` is the same emitter with fewer lanes.
     """
 
-    persistent: tuple[bool, ...]
-    samples: int
-    lanes: int
-    init: Callable[[Array, Task], PyTree]
-    ask: Callable[[Array, PyTree, Context], tuple[PyTree, Proposal]]
-    tell: Callable[[PyTree, Rows, Rows, Context], tuple[PyTree, Lanes]]
-    transitions: bool = False
-    part: Callable[[int], Emitter | None] = lambda count: None
-    split: Callable[[Shards], Emitter | None] = lambda shards: None
+    @property
+    def lanes(self) -> int:
+        """Number of lanes; `Batch.lane` is below it."""
 
     @property
-    def candidates(self) -> int:
-        """Number of candidates, L."""
-        return len(self.persistent)
+    def persistent(self) -> tuple[bool, ...]:
+        """Whether the lane of each candidate continues from one generation to the next."""
+
+    @property
+    def samples(self) -> int:
+        """Samples per generation, S."""
+
+    @property
+    def transitions(self) -> bool:
+        """Whether it learns from transitions, which the task must then provide."""
+
+    def init(self, key: Key[Array, ""], task: Task) -> PyTree:
+        """Return the first state."""
+
+    def ask(self, key: Key[Array, ""], state: PyTree, context: Context) -> tuple[PyTree, Batch]:
+        """Propose genotypes, each candidate once."""
+
+    def tell(
+        self, state: PyTree, candidates: Rows, samples: Rows, context: Context
+    ) -> tuple[PyTree, Lanes]:
+        """Learn from the evaluations; the archive and the history contain them already."""
 
 
 def first_search(strategy: Strategy, key: Key[Array, ""], task: Task, lanes: int) -> PyTree:
     """Start a strategy at genotypes drawn from `task.init`."""
-    # `task.init` may split its key in any way: this number is in none of them.
+    # `task.init` may split its key into any number of keys below 2**32 - 1; this one is not among them.
     strategy_key = jax.random.fold_in(key, 2**32 - 1)
     return strategy.init(strategy_key, initial(task, key, lanes))
 
 
-def offspring(candidates: Float[Array, "L d"]) -> Proposal:
-    """Propose candidates without samples, each of a lane of its own."""
-    lane = jnp.arange(candidates.shape[0], dtype=jnp.int32)
-    return Proposal(candidates, jnp.ones(lane.shape, bool), lane, (), lane[:0])
+def offspring(x: Float[Array, "C d"], lane: Int[Array, " C"]) -> Batch:
+    """Propose candidates without samples."""
+    return Batch(Repeats(x), jnp.ones(lane.shape, bool), lane, (), lane[:0])
 
 
-def report(kind: Kind, parent_feature: Float[Array, "L k"]) -> Lanes:
-    """Report on candidates whose lanes do not go on."""
+def report(kind: Kind, parent_feature: Float[Array, "C k"]) -> Lanes:
+    """Report on candidates whose lanes do not continue."""
     zero = jnp.zeros(parent_feature.shape[0], jnp.int32)
     return Lanes(
         kind=jnp.full_like(zero, kind),

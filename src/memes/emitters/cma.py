@@ -1,111 +1,119 @@
-"""One search distribution all of whose samples are offered: the emitter of CMA-ME."""
+"""Search distributions that offer all of their samples: the emitter of CMA-ME and CMA-MAE."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Bool, Int, PyTree
+from jaxtyping import Bool, Int, Key, PyTree
 
 from memes.archive import Status
 from memes.context import Context
-from memes.emitters.base import Emitter, Lanes, Proposal, Rows, first_search, offspring
+from memes.emitters.base import Batch, Lanes, Rows, first_search, offspring
+from memes.errors import at_least
 from memes.factors import rows
-from memes.hints import checked
+from memes.hints import part
 from memes.objectives import Objective
-from memes.resets import Reason, Reset, reason, stagnation
-from memes.selectors import Selector, select, uniform
+from memes.resets import Reason, Reset, Stagnation, reason
+from memes.selectors import Selector, Uniform, select
 from memes.strategies import Strategy
 from memes.task import Task
 from memes.trees import by_lane
 
 
 class CMAState(NamedTuple):
-    """The state of one lane, so arrays are [1]. `strategy` and `objective` own their states.
+    """The state of L lanes.
 
-    `age` counts the generations since its start, `stale` those in a row that added nothing to the
-    archive. A lane that is `due` is reset by the next `ask`.
+    Attributes:
+        strategy: State of the strategy.
+        objective: State of the objective.
+        age: Generations since the last start.
+        stale: Generations in a row of which the judge accepted no sample.
+        due: Lanes that the next `ask` resets.
     """
 
     strategy: PyTree
     objective: PyTree
-    age: Int[Array, " one"]
-    stale: Int[Array, " one"]
-    due: Bool[Array, " one"]
+    age: Int[Array, " L"]
+    stale: Int[Array, " L"]
+    due: Bool[Array, " L"]
 
 
-@checked
-def cma(
-    objective: Objective,
-    *,
-    strategy: Strategy,
-    reset: Reset | None = None,
-    selector: Selector = uniform,
-) -> Emitter:
-    """Emit the samples of a search distribution, not its mean; it adapts to how they rank.
+@part
+class CMA:
+    """Lanes of search distributions that offer all of their samples, and not their means.
 
-    Args:
-        objective: What the samples are ranked by: `improvement`, `fitness`, `random_direction`.
-        strategy: The distribution, CMA-ES in CMA-ME.
-        reset: When it starts again from an elite, with stale generations those in which no sample was
-            added to the archive; None is `stagnation(0)`, after the first such generation. It always
-            does when the distribution degenerates.
-        selector: From which elite.
+    Attributes:
+        objective: The objective that ranks the samples of a lane.
+        strategy: Search distribution, usually CMA-ES.
+        lanes: Number of distributions.
+        reset: Rule by which a lane starts again from an elite, in addition to when its distribution
+            degenerates. The default is after the first generation without an accepted sample.
+        selector: Rule by which the elite is chosen.
     """
-    when = stagnation(0) if reset is None else reset
-    batch = strategy.samples
-    head = jnp.arange(batch) == 0
 
-    def init(key: Array, task: Task) -> CMAState:
-        zero = jnp.zeros(1, jnp.int32)
-        search = first_search(strategy, key, task, 1)
-        return CMAState(search, objective.init(1), zero, zero, jnp.zeros(1, bool))
+    objective: Objective
+    strategy: Strategy
+    lanes: int = 1
+    reset: Reset = Stagnation(0)
+    selector: Selector = Uniform()
 
-    def ask(key: Array, state: CMAState, context: Context) -> tuple[CMAState, Proposal]:
+    samples: ClassVar[int] = 0
+    transitions: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        at_least(1, lanes=self.lanes)
+
+    @property
+    def persistent(self) -> tuple[bool, ...]:
+        """The first sample stands for its lane, which continues."""
+        return (True, *(False,) * (self.strategy.samples - 1)) * self.lanes
+
+    def init(self, key: Key[Array, ""], task: Task) -> CMAState:
+        """Start every lane at a genotype of `task.init`."""
+        zero = jnp.zeros(self.lanes, jnp.int32)
+        search = first_search(self.strategy, key, task, self.lanes)
+        return CMAState(search, self.objective.init(self.lanes), zero, zero, jnp.zeros(self.lanes, bool))
+
+    def ask(self, key: Key[Array, ""], state: CMAState, context: Context) -> tuple[CMAState, Batch]:
+        """Reset the lanes that require it, then propose the samples of all lanes."""
         select_key, sample_key, objective_key, restart_key = jax.random.split(key, 4)
-        elite = select(selector, select_key, context, 1, state.due)
-        started = strategy.restart(restart_key, state.strategy, state.due, elite.x)
-        searching, samples = strategy.ask(sample_key, started)
+        elite = select(self.selector, select_key, context, self.lanes, state.due)
+        started = self.strategy.restart(restart_key, state.strategy, state.due, elite.x)
+        searching, samples = self.strategy.ask(sample_key, started)
         starting = state.due | (state.age == 0)
-        state = state._replace(
+        after = state._replace(
             strategy=searching,
-            objective=objective.restart(objective_key, state.objective, starting),
+            objective=self.objective.restart(objective_key, state.objective, starting),
             age=jnp.where(state.due, 0, state.age),
             stale=jnp.where(state.due, 0, state.stale),
         )
-        return state, offspring(rows(samples))._replace(lane=jnp.zeros(batch, jnp.int32))
+        lane = jnp.repeat(jnp.arange(self.lanes, dtype=jnp.int32), self.strategy.samples)
+        return after, offspring(rows(samples), lane)
 
     def tell(
-        state: CMAState, candidates: Rows, samples: Rows, context: Context
+        self, state: CMAState, candidates: Rows, samples: Rows, context: Context
     ) -> tuple[CMAState, Lanes]:
-        del samples
-        told = by_lane(candidates, 1)
-        objective_state, utilities = objective.utilities(state.objective, told.evaluation, context)
-        searched = strategy.tell(state.strategy, told.x, utilities)
+        """Adapt every distribution to the ranks of its samples."""
+        told = by_lane(candidates, self.lanes)
+        objective, utilities = self.objective.utilities(state.objective, told.evaluation, context)
+        searched = self.strategy.tell(state.strategy, told.x, utilities)
         age = state.age + 1
         stale = jnp.where(jnp.any(told.status != Status.REJECTED, axis=-1), 0, state.stale + 1)
         why = reason(
-            stale=when.earned(stale),
-            planned=when.planned(age),
-            degenerate=strategy.degenerate(searched),
+            stale=self.reset.earned(stale),
+            planned=self.reset.planned(age),
+            degenerate=self.strategy.degenerate(searched),
         )
-        info = Lanes(
-            kind=jnp.full(batch, objective.kind(context.generation), jnp.int32),
+        each, count = self.strategy.samples, candidates.status.shape[0]
+        first = jnp.arange(count) % each == 0  # a reset counts once per lane
+        report = Lanes(
+            kind=jnp.full(count, self.objective.kind(context.generation), jnp.int32),
             parent_feature=jnp.full_like(candidates.evaluation.feature, jnp.nan),  # of the mean: unknown
-            age=jnp.repeat(age, batch),
-            stale=jnp.repeat(stale, batch),
-            # One reset of one lane, however many candidates it has.
-            reset=jnp.where(head, why, Reason.NONE),
+            age=jnp.repeat(age, each),
+            stale=jnp.repeat(stale, each),
+            reset=jnp.where(first, jnp.repeat(why, each), Reason.NONE),
         )
-        return CMAState(searched, objective_state, age, stale, why != Reason.NONE), info
-
-    return Emitter(
-        persistent=(True, *(False,) * (batch - 1)),
-        samples=0,
-        lanes=1,
-        init=init,
-        ask=ask,
-        tell=tell,
-    )
+        return CMAState(searched, objective, age, stale, why != Reason.NONE), report

@@ -1,114 +1,168 @@
-"""Emitters made of emitters."""
+"""Emitters that consist of emitters."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import accumulate
+from typing import Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jaxtyping import PyTree
+from jaxtyping import Int, Key, PyTree
 
 from memes.context import Context
-from memes.emitters.base import Emitter, Lanes, Proposal, Rows
+from memes.emitters.base import Batch, Emitter, Lanes, Rows
 from memes.errors import at_least, require
+from memes.hints import part
 from memes.task import Task
 from memes.trees import concatenate, pick, put, take
 
 
-def parallel(*emitters: Emitter) -> Emitter:
-    """Put emitters side by side: their batches become one, evaluated together."""
-    require(len(emitters) >= 1, "parallel needs at least one emitter")
-    candidate_at = _offsets([emitter.candidates for emitter in emitters])
-    sample_at = _offsets([emitter.samples for emitter in emitters])
-    lane_at = _offsets([emitter.lanes for emitter in emitters])
+@part
+class Parallel:
+    """Emitters side by side: their batches are evaluated as one.
 
-    def init(key: Array, task: Task) -> tuple[PyTree, ...]:
-        keys = jax.random.split(key, len(emitters))
-        return tuple(e.init(k, task) for e, k in zip(emitters, keys, strict=True))
+    Attributes:
+        emitters: The emitters, in the order of their lanes.
+    """
+
+    emitters: tuple[Emitter, ...]
+
+    def __post_init__(self) -> None:
+        require(len(self.emitters) >= 1, "emitters must be at least one emitter, got none")
+
+    @property
+    def lanes(self) -> int:
+        """Lanes of all."""
+        return sum(emitter.lanes for emitter in self.emitters)
+
+    @property
+    def persistent(self) -> tuple[bool, ...]:
+        """Those of all."""
+        return sum((emitter.persistent for emitter in self.emitters), ())
+
+    @property
+    def samples(self) -> int:
+        """Samples of all."""
+        return sum(emitter.samples for emitter in self.emitters)
+
+    @property
+    def transitions(self) -> bool:
+        """Whether any of them learns from transitions."""
+        return any(emitter.transitions for emitter in self.emitters)
+
+    def init(self, key: Key[Array, ""], task: Task) -> tuple[PyTree, ...]:
+        """Return the states of all."""
+        keys = jax.random.split(key, len(self.emitters))
+        return tuple(e.init(k, task) for e, k in zip(self.emitters, keys, strict=True))
 
     def ask(
-        key: Array, state: tuple[PyTree, ...], context: Context
-    ) -> tuple[tuple[PyTree, ...], Proposal]:
-        keys = jax.random.split(key, len(emitters))
-        asked = [e.ask(k, s, context) for e, k, s in zip(emitters, keys, state, strict=True)]
-        proposals = [
-            p._replace(lane=p.lane + first, samples=(), sample_lane=p.sample_lane + first)
-            for (_, p), first in zip(asked, lane_at, strict=False)
+        self, key: Key[Array, ""], state: tuple[PyTree, ...], context: Context
+    ) -> tuple[tuple[PyTree, ...], Batch]:
+        """Put the batches of all one after the other."""
+        keys = jax.random.split(key, len(self.emitters))
+        asked = [e.ask(k, s, context) for e, k, s in zip(self.emitters, keys, state, strict=True)]
+        first = accumulate((emitter.lanes for emitter in self.emitters), initial=0)
+        batches = [
+            b._replace(lane=b.lane + at, sample_lane=b.sample_lane + at, samples=())
+            for (_, b), at in zip(asked, first, strict=False)
         ]
-        groups = sum((p.samples for _, p in asked), ())
-        return tuple(s for s, _ in asked), concatenate(proposals)._replace(samples=groups)
+        samples = sum((b.samples for _, b in asked), ())
+        return tuple(s for s, _ in asked), concatenate(batches)._replace(samples=samples)
 
     def tell(
-        state: tuple[PyTree, ...], candidates: Rows, samples: Rows, context: Context
+        self, state: tuple[PyTree, ...], candidates: Rows, samples: Rows, context: Context
     ) -> tuple[tuple[PyTree, ...], Lanes]:
-        told = [
-            emitter.tell(
-                state[i],
-                take(candidates, candidate_at[i], candidate_at[i + 1]),
-                take(samples, sample_at[i], sample_at[i + 1]),
-                context,
+        """Pass the evaluations of its batch to each emitter."""
+        told, c, s = [], 0, 0
+        for emitter, own in zip(self.emitters, state, strict=True):
+            ends = c + len(emitter.persistent), s + emitter.samples
+            told.append(
+                emitter.tell(own, take(candidates, c, ends[0]), take(samples, s, ends[1]), context)
             )
-            for i, emitter in enumerate(emitters)
-        ]
+            c, s = ends
         return tuple(s for s, _ in told), concatenate([lanes for _, lanes in told])
 
-    def part(count: int) -> Emitter | None:
-        parts = [dealt for dealt in (emitter.part(count) for emitter in emitters) if dealt]
-        return parallel(*parts) if len(parts) == len(emitters) else None
 
-    return Emitter(
-        persistent=sum((emitter.persistent for emitter in emitters), ()),
-        samples=sample_at[-1],
-        lanes=lane_at[-1],
-        init=init,
-        ask=ask,
-        tell=tell,
-        transitions=any(emitter.transitions for emitter in emitters),
-        part=part,
-    )
+@runtime_checkable
+class Turn(Protocol):
+    """A rule that chooses one of `count` emitters."""
+
+    def __call__(self, key: Key[Array, ""], context: Context, count: int) -> Int[Array, ""]:
+        """Return the number of the chosen emitter."""
 
 
-# (key, context, count) -> which of `count` emitters is in turn, int32[].
-Turn = Callable[[Array, Context, int], Array]
+@part
+class InTurn:
+    """Choose the emitters one after the other."""
+
+    def __call__(self, key: Key[Array, ""], context: Context, count: int) -> Int[Array, ""]:
+        """Return the number of the chosen emitter."""
+        return context.generation % count
 
 
-def in_turn(key: Array, context: Context, count: int) -> Array:
-    """Let the emitters play one after the other."""
-    del key
-    return context.generation % count
+@part
+class OneOf:
+    """Copies of an emitter, each with a separate state, of which one is active per generation.
 
+    Attributes:
+        emitter: The emitter.
+        count: Number of copies.
+        turn: Rule that chooses the active one.
+    """
 
-def one_of(emitter: Emitter, count: int, turn: Turn = in_turn) -> Emitter:
-    """Copy an emitter `count` times, each with a state of its own; one of them plays a generation."""
-    at_least(1, count=count)
+    emitter: Emitter
+    count: int
+    turn: Turn = InTurn()
 
-    def init(key: Array, task: Task) -> tuple[Array, PyTree]:
-        states = jax.vmap(lambda k: emitter.init(k, task))(jax.random.split(key, count))
-        return jnp.int32(0), states
+    def __post_init__(self) -> None:
+        at_least(1, count=self.count)
 
-    def ask(key: Array, state: tuple[Array, PyTree], context: Context) -> tuple[PyTree, Proposal]:
+    @property
+    def lanes(self) -> int:
+        """Lanes of all copies."""
+        return self.count * self.emitter.lanes
+
+    @property
+    def persistent(self) -> tuple[bool, ...]:
+        """Those of one copy."""
+        return self.emitter.persistent
+
+    @property
+    def samples(self) -> int:
+        """Samples of one copy."""
+        return self.emitter.samples
+
+    @property
+    def transitions(self) -> bool:
+        """Whether the emitter learns from transitions."""
+        return self.emitter.transitions
+
+    def init(self, key: Key[Array, ""], task: Task) -> tuple[Int[Array, ""], PyTree]:
+        """Return the number of the active copy, and the states of all copies."""
+        keys = jax.random.split(key, self.count)
+        return jnp.int32(0), jax.vmap(lambda k: self.emitter.init(k, task))(keys)
+
+    def ask(
+        self, key: Key[Array, ""], state: tuple[Int[Array, ""], PyTree], context: Context
+    ) -> tuple[tuple[Int[Array, ""], PyTree], Batch]:
+        """Propose the batch of the copy whose turn it is."""
         turn_key, ask_key = jax.random.split(key)
-        playing = turn(turn_key, context, count).astype(jnp.int32)
+        active = self.turn(turn_key, context, self.count).astype(jnp.int32)
         states = state[1]
-        played, proposal = emitter.ask(ask_key, pick(states, playing), context)
-        first = playing * emitter.lanes
-        proposal = proposal._replace(
-            lane=proposal.lane + first, sample_lane=proposal.sample_lane + first
-        )
-        return (playing, put(states, playing, played)), proposal
+        own, batch = self.emitter.ask(ask_key, pick(states, active), context)
+        first = active * self.emitter.lanes
+        batch = batch._replace(lane=batch.lane + first, sample_lane=batch.sample_lane + first)
+        return (active, put(states, active, own)), batch
 
     def tell(
-        state: tuple[Array, PyTree], candidates: Rows, samples: Rows, context: Context
-    ) -> tuple[tuple[Array, PyTree], Lanes]:
-        playing, states = state
-        played, lanes = emitter.tell(pick(states, playing), candidates, samples, context)
-        return (playing, put(states, playing, played)), lanes
-
-    alone = Emitter(emitter.persistent, emitter.samples, count * emitter.lanes, init, ask, tell)
-    return alone._replace(transitions=emitter.transitions)
-
-
-def _offsets(sizes: list[int]) -> list[int]:
-    return list(accumulate(sizes, initial=0))
+        self,
+        state: tuple[Int[Array, ""], PyTree],
+        candidates: Rows,
+        samples: Rows,
+        context: Context,
+    ) -> tuple[tuple[Int[Array, ""], PyTree], Lanes]:
+        """Let the active copy learn."""
+        active, states = state
+        own, lanes = self.emitter.tell(pick(states, active), candidates, samples, context)
+        return (active, put(states, active, own)), lanes

@@ -1,59 +1,72 @@
-"""Random variation of elites (Vassiliades and Mouret, 2018): the emitter of MAP-Elites."""
+"""Random variation of elites: the emitter of MAP-Elites."""
 
 from __future__ import annotations
+
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Float, Key
 
 from memes.context import Context, Kind
-from memes.emitters.base import Emitter, Lanes, Proposal, Rows, offspring, report
+from memes.emitters.base import Batch, Lanes, Rows, offspring, report
 from memes.errors import at_least
-from memes.hints import checked
-from memes.selectors import Selector, select, uniform
+from memes.hints import part
+from memes.selectors import Selector, Uniform, select
 from memes.task import Task
 
 
-@checked
-def isoline(
-    batch: int, *, iso: float = 0.01, line: float = 0.1, selector: Selector = uniform
-) -> Emitter:
-    """Emit offspring of pairs of elites: `a + iso * noise + line * z * (b - a)`, z one number a row.
+@part
+class Isoline:
+    """Offspring of pairs of elites: `a + iso * noise + line * z * (b - a)`, z one number per offspring.
 
-    Every offspring is a candidate. While the archive is empty, parents come from `task.init`.
+    It is the iso+line variation of Vassiliades and Mouret (2018). Every offspring is a candidate, with a
+    lane of one generation. While the archive is empty, it offers genotypes of `task.init`.
 
-    Args:
-        batch: Offspring in a generation.
+    Attributes:
+        lanes: Offspring per generation.
         iso: Standard deviation of the isotropic noise.
         line: Standard deviation along the line from one parent to the other.
-        selector: Which elites become parents.
+        selector: Rule by which parents are chosen.
     """
-    at_least(1, batch=batch)
-    at_least(0, iso=iso, line=line)
 
-    def init(key: Array, task: Task) -> Array:
-        del key
-        return jnp.full((batch, task.feature_dim), jnp.nan)  # the parents' features
+    lanes: int
+    iso: float = 0.01
+    line: float = 0.1
+    selector: Selector = Uniform()
 
-    def ask(key: Array, state: Array, context: Context) -> tuple[Array, Proposal]:
-        del state
+    samples: ClassVar[int] = 0
+    transitions: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        at_least(1, lanes=self.lanes)
+        at_least(0, iso=self.iso, line=self.line)
+
+    @property
+    def persistent(self) -> tuple[bool, ...]:
+        """No lane continues."""
+        return (False,) * self.lanes
+
+    def init(self, key: Key[Array, ""], task: Task) -> Float[Array, "L k"]:
+        """Return the state: the features of the parents."""
+        return jnp.full((self.lanes, task.feature_dim), jnp.nan)
+
+    def ask(
+        self, key: Key[Array, ""], state: Float[Array, "L k"], context: Context
+    ) -> tuple[Float[Array, "L k"], Batch]:
+        """Propose offspring."""
         key_a, key_b, key_iso, key_line = jax.random.split(key, 4)
-        a = select(selector, key_a, context, batch)
-        b = selector(key_b, context, batch)
+        a = select(self.selector, key_a, context, self.lanes)
+        b = self.selector(key_b, context, self.lanes)
         noise = jax.random.normal(key_iso, a.x.shape)
-        along = jax.random.normal(key_line, (batch, 1))
-        varied = a.x + iso * noise + line * along * (b.x - a.x)
-        # Generation 0 offers the draws of `task.init` themselves.
-        return a.feature, offspring(jnp.where(context.archive.occupied.any(), varied, a.x))
+        along = jax.random.normal(key_line, (self.lanes, 1))
+        varied = a.x + self.iso * noise + self.line * along * (b.x - a.x)
+        x = jnp.where(context.archive.occupied.any(), varied, a.x)
+        return a.feature, offspring(x, jnp.arange(self.lanes, dtype=jnp.int32))
 
-    def tell(state: Array, candidates: Rows, samples: Rows, context: Context) -> tuple[Array, Lanes]:
-        del candidates, samples, context
+    def tell(
+        self, state: Float[Array, "L k"], candidates: Rows, samples: Rows, context: Context
+    ) -> tuple[Float[Array, "L k"], Lanes]:
+        """Report; there is nothing to learn."""
         return state, report(Kind.VARIATION, state)
-
-    def part(count: int) -> Emitter | None:
-        dealt = batch % count == 0
-        return isoline(batch // count, iso=iso, line=line, selector=selector) if dealt else None
-
-    return Emitter(
-        persistent=(False,) * batch, samples=0, lanes=batch, init=init, ask=ask, tell=tell, part=part
-    )

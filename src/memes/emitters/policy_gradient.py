@@ -6,21 +6,21 @@ they would do.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 from jax import Array
-from jaxtyping import Float, PyTree
+from jaxtyping import Float, Key, PyTree
 
 from memes.context import Context, Kind
-from memes.emitters.base import Emitter, Lanes, Proposal, Rows, offspring, report
+from memes.emitters.base import Batch, Lanes, Rows, offspring, report
 from memes.emitters.td3 import TD3, Learner, Replay, networks, remember, sample, start
 from memes.emitters.training import train
-from memes.errors import UsageError, at_least, require
-from memes.hints import checked
-from memes.selectors import Selector, select, uniform
+from memes.errors import UsageError, at_least, positive
+from memes.hints import part
+from memes.selectors import Selector, Uniform, select
 from memes.task import PRECISION, Task
 
 
@@ -32,45 +32,59 @@ class PolicyGradientState(NamedTuple):
     parent_feature: Float[Array, "batch k"]
 
 
-@checked
-def policy_gradient(
-    batch: int,
-    *,
-    steps: int = 100,
-    learning_rate: float = 1e-3,
-    td3: TD3 | None = None,
-    selector: Selector = uniform,
-) -> Emitter:
-    """Emit the greedy actor, and `batch - 1` elites after some steps of policy gradient.
+@part
+class PolicyGradient:
+    """The greedy actor of TD3, and elites after some steps of policy gradient.
 
-    The critics learn from the transitions of the whole generation, also of other emitters' rows.
+    The critics learn from the transitions of the whole generation, including those of other emitters.
 
-    Args:
-        batch: Offspring in a generation, the greedy actor among them.
-        steps: Gradient steps from elite to offspring.
-        learning_rate: Of Adam in these steps.
-        td3: How critics and greedy actor learn; None is the paper's.
-        selector: Which elites are moved.
+    Attributes:
+        batch: Offspring per generation, including the greedy actor.
+        steps: Gradient steps from an elite to its offspring.
+        learning_rate: Learning rate of Adam in these steps.
+        td3: Settings of the critics and the greedy actor.
+        selector: Rule by which elites are chosen.
     """
-    at_least(1, batch=batch, steps=steps)
-    require(learning_rate > 0, f"learning_rate must be positive, got {learning_rate}")
-    settings = td3 or TD3()
-    adam = optax.adam(learning_rate)
 
-    def init(key: Array, task: Task) -> PolicyGradientState:
-        learner, replay = start(key, task, settings)
-        return PolicyGradientState(learner, replay, jnp.full((batch, task.feature_dim), jnp.nan))
+    batch: int
+    steps: int = 100
+    learning_rate: float = 1e-3
+    td3: TD3 = TD3()
+    selector: Selector = Uniform()
+
+    samples: ClassVar[int] = 0
+    transitions: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        at_least(1, batch=self.batch, steps=self.steps)
+        positive(learning_rate=self.learning_rate)
+
+    @property
+    def lanes(self) -> int:
+        """One per offspring."""
+        return self.batch
+
+    @property
+    def persistent(self) -> tuple[bool, ...]:
+        """The greedy actor continues."""
+        return (True, *(False,) * (self.batch - 1))
+
+    def init(self, key: Key[Array, ""], task: Task) -> PolicyGradientState:
+        """Return a learner that has learned nothing, and an empty replay buffer."""
+        learner, replay = start(key, task, self.td3)
+        return PolicyGradientState(learner, replay, jnp.full((self.batch, task.feature_dim), jnp.nan))
 
     def ask(
-        key: Array, state: PolicyGradientState, context: Context
-    ) -> tuple[PolicyGradientState, Proposal]:
+        self, key: Key[Array, ""], state: PolicyGradientState, context: Context
+    ) -> tuple[PolicyGradientState, Batch]:
+        """Train the learner, then propose the greedy actor and elites that follow its critic."""
         select_key, learn_key, move_key = jax.random.split(key, 3)
         task, replay = context.task, state.replay
-        elite = select(selector, select_key, context, batch - 1)
+        elite = select(self.selector, select_key, context, self.batch - 1)
 
         def learn_and_move() -> tuple[Learner, Array]:
-            learner = train(learn_key, state.learner, replay, task, settings)
-            return learner, move(move_key, learner, replay, elite.x, task)
+            learner = train(learn_key, state.learner, replay, task, self.td3)
+            return learner, self._move(move_key, learner, replay, elite.x, task)
 
         with jax.default_matmul_precision(PRECISION):
             # Nothing can be learned, and nothing followed, before the first transition.
@@ -78,12 +92,25 @@ def policy_gradient(
                 replay.size > 0, learn_and_move, lambda: (state.learner, elite.x)
             )
         parents = jnp.concatenate([jnp.full((1, task.feature_dim), jnp.nan), elite.feature])
-        proposal = offspring(jnp.concatenate([learner.actor[None], moved]))
-        return PolicyGradientState(learner, replay, parents), proposal
+        x = jnp.concatenate([learner.actor[None], moved])
+        lane = jnp.arange(self.batch, dtype=jnp.int32)
+        return PolicyGradientState(learner, replay, parents), offspring(x, lane)
 
-    def move(key: Array, learner: Learner, replay: Replay, x: Array, task: Task) -> Array:
-        """Take steps uphill on the first critic with each policy `x[m, d]`, on its own transitions."""
-        act, value, *_ = networks(task, settings)
+    def tell(
+        self, state: PolicyGradientState, candidates: Rows, samples: Rows, context: Context
+    ) -> tuple[PolicyGradientState, Lanes]:
+        """Remember the transitions."""
+        if context.transitions is None:
+            raise UsageError("transitions are missing: tell needs an evaluation made with them")
+        replay = remember(state.replay, context.transitions)
+        return state._replace(replay=replay), report(Kind.EXPLOIT, state.parent_feature)
+
+    def _move(
+        self, key: Key[Array, ""], learner: Learner, replay: Replay, x: Float[Array, "m d"], task: Task
+    ) -> Float[Array, "m d"]:
+        """Take steps uphill on the first critic with each policy, on separate transitions."""
+        act, value, *_ = networks(task, self.td3)
+        adam = optax.adam(self.learning_rate)
 
         def loss(x: Array, seen: Array) -> Array:
             return -jnp.mean(value(learner.critics[:1], seen, act(x, seen)))
@@ -91,29 +118,10 @@ def policy_gradient(
         def once(i: Array, carry: tuple[Array, PyTree]) -> tuple[Array, PyTree]:
             x, optimiser = carry
             step_key = jax.random.fold_in(key, i)
-            seen = sample(step_key, replay, len(x), settings.transitions_batch)
+            seen = sample(step_key, replay, len(x), self.td3.transitions_batch)
             slope = jax.vmap(jax.grad(loss))(x, seen.observation)
             change, optimiser = adam.update(slope, optimiser)
             return x + change, optimiser
 
-        moved: tuple[Array, PyTree] = jax.lax.fori_loop(0, steps, once, (x, adam.init(x)))
+        moved: tuple[Array, PyTree] = jax.lax.fori_loop(0, self.steps, once, (x, adam.init(x)))
         return moved[0]
-
-    def tell(
-        state: PolicyGradientState, candidates: Rows, samples: Rows, context: Context
-    ) -> tuple[PolicyGradientState, Lanes]:
-        del candidates, samples
-        if context.transitions is None:
-            raise UsageError("transitions are missing: tell needs an evaluation made with them")
-        replay = remember(state.replay, context.transitions)
-        return state._replace(replay=replay), report(Kind.EXPLOIT, state.parent_feature)
-
-    return Emitter(
-        persistent=(True, *(False,) * (batch - 1)),
-        samples=0,
-        lanes=batch,
-        init=init,
-        ask=ask,
-        tell=tell,
-        transitions=True,
-    )

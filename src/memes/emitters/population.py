@@ -1,57 +1,77 @@
-"""A population of means of which one is played at a time: the emitter of NS-ES and its kin."""
+"""A population of means of which one is updated per generation: the emitter of NS-ES."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Float, Int, PyTree
+from jaxtyping import Float, Int, Key, PyTree
 
 from memes.archive import Status, finite
 from memes.context import Context
-from memes.emitters.base import Emitter, Lanes, Proposal, Rows, first_search
-from memes.emitters.dealing import by_rows
+from memes.emitters.base import Batch, Lanes, Rows, first_search
 from memes.errors import at_least
-from memes.hints import checked
+from memes.factors import Repeats
+from memes.hints import part
 from memes.novelty import novelty
 from memes.objectives import Objective
 from memes.resets import Reason
-from memes.shards import Shards
-from memes.strategies import Strategy, openai_es
+from memes.strategies import OpenAIES, Strategy
 from memes.task import Task
 from memes.trees import by_lane, pick, put
 
-# (key, context, feature[n, k]) -> which of n means is played, int32[]; features of NaN are not known.
-Play = Callable[[Array, Context, Array], Array]
+
+@runtime_checkable
+class Play(Protocol):
+    """A rule that chooses one of n means."""
+
+    def __call__(
+        self, key: Key[Array, ""], context: Context, feature: Float[Array, "n k"]
+    ) -> Int[Array, ""]:
+        """Return the number of the chosen mean; features of NaN are not known."""
 
 
-def by_novelty(neighbours: int = 10) -> Play:
-    """Play each mean with a probability proportional to the novelty of its feature.
+@part
+class ByNovelty:
+    """Choose each mean with a probability proportional to the novelty of its feature.
 
     A mean whose feature is not known counts as the most novel of them. Without any novelty all are
     equally likely.
-    """
-    at_least(1, neighbours=neighbours)
 
-    def play(key: Array, context: Context, feature: Array) -> Array:
+    Attributes:
+        neighbours: Nearest features in the novelty score.
+    """
+
+    neighbours: int = 10
+
+    def __post_init__(self) -> None:
+        at_least(1, neighbours=self.neighbours)
+
+    def __call__(
+        self, key: Key[Array, ""], context: Context, feature: Float[Array, "n k"]
+    ) -> Int[Array, ""]:
+        """Return the number of the chosen mean."""
         known = jnp.isfinite(feature).all(axis=-1)
-        score = jnp.where(known, novelty(feature, context.past, neighbours), 0.0)
+        score = jnp.where(known, novelty(feature, context.past, self.neighbours), 0.0)
         weight = jnp.where(known, score, jnp.max(score))
         weight = jnp.where(jnp.any(weight > 0), weight, 1.0)
         return jax.random.categorical(key, jnp.log(weight))
 
-    return play
-
 
 class PopulationState(NamedTuple):
-    """The state of n means. `strategy` has a leading axis n; `objective` is shared.
+    """The state of n means.
 
-    Of each mean: its last known `feature` (NaN before), `age`, the steps that it has taken, and `stale`,
-    its candidates refused in a row. `offering` is the mean whose latest step is evaluated next, made for
-    `kind`, and `playing` the one that is sampled around.
+    Attributes:
+        strategy: State of the strategy, with a leading axis n.
+        objective: State of the objective, which all means share.
+        feature: Last known feature of each mean; NaN before.
+        age: Steps of each mean.
+        stale: Rejected candidates in a row of each mean.
+        kind: `Kind` of the next candidate.
+        offering: Mean whose latest step is evaluated next; -1 before the first step.
+        playing: Mean that is sampled around.
     """
 
     strategy: PyTree
@@ -64,67 +84,93 @@ class PopulationState(NamedTuple):
     playing: Int[Array, ""]
 
 
-@checked
-def population(
-    objective: Objective, *, size: int, strategy: Strategy | None = None, play: Play | None = None
-) -> Emitter:
-    """Keep `size` means that climb `objective`, one of them a generation.
+@part
+class Population:
+    """Means that climb an objective, one of them per generation.
 
-    A generation evaluates the mean that was updated last together with the samples around the one that
-    is played now. All other means rest, with the state of their optimisers.
+    A generation evaluates the mean that was updated last together with the samples around the mean that
+    is chosen now. All other means keep their state.
 
-    Args:
-        objective: What the means climb; its state is that of the whole population.
-        size: How many there are.
-        strategy: Their search distribution; None is `openai_es()`.
-        play: Which one is played; None is `by_novelty()`.
+    Attributes:
+        objective: The objective that the means climb; its state is that of the whole population.
+        size: Number of means.
+        strategy: Search distribution of each mean.
+        play: Rule that chooses the mean to sample around.
     """
-    at_least(1, **{"size of the population": size})
-    search = strategy or openai_es()
-    choose = play or by_novelty()
 
-    def init(key: Array, task: Task) -> PopulationState:
-        zero = jnp.zeros(size, jnp.int32)
+    objective: Objective
+    size: int
+    strategy: Strategy = OpenAIES()
+    play: Play = ByNovelty()
+
+    transitions: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        at_least(1, **{"size of the population": self.size})
+
+    @property
+    def lanes(self) -> int:
+        """One per mean."""
+        return self.size
+
+    @property
+    def persistent(self) -> tuple[bool, ...]:
+        """One candidate, whose mean continues."""
+        return (True,)
+
+    @property
+    def samples(self) -> int:
+        """Samples around one mean."""
+        return self.strategy.samples
+
+    def init(self, key: Key[Array, ""], task: Task) -> PopulationState:
+        """Start every mean at a genotype of `task.init`."""
+        zero = jnp.zeros(self.size, jnp.int32)
         return PopulationState(
-            strategy=first_search(search, key, task, size),
-            objective=objective.init(1),
-            feature=jnp.full((size, task.feature_dim), jnp.nan),
+            strategy=first_search(self.strategy, key, task, self.size),
+            objective=self.objective.init(1),
+            feature=jnp.full((self.size, task.feature_dim), jnp.nan),
             age=zero,
             stale=zero,
-            kind=jnp.asarray(objective.kind(jnp.int32(0)), jnp.int32),
+            kind=jnp.asarray(self.objective.kind(jnp.int32(0)), jnp.int32),
             offering=jnp.int32(-1),
             playing=jnp.int32(0),
         )
 
-    def ask(key: Array, state: PopulationState, context: Context) -> tuple[PopulationState, Proposal]:
+    def ask(
+        self, key: Key[Array, ""], state: PopulationState, context: Context
+    ) -> tuple[PopulationState, Batch]:
+        """Propose the mean that was updated last, and samples around the mean that is chosen."""
         play_key, sample_key, objective_key = jax.random.split(key, 3)
-        playing = choose(play_key, context, state.feature).astype(jnp.int32)
-        # No mean has stepped before generation 0: it offers the start of the one that it plays.
+        playing = self.play(play_key, context, state.feature).astype(jnp.int32)
+        # No mean has stepped before generation 0, which offers the start of the chosen mean.
         offering = jnp.where(state.offering < 0, playing, state.offering)
-        searching, samples = search.ask(sample_key, pick(state.strategy, playing[None]))
+        searching, samples = self.strategy.ask(sample_key, pick(state.strategy, playing[None]))
+        first = context.generation[None] == 0
         state = state._replace(
             strategy=put(state.strategy, playing[None], searching),
-            objective=objective.restart(objective_key, state.objective, context.generation[None] == 0),
+            objective=self.objective.restart(objective_key, state.objective, first),
             offering=offering,
             playing=playing,
         )
-        proposal = Proposal(
-            candidates=search.mean(state.strategy)[offering[None]],
+        batch = Batch(
+            candidates=Repeats(self.strategy.mean(state.strategy)[offering[None]]),
             offered=jnp.ones(1, bool),
             lane=offering[None],
             samples=(samples,),
-            sample_lane=jnp.full(search.samples, playing),
+            sample_lane=jnp.full(self.strategy.samples, playing),
         )
-        return state, proposal
+        return state, batch
 
     def tell(
-        state: PopulationState, candidates: Rows, samples: Rows, context: Context
+        self, state: PopulationState, candidates: Rows, samples: Rows, context: Context
     ) -> tuple[PopulationState, Lanes]:
+        """Record the candidate, and let the chosen mean take its step."""
         offering, playing = state.offering, state.playing
         age, parent_feature = state.age[offering], state.feature[offering]
-        refused = candidates.status[0] == Status.REJECTED
-        stale = jnp.where((age > 0) & refused, state.stale[offering] + 1, 0)
-        info = Lanes(
+        rejected = candidates.status[0] == Status.REJECTED
+        stale = jnp.where((age > 0) & rejected, state.stale[offering] + 1, 0)
+        report = Lanes(
             kind=state.kind[None],
             parent_feature=parent_feature[None],
             age=age[None],
@@ -133,32 +179,18 @@ def population(
         )
 
         told = by_lane(samples, 1)
-        objective_state, utilities = objective.utilities(state.objective, told.evaluation, context)
-        stepped = search.tell(pick(state.strategy, playing[None]), told.x, utilities)
+        objective, utilities = self.objective.utilities(state.objective, told.evaluation, context)
+        stepped = self.strategy.tell(pick(state.strategy, playing[None]), told.x, utilities)
         known = jnp.where(
             finite(candidates.evaluation)[0], candidates.evaluation.feature[0], parent_feature
         )
         state = state._replace(
             strategy=put(state.strategy, playing[None], stepped),
-            objective=objective_state,
+            objective=objective,
             feature=state.feature.at[offering].set(known),
             age=state.age.at[playing].add(1),
             stale=state.stale.at[offering].set(stale),
-            kind=jnp.asarray(objective.kind(context.generation), jnp.int32),
+            kind=jnp.asarray(self.objective.kind(context.generation), jnp.int32),
             offering=playing,
         )
-        return state, info
-
-    def split(shards: Shards) -> Emitter | None:
-        divided = search.split(shards)
-        return divided and by_rows(population(objective, size=size, strategy=divided, play=play), shards)
-
-    return Emitter(
-        persistent=(True,),
-        samples=search.samples,
-        lanes=size,
-        init=init,
-        ask=ask,
-        tell=tell,
-        split=split,
-    )
+        return state, report

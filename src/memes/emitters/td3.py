@@ -37,7 +37,7 @@ class TD3:
         policy_delay: Steps of the critics for one of the greedy actor.
         policy_noise: Standard deviation of the noise on the actions that critics are trained with.
         noise_clip: The most that this noise may be.
-        soft_update: Share by which the slow copies follow, each time the actor moves.
+        soft_update: Share by which a slow copy follows, each time that what it copies takes a step.
     """
 
     num_critic_training_steps: int = 5_000
@@ -162,19 +162,30 @@ def smoothing(key: Key[Array, ""], settings: TD3, shape: tuple[int, ...]) -> Arr
     return jnp.clip(noise, -settings.noise_clip, settings.noise_clip)
 
 
-def learn(key: Key[Array, ""], learner: Learner, replay: Replay, task: Task, settings: TD3) -> Learner:
-    """Take the training steps of a generation.
+def draw(
+    key: Key[Array, ""], replay: Replay, settings: TD3
+) -> tuple[Int[Array, "delay b"], Float[Array, "delay b a"]]:
+    """Draw the places of the transitions of a round, and the noise on the actions that follow them."""
+    batch, actions = settings.transitions_batch, replay.rows.action.shape[1]
+    place_key, noise_key = jax.random.split(key)
+    shape = (settings.policy_delay, batch)
+    return places(place_key, replay, *shape), smoothing(noise_key, settings, (*shape, actions))
 
-    The actor and the slow copies move after every `policy_delay` steps of the critics.
+
+def learn(key: Key[Array, ""], learner: Learner, replay: Replay, task: Task, settings: TD3) -> Learner:
+    """Take the training steps of a generation, in rounds of `policy_delay` critic steps each.
+
+    The slow critics follow after each critic step. The actor takes a step at the end of a round, on the
+    transitions of its last critic step, and the slow actor follows.
     """
     s, (act, value, *_) = settings, networks(task, settings)
     critic_adam, actor_adam = optax.adam(s.critic_learning_rate), optax.adam(s.greedy_learning_rate)
 
-    def critic_step(key: Array, learner: Learner) -> Learner:
-        batch_key, noise_key = jax.random.split(key)
-        seen = sample(batch_key, replay, s.transitions_batch)
-        then = act(learner.target_actor, seen.next_observation)
-        then = jnp.clip(then + smoothing(noise_key, s, seen.action.shape), -1, 1)
+    def follow(slow: Array, fast: Array) -> Array:
+        return slow + s.soft_update * (fast - slow)
+
+    def critic_step(learner: Learner, seen: Transition, noise: Array) -> Learner:
+        then = jnp.clip(act(learner.target_actor, seen.next_observation) + noise, -1, 1)
         future = jnp.min(value(learner.target_critics, seen.next_observation, then), axis=0)
         target = seen.reward + s.discount * jnp.where(seen.ended, 0.0, future)
 
@@ -184,32 +195,34 @@ def learn(key: Key[Array, ""], learner: Learner, replay: Replay, task: Task, set
 
         slope = jax.grad(loss)(learner.critics)
         change, optimiser = critic_adam.update(slope, learner.critic_optimiser)
-        return learner._replace(critics=learner.critics + change, critic_optimiser=optimiser)
+        critics = learner.critics + change
+        return learner._replace(
+            critics=critics,
+            target_critics=follow(learner.target_critics, critics),
+            critic_optimiser=optimiser,
+        )
 
-    def actor_step(key: Array, learner: Learner) -> Learner:
-        seen = sample(key, replay, s.transitions_batch).observation
-
+    def actor_step(learner: Learner, seen: Transition) -> Learner:
         def loss(actor: Array) -> Array:
-            return -jnp.mean(value(learner.critics[:1], seen, act(actor, seen)))
+            return -jnp.mean(value(learner.critics[:1], seen.observation, act(actor, seen.observation)))
 
         slope = jax.grad(loss)(learner.actor)
         change, optimiser = actor_adam.update(slope, learner.actor_optimiser)
-        learner = learner._replace(actor=learner.actor + change, actor_optimiser=optimiser)
-
-        def follow(slow: Array, fast: Array) -> Array:
-            return slow + s.soft_update * (fast - slow)
-
+        actor = learner.actor + change
         return learner._replace(
-            target_critics=follow(learner.target_critics, learner.critics),
-            target_actor=follow(learner.target_actor, learner.actor),
+            actor=actor, target_actor=follow(learner.target_actor, actor), actor_optimiser=optimiser
         )
 
-    def round_of_steps(i: Array, learner: Learner) -> Learner:
-        *critic_keys, actor_key = jax.random.split(jax.random.fold_in(key, i), s.policy_delay + 1)
-        for critic_key in critic_keys:
-            learner = critic_step(critic_key, learner)
-        return actor_step(actor_key, learner)
+    def round_of_steps(done: tuple[Array, Learner]) -> tuple[Array, Learner]:
+        i, learner = done
+        index, noise = draw(jax.random.fold_in(key, i), replay, s)
+        for at, shift in zip(jnp.unstack(index), jnp.unstack(noise), strict=True):
+            seen = pick(replay.rows, at)
+            learner = critic_step(learner, seen, shift)
+        return i + 1, actor_step(learner, seen)
 
     rounds = s.num_critic_training_steps // s.policy_delay
-    learned: Learner = jax.lax.fori_loop(0, rounds, round_of_steps, learner)
+    # The counter of `fori_loop` has 64 bits if JAX has, and programs that differ may round differently.
+    begun = jnp.int32(0), learner
+    _, learned = jax.lax.while_loop(lambda done: done[0] < rounds, round_of_steps, begun)
     return learned

@@ -1,5 +1,5 @@
-// Rounds of TD3 in one launch: DELAY steps of two critics, then one of the actor, by blocks that all run at
-// once and meet after every phase. Products are made in tiles of 32 x 32, each by one block's tensor cores; layers
+// Rounds of TD3 in one launch: DELAY steps of two critics, then one of the actor on the last step's batch, by blocks
+// that all run at once and meet after every phase. Products are made in tiles of 32 x 32, each by one block's tensor cores; layers
 // of the actor, which are small, by a block for a few rows. All widths are multiples of 32, filled up with zeros,
 // which training keeps: a weight from or to nowhere has no slope.
 constexpr int THREADS = 256;
@@ -30,10 +30,10 @@ constexpr int REWARD = PROPOSED + ROWS * IN;           // [DELAY, ROWS]
 constexpr int LASTING = REWARD + DELAY * ROWS;         // [DELAY, ROWS], the discount, or 0 at an end
 constexpr int SIGNAL = LASTING + DELAY * ROWS;         // of each hidden layer [2, ROWS, width]
 constexpr int SLOPE = SIGNAL + 2 * ROWS * SIGNALS;     // of the value in what each of them sums up
-constexpr int SLOW = SLOPE + 2 * ROWS * SIGNALS;       // signals of slow critics [2, DELAY * ROWS, width]
-constexpr int VALUE = SLOW + 2 * DELAY * ROWS * SIGNALS;   // [2, TILES, ROWS], parts of the value
-constexpr int SLOW_VALUE = VALUE + 2 * TILES * ROWS;   // [2, TILES, DELAY * ROWS]
-constexpr int ACTED = SLOW_VALUE + 2 * TILES * DELAY * ROWS;  // signals of the actor [ROWS, width]
+constexpr int SLOW = SLOPE + 2 * ROWS * SIGNALS;       // signals of slow critics [2, ROWS, width]
+constexpr int VALUE = SLOW + 2 * ROWS * SIGNALS;       // [2, TILES, ROWS], parts of the value
+constexpr int SLOW_VALUE = VALUE + 2 * TILES * ROWS;   // [2, TILES, ROWS]
+constexpr int ACTED = SLOW_VALUE + 2 * TILES * ROWS;   // signals of the actor [ROWS, width]
 constexpr int ACTOR_SLOPE = ACTED + ROWS * ACTOR_SIGNALS;
 
 FUNCTION float relu(float x) { return x < 0.f ? 0.f : x; }
@@ -60,13 +60,13 @@ FUNCTION float* errors() {  // [2, ROWS], the slopes of the critics' loss in the
 
 // The signals after layer l of `count` critics; after the last, the slopes of their values in what it sums up,
 // and what each tile adds to the values. `in` is that of the first critic, and `apart` how far the next one's is.
-FUNCTION void forward(int& turn, Gate& gate, const float* nets, int count, int l, int rows, const float* in, int apart,
+FUNCTION void forward(int& turn, Gate& gate, const float* nets, int count, int l, const float* in, int apart,
                       float* out, float* slope, float* value) {
-  const int wide = width[l], next = width[l + 1], across = next / 32, each = rows / 32 * across;
+  const int wide = width[l], next = width[l + 1], across = next / 32, each = ROWS / 32 * across;
   const int i = threadIdx.x / 8, j = threadIdx.x % 8 * 4;
   share(turn, count * each, [&](int job) {
     const int net = job / each, row = job % each / across * 32, column = job % across * 32;
-    const int place = (net * rows + row + i) * next + column + j;
+    const int place = (net * ROWS + row + i) * next + column + j;
     const float* own = nets + net * CRITIC;
     const float4 b = four(own + bias[l] + column + j);
     const float4 w = four(own + matrix[LAYERS] + (l + 1 < LAYERS ? 0 : column) + j);
@@ -82,7 +82,7 @@ FUNCTION void forward(int& turn, Gate& gate, const float* nets, int count, int l
     float sum = x.x * w.x + x.y * w.y + x.z * w.z + x.w * w.w;
 #pragma unroll
     for (int k = 4; k > 0; k /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, k);
-    if (j == 0) value[(net * TILES + column / 32) * rows + row + i] = column ? sum : sum + last;
+    if (j == 0) value[(net * TILES + column / 32) * ROWS + row + i] = column ? sum : sum + last;
   });
 }
 
@@ -104,14 +104,13 @@ FUNCTION void backward(int& turn, Gate& gate, const float* nets, int count, int 
 // -------------------------------------------------------------------------------------------- learning
 
 // Weights, their two moments and slow copies lie `apart`; the corrections are of the moments.
-struct Adam { int apart; float rate, first, second; bool follow; };
+struct Adam { int apart; float rate, first, second; };
 template <int N> struct alignas(4 * N) Some { float x[N]; };
 template <int N> struct Weights {
   Some<N> part[4] = {};
   __device__ __forceinline__ void read(const float* at, const Adam& adam) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i)
-      if (i < 3 || adam.follow) part[i] = *reinterpret_cast<const Some<N>*>(at + i * adam.apart);
+    for (int i = 0; i < 4; ++i) part[i] = *reinterpret_cast<const Some<N>*>(at + i * adam.apart);
   }
   __device__ __forceinline__ void improve(float* at, const Some<N> slope, const Adam& adam) {
 #pragma unroll
@@ -123,8 +122,7 @@ template <int N> struct Weights {
       slow += FOLLOW * (w - slow);
     }
 #pragma unroll
-    for (int i = 0; i < 4; ++i)
-      if (i < 3 || adam.follow) *reinterpret_cast<Some<N>*>(at + i * adam.apart) = part[i];
+    for (int i = 0; i < 4; ++i) *reinterpret_cast<Some<N>*>(at + i * adam.apart) = part[i];
   }
 };
 
@@ -284,7 +282,7 @@ FUNCTION void act_back(const float* net, const float* critic, const float* from,
 
 // ----------------------------------------------------------------------------------------- all of it
 
-// Transitions of a round, for critics and actor: `index` says which.
+// Transitions of a round, for critics and actor: `index` says which. The actor's are those of the last step.
 FUNCTION void gather(int& turn, const float* observation, const float* action, const float* reward,
                      const float* next_observation, const unsigned char* ended, const int* index, float* work) {
   constexpr int EACH = 16;  // rows
@@ -293,7 +291,7 @@ FUNCTION void gather(int& turn, const float* observation, const float* action, c
     for (int i = threadIdx.x; i < EACH * IN; i += THREADS) {
       const int place = EACH * job + i / IN, k = i % IN, c = k - OBSERVATION;
       const int of = place / ROWS, row = min(place % ROWS, BATCH - 1);
-      const size_t from = index[(of < DELAY ? of : of - DELAY) * BATCH + row];
+      const size_t from = index[(of < DELAY ? of : of < 2 * DELAY ? of - DELAY : DELAY - 1) * BATCH + row];
       const float* observed = of < DELAY || of == 2 * DELAY ? observation : next_observation;
       if (c < 0 || of < DELAY)  // others' actions are still to be found
         work[INPUTS + place * IN + k] =
@@ -313,7 +311,7 @@ FUNCTION void find_errors(int step, const float* work) {
 #pragma unroll
       for (int net = 0; net < 2; ++net) {
         value[net] += work[VALUE + (net * TILES + t) * ROWS + r];
-        future[net] += work[SLOW_VALUE + ((net * TILES + t) * DELAY + step) * ROWS + r];
+        future[net] += work[SLOW_VALUE + (net * TILES + t) * ROWS + r];
       }
     const float least = future[0] < future[1] || future[0] != future[0] ? future[0] : future[1];
     const float lasting = work[LASTING + step * ROWS + r];
@@ -324,7 +322,7 @@ FUNCTION void find_errors(int step, const float* work) {
   __syncthreads();
 }
 
-// critics[4, 2, CRITIC] and actor[4, ACTOR] are weights, Adam's moments and slow copies, index[_, DELAY + 1, BATCH]
+// critics[4, 2, CRITIC] and actor[4, ACTOR] are weights, Adam's moments and slow copies, index[_, DELAY, BATCH]
 // and noise[_, DELAY, BATCH, ACTION] what chance decides in each round, corrections[_, DELAY + 1, 2] Adam's.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 training(const float* observation, const float* action, const float* reward, const float* next_observation,
@@ -354,12 +352,11 @@ training(const float* observation, const float* action, const float* reward, con
             act_back(actor, critics, work + SLOPE, work + ACTED, job * TOGETHER, work + ACTOR_SLOPE);
           });
           if (more)
-            gather(turn, observation, action, reward, next_observation, ended, index + (round + 1) * (DELAY + 1) * BATCH,
-                   work);
+            gather(turn, observation, action, reward, next_observation, ended, index + (round + 1) * DELAY * BATCH, work);
         }
         if (next && round >= 0) {
           const float* correction = corrections + 2 * (round * (DELAY + 1) + DELAY);
-          const Adam adam = {ACTOR, ACTOR_RATE, 1.f / correction[0], 1.f / correction[1], true};
+          const Adam adam = {ACTOR, ACTOR_RATE, 1.f / correction[0], 1.f / correction[1]};
 #pragma unroll 1
           for (int l = 0; l < ACTOR_LAYERS; ++l) {
             const float* slope = work + ACTOR_SLOPE + ROWS * actor_before[l + 1];
@@ -375,16 +372,16 @@ training(const float* observation, const float* action, const float* reward, con
             act(ahead ? slow_actor : actor, ahead ? noise + (size_t)(round * DELAY + of) * BATCH * ACTION : nullptr, row,
                 work + FOLLOWING + of * ROWS * IN, ahead ? nullptr : work + ACTED);
           });
-        // The slow critics in the first step, for all steps; then those that learn.
+        // The slow critics, unless it is the actor's step; then those that learn.
 #pragma unroll 1
-        for (int which = step == 0 && phase > 0 && phase <= LAYERS ? 0 : 1; which < 2; ++which) {
-          const int rows = which ? ROWS : DELAY * ROWS, l = !which ? phase - 1 : next && more ? 0 : phase + done;
+        for (int which = actors || phase < done ? 1 : 0; which < 2; ++which) {
+          const int l = !which ? phase - done : next && more ? 0 : phase + done;
           if (l >= LAYERS) continue;
           float* signal = work + (which ? SIGNAL : SLOW);
-          const float* first = !which ? work + FOLLOWING : next ? work + INPUTS : inputs;
-          forward(turn, gate, which ? critics : slow, actors && !next ? 1 : 2, l, rows,
-                  l ? signal + 2 * rows * before[l] : first, l ? rows * width[l] : 0, signal + 2 * rows * before[l + 1],
-                  which ? work + SLOPE + 2 * rows * before[l + 1] : nullptr, work + (which ? VALUE : SLOW_VALUE));
+          const float* first = !which ? work + FOLLOWING + step * ROWS * IN : next ? work + INPUTS : inputs;
+          forward(turn, gate, which ? critics : slow, actors && !next ? 1 : 2, l,
+                  l ? signal + 2 * ROWS * before[l] : first, l ? ROWS * width[l] : 0, signal + 2 * ROWS * before[l + 1],
+                  which ? work + SLOPE + 2 * ROWS * before[l + 1] : nullptr, work + (which ? VALUE : SLOW_VALUE));
         }
         if (phase + done >= LAYERS && phase + done < PHASES) {
           const int l = PHASES - phase - done, here = 2 * ROWS * before[l], there = 2 * ROWS * before[l + 1];
@@ -395,7 +392,7 @@ training(const float* observation, const float* action, const float* reward, con
       }
       if (actors) break;
       const float* correction = corrections + 2 * (round * (DELAY + 1) + step);
-      const Adam adam = {2 * CRITIC, RATE, 1.f / correction[0], 1.f / correction[1], step == DELAY - 1};
+      const Adam adam = {2 * CRITIC, RATE, 1.f / correction[0], 1.f / correction[1]};
       turn = blockIdx.x;
       auto ready = [&] {  // values of this step are known before the last phase, but not those of slow critics
         if (gate.open) return;

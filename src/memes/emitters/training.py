@@ -14,7 +14,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float, Key
 
-from memes.emitters.td3 import TD3, Learner, Replay, learn, networks, places, smoothing
+from memes.emitters.td3 import TD3, Learner, Replay, draw, learn, networks
 from memes.kernels import cuda
 from memes.kernels.cuda import Kernel
 from memes.kernels.source import written
@@ -65,14 +65,6 @@ def learn_by_kernel(
     critic_adam, actor_adam = learner.critic_optimiser[0], learner.actor_optimiser[0]
     kernel, work = training_kernel(network, s)
 
-    def draw(i: Array) -> tuple[Array, Array]:
-        """The places [delay + 1, b] of transitions in a round, and the noise [delay, b, a]."""
-        *critic_keys, actor_key = jax.random.split(jax.random.fold_in(key, i), delay + 1)
-        batch_keys, noise_keys = zip(*map(jax.random.split, critic_keys), strict=True)
-        index = [places(own, replay, s.transitions_batch) for own in (*batch_keys, actor_key)]
-        noise = [smoothing(own, s, (s.transitions_batch, a)) for own in noise_keys]
-        return jnp.stack(index), jnp.stack(noise)
-
     def corrections(i: Array) -> Array:
         """What Adam's moments are divided by in the steps of a round: [delay + 1, 2]."""
         critics = critic_adam.count + delay * i + jnp.arange(1, delay + 1)
@@ -81,7 +73,8 @@ def learn_by_kernel(
 
     def some(turn: Array, nets: tuple[Array, Array]) -> tuple[Array, Array]:
         which = turn * together + jnp.arange(together)
-        index, noise = jax.vmap(draw)(which)
+        keys = jax.vmap(jax.random.fold_in, (None, 0))(key, which)
+        index, noise = jax.vmap(lambda own: draw(own, replay, s))(keys)
         count = jnp.minimum(rounds - turn * together, together)[None]
         rows, barrier = replay.rows, jnp.zeros(1, jnp.uint32)
         drawn = (index, noise, jax.vmap(corrections)(which), count)
@@ -177,8 +170,8 @@ def training_kernel(network: Network, settings: TD3) -> tuple[Kernel, int]:
     behind = [0, *itertools.accumulate(wide[1:-1], initial=0)]  # widths of signals before
     actor_behind = list(itertools.accumulate(actor.widths, initial=0))
     tiles = wide[-2] // 32
-    work = s.policy_delay * rows * (2 * wide[0] + 2 + 2 * behind[-1] + 2 * tiles)
-    work += rows * (wide[0] + 4 * behind[-1] + 2 * tiles + 2 * actor_behind[-1])
+    work = s.policy_delay * rows * (2 * wide[0] + 2)
+    work += rows * (wide[0] + 6 * behind[-1] + 4 * tiles + 2 * actor_behind[-1])
     tables = {
         "WIDTHS": wide[:-1],
         "MATRICES": critic.starts()[:-1:2],

@@ -7,12 +7,13 @@ from functools import partial
 from typing import NamedTuple
 
 from memes.algorithm import Algorithm
+from memes.presets.map_elites import cma_mae as cma_mae
 from memes.presets.map_elites import cma_me as cma_me
 from memes.presets.map_elites import me as me
 from memes.presets.map_elites import me_sampling as me_sampling
 from memes.presets.map_elites import pga_me as pga_me
 from memes.presets.multi_es import memes as memes
-from memes.presets.multi_es import memes_me as memes_me
+from memes.presets.multi_es import memes_hybrid as memes_hybrid
 from memes.presets.multi_es import memes_sequential as memes_sequential
 from memes.presets.single_es import es as es
 from memes.presets.single_es import me_es as me_es
@@ -52,7 +53,20 @@ PRESETS: dict[str, Preset] = {
     "memes-ga": Preset(
         partial(memes, explore="ga"), "MEMES that explores by random variation of elites"
     ),
-    "memes-me": Preset(memes_me, "MAP-Elites and a few lanes of MEMES side by side"),
+    "memes-hybrid": Preset(
+        memes_hybrid, "lanes of MEMES and offspring of MAP-Elites, evaluated 64 times if uncertain"
+    ),
+    "memes-me": Preset(
+        partial(
+            memes_hybrid,
+            lanes=4,
+            proportion_explore=0.5,
+            line=0.3,
+            samples=512,
+            candidate_samples=1,
+        ),
+        "MAP-Elites and a few lanes of MEMES side by side",
+    ),
     "me": Preset(me, "MAP-Elites, 16 384 offspring a generation"),
     "me-128": Preset(partial(me, batch=128), "MAP-Elites, 128 offspring a generation"),
     "me-sampling": Preset(me_sampling, "MAP-Elites, 512 offspring evaluated 32 times each"),
@@ -62,5 +76,6 @@ PRESETS: dict[str, Preset] = {
     "nsra-es": Preset(nsra_es, "the same with a weight that adapts"),
     "me-es": Preset(me_es, "one evolution strategy that explores, then exploits"),
     "cma-me": Preset(cma_me, "CMA-ES emitters that improve the archive, in turn"),
+    "cma-mae": Preset(cma_mae, "CMA-ES emitters that improve on slowly rising thresholds"),
     "pga-me": Preset(pga_me, "MAP-Elites with policy gradients, for control tasks"),
 }

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from memes import emitters, objectives
+import jax.numpy as jnp
+
+from memes import objectives, resets
 from memes.algorithm import Algorithm, compose
 from memes.cells import Cells
-from memes.emitters import isoline, one_of, parallel, policy_gradient
+from memes.emitters import CMA, Isoline, OneOf, Parallel, PolicyGradient
 from memes.emitters.td3 import TD3
 from memes.errors import at_least, require
+from memes.judges import Thresholds
 from memes.presets.parts import recorded
-from memes.strategies import Strategy, evosax
+from memes.strategies import Evosax, Strategy
 from memes.task import Task, resampled
 
 
@@ -33,7 +36,7 @@ def me(
         iso: Standard deviation of the isotropic part of the variation.
         line: Standard deviation of the part along the line between two parents.
     """
-    return compose(task, isoline(batch, iso=iso, line=line), cells=cells)
+    return compose(task, Isoline(batch, iso=iso, line=line), cells=cells)
 
 
 @recorded
@@ -43,21 +46,26 @@ def me_sampling(
     *,
     batch: int = 512,
     resamples: int = 32,
+    statistic: Literal["mean", "median"] = "mean",
     iso: float = 0.01,
     line: float = 0.1,
 ) -> Algorithm:
-    """MAP-Elites that evaluates every offspring many times and takes the mean.
+    """MAP-Elites that evaluates every offspring many times.
 
     Args:
         task: What to optimise.
         cells: The archive's cells; None is the task's grid.
         batch: Offspring in a generation.
         resamples: Evaluations of each offspring.
+        statistic: How they become one estimate, for the fitness and for each feature. An offspring is
+            rejected if one of its evaluations is not finite.
         iso: Standard deviation of the isotropic part of the variation.
         line: Standard deviation of the part along the line between two parents.
     """
     at_least(1, resamples=resamples)
-    return compose(resampled(task, resamples), isoline(batch, iso=iso, line=line), cells=cells)
+    statistics: dict[str, Any] = {"mean": jnp.mean, "median": jnp.median}
+    several = resampled(task, resamples, statistics[statistic])
+    return compose(several, Isoline(batch, iso=iso, line=line), cells=cells)
 
 
 @recorded
@@ -89,14 +97,55 @@ def cma_me(
     """
     at_least(1, pool=pool)
     at_least(2, batch=batch)
-    ranked = {
-        "imp": objectives.improvement(),
-        "opt": objectives.fitness(),
-        "rnd": objectives.random_direction(task.feature_dim),
+    ranked: dict[str, objectives.Objective] = {
+        "imp": objectives.TwoStageImprovement(),
+        "opt": objectives.Fitness(),
+        "rnd": objectives.RandomDirection(task.feature_dim),
     }
     if isinstance(strategy, str):
-        strategy = evosax(strategy, samples=batch, sigma=sigma)
-    return compose(task, one_of(emitters.cma(ranked[ranking], strategy=strategy), pool), cells=cells)
+        strategy = Evosax(strategy, samples=batch, sigma=sigma)
+    return compose(task, OneOf(CMA(ranked[ranking], strategy), pool), cells=cells)
+
+
+@recorded
+def cma_mae(
+    task: Task,
+    cells: Cells | None = None,
+    *,
+    lanes: int = 15,
+    samples: int = 36,
+    sigma: float = 0.5,
+    covariance: Literal["full", "separable"] = "full",
+    threshold_rate: float = 0.01,
+    threshold_min: float | None = None,
+) -> Algorithm:
+    """CMA-MAE: CMA-ES emitters that improve on thresholds, which rise slowly.
+
+    A sample of fitness f in cell e is accepted if f > t_e, and then t_e becomes (1 - a) t_e + a f. The
+    samples of each emitter are ranked by f - t_e. The archive returns the best of each cell, whether it
+    was accepted or not. Reference: Fontaine and Nikolaidis, Covariance Matrix Adaptation MAP-Annealing,
+    GECCO 2023.
+
+    Args:
+        task: What to optimise.
+        cells: The archive's cells; None is the task's grid.
+        lanes: Number of emitters.
+        samples: Samples of each emitter in a generation, all of them offered to the archive.
+        sigma: Standard deviation of an emitter's first samples.
+        covariance: Covariance of the samples: full (CMA-ES) or separable (sep-CMA-ES), which is far
+            quicker in many dimensions.
+        threshold_rate: Learning rate of the thresholds, a: 1 is CMA-ME, 0 optimises alone.
+        threshold_min: First threshold of each cell; None is the task's min_fitness.
+    """
+    names = {"full": "cma-es", "separable": "sep-cma-es"}
+    strategy = Evosax(names[covariance], samples=samples, sigma=sigma)
+    lowest = float(task.min_fitness) if threshold_min is None else threshold_min
+    return compose(
+        task,
+        CMA(objectives.Improvement(), strategy, lanes, reset=resets.Never()),
+        cells=cells,
+        judge=Thresholds(threshold_rate, lowest),
+    )
 
 
 @recorded
@@ -131,8 +180,8 @@ def pga_me(
         f"proportion_gradient must lie in (0, 1], got {proportion_gradient}",
     )
     n_gradient = max(1, round(batch * proportion_gradient))
-    gradient = policy_gradient(
+    gradient = PolicyGradient(
         n_gradient, steps=gradient_steps, learning_rate=gradient_learning_rate, td3=td3
     )
-    varied = [isoline(batch - n_gradient, iso=iso, line=line)] if n_gradient < batch else []
-    return compose(task, parallel(*varied, gradient), cells=cells)
+    varied = [Isoline(batch - n_gradient, iso=iso, line=line)] if n_gradient < batch else []
+    return compose(task, Parallel((*varied, gradient)), cells=cells)

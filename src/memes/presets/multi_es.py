@@ -5,13 +5,13 @@ from __future__ import annotations
 from functools import partial
 from typing import Literal
 
-from memes import emitters, objectives, resets
+from memes import objectives, resets
 from memes.algorithm import Algorithm, compose
 from memes.cells import Cells
-from memes.emitters import Emitter, isoline, parallel
+from memes.emitters import ES, Emitter, Isoline, Parallel
 from memes.errors import at_least, in_unit_interval, require
 from memes.estimates import Candidates
-from memes.history import History, elites, everything, fifo, nothing
+from memes.history import FIFO, Elites, Everything, History, Nothing
 from memes.objectives import Objective
 from memes.presets.parts import Search, recorded
 from memes.resets import Reset
@@ -58,11 +58,11 @@ def memes(
     at_least(0, stale_budget=stale_budget)
     if reset_every is not None:
         at_least(1, reset_every=reset_every)
-    reset = resets.stagnation(stale_budget) if reset_every is None else resets.every(reset_every)
+    reset = resets.Stagnation(stale_budget) if reset_every is None else resets.Every(reset_every)
     history, objective = _exploration(explore, neighbours, fifo_size)
     return compose(
         task,
-        parallel(*_both_kinds(task, lanes, proportion_explore, objective, search, reset)),
+        Parallel(_both_kinds(task, lanes, proportion_explore, objective, search, reset)),
         cells=cells,
         history=history,
         offer_samples=offer_samples,
@@ -77,27 +77,32 @@ def _both_kinds(
     objective: Objective | None,
     search: Search,
     reset: Reset,
-) -> list[Emitter]:
+) -> tuple[Emitter, ...]:
     """Make lanes that climb fitness, and lanes that climb `objective` or, if None, vary elites."""
     at_least(1, lanes=lanes)
     in_unit_interval(proportion_explore=proportion_explore)
     n_explore = round(lanes * proportion_explore)
     n_exploit = lanes - n_explore
-    es = partial(emitters.es, strategy=search.strategy_for(task), reset=reset)
-    parts = [es(objectives.fitness(), lanes=n_exploit)] if n_exploit else []
+    es = partial(ES, strategy=search.strategy_for(task), reset=reset)
+    exploit = es(objectives.Fitness(), n_exploit) if n_exploit else None
+    explore = None
     if n_explore:
-        parts += [isoline(n_explore) if objective is None else es(objective, lanes=n_explore)]
-    return parts
+        explore = Isoline(n_explore) if objective is None else es(objective, n_explore)
+    return tuple(emitter for emitter in (exploit, explore) if emitter is not None)
 
 
 def _exploration(explore: Explore, neighbours: int, fifo_size: int) -> tuple[History, Objective | None]:
     """Return the history, and what lanes climb to explore; None where variation of elites explores."""
     if isinstance(explore, Objective):
-        return fifo(fifo_size), explore
+        return FIFO(fifo_size), explore
     if explore == "ga":
-        return nothing(), None
-    named = {"fifo": fifo(fifo_size), "everything": everything(), "elites": elites()}
-    return named[explore] if isinstance(explore, str) else explore, objectives.novelty(neighbours)
+        return Nothing(), None
+    named: dict[str, History] = {
+        "fifo": FIFO(fifo_size),
+        "everything": Everything(),
+        "elites": Elites(),
+    }
+    return named[explore] if isinstance(explore, str) else explore, objectives.Novelty(neighbours)
 
 
 @recorded
@@ -125,32 +130,36 @@ def memes_sequential(
         fifo_size: Features that the fifo history remembers.
     """
     at_least(1, fifo_size=fifo_size)
-    emitter = emitters.es(
-        objectives.alternate(objectives.novelty(neighbours), objectives.fitness(), every),
+    emitter = ES(
+        objectives.Alternate(objectives.Novelty(neighbours), objectives.Fitness(), every),
         lanes=lanes,
         strategy=search.strategy_for(task),
-        reset=resets.every(every),
+        reset=resets.Every(every),
     )
-    return compose(task, emitter, cells=cells, history=fifo(fifo_size), candidates=candidates)
+    return compose(task, emitter, cells=cells, history=FIFO(fifo_size), candidates=candidates)
 
 
 @recorded
-def memes_me(
+def memes_hybrid(
     task: Task,
     cells: Cells | None = None,
     *,
     batch: int = 16_384,
     iso: float = 0.01,
-    line: float = 0.3,
-    lanes: int = 4,
-    proportion_explore: float = 0.5,
-    search: Search = Search(),
+    line: float = 0.5,
+    lanes: int = 24,
+    proportion_explore: float = 2 / 3,
+    search: Search = Search(samples=448),
+    candidates: Candidates = Candidates(candidate_samples=64),
     stale_budget: int = 32,
     neighbours: int = 10,
+    fifo_size: int = 50_000,
 ) -> Algorithm:
-    """MAP-Elites and a few lanes of MEMES side by side; everything evaluated is offered to the archive.
+    """Lanes of MEMES and the variation of MAP-Elites in one archive.
 
-    Lanes explore by novelty with respect to the elites. For tasks that are not uncertain.
+    On uncertain tasks the means of the lanes and the offspring are evaluated several times, and novelty
+    is measured against the last of them. If each is evaluated once, as on deterministic tasks, the
+    samples are offered to the archive too, and novelty is measured against the elites.
 
     Args:
         task: What to optimise.
@@ -161,15 +170,28 @@ def memes_me(
         lanes: Evolution strategies at once, exploit and explore together.
         proportion_explore: Share of the lanes that explore.
         search: The search distribution of each lane.
+        candidates: How means and offspring are judged; on deterministic tasks by one evaluation.
         stale_budget: A lane is reset after more than this many generations in a row without progress.
         neighbours: Nearest features that make up the novelty score.
+        fifo_size: Features that the history remembers, on uncertain tasks.
     """
-    reset, novelty = resets.stagnation(stale_budget), objectives.novelty(neighbours)
+    at_least(1, fifo_size=fifo_size)
+    judged = candidates if task.uncertain else Candidates()
+    each, once = judged.candidate_samples, judged.candidate_samples == 1
+    reset, novelty = resets.Stagnation(stale_budget), objectives.Novelty(neighbours)
     climbers = _both_kinds(task, lanes, proportion_explore, novelty, search, reset)
-    taken = sum(part.candidates + part.samples for part in climbers)
+    taken = sum(len(part.persistent) * each + part.samples for part in climbers)
+    offspring = (batch - taken) // each
     require(
-        batch > taken,
-        f"batch must be more than the {taken} evaluations that {lanes} lanes take, got {batch}",
+        offspring > 0,
+        f"batch must be at least the {taken} evaluations that {lanes} lanes take and {each} of one "
+        f"offspring, got {batch}; use fewer lanes or samples",
     )
-    emitter = parallel(*climbers, isoline(batch - taken, iso=iso, line=line))
-    return compose(task, emitter, cells=cells, history=elites(), offer_samples=True)
+    return compose(
+        task,
+        Parallel((*climbers, Isoline(offspring, iso=iso, line=line))),
+        cells=cells,
+        history=Elites() if once else FIFO(fifo_size),
+        offer_samples=once,
+        candidates=judged,
+    )

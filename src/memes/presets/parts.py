@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any, Literal
 
@@ -14,8 +14,7 @@ from memes.algorithm import Algorithm
 from memes.errors import positive, require
 from memes.hints import check_fields
 from memes.parameters import flat, recordable
-from memes.strategies import Strategy, evosax, openai_es
-from memes.strategies.noise import Noise, gaussian, low_rank
+from memes.strategies import Evosax, Gaussian, LowRank, Noise, OpenAIES, Strategy
 from memes.task import Task
 
 RANK = 4  # of low-rank noise, unless said otherwise
@@ -28,15 +27,18 @@ class Search:
     Attributes:
         samples: Samples of each lane in a generation, in mirrored pairs.
         sigma: Standard deviation of the samples.
-        learning_rate: Of Adam, which moves each mean.
-        l2: Pull of the means towards zero.
-        noise: Of the samples: gaussian, or low-rank, whose matrices are of the given rank. In Python
-            also a function, as those of `memes.strategies.noise`.
-        rank: Of low-rank noise.
+        learning_rate: Learning rate of Adam, which updates each mean.
+        l2: Strength of the L2 regularisation of the means.
+        noise: Distribution of the samples: gaussian, or low-rank, whose matrices have the given rank. In
+            Python also a `Noise`.
+        rank: Rank of low-rank noise.
+        noise_dtype: Type of the numbers of the noise: float32, or bfloat16, with which robots' policies
+            read half as much memory on a GPU.
         strategy: Search distribution of each lane: openai-es, or one of evosax by name, such as
             sep-cma-es or snes, to which learning_rate, l2 and noise do not apply. In Python also a
             `Strategy`, to which none of these options applies.
-        optimiser: Any optimiser of optax in place of Adam; learning_rate does not apply to it.
+        optimiser: Function from the learning rate to an optimiser of optax, such as `optax.sgd`; None is
+            `optax.adam`.
     """
 
     samples: int = 512
@@ -45,8 +47,9 @@ class Search:
     l2: float = 0.0
     noise: Literal["gaussian", "low-rank"] | Noise = "gaussian"
     rank: int = RANK
+    noise_dtype: Literal["float32", "bfloat16"] = "float32"
     strategy: str | Strategy = "openai-es"
-    optimiser: optax.GradientTransformation | None = None
+    optimiser: Callable[[float], optax.GradientTransformation] | None = None
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -56,28 +59,35 @@ class Search:
             f"rank is that of noise 'low-rank', got {self.rank} with {_named(self.noise)}",
         )
         require(
+            self.strategy == "openai-es" or self.noise_dtype == "float32",
+            f"noise_dtype is that of strategy 'openai-es', got {self.noise_dtype} with "
+            f"{_named(self.strategy)}",
+        )
+        require(
             self.strategy == "openai-es" or self.optimiser is None,
             f"optimiser is that of strategy 'openai-es', got one with {_named(self.strategy)}",
         )
 
     def strategy_for(self, task: Task) -> Strategy:
         """Build the strategy; low-rank noise has the shapes of the task's matrices, if it has any."""
-        if isinstance(self.strategy, Strategy):
+        if not isinstance(self.strategy, str):
             return self.strategy
         if self.strategy != "openai-es":
-            return evosax(self.strategy, samples=self.samples, sigma=self.sigma)
-        return openai_es(
+            return Evosax(self.strategy, samples=self.samples, sigma=self.sigma)
+        return OpenAIES(
             samples=self.samples,
             sigma=self.sigma,
-            optimiser=self.optimiser or optax.adam(self.learning_rate),
+            learning_rate=self.learning_rate,
+            optimiser=self.optimiser or optax.adam,
             l2=self.l2,
             noise=self._noise_for(task),
+            noise_dtype=self.noise_dtype,
         )
 
     def _noise_for(self, task: Task) -> Noise:
         if self.noise == "low-rank":
-            return low_rank(self.rank, task.control and task.control.controller.blocks)
-        return gaussian if isinstance(self.noise, str) else self.noise
+            return LowRank(self.rank, task.control and task.control.controller.blocks)
+        return Gaussian() if isinstance(self.noise, str) else self.noise
 
 
 def _named(given: object) -> str:
@@ -95,6 +105,6 @@ def recorded(build: Callable[..., Algorithm]) -> Callable[..., Algorithm]:
         bound = signature.bind(*arguments, **keywords)
         bound.apply_defaults()
         options = {k: recordable(v) for k, v in bound.arguments.items() if k not in ("task", "cells")}
-        return algorithm._replace(name=build.__name__.replace("_", "-"), options=options)
+        return replace(algorithm, name=build.__name__.replace("_", "-"), options=options)
 
     return build_and_record

@@ -7,7 +7,7 @@ from memes.algorithm import Algorithm, compose
 from memes.cells import Cells
 from memes.errors import at_least, in_unit_interval
 from memes.estimates import Candidates
-from memes.history import everything
+from memes.history import Everything
 from memes.presets.parts import Search, recorded
 from memes.task import Task
 
@@ -28,7 +28,7 @@ def es(
         search: The search distribution.
         candidates: How candidates for the archive are judged.
     """
-    emitter = emitters.es(objectives.fitness(), lanes=1, strategy=search.strategy_for(task))
+    emitter = emitters.ES(objectives.Fitness(), lanes=1, strategy=search.strategy_for(task))
     return compose(task, emitter, cells=cells, candidates=candidates)
 
 
@@ -52,7 +52,7 @@ def ns_es(
         candidates: How candidates for the archive are judged.
         neighbours: Nearest features that make up the novelty score.
     """
-    objective = objectives.novelty(neighbours)
+    objective = objectives.Novelty(neighbours)
     return _played_by_novelty(task, cells, objective, population_size, search, candidates, neighbours)
 
 
@@ -79,7 +79,7 @@ def nsr_es(
         neighbours: Nearest features that make up the novelty score.
     """
     in_unit_interval(fitness_weight=fitness_weight)
-    objective = objectives.blend(objectives.fitness(), objectives.novelty(neighbours), fitness_weight)
+    objective = objectives.Blend(objectives.Fitness(), objectives.Novelty(neighbours), fitness_weight)
     return _played_by_novelty(task, cells, objective, population_size, search, candidates, neighbours)
 
 
@@ -110,9 +110,9 @@ def nsra_es(
         neighbours: Nearest features that make up the novelty score.
     """
     in_unit_interval(fitness_weight=fitness_weight, weight_step=weight_step)
-    objective = objectives.adaptive_blend(
-        objectives.fitness(),
-        objectives.novelty(neighbours),
+    objective = objectives.AdaptiveBlend(
+        objectives.Fitness(),
+        objectives.Novelty(neighbours),
         weight=fitness_weight,
         step=weight_step,
         patience=patience,
@@ -130,13 +130,13 @@ def _played_by_novelty(
     neighbours: int,
 ) -> Algorithm:
     at_least(1, population_size=population_size)
-    emitter = emitters.population(
+    emitter = emitters.Population(
         objective,
         size=population_size,
         strategy=search.strategy_for(task),
-        play=emitters.by_novelty(neighbours),
+        play=emitters.ByNovelty(neighbours),
     )
-    return compose(task, emitter, cells=cells, history=everything(), candidates=candidates)
+    return compose(task, emitter, cells=cells, history=Everything(), candidates=candidates)
 
 
 @recorded
@@ -162,12 +162,12 @@ def me_es(
         candidates: How candidates for the archive are judged.
         neighbours: Nearest features that make up the novelty score.
     """
-    to_exploit = selectors.either(selectors.fittest(2), selectors.fittest_of_latest(2, 5))
-    emitter = emitters.es(
-        objectives.alternate(objectives.novelty(neighbours), objectives.fitness(), every),
+    to_exploit = selectors.Either(selectors.Fittest(2), selectors.FittestOfLatest(2, 5))
+    emitter = emitters.ES(
+        objectives.Alternate(objectives.Novelty(neighbours), objectives.Fitness(), every),
         lanes=1,
         strategy=search.strategy_for(task),
-        reset=resets.every(every),
-        selector=selectors.alternate(selectors.most_novel(5, neighbours), to_exploit, every),
+        reset=resets.Every(every),
+        selector=selectors.Alternate(selectors.MostNovel(5, neighbours), to_exploit, every),
     )
-    return compose(task, emitter, cells=cells, history=everything(), candidates=candidates)
+    return compose(task, emitter, cells=cells, history=Everything(), candidates=candidates)

@@ -1,9 +1,9 @@
-"""Parts of a claim: relations between two samples of seeds, each with a verdict and its numbers.
+"""Parts of a claim: relations between samples of seeds, each with a verdict and its numbers.
 
 A claim needs all of its relations, so each is *shown* by its own p-value: an intersection-union test. To
-*refute* one is enough, so there p-values are corrected for all comparisons of the claim on a task.
-*Above* means a higher median and p < 0.05. *On par* means that the whole interval of the relative
-difference lies within 5%. What is neither shown nor refuted is inconclusive.
+*refute* one is enough, so there p-values are corrected for all relations of the claim on a task that the
+runs can test. *Above* means a higher median and p < 0.05. *On par* means that the whole interval of the
+relative difference lies within 5%. What is neither shown nor refuted is inconclusive.
 """
 
 from __future__ import annotations
@@ -14,19 +14,24 @@ from enum import StrEnum
 from functools import wraps
 from typing import Concatenate, NamedTuple, ParamSpec
 
+import numpy as np
+
 from memes.analysis.statistics import (
     SIGNIFICANT,
     Estimate,
     corrected_p,
+    fisher,
     interval,
     rank_sum,
     relative_difference,
+    smallest_p,
 )
-from memes.reproduce.quantities import Of, Runs
+from memes.reproduce.quantities import Evidence, Quantity
 
 MARGIN = 0.05
-FEWEST = 3  # seeds that can show what most or none of the seeds have
-FEWEST_OF_INTERVAL = 5  # even the range of n values covers their median with 1 - 2 ** (1 - n) only
+FEWEST = (
+    5  # seeds of an interval: even the range of n values covers their median with 1 - 2 ** (1 - n) only
+)
 
 
 class Verdict(StrEnum):
@@ -36,29 +41,66 @@ class Verdict(StrEnum):
     NOT_REPRODUCED = "not reproduced"
     INCONCLUSIVE = "inconclusive"
     NOT_TESTED = "not tested"
+    NOT_APPLICABLE = "not applicable"
 
 
-class Outcome(NamedTuple):
-    """A verdict, a line for each number behind it, and the fewest seeds that any of them is of."""
+class Finding(NamedTuple):
+    """What one relation finds.
 
-    verdict: Verdict
-    numbers: tuple[str, ...]
-    seeds: int = 0
-
-
-# (runs, comparisons that the p-values are corrected for) -> what they say
-Check = Callable[[Runs, int], Outcome]
-How = ParamSpec("How")
-
-
-class Compared(NamedTuple):
-    """Two samples side by side: the line about them, p before and after correction, their difference.
-
-    The interval `low` to `high` of the relative difference is NaN where there are too few seeds for one.
+    Attributes:
+        n: The fewest seeds that it is of; without any, nothing is tested.
+        line: Its numbers.
+        labels: What it compares.
+        decide: `(comparisons) -> (shown, refuted)`, where p is corrected for so many to refute it.
+        p: Two-sided and uncorrected; NaN if there are too few seeds.
+        least_p: The least p that so many seeds can have; NaN if there are too few for it to be refuted.
+        superior: Whether p alone shows it.
+        by_mean: The numbers by archives that are corrected by means, which decide nothing.
     """
 
     n: int
     line: str
+    labels: tuple[str, ...]
+    decide: Callable[[int], tuple[bool, bool]]
+    p: float = math.nan
+    least_p: float = math.nan
+    superior: bool = False
+    by_mean: str = ""
+
+
+class Outcome(NamedTuple):
+    """A verdict on a claim.
+
+    Attributes:
+        verdict: What the relations say together.
+        numbers: A line for each relation.
+        seeds: The fewest seeds that any relation is of.
+        labels: What was compared.
+        p: That of the relation that decides: the largest of those that p alone shows, or the least of
+            those that are refuted. NaN if no test decides.
+        corrected_p: The same, corrected for all relations that the runs can test.
+        instead: The lines of the relations that are refuted, or else of those that are not shown.
+    """
+
+    verdict: Verdict
+    numbers: tuple[str, ...] = ()
+    seeds: int = 0
+    labels: tuple[str, ...] = ()
+    p: float = math.nan
+    corrected_p: float = math.nan
+    instead: tuple[str, ...] = ()
+
+
+Check = Callable[[Evidence], Finding]
+How = ParamSpec("How")
+
+
+class Compared(NamedTuple):
+    """Two samples side by side: p before and after correction, and their relative difference.
+
+    The interval `low` to `high` of the difference is NaN if there are too few seeds for one.
+    """
+
     p: float
     corrected_p: float
     higher: bool
@@ -73,29 +115,57 @@ class Compared(NamedTuple):
 
 def relation(
     decide: Callable[Concatenate[Compared, How], tuple[bool, bool]],
-) -> Callable[Concatenate[Of, Of, How], Check]:
+) -> Callable[Concatenate[Quantity, Quantity, How], Check]:
     """Turn `(compared, *how) -> (shown, refuted)` into `(a, b, *how) -> Check`."""
 
     @wraps(decide)
-    def between_two(a: Of, b: Of, /, *how: How.args, **named: How.kwargs) -> Check:
-        def check(runs: Runs, comparisons: int) -> Outcome:
-            compared = _compare(a, b, runs, comparisons)
-            return _outcome(compared.n, compared.line, *decide(compared, *how, **named))
+    def between_two(a: Quantity, b: Quantity, /, *how: How.args, **named: How.kwargs) -> Check:
+        def check(evidence: Evidence) -> Finding:
+            one, other = a.values(evidence), b.values(evidence)
+            first, second, apart = interval(one), interval(other), relative_difference(one, other)
+            if apart.n < FEWEST:
+                apart = apart._replace(low=math.nan, high=math.nan)
+            p, higher = rank_sum(one, other), first.value > second.value
+
+            def decided(comparisons: int) -> tuple[bool, bool]:
+                corrected = corrected_p(p, comparisons)
+                return decide(Compared(p, corrected, higher, apart.low, apart.high), *how, **named)
+
+            superior = decide in TESTS
+            testable = superior or math.isfinite(apart.low)
+            return Finding(
+                apart.n,
+                _line(a, b, first, second, apart),
+                (a.label, b.label),
+                decided,
+                p,
+                smallest_p(one.size, other.size) if testable else math.nan,
+                superior,
+                _by_mean(a.means(evidence), b.means(evidence)),
+            )
 
         return check
 
     return between_two
 
 
-@relation
-def above(found: Compared, level: float = SIGNIFICANT) -> tuple[bool, bool]:
+def _above(found: Compared, level: float = SIGNIFICANT) -> tuple[bool, bool]:
     """`a` is above `b`, with a p-value below a level."""
-    return found.p < level and found.higher, found.corrected_p < level and not found.higher
+    return found.p < level and found.higher, found.significant and not found.higher
+
+
+def _no_significant_gain(found: Compared, most: float = MARGIN) -> tuple[bool, bool]:
+    """`a` is not significantly above `b`, and its interval excludes a gain of more than such a share."""
+    return found.p >= SIGNIFICANT and found.high <= most, found.significant and found.higher
+
+
+TESTS = (_above, _no_significant_gain)
+above, no_significant_gain = map(relation, TESTS)
 
 
 @relation
 def on_par(found: Compared, within: float = MARGIN) -> tuple[bool, bool]:
-    """`a` and `b` differ by no more than so much of `b`."""
+    """`a` and `b` differ by no more than such a share of `b`."""
     outside = found.low > within or found.high < -within
     return -within <= found.low and found.high <= within, outside and found.significant
 
@@ -113,99 +183,146 @@ def at_most(found: Compared, more: float) -> tuple[bool, bool]:
     return found.high <= more, found.significant and found.low > more
 
 
-def between(a: Of, least: float, most: float, said: str = "") -> Check:
+def between(a: Quantity, least: float, most: float = math.inf, said: str = "") -> Check:
     """The median of `a` lies between two numbers, as far as its interval tells; `said` is why these."""
 
-    def check(runs: Runs, comparisons: int) -> Outcome:
-        found = interval(a.values(runs))
-        line = f"{a.words}: {a.label} {_shown(found)}, to lie between {least:.4g} and {most:.4g}{said}"
-        enough = found.n >= FEWEST_OF_INTERVAL
+    def check(evidence: Evidence) -> Finding:
+        found = interval(a.values(evidence))
+        wanted = (
+            f"between {least:.4g} and {most:.4g}" if math.isfinite(most) else f"at {least:.4g} or more"
+        )
+        line = f"{a.words}: {a.label} {_shown(found)}, to lie {wanted}{said}"
+        enough = found.n >= FEWEST
         inside = enough and least <= found.low and found.high <= most
         outside = enough and (found.low > most or found.high < least)
-        return _outcome(found.n, line, inside, outside)
+        return Finding(
+            found.n, line, (a.label,), lambda n: (inside, outside), least_p=0.0 if enough else math.nan
+        )
 
     return check
 
 
-def near(a: Of, number: float, within: float) -> Check:
+def near(a: Quantity, number: float, within: float) -> Check:
     """The median of `a` differs from a number of the paper by no more than such a share of it."""
     return between(a, (1 - within) * number, (1 + within) * number, f" ({number:g} in the paper)")
 
 
-def most_have(a: Of) -> Check:
-    """More than half of the seeds have some; refuted if none has."""
-    return _having(a, lambda share: (share > 0.5, share == 0))
+def most_have(a: Quantity) -> Check:
+    """More than half of the seeds have some; refuted if none of enough seeds has."""
 
-
-def none_has(a: Of) -> Check:
-    """No seed has any; refuted if more than half have."""
-    return _having(a, lambda share: (share == 0, share > 0.5))
-
-
-def _having(a: Of, decide: Callable[[float], tuple[bool, bool]]) -> Check:
-    def check(runs: Runs, comparisons: int) -> Outcome:
-        has = a.values(runs) > 0
-        line = f"{a.words}: {a.label} in {has.sum()} of {has.size} seeds"
-        return _outcome(has.size, line, *(decide(has.mean()) if has.size >= FEWEST else (False, False)))
-
-    return check
-
-
-def where_run(check_of: Callable[[str], Check], labels: Sequence[str]) -> Check:
-    """Check each label that has runs, all of which must hold; a line names those that have none."""
-
-    def check(runs: Runs, comparisons: int) -> Outcome:
-        outcome = all_of([check_of(label) for label in labels if runs.get(label)], runs)
-        missing = ", ".join(label for label in labels if not runs.get(label))
-        return outcome._replace(numbers=(*outcome.numbers, *[f"not run: {missing}"] * bool(missing)))
+    def check(evidence: Evidence) -> Finding:
+        has = a.values(evidence) > 0
+        share = has.mean() if has.size else 0.0
+        enough = has.size >= FEWEST
+        return Finding(
+            has.size,
+            f"{a.words}: {a.label} in {has.sum()} of {has.size} seeds",
+            (a.label,),
+            lambda n: (share > 0.5, enough and share == 0),
+            least_p=0.0 if enough else math.nan,
+        )
 
     return check
 
 
-def all_of(checks: Sequence[Check], runs: Runs) -> Outcome:
-    """Judge several checks that must all hold.
+def have_more(a: Quantity, b: Quantity) -> Check:
+    """More seeds of `a` have some (Fisher's exact test), or they have more (rank-sum test)."""
 
-    One that is refuted refutes all. Where nothing could be tested, nothing is; where only some could,
-    the rest cannot be conclusive.
+    def check(evidence: Evidence) -> Finding:
+        one, other = a.values(evidence), b.values(evidence)
+        n = min(one.size, other.size)
+        having = [int((values > 0).sum()) for values in (one, other)]
+        tests = fisher(having[0], one.size, having[1], other.size), rank_sum(one, other)
+        p = min((p for p in tests if math.isfinite(p)), default=math.nan)
+        more = n > 0 and ((one > 0).mean(), one.mean()) > ((other > 0).mean(), other.mean())
+        sides = (a.label, one, having[0]), (b.label, other, having[1])
+        counts = [
+            f"{label} in {has} of {values.size} seeds ({', '.join(f'{v:g}' for v in values)})"
+            for label, values, has in sides
+        ]
+        line = f"{a.words}: {' against '.join(counts)}"
+
+        def decided(comparisons: int) -> tuple[bool, bool]:
+            return p < SIGNIFICANT and more, corrected_p(p, comparisons) < SIGNIFICANT and not more
+
+        return Finding(n, line, (a.label, b.label), decided, p, smallest_p(one.size, other.size), True)
+
+    return check
+
+
+def all_of(checks: Sequence[Check], evidence: Evidence) -> Outcome:
+    """Judge several relations that must all hold.
+
+    One that is refuted refutes all. If nothing could be tested, nothing is; if only some could, the rest
+    cannot be conclusive.
     """
-    outcomes = [check(runs, len(checks)) for check in checks]
-    verdicts = {outcome.verdict for outcome in outcomes}
-    numbers = tuple(line for outcome in outcomes for line in outcome.numbers)
-    seeds = min((outcome.seeds for outcome in outcomes if outcome.seeds), default=0)
-    if len(verdicts) <= 1:
-        return Outcome(next(iter(verdicts), Verdict.NOT_TESTED), numbers, seeds)
-    refuted = Verdict.NOT_REPRODUCED in verdicts
-    return Outcome(Verdict.NOT_REPRODUCED if refuted else Verdict.INCONCLUSIVE, numbers, seeds)
+    if not checks:
+        return Outcome(Verdict.NOT_APPLICABLE)
+    findings = [check(evidence) for check in checks]
+    comparisons = max(1, sum(math.isfinite(found.least_p) for found in findings))
+    verdicts = [_verdict(found, comparisons) for found in findings]
+    numbers = [_with_p(found, comparisons) for found in findings]
+    verdict = verdicts[0] if len(set(verdicts)) == 1 else Verdict.INCONCLUSIVE
+    instead = [n for n, each in zip(numbers, verdicts, strict=True) if each is Verdict.INCONCLUSIVE]
+    p = max((f.p for f in findings if f.superior and math.isfinite(f.p)), default=math.nan)
+    against = [i for i, each in enumerate(verdicts) if each is Verdict.NOT_REPRODUCED]
+    if against:
+        verdict, instead = Verdict.NOT_REPRODUCED, [numbers[i] for i in against]
+        ps = [findings[i].p for i in against if math.isfinite(findings[i].p)]
+        p = min(ps, default=math.nan)
+    least = [found.least_p for found in findings if math.isfinite(found.least_p)]
+    if verdict is Verdict.INCONCLUSIVE and all(comparisons * p >= SIGNIFICANT for p in least):
+        least_p = (
+            f": the least corrected p is {corrected_p(min(least), comparisons):.2g}" if least else ""
+        )
+        numbers.append(f"so few seeds cannot refute it{least_p}")
+    return Outcome(
+        verdict,
+        tuple(numbers),
+        min((found.n for found in findings if found.n), default=0),
+        tuple(dict.fromkeys(label for found in findings for label in found.labels)),
+        p,
+        corrected_p(p, comparisons),
+        tuple(instead),
+    )
 
 
-def _compare(a: Of, b: Of, runs: Runs, comparisons: int) -> Compared:
-    one, other = a.values(runs), b.values(runs)
-    first, second, apart = interval(one), interval(other), relative_difference(one, other)
-    if apart.n < FEWEST_OF_INTERVAL:
-        apart = apart._replace(low=math.nan, high=math.nan)
-    p = rank_sum(one, other)
-    corrected = corrected_p(p, comparisons)
+def _verdict(found: Finding, comparisons: int) -> Verdict:
+    if found.n == 0:
+        return Verdict.NOT_TESTED
+    shown, refuted = found.decide(comparisons)
+    verdict = Verdict.REPRODUCED if shown else Verdict.INCONCLUSIVE
+    return Verdict.NOT_REPRODUCED if refuted else verdict
+
+
+def _with_p(found: Finding, comparisons: int) -> str:
+    if not math.isfinite(found.p):
+        return found.line + found.by_mean
+    corrected = f", {corrected_p(found.p, comparisons):.2g} corrected" * (comparisons > 1)
+    return f"{found.line}, p = {found.p:.2g}{corrected}{found.by_mean}"
+
+
+def _by_mean(one: np.ndarray, other: np.ndarray) -> str:
+    """Say what the comparison is if archives are corrected by means."""
+    if not (one.size and other.size):
+        return ""
+    apart, p = relative_difference(one, other).value, rank_sum(one, other)
+    tested = f", p = {p:.2g}" * math.isfinite(p)
+    return f" (by means {np.median(one):.4g} against {np.median(other):.4g}: {apart:+.1%}{tested})"
+
+
+def _line(a: Quantity, b: Quantity, first: Estimate, second: Estimate, apart: Estimate) -> str:
     line = f"{a.words}: {a.label} {_shown(first)} against {b.label} {_shown(second)}"
     if a.label == b.label:
         line = f"{a.label}: {a.words} {_shown(first)} against {b.words} {_shown(second)}"
-    missing = dict.fromkeys(of.label for of, values in ((a, one), (b, other)) if not values.size)
+    missing = dict.fromkeys(of.label for of, found in ((a, first), (b, second)) if not found.n)
     if missing:
         line += f": {' and '.join(missing)} not run, or without such a number"
     if math.isfinite(apart.value):
         line += f": {apart.value:+.1%}"
     if math.isfinite(apart.low):
         line += f" [{apart.low:+.1%}, {apart.high:+.1%}]"
-    if math.isfinite(p):
-        line += f", p = {p:.2g}" + f", {corrected:.2g} corrected" * (comparisons > 1)
-    higher = first.value > second.value
-    return Compared(apart.n, line, p, corrected, higher, apart.low, apart.high)
-
-
-def _outcome(n: int, line: str, shown: bool, refuted: bool) -> Outcome:
-    if n == 0:
-        return Outcome(Verdict.NOT_TESTED, (line,))
-    verdict = Verdict.REPRODUCED if shown else Verdict.INCONCLUSIVE
-    return Outcome(Verdict.NOT_REPRODUCED if refuted else verdict, (line,), n)
+    return line
 
 
 def _shown(estimate: Estimate) -> str:

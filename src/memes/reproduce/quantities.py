@@ -1,4 +1,4 @@
-"""Quantities that are compared: numbers of single runs, by the label of the runs."""
+"""Quantities that are compared: numbers of single runs, or of turns, by the label of what was run."""
 
 from __future__ import annotations
 
@@ -10,89 +10,142 @@ from typing import NamedTuple
 import numpy as np
 
 from memes.analysis.groups import MEASURES
+from memes.reproduce.experiments import NONE
 from memes.store.summary import Summary
 
-# The runs of a task, by label.
-Runs = Mapping[str, Sequence[Summary]]
+# Of tasks whose fitness is never above 0, for summaries of version 0.2, which do not record it.
+MIN_FITNESS = {"hexapod": -math.pi}
 
 
-class Of(NamedTuple):
-    """A quantity of the runs of a label.
+class Evidence(NamedTuple):
+    """What there is of a task.
 
     Attributes:
-        label: Of the runs.
+        runs: The runs by label.
+        seconds: The seconds per generation by label, a number for each turn.
+    """
+
+    runs: Mapping[str, Sequence[Summary]] = NONE
+    seconds: Mapping[str, Sequence[float]] = NONE
+
+
+class Quantity(NamedTuple):
+    """A quantity of a label.
+
+    Attributes:
+        label: Of what was run.
         words: Its name.
-        value: `(run)`, NaN where there is none.
-        shared: Whether seeds that ran together have but one value between them.
+        value: `(run)`, NaN if there is none; None for the seconds that are measured in turns.
+        by_mean: The same of an archive that is corrected by means; None if it does not depend on that.
     """
 
     label: str
     words: str
-    value: Callable[[Summary], float]
-    shared: bool = False
+    value: Callable[[Summary], float] | None
+    by_mean: Callable[[Summary], float] | None = None
 
-    def values(self, runs: Runs) -> np.ndarray:
-        """The finite values, one for each seed, or for each batch of seeds where it is shared."""
-        own = runs.get(self.label, ())
-        if self.shared:
-            own = [run for i, run in enumerate(own) if i % (run.about.get("seeds_together") or 1) == 0]
-        found = np.array([self.value(run) for run in own], float)
-        finite: np.ndarray = found[np.isfinite(found)]
-        return finite
+    def values(self, evidence: Evidence) -> np.ndarray:
+        """The finite values, one for each seed or turn."""
+        if self.value is None:
+            return _finite(evidence.seconds.get(self.label, ()))
+        return _finite([self.value(run) for run in evidence.runs.get(self.label, ())])
+
+    def means(self, evidence: Evidence) -> np.ndarray:
+        """The finite values of archives that are corrected by means."""
+        if self.by_mean is None:
+            return np.zeros(0)
+        return _finite([self.by_mean(run) for run in evidence.runs.get(self.label, ())])
 
 
-def _score(name: str, words: str, label: str) -> Of:
-    """A measure at the end, of the corrected archive where the task is uncertain."""
+def _finite(values: Sequence[float]) -> np.ndarray:
+    found = np.array(values, float)
+    finite: np.ndarray = found[np.isfinite(found)]
+    return finite
+
+
+def _score(name: str, words: str, label: str) -> Quantity:
+    """A measure at the end, of the corrected archive if the task is uncertain."""
 
     def value(run: Summary) -> float:
         if run.about.get("uncertain"):
             return _at_end(run).get(name, math.nan)
         return float(run.curves[name][-1])
 
-    return Of(label, words, value)
+    def by_mean(run: Summary) -> float:
+        return _at_end(run).get(f"{name}_by_mean", math.nan)
+
+    return Quantity(label, words, value, by_mean)
 
 
 qd, coverage, best = (partial(_score, name, words) for name, words in MEASURES.items())
 
 
-def kept(label: str) -> Of:
+def best_above_least(label: str) -> Quantity:
+    """The max fitness above the least possible, for tasks on which the best is about 0."""
+    of = best(label).value
+    assert of is not None
+
+    def value(run: Summary) -> float:
+        least = run.about.get("min_fitness")
+        return float(of(run) - (MIN_FITNESS.get(run.task, 0.0) if least is None else least))
+
+    return Quantity(label, "max fitness above the least possible", value)
+
+
+def kept(label: str) -> Quantity:
     """The share of the QD-score that correction leaves: 1 less the archive loss."""
-    return Of(label, "QD-score kept", lambda run: 1 - _at_end(run).get("qd_score_loss", math.nan))
+
+    def left(name: str, run: Summary) -> float:
+        return 1 - _at_end(run).get(name, math.nan)
+
+    by_mean = partial(left, "qd_score_loss_by_mean")
+    return Quantity(label, "QD-score kept", partial(left, "qd_score_loss"), by_mean)
 
 
 def _at_end(run: Summary) -> dict[str, float]:
-    """The row of the finished run's correction; nothing where only earlier archives were corrected."""
+    """The row of the finished run's correction; nothing if only earlier archives were corrected."""
     last = run.corrected or {}
     return last if last.get("generation") == run.generations else {}
 
 
-def step(label: str, kind: str) -> Of:
+def step(label: str, kind: str) -> Quantity:
     """How far offspring of a kind are from their parents, in cell widths."""
-    return Of(label, f"step of {kind}, in cells", lambda run: run.steps.get(kind, math.nan))
+    return Quantity(label, f"step of {kind}, in cells", lambda run: run.steps.get(kind, math.nan))
 
 
-def lifespan(label: str, kind: str) -> Of:
+def lifespan(label: str, kind: str) -> Quantity:
     """The age at which lanes of a kind were reset, by the statistic of the paper's table."""
 
     def value(run: Summary) -> float:
         return run.lifespans.get(kind, {}).get("all", {}).get("paper_mean", math.nan)
 
-    return Of(label, f"lifespan of {kind} lanes, as the paper computes it", value)
+    return Quantity(label, f"lifespan of {kind} lanes, as the paper computes it", value)
 
 
-def seconds(label: str) -> Of:
-    """The seconds that a generation takes."""
-    words = "seconds a generation"
-    return Of(label, words, lambda run: run.about.get("seconds_per_generation") or math.nan, shared=True)
+def productive(label: str) -> Quantity:
+    """The most generations from the start of a lane to its last candidate that entered the archive."""
+
+    def value(run: Summary) -> float:
+        lives = [float(np.max(lives)) for lives in run.longest_lives.values() if lives.size]
+        waits = float(run.options.get("stale_budget", math.nan)) + 1  # before it is reset
+        return max(lives, default=math.nan) - waits
+
+    return Quantity(label, "longest productive life of a lane, in generations", value)
 
 
-def cells_beyond(label: str, x: float) -> Of:
-    """Elites of the corrected archive in cells that lie wholly beyond an x."""
+def seconds(label: str) -> Quantity:
+    """The seconds that a generation takes, measured in turns with others on the same device."""
+    return Quantity(label, "seconds per generation, in turns", None)
+
+
+def cells_beyond(label: str, x: float, earning: float = -math.inf) -> Quantity:
+    """Elites of the corrected archive in cells wholly beyond an x, with a fitness above `earning`."""
 
     def value(run: Summary) -> float:
         if run.corrected_heat is None:
             return math.nan
         edges = np.linspace(run.low[0], run.high[0], run.corrected_heat.shape[0] + 1)[:-1]
-        return float(np.isfinite(run.corrected_heat[edges >= x]).sum())
+        return float((run.corrected_heat[edges >= x] > earning).sum())  # NaN, of an empty cell, is not
 
-    return Of(label, f"elites beyond x = {x:g}", value)
+    more = f" with a fitness above {earning:g}" if math.isfinite(earning) else ""
+    return Quantity(label, f"elites beyond x = {x:g}{more}", value)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+import math
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,11 +12,12 @@ from rich.table import Table
 
 from memes.analysis import report
 from memes.analysis.groups import group
-from memes.analysis.statistics import interval
+from memes.analysis.statistics import holm, interval
 from memes.escapes import markdown
 from memes.reproduce.checks import Verdict
 from memes.reproduce.claims import Judged, judge
 from memes.reproduce.experiments import EXPERIMENTS, MINUTES
+from memes.reproduce.turns import Times
 from memes.store.files import save_text
 from memes.store.summary import Summary
 
@@ -24,61 +26,84 @@ STYLES = {
     Verdict.NOT_REPRODUCED: "red",
     Verdict.INCONCLUSIVE: "yellow",
     Verdict.NOT_TESTED: "dim",
+    Verdict.NOT_APPLICABLE: "dim",
 }
+UNKNOWN = "unknown"  # a commit that a summary does not record
 READING = """\
 *Above* means a higher median over the seeds and a rank-sum p-value below 0.05. *On par* means that the
 95% interval of the relative difference of the medians lies within 5%, and *at least* that it does not
-reach below -5%; fewer than five seeds have no such interval. A claim is *reproduced* where each of its
+reach below -5%; fewer than five seeds have no such interval. A claim is *reproduced* if each of its
 parts is shown by its own p-value, uncorrected, since all of them must be (an intersection-union test).
-It is *not reproduced* where one part is refuted: significantly the other way round, after Bonferroni
-correction for all comparisons of the claim on the task. What shows neither is *inconclusive*, and what
-has no runs, or nothing to be tested, is *not tested*. *Seeds* are the fewest that any part is of; the
-paper has 10, and 5 in C10 to C12 and C19. Numbers are medians with 95% bootstrap intervals; scores are
-corrected on uncertain tasks; seeds that ran as one batch have one time."""
+It is *not reproduced* if one part is refuted: significantly the other way round, after Bonferroni
+correction for all parts of the claim on the task that the runs can test. What shows neither is
+*inconclusive*, which includes claims that name algorithms without runs. A claim without runs is *not
+tested*, and one that says nothing on a task is *not applicable*. *Seeds* are the fewest that any part is
+of; the paper has 10, and 5 in C10 to C12 and C19. Numbers are medians with 95% bootstrap intervals;
+scores are corrected by medians on uncertain tasks; times are measured in turns.
+
+*p* is that of the part that decides: the largest of those that p alone shows, or the least of those that
+are refuted; a claim whose parts are shown by intervals alone has none. Beside it is the same p after
+Bonferroni correction for the parts of the claim, and after Holm correction for all claims of the table.
+*Commits* are those of the runs that a verdict is of; "unknown" marks runs that do not record one."""
 SMALLER = """\
 These runs are smaller than the paper's in every way, so the verdicts are of smaller problems: they show
 that everything works, and where a claim needs the paper's scale."""
 
 
 def write(
-    experiments: Sequence[str], tasks: Sequence[str], summaries: Sequence[Summary], out: Path
+    experiments: Sequence[str],
+    tasks: Sequence[str],
+    summaries: Sequence[Summary],
+    out: Path,
+    times: Sequence[Times] = (),
 ) -> list[Judged]:
     """Write the experiments' comparisons, on tasks with something to compare, and the claims.
 
     Returns the verdicts.
     """
-    for name in experiments:
+    for name in (name for name in experiments if EXPERIMENTS[name].seeds):
         labels = EXPERIMENTS[name].labels
         runs = [run for run in summaries if run.label in labels and run.task in EXPERIMENTS[name].tasks]
         groups = {task: of_task for task, of_task in group(runs).items() if len(of_task) > 1}
         if groups:
             report.write(report.compare(groups), out / name)
-    judged = judge(summaries, tasks)
+    alone = [each for each in times if each.about["processes_on_device"] == 1]
+    judged = judge(summaries, tasks, {each.task: each.seconds for each in alone})
     out.mkdir(parents=True, exist_ok=True)
-    save_text(out / "claims.md", page(judged, summaries).rstrip("\n"))
+    save_text(out / "claims.md", page(judged, summaries, times).rstrip("\n"))
     return judged
 
 
-def page(judged: Sequence[Judged], summaries: Sequence[Summary]) -> str:
+def page(judged: Sequence[Judged], summaries: Sequence[Summary], times: Sequence[Times] = ()) -> str:
     """The claims, the verdicts and the numbers behind them, as Markdown."""
+    over_all = holm([each.outcome.p for each in judged])
+    lines = [
+        [
+            each.name,
+            "" if i and judged[i - 1].name == each.name else each.claim.sentence,
+            each.task,
+            str(each.outcome.verdict),
+            str(each.outcome.seeds or "-"),
+            *map(_p, (each.outcome.p, each.outcome.corrected_p, p)),
+            _commits([run for run in summaries if _is_of(run, each)]),
+        ]
+        for i, (each, p) in enumerate(zip(judged, over_all, strict=True))
+    ]
+    heads = ["", "claim", "task", "verdict", "seeds", "p", "of the claim", "of all claims", "commits"]
     sections = [
         "# The paper's claims",
         READING,
         *([SMALLER] if any(run.scale == "laptop" for run in summaries) else []),
         *_made_of(summaries),
-        "| | claim | task | verdict | seeds |\n|---|---|---|---|---|\n"
-        + "\n".join(
-            f"| {each.name} | {each.claim.sentence} | {each.task} | {each.outcome.verdict} | "
-            f"{each.outcome.seeds or '-'} |"
-            for each in judged
-        ),
-        *_run_times(summaries),
+        "\n".join(f"| {' | '.join(row)} |" for row in (heads, ["---"] * len(heads), *lines)),
+        *_instead(judged),
+        *_run_times(times),
         "## The numbers",
     ]
     for each in judged:
-        lines = "\n".join(f"- {line}" for line in each.outcome.numbers)
         title = f"### {each.name}, {each.task}: {each.outcome.verdict}"
-        sections += [title, each.claim.sentence, lines]
+        numbers = "\n".join(f"- {line}" for line in each.outcome.numbers)
+        sections += [title, each.claim.sentence, numbers]
     return "\n\n".join(sections) + "\n"
 
 
@@ -94,30 +119,76 @@ def _made_of(summaries: Sequence[Summary]) -> list[str]:
                 f"{run.corrections['samples'][-1]:g}" for run in runs if "samples" in run.corrections
             ],
             "device": [run.about.get("device") for run in runs],
-            "commit": [run.about["commit"][:7] for run in runs if run.about.get("commit")],
+            "commit": [commit for commit in map(commit_of, runs) if commit != UNKNOWN],
         }
         said = [f"{name} {', '.join(map(str, dict.fromkeys(v)))}" for name, v in facts.items() if v]
+        unmarked = Counter(run.label for run in runs if commit_of(run) == UNKNOWN)
+        if unmarked:
+            of = ", ".join(f"{label} ({n})" for label, n in unmarked.items())
+            said.append(f"without a commit {unmarked.total()} runs: {of}")
         lines.append(markdown(f"- {task}: {len(runs)} runs; {'; '.join(said)}"))
     return ["\n".join(lines)] if lines else []
 
 
-def _run_times(summaries: Sequence[Summary]) -> list[str]:
-    """The paper's table of run times, beside what runs at paper scale took here."""
-    took: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for run in summaries:
-        seconds = run.about.get("seconds_per_generation")
-        if run.scale == "paper" and run.task in MINUTES.get(run.label, {}) and seconds is not None:
-            took[run.label, run.task].append(seconds * run.generations / 60)
-    if not took:
+def commit_of(run: Summary) -> str:
+    """The commit of a run in seven digits, marked if its checkout was changed."""
+    commit = run.about.get("commit") or UNKNOWN
+    return commit if commit == UNKNOWN else commit[:7] + "-dirty" * commit.endswith("-dirty")
+
+
+def _commits(runs: Sequence[Summary]) -> str:
+    """Name the commit of runs, or say how many there are."""
+    found = list(dict.fromkeys(map(commit_of, runs)))
+    known = [commit for commit in found if commit != UNKNOWN]
+    words = known if len(known) < 2 else [f"{len(known)} commits"]
+    return ", ".join([*words, *([UNKNOWN] if UNKNOWN in found else [])]) or "-"
+
+
+def _is_of(run: Summary, judged: Judged) -> bool:
+    tested = judged.outcome.verdict is not Verdict.NOT_TESTED
+    return tested and run.task == judged.task and run.label in judged.outcome.labels
+
+
+def _p(p: float) -> str:
+    return f"{p:.2g}" if math.isfinite(p) else "-"
+
+
+def _instead(judged: Sequence[Judged]) -> list[str]:
+    """List what was found in place of claims that did not come out."""
+    astray = (Verdict.NOT_REPRODUCED, Verdict.INCONCLUSIVE)
+    told = [each for each in judged if each.outcome.verdict in astray and each.outcome.instead]
+    lines = [
+        f"- {each.name}, {each.task} ({each.outcome.verdict}): {'; '.join(each.outcome.instead)}"
+        for each in told
+    ]
+    return ["## What was found instead", "\n".join(lines)] if lines else []
+
+
+def _run_times(times: Sequence[Times]) -> list[str]:
+    """The paper's table of run times, beside what runs at paper scale would take here."""
+    measured = {each.task: each for each in times if each.scale == "paper"}
+    tasks = [task for task in MINUTES["memes"] if task in measured]
+    if not tasks:
         return []
-    tasks = list(MINUTES["memes"])
     rows = [["", *tasks], ["---"] * (1 + len(tasks))]
     for label, paper in MINUTES.items():
-        ours = {task: report.number(interval(took[label, task]).value) for task in tasks}
-        rows.append([label, *(f"{ours[task]} ({paper.get(task, '-')})" for task in tasks)])
+        found = [measured[task].seconds.get(label, ()) for task in tasks]
+        ours = [
+            report.number(interval(seconds).value * measured[task].generations / 60)
+            for task, seconds in zip(tasks, found, strict=True)
+        ]
+        of_paper = (paper.get(task, "-") for task in tasks)
+        rows.append([label, *(f"{here} ({there})" for here, there in zip(ours, of_paper, strict=True))])
     table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    title = "Minutes that a run takes without compilation, the median here (and in the paper):"
-    return [title, table]
+    of = "; ".join(
+        f"{task}: {max(map(len, each.seconds.values()))} turns, {each.about['device']}"
+        + f" shared by {each.about['processes_on_device']} processes"
+        * (each.about["processes_on_device"] > 1)
+        + f", commit {str(each.about['commit'] or UNKNOWN)[:7]}"
+        for task, each in measured.items()
+    )
+    title = "Minutes that the generations of a run take, by the median turn here (and in the paper)"
+    return [f"{title}. {markdown(of)}.", table]
 
 
 def show(judged: Sequence[Judged], console: Console) -> None:

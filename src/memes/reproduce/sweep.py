@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from memes import api
 from memes.algorithm import Algorithm
@@ -21,17 +22,21 @@ from memes.errors import install
 from memes.reproduce.experiments import CHANGES, EXPERIMENTS, MOST_SEEDS, NEEDS, VARIANTS
 from memes.runner.corrections import Corrections
 from memes.runner.device import compile_fitting, keep_compiled, most_together
+from memes.runner.observers import Moment, Stage, Watch
 from memes.store.files import only_writer, remove_files
 from memes.store.find import begun
-from memes.store.folder import holds_run, load_config, plain, remove_run
-from memes.store.summary import Summary, load_summary, save_summary
+from memes.store.folder import Run, holds_run, load_config, plain, remove_run
+from memes.store.summary import Summary, load_summary, save_summary, summarise
+from memes.task import Task
 from memes.words.options import flag_words
 from memes.words.settings import Parsed, parse
 
-# Corrections on the way, for curves of corrected scores: how many, and of how many samples.
-POINTS, POINT_SAMPLES = 10, 64
+# Corrections on the way, for curves of corrected scores from 2.5% of the evaluations on: how many, and
+# of how many samples.
+POINTS, POINT_SAMPLES = 40, 64
 SUMMARY = re.compile(r"[\w.-]+-seed-\d+\.json")  # the names of summaries
 DONE = ".done"  # ends the name of a folder of runs that is about to be removed
+TIME = "time"  # why a sweep ended, if its minutes were over
 
 
 class Item(NamedTuple):
@@ -53,6 +58,57 @@ class Item(NamedTuple):
         return f"{self.label}-{self.generations}"
 
 
+class TimeIsUpError(Exception):
+    """The minutes of a sweep are over."""
+
+
+class Limit(NamedTuple):
+    """No run starts after `until`, of `time.perf_counter`; with `stop_runs` none goes on either."""
+
+    until: float
+    stop_runs: bool
+
+    def check(self, starting: bool) -> None:
+        """Raise a `TimeIsUpError` if the time is up for a run that is starting, or goes on."""
+        if (starting or self.stop_runs) and time.perf_counter() >= self.until:
+            raise TimeIsUpError
+
+
+class Keeper:
+    """An observer that holds runs to a limit, and keeps the summary of a run once it is complete."""
+
+    def __init__(self, item: Item, summaries: Path, limit: Limit) -> None:
+        self._item, self._summaries, self._limit = item, summaries, limit
+
+    def watch(self, stage: Stage) -> Watch:
+        """Follow a run."""
+
+        def begin(run: Run) -> None:
+            self._limit.check(starting=True)
+
+        def see(moment: Moment) -> None:
+            self._limit.check(starting=False)
+
+        def finish(run: Run) -> None:
+            if _complete(run.generations, run.corrected, self._item, stage.algorithm.task):
+                save_summary(
+                    place_of_summary(self._summaries, self._item, run.config["seed"]), summarise(run)
+                )
+
+        return Watch(begin=begin, see=see, finish=finish)
+
+
+def place_of_summary(summaries: Path, item: Item, seed: int) -> Path:
+    """The file of the summary of an item's run."""
+    return summaries / f"{item.name}-seed-{seed}.json"
+
+
+def _complete(done: int, corrections: Mapping[str, Any], item: Item, task: Task) -> bool:
+    """Has a run all of its generations, and its last correction if the task is uncertain?"""
+    corrected = not task.uncertain or item.generations in corrections.get("generation", ())
+    return done >= item.generations and corrected
+
+
 def plan(
     experiments: Sequence[str],
     tasks: Sequence[str],
@@ -70,8 +126,9 @@ def plan(
     """
     most: dict[tuple[str, str], int] = {}
     for experiment in (EXPERIMENTS[name] for name in experiments):
-        count = seeds or min(experiment.seeds, MOST_SEEDS[scale])
         for task, label in product(tasks, experiment.labels):
+            own = experiment.seeds_on.get(task, experiment.seeds)
+            count = (seeds or min(own, MOST_SEEDS[scale])) if own else 0
             applies = task in experiment.tasks and task in VARIANTS[label].tasks
             if applies and (not labels or label in labels):
                 most[task, label] = max(count, most.get((task, label), 0))
@@ -83,7 +140,22 @@ def plan(
             _command(task, label, scale, generations),
         )
         for (task, label), n in most.items()
+        if n
     ]
+
+
+def in_turns(
+    experiments: Sequence[str], tasks: Sequence[str], scale: str, labels: Sequence[str] = ()
+) -> dict[str, list[Item]]:
+    """List what the experiments measure in turns, by task: what is installed of it."""
+    found: dict[str, list[Item]] = {}
+    for experiment in (EXPERIMENTS[name] for name in experiments if not EXPERIMENTS[name].seeds):
+        for task, label in product(tasks, experiment.labels):
+            applies = task in experiment.tasks and task in VARIANTS[label].tasks
+            if applies and (not labels or label in labels) and not _lacking(task, label):
+                item = Item(task, label, (0,), _command(task, label, scale, None))
+                found.setdefault(task, []).append(item)
+    return found
 
 
 def _command(task: str, label: str, scale: str, generations: int | None) -> Parsed:
@@ -125,10 +197,12 @@ def sweep(
     *,
     together: int | None,
     keep_archives: bool,
+    minutes: float | None = None,
+    stop_runs: bool = False,
     progress: bool,
     say: Callable[[str], None],
 ) -> str | None:
-    """Run what is missing; a summary of each run goes to `out/summaries/TASK`.
+    """Run what is missing; a summary of each run goes to `out/summaries/TASK` when the run is over.
 
     While the device is busy with an item, the host compiles the next one.
 
@@ -138,13 +212,16 @@ def sweep(
         out: Folder for everything.
         together: As in `memes.run`.
         keep_archives: Keep the run folders, in `out/runs`.
+        minutes: Start no run after so many.
+        stop_runs: Stop the run that goes on then, too.
         progress: Whether to show the progress of each item.
         say: Told of each item.
 
     Returns:
-        The name of the signal that ended it, if one did.
+        The name of the signal that ended it, if one did, or `TIME` if the minutes are over.
     """
     start = time.perf_counter()
+    limit = Limit(math.inf if minutes is None else start + 60 * minutes, stop_runs)
     out.mkdir(parents=True, exist_ok=True)
     keep_compiled()
     with only_writer(out), ThreadPoolExecutor(1) as compiler:
@@ -157,13 +234,19 @@ def sweep(
             where, passed = f"[{i}/{len(todo)}] {item.task}", time.perf_counter() - start
             say(f"{where} {item.label}: {seeds}, {item.generations} generations; {passed:.0f} s so far")
             algorithm = ahead.pop().result()
-            ahead += [compiler.submit(_compiled, item, together) for item in todo[i : i + 1]]
-            folder = out / "runs" / item.task / item.name
-            stopped = _run(item, algorithm, folder, out / "summaries" / item.task, together, progress)
+            if time.perf_counter() < limit.until:
+                ahead += [compiler.submit(_compiled, item, together) for item in todo[i : i + 1]]
+            folder, summaries = out / "runs" / item.task / item.name, out / "summaries" / item.task
+            try:
+                stopped = _run(item, algorithm, folder, summaries, together, progress, limit)
+            except TimeIsUpError:
+                stopped = TIME
             if stopped:
                 return stopped
             if not keep_archives:
                 _remove(folder.rename(folder.with_name(f"{folder.name}{DONE}")))
+            if i < len(todo) and not ahead:
+                return TIME
     return None
 
 
@@ -185,13 +268,18 @@ def _missing(items: Sequence[Item], known: Sequence[Summary], say: Callable[[str
     for item in items:
         done = {run.seed for run in known if is_of(run, item)}
         seeds = tuple(seed for seed in item.seeds if seed not in done)
-        needed = [NEEDS[name] for name in (item.task, VARIANTS[item.label].algorithm) if name in NEEDS]
-        lacking = [extra for module, extra in needed if importlib.util.find_spec(module) is None]
+        lacking = _lacking(item.task, item.label)
         if seeds and lacking:
             say(f"{item.task} {item.label} is left out: it needs {install(','.join(lacking))}")
         elif seeds:
             todo.append(item._replace(seeds=seeds))
     return todo
+
+
+def _lacking(task: str, label: str) -> list[str]:
+    """Name the extras that a variant on a task needs and that are not installed."""
+    needed = [NEEDS[name] for name in (task, VARIANTS[label].algorithm) if name in NEEDS]
+    return [extra for module, extra in needed if importlib.util.find_spec(module) is None]
 
 
 def _compiled(item: Item, together: int | None) -> Algorithm:
@@ -204,9 +292,16 @@ def _compiled(item: Item, together: int | None) -> Algorithm:
 
 
 def _run(
-    item: Item, algorithm: Algorithm, folder: Path, summaries: Path, together: int | None, progress: bool
+    item: Item,
+    algorithm: Algorithm,
+    folder: Path,
+    summaries: Path,
+    together: int | None,
+    progress: bool,
+    limit: Limit,
 ) -> str | None:
     """Run the seeds of an item, or go on with those that were stopped; returns as `sweep` does."""
+    keeper = Keeper(item, summaries, limit)
     samples = item.parsed.observing["reevaluate_samples"]
     corrections = Corrections(
         samples=samples,
@@ -215,11 +310,13 @@ def _run(
     )
     summaries.mkdir(parents=True, exist_ok=True)
     remove_files(summaries, SUMMARY, unfinished=True)
-    left = _take_over(item, folder, summaries, algorithm.task.uncertain)
+    left = _take_over(item, folder, summaries, algorithm.task)
     while left:
         together_before = _begun_together(folder, left)
         if together_before:
-            runs = api.resume(algorithm, folder, seeds=together_before, progress=progress)
+            runs = api.resume(
+                algorithm, folder, seeds=together_before, observers=[keeper], progress=progress
+            )
         else:
             runs = api.run(
                 algorithm,
@@ -228,11 +325,11 @@ def _run(
                 together=together,
                 devices=1,  # results depend on the number of shards, and must not on the machine
                 out=folder,
-                observers=[corrections, Figures(draw=False)],
+                observers=[corrections, Figures(draw=False), keeper],
                 about=item.parsed.recorded() | {"label": item.label},
                 progress=progress,
             )
-        left = _take_over(item, folder, summaries, algorithm.task.uncertain)
+        left = _take_over(item, folder, summaries, algorithm.task)
         signals = [str(run.config["signal"]) for run in runs if run.config["signal"]]
         if left and signals:
             return signals[0]
@@ -247,15 +344,15 @@ def _begun_together(folder: Path, seeds: Sequence[int]) -> list[int]:
     return [seed for seed in batch if batch[seed] == next(iter(batch.values()))]
 
 
-def _take_over(item: Item, folder: Path, summaries: Path, uncertain: bool) -> list[int]:
+def _take_over(item: Item, folder: Path, summaries: Path, task: Task) -> list[int]:
     """Copy the summaries of runs that are done, and corrected; returns the seeds that are left."""
     left = []
     for seed in item.seeds:
         place = folder / f"seed-{seed}"
         if holds_run(place) and load_config(place).get("generations_done", 0) >= item.generations:
             run = load_summary(place)
-            if not uncertain or item.generations in run.corrections.get("generation", ()):
-                save_summary(summaries / f"{item.name}-seed-{seed}.json", run)
+            if _complete(run.generations, run.corrections, item, task):
+                save_summary(place_of_summary(summaries, item, seed), run)
                 continue
         left.append(seed)
     return left

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -13,15 +14,16 @@ import numpy as np
 from jax import Array
 from jax.experimental.compilation_cache import compilation_cache
 
-from memes.algorithm import Algorithm, Batch, Info, State
+from memes.algorithm import Algorithm, Info, State
 from memes.archive import Changes
 from memes.cache import compiled_programs
+from memes.emitters import Batch
 from memes.metrics import Generation, measure
 from memes.rollouts import no_transitions
 from memes.runner import memory
-from memes.runner.placement import ALONE, APART, HERE, Placement
+from memes.runner.placement import ALONE, REPLICATED, SHARDED, Placement
+from memes.runner.sharding import each, gather, isolated
 from memes.runner.team import present
-from memes.shards import ONE, Shards
 from memes.task import Evaluation, Task
 from memes.trees import by_lane
 
@@ -71,7 +73,7 @@ class Program(NamedTuple):
         key = keys[0] if self.seeds == 1 else jnp.stack(keys)
         if self.placement.local:
             return key
-        put: Array = self.placement.put(key, HERE if self.seeds == 1 else APART)
+        put: Array = self.placement.put(key, REPLICATED if self.seeds == 1 else SHARDED)
         return put
 
     def join(self, states: list[State]) -> State:
@@ -92,7 +94,7 @@ class Program(NamedTuple):
     def states(self, joined: State) -> list[State]:
         """The state of each seed; the opposite of `join`."""
         if not self.placement.local:
-            joined = self.placement.here(joined)
+            joined = self.placement.on_first(joined)
         return [joined] if self.seeds == 1 else _rows(joined, self.seeds)
 
     def records(self, joined: Record, n: int) -> list[Record]:
@@ -118,9 +120,9 @@ def first_state(
     algorithm: Algorithm, placement: Placement = ALONE, seeds: int = 1
 ) -> Callable[[Array, int], State]:
     """The function `(key, generations) -> State` that makes the first state of a run, compiled."""
-    shards = placement.dealing(algorithm, seeds)
-    dealt = {} if shards is ONE else {"shards": shards}
-    return jax.jit(lambda key, generations: algorithm.init(key, generations, **dealt), static_argnums=1)
+    divided = placement.shards > 1 and seeds == 1
+    init = placement.sharded(algorithm).init if divided else algorithm.init
+    return jax.jit(init, static_argnums=1)
 
 
 def most_together(task: Task, seeds: int, together: int | None) -> int:
@@ -150,9 +152,11 @@ def compile_fitting(
     several = f"{seeds} seeds of {algorithm.name} together" if seeds > 1 else algorithm.task.name
     say(f"compiling {several} for {placement.in_words(device)} ...")
     shards = placement.shards
-    if not placement.is_dealt(algorithm, seeds):
-        whole = f"{shards} shards cannot share the lanes or rows of {algorithm.name} equally"
-        say(f"{whole}: each device makes all rows, and evaluates its share")
+    if not placement.divides(algorithm, seeds):
+        say(
+            f"{shards} shards cannot share the lanes of {algorithm.name} equally: each device computes "
+            "all lanes, and evaluates its share"
+        )
     batch = algorithm.batch_size if seeds > 1 else -(-algorithm.batch_size // shards)
     chosen, size, rows = algorithm, _filled(seeds, shards), algorithm.chunk or batch
     fewest = shards if seeds > 1 else 1  # seeds that run together
@@ -167,7 +171,7 @@ def compile_fitting(
             say(f"that is too much: running {size} at once" if size > 1 else "that is too much")
         elif rows > 1:
             rows = fewer
-            chosen = algorithm._replace(chunk=rows)
+            chosen = replace(algorithm, chunk=rows)
             say(f"that is too much: evaluating {rows} of {batch} rows at a time")
     seconds = time.perf_counter() - start
     say(f"compiled in {seconds:.1f} s")
@@ -186,7 +190,10 @@ def compile_run(
     if placement.waits:
         no_record: Any = None
         return lambda key, state, n: (state, no_record), None
-    persistent = np.flatnonzero(placement.persistent(algorithm, seeds))
+    several_shards = placement.shards > 1 and seeds == 1
+    sharded = placement.sharded(algorithm)
+    flags = sharded.persistent if several_shards else algorithm.emitter.persistent
+    persistent = np.flatnonzero(flags)
     key = jax.eval_shape(lambda: jax.random.key(0))
     state = jax.eval_shape(lambda key: first_state(algorithm, placement, seeds)(key, generations), key)
 
@@ -198,37 +205,54 @@ def compile_run(
     if not algorithm.task.jit:
         return _on_host(algorithm, record, key, state), None
 
-    def step(key: Array, state: State, shards: Shards) -> tuple[State, Record]:
-        state, info = algorithm.step(jax.random.fold_in(key, state.generation), state, shards)
-        return state, shards.alone(record, state, info)
+    def step(key: Array, state: State) -> tuple[State, Record]:
+        state, info = algorithm.step(key, state)
+        return state, record(state, info)
 
-    def advance(key: Array, state: State, n: Array, shards: Shards = ONE) -> tuple[State, Record]:
-        # How many generations there are is an argument, not compiled in: one program serves all calls,
-        # and results cannot depend on how a run is cut into them.
-        kept = jax.eval_shape(partial(step, shards=shards), key, state)[1]
-        blank = jax.tree.map(lambda leaf: jnp.zeros((MOST, *leaf.shape), leaf.dtype), kept)
-
-        def body(i: Array, carried: tuple[State, Record]) -> tuple[State, Record]:
-            state, latest = step(key, carried[0], shards)
-            return state, jax.tree.map(lambda rows, row: rows.at[i].set(row), carried[1], latest)
-
-        done: tuple[State, Record] = jax.lax.fori_loop(0, n, body, (state, blank))
-        return done
+    def step_in_shards(here: Array, key: Array, state: State) -> tuple[State, Record]:
+        state, info, _ = sharded.step(key, state, here)
+        return state, isolated(record, state, info, true=here > 0)
 
     if seeds > 1:
         several = jax.vmap(lambda i, tree: tree, in_axes=(0, None))
         key, state = jax.eval_shape(several, jnp.arange(seeds), (key, state))
+    if several_shards:
+        return _on_devices(placement, seeds, algorithm, key, state, step_in_shards)
     if placement.shards > 1:
-        return _on_devices(algorithm, placement, seeds, advance, key, state)
+        return _on_devices(placement, seeds, algorithm, key, state, lambda here, *rest: step(*rest))
+    advance = partial(_advance, step)
     together = jax.vmap(advance, in_axes=(0, 0, None)) if seeds > 1 else advance
     compiled = jax.jit(together).lower(key, state, np.int32(0)).compile()
     return lambda key, state, n: compiled(key, state, np.int32(n)), compiled
 
 
+def _advance(
+    step: Callable[[Array, State], tuple[State, Record]], key: Array, state: State, n: Array
+) -> tuple[State, Record]:
+    """Advance by n generations, at most `MOST`.
+
+    Their number is an argument, not compiled in: one program serves all device calls, and results cannot
+    depend on how a run is divided into them.
+    """
+
+    def once(state: State) -> tuple[State, Record]:
+        return step(jax.random.fold_in(key, state.generation), state)
+
+    kept = jax.eval_shape(once, state)[1]
+    blank = jax.tree.map(lambda leaf: jnp.zeros((MOST, *leaf.shape), leaf.dtype), kept)
+
+    def body(i: Array, carried: tuple[State, Record]) -> tuple[State, Record]:
+        state, latest = once(carried[0])
+        return state, jax.tree.map(lambda rows, row: rows.at[i].set(row), carried[1], latest)
+
+    done: tuple[State, Record] = jax.lax.fori_loop(0, n, body, (state, blank))
+    return done
+
+
 def _changes(algorithm: Algorithm, state: State) -> Changes:
     """The cells that changed in the last generation, as many as are recorded."""
     emitter, count = algorithm.emitter, algorithm.cells.count
-    entrants = emitter.candidates + (0 if state.judge is None else emitter.samples)
+    entrants = len(emitter.persistent) + (emitter.samples if algorithm.offer_samples else 0)
     now = state.archive.generation == state.generation - 1
     (cell,) = jnp.nonzero(now, size=min(entrants, count, MOST_CHANGES), fill_value=count)
     columns = {name: getattr(state.archive, name)[cell] for name in Changes._fields if name != "cell"}
@@ -236,35 +260,34 @@ def _changes(algorithm: Algorithm, state: State) -> Changes:
 
 
 def _on_devices(
-    algorithm: Algorithm,
     placement: Placement,
     seeds: int,
-    advance: Callable[..., tuple[State, Record]],
+    algorithm: Algorithm,
     key: Array,
     state: State,
+    step: Callable[[Array, Array, State], tuple[State, Record]],
 ) -> tuple[Advance, Any]:
-    """Compile what advances a run of several shards: of its lanes, or of seeds that run together."""
+    """Compile the program that advances a run of several shards: of its lanes, or of its seeds."""
 
-    def lanes(key: Array, state: State, n: Array, true: Array) -> tuple[State, Record]:
-        return advance(key, state, n, placement.on_device(true))
+    def lanes(here: Array, n: Array, key: Array, state: State) -> tuple[State, Record]:
+        return _advance(partial(step, here), key, state, n)
 
-    def apart(keys: Array, states: State, n: Array, true: Array) -> tuple[State, Record]:
-        shards = placement.on_device(true)
-        several = jax.vmap(partial(advance, n=n))
-        by_shard = by_lane((keys, states), shards.here)
-        states, record = shards.each(lambda keys, states: several(keys, states), *by_shard)
-        return jax.tree.map(lambda leaf: jax.lax.collapse(leaf, 0, 2), states), shards.gather(record)
+    def some_seeds(here: Array, n: Array, keys: Array, states: State) -> tuple[State, Record]:
+        together = jax.vmap(lambda key, state: lanes(here, n, key, state))
+        states, record = each(together, *by_lane((keys, states), placement.here), here=here)
+        return jax.tree.map(lambda leaf: jax.lax.collapse(leaf, 0, 2), states), gather(record)
 
     where = placement.of_state(algorithm, seeds)
-    arguments = (HERE if seeds == 1 else APART, where, HERE, HERE)
-    mapped = placement.mapped(lanes if seeds == 1 else apart, arguments, (where, HERE))
-    lie = placement.shardings(arguments), placement.shardings((where, HERE))
+    arguments = (REPLICATED, REPLICATED, REPLICATED if seeds == 1 else SHARDED, where)
+    mapped = placement.mapped(lanes if seeds == 1 else some_seeds, arguments, (where, REPLICATED))
+    lie = placement.shardings(arguments), placement.shardings((where, REPLICATED))
     program = jax.jit(mapped, in_shardings=lie[0], out_shardings=lie[1])
-    compiled = program.lower(key, state, np.int32(0), np.bool_(True)).compile()
+    here = np.int32(placement.here)  # an argument: see `each`
+    compiled = program.lower(here, np.int32(0), key, state).compile()
 
     def call(key: Array, state: State, n: int) -> tuple[State, Record]:
-        numbers = placement.put((np.int32(n), np.bool_(True)), (HERE, HERE))
-        done: tuple[State, Record] = compiled(key, state, *numbers)
+        numbers = placement.put((here, np.int32(n)), (REPLICATED, REPLICATED))
+        done: tuple[State, Record] = compiled(*numbers, key, state)
         return done
 
     return call, compiled

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -65,7 +66,7 @@ def run_all(
         report.show_workers(task)
         first = first_state(algorithm, placement, together)
         begun = [_begun(first, *start, report.say) for start in starts]
-        fitting = algorithm._replace(task=here, chunk=chunk)
+        fitting = replace(algorithm, task=here, chunk=chunk)
         program = compile_fitting(fitting, together, generations, report.say, exactly, placement)
         about: dict[str, Any] = {"chunk": program.algorithm.chunk, "seeds_together": program.seeds}
         for config, folder in starts:  # also of those that an interrupt leaves undone, for `resume`

@@ -1,8 +1,7 @@
-"""Where a run is computed: its shards, and the devices that take them."""
+"""Where a run is computed: its shards, and the devices that compute them."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,18 +15,16 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
 from memes.algorithm import Algorithm, State
-from memes.emitters.dealing import dealt
 from memes.errors import require
-from memes.shards import ONE, Shards, all_gather, all_here
+from memes.runner.sharding import AXIS, Sharded
 
-AXIS = "devices"
 # The same on all devices, or a part on each.
-HERE, APART = (PartitionSpec(*axes) for axes in ((), (AXIS,)))  # type: ignore[no-untyped-call]
+REPLICATED, SHARDED = (PartitionSpec(*axes) for axes in ((), (AXIS,)))  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True)
 class Placement:
-    """The shards of a run and the devices that they are dealt to, in order."""
+    """The shards of a run, and the devices that they are divided among, in order."""
 
     shards: int = 1
     devices: tuple[Any, ...] = ()
@@ -48,9 +45,14 @@ class Placement:
         """True if states lie whole on the first device of this process."""
         return self.shards == 1 or self.waits
 
-    def on_device(self, true: Array) -> Shards:
-        """The shards as each device sees them, inside of `mapped`."""
-        return Shards(self.shards, self.shards // len(self.devices), AXIS, true)
+    @property
+    def here(self) -> int:
+        """Shards per device."""
+        return self.shards // len(self.devices)
+
+    def sharded(self, algorithm: Algorithm) -> Sharded:
+        """The algorithm in these shards."""
+        return Sharded(algorithm, self.shards, max(1, len(self.devices)))
 
     def mapped(self, function: Callable[..., Any], arguments: Any, results: Any) -> Any:
         """Compute a function on all devices, with arguments and results that lie as is said."""
@@ -75,17 +77,16 @@ class Placement:
     def of_state(self, algorithm: Algorithm, seeds: int) -> Any:
         """Where the parts of a state lie: lanes or seeds with their shards, the rest everywhere."""
         if seeds > 1:
-            return APART
-        apart = algorithm.emitter.part(self.shards) is not None
-        everywhere: Any = HERE
-        emitter: Any = APART if apart else HERE
-        return State(everywhere, everywhere, everywhere, everywhere, emitter)
+            return SHARDED
+        divided = self.sharded(algorithm).part is not None
+        everywhere: Any = REPLICATED
+        return State(everywhere, everywhere, everywhere, everywhere, SHARDED if divided else everywhere)
 
     def recorded(self) -> dict[str, int]:
         """The entries of `config.json`."""
         return {"devices": max(1, len(self.devices)), "shards": self.shards}
 
-    def here(self, state: State) -> State:
+    def on_first(self, state: State) -> State:
         """The state with what all devices have on the first of this process alone."""
         if jax.process_count() > 1:
             state = self._everywhere(state)
@@ -108,13 +109,10 @@ class Placement:
 
     @cached_property
     def _gather(self) -> Any:
-        return jax.jit(self.mapped(lambda parts: all_gather(parts, AXIS), (APART,), HERE))
+        def gather(parts: list[Array]) -> list[Array]:
+            return [jax.lax.all_gather(part, AXIS, tiled=True) for part in parts]
 
-    def persistent(self, algorithm: Algorithm, seeds: int) -> tuple[bool, ...]:
-        """The flags of `Emitter.persistent`, in the order of the shards."""
-        found = dealt(algorithm.emitter, self.dealing(algorithm, seeds))
-        assert found is not None
-        return found.persistent
+        return jax.jit(self.mapped(gather, (SHARDED,), REPLICATED))
 
     def in_words(self, kind: str) -> str:
         """Name the devices, of a kind."""
@@ -124,14 +122,9 @@ class Placement:
             several = f"{several} (of {all_processes}: the others wait)"
         return several if self.shards in (1, number) else f"{several}, in {self.shards} shards"
 
-    def is_dealt(self, algorithm: Algorithm, seeds: int) -> bool:
-        """True if all is dealt to the shards, not the evaluation alone."""
-        return self.shards == 1 or seeds > 1 or self.dealing(algorithm, seeds).count > 1
-
-    def dealing(self, algorithm: Algorithm, seeds: int) -> Shards:
-        """The shards that the first state of a run is made for, here: ONE if its emitter stays whole."""
-        shards = all_here(self.shards if seeds == 1 else 1)
-        return ONE if dealt(algorithm.emitter, shards) is None else shards
+    def divides(self, algorithm: Algorithm, seeds: int) -> bool:
+        """True if all work is divided among the shards, and not only the evaluations."""
+        return self.shards == 1 or seeds > 1 or self.sharded(algorithm).part is not None
 
 
 def _put(array: Any, sharding: NamedSharding) -> Array:
@@ -154,23 +147,19 @@ def placed(
     devices: int | None,
     shards: int | None,
     together: int,
-    say: Callable[[str], None] = lambda sentence: None,
 ) -> Placement:
     """Place a run, of so many seeds together, on as many devices and in as many shards as are asked for.
 
-    By default it has all accelerators, or one CPU, and a shard on each; one that can only be computed as
-    a whole has one of them, and `say` hears of it.
+    By default it has all accelerators, or one CPU, and a shard on each. A task that runs on the host has
+    one shard.
     """
     found = jax.devices()
-    whole = _whole(algorithm, together)
-    if whole is not None:
-        for name, value in {"devices": devices, "shards": shards}.items():
+    if not algorithm.task.jit:
+        whole = f"task '{algorithm.task.name}', which runs on the host"
+        asked = {"devices": devices, "shards": shards, "processes": jax.process_count()}
+        for name, value in asked.items():
             require(value in (None, 1), f"{name} must be 1 for {whole}, got {value}")
-        on_host, several = not algorithm.task.jit, jax.process_count()
-        require(several == 1 or not on_host, f"processes must be 1 for {whole}, got {several}")
-        if devices is None and shards is None and _usual(found) > 1 and not on_host:
-            say(f"1 of {len(found)} devices is used for {whole}")
-        return ALONE if on_host else Placement(1, tuple(found[:1]))
+        return ALONE
     most = _usual(found) if shards is None or devices is not None else _divisor(shards, _usual(found))
     if shards is None and devices is None and together > 1:
         most = min(most, together)
@@ -181,16 +170,6 @@ def placed(
     count = number if shards is None else shards
     require(count % number == 0, f"shards must be a multiple of devices, {number}, got {count}")
     return Placement(count, tuple(found[:number]))
-
-
-def _whole(algorithm: Algorithm, together: int) -> str | None:
-    """Name what can only be computed as a whole, and say why; None if it can be dealt to shards."""
-    task, functions = algorithm.task, (algorithm.init, algorithm.ask, algorithm.tell)
-    if not task.jit:
-        return f"task '{task.name}', which runs on the host"
-    # Seeds that run together are dealt as they are.
-    can_be = together > 1 or all("shards" in inspect.signature(each).parameters for each in functions)
-    return None if can_be else f"algorithm '{algorithm.name}', whose functions take no shards"
 
 
 def _usual(found: list[Any]) -> int:

@@ -24,7 +24,7 @@ def callbacks_outside(algorithm: Algorithm) -> Algorithm:
     """With callbacks to Python, if there are any, outside of what is compiled; see `on_host`."""
     if algorithm.emitter.transitions:  # which only compiled tasks yield
         return algorithm
-    return algorithm._replace(task=on_host(algorithm.task))
+    return replace(algorithm, task=on_host(algorithm.task))
 
 
 def on_host(task: Task) -> Task:

@@ -18,6 +18,8 @@ from memes.store.files import as_path, check_memory, intact, read_arrays, replac
 FORMAT_VERSION = 1
 ELITE = ("genotypes", "fitness", "feature", "generation", "lane")  # what an archive has of each
 
+KINDS = "bifuU"  # of entries: truth, whole and other numbers, and text
+
 
 def save_archive(path: str | Path, archive: Archive, **about: Any) -> None:
     """Write the occupied cells, and what is needed to rebuild the empty ones, to an npz file."""
@@ -71,9 +73,9 @@ def archive_from(data: dict[str, np.ndarray], file: Path) -> Archive:
 
 
 def save_correction(path: Path, correction: Correction, **about: Any) -> None:
-    """Write `corrected.npz`: the corrected archive, and the variances of the illusory elites."""
-    uncertainty = correction._asdict()
-    save_archive(path / "corrected.npz", uncertainty.pop("archive"), **uncertainty, **about)
+    """Write `corrected.npz`: the corrected archive, the means and variances of the illusory elites."""
+    elites = {name: value for name, value in correction._asdict().items() if value is not None}
+    save_archive(path / "corrected.npz", elites.pop("archive"), **elites, **about)
 
 
 def load_correction(path: Path) -> Correction | None:
@@ -85,7 +87,8 @@ def load_correction(path: Path) -> Correction | None:
     with intact(file):
         variances = data["fitness_variance"], data["feature_variance"]
         archive = archive_from(data, file)
-        return Correction(archive, data["elite_cell"], *variances, int(data["samples"]))
+        means = data.get("fitness_mean"), data.get("feature_mean")
+        return Correction(archive, data["elite_cell"], *variances, int(data["samples"]), *means)
 
 
 def save_npz(path: Path, **arrays: Any) -> None:
@@ -99,6 +102,9 @@ def load_npz(file: Path, needed: Iterable[str]) -> dict[str, np.ndarray]:
     arrays = read_arrays(file, (*needed, "format_version"))
     with intact(file):
         check_version(int(arrays.pop("format_version")), file)
+        odd = next((name for name, array in arrays.items() if array.dtype.kind not in KINDS), None)
+        if odd is not None:
+            raise ValueError(f"its {odd} has entries of type {arrays[odd].dtype}")
         return arrays
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import platform
 import subprocess
 from datetime import UTC, datetime
+from functools import cache
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -37,7 +39,8 @@ def describe(algorithm: Algorithm) -> dict[str, Any]:
         "batch_size": algorithm.batch_size,
         "device": f"{device.platform}: {device.device_kind}",
         "versions": {"memes": __version__, "python": platform.python_version(), **packages},
-        "git_commit": _git_commit(),
+        "commit": library_commit(),
+        "git_commit": _git("rev-parse", "HEAD"),
         "started": now(),
     }
 
@@ -47,11 +50,26 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def _git_commit() -> str | None:
-    """The commit of the working directory, if it is a git checkout."""
-    command = ["git", "rev-parse", "HEAD"]
+@cache
+def library_commit() -> str | None:
+    """The commit of this library, by its wheel or its checkout; "-dirty" if that was changed."""
+    package = Path(__file__).parents[1]
+    written = package / "commit.txt"
+    if written.exists():
+        return written.read_text().strip()
+    checkout = package.parents[1]
+    if not (checkout / ".git").exists():
+        return None
+    return _git("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*", folder=checkout)
+
+
+def _git(*words: str, folder: Path | None = None) -> str | None:
+    """What git says of a folder, or of the working directory; None if it is no checkout."""
+    command = ["git", *words]
     try:
-        found = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
+        found = subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, timeout=5, check=True
+        )
     except (OSError, subprocess.SubprocessError):
         return None
     return found.stdout.strip()

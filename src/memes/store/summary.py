@@ -34,7 +34,7 @@ MAX_CELLS = 20_000  # of an archive whose fitness is written down cell by cell
 CURVES = METRICS
 ABOUT = (
     "device", "versions", "precision", "compile_seconds", "cells", "uncertain", "map", "feature_names",
-    "seeds_together", "dim",
+    "seeds_together", "dim", "min_fitness", "processes_on_device",
 )  # fmt: skip
 Lifespans = dict[str, dict[str, dict[str, float]]]
 Columns = dict[str, tuple[float | None, ...]]
@@ -47,7 +47,8 @@ ENTRIES: dict[str, Any] = {
 }  # fmt: skip
 ABOUT_ENTRIES = {
     "compile_seconds": float | None, "seconds_per_generation": float | None, "commit": str | None,
-    "map": dict | None, "feature_names": tuple[str, ...] | None,
+    "map": dict | None, "feature_names": tuple[str, ...] | None, "min_fitness": float | None,
+    "processes_on_device": int | None, "device": str | None,
 }  # fmt: skip
 # What each correction and each lifespan has at least.
 CORRECTED = {"generation", "evaluations"}
@@ -67,15 +68,16 @@ class Summary(NamedTuple):
         scale: Which defaults it had; None if it was made in Python.
         generations: How many were done.
         options: Options of the task and the algorithm.
-        about: `commit`, `when`, `seconds_per_generation`, and what `config.json` says of the device,
-            the versions, the precision, compilation, the cells, the map, the names of features and the
-            entries of a genotype.
+        about: `commit` (of the library; in version 0.2 of the working directory), `when`,
+            `seconds_per_generation`, and what `config.json` says of the device, the versions, the
+            precision, compilation, the cells, the map, the names of features, the entries of a genotype,
+            the least fitness and the processes that shared the device.
         curves: `CURVES` at up to `POINTS` generations, the first and the last among them, half of them
             in equal distances and half in equal ratios; and for each kind of offspring `step_exploit`,
             ...: its mean distance from the parent in feature space, in cell widths, as the median over
             the generations since the point before.
         corrections: The columns of `corrected.csv`, and the run's `evaluations` until then; empty if the
-            archive was never corrected.
+            archive was never corrected. Of runs of version 0.2 the columns `..._by_mean` are missing.
         lifespans: By kind of lane, and by reason of the reset or for `all`: `count`, `mean` and `median`
             age at the reset; for `all` also `paper_mean`, what the paper's table has in place of the
             mean: of each lane (n - 1) / n times the longest of its n lives, as a mean over the lanes.
@@ -109,8 +111,15 @@ class Summary(NamedTuple):
 
     @property
     def corrected(self) -> dict[str, float] | None:
-        """The last correction, if there was any."""
+        """The last correction, if there was any: the scores by its own statistic, and those by means."""
         return {name: float(column[-1]) for name, column in self.corrections.items()} or None
+
+    @property
+    def corrected_mean(self) -> dict[str, float] | None:
+        """The measures and losses of the last correction by means; None if they are not known."""
+        end = "_by_mean"
+        of_last = self.corrected or {}
+        return {name.removesuffix(end): of_last[name] for name in of_last if name.endswith(end)} or None
 
 
 def summarise(run: Run) -> Summary:
@@ -120,7 +129,10 @@ def summarise(run: Run) -> Summary:
     done, steps = len(metrics["generation"]), _steps(run)
     lifespans, longest_lives = _lives(run.lanes)
     about = {name: config.get(name) for name in ABOUT}
-    about |= {"commit": config.get("git_commit"), "when": config.get("started")}
+    about |= {"commit": config.get("commit") or config.get("git_commit"), "when": config.get("started")}
+    sharing = config.get("processes_on_device") or 1
+    if sharing > 1:  # the times are then not those of a run that has the device alone
+        about["device"] = f"{config.get('device')}, shared by {sharing} processes"
     corrections = run.corrected
     if corrections:
         row = corrections["generation"].astype(int) - 1

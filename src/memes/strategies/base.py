@@ -2,40 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from typing import Protocol, runtime_checkable
 
 from jax import Array
-from jaxtyping import PyTree
+from jaxtyping import Bool, Float, Key, PyTree
 
 from memes.factors import Samples
-from memes.shards import Shards
 
 
-class Strategy(NamedTuple):
-    """L independent search distributions over genotypes of d entries, advanced together.
+@runtime_checkable
+class Strategy(Protocol):
+    """L independent search distributions over genotypes with d entries, advanced together."""
 
-    Attributes:
-        samples: M, the samples that each lane draws in a generation.
-        init: `(key, mean[L, d]) -> state`.
-        mean: `(state) -> mean[L, d]`.
-        ask: `(key, state) -> (state, samples)`: genotypes [L, M, d], or in factors.
-        tell: `(state, x[L, M, d], utilities[L, M]) -> state`, with whole genotypes in any case; all that
-            is random is drawn by `ask`.
-        restart: `(key, state, where[L], mean[L, d]) -> state`; the lanes in `where` start afresh at
-            `mean`.
-        degenerate: `(state) -> bool[L]`, the lanes whose distribution is of no more use: collapsed, or
-            no longer finite.
-        split: `(shards) -> Strategy`, the same for one lane whose samples are divided among the shards:
-            what `ask` returns is by shard, and so is what `tell` is told, [1, here * M / count, d], with
-            all utilities; None if they cannot be divided.
-    """
+    @property
+    def samples(self) -> int:
+        """Samples per lane and generation, M."""
 
-    samples: int
-    init: Callable[[Array, Array], PyTree]
-    mean: Callable[[PyTree], Array]
-    ask: Callable[[Array, PyTree], tuple[PyTree, Samples]]
-    tell: Callable[[PyTree, Array, Array], PyTree]
-    restart: Callable[[Array, PyTree, Array, Array], PyTree]
-    degenerate: Callable[[PyTree], Array]
-    split: Callable[[Shards], Strategy | None] = lambda shards: None
+    def init(self, key: Key[Array, ""], mean: Float[Array, "L d"]) -> PyTree:
+        """Start each lane at its mean."""
+
+    def mean(self, state: PyTree) -> Float[Array, "L d"]:
+        """Return the mean of each lane."""
+
+    def ask(self, key: Key[Array, ""], state: PyTree) -> tuple[PyTree, Samples]:
+        """Draw samples: genotypes [L, M, d], or in factors. Everything random is drawn here."""
+
+    def tell(self, state: PyTree, x: Float[Array, "L M d"], utilities: Float[Array, "L M"]) -> PyTree:
+        """Update each lane by the utilities of its samples, which are whole genotypes."""
+
+    def restart(
+        self, key: Key[Array, ""], state: PyTree, where: Bool[Array, " L"], mean: Float[Array, "L d"]
+    ) -> PyTree:
+        """Start the lanes in `where` again at `mean`."""
+
+    def degenerate(self, state: PyTree) -> Bool[Array, " L"]:
+        """Find lanes whose distribution has collapsed or is no longer finite."""

@@ -13,10 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import Array
-from jaxtyping import PyTree
+from jaxtyping import Bool, Float, Key, PyTree
 
 from memes.errors import UsageError, at_least, known, package, positive, require
-from memes.strategies.base import Strategy
+from memes.hints import part
 from memes.trees import choose
 
 # Of evosax 0.3.2: those that compare values across generations, which ranks within one cannot serve;
@@ -32,8 +32,9 @@ UNSUITABLE = {
 CONDITION = 1 / float(np.finfo(np.float32).eps)
 
 
-def evosax(name: str, *, samples: int = 512, sigma: float = 0.02, **options: Any) -> Strategy:
-    """Adapt a strategy of the library evosax, such as `cma-es`, `sep-cma-es` or `snes`.
+@part
+class Evosax:
+    """A strategy of the library evosax, such as `cma-es`, `sep-cma-es` or `snes`.
 
     It must be one that updates a distribution by the ranks of one generation; `names()` lists them.
 
@@ -45,69 +46,94 @@ def evosax(name: str, *, samples: int = 512, sigma: float = 0.02, **options: Any
     an eigendecomposition of the d x d covariance for each lane that samples, 0.08 s for d = 1000 on two
     CPU cores; with many lanes at once in as many dimensions, use `sep-cma-es`.
 
-    Args:
-        name: The name that evosax has for it, in lower case and with dashes.
-        samples: Samples of each lane.
+    Attributes:
+        name: The name of the strategy in evosax, in lower case and with dashes.
+        samples: Samples per lane.
         sigma: Standard deviation of the first samples.
-        options: Further arguments of its constructor, such as an `optimizer`.
+        options: Further arguments of its constructor, names and values in pairs, such as
+            `(("elite_ratio", 0.25),)`.
     """
-    at_least(2, samples=samples)
-    positive(sigma=sigma)
-    constructor = _constructor(name)
-    accepted = inspect.signature(constructor).parameters
-    # xNES multiplies the step size that it is given by a matrix of the same scale.
-    spread = math.sqrt(sigma) if name == "xnes" else sigma
-    if "std_schedule" in accepted:
-        options = {"std_schedule": optax.constant_schedule(sigma), **options}
 
-    @lru_cache
-    def built(dim: int) -> tuple[Any, Any]:
-        """Build the algorithm of evosax for `dim` entries, and its parameters."""
-        with jax.ensure_compile_time_eval():  # constants, even if first needed inside a trace
-            try:
-                algorithm = constructor(samples, jnp.zeros(dim), **options)
-            except AssertionError as error:
-                raise UsageError(f"samples must suit strategy '{name}': {error} Got {samples}") from None
-            params = algorithm.default_params
-            if hasattr(params, "std_init"):
-                params = params.replace(std_init=jnp.full_like(params.std_init, spread))
-            return algorithm, params
+    name: str
+    samples: int = 512
+    sigma: float = 0.02
+    options: tuple[Any, ...] = ()
 
-    def init(key: Array, mean: Array) -> PyTree:
-        algorithm, params = built(mean.shape[-1])
+    def __post_init__(self) -> None:
+        at_least(2, samples=self.samples)
+        positive(sigma=self.sigma)
+        _constructor(self.name)
+
+    def init(self, key: Key[Array, ""], mean: Float[Array, "L d"]) -> PyTree:
+        """Start each lane at its mean."""
+        algorithm, params = _built(self, mean.shape[-1])
         keys = jax.random.split(key, mean.shape[0])
         return _strong(jax.vmap(lambda k, m: algorithm.init(k, m, params))(keys, mean))
 
-    def ask(key: Array, state: PyTree) -> tuple[PyTree, Array]:
-        algorithm, params = built(state.mean.shape[-1])
+    def mean(self, state: PyTree) -> Float[Array, "L d"]:
+        """Return the mean of each lane."""
+        mean: Array = state.mean
+        return mean
+
+    def ask(self, key: Key[Array, ""], state: PyTree) -> tuple[PyTree, Float[Array, "L M d"]]:
+        """Draw samples of each lane."""
+        algorithm, params = _built(self, state.mean.shape[-1])
         keys = jax.random.split(key, state.mean.shape[0])
         x, state = jax.vmap(lambda k, s: algorithm.ask(k, s, params))(keys, state)
         return _strong(state), x
 
-    def tell(state: PyTree, x: Array, utilities: Array) -> PyTree:
-        algorithm, params = built(x.shape[-1])
+    def tell(self, state: PyTree, x: Float[Array, "L M d"], utilities: Float[Array, "L M"]) -> PyTree:
+        """Update each lane by the utilities of its samples."""
+        algorithm, params = _built(self, x.shape[-1])
 
         def tell_one(x: Array, utilities: Array, state: PyTree) -> PyTree:
-            no_key = jax.random.key(0)  # none of the suitable ones draws anything here
+            no_key = jax.random.key(0)  # none of the suitable strategies draws anything here
             return algorithm.tell(no_key, x, -utilities, state, params)[0]  # evosax minimises
 
         told = _strong(jax.vmap(tell_one)(x, utilities, state))
         return choose(jnp.any(utilities != 0, axis=-1), told, state)
 
-    def restart(key: Array, state: PyTree, where: Array, mean: Array) -> PyTree:
-        return choose(where, init(key, mean), state)
+    def restart(
+        self, key: Key[Array, ""], state: PyTree, where: Bool[Array, " L"], mean: Float[Array, "L d"]
+    ) -> PyTree:
+        """Start the lanes in `where` again at `mean`."""
+        return choose(where, self.init(key, mean), state)
 
-    return Strategy(samples, init, lambda state: state.mean, ask, tell, restart, _degenerate)
+    def degenerate(self, state: PyTree) -> Bool[Array, " L"]:
+        """Find lanes that are not finite, or whose samples lie on top of each other or on a line."""
+        return _degenerate(state)
+
+
+@lru_cache
+def _built(strategy: Evosax, dim: int) -> tuple[Any, Any]:
+    """Build the algorithm of evosax for `dim` entries, and its parameters."""
+    name, sigma, options = strategy.name, strategy.sigma, dict(strategy.options)
+    constructor = _constructor(name)
+    if "std_schedule" in inspect.signature(constructor).parameters:
+        options = {"std_schedule": optax.constant_schedule(sigma), **options}
+    # xNES multiplies the step size that it is given by a matrix of the same scale.
+    spread = math.sqrt(sigma) if name == "xnes" else sigma
+    with jax.ensure_compile_time_eval():  # constants, even if first needed inside a trace
+        try:
+            algorithm = constructor(strategy.samples, jnp.zeros(dim), **options)
+        except AssertionError as error:
+            raise UsageError(
+                f"samples must suit strategy '{name}': {error} Got {strategy.samples}"
+            ) from None
+        params = algorithm.default_params
+        if hasattr(params, "std_init"):
+            params = params.replace(std_init=jnp.full_like(params.std_init, spread))
+        return algorithm, params
 
 
 def names() -> list[str]:
-    """List the strategies that `evosax` takes; none where the library is not installed."""
+    """List the strategies that `Evosax` takes; none if the library is not installed."""
     return sorted(_constructors()) if importlib.util.find_spec("evosax") else []
 
 
 def _constructor(name: str) -> Any:
     package("evosax", "evosax", f"strategy '{name}'")
-    require(name != "openai-es", "strategy 'openai-es' is not of evosax: use memes.strategies.openai_es")
+    require(name != "openai-es", "strategy 'openai-es' is not of evosax: use memes.strategies.OpenAIES")
     constructors = _constructors()
     return constructors[known("strategy", name, ["openai-es", *constructors])]
 

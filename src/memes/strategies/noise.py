@@ -1,50 +1,67 @@
-"""Noise: where the samples of an evolution strategy lie around its mean."""
+"""Noise: the distribution of the samples of an evolution strategy around its mean."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
 
 import jax
 from jax import Array
 
 from memes.errors import at_least, require
 from memes.factors import Step, Thin
-
-# (key, shape[..., d]) -> noise of that shape, or in parts; entries have mean 0 and variance 1.
-Noise = Callable[[Array, tuple[int, ...]], Array | Step]
+from memes.hints import part
 
 
-def gaussian(key: Array, shape: tuple[int, ...]) -> Array:
-    """Draw independent normal entries."""
-    return jax.random.normal(key, shape)
+@runtime_checkable
+class Noise(Protocol):
+    """A distribution whose entries have mean 0 and variance 1."""
+
+    def __call__(self, key: Array, shape: tuple[int, ...]) -> Array | Step:
+        """Draw noise of a shape [..., d], whole or in parts."""
 
 
-def low_rank(rank: int, blocks: Sequence[tuple[int, int]] | None = None) -> Noise:
-    """Draw matrices of a low rank: fewer random numbers, entries of equal variance.
+@part
+class Gaussian:
+    """Independent normal entries."""
 
-    A matrix is a product A B^T / sqrt(rank) of normal A[rows, rank] and B[columns, rank]. Where that
-    would save nothing, as for a vector of biases, it is plain Gaussian.
+    def __call__(self, key: Array, shape: tuple[int, ...]) -> Array:
+        """Draw noise of a shape."""
+        return jax.random.normal(key, shape)
 
-    Args:
+
+@part
+class LowRank:
+    """Matrices of a low rank, which need fewer random numbers; their entries have equal variance.
+
+    A matrix is a product A B^T / sqrt(rank) of normal A[rows, rank] and B[columns, rank]. If that would
+    save nothing, as for a vector of biases, it is plain Gaussian.
+
+    Attributes:
         rank: Rank of each matrix.
-        blocks: Rows and columns of the matrices that a genotype is made of, in order; None takes all of
-            it as one that is nearly square.
+        blocks: Rows and columns of the matrices that a genotype consists of, in order; None takes all of
+            it as one matrix that is nearly square.
     """
-    at_least(1, rank=rank)
 
-    def draw(key: Array, shape: tuple[int, ...]) -> Step:
+    rank: int
+    blocks: tuple[tuple[int, int], ...] | None = None
+
+    def __post_init__(self) -> None:
+        at_least(1, rank=self.rank)
+
+    def __call__(self, key: Array, shape: tuple[int, ...]) -> Step:
+        """Draw noise of a shape, in parts."""
         *batch, dim = shape
         width = math.isqrt(dim - 1) + 1
-        matrices = [(-(-dim // width), width)] if blocks is None else blocks
+        matrices = [(-(-dim // width), width)] if self.blocks is None else self.blocks
+        entries = sum(rows * columns for rows, columns in matrices)
         require(
-            blocks is None or sum(rows * columns for rows, columns in blocks) == dim,
+            self.blocks is None or entries == dim,
             f"blocks must have {dim} entries in all, as a genotype has, got {list(matrices)}",
         )
         keys = jax.random.split(key, len(matrices))
-        return tuple(_matrix(k, batch, *size, rank) for k, size in zip(keys, matrices, strict=True))
-
-    return draw
+        return tuple(_matrix(k, batch, *size, self.rank) for k, size in zip(keys, matrices, strict=True))
 
 
 def _matrix(key: Array, batch: Sequence[int], rows: int, columns: int, rank: int) -> Array | Thin:

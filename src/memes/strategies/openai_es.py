@@ -2,107 +2,107 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 from jax import Array
-from jaxtyping import Float, PyTree
+from jaxtyping import Bool, Float, Key, PyTree
 
 from memes.errors import at_least, positive, require
-from memes.factors import Pairs, Samples, scaled
-from memes.hints import checked
-from memes.shards import Shards
-from memes.strategies.base import Strategy
-from memes.strategies.noise import Noise, gaussian
+from memes.factors import Pairs, rounded, scaled
+from memes.hints import part
+from memes.strategies.noise import Gaussian, Noise
 from memes.trees import choose
 
 
 class OpenAIESState(NamedTuple):
-    """The means, and the optimiser's state, each leaf with a leading lane axis."""
+    """The means, and the state of the optimiser of each lane."""
 
     mean: Float[Array, "L d"]
     optimiser: PyTree
 
 
-@checked
-def openai_es(
-    *,
-    samples: int = 512,
-    sigma: float = 0.02,
-    optimiser: optax.GradientTransformation | None = None,
-    l2: float = 0.0,
-    noise: Noise = gaussian,
-) -> Strategy:
-    """Sample in mirrored pairs around a mean that follows the estimated gradient of the utilities.
+@part
+class OpenAIES:
+    """Mirrored samples around a mean that follows the estimated gradient of the utilities.
 
-    Args:
-        samples: Samples of each lane: half of them noise vectors, each with both signs. Even.
-        sigma: Standard deviation of the samples.
-        optimiser: Any optax optimiser; None is Adam with learning rate 0.01.
-        l2: Pull of the mean towards zero.
-        noise: Where the samples lie, in units of sigma.
+    With noise e_i and utilities u_i of the samples m + s e_i, the gradient that the optimiser follows is
+    sum_i u_i e_i / (M s), minus the L2 regularisation l2 m (Salimans et al., 2017).
+
+    Attributes:
+        samples: Samples per lane, M: half of them noise vectors, each with both signs. Even.
+        sigma: Standard deviation of the samples, s.
+        learning_rate: Learning rate of the optimiser.
+        l2: Strength of the L2 regularisation of the mean.
+        optimiser: Function from the learning rate to an optax optimiser.
+        noise: Distribution of the samples, in units of sigma.
+        noise_dtype: Type of the steps s e_i. In bfloat16 they are rounded once, and the rounded steps
+            are used in the samples and in the gradient, which is exact for that distribution.
     """
-    require(
-        samples >= 2 and samples % 2 == 0,
-        f"samples must be even and at least 2, since they are drawn in mirrored pairs, got {samples}",
-    )
-    at_least(2, samples=samples)
-    at_least(0, l2=l2)
-    positive(sigma=sigma)
-    transform = optax.adam(0.01) if optimiser is None else optimiser
-    pairs = samples // 2
 
-    def init(key: Array, mean: Array) -> OpenAIESState:
-        del key
-        return OpenAIESState(mean, jax.vmap(transform.init)(mean))
+    samples: int = 512
+    sigma: float = 0.02
+    learning_rate: float = 0.01
+    l2: float = 0.0
+    optimiser: Callable[[float], optax.GradientTransformation] = optax.adam
+    noise: Noise = Gaussian()
+    noise_dtype: Literal["float32", "bfloat16"] = "float32"
 
-    def ask(key: Array, state: OpenAIESState) -> tuple[OpenAIESState, Pairs]:
-        lanes, dim = state.mean.shape
-        return state, Pairs(state.mean, scaled(noise(key, (lanes, pairs, dim)), sigma))
-
-    def tell(state: OpenAIESState, x: Array, utilities: Array) -> OpenAIESState:
-        return climb(state, ascent(x, utilities))
-
-    def ascent(x: Array, utilities: Array) -> Array:
-        half = x.shape[1] // 2
-        # The two of a pair differ by twice their noise: it need not be kept from `ask`.
-        drawn = (x[:, :half] - x[:, half:]) / (2 * sigma)
-        weight = utilities[:, :half] - utilities[:, half:]
-        return jnp.sum(weight[..., None] * drawn, axis=1) / (samples * sigma)
-
-    def climb(state: OpenAIESState, ascent: Array) -> OpenAIESState:
-        updates, optimiser_state = jax.vmap(transform.update)(
-            l2 * state.mean - ascent, state.optimiser, state.mean
+    def __post_init__(self) -> None:
+        require(
+            self.samples >= 2 and self.samples % 2 == 0,
+            "samples must be even and at least 2, since they are drawn in mirrored pairs, "
+            f"got {self.samples}",
         )
-        return OpenAIESState(optax.apply_updates(state.mean, updates), optimiser_state)
+        at_least(2, samples=self.samples)
+        at_least(0, l2=self.l2)
+        positive(sigma=self.sigma, learning_rate=self.learning_rate)
 
-    def restart(key: Array, state: OpenAIESState, where: Array, mean: Array) -> OpenAIESState:
-        return choose(where, init(key, mean), state)
+    def init(self, key: Key[Array, ""], mean: Float[Array, "L d"]) -> OpenAIESState:
+        """Start each lane at its mean, with a new optimiser."""
+        return OpenAIESState(mean, jax.vmap(self._optimiser.init)(mean))
 
-    def degenerate(state: OpenAIESState) -> Array:
-        return ~jnp.isfinite(state.mean).all(axis=-1)  # its spread is fixed
+    def mean(self, state: OpenAIESState) -> Float[Array, "L d"]:
+        """Return the mean of each lane."""
+        return state.mean
 
-    def split(shards: Shards) -> Strategy | None:
-        if pairs % shards.count:
-            return None
-        few = openai_es(samples=samples // shards.count, sigma=sigma, noise=noise)
+    def ask(self, key: Key[Array, ""], state: OpenAIESState) -> tuple[OpenAIESState, Pairs]:
+        """Draw mirrored pairs around each mean."""
+        lanes, dim = state.mean.shape
+        noise = self.noise(key, (lanes, self.samples // 2, dim))
+        return state, Pairs(state.mean, rounded(scaled(noise, self.sigma), self.noise_dtype))
 
-        def ask(key: Array, state: OpenAIESState) -> tuple[OpenAIESState, Samples]:
-            return state, shards.each(lambda key: few.ask(key, state)[1], shards.keys(key))
+    def tell(
+        self, state: OpenAIESState, x: Float[Array, "L M d"], utilities: Float[Array, "L M"]
+    ) -> OpenAIESState:
+        """Move each mean along the gradient that the utilities of its samples estimate."""
+        half = self.samples // 2
+        # The two samples of a pair differ by twice their noise, so `ask` does not need to keep it.
+        noise = (x[:, :half] - x[:, half:]) / (2 * self.sigma)
+        weight = utilities[:, :half] - utilities[:, half:]
+        ascent = jnp.sum(weight[..., None] * noise, axis=1) / (self.samples * self.sigma)
+        updates, optimiser = jax.vmap(self._optimiser.update)(
+            self.l2 * state.mean - ascent, state.optimiser, state.mean
+        )
+        return OpenAIESState(optax.apply_updates(state.mean, updates), optimiser)
 
-        def tell(state: OpenAIESState, x: Array, utilities: Array) -> OpenAIESState:
-            by_shard = x.reshape(shards.here, 1, -1, x.shape[-1])
-            own = shards.mine(utilities[0])[:, None]
-            # Gathered, and then added up alike by all: sums of devices would depend on their number.
-            parts = shards.gather(shards.each(ascent, by_shard, own))
-            return shards.alone(climb_all, state, parts)
+    def restart(
+        self,
+        key: Key[Array, ""],
+        state: OpenAIESState,
+        where: Bool[Array, " L"],
+        mean: Float[Array, "L d"],
+    ) -> OpenAIESState:
+        """Start the lanes in `where` again at `mean`, with a new optimiser."""
+        return choose(where, self.init(key, mean), state)
 
-        def climb_all(state: OpenAIESState, parts: Array) -> OpenAIESState:
-            return climb(state, jnp.sum(parts, axis=0, keepdims=True))
+    def degenerate(self, state: OpenAIESState) -> Bool[Array, " L"]:
+        """Find means that are not finite; the spread is fixed."""
+        return ~jnp.isfinite(state.mean).all(axis=-1)
 
-        return whole._replace(ask=ask, tell=tell)
-
-    whole = Strategy(samples, init, lambda state: state.mean, ask, tell, restart, degenerate, split)
-    return whole
+    @property
+    def _optimiser(self) -> optax.GradientTransformation:
+        return self.optimiser(self.learning_rate)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,7 @@ def algorithm_of(
     with _recorded_in(path):
         cells = cells_of(rebuilt, resolution, centroids)
         found = made(Algorithm, recorded, make, rebuilt, cells, **values)
-    return found._replace(name=recorded, options=found.options or values)
+    return replace(found, name=recorded, options=found.options or values)
 
 
 def _rebuilt_task(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -53,6 +53,12 @@ TASK_SCALES: dict[str, dict[str, dict[str, Any]]] = {
         "ant": {"generations": 200, "samples": 64, "batch": 1024},
         "ant-trap": {"generations": 150, "samples": 64, "batch": 1024},
     },
+}
+
+# What it changes further for an algorithm.
+ALGORITHM_SCALES: dict[str, dict[str, dict[str, Any]]] = {
+    "paper": {},
+    "laptop": {"memes-hybrid": {"lanes": 8}},
 }
 
 DESCRIPTION = """Run an algorithm on a task and save what it finds.
@@ -146,7 +152,7 @@ class Parsed(NamedTuple):
         name, options = self.choice.algorithm, self.algorithm_options
         found = made(Algorithm, name, self.make_algorithm, task, cells, **options)
         # Some presets are others with an option bound.
-        return found._replace(name=name, options=found.options or options)
+        return replace(found, name=name, options=found.options or options)
 
 
 def run_options() -> dict[str, Options]:
@@ -186,6 +192,7 @@ def parse(words: list[str], program: str, changes: Mapping[str, Any] | None = No
     options = _all(groups)
     flags = _flags(table, str(file), algorithm, options)
     values = SCALES[known("scale", scale, SCALES)] | TASK_SCALES[scale].get(str(task), {})
+    values |= ALGORITHM_SCALES[scale].get(str(algorithm), {})
     groups = {title: scaled(group, {**values, **(changes or {})}) for title, group in groups.items()}
     # The last of equal options wins: flags over the file.
     found = read(groups, flags + words, f"{program} TASK", DESCRIPTION)

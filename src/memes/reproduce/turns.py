@@ -1,0 +1,111 @@
+"""What a generation takes: algorithms take turns on one device, so that their times can be compared.
+
+Times of runs cannot, if these are of several versions, or shared their device with others.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from memes.reproduce.sweep import Item
+from memes.runner.calls import wait
+from memes.runner.device import MOST, compile_fitting, first_state, keys_of
+from memes.runner.device_use import announced, count, place_of
+from memes.store.files import check_entries, intact, read_json, save_text
+from memes.store.provenance import describe
+
+FORMAT, FORMAT_VERSION = "memes-times", 1
+TURNS = 10
+TURN_SECONDS = 1.0  # about what a turn takes
+ABOUT = ("device", "versions", "commit", "started")
+ENTRIES: dict[str, Any] = {
+    "task": str, "scale": str, "generations": int, "about": dict,
+    "seconds": dict[str, tuple[float, ...]],
+}  # fmt: skip
+ABOUT_ENTRIES = {"device": str, "commit": str | None, "processes_on_device": int}
+
+
+class Times(NamedTuple):
+    """Times of algorithms on a task.
+
+    Attributes:
+        task: Its name.
+        scale: Which defaults they had.
+        generations: How many a run has.
+        about: `device`, `versions`, `commit`, `started`, and the `processes_on_device`.
+        seconds: By label, what a generation took in each turn.
+    """
+
+    task: str
+    scale: str
+    generations: int
+    about: Mapping[str, Any]
+    seconds: Mapping[str, Sequence[float]]
+
+
+def measure(items: Sequence[Item], say: Callable[[str], None]) -> Times:
+    """Measure items of one task in turns: each advances for about a second, then the next one does."""
+    place = place_of(jax.devices()[0])
+    seconds: dict[str, list[float]] = {item.label: [] for item in items}
+    with ExitStack() as stack:
+        if place is not None:
+            stack.enter_context(announced(place))
+        advances: dict[str, Callable[[], float]] = {}
+        about: dict[str, Any] = {}
+        for item in items:
+            say(f"{item.task} {item.label}: compiling, to take turns")
+            advances[item.label], about = _advancing(item)
+        sharing = 1 if place is None else count(place)
+        for turn in range(TURNS):
+            say(f"{items[0].task}: turn {turn + 1} of {TURNS}")
+            for label, advance in advances.items():
+                seconds[label].append(advance())
+        sharing = max(sharing, 1 if place is None else count(place))
+    first = items[0]
+    about = {name: about[name] for name in ABOUT} | {"processes_on_device": sharing}
+    return Times(first.task, first.parsed.choice.scale, first.generations, about, seconds)
+
+
+def _advancing(item: Item) -> tuple[Callable[[], float], dict[str, Any]]:
+    """A function that runs a turn and returns the seconds per generation, and what is recorded."""
+    algorithm = item.parsed.build()
+    program = compile_fitting(algorithm, 1, item.generations, lambda sentence: None)
+    key = program.keys([0])
+    state = program.join([first_state(algorithm)(keys_of(0)[0], item.generations)])
+
+    def advance(n: int) -> float:
+        nonlocal state
+        start = time.perf_counter()
+        state, record = program.advance(key, state, n)
+        wait(record)
+        return (time.perf_counter() - start) / n
+
+    advance(1)
+    n = int(np.clip(TURN_SECONDS / advance(3), 3, MOST))
+    return lambda: advance(n), describe(algorithm)
+
+
+def save_times(path: Path, times: Times) -> None:
+    """Write times as JSON."""
+    content = {"format": FORMAT, "format_version": FORMAT_VERSION, **times._asdict()}
+    save_text(path, json.dumps(content, indent=1))
+
+
+def load_times(folder: Path) -> list[Times]:
+    """Read the times of all tasks in a folder; nothing if there is none."""
+    found = []
+    for file in sorted(folder.glob("*.json")):
+        content = read_json(file)
+        with intact(file):
+            check_entries(file, content, ENTRIES)
+            check_entries(file, content["about"], ABOUT_ENTRIES)
+            found.append(Times(*(content[name] for name in Times._fields)))
+    return found

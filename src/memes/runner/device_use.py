@@ -1,0 +1,123 @@
+"""Other runs on the same device: a run takes longer beside them than alone."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, ClassVar
+
+import jax
+
+from memes.kernels.cache import folder
+from memes.runner.observers import Moment, Stage, Watch
+from memes.store.folder import Run
+
+EVERY = 5.0  # seconds between looks
+
+
+@dataclass(frozen=True)
+class DeviceUse:
+    """Records the most processes with a run on this device at any time, as `processes_on_device`.
+
+    Each process holds a lock on a file in the user's cache; those of other users are not seen.
+    """
+
+    prefix: ClassVar[str] = "device_use"
+
+    def watch(self, stage: Stage) -> Watch:
+        """Follow a run."""
+        place, stack = place_of(jax.devices()[0]), ExitStack()
+        if place is None:
+            return Watch()
+        stage.closing(stack.close)
+        most, looked = int(stage.config.get("processes_on_device") or 1), 0.0
+
+        def look() -> None:
+            nonlocal most, looked
+            most, looked = max(most, count(place)), time.monotonic()
+
+        def begin(run: Run) -> None:
+            stack.enter_context(announced(place))
+            look()
+
+        def see(moment: Moment) -> None:
+            if time.monotonic() - looked >= EVERY:
+                look()
+
+        def finish(run: Run) -> Run:
+            look()
+            return run._replace(config=run.config | {"processes_on_device": most})
+
+        return Watch(begin=begin, see=see, finish=finish)
+
+
+def place_of(device: Any) -> Path | None:
+    """The folder in which processes announce that they use a device; None without a cache."""
+    devices = folder("devices")
+    number = getattr(device, "local_hardware_id", None) or 0
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    name = visible[number] if number < len(visible) and visible[number] else str(number)
+    words = f"{socket.gethostname()} {device.platform} {device.device_kind} {name}"
+    return devices and devices / re.sub(r"[^\w.-]+", "-", words)
+
+
+_announced: dict[Path, list[Any]] = {}  # how often in this process, and the file that it holds
+
+
+@contextmanager
+def announced(place: Path) -> Iterator[None]:
+    """Let `count` see this process; several runs of it count once."""
+    file = place / str(os.getpid())
+    held = _announced.setdefault(file, [0, None])
+    held[0] += 1
+    if held[0] == 1:
+        for _ in range(3):  # another process may take the file for one that was left, and remove it
+            held[1] = _locked(file)
+            if held[1] and os.fstat(held[1].fileno()).st_nlink:
+                break
+    try:
+        yield
+    finally:
+        held[0] -= 1
+        if not held[0] and held[1]:
+            file.unlink(missing_ok=True)
+            held[1].close()
+
+
+def count(place: Path) -> int:
+    """Count the processes that announce themselves, and remove what others left that were killed."""
+    found = 0
+    for file in place.iterdir() if place.is_dir() else ():
+        if file.name == str(os.getpid()):
+            found += 1
+            continue
+        held = _locked(file)
+        if held is None:
+            found += 1
+        else:
+            file.unlink(missing_ok=True)
+            held.close()
+    return max(found, 1)
+
+
+def _locked(file: Path) -> IO[str] | None:
+    """Lock a file; None if another process has it, or if there are no locks here."""
+    try:
+        import fcntl
+
+        file.parent.mkdir(parents=True, exist_ok=True)
+        opened = file.open("a")
+    except (ImportError, OSError):
+        return None
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        opened.close()
+        return None
+    return opened

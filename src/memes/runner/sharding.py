@@ -1,0 +1,238 @@
+"""A generation on several devices, composed of the stages of `Algorithm`.
+
+The lanes are divided among shards, and the shards among devices. Each shard asks, evaluates and
+assesses; the outcomes are gathered; every device inserts all of them; and each shard learns. An emitter
+that cannot be divided asks and learns as a whole on every device, and the shards share only the
+evaluations.
+
+The result depends on the number of shards, and never on the number of devices that compute them. So
+each shard must be computed by the same instructions everywhere: see `isolated` and `each`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cached_property
+from typing import TypeVar
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+from jaxtyping import Bool, Float, Int, Key, PyTree
+
+from memes.algorithm import Algorithm, Info, Outcome, State
+from memes.archive import Entries
+from memes.emitters import Emitter, Parallel
+from memes.task import Evaluation, evaluate
+from memes.trees import filled, in_32_bits, take
+
+T = TypeVar("T")
+AXIS = "devices"  # of `jax.shard_map`
+
+
+def divide(emitter: Emitter, count: int) -> Emitter | None:
+    """Return the emitter of one of `count` shards; None if its lanes cannot be divided.
+
+    They can be if `lanes` is a field of the emitter, and a multiple of `count`.
+    """
+    if isinstance(emitter, Parallel):
+        parts = [divide(each, count) for each in emitter.emitters]
+        whole = tuple(part for part in parts if part is not None)
+        return Parallel(whole) if len(whole) == len(parts) else None
+    named = is_dataclass(emitter) and any(field.name == "lanes" for field in fields(emitter))
+    if not named or emitter.lanes % count:
+        return None
+    divided: Emitter = replace(emitter, lanes=emitter.lanes // count)  # type: ignore[type-var]
+    return divided
+
+
+def isolated(function: Callable[..., T], *trees: PyTree, true: Bool[Array, ""]) -> T:
+    """Compute `function(*trees)` so that it rounds alike in every program.
+
+    XLA fuses operations with those around them, and fused operations may round differently. It does not
+    fuse across the branches of a condition whose value it cannot know, so `true` must be computed from
+    an argument of the compiled program. `lax.optimization_barrier` does not suffice.
+    """
+    shape = jax.eval_shape(function, *trees)
+    blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape)
+    found: T = lax.cond(true, lambda trees: function(*trees), lambda trees: blank, trees)
+    return found
+
+
+def each(function: Callable[..., T], *trees: PyTree, here: Int[Array, ""]) -> T:
+    """Map a function over the shards of this device, one after the other: [s, ...] to [s, ...].
+
+    `here` is the number of shards, s, as an argument of the compiled program. A loop of known length is
+    unrolled if the length is 1, and then constants are folded into it.
+    """
+    shape = jax.eval_shape(function, *jax.tree.map(lambda leaf: leaf[0], trees))
+    count = jax.tree.leaves(trees)[0].shape[0]
+    blank = jax.tree.map(lambda leaf: jnp.zeros((count, *leaf.shape), leaf.dtype), shape)
+
+    def body(i: Array, done: T) -> T:
+        own = jax.tree.map(lambda leaf: lax.dynamic_index_in_dim(leaf, i, keepdims=False), trees)
+        result = isolated(function, *own, true=here > 0)
+        written: T = jax.tree.map(
+            lambda leaf, new: lax.dynamic_update_index_in_dim(leaf, new, i, 0), done, result
+        )
+        return written
+
+    every: T = lax.fori_loop(0, here, body, blank)
+    return every
+
+
+def gather(tree: T) -> T:
+    """Bring the rows of all shards together, in their order: [s, n, ...] to [count * n, ...]."""
+
+    def gather_leaf(leaf: Array) -> Array:
+        return lax.collapse(lax.all_gather(leaf, AXIS, tiled=True), 0, 2)
+
+    whole: T = jax.tree.map(gather_leaf, tree)
+    return whole
+
+
+def fetch(genotypes: Float[Array, "s n d"], place: Int[Array, " w"]) -> Float[Array, "w d"]:
+    """Bring the genotypes at some places among those of all shards to every device; no others are sent.
+
+    A place beyond the last gives any genotype.
+    """
+    own = lax.collapse(genotypes, 0, 2)
+    local = place - lax.axis_index(AXIS) * own.shape[0]
+    held = (local >= 0) & (local < own.shape[0])
+    rows = jnp.take(own, jnp.where(held, local, 0), axis=0, mode="clip")
+    # One device holds a genotype and the others add zeros, so its bits do not change.
+    bits = jnp.where(held[:, None], lax.bitcast_convert_type(rows, jnp.int32), 0)
+    everyone = lax.psum(bits, AXIS)  # type: ignore[no-untyped-call]
+    return lax.bitcast_convert_type(everyone, jnp.float32)
+
+
+@dataclass(frozen=True, eq=False)
+class Sharded:
+    """An algorithm in shards. If the emitter is divided, leaves of its state have an axis for shards.
+
+    Attributes:
+        algorithm: The algorithm.
+        count: Number of shards.
+        devices: Number of devices, which divides `count`.
+    """
+
+    algorithm: Algorithm
+    count: int
+    devices: int
+
+    @cached_property
+    def part(self) -> Algorithm | None:
+        """The algorithm of one shard; None if the emitter cannot be divided."""
+        emitter = divide(self.algorithm.emitter, self.count)
+        return None if emitter is None else replace(self.algorithm, emitter=emitter)
+
+    @property
+    def persistent(self) -> tuple[bool, ...]:
+        """The flags of `Emitter.persistent`, in the order of the shards."""
+        part = self.part
+        return (
+            self.algorithm.emitter.persistent if part is None else part.emitter.persistent * self.count
+        )
+
+    @in_32_bits
+    def init(self, key: Key[Array, ""], generations: int | None = None) -> State:
+        """Return the first state."""
+        state, part = self.algorithm.init(key, generations), self.part
+        if part is None:
+            return state
+        keys = [jax.random.fold_in(key, shard) for shard in range(self.count)]
+        emitters = [part.emitter.init(own, part.task) for own in keys]
+        return state._replace(emitter=jax.tree.map(lambda *leaves: jnp.stack(leaves), *emitters))
+
+    @in_32_bits
+    def step(
+        self, key: Key[Array, ""], state: State, here: Int[Array, ""]
+    ) -> tuple[State, Info, Outcome]:
+        """Advance by one generation, inside a `jax.shard_map` over the devices.
+
+        Returns:
+            The next state, the events, and the outcome: of each shard of this device, [s, ...], if the
+            emitter is divided, else of the whole batch.
+        """
+        return (self._replicated if self.part is None else self._divided)(key, state, here)
+
+    def _divided(self, key: Array, state: State, here: Array) -> tuple[State, Info, Outcome]:
+        """Assess on each shard, insert on every device, learn on each shard."""
+        algorithm, part = self.algorithm, self.part
+        assert part is not None
+        ask_key, evaluate_key = jax.random.split(key)
+
+        def assess(shard: Array, emitter: PyTree) -> tuple[PyTree, Outcome]:
+            own, batch = part.ask(jax.random.fold_in(ask_key, shard), state._replace(emitter=emitter))
+            evaluation = part.evaluate(jax.random.fold_in(evaluate_key, shard), batch)
+            outcome = part.assess(batch, evaluation)
+            return own.emitter, _number_lanes(outcome, first=shard * part.emitter.lanes)
+
+        def learn(emitter: PyTree, outcome: Outcome, status: Array) -> tuple[PyTree, PyTree]:
+            return part.learn(state, after._replace(emitter=emitter), outcome, status)
+
+        emitter, outcome = each(assess, self._shards(), state.emitter, here=here)
+        genotypes, everyone = self._offer(outcome)
+        after, answer = algorithm.insert(
+            state, everyone, fetch=lambda place, row: fetch(genotypes, jnp.take(place, row, mode="clip"))
+        )
+        emitter, lanes = each(learn, emitter, outcome, self._own(answer.status), here=here)
+        info = algorithm.info(everyone, answer, gather(lanes))
+        return algorithm.advance(after, emitter), info, outcome
+
+    def _replicated(self, key: Array, state: State, here: Array) -> tuple[State, Info, Outcome]:
+        """Ask and tell on every device; each shard evaluates an equal share of the batch."""
+        algorithm, true = self.algorithm, here > 0
+        ask_key, evaluate_key = jax.random.split(key)
+        state, batch = isolated(algorithm.ask, ask_key, state, true=true)
+        n = algorithm.batch_size
+        size = -(-n // self.count) * self.count
+        rows = filled(jax.random.split(evaluate_key, n), size, 0), filled(batch.x, size, 0)
+
+        def evaluate_rows(keys: Array, x: Array) -> Evaluation:
+            wanted = algorithm.emitter.transitions
+            return evaluate(algorithm.task, keys, x, transitions=wanted, chunk=algorithm.chunk)
+
+        evaluation = take(gather(each(evaluate_rows, *self._own(rows), here=here)), 0, n)
+        state, info = isolated(algorithm.tell, state, batch, evaluation, true=true)
+        return state, info, algorithm.assess(batch, evaluation)
+
+    def _offer(self, outcome: Outcome) -> tuple[Float[Array, "s n d"], Outcome]:
+        """Gather what may enter the archive, with the places of genotypes instead of genotypes."""
+        offered = [outcome.candidates, outcome.samples]
+        if not self.algorithm.offer_samples:
+            offered[1] = jax.tree.map(lambda leaf: leaf[:, :0], outcome.samples)
+        genotypes = jnp.concatenate([entries.x for entries in offered], axis=1)
+        n, first = genotypes.shape[1], outcome.candidates.x.shape[1]
+        place = self._shards()[:, None] * n + jnp.arange(n)
+        places = place[:, :first], place[:, first:]
+        candidates, samples = (
+            Entries(*gather((own, *entries[1:]))) for own, entries in zip(places, offered, strict=True)
+        )
+        faults: Array = lax.psum(jnp.sum(outcome.faults, axis=0), AXIS)  # type: ignore[no-untyped-call]
+        return genotypes, Outcome(candidates, samples, faults)
+
+    def _shards(self) -> Int[Array, " s"]:
+        """The numbers of the shards of this device."""
+        here = self.count // self.devices
+        return lax.axis_index(AXIS) * here + jnp.arange(here)
+
+    def _own(self, tree: T) -> T:
+        """Take what belongs to the shards of this device: [count * n, ...] to [s, n, ...]."""
+
+        def own(leaf: Array) -> Array:
+            by_shard = leaf.reshape(self.count, leaf.shape[0] // self.count, *leaf.shape[1:])
+            return lax.dynamic_slice_in_dim(by_shard, self._shards()[0], self.count // self.devices)
+
+        taken: T = jax.tree.map(own, tree)
+        return taken
+
+
+def _number_lanes(outcome: Outcome, first: Int[Array, ""]) -> Outcome:
+    """Number the lanes of a shard from `first` on."""
+    candidates, samples = outcome.candidates, outcome.samples
+    return outcome._replace(
+        candidates=candidates._replace(lane=candidates.lane + first),
+        samples=samples._replace(lane=samples.lane + first),
+    )
