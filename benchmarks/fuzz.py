@@ -1,11 +1,11 @@
 """Damage and forge run folders, TOML files and command lines at random; every command must end well.
 
-    python benchmarks/fuzz.py                           2 000 operations
+    python benchmarks/fuzz.py                           3 000 operations
     python benchmarks/fuzz.py --operations 100 --seed 7
 
-An operation ends well if the command returns or says in a sentence what is wrong, in less than a minute,
-without a traceback, and leaves everything outside of the folder as it was. Prints those that do not, the
-exit codes and the most memory taken; the exit code is 1 if there were any.
+An operation ends well if the command returns or says in a sentence what is wrong, in less than a minute
+of the CPU, without a traceback, and leaves everything outside of the folder as it was. Prints those that
+do not, the exit codes and the most memory taken; the exit code is 1 if there were any.
 """
 
 from __future__ import annotations
@@ -33,8 +33,13 @@ import numpy as np
 import tyro
 
 import memes
+from memes.archive import Changes
+from memes.commands import doctor, replay, view
+from memes.commands.main import COMMANDS
 from memes.commands.main import main as memes_command
+from memes.store import changes, checkpoint
 from memes.store.summary import load_summary
+from memes.view import browser
 
 OLD = Path(__file__).parents[1] / "tests/data/run-0.1"
 QUICK = [
@@ -42,7 +47,7 @@ QUICK = [
     *("--resolution", "4", "4", "--reevaluate-samples", "2", "--no-figures-draw", "--quiet", "--out"),
 ]
 FILM = ["--seconds", "0.2", "--rate", "10", "--size", "64", "48", "--elites", "0"]
-SECONDS = 60
+SECONDS, WAITING, MOST_MEMORY = 60, 300, 2.5  # of an operation: on the CPU, and of the clock; GiB
 ODD: tuple[Any, ...] = (
     None, True, 0, -1, 3, 2**40, 10**30, 0.5, -1e300, float("nan"), float("inf"), "", "arm", "me",
     "\x1b[2J", "$x_{$", "<script>", "a/../b", "os:system", "\ud800", "\n", [], [1], [[1, 2]], [[]],
@@ -59,11 +64,9 @@ ENTRIES = (
 )  # fmt: skip
 
 
-# How often what is done with a forged run: those that draw or compile take seconds.
-SHARES = {
-    "read": 57, "compare": 5, "plot": 5, "resume": 3, "reevaluate": 2, "replay": 3, "run": 20,
-    "export": 3, "video": 2,
-}  # fmt: skip
+# What is done with a forged run: the reading functions of the library, and every command, equally often.
+KINDS = ("read", *COMMANDS)
+TURNS = 3  # of the page's loop
 
 
 class TookTooLongError(BaseException):
@@ -147,6 +150,48 @@ def forge_arrays(draw: random.Random, file: Path) -> None:
         np.savez_compressed(file, **arrays)
 
 
+def forge_changes(draw: random.Random, file: Path) -> None:
+    """Write changes that are well formed and odd."""
+    head, _, data = file.read_bytes().partition(b"\n")
+    about = json.loads(head)
+    rows = changes.load_changes(file.parent)
+    kind = draw.choice(["head", "cells", "order", "numbers", "many", "rest"])
+    if kind == "head":
+        about[draw.choice(["features", "format_version", "thinned", "more"])] = draw.choice(ODD)
+        head = json.dumps(about).encode()
+    elif kind == "rest":
+        data += draw.randbytes(draw.randrange(1, 100))
+    else:
+        columns = {name: np.array(column) for name, column in rows._asdict().items()}
+        if kind == "many":
+            columns = {name: np.repeat(column, 100, axis=0) for name, column in columns.items()}
+        name = {"cells": "cell", "order": "generation"}.get(kind, draw.choice(Changes._fields))
+        if len(columns[name]):
+            odd = draw.choice([0, -1, 1, 10**6, 2**31 - 1])
+            columns[name][draw.randrange(len(columns[name])) :] = odd
+        data = changes._bytes(Changes(**columns))
+    file.write_bytes(head + b"\n" + data)
+
+
+def forge_checkpoint(draw: random.Random, file: Path) -> None:
+    """Write a checkpoint with an odd array, or something odd said of it, whose digest is right."""
+    with np.load(file) as data:
+        arrays = dict(data)
+    about = json.loads(str(arrays.pop("about")))
+    if draw.random() < 0.3:
+        about[draw.choice(list(about))] = draw.choice(ODD)
+    name = draw.choice(list(arrays))
+    array = arrays[name]
+    if name != "log":
+        odd = draw.choice([0, -1, 1, np.nan, np.inf, 10**6, 2**31 - 1])
+        with np.errstate(all="ignore"):
+            arrays[name] = np.full(array.shape, odd).astype(array.dtype)
+    log = checkpoint._log(file, arrays["log"].itemsize)
+    known = checkpoint.hashlib.blake2b(log, digest_size=16)
+    about["digest"] = checkpoint._digest(arrays, known)
+    np.savez(file, about=np.array(json.dumps(about)), **arrays)
+
+
 def misplace(draw: random.Random, file: Path, outside: Path) -> None:
     """Put a link, a pipe or a folder in the place of a file, or nothing."""
     kind = draw.choice(["link", "link to itself", "link to a folder", "pipe", "folder", "nothing"])
@@ -165,7 +210,7 @@ def misplace(draw: random.Random, file: Path, outside: Path) -> None:
 
 def forge(draw: random.Random, folder: Path, outside: Path) -> None:
     """Damage or forge something in a run folder."""
-    kinds = {".json": forge_json, ".csv": forge_table, ".npz": forge_arrays}
+    kinds = {".json": forge_json, ".csv": forge_table, ".npz": forge_arrays, ".bin": forge_changes}
     for _ in range(draw.choice([1, 1, 1, 2, 3])):
         places = [p for p in sorted(folder.rglob("*")) if p.is_file() and not p.is_symlink()]
         name = draw.choice([".lock", "checkpoints", "figures", "config.json.tmp", "more"])
@@ -177,8 +222,9 @@ def forge(draw: random.Random, folder: Path, outside: Path) -> None:
         elif kind < 0.35 or file.suffix not in kinds:
             damage(draw, file)
         else:
+            sealed = file.parent.name == "checkpoints" and draw.random() < 0.7
             with contextlib.suppress(Exception):
-                kinds[file.suffix](draw, file)  # unless it was damaged already
+                (forge_checkpoint if sealed else kinds[file.suffix])(draw, file)  # or it is damaged
 
 
 def toml(draw: random.Random) -> str:
@@ -188,28 +234,56 @@ def toml(draw: random.Random) -> str:
 
 def command(draw: random.Random) -> list[str]:
     """A command on the forged run in 'run', or one that is odd itself."""
-    (kind,) = draw.choices(list(SHARES), list(SHARES.values()))
+    kind = draw.choice(KINDS)
     words = {
         "read": ["read", "run"],
         "compare": ["compare", "run", "--out", draw.choice(["comparison", "run", "."])],
         "plot": ["plot", draw.choice(["run", ".", "r*"])],
         "resume": ["resume", "run", "--quiet", "--generations", draw.choice(["3", "31"])],
         "reevaluate": ["reevaluate", "run", "--quiet", "--samples", "2"],
-        "replay": ["replay", "run", "--sheet", "sheet.png"],
-        "export": ["export", "run", "--to", draw.choice(["csv", "npz", "tensorboard"])],
+        "replay": ["replay", "run", *draw.choice([["--sheet", "sheet.png"], ["--video", "a.gif"], []])],
+        "view": ["view", *draw.choice([["run"], ["."], ["run", "r*"]])],
+        "list": ["list"],
+        "doctor": ["doctor"],
+        "reproduce": [
+            *("reproduce", draw.choice(["all", "local"]), "--report-only", "--summaries", "run"),
+            *("--out", draw.choice(["reproduction", "run", "."]), "--scale", "laptop"),
+        ],
+        "export": [
+            *("export", "run", "--to", draw.choice(["csv", "npz", "parquet", "tensorboard"])),
+            *draw.choice([[], [], ["--out", "run"], ["--out", "new"], ["--out", "."]]),
+        ],
         "video": ["video", "run", "--out", "film.gif", *FILM],
         "run": [*QUICK, "out", *draw.choice([[], ["--config", "a.toml"]])],
     }[kind]
-    if kind != "run":
-        return words
-    for _ in range(draw.randrange(1, 4)):
-        words.insert(draw.randrange(1, len(words)), draw.choice(WORDS))
+    odd = 0.9 if kind in ("run", "list", "doctor") else 0.1
+    for _ in range(draw.randrange(1, 4) if draw.random() < odd else 0):
+        words.insert(draw.randrange(1, len(words) + 1), draw.choice(WORDS))
     return words
+
+
+@contextlib.contextmanager
+def briefly() -> Any:
+    """Let pages end after some turns, and let the doctor leave out what does not depend on its words."""
+
+    def browse(*arguments: Any, **options: Any) -> None:
+        turns = iter(range(TURNS))
+        options["going"] = lambda: next(turns, None) is not None
+        browser.browse(*arguments, **options)
+
+    before = view.browse, replay.browse, doctor.self_check
+    view.browse, replay.browse, doctor.self_check = browse, browse, dict
+    try:
+        yield
+    finally:
+        view.browse, replay.browse, doctor.self_check = before
 
 
 def read(run: str) -> int:
     """Read all that there is of a run, from Python."""
-    readers: tuple[Callable[[str], object], ...] = (memes.load_run, memes.load_archive, load_summary)
+    readers: tuple[Callable[[str], object], ...] = (
+        memes.load_run, memes.load_archive, memes.load_changes, load_summary,
+    )  # fmt: skip
     codes = []
     for load in readers:
         try:
@@ -226,21 +300,26 @@ def perform(words: list[str]) -> tuple[int | str | None, str]:
     def late(signum: int, frame: object) -> None:
         raise TookTooLongError
 
-    printed, before = io.StringIO(), signal.signal(signal.SIGALRM, late)
-    signal.alarm(SECONDS)
+    printed = io.StringIO()
+    before = {each: signal.signal(each, late) for each in (signal.SIGALRM, signal.SIGPROF)}
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)  # of the CPU: the machine may do other things
+    signal.setitimer(signal.ITIMER_REAL, WAITING)
     try:
         with (
             contextlib.redirect_stdout(printed),
             contextlib.redirect_stderr(printed),
             warnings.catch_warnings(),
+            briefly(),
         ):
             warnings.simplefilter("ignore")  # of matplotlib, about characters that it cannot draw
             code: int | str | None = read(words[1]) if words[0] == "read" else memes_command(words)
     except SystemExit as asked:
         code = asked.code
     finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+        for timer in (signal.ITIMER_PROF, signal.ITIMER_REAL):
+            signal.setitimer(timer, 0)
+        for each, handler in before.items():
+            signal.signal(each, handler)
     return code, printed.getvalue()
 
 
@@ -290,8 +369,10 @@ def operate(draw: random.Random, originals: list[Path], scratch: Path) -> tuple[
 class Settings:
     """How much to try."""
 
-    operations: int = 2000
+    operations: int = 3000
     seed: int = 0
+    seconds: float = float("inf")
+    """After how many seconds to stop."""
 
 
 def main(s: Settings) -> int:
@@ -309,11 +390,14 @@ def main(s: Settings) -> int:
                 print(f"operation {i}: {words}\n{wrong}", flush=True)
             if i % 100 == 99:
                 print(f"{i + 1} operations, {time.perf_counter() - start:.0f} s", flush=True)
+            if time.perf_counter() - start > s.seconds:
+                print(f"stopped after {i + 1} operations: {s.seconds} s are over", flush=True)
+                break
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     for (name, code), n in sorted(codes.items(), key=str):
         print(f"{name:12}exit code {code}: {n}")
-    print(f"{s.operations} operations, {failed} failed; the longest {longest:.1f} s; {memory:.1f} GiB")
-    return failed > 0
+    print(f"{codes.total()} operations, {failed} failed; the longest {longest:.1f} s; {memory:.1f} GiB")
+    return failed > 0 or memory > MOST_MEMORY
 
 
 if __name__ == "__main__":

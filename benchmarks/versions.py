@@ -2,10 +2,12 @@
 
     python benchmarks/versions.py memes_qd-0.2.0-py3-none-any.whl
     python benchmarks/versions.py OLD.whl --cases ant hexapod --generations 50 --turns 5
+    python benchmarks/versions.py OLD.whl --cases arm-laptop arm-me --cpu --most 1.5
 
 Each version runs in a separate process, which compiles a case. Then the two take turns with equal
 numbers of generations. The older version uses the packages that are installed here, and must be 0.2
-or newer.
+or newer. With `--most` the exit code is 1 if a generation of this version takes more than so many times
+as long.
 """
 
 import dataclasses
@@ -116,6 +118,9 @@ CASES = {
     "lanes-and-offspring": lanes_and_offspring,
     "correction": correction,
     "hexapod": preset("memes", "hexapod"),
+    "arm-laptop": preset("memes", "arm", lanes=8, samples=64),
+    "arm-me": preset("me", "arm", batch=1024),
+    "ant-me": preset("me", "ant", batch=256),
     "ant-trap": preset("memes", "ant_trap"),
     "ant-trap-me": preset("me", "ant_trap"),
 }
@@ -132,10 +137,17 @@ class Settings:
     generations: int = 20
     """Generations per turn."""
     turns: int = 3
+    cpu: bool = False
+    """Compare the CPU time of all threads, which depends less on what else the machine does."""
+    most: float | None = None
+    """Fail if this version takes more than so many times as long."""
 
 
 def work(case: str) -> None:
-    """Compile a case, then run as many generations as each line of stdin says; print the seconds."""
+    """Compile a case, then run as many generations as each line of stdin says; print the seconds.
+
+    They are those of the clock and those of the CPU.
+    """
     import memes
 
     start = time.perf_counter()
@@ -143,9 +155,9 @@ def work(case: str) -> None:
     state = advance(state, 1)
     print(json.dumps({"version": memes.__version__, "compile": time.perf_counter() - start}), flush=True)
     for line in sys.stdin:
-        start = time.perf_counter()
+        start = time.perf_counter(), time.process_time()
         state = advance(state, int(line))
-        print(json.dumps(time.perf_counter() - start), flush=True)
+        print(json.dumps([time.perf_counter() - start[0], time.process_time() - start[1]]), flush=True)
 
 
 def worker(case: str, source: Path | None) -> subprocess.Popen:
@@ -180,15 +192,15 @@ def answer(process: subprocess.Popen) -> object:
     return json.loads(line)
 
 
-def compared(case: str, old: Path, settings: Settings) -> str:
-    """The row of a case: milliseconds of a generation of both, and their ratio by turns."""
+def compared(case: str, old: Path, settings: Settings) -> tuple[str, float]:
+    """The row of a case, with milliseconds of a generation of both, and their ratio by turns."""
     processes = [worker(case, old), worker(case, None)]
     began = [answer(process) for process in processes]
     seconds, count = np.empty((settings.turns, 2)), -(-settings.generations // SLOW.get(case, 1))
     for turn in seconds:
         for i, process in enumerate(processes):
             ask(process, count)
-            turn[i] = answer(process)
+            turn[i] = answer(process)[settings.cpu]
     for process in processes:
         process.communicate()
     times = np.median(seconds, 0) / count * 1e3
@@ -197,21 +209,29 @@ def compared(case: str, old: Path, settings: Settings) -> str:
         f"{about['version']}: {ms:.3g} ms, compiled in {about['compile']:.1f} s"
         for about, ms in zip(began, times, strict=True)
     ]
-    return f"| {case} | {' | '.join(cells)} | {ratio:.2f} |"
+    return f"| {case} | {' | '.join(cells)} | {ratio:.2f} |", ratio
 
 
 def main() -> None:
     """Compare the cases."""
     if sys.argv[1:2] == ["--work"]:
-        return work(sys.argv[2])
+        work(sys.argv[2])
+        return
     settings = tyro.cli(Settings, description=__doc__)
     with tempfile.TemporaryDirectory() as folder:
         with zipfile.ZipFile(settings.wheel) as wheel:
             wheel.extractall(folder)
         print("| case | old | new | times as fast |\n|---|---|---|---|", flush=True)
+        slow = []
         for case in settings.cases:
-            print(compared(case, Path(folder), settings), flush=True)
-    return None
+            row, ratio = compared(case, Path(folder), settings)
+            print(row, flush=True)
+            if settings.most is not None and 1 / ratio > settings.most:
+                slow.append(f"{case} ({1 / ratio:.2f} times)")
+    if slow:
+        raise SystemExit(
+            f"a generation takes more than {settings.most:g} times as long: {', '.join(slow)}"
+        )
 
 
 if __name__ == "__main__":

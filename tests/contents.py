@@ -15,7 +15,7 @@ TIMES = {
     "compile_seconds",
     "seconds_per_generation",
 }
-MANNER = {"call_seconds", "devices", "device", "out"}
+MANNER = {"call_seconds", "processes_on_device", "devices", "device", "out"}
 
 
 def contents(folder):

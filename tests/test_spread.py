@@ -65,6 +65,11 @@ def test_seeds_are_those_that_jax_would_draw():
 def test_what_cannot_be_spread_is_said(two):
     with pytest.raises(UsageError, match="task 'arm' is compiled by JAX"):
         memes.spread(memes.tasks.arm(joints=4), two)
+    with pytest.raises(UsageError, match="workers must be at most 10,000, got 1000000"):
+        memes.workers(1_000_000)
+    for nonsense in (None, "key", 3, [1.5], np.zeros((2, 1), np.uint32), object()):
+        with pytest.raises(UsageError, match="keys must be JAX's keys"):
+            memes.seeds_of(nonsense)
     with pytest.raises(UsageError, match="block must be at least 1, got 0"):
         memes.spread(simulators.hilly, two, block=0)
     local = simulators.task(lambda keys, x: simulators.hills(keys, x))
@@ -82,7 +87,7 @@ def test_what_a_worker_raises_says_where(two):
 
 
 def test_workers_that_raise_hang_or_are_killed_cost_their_rows(two):
-    """A row that raises is found; blocks of those that hang or are killed are tried once again."""
+    """Whether a row raises, hangs or is killed, no other row is lost, also not of its block."""
     x = np.repeat(X[:1], 16, axis=0)
     x[[1, 9, 13], -1] = 0.75, 0.95, 0.85
     keys, said = jax.random.split(jax.random.key(1), 16), []
@@ -91,15 +96,39 @@ def test_workers_that_raise_hang_or_are_killed_cost_their_rows(two):
     )
     before = two.replaced
     fitness, feature = task.evaluate(keys, x)
-    lost = np.isin(np.arange(16), [1, *range(8, 16)])
+    lost = np.isin(np.arange(16), [1, 9, 13])
     np.testing.assert_array_equal(np.isnan(fitness), lost)
     np.testing.assert_array_equal(feature[~lost], x[~lost, :2])
-    assert two.replaced - before == 4
+    assert two.replaced - before == 6  # for each block twice, and then for the row
     assert len(said) == 1
     assert "task 'hills' raised" in said[0]
     with pytest.raises(RunError, match="a worker was killed by SIGKILL for every row of a generation"):
         task.evaluate(keys[:4], np.full_like(x[:4], 0.95))
     assert str(two).startswith("2 workers, ")
+
+
+def test_workers_that_hang_in_the_trial_cost_their_rows(monkeypatch):
+    """All rows of the trial are lost here; then others are tried."""
+    monkeypatch.setenv("ENDS", "hang")
+    with memes.workers(2, timeout=0.5) as executor:
+        task = memes.spread(simulators.task(simulators.ending_often), executor, block=4)
+        memes.presets.me(task, batch=4)
+
+
+@pytest.mark.parametrize(
+    ("end", "said"),
+    [
+        ("kill", "raised WorkerDied: a worker was killed by SIGSEGV for every row that was tried"),
+        ("interrupt", "KeyboardInterrupt"),
+    ],
+)
+def test_workers_that_always_end_in_the_trial_are_one_sentence(end, said, monkeypatch):
+    monkeypatch.setenv("ENDS", end)
+    with memes.workers(2) as executor:
+        task = memes.spread(simulators.task(simulators.ending_always), executor, block=4)
+        with pytest.raises(RuntimeError, match=said) as error:
+            memes.presets.me(task, batch=4)
+    assert isinstance(error.value, RunError) or place_of(error.value)
 
 
 @pytest.mark.parametrize("kind", ["own", "pool"])

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import memes
 from memes.errors import UsageError
 from memes.task import (
     Task,
@@ -327,3 +328,10 @@ def test_python_where_jax_must_trace_is_said(mistake):
     task = replace(PLAIN, name="bent", evaluate=rowwise(lambda key, x: (mistake(x), x[:2])))
     with pytest.raises(UsageError, match="evaluate of task 'bent' uses NumPy, or if or float"):
         check(task)
+
+
+@pytest.mark.parametrize("name", [None, 3, "", "x" * 501, b"task"])
+def test_a_name_is_short_text(name):
+    arm = memes.tasks.arm(joints=3)
+    with pytest.raises(memes.UsageError, match="name of a task must be str of 1 to 500 characters"):
+        replace(arm, name=name)

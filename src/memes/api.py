@@ -26,7 +26,7 @@ from memes.runner.placement import placed
 from memes.runner.progress import Reporter
 from memes.runner.simulators import callbacks_outside
 from memes.runner.team import present
-from memes.store.files import intact, only_writer
+from memes.store.files import as_path, intact, only_writer
 from memes.store.find import begun, run_folders
 from memes.store.folder import (
     ENDED,
@@ -58,6 +58,8 @@ NUMBERS: dict[str, tuple[Any, int]] = {
     "shards": (int | None, 1),
 }
 SEEDS = 2**32
+# Without compilation, and with NaN as an error, which stands for what is unknown, nothing runs.
+IMPOSSIBLE = ("jax_disable_jit", "jax_debug_nans", "jax_debug_infs")
 THEN = ", then "  # between the devices of a run that went on elsewhere
 UNRECORDED = {"call_seconds": 1.0, "chunk": None, "shards": 1}  # by version 0.1
 # What a run and the algorithm that goes on with it must agree on, besides options.
@@ -130,6 +132,7 @@ def run(
     leads = present().leads
     algorithm, watching = callbacks_outside(algorithm), with_usual(observers)
     out, progress = (out, progress) if leads else (None, False)
+    check_jax()
     chosen = [number_of(each) for each in ([seed] if seeds is None else seeds)]
     require(len(chosen) >= 1, "seeds must name at least one")
     require(len(set(chosen)) == len(chosen), f"seeds must differ, got {', '.join(map(str, chosen))}")
@@ -155,7 +158,7 @@ def run(
     config["seeds"] = None if seeds is None else chosen
     folders: list[Path | None] = [None] * len(chosen)
     if out is not None:
-        folders = [Path(out) / ("" if seeds is None else f"seed-{each}") for each in chosen]
+        folders = [as_path(out, "out") / ("" if seeds is None else f"seed-{each}") for each in chosen]
     for folder in filter(None, folders):
         check_free(folder, overwrite)
     if out is not None:
@@ -208,6 +211,7 @@ def resume(
     Returns:
         The run, or the runs of those seeds that were not done.
     """
+    check_jax()
     team = present()
     progress = progress and team.leads
     configs = {folder: UNRECORDED | config for folder, config in begun(path).items()}
@@ -306,6 +310,12 @@ def restored(kind: Any, config: Mapping[str, Any]) -> Any:
     """An observer of the kind, with those settings that a run has recorded."""
     names = {f"{kind.prefix}_{field.name}": field.name for field in dataclasses.fields(kind)}
     return kind(**{field: config[name] for name, field in names.items() if name in config})
+
+
+def check_jax() -> None:
+    """Raise a `UsageError` if JAX is set to what no run can do with."""
+    for name in IMPOSSIBLE:
+        require(not jax.config.values.get(name), f"{name} of JAX is set: memes does not run with it")
 
 
 def check_numbers(given: dict[str, Any], where: str = "") -> None:

@@ -30,6 +30,7 @@ def require(condition: bool, sentence: str) -> None:
         raise UsageError(sentence)
 
 
+LONGEST_NAME = 500  # characters
 # More of anything than a machine could hold, or finish.
 MOST = 10**8
 # The range of float32; smaller numbers lose digits.

@@ -7,6 +7,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int, UInt32
 
+from memes.errors import require
+from memes.hints import short
+
 
 def seeds_of(keys: Any) -> Int[np.ndarray, "*n"]:
     """Draw an integer seed in [0, 2^32) from each key, for simulators that are not written in JAX.
@@ -14,7 +17,12 @@ def seeds_of(keys: Any) -> Int[np.ndarray, "*n"]:
     Args:
         keys: JAX's keys [n], or the integers [n, w] that they consist of, as workers get them.
     """
-    words = key_words(keys)
+    try:
+        words = key_words(keys)
+        good = words.ndim >= 1 and words.shape[-1] >= 2 and words.dtype.kind in "iu"
+    except (TypeError, ValueError, AttributeError):
+        good = False
+    require(good, f"keys must be JAX's keys, or arrays of the integers in them, got {short(keys)}")
     rows = words.reshape(-1, words.shape[-1])
     first, second = threefry(rows[:, :2], rows[:, 2:4] if rows.shape[1] >= 4 else np.zeros_like(rows))
     seeds: np.ndarray = (first ^ second).astype(np.int64)

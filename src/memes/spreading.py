@@ -13,8 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from memes.errors import UsageError, at_least, require
+from memes.errors import RunError, UsageError, at_least, in_a_line, place_of, require
 from memes.executors.blocks import Part, by_halves, in_worker
+from memes.executors.processes import WorkerDied
 from memes.hints import checked
 from memes.rollouts import no_transitions
 from memes.seeds import key_words
@@ -35,8 +36,8 @@ def spread(
 
     Rows go to workers in blocks of a fixed size and come back in order: results do not depend on how
     many workers there are. `evaluate` gets the keys as NumPy arrays, which `seeds_of` takes too, and has
-    to be a function that workers can import. A block whose worker is lost is tried once again; then its
-    rows evaluate to NaN.
+    to be a function that workers can import. A block whose worker is lost is tried once again, and then
+    row by row: rows whose worker is lost again evaluate to NaN.
 
     Args:
         task: The task.
@@ -78,7 +79,7 @@ class Spread:
         """Evaluate rows, NaN for those that are lost; raises what a worker raised if all are."""
         parts, failure = self.attempt(keys, x)
         if failure is not None and all(result is None for _, result in parts):
-            raise failure
+            raise raised_by(self.task, failure) from failure
         return joined(self.task, parts)
 
     def __str__(self) -> str:
@@ -90,17 +91,17 @@ class Spread:
         """Evaluate as `by_halves` does: some rows may be lost."""
         words, blocks = key_words(keys), slices(len(x), self.block)
         x = np.asarray(x)
-        found: dict[int, list[Part]] = {}
+        found: dict[int, list[Part]] = {}  # by the first row of a block
         failure: BaseException | None = None
 
-        def lost(waiting: list[int]) -> list[int]:
+        def lost(waiting: list[slice]) -> list[slice]:
             """Have blocks evaluated; returns those whose worker was lost."""
             nonlocal failure
-            futures = [self._hand_in(words[blocks[i]], x[blocks[i]]) for i in waiting]
+            futures = [self._hand_in(words[block], x[block]) for block in waiting]
             try:
-                for i, future in zip(waiting, futures, strict=True):
+                for block, future in zip(waiting, futures, strict=True):
                     try:
-                        found[i], raised = future.result()
+                        found[block.start], raised = future.result()
                     except UsageError:
                         raise
                     except Exception as error:
@@ -109,15 +110,27 @@ class Spread:
             finally:
                 for future in futures:
                     future.cancel()
-            return [i for i in waiting if i not in found]
+            return [block for block in waiting if block.start not in found]
 
-        again = lost(list(range(len(blocks))))
-        # Where one lost worker breaks them all, nobody knows whose rows it was: they go one by one.
-        broken = isinstance(failure, BrokenExecutor)
-        for some in [[i] for i in again] if broken else [again]:
-            for i in lost(some):
-                found[i] = [(len(x[blocks[i]]), None)]
-        return [self._checked(part) for i in range(len(blocks)) for part in found[i]], failure
+        def again(blocks: list[slice]) -> list[slice]:
+            # If one lost worker breaks them all, nobody knows whose rows it was: they go one by one.
+            broken = isinstance(failure, BrokenExecutor)
+            some = [[block] for block in blocks] if broken else [blocks]
+            return [block for each in some for block in lost(each)]
+
+        twice = again(lost(blocks))
+        # Row by row; if no row of all is found in the first of these blocks, the simulator is broken.
+        while twice:
+            n = len(twice) if found else 1
+            rows = [slice(row, row + 1) for block in twice[:n] for row in range(len(x))[block]]
+            gone = again(rows)
+            hopeless, twice = not found, twice[n:]
+            found |= {row.start: [(1, None)] for row in gone}
+            if hopeless:
+                found |= {block.start: [(len(x[block]), None)] for block in twice}
+                break
+        parts = [self._checked(part) for start in sorted(found) for part in found[start]]
+        return parts, failure
 
     def _hand_in(self, words: np.ndarray, x: np.ndarray) -> Future[Any]:
         return self.executors.submit(in_worker, self.function, words, x)
@@ -125,6 +138,13 @@ class Spread:
     def _checked(self, part: Part) -> Part:
         n, result = part
         return n, None if result is None else jax.device_get(as_evaluation(self.task, n, result))
+
+
+def raised_by(task: Task, failure: BaseException) -> BaseException:
+    """The exception for a simulator that failed for every row: its own, or one of its worker's."""
+    if not isinstance(failure, (WorkerDied, TimeoutError, BrokenExecutor)) or place_of(failure):
+        return failure
+    return RunError(f"task '{task.name}' raised {in_a_line(failure)} for every row that was tried")
 
 
 def attempting(

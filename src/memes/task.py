@@ -17,10 +17,10 @@ from jax import Array
 from jax.typing import ArrayLike
 from jaxtyping import Float, Key
 
-from memes.errors import LARGEST_FLOAT, UsageError, at_least, require
+from memes.errors import LARGEST_FLOAT, LONGEST_NAME, UsageError, at_least, require
 from memes.factors import Pairs, Repeats, by_chunks, no_pairs
 from memes.factors import rows as rows_of
-from memes.hints import check_types, checked, fits
+from memes.hints import check_types, checked, fits, short
 from memes.rollouts import Control, Transition
 from memes.seeds import seeds_of as seeds_of
 from memes.trees import concatenate, in_chunks
@@ -127,6 +127,11 @@ class Task:
     feature_names: Sequence[str] = ()
 
     def __post_init__(self) -> None:
+        good = isinstance(self.name, str) and 0 < len(self.name) <= LONGEST_NAME
+        require(
+            good,
+            f"name of a task must be str of 1 to {LONGEST_NAME} characters, got {short(self.name)}",
+        )
         for name in ("init", "evaluate"):
             require(callable(getattr(self, name)), f"{name} of task '{self.name}' must be a function")
         hints = {"dim": int, "cost": int, "min_fitness": float, "uncertain": bool, "jit": bool}

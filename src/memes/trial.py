@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from functools import partial
 
 import jax
@@ -10,9 +11,12 @@ import numpy as np
 from jax import Array
 
 from memes.errors import UsageError
-from memes.spreading import attempting
+from memes.executors.blocks import Part
+from memes.spreading import Spread, attempting, raised_by
 from memes.task import Evaluation, Task, evaluate, initial
 from memes.trees import concatenate, take
+
+ROWS = 8  # of a second trial, if the first failed for every row
 
 
 def check(task: Task) -> None:
@@ -20,15 +24,15 @@ def check(task: Task) -> None:
     # Unlike every other length, so that a transposed result is noticed.
     n = next(i for i in (2, 3, 4) if i not in (task.feature_dim, task.dim))
 
-    def trial() -> tuple[Array, Array]:
+    def trial(n: int) -> tuple[Array, Array]:
         init_key, rows_key = jax.random.split(jax.random.key(0))
         return jax.random.split(rows_key, n), initial(task, init_key, n)
 
     if not task.jit:
-        _check_simulator(task, *trial())
+        _check_simulator(task, n, trial)
         return
     try:
-        jax.eval_shape(lambda: evaluate(task, *trial()))
+        jax.eval_shape(lambda: evaluate(task, *trial(n)))
     except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError) as error:
         raise UsageError(
             f"evaluate of task '{task.name}' uses NumPy, or if or float(), where JAX must trace it; use "
@@ -36,13 +40,17 @@ def check(task: Task) -> None:
         ) from error
 
 
-def _check_simulator(task: Task, keys: Array, x: Array) -> None:
-    """Evaluate rows of which two are alike; a simulator may raise for some, as it may in a run."""
-    parts, failure = attempting(task.evaluate, partial(evaluate, task))(
-        keys, np.asarray(x.at[1].set(x[0]))
-    )
-    if failure is not None and all(result is None for _, result in parts):
-        raise failure
+def _check_simulator(task: Task, n: int, trial: Callable[[int], tuple[Array, Array]]) -> None:
+    """Evaluate n rows of which two are alike; a simulator may fail for some, as it may in a run.
+
+    If the workers of one are lost for all of them, they get more rows.
+    """
+    attempt, (keys, x) = attempting(task.evaluate, partial(evaluate, task)), trial(n)
+    parts, failure = attempt(keys, np.asarray(x.at[1].set(x[0])))
+    if failure is not None and _all_lost(parts):
+        if not isinstance(task.evaluate, Spread) or _all_lost(attempt(*trial(ROWS))[0]):
+            raise raised_by(task, failure) from None
+        return
     if failure is None and not task.uncertain:
         found = concatenate([result for _, result in parts])
         if not alike(take(found, 0, 1), take(found, 1, 2)):
@@ -51,6 +59,10 @@ def _check_simulator(task: Task, keys: Array, x: Array) -> None:
                 "archives are corrected",
                 stacklevel=4,
             )
+
+
+def _all_lost(parts: list[Part]) -> bool:
+    return all(result is None for _, result in parts)
 
 
 def alike(a: Evaluation, b: Evaluation) -> bool:

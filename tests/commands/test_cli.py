@@ -502,7 +502,7 @@ def test_a_home_that_cannot_be_written_is_no_error(tmp_path, monkeypatch):
 def test_a_default_folder_is_taken_by_one_command_alone(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     parsed = settings.parse(["arm", *QUICK], "memes run")
-    with run.output_folder(parsed) as first, run.output_folder(parsed) as second:
+    with run.output_folder(parsed, tmp_path) as first, run.output_folder(parsed, tmp_path) as second:
         assert (str(first), str(second)) == ("runs/arm-memes/seed-0", "runs/arm-memes-take-2/seed-0")
         (second / "something").touch()
     assert not first.exists()

@@ -27,7 +27,7 @@ def originals(scratch):
     return fuzz.templates(scratch)
 
 
-@pytest.mark.parametrize("examples", [20, pytest.param(60, marks=pytest.mark.long)])
+@pytest.mark.parametrize("examples", [10, pytest.param(60, marks=pytest.mark.long)])
 def test_commands_end_well_whatever_they_are_given(examples, originals, scratch):
     @settings(
         max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck)
@@ -46,5 +46,5 @@ def test_what_does_not_end_well_is_noticed(originals, scratch, monkeypatch):
 
     for broken, said in ((lambda words: 1 / 0, "ZeroDivisionError"), (write_outside, "wrote outside")):
         monkeypatch.setattr(fuzz, "memes_command", broken)
-        monkeypatch.setattr(fuzz, "SHARES", {"plot": 1})
+        monkeypatch.setattr(fuzz, "KINDS", ("plot",))
         assert said in fuzz.operate(fuzz.random.Random(0), originals, scratch)[2]

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import pytest
 
 import memes
@@ -36,6 +37,7 @@ leaves_first = simulator(leave, after=0)
 leaves_later = simulator(leave, after=1)
 fails_first = simulator(fail, after=0)
 wanders = simulator(wander, after=1)
+wanders_first = simulator(wander, after=0)
 def leaves_when_made(): sys.exit("enough")
 """
 
@@ -178,6 +180,21 @@ def test_a_simulator_may_go_elsewhere(here, capsys):
     assert memes.load_run(where / "run").generations == 3
 
 
+def test_a_simulator_may_go_elsewhere_at_its_first_evaluation(here, capsys, monkeypatch):
+    where = Path.cwd()
+    for out in (["--out", "run"], []):
+        os.chdir(where)
+        words = ["run", "own.py:wanders_first", *QUICK, "--reevaluate-samples", "2", "--quiet", *out]
+        assert main(words) == 0
+    assert Path.cwd() == Path("/")
+    default = where / "runs/own-py-wanders_first-me/seed-0"
+    assert [memes.load_run(each).generations for each in (where / "run", default)] == [2, 2]
+    os.chdir(where)
+    words = ["--quiet", "--task", "own.py:wanders_first"]
+    assert main(["resume", "run", "--generations", "3", *words]) == 0
+    assert memes.load_run(where / "run").generations == 3
+
+
 @pytest.mark.parametrize("name", ["json", "memes", "queue", "my.task"])
 def test_a_task_file_may_have_the_name_of_a_module(name, here):
     """Also that of one which somebody imports later."""
@@ -186,8 +203,8 @@ def test_a_task_file_may_have_the_name_of_a_module(name, here):
     Path(f"{name}.py").write_text("import memes\ntask = memes.tasks.arm(joints=3)")
     assert parse([f"{name}.py:task"], "memes run").build().task.dim == 3
     assert parse([f"{name}.py:task"], "memes run").build().task.dim == 3
-    sys.path.remove(".")
-    sys.path.remove(".")
+    for _ in range(2):
+        sys.path.remove(str(Path.cwd()))
     assert "tasks" not in vars(importlib.import_module("queue"))
     for module in ("json", "memes"):
         assert sys.modules[module] is before[module]
@@ -234,3 +251,51 @@ def test_resume_mentions_what_has_changed(here, capsys):
     config = json.loads(Path("run/config.json").read_text())
     assert config["device"] == "abacus, then cpu: cpu"
     assert json.loads(Path("run/summary.json").read_text())["about"]["device"] == config["device"]
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({"JAX_PLATFORMS": "cuda"}, "JAX_PLATFORMS=cuda: "),
+        ({"JAX_DISABLE_JIT": "1"}, "JAX_DISABLE_JIT=1: memes does not run with it"),
+        ({"JAX_DEBUG_NANS": "true"}, "JAX_DEBUG_NANS=true: memes does not run with it"),
+        ({"JAX_ENABLE_X64": "maybe"}, "JAX_ENABLE_X64=maybe: "),
+        ({"SLURM_STEP_NUM_TASKS": "abc"}, "SLURM_STEP_NUM_TASKS must be a whole number, got 'abc'"),
+    ],
+    ids=lambda value: "" if isinstance(value, str) else next(iter(value)),
+)
+def test_variables_that_nothing_can_run_with_are_one_sentence(variables, said, tmp_path):
+    words = ["run", "arm", *QUICK, "--quiet", "--out", str(tmp_path / "run")]
+    if variables == {"JAX_PLATFORMS": "cuda"} and jax.default_backend() == "gpu":
+        pytest.skip("there is a GPU")
+    ended = start(*words, env=os.environ | variables)
+    assert ended.stderr.startswith(f"memes: {said}")
+    assert ended.stderr.count("\n") == 1
+    assert ended.returncode == 2
+
+
+def test_a_terminal_of_one_column_gets_its_help(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "1")
+    with pytest.raises(SystemExit) as ended:
+        main(["plot", "--help"])
+    assert ended.value.code == 0
+    assert "usage: memes plot" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("closed", [">&-", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_a_closed_output_is_no_fault(closed, tmp_path):
+    command = f"{sys.executable} -m memes list {closed}"
+    ended = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["run", "arm", "--out", ""], ["run", "arm", "--algorithm", ""], ["run", ""], ["resume", ""],
+        ["plot", ""], ["compare", ""], ["export", "", "--to", "csv"], ["reevaluate", ""],
+    ],
+)  # fmt: skip
+def test_empty_words_mean_nothing(words, here, capsys):
+    assert main(words) == 2
+    sentence(capsys)

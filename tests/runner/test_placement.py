@@ -15,6 +15,7 @@ import pytest
 
 import memes
 import placements
+from memes.runner import team
 
 pytestmark = pytest.mark.usefixtures("compiled_once", "no_figures")
 TESTS = Path(__file__).parents[1]
@@ -199,3 +200,28 @@ def test_processes_stop_together_and_go_on_as_another_number(tmp_path):
     whole = memes.run(small(), generations=more, shards=2, progress=False).archive
     for one, other in zip(memes.load_run(folder).archive[1:], whole[1:], strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_a_stranger_who_connects_delays_nobody():
+    """One that says nothing, one that says nonsense, and one that knows a part of the token."""
+    server = socket.create_server(("127.0.0.1", 0))
+    place, token = server.getsockname(), "0123456789abcdef" * 2
+    strangers = [socket.create_connection(place) for _ in range(3)]
+    strangers[1].sendall(b"GET / HTTP/1.1\r\n" * 10)
+    strangers[2].sendall(token[:20].encode())
+    members = [socket.create_connection(place) for _ in range(2)]
+    for i, member in enumerate(members, 1):
+        member.sendall(f"{token} {i:8}".encode())
+    began = time.monotonic()
+    found = dict(team.welcomed(server, token, 2))
+    assert time.monotonic() - began < 5
+    assert sorted(found) == [1, 2]
+    for each in (*strangers, *members, *found.values()):
+        each.close()
+
+
+def test_processes_that_do_not_join_are_one_sentence(monkeypatch):
+    monkeypatch.setattr(team, "PATIENCE", 0.3)
+    server = socket.create_server(("127.0.0.1", 0))
+    with pytest.raises(memes.RunError, match="only 0 of 1 processes have connected"):
+        list(team.welcomed(server, "token", 1))

@@ -208,3 +208,19 @@ def test_a_tracker_that_is_not_there_is_one_sentence(name, capsys, tmp_path):
 def test_tensorboard_needs_a_folder():
     with pytest.raises(memes.UsageError, match="tensorboard needs a run that has a folder"):
         memes.run(algorithm, observers=[memes.Tracker("tensorboard")], **OPTIONS)
+
+
+def test_a_clock_that_is_set_back_changes_no_result(tmp_path, monkeypatch):
+    """By an hour whenever somebody looks at it."""
+    whole = memes.run(algorithm, out=tmp_path / "whole", observers=[CORRECTED], **OPTIONS)
+    moments = iter(range(10**9, 0, -3600))
+    monkeypatch.setattr(time, "time", lambda: next(moments))
+    tracked = [CORRECTED, memes.Tracker("tensorboard")]
+    memes.run(algorithm, out=tmp_path / "back", observers=tracked, **OPTIONS | {"generations": 6})
+    back = memes.resume(
+        algorithm, tmp_path / "back", generations=12, observers=tracked[1:], progress=False
+    )
+    assert (np.diff(back.metrics["seconds"]) >= 0).all()
+    for name in ("archive.npz", "lanes.npz", "changes.bin", "corrected.csv"):
+        assert (tmp_path / "back" / name).read_bytes() == (whole.folder / name).read_bytes()
+    assert len(list((tmp_path / "back/tensorboard").iterdir())) == 2

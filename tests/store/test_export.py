@@ -1,6 +1,7 @@
 """Runs in formats of other programs."""
 
 import csv
+import shutil
 
 import numpy as np
 import pytest
@@ -115,3 +116,19 @@ def test_an_export_elsewhere_replaces_no_file(run, capsys, tmp_path):
     assert main([*words, "--out", str(run.folder)]) == 2  # which has a metrics.csv of its own
     for _ in range(2):  # those of an earlier export are replaced
         assert main(words) == 0
+
+
+HEAD = "generation,evaluations,seconds,qd_score,coverage,max_fitness\n"
+
+
+@pytest.mark.parametrize("to", ["csv", "npz", "tensorboard"])
+@pytest.mark.parametrize(
+    "rows", ["", "nan,1,1,1,1,1\n", "1,1,1,1,1,1\n1,1,1,1,1,1\n", "1e30,1,1,1,1,1\n"]
+)
+def test_odd_metrics_are_exported_or_named(to, rows, run, tmp_path, capsys):
+    shutil.copytree(run.folder, tmp_path / "run")
+    (tmp_path / "run/metrics.csv").write_text(HEAD + rows)
+    code = main(["export", str(tmp_path / "run"), "--to", to])
+    said = capsys.readouterr().err
+    assert (code, "must be whole numbers that increase" in said) == ((2, True) if rows else (0, False))
+    assert said.count("\n") == bool(rows)

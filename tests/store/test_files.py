@@ -4,10 +4,14 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
+import memes
 from memes import UsageError
-from memes.store.files import intact, only_writer, replace_file
+from memes.store import files
+from memes.store.files import append, intact, only_writer, read_table, replace_file
+from memes.store.folder import load_metrics
 
 
 def test_children_of_a_dead_writer_do_not_keep_its_lock(tmp_path):
@@ -68,3 +72,52 @@ def test_whatever_is_wrong_with_a_file_is_one_sentence_that_names_it(tmp_path):
             raise error
         assert words in str(raised.value)
         assert "\n" not in str(raised.value)
+
+
+def test_a_file_with_other_names_is_replaced_and_they_keep_what_they_hold(tmp_path):
+    (tmp_path / "log").write_bytes(b"one two")
+    os.link(tmp_path / "log", tmp_path / "other")
+    append(tmp_path / "log", b" three", at=3)
+    assert (tmp_path / "log").read_bytes() == b"one three"
+    assert (tmp_path / "other").read_bytes() == b"one two"
+    append(tmp_path / "log", b"!", at=9)
+    assert (tmp_path / "log").read_bytes() == b"one three!"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["log", "other"]
+
+
+WRONG = [None, 3, 1.5, b"bytes", ["a"], "", "a\0b", "x" * 300, "y/" * 3000]
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: repr(wrong)[:9])
+def test_what_is_no_path_is_one_sentence(wrong, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    algorithm = memes.presets.me(memes.tasks.arm(joints=3), batch=4)
+    calls = [memes.load_run, memes.load_archive, memes.load_changes, load_metrics]
+    calls.append(lambda path: memes.resume(algorithm, path))
+    if wrong is not None:
+        calls.append(lambda path: memes.run(algorithm, generations=1, out=path, progress=False))
+    for call in calls:
+        with pytest.raises(UsageError) as raised:
+            call(wrong)
+        assert "\n" not in str(raised.value)
+        assert len(str(raised.value)) < 300
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_table_is_read_in_memory_of_its_size_and_lines_are_limited(tmp_path, monkeypatch):
+    file = tmp_path / "table.csv"
+    file.write_text("a,b\n1,\n2.5,3\n")
+    np.testing.assert_array_equal(read_table(file)["b"], [np.nan, 3])
+    monkeypatch.setattr(files, "MOST_NUMBERS", 100)
+    for content, words in (
+        (",".join(["ab"] * 30_000) + "\n", "a line has more than 65,536 bytes"),
+        ("a,b\n" + ",\n" * 1000, "2,000 numbers are too many for a file of 2,004 bytes"),
+        ("", "it has no head"),
+        ("\n", "it has no head"),
+        ("\n1\n", "it has no head"),
+        ("a\n\n", "line 2 has 0 fields, not 1"),
+        ("a\n" + "1" * 70_000 + "\n", "a line has more than"),
+    ):
+        file.write_text(content)
+        with pytest.raises(UsageError, match=words):
+            read_table(file)

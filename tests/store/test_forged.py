@@ -144,7 +144,7 @@ def test_nothing_is_removed_through_a_link(name):
 
 def test_the_lock_of_another_program_is_left_alone(capsys):
     Path("run/.lock").write_text("pid: 12\n")
-    assert "'run/.lock' is not a lock of memes" in refused("reevaluate", "run", capsys=capsys)
+    assert "run/.lock' is not a lock of memes" in refused("reevaluate", "run", capsys=capsys)
     assert Path("run/.lock").read_text() == "pid: 12\n"
 
 
@@ -366,3 +366,28 @@ def test_entries_of_summary_json_are_checked(changed, capsys):
     said = refused("compare", "run", "--out", "comparison", capsys=capsys)
     assert "'run/summary.json'" in said
     assert not Path("comparison").exists()
+
+
+def test_folders_that_are_linked_to_themselves_are_one_sentence_or_left_out(capsys):
+    Path("loop").symlink_to("loop")
+    Path("run/self").symlink_to(Path("run").absolute())
+    for words in (["plot", "loop"], ["compare", "loop"], ["export", "loop", "--to", "csv"]):
+        assert "'loop'" in refused(*words, capsys=capsys)
+    for out in ("loop", "loop/below"):
+        assert main(["run", "arm", "--joints", "3", "--generations", "1", "--quiet", "--out", out]) in (
+            1,
+            2,
+        )
+        assert capsys.readouterr().err.count("\n") == 1
+    assert main(["plot", "run"]) == 0
+    assert main(["plot", "."]) == 0  # which has the run once
+
+
+@pytest.mark.parametrize("name", ["feature", "feature_low", "fitness", "genotypes"])
+def test_entries_that_are_no_real_numbers_are_named(name, capsys):
+    with np.load("run/archive.npz") as data:
+        complex_one = data[name].astype(complex)
+    forge("archive.npz", **{name: complex_one})
+    for command in ("plot", "reevaluate", "export"):
+        said = refused(command, "run", *COMMANDS[command], capsys=capsys)
+        assert f"its {name} has entries of type complex" in said

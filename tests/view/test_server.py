@@ -6,6 +6,7 @@ import re
 import socket
 import time
 import urllib.request
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -18,9 +19,12 @@ import viser
 from websockets.exceptions import InvalidHandshake, InvalidStatus
 from websockets.sync.client import connect
 
+from memes.view import browser
+from memes.view.runs import Runs
 from memes.view.server import page
 from served import eventually
 
+OLD = Path(__file__).parents[1] / "data/run-0.1"
 PROTOCOL = [f"viser-v{viser.__version__}"]
 
 
@@ -130,12 +134,16 @@ def test_pages_of_other_origins_are_refused_even_with_the_token(shown, origin):
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:8417", "127.0.0.1.evil.example:8417", "x@y:1"]
-)
+    "host",
+    [
+        "evil.example", "evil.example:8417", "127.0.0.1.evil.example:8417", "x@y:1",
+        "127.0.0.1:80@evil.example", "localhost:", "localhost:1:2", "127.0.0.1:8o", "localhost:123456",
+    ],
+)  # fmt: skip
 def test_names_that_are_not_of_this_machine_are_refused_even_with_the_token(shown, host):
     assert asked(shown, shown.address.path, Host=host) == 403
     assert asked(shown, shown.address.path, Host=host, Origin=f"http://{host}") == 403
-    if "@" not in host:
+    if host.startswith(("evil", "127.0.0.1.evil")):
         with pytest.raises(InvalidStatus):
             socket_of(shown, host=host, origin=f"http://{host}")
 
@@ -147,6 +155,14 @@ def test_no_path_leads_out_of_the_page(shown, path):
     up = "/.." * 20
     assert asked(shown, f"{shown.address.path}{path}") == 404
     assert asked(shown, f"{shown.address.path}{up}{path}") == 404
+
+
+@pytest.mark.parametrize("path", [b"/\xff\xfe", b"/" + b"x" * 7000, b"/a%00b", b"/\xe4\x80"])
+def test_odd_paths_are_refused_without_the_token_and_not_found_with_it(shown, path):
+    for token, status in ((b"", b" 403 "), (shown.address.path.encode(), b" 404 ")):
+        with socket.create_connection((shown.address.hostname, shown.address.port), timeout=10) as link:
+            link.sendall(b"GET " + token + path + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert status in link.recv(100).partition(b"\r\n")[0]
 
 
 def test_the_browser_is_told_to_ask_nobody_else(shown):
@@ -219,6 +235,18 @@ CAMERA = {
 }
 
 
+# Cameras that see nothing.
+BLIND = (
+    {"up_direction": [0, 0, 0.0]},
+    *({name: 0} for name in ("image_height", "image_width", "fov", "near", "far")),
+    *({name: -1} for name in ("image_height", "image_width", "fov", "near", "far")),
+    *({name: 2**40} for name in ("image_height", "image_width", "fov", "near", "far")),
+    {"wxyz": [0.0, 0, 0, 0]},
+    {"position": [1e300, 0, 0]},
+    {"position": [0.0, 0, 0], "look_at": [0, 0, 0.0]},
+)
+
+
 CLICK = {
     "type": "SceneNodeClickMessage",
     "name": "/ball",
@@ -267,6 +295,7 @@ def nonsense(shown):
         for value in (math.nan, "x", None, [1.0], [math.nan] * 4):
             yield CAMERA | {field: value}
     yield CAMERA | {"more": 1}
+    yield from (CAMERA | change for change in BLIND)
     for field in ("name", "ray_origin", "ray_direction", "screen_pos", "instance_index", "owner"):
         for value in (math.nan, {}, [1.0], [math.nan] * 3):
             yield CLICK | {field: value}
@@ -313,3 +342,55 @@ def test_no_message_opens_a_tunnel(shown, monkeypatch):
         assert eventually(lambda: shown.slider.value == wanted)
     time.sleep(0.2)  # tunnels are opened by other threads
     assert opened == []
+
+
+@pytest.fixture
+def turning():
+    """A page of a run, and its server."""
+    runs = Runs([OLD])
+    runs.poll(strict=True)
+    with page(title="a test", port=8417) as served:
+        shown = browser.Page(served.server, runs, lambda run: None)
+        yield shown, Shown(served)
+        shown.close()
+
+
+def test_no_camera_and_no_event_ends_the_page(turning, monkeypatch, caplog):
+    shown, server = turning
+    heard = []
+    handle = browser.Page._handle
+
+    def failing(self, name, value, client):
+        heard.append(name)
+        if value == "raise":
+            raise ZeroDivisionError("by an event")
+        handle(self, name, value, client)
+
+    monkeypatch.setattr(browser.Page, "_handle", failing)
+    with socket_of(server) as websocket:
+        for change in BLIND:
+            websocket.send(msgspec.msgpack.encode(CAMERA | change))
+        assert not server.server.get_clients()
+        websocket.send(msgspec.msgpack.encode(CAMERA))
+        assert eventually(lambda: len(server.server.get_clients()) == 1)
+        (client,) = server.server.get_clients().values()
+        client.camera._state.up_direction = [0, 0, 0.0]  # if another version of viser let it pass
+        for event in (
+            ("click", "raise", None),
+            ("click", (0.5, 0.5, "nonsense"), None),
+            ("click", ("x", None, None), None),
+            ("walk", "nowhere", None),
+            ("look", None, client),
+            ("look", None, None),
+            ("save video", None, None),
+            ("unknown", None, None),
+            ("click", "raise", None),
+            ("pause", None, None),
+        ):
+            shown.panel.events.put(event)
+        playing = shown.panel.playing.value
+        assert eventually(lambda: shown.turn() or heard[-1:] == ["pause"])
+        shown.turn()
+    assert shown.panel.playing.value != playing
+    (said,) = (text for text in caplog.messages if "by an event" in text)  # once
+    assert "the page goes on after ZeroDivisionError: by an event" in said

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from memes.cache import compiled_programs
@@ -16,8 +19,11 @@ from memes.escapes import printable
 from memes.version import __version__
 
 INTERRUPTED = 130  # the exit code
-# Libraries below do not start with a value that they do not know.
-VARIABLES = ("JAX_PLATFORMS", "MUJOCO_GL")
+# Variables of libraries below, which do not start with a value that they do not know; and those with
+# which nothing can be compiled, or every empty cell is a fault.
+VARIABLES = ("JAX_", "MUJOCO_GL")
+IMPOSSIBLE = ("JAX_DISABLE_JIT", "JAX_DEBUG_NANS", "JAX_DEBUG_INFS")
+NARROWEST = 20  # columns of a terminal, in which a help can still be laid out
 OVERVIEW = """usage: memes COMMAND ...
 
 Quality-diversity search with many evolution strategies at once.
@@ -57,6 +63,7 @@ def main(arguments: list[str] | None = None) -> int:
     So is whatever else ends a command from outside, with exit code 1; only our own faults are not.
     """
     words = sys.argv[1:] if arguments is None else arguments
+    _open_streams()
     try:
         with _plain_warnings():
             code = _call(words)
@@ -64,13 +71,31 @@ def main(arguments: list[str] | None = None) -> int:
         return code
     except (UsageError, RunError, OSError, MemoryError, RecursionError, KeyboardInterrupt) as error:
         code, sentence = _explained(error)
-    except RuntimeError as error:
-        culprit = next((v for v in VARIABLES if v in os.environ and v in str(error)), None)
+    except Exception as error:
+        culprit = _culprit(error)
         if culprit is None:
             raise
-        code, sentence = 2, f"{culprit}={os.environ[culprit]}: {in_a_line(error)}"
+        said = str(error) and in_a_line(error)
+        code, sentence = 2, f"{culprit}={os.environ[culprit]}: {said or 'this is not available here'}"
     _tell(sentence)
     return code
+
+
+def _open_streams() -> None:
+    """Print to nowhere where the shell has closed the output."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  (until the process ends)
+
+
+def _culprit(error: BaseException) -> str | None:
+    """The variable that an exception of a library is about."""
+    names = [name for name in os.environ if name.startswith(VARIABLES)]
+    named = [name for name in names if name in str(error)]
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    if isinstance(error, AssertionError) and Path(frame.filename).name == "xla_bridge.py":
+        named += [name for name in names if name == "JAX_PLATFORMS"]
+    return next(iter(named), None)
 
 
 def _tell(sentence: str) -> None:
@@ -139,6 +164,11 @@ def _call(words: list[str]) -> int:
 
 
 def _run(name: str, words: list[str]) -> int:
+    for variable in IMPOSSIBLE:
+        off = os.environ.get(variable, "").lower() in ("", "0", "false", "f", "no", "n", "off")
+        require(off, f"{variable}={os.environ.get(variable)}: memes does not run with it; unset it")
+    if shutil.get_terminal_size().columns < NARROWEST:  # or the help would be laid out for minutes
+        os.environ["COLUMNS"] = str(NARROWEST)
     function = getattr(import_module(f"memes.commands.{name}"), name)
     if name == "run":  # whose options depend on the task and on the algorithm
         return int(function(words))

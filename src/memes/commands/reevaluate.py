@@ -50,7 +50,7 @@ def reevaluate(
         away: Where the simulator runs.
     """
     at_least(1, samples=samples)
-    saved = load_run(run)
+    saved, place = load_run(run), run.absolute()  # a simulator may go elsewhere
     with away.executor() as executor:
         rebuilt = task_of(saved, task, executor)
         if not rebuilt.uncertain:
@@ -61,9 +61,9 @@ def reevaluate(
                 f"task '{rebuilt.name}' evaluates equal genotypes differently; with uncertain=True its "
                 "archives are corrected in every run"
             )
-        saved = saved._replace(folder=run.absolute())  # a simulator may go elsewhere
-        with only_writer(run), Reporter(show=not quiet) as report:
-            remove_unfinished(run)
+        saved = saved._replace(folder=place)
+        with only_writer(place), Reporter(show=not quiet) as report:
+            remove_unfinished(place)
             # The archive that is there may be older than the log of a run that was killed.
             n = len(saved.lanes["generation"])
             saved = saved._replace(metrics={name: column[:n] for name, column in saved.metrics.items()})

@@ -43,6 +43,7 @@ def resume(
         away: Where the simulator runs.
         meeting: Where processes meet; they need not be as many as before.
     """
+    start = Path.cwd()
     team = join_processes(**vars(meeting))
     first = run_folders(run)[0]
     place = run.absolute()  # a simulator may go elsewhere
@@ -54,7 +55,7 @@ def resume(
     with away.executor() as executor:
         runs = api.resume(
             algorithm_of(first, task, algorithm, executor),
-            run,
+            place if Path.cwd() != start else run,
             generations=generations,
             devices=devices,
             observers=trackers,

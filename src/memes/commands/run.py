@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
@@ -26,6 +25,7 @@ def run(arguments: list[str]) -> int:
     """Run an algorithm on a task; returns the exit code."""
     from jax import default_backend
 
+    start = Path.cwd()
     team = join_from(arguments)
     parsed = parse(arguments, "memes run")
     choice, running = parsed.choice, dict(parsed.running)
@@ -39,8 +39,10 @@ def run(arguments: list[str]) -> int:
         if choice.seeds is not None:
             first = running.pop("seed")
             running["seeds"] = range(first, first + choice.seeds)
-        out = choice.out or stack.enter_context(
-            output_folder(parsed) if team.leads else nullcontext(Path())  # the others write nothing
+        out = (choice.out and from_there(choice.out, start)) or stack.enter_context(
+            output_folder(parsed, start)
+            if team.leads
+            else nullcontext(Path())  # the others write nothing
         )
         if choice.view and team.leads:
             from memes.commands.view import viewed  # not every run needs its libraries
@@ -87,14 +89,20 @@ def join_from(words: list[str]) -> Team:
     )
 
 
+def from_there(path: str | Path, start: Path) -> Path:
+    """Return a path that was meant from a folder, also if the user's code has left that folder."""
+    return Path(path) if Path.cwd() == start else start / path
+
+
 @contextmanager
-def output_folder(parsed: Parsed) -> Iterator[Path]:
+def output_folder(parsed: Parsed, start: Path) -> Iterator[Path]:
     """The first free folder under runs/ for such a command, or for its seeds.
 
     It is made at once, so that no other command takes it, and removed in the end if nothing is in it.
     """
     names = (re.sub(r"\W+", "-", Path(each).name) for each in (parsed.task, parsed.choice.algorithm))
-    base = Path("runs") / "-".join(names)
+    runs = from_there("runs", start)
+    base = runs / "-".join(names)
     again = (base.with_name(f"{base.name}-take-{i}") for i in itertools.count(2))
     seed = () if parsed.choice.seeds is not None else (f"seed-{parsed.running['seed']}",)
     free = (path.joinpath(*seed) for path in itertools.chain([base], again))
@@ -102,8 +110,11 @@ def output_folder(parsed: Parsed) -> Iterator[Path]:
     try:
         yield path
     finally:
-        with suppress(OSError):  # where something is in it
-            os.removedirs(path)
+        with suppress(OSError):  # something is in it
+            for folder in (path, *path.parents):
+                folder.rmdir()
+                if folder == runs:
+                    break
 
 
 def _made(path: Path) -> bool:

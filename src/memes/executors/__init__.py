@@ -9,6 +9,8 @@ from memes.executors.clusters import CLUSTERS
 from memes.executors.processes import Processes
 from memes.hints import checked
 
+MOST_WORKERS = 10_000  # processes of one machine
+
 
 @checked
 def workers(which: int | str, *, timeout: float | None = None) -> Executor:
@@ -22,6 +24,7 @@ def workers(which: int | str, *, timeout: float | None = None) -> Executor:
     word = str(which)
     if word.lstrip("+-").isdigit():
         at_least(1, workers=int(word))
+        require(int(word) <= MOST_WORKERS, f"workers must be at most {MOST_WORKERS:,}, got {word}")
         return Processes(int(word), timeout=timeout)
     kind, _, address = word.partition(":")
     known("kind of workers", kind, CLUSTERS, ", or a number of processes")

@@ -190,6 +190,9 @@ def serve(pipe: Connection) -> None:
                 answer = pickle.dumps((True, function(*arguments, **keywords)))
             except Exception as error:
                 answer = pickle.dumps((False, sendable(error)))
+            except BaseException as error:  # the simulator's own: signals are blocked here
+                found = RuntimeError(in_a_line(error)).with_traceback(error.__traceback__)
+                answer = pickle.dumps((False, sendable(found)))
             pipe.send_bytes(answer)
 
 

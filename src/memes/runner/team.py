@@ -16,7 +16,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
@@ -25,7 +25,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from memes.errors import at_least, require
+from memes.errors import RunError, at_least, require
 from memes.parameters import flat
 
 BEAT, PATIENCE = 2.0, 20.0  # seconds between signs of life, and without any
@@ -174,7 +174,7 @@ def join_processes(*, meeting: Meeting = Meeting()) -> Team:
     global _present
     coordinator, processes, process = meeting.coordinator, meeting.processes, meeting.process
     given = [name for name, value in vars(meeting).items() if value is not None]
-    found = max((int(os.environ.get(name) or 1) for name in SIZES), default=1)
+    found = max(map(_size, SIZES))
     if "mpi4py.futures" in sys.modules:  # the others that were started are workers of this one
         found = 1
     if processes == 1 or (not given and found == 1) or _present.count > 1:
@@ -195,6 +195,13 @@ def join_processes(*, meeting: Meeting = Meeting()) -> Team:
     return _present
 
 
+def _size(name: str) -> int:
+    """The number of processes that a launcher says; 1 if it says nothing."""
+    value = os.environ.get(name) or "1"
+    require(value.isdecimal(), f"{name} must be a whole number, got '{value}'")
+    return int(value)
+
+
 def _connected(coordinator: str | None) -> Team:
     """Connect all processes to the first, which says where over JAX's own connections."""
     team = Team(jax.process_index(), jax.process_count())
@@ -213,12 +220,41 @@ def _connected(coordinator: str | None) -> Team:
         connection.sendall(f"{token} {team.index:8}".encode())
         team._links.append(_Link(0, connection, lambda line: team._decisions.put(int(line))))
         return team
-    server.settimeout(PATIENCE)
-    while len(team._links) < team.count - 1:
-        connection, _ = server.accept()
-        connection.settimeout(PATIENCE)
-        given, _, index = connection.recv(len(token) + 9, socket.MSG_WAITALL).partition(b" ")
-        if secrets.compare_digest(given, token.encode()):
-            team._links.append(_Link(int(index), connection, lambda line: None))
-    server.close()
+    for index, connection in welcomed(server, token, team.count - 1):
+        team._links.append(_Link(index, connection, lambda line: None))
     return team
+
+
+def welcomed(server: socket.socket, token: str, count: int) -> Iterator[tuple[int, socket.socket]]:
+    """Wait for connections that know the token, each with a number; others delay nobody."""
+    known: queue.SimpleQueue[tuple[int, socket.socket]] = queue.SimpleQueue()
+    over = threading.Event()
+
+    def greet(connection: socket.socket) -> None:
+        with suppress(OSError, ValueError):
+            connection.settimeout(PATIENCE)
+            given, _, index = connection.recv(len(token) + 9, socket.MSG_WAITALL).partition(b" ")
+            if secrets.compare_digest(given, token.encode()) and not over.is_set():
+                known.put((int(index), connection))
+                return
+        connection.close()
+
+    def accept() -> None:
+        server.settimeout(0.2)
+        while not over.is_set():
+            with suppress(OSError):
+                connection, _ = server.accept()
+                threading.Thread(target=greet, args=(connection,), daemon=True).start()
+
+    accepting = threading.Thread(target=accept, daemon=True)
+    accepting.start()
+    try:
+        for i in range(count):
+            try:
+                yield known.get(timeout=PATIENCE)
+            except queue.Empty:
+                raise RunError(f"only {i} of {count} processes have connected to the first") from None
+    finally:
+        over.set()
+        accepting.join()
+        server.close()

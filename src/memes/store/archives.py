@@ -13,10 +13,12 @@ from memes.archive import Archive, empty
 from memes.cells import CVT, MAX_CELLS, Cells, Grid
 from memes.correction import Correction
 from memes.errors import require
-from memes.store.files import check_memory, intact, read_arrays, replace_file
+from memes.store.files import as_path, check_memory, intact, read_arrays, replace_file
 
 FORMAT_VERSION = 1
 ELITE = ("genotypes", "fitness", "feature", "generation", "lane")  # what an archive has of each
+
+KINDS = "bifuU"  # of entries: truth, whole and other numbers, and text
 
 
 def save_archive(path: str | Path, archive: Archive, **about: Any) -> None:
@@ -38,7 +40,7 @@ def load_archive(path: str | Path) -> Archive:
 
     It needs neither the task nor the code that made it. Cells without an elite have fitness -inf.
     """
-    file = Path(path)
+    file = as_path(path)
     file = file / "archive.npz" if file.is_dir() else file
     data = load_npz(file, ELITE)
     with intact(file):
@@ -100,6 +102,9 @@ def load_npz(file: Path, needed: Iterable[str]) -> dict[str, np.ndarray]:
     arrays = read_arrays(file, (*needed, "format_version"))
     with intact(file):
         check_version(int(arrays.pop("format_version")), file)
+        odd = next((name for name, array in arrays.items() if array.dtype.kind not in KINDS), None)
+        if odd is not None:
+            raise ValueError(f"its {odd} has entries of type {arrays[odd].dtype}")
         return arrays
 
 

@@ -114,7 +114,9 @@ def _tensorboard(run: Run, folder: Path) -> list[Path]:
     for prefix, table in (("", run.metrics), ("corrected/", run.corrected)):
         generations = table.get("generation", np.zeros(0))
         # A correction has the time of its generation.
-        at = np.interp(generations, run.metrics["generation"], run.metrics["seconds"])
+        at = generations
+        if run.generations:
+            at = np.interp(generations, run.metrics["generation"], run.metrics["seconds"])
         append_scalars(
             file,
             [

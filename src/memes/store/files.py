@@ -22,22 +22,41 @@ from typing import IO, Any
 
 import numpy as np
 
-from memes.errors import UsageError, require
+from memes.errors import LONGEST_NAME, UsageError, require
 from memes.escapes import printable
 from memes.hints import described, fits, short
 
-# What is read at most, in bytes: JSON, which takes up to thirty times as much memory, and tables.
+# What is read at most, in bytes: JSON, which takes up to thirty times as much memory, tables, and a line
+# of a table.
 MOST_JSON = 2**24
 MOST_TABLE = 2**30
+MOST_LINE = 2**16
+# What the numbers of a table may take, in bytes: so many, or so many times its own size if that is more.
+MOST_NUMBERS, MOST_TIMES_TABLE = 2**24, 2
 # What an npz file may hold or describe: so many bytes, or so many times its own size if that is more.
 MOST_ARRAYS = 2**31
 MOST_TIMES = 32
-LONGEST_NAME = 500
+LONGEST_PART, LONGEST_PATH = 255, 4095  # bytes of names and paths of files
 # A pipe without a writer must not make us wait. Windows has neither.
 SAFELY = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{16}\.tmp")  # as `replace_file` names what it has not finished
 # What the lock of a folder contains: the id of the process that holds it, or held it last.
 LOCK, LONGEST_LOCK = re.compile(r"\d*\n?"), 32
+
+
+def as_path(path: Any, name: str = "path") -> Path:
+    """Return a path that names something; a `UsageError` if it is empty, or can be no path at all."""
+    given = isinstance(path, (str, os.PathLike)) and isinstance(os.fspath(path), str)
+    require(given, f"{name} must be str or Path, got {short(path)}")
+    text = os.fspath(path)
+    require(text != "", f"{name} must name a file or folder, got ''; '.' is the current folder")
+    require("\0" not in text, f"{name} must not contain the character NUL, got {short(text)}")
+    longest = max(map(len, map(os.fsencode, Path(text).parts)), default=0)
+    require(
+        longest <= LONGEST_PART and len(os.fsencode(text)) <= LONGEST_PATH,
+        f"{name} must have at most {LONGEST_PART} bytes between two slashes, and {LONGEST_PATH} in all",
+    )
+    return Path(text)
 
 
 def opened(path: Path, mode: str = "rb") -> IO[Any]:
@@ -81,8 +100,15 @@ def replace_file(path: Path, write: Callable[[IO[bytes]], object]) -> None:
 
 
 def append(path: Path, data: bytes, at: int) -> None:
-    """Write data in place of what follows the first `at` bytes of a file, and sync it."""
+    """Write data in place of what follows the first `at` bytes of a file, and sync it.
+
+    A file with other names (hard links) is replaced, so that these keep their content.
+    """
     with opened(path, "r+b" if path.exists() else "w+b") as file:
+        if os.fstat(file.fileno()).st_nlink > 1:
+            before = file.read(at)
+            replace_file(path, lambda copy: copy.write(before + data))
+            return
         file.seek(at)
         file.write(data)
         file.truncate()
@@ -124,16 +150,24 @@ def check_entries(file: Path, entries: Mapping[str, Any], hints: Mapping[str, An
     """Raise a `UsageError` that names the first entry of a file that does not fit its hint."""
     for name, hint in hints.items():
         value = entries.get(name)
-        fitting = fits(value, hint) and not (isinstance(value, str) and len(value) > LONGEST_NAME)
-        require(fitting, f"{name} in '{file}' must be {described(hint)}, got {short(value)}")
+        short_enough = not isinstance(value, str) or len(value) <= LONGEST_NAME
+        require(fits(value, hint), f"{name} in '{file}' must be {described(hint)}, got {short(value)}")
+        require(short_enough, f"{name} in '{file}' must have at most {LONGEST_NAME} characters")
 
 
 def read_table(file: Path, needed: Collection[str] = ()) -> dict[str, np.ndarray]:
     """Read a CSV file into an array for each column; empty fields become NaN."""
     with intact(file), opened(file) as stream:
         _check_size(file, stream, MOST_TABLE)
-        rows = csv.reader(line.decode() for line in stream)
-        header = next(rows)
+        lines = sum(1 for _ in _lines(stream))
+        stream.seek(0)
+        rows = csv.reader(line.decode() for line in _lines(stream))
+        header = next(rows, None)
+        if not header:
+            raise ValueError("it has no head")
+        size, count = os.fstat(stream.fileno()).st_size, (lines - 1) * len(header)
+        if 8 * count > max(MOST_NUMBERS, MOST_TIMES_TABLE * size):
+            raise ValueError(f"{count:,} numbers are too many for a file of {size:,} bytes")
 
         def numbers() -> Iterator[float]:
             for row in rows:
@@ -141,8 +175,16 @@ def read_table(file: Path, needed: Collection[str] = ()) -> dict[str, np.ndarray
                     raise ValueError(f"line {rows.line_num} has {len(row)} fields, not {len(header)}")
                 yield from (float(field) if field else np.nan for field in row)
 
-        columns = np.fromiter(numbers(), float).reshape(-1, len(header)).T
+        columns = np.fromiter(numbers(), float, count=count).reshape(-1, len(header)).T
         return _having(needed, dict(zip(header, columns, strict=True)))
+
+
+def _lines(stream: IO[bytes]) -> Iterator[bytes]:
+    """The lines of a file, none of which may be very long."""
+    while line := stream.readline(MOST_LINE + 1):
+        if len(line) > MOST_LINE:
+            raise ValueError(f"a line has more than {MOST_LINE:,} bytes")
+        yield line
 
 
 def read_arrays(

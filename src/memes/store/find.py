@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import glob
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from memes.errors import require
-from memes.store.files import intact, opened
+from memes.store.files import as_path, intact, opened
 from memes.store.folder import ENDED, holds_run, load_config
 from memes.store.summary import FILE, FORMAT, Summary, load_summary
 
 
 def run_folders(path: str | Path) -> list[Path]:
     """The folders of the runs that a path means: itself, or those in it, in the order of their seeds."""
-    folder = Path(path)
+    folder = as_path(path)
     inside = folder.iterdir() if folder.is_dir() and not holds_run(folder) else ()
     runs = [each for each in sorted(inside) if not each.is_symlink() and holds_run(each)]
     found = {each: load_config(each)["seed"] for each in runs}
@@ -53,13 +54,14 @@ def find(paths: Iterable[str | Path], argument: str = "RUN") -> list[Path]:
     """
     found: dict[Path, Path] = {}
     for word in paths:
+        as_path(word, argument)
         places = [Path(word)] if Path(word).exists() else [Path(p) for p in sorted(glob.glob(str(word)))]
         require(bool(places), f"{argument}: there is no file or folder '{word}'")
         here = [run for place in places for run in _runs_in(place)]
         require(bool(here), f"{argument}: there is no run and no summary in '{word}'")
         for run in here:
             folder = run.parent if run.name == FILE and holds_run(run.parent) else run
-            found.setdefault(folder.resolve(), folder)
+            found.setdefault(Path(os.path.realpath(folder)), folder)
     return list(found.values())
 
 

@@ -31,7 +31,7 @@ from memes.algorithm import State
 from memes.archive import LIMIT, Archive, Status
 from memes.context import Kind
 from memes.correction import Correction
-from memes.errors import known, require
+from memes.errors import LONGEST_NAME, MOST, known, require
 from memes.resets import Reason
 from memes.store.archives import (
     FORMAT_VERSION,
@@ -42,8 +42,8 @@ from memes.store.archives import (
     save_npz,
 )
 from memes.store.files import (
-    LONGEST_NAME,
     append,
+    as_path,
     check_entries,
     intact,
     read_json,
@@ -297,7 +297,7 @@ def save_corrected(path: Path, columns: Mapping[str, Iterable[float]]) -> None:
 def load_corrected(path: Path) -> dict[str, np.ndarray]:
     """Read `corrected.csv` into an array for each column; nothing, if there is no such file."""
     file = path / "corrected.csv"
-    return read_table(file, ("generation",)) if file.exists() else {}
+    return _by_generation(file, read_table(file, ("generation",))) if file.exists() else {}
 
 
 def save_lanes(path: Path, lanes: dict[str, Any]) -> None:
@@ -350,10 +350,10 @@ def feature_names(recorded: Mapping[str, Any], k: int) -> tuple[str, ...]:
 
 def load_run(path: str | Path) -> Run:
     """Read a whole run folder."""
-    folder = Path(path)
+    folder = as_path(path)
     config, file = load_config(folder), folder / "archive.npz"
     require(file.exists(), f"the run in '{folder}' has no archive.npz yet; 'memes resume' goes on")
-    metrics = read_table(folder / "metrics.csv", METRICS)
+    metrics = read_metrics(folder / "metrics.csv")
     lanes = read_lanes(folder / "lanes.npz")
     corrected, correction, archive = load_corrected(folder), load_correction(folder), load_archive(file)
     check_names(folder / "config.json", config, archive.feature.shape[1])
@@ -378,4 +378,19 @@ def check_lanes(file: Path, lanes: dict[str, np.ndarray]) -> dict[str, np.ndarra
 
 def load_metrics(file: str | Path) -> dict[str, np.ndarray]:
     """Read `metrics.csv` into an array for each column; empty fields become NaN."""
-    return read_table(Path(file))
+    return read_table(as_path(file, "file"))
+
+
+def read_metrics(file: Path) -> dict[str, np.ndarray]:
+    """Read the `metrics.csv` of a run, with a row for each generation, in their order."""
+    return _by_generation(file, read_table(file, METRICS))
+
+
+def _by_generation(file: Path, columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    generation = columns["generation"]
+    whole = (generation >= 1) & (generation <= MOST) & (generation % 1 == 0)
+    require(
+        bool(whole.all() and (np.diff(generation) > 0).all()),
+        f"generation in '{file}' must be whole numbers that increase",
+    )
+    return columns

@@ -6,10 +6,12 @@ It is for this machine only. Its loop has one thread; what a user does waits in 
 from __future__ import annotations
 
 import importlib.util
+import logging
 import math
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ from memes.view import words as wording
 from memes.view.follow import Follower
 from memes.view.runs import Runs
 
+log = logging.getLogger(__name__)
 LOOK = 0.25  # seconds between two looks at the folders
 RATE = 40  # turns of the loop in a second
 SLOWER = 4  # times as long as a look takes are between two, at least
@@ -104,6 +107,7 @@ class Page:
         aim(server.initial_camera)
         server.on_client_connect(self._welcome)
         self._server, self._runs, self._due, self._stale = server, runs, 0.0, False
+        self._logged: set[str] = set()  # sentences about exceptions
         self._board = Board(server.scene, lambda *click: panel.events.put(("click", click, None)))
         self._theatre = Theatre(server.scene, panel, rebuild)
         self._layout: tuple[Cells, tuple[int, ...], layout.Layout] | None = None
@@ -141,9 +145,10 @@ class Page:
         """Do what there is to do now."""
         start = time.monotonic()
         looks = start > self._due
-        try:
-            while not self.panel.events.empty():
+        while not self.panel.events.empty():
+            with self._surviving():
                 self._handle(*self.panel.events.get())
+        with self._surviving():
             self._theatre.receive(self.follower, self._after())
             if looks and self._runs.poll(self.follower):
                 self._show()
@@ -151,10 +156,21 @@ class Page:
                 if self._stale:
                     self._paint()
                 self._theatre.play()
-        except (UsageError, OSError) as error:  # a folder that is gone, for one
-            self.panel.elite.content = wording.of_error(error)
         if looks:  # at a long run, which takes longer to read, less often
             self._due = start + max(LOOK, SLOWER * (time.monotonic() - start))
+
+    @contextmanager
+    def _surviving(self) -> Iterator[None]:
+        """Show an exception on the page, and log it once if it is not about a folder or a choice."""
+        try:
+            yield
+        except Exception as error:
+            sentence = wording.of_error(error)
+            self.panel.elite.content = sentence
+            if not isinstance(error, (UsageError, OSError)) and sentence not in self._logged:
+                self._logged.add(sentence)
+                frame = traceback.extract_tb(error.__traceback__)[-1]
+                log.error("the page goes on after %s (%s:%s)", sentence, frame.filename, frame.lineno)
 
     def _handle(self, name: str, value: Any, client: Any) -> None:
         """Do what a user has asked for."""

@@ -20,15 +20,14 @@ from memes.hints import fits
 from memes.store import changes as store
 from memes.store.archives import load_archive, load_correction
 from memes.store.checkpoint import load_elites, load_lanes, newest
-from memes.store.files import read_table
 from memes.store.folder import (
-    METRICS,
     Run,
     check_links,
     check_names,
     holds_run,
     load_config,
     read_lanes,
+    read_metrics,
 )
 from memes.view import elites
 
@@ -145,9 +144,7 @@ class Follower:
         if begun is not None and now.config.get("started") != begun:  # another run in the same place
             self._signs.clear()
             now = Snapshot(now.folder, now.config)
-        now = self._renewed(
-            now, "metrics", "metrics.csv", lambda at: read_table(at / "metrics.csv", METRICS)
-        )
+        now = self._renewed(now, "metrics", "metrics.csv", lambda at: read_metrics(at / "metrics.csv"))
         if not whole:
             return now
         now = self._renewed(now, "correction", "corrected.npz", load_correction)

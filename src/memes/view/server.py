@@ -11,6 +11,7 @@ import dataclasses
 import io
 import logging
 import math
+import re
 import secrets
 import socket
 from collections.abc import Callable, Iterator
@@ -28,9 +29,11 @@ from memes.errors import RunError, UsageError, require
 
 listening: Any = websockets.asyncio.server
 HOST = "127.0.0.1"
-NAMES = (HOST, "localhost")
+NAME = re.compile(rf"({re.escape(HOST)}|localhost)(:\d{{1,5}})?", re.IGNORECASE | re.ASCII)
 LAST_PORT = 65535
 LARGEST = 2**20  # bytes of a message
+LARGEST_SIDE = 10**5  # pixels of a camera's picture
+NEAREST, FARTHEST = 1e-9, 1e9  # lengths of vectors, and coordinates, of a camera
 # What the page may say to us; above all not ShareUrlRequest, which would open a tunnel.
 MESSAGES = {
     kind.__name__: kind
@@ -149,12 +152,16 @@ def guarded(answer: Answer, token: str) -> Answer:
 
     def guard(connection: Any, request: Request) -> Response | None:
         first, _, rest = request.path.partition("?")[0].removeprefix("/").partition("/")
-        if not (at_home(request) and secrets.compare_digest(first.encode(), token.encode())):
+        given = first.encode(errors="replace")
+        if not (at_home(request) and secrets.compare_digest(given, token.encode())):
             refusal: Response = connection.respond(
                 HTTPStatus.FORBIDDEN, "Open the address that was printed.\n"
             )
             return refusal
-        response = answer(connection, dataclasses.replace(request, path=f"/{rest}"))
+        try:
+            response = answer(connection, dataclasses.replace(request, path=f"/{rest}"))
+        except Exception:  # the path is no name of a file: too long, or not even text
+            response = connection.respond(HTTPStatus.NOT_FOUND, "There is no such file.\n")
         if response is not None:
             response.headers.update(HEADERS)
         return response
@@ -168,7 +175,7 @@ def at_home(request: Request) -> bool:
     The port may be another one than ours: a tunnel of the user's own (ssh -L) changes it.
     """
     hosts, origins = request.headers.get_all("Host"), request.headers.get_all("Origin")
-    if len(hosts) != 1 or hosts[0].lower().partition(":")[0] not in NAMES:
+    if len(hosts) != 1 or NAME.fullmatch(hosts[0]) is None:
         return False
     return all(origin.lower() == f"http://{hosts[0].lower()}" for origin in origins)
 
@@ -197,12 +204,28 @@ def understood(raw: Any, gui: Any) -> bool:
         known = {field.name for field in dataclasses.fields(kind)}
         if not (fields.keys() <= known and _finite(fields)):
             return False
+        if kind is _messages.ViewerCameraMessage:
+            return looks(fields)
         if kind is not _messages.GuiUpdateMessage:
             return True
         control = gui._gui_input_handle_from_uuid[fields["uuid"]]
         return fields["updates"].keys() == {"value"} and offered(control, fields["updates"]["value"])
     except Exception:  # whatever nonsense does to a parser
         return False
+
+
+def looks(camera: dict[str, Any]) -> bool:
+    """Is this a camera that looks somewhere, with a picture that has a size?"""
+    sizes = camera["image_width"], camera["image_height"]
+    vectors = {name: camera[name] for name in ("position", "look_at", "up_direction", "wxyz")}
+    return (
+        all(0 < size <= LARGEST_SIDE for size in sizes)
+        and 0 < camera["fov"] < math.pi
+        and 0 < camera["near"] < camera["far"] <= FARTHEST
+        and all(abs(x) <= FARTHEST for vector in vectors.values() for x in vector)
+        and math.dist(vectors["position"], vectors["look_at"]) > NEAREST
+        and all(math.hypot(*vectors[name]) > NEAREST for name in ("up_direction", "wxyz"))
+    )
 
 
 def offered(control: Any, value: Any) -> bool:

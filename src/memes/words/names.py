@@ -125,13 +125,17 @@ def _imported(what: str, name: str) -> Any:
     return getattr(module, attribute)
 
 
+_files: dict[str, str] = {}  # the absolute paths of the files that were imported
+
+
 def _file(what: str, where: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(_free_name(Path(where)), where)
     if spec is None or spec.loader is None or not Path(where).is_file():
         raise UsageError(f"{what}: there is no file '{where}'")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses look their module up
-    sys.path.insert(0, str(Path(where).parent))  # as `python file.py` does
+    _files[where] = str(Path(where).absolute())  # its code may go elsewhere
+    sys.path.insert(0, str(Path(where).absolute().parent))  # as `python file.py` does
     spec.loader.exec_module(module)
     return module
 
@@ -150,7 +154,8 @@ def _free_name(file: Path) -> str:
 def code_of(name: str) -> str | None:
     """Digest the file of a user's task or algorithm that was imported; None for those of the library."""
     where = name.rpartition(":")[0]
-    file = where if where.endswith(".py") else getattr(sys.modules.get(where), "__file__", None)
+    own = where.endswith(".py")
+    file = _files.get(where, where) if own else getattr(sys.modules.get(where), "__file__", None)
     return file and hashlib.blake2b(Path(file).read_bytes(), digest_size=16).hexdigest()
 
 

@@ -178,6 +178,10 @@ def parse(words: list[str], program: str, changes: Mapping[str, Any] | None = No
         f"TASK is missing: it comes first in '{program} TASK [OPTIONS]'; 'memes list' shows tasks",
     )
     algorithm = value_of("algorithm", words) or table.get("algorithm", "memes")
+    for option in ("algorithm", "out"):
+        require(
+            value_of(option, words) != "", f"{option} must not be empty; leave --{option} out instead"
+        )
     scale = value_of("scale", words) or table.get("scale", "paper")
     make, build = task_factory(str(task)) if task is not None else None, algorithm_factory(algorithm)
     groups = {
