@@ -18,7 +18,7 @@ from memes.factors import Pairs, rows, scaled
 from memes.history import Past
 from memes.novelty import novelty
 from memes.rollouts import Transition, play
-from memes.strategies.noise import Noise, gaussian, low_rank
+from memes.strategies.noise import Gaussian, LowRank, Noise
 from memes.task import PRECISION
 from memes.trees import in_chunks
 
@@ -238,7 +238,7 @@ def rollouts_case(scale: Scale, repeats: int) -> Iterator[Round]:
         def drawn(noise: Noise, shape=(lanes, samples // 2, task.dim), mean=mean) -> Pairs:
             return Pairs(mean, scaled(noise(jax.random.key(2), shape), 0.02))
 
-        pairs, thin = drawn(gaussian), drawn(low_rank(4, controller.blocks))
+        pairs, thin = drawn(Gaussian()), drawn(LowRank(4, controller.blocks))
         calls = {
             "in factors": partial(in_factors, keys, mean[:0], pairs),
             "in factors, noise of rank 4": partial(in_factors, keys, mean[:0], thin),

@@ -115,9 +115,9 @@ def test_a_size_that_no_machine_can_hold_is_one_sentence(name, call):
 
 
 def test_sizes_that_are_too_much_together_are_one_sentence():
-    with pytest.raises(memes.UsageError, match=r"200000002000000 rows in a generation"):
+    with pytest.raises(memes.UsageError, match=r"200000002000000 evaluations per generation"):
         preset(lanes=2_000_000, samples=100_000_000)
-    with pytest.raises(memes.UsageError, match=r"rows in a generation .* of 100000000 entries"):
+    with pytest.raises(memes.UsageError, match=r"evaluations per generation .* of 100000000 entries"):
         preset(memes.tasks.arm(joints=100_000_000), lanes=100_000, samples=1000)
     with pytest.raises(memes.UsageError, match=r"generations x candidates must be at most"):
         run(preset(explore="everything"), generations=90_000_000)

@@ -53,9 +53,7 @@ PRESETS: dict[str, Preset] = {
     "memes-ga": Preset(
         partial(memes, explore="ga"), "MEMES that explores by random variation of elites"
     ),
-    "memes-hybrid": Preset(
-        memes_hybrid, "lanes of MEMES and offspring of MAP-Elites, evaluated 64 times if uncertain"
-    ),
+    "memes-hybrid": Preset(memes_hybrid, "lanes of MEMES and offspring of MAP-Elites in one archive"),
     "memes-me": Preset(
         partial(
             memes_hybrid,

@@ -36,6 +36,7 @@ def me(
         iso: Standard deviation of the isotropic part of the variation.
         line: Standard deviation of the part along the line between two parents.
     """
+    at_least(1, batch=batch)
     return compose(task, Isoline(batch, iso=iso, line=line), cells=cells)
 
 
@@ -62,7 +63,7 @@ def me_sampling(
         iso: Standard deviation of the isotropic part of the variation.
         line: Standard deviation of the part along the line between two parents.
     """
-    at_least(1, resamples=resamples)
+    at_least(1, batch=batch, resamples=resamples)
     statistics: dict[str, Any] = {"mean": jnp.mean, "median": jnp.median}
     several = resampled(task, resamples, statistics[statistic])
     return compose(several, Isoline(batch, iso=iso, line=line), cells=cells)

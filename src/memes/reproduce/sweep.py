@@ -227,7 +227,7 @@ def sweep(
     with only_writer(out), ThreadPoolExecutor(1) as compiler:
         for folder in out.glob(f"runs/*/*{DONE}"):  # whose removal was interrupted
             _remove(folder)
-        todo = _missing(items, known(), say)  # now that nobody else adds to it
+        todo = _missing(items, known(), out, say)  # now that nobody else adds to it
         ahead = [compiler.submit(_compiled, item, together) for item in todo[:1]]
         for i, item in enumerate(todo, 1):
             seeds = "1 seed" if len(item.seeds) == 1 else f"{len(item.seeds)} seeds"
@@ -262,11 +262,18 @@ def _remove(folder: Path) -> None:
         folder.parent.parent.rmdir()
 
 
-def _missing(items: Sequence[Item], known: Sequence[Summary], say: Callable[[str], None]) -> list[Item]:
-    """List the items with the seeds that are not done, if there are any and all is installed."""
+def _missing(
+    items: Sequence[Item], known: Sequence[Summary], out: Path, say: Callable[[str], None]
+) -> list[Item]:
+    """List the items with the seeds that are not done, if there are any and all is installed.
+
+    A run that was killed after its summary was written and before its end was recorded is not done.
+    """
     todo = []
     for item in items:
-        done = {run.seed for run in known if is_of(run, item)}
+        folder = out / "runs" / item.task / item.name
+        ended = {seed: _ended(folder / f"seed-{seed}") for seed in item.seeds}
+        done = {run.seed for run in known if is_of(run, item) and ended.get(run.seed)}
         seeds = tuple(seed for seed in item.seeds if seed not in done)
         lacking = _lacking(item.task, item.label)
         if seeds and lacking:
@@ -274,6 +281,11 @@ def _missing(items: Sequence[Item], known: Sequence[Summary], say: Callable[[str
         elif seeds:
             todo.append(item._replace(seeds=seeds))
     return todo
+
+
+def _ended(place: Path) -> bool:
+    """Return False for a run folder that does not record the end of its run."""
+    return not holds_run(place) or "generations_done" in load_config(place)
 
 
 def _lacking(task: str, label: str) -> list[str]:
