@@ -46,10 +46,10 @@ def test_the_doctor_has_no_complaint_without_robots(no_mujoco):
     assert "extra 'robots': missing mujoco: pip install 'memes-qd[robots]'" in doctor.report()
 
 
-def test_experiments_leave_robots_out_without_their_simulator(no_mujoco):
+def test_experiments_leave_robots_out_without_their_simulator(no_mujoco, tmp_path):
     said = []
     items = sweep.plan(["main"], TASKS, "laptop", labels=["memes"])
-    todo = sweep._missing(items, [], said.append)
+    todo = sweep._missing(items, [], tmp_path, said.append)
     assert [item.task for item in todo] == ["arm"]
     assert "ant memes is left out: it needs pip install 'memes-qd[robots]'" in said
 

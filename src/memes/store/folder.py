@@ -307,7 +307,13 @@ def save_lanes(path: Path, lanes: dict[str, Any]) -> None:
 
 
 # Options that earlier versions did not have, with the values that stand for what they did.
-ONCE_ABSENT = {"candidate_samples": 1, "candidate_statistic": "median"}
+ONCE_ABSENT = {
+    "candidate_samples": 1,
+    "candidate_statistic": "median",
+    "fifo_size": 50_000,  # of memes-me
+    "noise_dtype": "float32",
+    "statistic": "mean",  # of me-sampling
+}
 
 
 def load_config(folder: Path) -> dict[str, Any]:
