@@ -55,6 +55,7 @@ SIZES = {
     "cma-mae": {"lanes": 8, "samples": 6},
     "pga-me": LEARNING | {"batch": 16, "gradient_steps": 2, "transitions_batch": 8},
 }
+WITHOUT_ISOLATION = "without isolation"
 OPTIONS = {"generations": 5, "progress": False, "shards": 8}
 
 
@@ -123,7 +124,6 @@ def main(folder: Path) -> dict:
 
     seeds = OPTIONS | {"seeds": range(3), "together": 3, "shards": 2}
     several = {d: memes.run(RUNS["rows"](), devices=d, **seeds) for d in (1, 2)}
-    found["without isolation"] = without_isolation()
     found["seeds"] = {d: "".join(map(digest, runs)) for d, runs in several.items()}
     found["refused"] = {
         "devices": refused(algorithm=lanes, devices=9),
@@ -134,6 +134,9 @@ def main(folder: Path) -> dict:
 
 def report(name: str) -> None:
     """Print the digests of a run or a preset, of all presets, or else of `main(Path(name))`."""
+    if name == WITHOUT_ISOLATION:
+        print(json.dumps(without_isolation()))
+        return
     names = {"presets": list(SIZES)}.get(name, [name])
     known = set(names) <= {*RUNS, *SIZES}
     print(json.dumps({name: by_devices(name) for name in names} if known else main(Path(name))))

@@ -59,9 +59,11 @@ def test_the_same_shards_are_the_same_bytes_on_any_number_of_devices(found, name
     assert len(set(found[name].values())) == 1, found[name]
 
 
-def test_the_bytes_would_differ_if_shards_were_not_isolated(found):
+@pytest.mark.long
+def test_the_bytes_would_differ_if_shards_were_not_isolated():
     """If this fails, compilers no longer fuse across shards, and `sharding.isolated` can be deleted."""
-    assert found["without isolation"]["1"] != found["without isolation"]["8"]
+    found = on_eight_devices(placements.WITHOUT_ISOLATION)
+    assert found["1"] != found["8"]
 
 
 @pytest.mark.long
