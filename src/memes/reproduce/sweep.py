@@ -227,6 +227,8 @@ def sweep(
     with only_writer(out), ThreadPoolExecutor(1) as compiler:
         for folder in out.glob(f"runs/*/*{DONE}"):  # whose removal was interrupted
             _remove(folder)
+        for summaries in {out / "summaries" / item.task for item in items}:
+            remove_files(summaries, SUMMARY, unfinished=True)
         todo = _missing(items, known(), out, say)  # now that nobody else adds to it
         ahead = [compiler.submit(_compiled, item, together) for item in todo[:1]]
         for i, item in enumerate(todo, 1):
@@ -321,7 +323,6 @@ def _run(
         every_samples=min(POINT_SAMPLES, samples),
     )
     summaries.mkdir(parents=True, exist_ok=True)
-    remove_files(summaries, SUMMARY, unfinished=True)
     left = _take_over(item, folder, summaries, algorithm.task)
     while left:
         together_before = _begun_together(folder, left)

@@ -52,11 +52,25 @@ def isolated(function: Callable[..., T], *trees: PyTree, true: Bool[Array, ""]) 
 
     XLA fuses operations with those around them, and fused operations may round differently. It does not
     fuse across the branches of a condition whose value it cannot know, so `true` must be computed from
-    an argument of the compiled program. `lax.optimization_barrier` does not suffice.
+    an argument of the compiled program. `lax.optimization_barrier` does not suffice. Constants of the
+    function depend on `true` as well: otherwise they are folded in some programs and not in others.
     """
-    shape = jax.eval_shape(function, *trees)
-    blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape)
-    found: T = lax.cond(true, lambda trees: function(*trees), lambda trees: blank, trees)
+    program, shape = jax.make_jaxpr(function, return_shape=True)(*trees)
+
+    def opaque(constant: Array) -> Array:
+        computed = isinstance(constant, jax.core.Tracer)
+        if computed or jnp.issubdtype(constant.dtype, jax.dtypes.prng_key):
+            return constant
+        return jnp.where(true, constant, jnp.zeros_like(constant))
+
+    def compute(constants: list[Array], trees: tuple[PyTree, ...]) -> list[Array]:
+        return jax.core.eval_jaxpr(program.jaxpr, constants, *jax.tree.leaves(trees))
+
+    def blank(constants: list[Array], trees: tuple[PyTree, ...]) -> list[Array]:
+        return [jnp.zeros(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(shape)]
+
+    leaves = lax.cond(true, compute, blank, [opaque(c) for c in program.consts], trees)
+    found: T = jax.tree.unflatten(jax.tree.structure(shape), leaves)
     return found
 
 
