@@ -27,7 +27,7 @@ def originals(scratch):
     return fuzz.templates(scratch)
 
 
-@pytest.mark.parametrize("examples", [10, pytest.param(60, marks=pytest.mark.long)])
+@pytest.mark.parametrize("examples", [10, pytest.param(30, marks=pytest.mark.long)])
 def test_commands_end_well_whatever_they_are_given(examples, originals, scratch):
     @settings(
         max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck)
