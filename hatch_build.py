@@ -1,4 +1,4 @@
-"""What a build adds: a description without what only a checkout can show, and the commit it is of."""
+"""Build hook: a description without pictures and links to files, and the commit of the source."""
 
 import re
 import subprocess

@@ -38,7 +38,7 @@ class Comparison(NamedTuple):
 
 @dataclass(frozen=True)
 class Context:
-    """What the parts of an algorithm may read in a generation.
+    """The data of a generation that parts of an algorithm may read.
 
     Attributes:
         task: The task.

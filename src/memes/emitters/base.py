@@ -85,7 +85,7 @@ class Emitter(Protocol):
 
     @property
     def persistent(self) -> tuple[bool, ...]:
-        """Whether the lane of each candidate continues from one generation to the next."""
+        """One flag per candidate: True if its lane continues in the next generation."""
 
     @property
     def samples(self) -> int:
@@ -93,7 +93,7 @@ class Emitter(Protocol):
 
     @property
     def transitions(self) -> bool:
-        """Whether it learns from transitions, which the task must then provide."""
+        """True if it learns from transitions, which the task must then provide."""
 
     def init(self, key: Key[Array, ""], task: Task) -> PyTree:
         """Return the first state."""

@@ -48,7 +48,7 @@ class Parallel:
 
     @property
     def transitions(self) -> bool:
-        """Whether any of them learns from transitions."""
+        """True if any of them learns from transitions."""
         return any(emitter.transitions for emitter in self.emitters)
 
     def init(self, key: Key[Array, ""], task: Task) -> tuple[PyTree, ...]:
@@ -135,7 +135,7 @@ class OneOf:
 
     @property
     def transitions(self) -> bool:
-        """Whether the emitter learns from transitions."""
+        """True if the emitter learns from transitions."""
         return self.emitter.transitions
 
     def init(self, key: Key[Array, ""], task: Task) -> tuple[Int[Array, ""], PyTree]:

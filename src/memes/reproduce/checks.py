@@ -45,7 +45,7 @@ class Verdict(StrEnum):
 
 
 class Finding(NamedTuple):
-    """What one relation finds.
+    """The result of testing one relation.
 
     Attributes:
         n: The fewest seeds that it is of; without any, nothing is tested.

@@ -1,4 +1,4 @@
-"""What a generation takes: algorithms take turns on one device, so that their times can be compared.
+"""Times per generation of algorithms that take turns on one device, so that they can be compared.
 
 Times of runs cannot, if these are of several versions, or shared their device with others.
 """

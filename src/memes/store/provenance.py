@@ -64,7 +64,7 @@ def library_commit() -> str | None:
 
 
 def _git(*words: str, folder: Path | None = None) -> str | None:
-    """What git says of a folder, or of the working directory; None if it is no checkout."""
+    """Return the output of git for a folder or the working directory; None if it is no checkout."""
     command = ["git", *words]
     try:
         found = subprocess.run(
