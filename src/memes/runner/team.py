@@ -226,7 +226,7 @@ def _connected(coordinator: str | None) -> Team:
 
 
 def welcomed(server: socket.socket, token: str, count: int) -> Iterator[tuple[int, socket.socket]]:
-    """Wait for connections that know the token, each with a number. Other connections do not delay them."""
+    """Wait for connections that know the token, each with a number; others do not delay it."""
     known: queue.SimpleQueue[tuple[int, socket.socket]] = queue.SimpleQueue()
     over = threading.Event()
 
