@@ -12,15 +12,15 @@ from policies import ways
 
 import memes
 from memes import presets
+from memes.control.perturbations import Pairs, rows, scaled
+from memes.control.rollouts import Transition, play
 from memes.emitters.td3 import TD3, learn, start
 from memes.emitters.training import train
-from memes.factors import Pairs, rows, scaled
 from memes.history import Past
 from memes.novelty import novelty
-from memes.rollouts import Transition, play
+from memes.pytrees import in_chunks
 from memes.strategies.noise import Gaussian, LowRank, Noise
 from memes.task import PRECISION
-from memes.trees import in_chunks
 
 Scale = Literal["paper", "laptop"]
 NEIGHBOURS, HISTORY = 10, 50_000

@@ -28,18 +28,20 @@ from timing import about, interleaved
 import memes
 from memes.analysis.heat import Colours
 from memes.cells import Cells
-from memes.runner import changes, device
-from memes.runner.observers import Moment
+from memes.runner import change_log, device
+from memes.runner.observers import Update
 from memes.store import changes as store
 from memes.store import folder as folders
 from memes.store.folder import Run
-from memes.view import board, colours, layout
+from memes.view import archive_panel, colours, layout
 from memes.view.drawings import drawer
 from memes.view.follow import Follower
 
 GENERATION = 0.0372  # seconds of the paper's Ant on an H200: docs/speed.md
 CALL = 27  # generations, which take a second there
-FRAME = board.drawn(board.Frame(("x", "y"), ((0.0, 1.0),) * 2, "fitness", Colours(0.0, 1.0), 1.0))
+FRAME = archive_panel.drawn(
+    archive_panel.Frame(("x", "y"), ((0.0, 1.0),) * 2, "fitness", Colours(0.0, 1.0), 1.0)
+)
 SCALES = {
     "laptop": {"lanes": 8, "samples": 32, "generations": 100},
     "paper": {"lanes": 32, "samples": 512, "generations": 250},
@@ -50,16 +52,16 @@ SCALES = {
 def recorded(most: int):
     """Let so many changes be recorded in a generation."""
     before = device.MOST_CHANGES
-    device.MOST_CHANGES = changes.MOST_CHANGES = most
+    device.MOST_CHANGES = change_log.MOST_CHANGES = most
     yield
-    device.MOST_CHANGES = changes.MOST_CHANGES = before
+    device.MOST_CHANGES = change_log.MOST_CHANGES = before
 
 
 def run(task: memes.Task, folder: Path, generations: int, noted: bool, **options: int) -> float:
     """Run MEMES, and return the seconds that it took, without compilation."""
     algorithm = memes.presets.memes(task, **options)
     observers = [memes.Figures(draw=False), memes.Corrections(every=0)]
-    observers.append(memes.Chronicle() if noted else memes.Chronicle(rows=0))
+    observers.append(memes.ChangeLog() if noted else memes.ChangeLog(rows=0))
     with recorded(device.MOST_CHANGES if noted else 0):
         start = time.perf_counter()
         found = memes.run(
@@ -141,10 +143,10 @@ def observing(folder: Path, generations: int = 2000) -> dict[str, float]:
     algorithm = memes.presets.memes(memes.tasks.ant(), lanes=32)
     archive = memes.archive.empty(algorithm.cells, algorithm.task.dim)
     saved = Run(folder, {}, {}, {}, archive, {}, None)
-    watch = memes.Chronicle().watch(SimpleNamespace(folder=folder, algorithm=algorithm))
-    watch.begin(saved)
+    watch = memes.ChangeLog().watch(SimpleNamespace(folder=folder, algorithm=algorithm))
+    watch.on_start(saved)
     every = found(generations // CALL, algorithm.cells.count, len(algorithm.cells.low))
-    seconds = [cpu_seconds(partial(watch.see, Moment(saved, CALL, rows))) for rows in every]
+    seconds = [cpu_seconds(partial(watch.on_update, Update(saved, CALL, rows))) for rows in every]
     call = float(np.median(seconds))
     return {"a call": call, "the longest": max(seconds), "of a generation": call / CALL / GENERATION}
 
@@ -196,7 +198,7 @@ def recolour(cells: Cells, features: tuple[int, ...], rows: memes.Changes) -> by
         "fitness", cells.count, store.standing(rows, generations), generations, None
     )
     image = colours.picture(at, shown, "fitness", lately=50.0, chosen=(0, 1))
-    around = board.titled(FRAME, f"{cells.count} cells after generation {generations}", 1.0)
+    around = archive_panel.titled(FRAME, f"{cells.count} cells after generation {generations}", 1.0)
     return b"".join(_encode_image_binary(each, "png")[1] for each in (image, around))
 
 

@@ -52,8 +52,8 @@ def main() -> None:
     with memes.workers(1) as one, memes.workers(options.workers) as several:
         contestants = {
             "in the same process": task,
-            "1 worker": memes.spread(task, one),
-            f"{options.workers} workers": memes.spread(task, several),
+            "1 worker": memes.parallelize(task, one),
+            f"{options.workers} workers": memes.parallelize(task, several),
         }
         found = {
             name: np.asarray(each.evaluate(keys, x)[0], np.float32) for name, each in contestants.items()

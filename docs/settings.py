@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Literal
 
 from memes.api import USUAL, run
+from memes.options.command_line import run_options
 from memes.parameters import REQUIRED, Parameter, parameters
-from memes.words.settings import run_options
 
 PAGE = Path(__file__).with_name("settings.md")
 BEGIN, END = "<!-- settings: written by docs/settings.py -->\n\n", "\n<!-- end of settings -->"
@@ -24,7 +24,7 @@ def table() -> str:
         python |= {f"{prefix}{name}": f"`{kind.__name__}({name}=…)`" for name in parameters(kind)}
     # Those that are spelt differently in Python.
     python |= {"seeds": "`run(seeds=range(n))`", "quiet": "`run(progress=False)`"}
-    python |= {"workers": "`spread(task, workers(…))`", "worker_rows": "`spread(…, block=…)`"}
+    python |= {"workers": "`parallelize(task, workers(…))`", "worker_rows": "`spread(…, block=…)`"}
     python |= {"simulator_timeout": "`workers(…, timeout=…)`"}
     rows = [
         f"| `{_flag(name, option)}` | {python[name]} | {_default(option)} | {_text(option)} |"

@@ -26,7 +26,7 @@ def act(x: np.ndarray, signal: np.ndarray) -> np.ndarray:
 
 def swing(key: jax.Array, x: np.ndarray) -> tuple[float, list[float]]:
     """A pendulum pushed for five seconds: its reward, its last angle and its highest speed."""
-    angle, speed = np.random.default_rng(int(memes.seeds_of(key))).normal(0, 0.05, 2)
+    angle, speed = np.random.default_rng(int(memes.seeds_from_keys(key))).normal(0, 0.05, 2)
     total, fastest = 0.0, 0.0
     for _ in range(100):
         force = float(act(x, np.array([angle, speed]))[0])
@@ -55,7 +55,7 @@ task = memes.Task(
 if __name__ == "__main__":
     with memes.workers(os.cpu_count() or 1) as executor:
         run = memes.run(
-            memes.presets.memes(memes.spread(task, executor), lanes=8, samples=32, sigma=0.1),
+            memes.presets.memes(memes.parallelize(task, executor), lanes=8, samples=32, sigma=0.1),
             generations=20,
             seed=0,
             observers=[memes.Corrections(samples=8)],

@@ -14,19 +14,19 @@ class Stagnation:
 
     patience: int = 50
 
-    def watch(self, stage: memes.Stage) -> memes.Watch:
+    def watch(self, context: memes.RunContext) -> memes.Callbacks:
         """Follow one run; of several seeds, each is watched by itself."""
 
         def due(generation: int) -> bool:  # here the device hands the run over, on any machine
             return generation % 10 == 0
 
-        def see(moment: memes.Moment) -> None:  # at the latest then, perhaps more often
-            coverage = moment.run.metrics["coverage"]
+        def on_update(update: memes.Update) -> None:  # at the latest then, perhaps more often
+            coverage = update.run.metrics["coverage"]
             before = coverage[: -self.patience]  # empty, as long as the run is young
             if due(len(coverage)) and coverage[-1] in before:
-                stage.stop(f"coverage has not grown for {self.patience} generations")
+                context.stop(f"coverage has not grown for {self.patience} generations")
 
-        return memes.Watch(due=due, see=see)
+        return memes.Callbacks(due=due, on_update=on_update)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import numpy as np
 
 import memes
 from contents import contents
-from memes.runner import changes, device, sharding
+from memes.runner import change_log, device, sharding
 
 task = memes.tasks.arm(joints=4)
 cells = memes.cells.grid(task, (6, 6))
@@ -114,7 +114,7 @@ def without_isolation() -> dict:
 def main(folder: Path) -> dict:
     """Run what needs little to compile."""
     # More cells change in most generations than are recorded.
-    device.MOST_CHANGES = changes.MOST_CHANGES = 2
+    device.MOST_CHANGES = change_log.MOST_CHANGES = 2
     found = {name: by_devices(name) for name in QUICK}
     lanes = RUNS["lanes"]()
     memes.run(lanes, out=folder, devices=8, **OPTIONS | {"generations": 2})

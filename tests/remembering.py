@@ -56,10 +56,10 @@ def programs(patch):
         "memes.runner.corrections.reevaluator": same,
         "memes.runner.device.compile_run": same_run,
         "memes.runner.loop.first_state": same,
-        "memes.words.rebuild.cells_of": same_cells,
-        "memes.words.rebuild.made": same_made,
-        "memes.words.settings.cells_of": same_cells,
-        "memes.words.settings.made": same_made,
+        "memes.options.from_run.cells_of": same_cells,
+        "memes.options.from_run.made": same_made,
+        "memes.options.command_line.cells_of": same_cells,
+        "memes.options.command_line.made": same_made,
     }
     for path, key in keys.items():
         patch.setattr(path, remembered(pkgutil.resolve_name(path), key, found))

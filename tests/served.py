@@ -6,12 +6,12 @@ import traceback
 from contextlib import contextmanager
 from queue import Queue
 
+from memes.options.from_run import task_from_run
 from memes.view.browser import browse
-from memes.words.rebuild import task_of
 
 
 @contextmanager
-def served(*paths, rebuild=task_of, **options):
+def served(*paths, rebuild=task_from_run, **options):
     """The address of a page, whose loop runs in a thread of its own until the context ends."""
     found, stop = Queue(), threading.Event()
 

@@ -13,7 +13,7 @@ import memes
 
 def hills(keys, x):
     """A fitness that depends on the key, and the first two entries."""
-    luck = memes.seeds_of(keys) / 2**32
+    luck = memes.seeds_from_keys(keys) / 2**32
     return np.sin(3 * x).sum(axis=1) + luck, x[:, :2]
 
 

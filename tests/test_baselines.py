@@ -55,7 +55,7 @@ def median_qd(archive):
     return np.median(np.sum(fitness, axis=1, where=fitness > -np.inf))
 
 
-def task_of(evaluate, dim, start, edge, cells):
+def task_from_run(evaluate, dim, start, edge, cells):
     return memes.Task(
         "toy",
         dim,
@@ -73,7 +73,7 @@ def hills(key, x):
     return jnp.maximum(1 - jnp.linalg.norm(x), 3 - 6 * jnp.linalg.norm(x - 0.7)), x
 
 
-TRAP = task_of(hills, 2, memes.uniform(2, -0.3, 0.1), 1.0, 20)
+TRAP = task_from_run(hills, 2, memes.uniform(2, -0.3, 0.1), 1.0, 20)
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +128,7 @@ def test_cma_me_beats_me_on_a_sphere_of_twenty_dimensions():
         feature = jnp.stack([jnp.sum(folded[:10]), jnp.sum(folded[10:])])
         return 1 - jnp.sum(jnp.square(x - 2)) / 980, feature
 
-    task = task_of(sphere, 20, memes.uniform(20, -0.1, 0.1), 50.0, 100)
+    task = task_from_run(sphere, 20, memes.uniform(20, -0.1, 0.1), 50.0, 100)
     by_cma = median_qd(archives(presets.cma_me(task), 500))
     assert by_cma > 1.5 * median_qd(archives(presets.me(task, batch=128), 500))
 

@@ -11,10 +11,10 @@ import pytest
 
 import memes
 from memes import physics
-from memes.cache import compiled_programs
 from memes.kernels import cxx
 from memes.kernels.cache import cached, folder
 from memes.kernels.cxx import compiler, loaded
+from memes.runner.compilation_cache import compiled_programs
 
 HOPPER = str(Path(__file__).parent / "physics" / "models" / "hopper.xml")
 SOURCE = 'extern "C" int answer() { return 42; }'
@@ -234,8 +234,8 @@ def test_a_library_that_cannot_be_loaded_is_one_sentence(monkeypatch):
 
 STRANGER = """
 import os
-import docstring_parser, memes.commands.list, memes.words.options
-from memes.cache import compiled_programs
+import docstring_parser, memes.commands.list, memes.options.flags
+from memes.runner.compilation_cache import compiled_programs
 from memes.commands.main import main
 from memes.kernels.cache import cached, folder
 if os.geteuid() == 0:  # now that all is imported, which others may not read

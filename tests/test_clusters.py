@@ -41,9 +41,9 @@ def check(executor):
     """The same numbers as in this process; rows that raise, or whose workers are killed, are lost."""
     expected = np.float32(simulators.hills(KEYS, X)[0])
     for simulator in (simulators.hills, simulators.killed_once):
-        task = memes.spread(simulators.task(simulator), executor, block=4)
+        task = memes.parallelize(simulators.task(simulator), executor, block=4)
         np.testing.assert_array_equal(task.evaluate(KEYS, X)[0], expected)
-    task = memes.spread(simulators.task(simulators.misbehaving), executor, block=4)
+    task = memes.parallelize(simulators.task(simulators.misbehaving), executor, block=4)
     x = X.copy()
     x[[1, 9], -1] = 0.75, 0.95
     lost = np.isnan(task.evaluate(KEYS, x)[0])

@@ -17,9 +17,9 @@ from memes.control import (
     mlp,
     rollout,
 )
-from memes.rollouts import transitions
+from memes.control.rollouts import transitions
+from memes.pytrees import in_chunks
 from memes.task import evaluate
-from memes.trees import in_chunks
 
 STEPS = 6
 

@@ -25,12 +25,12 @@ from memes import api
 from memes.analysis import observers
 from memes.commands import doctor, plot, reevaluate, replay, view  # noqa: F401  (before they are patched)
 from memes.commands.main import COMMANDS, main
+from memes.options import command_line
+from memes.options.flags import options_of
 from memes.parameters import parameters
 from memes.reproduce import experiments
 from memes.tasks import FAMILIES
-from memes.view import film, pictures
-from memes.words import settings
-from memes.words.options import options_of
+from memes.view import pictures, video_formats
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [
@@ -80,7 +80,7 @@ NOT_RUN = {
     "memes resume runs/big": "is of a run that Slurm would have made",
     "memes run arm --lanes 64 --coordinator": "needs the other process",
 }
-SCALES = settings.SCALES
+SCALES = command_line.SCALES
 GENERATIONS, SEEDS = 3, 2
 SMALL = {
     "generations": GENERATIONS, "joints": 8, "lanes": 4, "samples": 8, "batch": 40, "fifo_size": 50,
@@ -142,8 +142,8 @@ def small(traced_once):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(api, "run", run)
-        patch.setattr(settings, "SCALES", {"paper": SMALL, "laptop": SMALL})
-        patch.setattr(settings, "TASK_SCALES", {"paper": {}, "laptop": {}})
+        patch.setattr(command_line, "SCALES", {"paper": SMALL, "laptop": SMALL})
+        patch.setattr(command_line, "TASK_SCALES", {"paper": {}, "laptop": {}})
         patch.setitem(experiments.CHANGES, "laptop", {})
         patch.setattr(observers, "save_figures", lambda run: [])  # at the end of runs; `plot` draws
         patch.setattr(doctor, "self_check", dict)  # which takes ten seconds
@@ -231,7 +231,7 @@ def run_command(command, where, capsys):
     else:
         with pytest.MonkeyPatch.context() as patch:
             if "--report-only" in words:  # of runs that are there, at the paper's scale
-                patch.setattr(settings, "SCALES", SCALES)
+                patch.setattr(command_line, "SCALES", SCALES)
             code = called(lambda: main([*words[1:], *smaller(words)]))
     printed = capsys.readouterr()
     freeing.free()  # each compiles programs of its own
@@ -279,7 +279,7 @@ def lacking(words):
         if "--sheet" in words or films:
             pictures.library()
         for name in [word for i in films for word in words[i + 1 : i + 2] if "." in word]:
-            film.check_film("video", Path(name))
+            video_formats.check_film("video", Path(name))
     except memes.UsageError:
         return True
     return False
@@ -338,7 +338,7 @@ def test_names_within_lines_exist(document):
 
 def all_flags():
     """Every option of every command."""
-    found = {name for group in settings.run_options().values() for name in group}
+    found = {name for group in command_line.run_options().values() for name in group}
     found |= {name for preset in memes.PRESETS.values() for name in options_of(preset.build)}
     for make in (*memes.TASKS.values(), *(functools.partial(make, "") for make in FAMILIES.values())):
         found |= set(options_of(make))

@@ -8,14 +8,13 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from memes import neighbours, pairs
-from memes.control import mlp
+from memes.control import mlp, mlp_kernels
+from memes.control.mlp_kernels import TILINGS, Network, drawn, policy_kernel
+from memes.control.perturbations import Pairs, Repeats, rounded, scaled
 from memes.emitters.td3 import TD3
 from memes.emitters.training import training_kernel
-from memes.factors import Pairs, Repeats, rounded, scaled
-from memes.kernels import cuda
+from memes.kernels import cuda, neighbours
 from memes.kernels.cxx import compiler
-from memes.pairs import TILINGS, Network, drawn, policy_kernel
 from memes.physics.cuda import step_kernel
 from memes.physics.reading import load, read
 from memes.physics.solver import Fidelity
@@ -126,7 +125,7 @@ def test_policies_of_pairs_are_a_kernel_on_gpus_and_native_code_on_cpus(monkeypa
     assert ("memes_Policies" in policy_program("cpu")) == (compiler() is not None)
     assert cuda.TARGET not in policy_program("cuda", lanes=0)
     assert cuda.TARGET in policy_program("cuda", lanes=0, repeats=4)
-    monkeypatch.setattr(pairs, "usable", lambda: False)
+    monkeypatch.setattr(mlp_kernels, "usable", lambda: False)
     assert "memes_Policies" not in policy_program("cpu")
 
 

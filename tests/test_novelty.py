@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import emulation
-from memes import neighbours as searches
 from memes.archive import empty
 from memes.cells import Grid
 from memes.history import FIFO, Past
-from memes.neighbours import GROUP, nearest_by_blocks, nearest_by_kernel
+from memes.kernels import neighbours as searches
+from memes.kernels.neighbours import GROUP, nearest_by_blocks, nearest_by_kernel
 from memes.novelty import novelty
 
 

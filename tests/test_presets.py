@@ -123,7 +123,7 @@ def test_seeds_decide_everything(preset):
     options = {"generations": 4, "progress": False}
     results = [
         memes.run(algorithm, seed=1, **options),
-        *memes.run(algorithm, seeds=(1, 2), together=1, **options),
+        *memes.run(algorithm, seeds=(1, 2), seeds_per_batch=1, **options),
     ]
     jax.tree.map(np.testing.assert_array_equal, results[0].archive, results[1].archive)
     assert not np.array_equal(results[0].archive.fitness, results[2].archive.fitness)

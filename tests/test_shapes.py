@@ -17,15 +17,15 @@ import shapes
 from memes import correction, metrics
 from memes.archive import add, empty, finite
 from memes.context import Context
+from memes.control.rollouts import rollout
 from memes.emitters.td3 import TD3, sample
 from memes.history import Past
 from memes.novelty import novelty
 from memes.objectives import centred_ranks
+from memes.pytrees import choose
 from memes.ring import Ring, push
-from memes.rollouts import rollout
 from memes.selectors import Uniform, select
 from memes.task import Evaluation, evaluate, initial
-from memes.trees import choose
 
 MAZE = memes.tasks.point_maze(steps=4, hidden=(3,), uncertain=True)
 

@@ -15,10 +15,10 @@ from memes.task import (
     noisy,
     resampled,
     rowwise,
-    seeds_of,
+    seeds_from_keys,
     uniform,
 )
-from memes.trial import check
+from memes.task_check import check
 
 
 def exact(keys, x):
@@ -245,7 +245,7 @@ def on_the_host(function):
 
 def test_rowwise_serves_plain_python():
     def simulate(key, x):
-        rng = np.random.default_rng(int(seeds_of(key)))
+        rng = np.random.default_rng(int(seeds_from_keys(key)))
         return float(sum(x)) + 0 * rng.normal(), [float(x[0])]
 
     task = on_the_host(simulate)
@@ -270,13 +270,13 @@ def test_a_host_task_may_return_lists():
 
 
 def test_seeds_are_integers_of_the_keys_alone():
-    found = seeds_of(keys(10, 1000))
+    found = seeds_from_keys(keys(10, 1000))
     assert found.shape == (1000,)
     assert found.dtype == np.int64
     assert found.min() >= 0
     assert 2**31 < found.max() < 2**32
     assert len(set(found.tolist())) == 1000
-    assert seeds_of(keys(10, 1000)[3]) == found[3]
+    assert seeds_from_keys(keys(10, 1000)[3]) == found[3]
 
 
 def test_features_have_names_and_else_numbers():

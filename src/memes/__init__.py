@@ -46,21 +46,22 @@ if TYPE_CHECKING:  # the table of contents: `__getattr__` reads it too
     from memes.context import Kind as Kind
     from memes.correction import reevaluate as reevaluate
     from memes.executors import workers as workers
+    from memes.executors.remote_evaluation import parallelize as parallelize
+    from memes.executors.seeds import seeds_from_keys as seeds_from_keys
     from memes.metrics import archive_loss as archive_loss
     from memes.metrics import qd_score as qd_score
+    from memes.options.from_run import task_from_run as task_from_run
     from memes.presets import PRESETS as PRESETS
     from memes.resets import Reason as Reason
-    from memes.runner.changes import Chronicle as Chronicle
+    from memes.runner.change_log import ChangeLog as ChangeLog
     from memes.runner.corrections import Corrections as Corrections
+    from memes.runner.loggers import LogFunction as LogFunction
+    from memes.runner.loggers import Logger as Logger
+    from memes.runner.multihost import join_processes as join_processes
+    from memes.runner.observers import Callbacks as Callbacks
     from memes.runner.observers import Checkpoints as Checkpoints
-    from memes.runner.observers import Moment as Moment
-    from memes.runner.observers import Stage as Stage
-    from memes.runner.observers import Watch as Watch
-    from memes.runner.team import join_processes as join_processes
-    from memes.runner.trackers import Track as Track
-    from memes.runner.trackers import Tracker as Tracker
-    from memes.seeds import seeds_of as seeds_of
-    from memes.spreading import spread as spread
+    from memes.runner.observers import RunContext as RunContext
+    from memes.runner.observers import Update as Update
     from memes.store.archives import load_archive as load_archive
     from memes.store.archives import save_archive as save_archive
     from memes.store.changes import load_changes as load_changes
@@ -73,7 +74,6 @@ if TYPE_CHECKING:  # the table of contents: `__getattr__` reads it too
     from memes.task import rowwise as rowwise
     from memes.task import uniform as uniform
     from memes.tasks import TASKS as TASKS
-    from memes.words.rebuild import task_of as task_of
 
 
 def _contents() -> dict[str, str]:

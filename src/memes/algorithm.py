@@ -27,18 +27,18 @@ from memes import archive as archives
 from memes.archive import Archive, Entries, Fetch, rows_at
 from memes.cells import Cells, grid
 from memes.context import Context, Kind
+from memes.control.perturbations import as_pairs, rows
+from memes.control.rollouts import Transition
 from memes.emitters.base import Batch, Emitter, Lanes, Rows
 from memes.errors import at_least, require
 from memes.estimates import Candidates
-from memes.factors import as_pairs, rows
-from memes.hints import checked
 from memes.history import History, Nothing
 from memes.judges import CandidateArchive, Judge, SameArchive
-from memes.rollouts import Transition
+from memes.pytrees import concatenate, in_32_bits, take
 from memes.task import Evaluated, Evaluation, Task, as_evaluation, evaluate_factors, takes_factors
 from memes.task import evaluate as evaluate_task
-from memes.trees import concatenate, in_32_bits, take
-from memes.trial import check
+from memes.task_check import check
+from memes.validation import checked
 
 
 class State(NamedTuple):

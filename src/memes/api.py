@@ -15,17 +15,16 @@ import numpy as np
 from memes.algorithm import Algorithm
 from memes.analysis.observers import Figures, Summaries
 from memes.errors import RunError, UsageError, at_least, in_a_line, require
-from memes.hints import check_types, checked, number_of
-from memes.runner.changes import Chronicle
+from memes.runner.change_log import ChangeLog
 from memes.runner.corrections import Corrections
 from memes.runner.device import most_together
 from memes.runner.device_use import DeviceUse
 from memes.runner.loop import Start, run_all
+from memes.runner.multihost import present
 from memes.runner.observers import Checkpoints, Log, Observer, Progress
 from memes.runner.placement import placed
 from memes.runner.progress import Reporter
 from memes.runner.simulators import callbacks_outside
-from memes.runner.team import present
 from memes.store.files import as_path, intact, only_writer
 from memes.store.find import begun, run_folders
 from memes.store.folder import (
@@ -41,10 +40,11 @@ from memes.store.folder import (
     remove_unfinished,
 )
 from memes.store.provenance import describe, now
+from memes.validation import check_types, checked, number_of
 
 # In the order in which they see a run. A checkpoint comes after the correction that it is to know of.
 USUAL: tuple[Any, ...] = (
-    DeviceUse, Log, Chronicle, Corrections, Checkpoints, Progress, Summaries, Figures,
+    DeviceUse, Log, ChangeLog, Corrections, Checkpoints, Progress, Summaries, Figures,
 )  # fmt: skip
 # The type and the least of each setting that is a number. Those of a `config.json` are checked as well.
 NUMBERS: dict[str, tuple[Any, int]] = {
@@ -52,7 +52,7 @@ NUMBERS: dict[str, tuple[Any, int]] = {
     "seed": (int, 0),
     "call_seconds": (float, 0),
     "chunk": (int | None, 1),
-    "together": (int | None, 1),
+    "seeds_per_batch": (int | None, 1),
     "seeds_together": (int | None, 1),
     "devices": (int | None, 1),
     "shards": (int | None, 1),
@@ -87,12 +87,12 @@ def run(
     overwrite: bool = False,
     observers: Sequence[Any] = (),
     chunk: int | None = None,
-    together: int | None = None,
+    seeds_per_batch: int | None = None,
     devices: int | None = None,
     shards: int | None = None,
     call_seconds: float = 1.0,
     progress: bool = True,
-    about: dict[str, Any] | None = None,
+    metadata: dict[str, Any] | None = None,
 ) -> Run | list[Run]:
     """Run an algorithm, for one seed or for several, and record what happens.
 
@@ -116,15 +116,15 @@ def run(
         observers: What the run does besides advancing. They join the usual ones, and replace those of
             their own type.
         chunk: How many rows to evaluate at a time; None is all, or fewer if they do not fit into memory.
-        together: How many seeds to run as one batch; None is as many as fit into memory, or one if the
-            task has a simulator, which fills the device by itself.
+        seeds_per_batch: How many seeds to run as one batch; None is as many as fit into memory, or one
+            if the task has a simulator, which fills the device by itself.
         devices: How many devices to run on; None is all GPUs or TPUs, or one CPU.
         shards: Parts that lanes, offspring or seeds are divided into, a multiple of the devices; None is
             as many as devices. Results depend on it, and not on the devices that compute the shards.
         call_seconds: How long a call of the device takes, about. Progress moves, Ctrl-C is heard and
             metrics are written once a call.
         progress: Whether to show progress.
-        about: Anything JSON that should be written into `config.json`.
+        metadata: Anything JSON that should be written into `config.json`.
 
     Returns:
         The run, or the runs in the order of their seeds; without those that an interrupt left undone.
@@ -139,7 +139,7 @@ def run(
     given = {
         "generations": generations,
         "chunk": chunk,
-        "together": together,
+        "seeds_per_batch": seeds_per_batch,
         "devices": devices,
         "shards": shards,
         "call_seconds": call_seconds,
@@ -148,13 +148,14 @@ def run(
     for each in chosen:
         check_numbers(numbers | {"seed": each})
     require(
-        together in (None, 1) or algorithm.task.jit,
-        f"together must be 1 for task '{algorithm.task.name}', which runs on the host, got {together}",
+        seeds_per_batch in (None, 1) or algorithm.task.jit,
+        f"seeds_per_batch must be 1 for task '{algorithm.task.name}', which runs on the host, got "
+        f"{seeds_per_batch}",
     )
-    size = most_together(algorithm.task, len(chosen), together)
+    size = most_together(algorithm.task, len(chosen), seeds_per_batch)
     placement = placed(algorithm, devices, shards, size)
     numbers |= placement.recorded()
-    config = {**describe(algorithm), **(about or {}), **numbers, **settings_of(watching)}
+    config = {**describe(algorithm), **(metadata or {}), **numbers, **settings_of(watching)}
     config["seeds"] = None if seeds is None else chosen
     folders: list[Path | None] = [None] * len(chosen)
     if out is not None:
@@ -173,7 +174,7 @@ def run(
             remove_unfinished(folder)
         starts = [(config | {"seed": s}, folder) for s, folder in zip(chosen, folders, strict=True)]
         runs = run_all(
-            algorithm, starts, watching, progress=progress, together=size, placement=placement
+            algorithm, starts, watching, progress=progress, seeds_per_batch=size, placement=placement
         )
     return runs[0] if seeds is None else runs
 
@@ -270,7 +271,7 @@ def resume(
             starts,
             watching,
             progress=progress,
-            together=size,
+            seeds_per_batch=size,
             placement=placement,
             exactly=True,
         )

@@ -14,8 +14,8 @@ from jax import Array
 from jaxtyping import Float, Int, Key
 
 from memes.errors import at_least, require
-from memes.hints import checked
 from memes.task import Task
+from memes.validation import checked
 
 TARGET_CELLS = 2500
 MAX_CELLS = 10_000_000

@@ -11,8 +11,8 @@ from jax import Array
 from jaxtyping import Float, Int
 
 from memes.archive import Archive
+from memes.control.rollouts import Transition
 from memes.history import Past
-from memes.rollouts import Transition
 from memes.task import Evaluation, Task
 
 

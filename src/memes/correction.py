@@ -16,9 +16,9 @@ from jax import Array
 from jaxtyping import Float, Int, Key
 
 from memes.archive import Archive, add, empty
+from memes.control.perturbations import Repeats
 from memes.errors import at_least, require
 from memes.estimates import Statistic, by_genotype, estimate
-from memes.factors import Repeats
 from memes.metrics import archive_loss, finite_median, scored
 from memes.task import Evaluation, Task, evaluate
 

@@ -11,8 +11,8 @@ from jax import Array
 
 from memes.archive import LIMIT
 from memes.errors import at_least
-from memes.hints import check_fields
 from memes.task import Evaluation
+from memes.validation import check_fields
 
 # `(values, axis=) -> summary`. It sees NaN where an evaluation was not finite.
 Statistic = Callable[..., Array]

@@ -10,9 +10,9 @@ from jaxtyping import Bool, Float, PyTree
 
 from memes.archive import Archive
 from memes.errors import UsageError, at_least
-from memes.hints import part
 from memes.ring import Ring
 from memes.ring import push as push_rows
+from memes.validation import part
 
 
 class Past(NamedTuple):

@@ -18,8 +18,8 @@ from memes.archive import Archive, Entries, Status
 from memes.cells import Cells
 from memes.context import Comparison
 from memes.errors import in_unit_interval, require
-from memes.hints import part
 from memes.task import Evaluation
+from memes.validation import part
 
 
 @runtime_checkable

@@ -14,8 +14,8 @@ from jaxtyping import Float, Int
 from memes.algorithm import Info
 from memes.archive import Archive, Fault
 from memes.context import Kind
+from memes.pytrees import in_32_bits
 from memes.resets import Reason
-from memes.trees import in_32_bits
 
 LANE_KINDS = (Kind.EXPLOIT, Kind.EXPLORE)
 

@@ -7,7 +7,7 @@ from jax import Array
 from jaxtyping import Float
 
 from memes.history import Past
-from memes.neighbours import nearest
+from memes.kernels.neighbours import nearest
 
 
 def novelty(query: Float[Array, "n k"], past: Past, neighbours: int) -> Float[Array, " n"]:

@@ -13,9 +13,9 @@ from jaxtyping import Bool, Float, Int, Key, PyTree
 from memes.archive import Status, finite
 from memes.context import Context, Kind
 from memes.errors import at_least, in_unit_interval, require
-from memes.hints import part
 from memes.novelty import novelty
 from memes.task import Evaluation
+from memes.validation import part
 
 Utilities = Float[Array, "L M"]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from memes.hints import check_keywords, check_types
+from memes.validation import check_keywords, check_types
 
 R = TypeVar("R")
 REQUIRED = inspect.Parameter.empty  # the default of a parameter that has none

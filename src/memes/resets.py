@@ -10,7 +10,7 @@ from jax import Array
 from jaxtyping import Bool, Int
 
 from memes.errors import at_least
-from memes.hints import part
+from memes.validation import part
 
 
 class Reason(IntEnum):

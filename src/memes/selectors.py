@@ -13,10 +13,10 @@ from jaxtyping import Bool, Float, Int, Key
 
 from memes.context import Context
 from memes.errors import at_least, in_unit_interval
-from memes.hints import part
 from memes.novelty import novelty
+from memes.pytrees import choose
 from memes.task import initial
-from memes.trees import choose
+from memes.validation import part
 
 
 class Individuals(NamedTuple):

@@ -17,13 +17,13 @@ from jax import Array
 from jax.typing import ArrayLike
 from jaxtyping import Float, Key
 
+from memes.control.perturbations import Pairs, Repeats, by_chunks, no_pairs
+from memes.control.perturbations import rows as rows_of
+from memes.control.rollouts import Control, Transition
 from memes.errors import LARGEST_FLOAT, LONGEST_NAME, UsageError, at_least, require
-from memes.factors import Pairs, Repeats, by_chunks, no_pairs
-from memes.factors import rows as rows_of
-from memes.hints import check_types, checked, fits, short
-from memes.rollouts import Control, Transition
-from memes.seeds import seeds_of as seeds_of
-from memes.trees import concatenate, in_chunks
+from memes.executors.seeds import seeds_from_keys as seeds_from_keys
+from memes.pytrees import concatenate, in_chunks
+from memes.validation import check_types, checked, fits, short
 
 # Matrix products of tasks run in full float32: no TF32, no bfloat16 passes.
 PRECISION = "highest"
@@ -59,7 +59,7 @@ class Map(NamedTuple):
 
 
 @dataclass(frozen=True)
-class EitherWay:
+class FactoredEvaluate:
     """An `evaluate` of whole genotypes that takes genotypes in factors too.
 
     Attributes:
@@ -88,12 +88,12 @@ class Task:
         init: `(key, n) -> x[n, d]`, random genotypes to start from.
         evaluate: `(keys[n], x[n, d]) -> Evaluation` (or a plain `(fitness[n], feature[n, k])`). There
             is one PRNG key for each row, so that a row's result depends on neither batch nor chunk.
-            One that can evaluate samples in factors is an `EitherWay`.
+            One that can evaluate samples in factors is an `FactoredEvaluate`.
         min_fitness: The fitness that the QD-score measures from, so that every elite adds a positive
             amount. Elites below it add nothing.
         uncertain: Whether equal genotypes can evaluate differently.
         jit: False for an ordinary Python `evaluate`: it is called outside of JAX's compilation with a
-            NumPy `x`, and may return NumPy arrays or lists. `seeds_of(keys)` gives it integers.
+            NumPy `x`, and may return NumPy arrays or lists. `seeds_from_keys(keys)` gives it integers.
         resolution: Grid cells for each feature; None chooses about 2 500 cells in all.
         cost: Evaluations of the underlying problem behind one row, for the ledger.
         single: The task that a `resampled` one evaluates repeatedly. Corrections use it, since luck is
@@ -232,7 +232,7 @@ def evaluate(
 
 def takes_factors(task: Task) -> bool:
     """Can the task evaluate genotypes in factors?"""
-    return task.jit and isinstance(task.evaluate, EitherWay)
+    return task.jit and isinstance(task.evaluate, FactoredEvaluate)
 
 
 def evaluate_factors(
@@ -245,7 +245,7 @@ def evaluate_factors(
 ) -> Evaluation:
     """As `evaluate`, of candidates and then samples in factors, by a task that takes them."""
     function = task.evaluate
-    assert isinstance(function, EitherWay), "the caller checks this"
+    assert isinstance(function, FactoredEvaluate), "the caller checks this"
 
     def evaluate_some(keys: Array, candidates: Repeats, samples: Pairs) -> Evaluation:
         with jax.default_matmul_precision(PRECISION):

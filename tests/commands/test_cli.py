@@ -18,11 +18,11 @@ import memes
 from memes.commands import run
 from memes.commands.main import main
 from memes.control import rollout
+from memes.options import command_line
+from memes.options.flags import options_of
+from memes.options.from_run import algorithm_of, task_from_run
 from memes.store.folder import save_config
 from memes.store.provenance import describe
-from memes.words import settings
-from memes.words.options import options_of
-from memes.words.rebuild import algorithm_of, task_of
 
 QUICK = ["--scale", "laptop", "--joints", "4", "--lanes", "4", "--samples", "8", "--generations", "3"]
 LONGER = ["--generations", "9"]
@@ -99,7 +99,7 @@ def test_help_explains_every_option(preset, capsys):
 
 def test_scale_then_file_then_flags():
     Path("my.toml").write_text('lanes = 6\nsamples = 10\nresolution = [7, 9]\nscale = "laptop"\n')
-    parsed = settings.parse(["arm", "--config", "my.toml", "--samples", "12"], "memes run")
+    parsed = command_line.parse(["arm", "--config", "my.toml", "--samples", "12"], "memes run")
     assert parsed.task_options == {"joints": 100}  # of the scale, which the file chose
     assert parsed.algorithm_options["lanes"] == 6  # of the file
     assert parsed.algorithm_options["samples"] == 12  # of the flag
@@ -111,7 +111,7 @@ def test_scale_then_file_then_flags():
 
 
 def test_paper_is_the_default_scale():
-    parsed = settings.parse(["arm"], "memes run")
+    parsed = command_line.parse(["arm"], "memes run")
     assert parsed.running["generations"] == 2000
     assert parsed.observing["reevaluate_samples"] == 512
     assert parsed.task_options == {"joints": 1000}
@@ -121,15 +121,15 @@ def test_paper_is_the_default_scale():
 
 def test_a_scale_does_not_change_what_a_preset_is_named_for():
     arguments = ["arm", "--algorithm", "me-128", "--scale", "laptop"]
-    assert settings.parse(arguments, "memes run").algorithm_options["batch"] == 128
+    assert command_line.parse(arguments, "memes run").algorithm_options["batch"] == 128
     arguments[2] = "me"
-    assert settings.parse(arguments, "memes run").algorithm_options["batch"] == 2048
+    assert command_line.parse(arguments, "memes run").algorithm_options["batch"] == 2048
 
 
 def test_a_preset_that_binds_an_option_is_resumed_under_its_own_name():
     """It is another preset with that option; a run's folder is of the one that was asked for."""
     words = ["arm", "--algorithm", "me-128", "--joints", "2", "--batch", "8", "--out", "run"]
-    parsed = settings.parse(words, "memes run")
+    parsed = command_line.parse(words, "memes run")
     algorithm = parsed.build()
     about = describe(algorithm) | parsed.recorded() | {"seed": 0}
     assert algorithm.name == about["algorithm"] == "me-128"
@@ -140,9 +140,9 @@ def test_a_preset_that_binds_an_option_is_resumed_under_its_own_name():
 
 def test_a_scale_makes_nothing_larger():
     arguments = ["arm", "--algorithm", "cma-me", "--scale", "laptop"]
-    assert settings.parse(arguments, "memes run").algorithm_options["batch"] == 128
+    assert command_line.parse(arguments, "memes run").algorithm_options["batch"] == 128
     arguments[2] = "me-es"
-    assert settings.parse(arguments, "memes run").algorithm_options["samples"] == 128
+    assert command_line.parse(arguments, "memes run").algorithm_options["samples"] == 128
 
 
 def test_a_strategy_of_evosax_by_name(capsys):
@@ -162,7 +162,7 @@ def test_every_setting_is_written_down(capsys):
 
 
 def test_centroids_make_a_tessellation():
-    parsed = settings.parse(["arm", "--joints", "2", "--centroids", "30"], "memes run")
+    parsed = command_line.parse(["arm", "--joints", "2", "--centroids", "30"], "memes run")
     assert parsed.build().cells.count == 30
 
 
@@ -174,8 +174,8 @@ def test_a_task_of_your_own():
         "task = make(size=2)\n"
     )
     for name, joints in [("mine:task", 2), ("mine.py:task", 2), ("mine:make", 3)]:
-        assert settings.parse([name], "memes run").build().task.dim == joints
-    assert settings.parse(["mine:make", "--size", "5"], "memes run").build().task.dim == 5
+        assert command_line.parse([name], "memes run").build().task.dim == joints
+    assert command_line.parse(["mine:make", "--size", "5"], "memes run").build().task.dim == 5
 
 
 WRONG = {
@@ -373,7 +373,7 @@ WRONG_CALLS = {
     "generations must be int, got True": lambda: memes.run(small(), generations=True, out="x"),
     "seed must be int, got 0.5": lambda: memes.run(small(), generations=2, seed=0.5, out="x"),
     "out must be str or Path or None, got 3": lambda: memes.run(small(), generations=2, out=3),
-    "about must be dict or None": lambda: memes.run(small(), generations=2, about=[1], out="x"),
+    "metadata must be dict or None": lambda: memes.run(small(), generations=2, metadata=[1], out="x"),
     "out must not hold a run yet": lambda: memes.run(small(), generations=2, out="done"),
     "task must be Task, got 'arm'": lambda: memes.presets.memes("arm"),
     "cells must be Cells or None, got (5, 5)": lambda: memes.presets.memes(ARM, (5, 5)),
@@ -420,7 +420,7 @@ def test_a_task_file_may_use_its_neighbours_and_runs_once(capsys):
         "print('executed')\n"
         "task = memes.tasks.arm(joints=neighbour_of_mine.joints)\n"
     )
-    assert settings.parse(["sub/own.py:task"], "memes run").build().task.dim == 3
+    assert command_line.parse(["sub/own.py:task"], "memes run").build().task.dim == 3
     assert capsys.readouterr().out.count("executed") == 1
 
 
@@ -429,7 +429,7 @@ def test_a_robot_of_ones_own_runs_and_stands_where_nothing_moves_it(capsys):
     task = f"{EXAMPLES / 'custom_robot.py'}:runner"
     options = ["--lanes", "2", "--samples", "4", "--generations", "2", "--hidden", "4"]
     assert main(["run", task, *options, "--reevaluate-samples", "4", "--quiet", "--out", "own"]) == 0
-    runner = task_of(memes.load_run("own"), task)
+    runner = task_from_run(memes.load_run("own"), task)
     assert runner.uncertain
     keys = jax.random.split(jax.random.key(0), 16)
     outcome, _ = rollout(runner.control, keys, jnp.zeros((16, runner.dim)))
@@ -501,7 +501,7 @@ def test_a_home_that_cannot_be_written_is_no_error(tmp_path, monkeypatch):
 
 def test_a_default_folder_is_taken_by_one_command_alone(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    parsed = settings.parse(["arm", *QUICK], "memes run")
+    parsed = command_line.parse(["arm", *QUICK], "memes run")
     with run.output_folder(parsed, tmp_path) as first, run.output_folder(parsed, tmp_path) as second:
         assert (str(first), str(second)) == ("runs/arm-memes/seed-0", "runs/arm-memes-take-2/seed-0")
         (second / "something").touch()

@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from memes.commands.main import main
-from memes.runner import calls, corrections, observers
+from memes.runner import corrections, observers, scheduling
 
 pytestmark = pytest.mark.usefixtures("traced_once")
 SIGNALS = [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
@@ -32,7 +32,7 @@ def sent_after(monkeypatch):
 
         monkeypatch.setattr(module, name, function)
 
-    monkeypatch.setattr(calls, "MOST", 1)  # generations in a call
+    monkeypatch.setattr(scheduling, "MOST", 1)  # generations in a call
     return send
 
 
@@ -41,7 +41,7 @@ def test_seeds_that_are_left_undone(tmp_path, sent_after, which, code):
     """It arrives in the last generation of the first of two seeds, which is done then."""
     out = str(tmp_path / "runs")
     sent_after(which, observers.folders, "append_metrics", 2)
-    assert main(["run", "arm", *WORDS, "--seeds", "3", "--together", "1", "--out", out]) == code
+    assert main(["run", "arm", *WORDS, "--seeds", "3", "--seeds-per-batch", "1", "--out", out]) == code
     sent_after(which, observers.folders, "append_metrics", 2)
     assert main(["resume", out, "--quiet"]) == code
     assert main(["resume", out, "--quiet"]) == 0

@@ -13,7 +13,7 @@ import pytest
 
 import memes
 from memes.commands.main import main
-from memes.words.settings import parse
+from memes.options.command_line import parse
 
 pytestmark = pytest.mark.usefixtures("traced_once")
 QUICK = ["--algorithm", "me", "--batch", "4", "--generations", "2", "--resolution", "4", "4"]

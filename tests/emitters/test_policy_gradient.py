@@ -7,10 +7,10 @@ import pytest
 
 import memes
 from memes import UsageError
+from memes.control.rollouts import Transition
 from memes.emitters import Isoline, Parallel, PolicyGradient
 from memes.emitters.td3 import TD3, networks, remember, sample
 from memes.ring import Ring
-from memes.rollouts import Transition
 from memes.task import evaluate
 
 CAPACITY = 50

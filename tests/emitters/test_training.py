@@ -11,13 +11,13 @@ import pytest
 
 import emulation
 import memes
+from memes.control.policies import mlp
+from memes.control.rollouts import Transition
 from memes.emitters import training
 from memes.emitters.td3 import TD3, draw, learn, start
 from memes.emitters.training import learn_by_kernel, train
 from memes.kernels import cuda
 from memes.kernels.cxx import compiler
-from memes.policies import mlp
-from memes.rollouts import Transition
 
 # Two rounds in which everything moves; no size is a multiple of the kernel's tiles.
 FAST = TD3(
@@ -31,7 +31,7 @@ FAST = TD3(
 )
 
 
-def task_of(*sizes, **options):
+def task_from_run(*sizes, **options):
     """A maze with other policies."""
     maze = memes.tasks.point_maze(steps=5)
     policy = mlp((2, *sizes, 2), **options)
@@ -95,7 +95,7 @@ class NumpyMLP:
 def test_training_is_what_qdax_describes_in_numpy():
     """Slow critics follow each critic step; the actor learns from the batch of the last one."""
     s = replace(FAST, critic_hidden=(6,), transitions_batch=9, num_critic_training_steps=6)
-    task, key = task_of(5), jax.random.key(7)
+    task, key = task_from_run(5), jax.random.key(7)
     learner, replay = experience(task, s)
     seen = [np.asarray(part, float) for part in replay.rows[:5]]
     critics = NumpyMLP(learner.critics, (4, 6, 1), s.critic_learning_rate)
@@ -126,7 +126,7 @@ def test_training_is_what_qdax_describes_in_numpy():
 
 
 # A layer of the policy is wider than a block has threads, and a batch than its warps read at once.
-WIDE = task_of(5, 260, hidden=jnp.tanh)
+WIDE = task_from_run(5, 260, hidden=jnp.tanh)
 ONE_LAYER = replace(FAST, critic_hidden=(20,), transitions_batch=280, policy_delay=1)
 TWO_LAYERS = replace(
     FAST, critic_hidden=(20, 40), transitions_batch=7, policy_delay=3, num_critic_training_steps=6
@@ -138,8 +138,8 @@ emulated = pytest.mark.skipif(compiler() is None, reason="there is no C++ compil
 @pytest.mark.parametrize(
     ("task", "settings", "drawn"),
     [
-        (task_of(12), FAST, training.MOST_DRAWN),
-        (task_of(12), TWO_LAYERS, training.MOST_DRAWN),
+        (task_from_run(12), FAST, training.MOST_DRAWN),
+        (task_from_run(12), TWO_LAYERS, training.MOST_DRAWN),
         (WIDE, ONE_LAYER, 1),
     ],
     ids=["three layers", "two", "one, and a round in each launch"],
@@ -187,7 +187,7 @@ def traced(task, settings, mapped=lambda function: function, seeds=()):
 
 @pytest.mark.parametrize("several", [(), (jax.vmap, 3)], ids=["one seed", "several"])
 def test_programs_for_gpus_launch_the_kernel_and_others_do_not(several):
-    training_of = traced(task_of(12), FAST, *several)
+    training_of = traced(task_from_run(12), FAST, *several)
     assert cuda.TARGET in training_of.lower(lowering_platforms=("cuda",)).as_text()
     assert cuda.TARGET not in training_of.lower(lowering_platforms=("cpu",)).as_text()
 
@@ -204,7 +204,7 @@ def test_programs_for_gpus_launch_the_kernel_and_others_do_not(several):
     ],
 )
 def test_what_does_not_fit_is_left_to_xla(policy, fields):
-    network = task_of(12, **policy).control.controller.network
+    network = task_from_run(12, **policy).control.controller.network
     assert network is None or not training.fits(network, replace(FAST, **fields))
 
 
@@ -216,9 +216,9 @@ def test_gpus_that_are_too_old_train_in_xla_and_say_so(older, monkeypatch):
     monkeypatch.setattr(cuda, "_loaded", lambda kernel: "key")
     warns = pytest.warns(UserWarning, match="needs compute capability 7.0, the GPU has 6.1")
     with warns if older else nullcontext():
-        jaxpr = str(traced(task_of(12), FAST).jaxpr)
+        jaxpr = str(traced(task_from_run(12), FAST).jaxpr)
     assert (cuda.TARGET not in jaxpr) == older
 
 
 def test_what_does_not_fit_is_launched_nowhere():
-    assert cuda.TARGET not in str(traced(task_of(12), replace(FAST, critic_hidden=())).jaxpr)
+    assert cuda.TARGET not in str(traced(task_from_run(12), replace(FAST, critic_hidden=())).jaxpr)

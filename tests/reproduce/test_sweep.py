@@ -13,7 +13,7 @@ from memes.commands.main import main
 from memes.reproduce import results, sweep, turns
 from memes.reproduce.experiments import CHANGES, EXPERIMENTS, TASKS, VARIANTS, Experiment
 from memes.reproduce.sweep import plan
-from memes.runner import calls, observers
+from memes.runner import observers, scheduling
 from memes.store.find import load_all
 
 pytestmark = pytest.mark.usefixtures("traced_once")
@@ -115,15 +115,15 @@ class Stop:
 
 def test_a_sweep_that_is_stopped_goes_on(swept, asked, tmp_path, monkeypatch):
     """One seed after the other, the second is stopped after three of its four generations."""
-    monkeypatch.setattr(calls, "MOST", 1)  # generations in a call
+    monkeypatch.setattr(scheduling, "MOST", 1)  # generations in a call
     with monkeypatch.context() as patch:
         Stop(patch, 7)
-        assert main([*WORDS, str(tmp_path), "--together", "1"]) == 130
+        assert main([*WORDS, str(tmp_path), "--seeds-per-batch", "1"]) == 130
     assert set(summaries(tmp_path)) == {("me", 0)}
     assert asked == {"run": [{0: 4, 1: 3}]}
     asked.clear()
     counted = Stop(monkeypatch, -1)
-    assert main([*WORDS, str(tmp_path), "--together", "1"]) == 0
+    assert main([*WORDS, str(tmp_path), "--seeds-per-batch", "1"]) == 0
     assert asked == {"resume": [{1: 4}]}
     assert counted.rows == 1  # one generation is left
     assert_same_runs(summaries(tmp_path), summaries(swept))
@@ -131,7 +131,7 @@ def test_a_sweep_that_is_stopped_goes_on(swept, asked, tmp_path, monkeypatch):
 
 
 def test_a_sweep_that_is_stopped_goes_on_with_all_seeds_of_a_batch(swept, asked, tmp_path, monkeypatch):
-    monkeypatch.setattr(calls, "MOST", 1)
+    monkeypatch.setattr(scheduling, "MOST", 1)
     with monkeypatch.context() as patch:
         Stop(patch, 6, signal.SIGTERM)
         assert main([*WORDS, str(tmp_path)]) == 143
@@ -148,15 +148,15 @@ def test_a_sweep_that_was_killed_goes_on(swept, asked, tmp_path, monkeypatch):
     calls, save = [], sweep.save_summary
 
     def save_once(*arguments):
-        calls.append(arguments)
+        scheduling.append(arguments)
         return save(*arguments) if len(calls) == 1 else sys.exit(9)
 
     with monkeypatch.context() as patch:
         patch.setattr(sweep, "save_summary", save_once)
         with pytest.raises(SystemExit):
-            main([*WORDS, str(tmp_path), "--together", "1"])
+            main([*WORDS, str(tmp_path), "--seeds-per-batch", "1"])
     assert set(summaries(tmp_path)) == {("me", 0)}
-    assert main([*WORDS, str(tmp_path), "--together", "1"]) == 0
+    assert main([*WORDS, str(tmp_path), "--seeds-per-batch", "1"]) == 0
     assert asked == {"resume": [{1: 4}]}
     assert_same_runs(summaries(tmp_path), summaries(swept))
 
@@ -183,7 +183,7 @@ def test_no_run_starts_after_the_minutes_are_over(swept, asked, tmp_path, monkey
         patch.setattr(sweep, "save_summary", save_and_wait)
         patch.setattr(sweep.time, "perf_counter", lambda: clock[0])
         words = [word for word in WORDS if word != "--quiet"]
-        limits = ["--together", "1", "--minutes", "1", "--runs-only"]
+        limits = ["--seeds-per-batch", "1", "--minutes", "1", "--runs-only"]
         assert main([*words, str(tmp_path), *limits]) == 0
     said = capsys.readouterr()
     assert "1 minutes are over: the same command goes on" in said.err
@@ -191,14 +191,14 @@ def test_no_run_starts_after_the_minutes_are_over(swept, asked, tmp_path, monkey
     assert set(summaries(tmp_path)) == {("me", 0)}
     assert not (tmp_path / "laptop/claims.md").exists()
     asked.clear()
-    assert main([*WORDS, str(tmp_path), "--together", "1"]) == 0
+    assert main([*WORDS, str(tmp_path), "--seeds-per-batch", "1"]) == 0
     assert [list(runs) for found in asked.values() for runs in found] == [[1]]
     assert_same_runs(summaries(tmp_path), summaries(swept))
 
 
 def test_a_run_that_goes_on_is_stopped_if_that_is_asked_for(swept, asked, tmp_path, monkeypatch):
     """After two of four generations; the same command goes on from the checkpoint."""
-    monkeypatch.setattr(calls, "MOST", 1)
+    monkeypatch.setattr(scheduling, "MOST", 1)
     clock, write = [0.0], observers.folders.append_metrics
 
     def write_and_wait(*arguments):
@@ -208,11 +208,11 @@ def test_a_run_that_goes_on_is_stopped_if_that_is_asked_for(swept, asked, tmp_pa
     with monkeypatch.context() as patch:
         patch.setattr(observers.folders, "append_metrics", write_and_wait)
         patch.setattr(sweep.time, "perf_counter", lambda: clock[0])
-        limits = ["--minutes", "1", "--stop-runs", "--runs-only", "--together", "1"]
+        limits = ["--minutes", "1", "--stop-runs", "--runs-only", "--seeds-per-batch", "1"]
         assert main([*WORDS, str(tmp_path), *limits]) == 0
     assert asked == {}
     assert not list((tmp_path / "laptop/summaries").rglob("*.json"))
-    assert main([*WORDS, str(tmp_path), "--together", "1"]) == 0
+    assert main([*WORDS, str(tmp_path), "--seeds-per-batch", "1"]) == 0
     assert asked["resume"] == [{0: 4, 1: 4}]
     assert_same_runs(summaries(tmp_path), summaries(swept))
 
@@ -239,7 +239,7 @@ def test_what_is_measured_in_turns_has_no_runs(tmp_path, monkeypatch, capsys):
 
 def test_seeds_of_other_batches_go_on_in_turn(swept, asked, tmp_path, monkeypatch):
     """Seed 0 was stopped alone, and seed 1 is new."""
-    monkeypatch.setattr(calls, "MOST", 1)
+    monkeypatch.setattr(scheduling, "MOST", 1)
     with monkeypatch.context() as patch:
         Stop(patch, 2)
         assert main([*WORDS, str(tmp_path), "--seeds", "1"]) == 130

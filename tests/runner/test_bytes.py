@@ -5,7 +5,7 @@ import pytest
 import memes
 import placements
 from contents import contents
-from memes.runner import changes
+from memes.runner import change_log
 from memes.store import changes as store
 
 pytestmark = pytest.mark.usefixtures("compiled_once", "no_figures")
@@ -27,7 +27,7 @@ def narrow(traced_once):
 
 
 def run(name, out, call_seconds=1.0, rows=2**20, generations=GENERATIONS):
-    observers = [memes.Checkpoints(every=7), memes.Chronicle(rows=rows)]
+    observers = [memes.Checkpoints(every=7), memes.ChangeLog(rows=rows)]
     return memes.run(
         placements.preset(name),
         generations=generations,
@@ -80,9 +80,11 @@ def test_nor_on_where_a_run_was_stopped_and_extended(tmp_path):
 
 
 def test_marks_follow_from_generations():
-    found = list(changes.marks(0, 2000))
+    found = list(change_log.marks(0, 2000))
     assert found[:16] == [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32]
     assert found[-4:] == [1024, 1280, 1536, 1792]
     for g in range(1, 2000):
-        assert changes.mark_before(g) == max(mark for mark in found if mark <= g)
-        assert list(changes.marks(g, g + 37)) == [mark for mark in changes.marks(0, g + 37) if mark > g]
+        assert change_log.mark_before(g) == max(mark for mark in found if mark <= g)
+        assert list(change_log.marks(g, g + 37)) == [
+            mark for mark in change_log.marks(0, g + 37) if mark > g
+        ]

@@ -21,12 +21,12 @@ import faults
 import memes
 from memes import RunError, UsageError, api
 from memes.commands import reproduce
+from memes.options.command_line import parse
 from memes.reproduce import sweep
-from memes.runner import calls, corrections, loop
+from memes.runner import corrections, loop, scheduling
 from memes.store import files
 from memes.store.files import only_writer
 from memes.store.summary import load_summary
-from memes.words.settings import parse
 from remembering import remembered
 
 WORDS = (
@@ -81,7 +81,7 @@ def _quick():
             (sweep, "_compiled"),
         ):
             remember(module, name)
-        patch.setattr(calls, "MOST", 1)
+        patch.setattr(scheduling, "MOST", 1)
         patch.setattr(files, "os", SimpleNamespace(**vars(os) | {"fsync": lambda descriptor: None}))
         for name in ("archive", "curves"):
             patch.setattr(memes.plot, name, type(name, (Drawing,), {}))
@@ -160,11 +160,11 @@ def test_seeds_of_a_batch_go_on_when_only_some_are_begun(tmp_path):
         assert content(out) == whole, operation
 
 
-def swept(out, together=2, keep_archives=True):
+def swept(out, seeds_per_batch=2, keep_archives=True):
     def known():
         return [load_summary(file) for file in sorted(out.glob("summaries/*/*.json"))]
 
-    options = {"together": together, "keep_archives": keep_archives, "progress": False}
+    options = {"seeds_per_batch": seeds_per_batch, "keep_archives": keep_archives, "progress": False}
     with reproduce._in_words("laptop", out, True) as say:
         sweep.sweep([ITEM], known, out, say=say, **options)
 

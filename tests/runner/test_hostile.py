@@ -206,7 +206,7 @@ def test_a_device_that_fails_ends_the_run_with_a_sentence(tmp_path, monkeypatch,
     def wait(record):
         raise failing
 
-    monkeypatch.setattr("memes.runner.calls.wait", wait)
+    monkeypatch.setattr("memes.runner.scheduling.wait", wait)
     with pytest.raises(RunError) as ended:
         memes.run(
             memes.presets.me(ARM, batch=4),

@@ -34,7 +34,7 @@ variation = memes.presets.me(task, cells, batch=4)
 def saved(tmp_path_factory):
     """A short run in a folder."""
     out = tmp_path_factory.mktemp("runs") / "arm"
-    return memes.run(algorithm, generations=21, seed=3, out=out, progress=False, about={"x": [1]})
+    return memes.run(algorithm, generations=21, seed=3, out=out, progress=False, metadata={"x": [1]})
 
 
 @pytest.mark.parametrize("call_seconds", [0, 1e-3, 1e3])
@@ -248,7 +248,7 @@ def test_the_root_and_the_home_folder_are_refused(out, tmp_path, monkeypatch):
 def test_all_files_of_a_run_are_known_by_their_names(tmp_path):
     """What memes writes into a run folder is what it removes from there; the lock stays."""
     out, uncertain = tmp_path / "run", memes.presets.me(memes.tasks.noisy_arm(joints=3), batch=4)
-    observers = [memes.Corrections(samples=2), memes.Tracker("tensorboard")]
+    observers = [memes.Corrections(samples=2), memes.Logger("tensorboard")]
     quick = {"out": out, "generations": 2, "progress": False}
     memes.run(uncertain, observers=observers, **quick)
     for form in FORMATS if find_spec("pyarrow") else ("csv", "npz", "tensorboard"):
@@ -351,7 +351,7 @@ def test_what_json_does_not_know_is_written_all_the_same(tmp_path):
     odd = replace(task, min_fitness=np.float32(-1))
     chosen = memes.presets.me(odd, cells, batch=4)
     out = tmp_path / "run"
-    memes.run(chosen, generations=1, out=out, progress=False, about={"path": out})
+    memes.run(chosen, generations=1, out=out, progress=False, metadata={"path": out})
     config = json.loads((out / "config.json").read_text())
     assert (config["min_fitness"], config["path"]) == (-1.0, str(out))
 

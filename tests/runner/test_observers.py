@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import memes
-from memes import Checkpoints, Corrections, Figures, Track, Watch
+from memes import Callbacks, Checkpoints, Corrections, Figures, LogFunction
 from memes.api import USUAL, with_usual
 from memes.runner.observers import Progress
 from memes.store import checkpoint
@@ -47,18 +47,20 @@ class Notes:
     every: int = 1000
     told: list = field(default_factory=list)
 
-    def watch(self, stage):
-        seed = stage.config["seed"]
+    def watch(self, context):
+        seed = context.config["seed"]
 
         def note(what):
             return lambda run: self.told.append((seed, what, run.generations))
 
-        def see(moment):
-            last = moment.run.generations
-            assert moment.rows["generation"].tolist() == list(range(last - moment.new + 1, last + 1))
+        def on_update(update):
+            last = update.run.generations
+            assert update.rows["generation"].tolist() == list(range(last - update.new + 1, last + 1))
             self.told.append((seed, "see", last))
 
-        return Watch(note("begin"), lambda generation: generation % self.every == 0, see, note("finish"))
+        return Callbacks(
+            note("begin"), lambda generation: generation % self.every == 0, on_update, note("finish")
+        )
 
 
 def test_an_observer_of_ten_lines_stops_a_run(example, whole, tmp_path):
@@ -119,11 +121,11 @@ def test_each_seed_of_a_batch_is_watched_by_itself():
 def test_a_run_is_what_an_observer_makes_of_it():
     @dataclass(frozen=True)
     class Sign:
-        def watch(self, stage):
+        def watch(self, context):
             def sign(run):
                 return run._replace(config=run.config | {"signed": run.generations})
 
-            return Watch(begin=sign, see=lambda moment: sign(moment.run))
+            return Callbacks(begin=sign, on_update=lambda update: sign(update.run))
 
     assert memes.run(algorithm, observers=[Sign()], **OPTIONS).config["signed"] == 40
 
@@ -131,8 +133,8 @@ def test_a_run_is_what_an_observer_makes_of_it():
 def test_whoever_stops_before_the_first_generation_gets_one(tmp_path):
     @dataclass(frozen=True)
     class Never:
-        def watch(self, stage):
-            return Watch(begin=lambda run: stage.stop("no time"))
+        def watch(self, context):
+            return Callbacks(on_start=lambda run: context.stop("no time"))
 
     for observers in ([Never()], [Never(), Never()]):
         run = memes.run(algorithm, observers=observers, **OPTIONS)
@@ -143,9 +145,9 @@ def test_whoever_stops_before_the_first_generation_gets_one(tmp_path):
 
 
 def test_given_observers_replace_the_usual_ones_of_their_type_and_join_the_others():
-    tracks = [Track(print), Track(len)]
+    tracks = [LogFunction(print), LogFunction(len)]
     chosen = with_usual([Checkpoints(every=3), *tracks, Figures(draw=False)])
-    assert [type(each) for each in chosen] == [*USUAL, Track, Track]
+    assert [type(each) for each in chosen] == [*USUAL, LogFunction, LogFunction]
     assert Checkpoints(every=3) in chosen
     assert Figures(draw=False) in chosen
     assert Corrections() in chosen
@@ -176,8 +178,8 @@ class Connected:
 
     to: object = field(default_factory=threading.Lock)
 
-    def watch(self, stage):
-        return Watch()
+    def watch(self, context):
+        return Callbacks()
 
 
 def test_settings_of_any_kind_are_recorded_as_they_print(tmp_path):

@@ -15,7 +15,7 @@ import pytest
 
 import memes
 import placements
-from memes.runner import team
+from memes.runner import multihost
 
 pytestmark = pytest.mark.usefixtures("compiled_once", "no_figures")
 TESTS = Path(__file__).parents[1]
@@ -215,7 +215,7 @@ def test_a_stranger_who_connects_delays_nobody():
     for i, member in enumerate(members, 1):
         member.sendall(f"{token} {i:8}".encode())
     began = time.monotonic()
-    found = dict(team.welcomed(server, token, 2))
+    found = dict(multihost.welcomed(server, token, 2))
     assert time.monotonic() - began < 5
     assert sorted(found) == [1, 2]
     for each in (*strangers, *members, *found.values()):
@@ -223,7 +223,7 @@ def test_a_stranger_who_connects_delays_nobody():
 
 
 def test_processes_that_do_not_join_are_one_sentence(monkeypatch):
-    monkeypatch.setattr(team, "PATIENCE", 0.3)
+    monkeypatch.setattr(multihost, "PATIENCE", 0.3)
     server = socket.create_server(("127.0.0.1", 0))
     with pytest.raises(memes.RunError, match="only 0 of 1 processes have connected"):
-        list(team.welcomed(server, "token", 1))
+        list(multihost.welcomed(server, "token", 1))

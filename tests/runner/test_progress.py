@@ -3,7 +3,7 @@ import io
 import pytest
 from rich.console import Console
 
-from memes.runner.progress import Reporter, Standing, duration
+from memes.runner.progress import ProgressPoint, Reporter, duration
 
 
 @pytest.fixture
@@ -34,42 +34,42 @@ def test_durations_are_in_minutes_and_hours(seconds, words):
 
 def test_the_pace_of_a_resumed_run_is_its_own(shown):
     text, report = shown
-    report.begin(400, {7: Standing(100, 0.0, 0.0, 1000, seconds=50.0)})
-    report.update(7, Standing(200, 1.0, 0.5, 3000, seconds=60.0))
+    report.begin(400, {7: ProgressPoint(100, 0.0, 0.0, 1000, seconds=50.0)})
+    report.update(7, ProgressPoint(200, 1.0, 0.5, 3000, seconds=60.0))
     assert "200 evaluations/s  ETA 20 s" in text.getvalue()
 
 
 def test_time_that_does_not_go_into_generations_slows_nothing_down(clock, shown):
     text, report = shown
-    report.begin(400, {7: Standing(0, 0.0, 0.0, 0)})
+    report.begin(400, {7: ProgressPoint(0, 0.0, 0.0, 0)})
     clock[0] += 1000.0
-    report.update(7, Standing(100, 1.0, 0.5, 3000, seconds=10.0))
+    report.update(7, ProgressPoint(100, 1.0, 0.5, 3000, seconds=10.0))
     assert "300 evaluations/s  ETA 30 s" in text.getvalue()
 
 
 def test_seeds_side_by_side_are_shown_once_all_have_come_as_far(shown):
     text, report = shown
-    report.begin(10, {1: Standing(0, 0.0, 0.0, 0), 2: Standing(0, 0.0, 0.0, 0)})
-    report.update(1, Standing(4, 1.0, 0.5, 100, seconds=1.0))
+    report.begin(10, {1: ProgressPoint(0, 0.0, 0.0, 0), 2: ProgressPoint(0, 0.0, 0.0, 0)})
+    report.update(1, ProgressPoint(4, 1.0, 0.5, 100, seconds=1.0))
     assert not text.getvalue()
-    report.update(2, Standing(4, 2.0, 0.25, 100, seconds=1.0))
+    report.update(2, ProgressPoint(4, 2.0, 0.25, 100, seconds=1.0))
     assert "generation 4/10  QD-score 1.5  coverage 37.5%  100 evaluations/s" in text.getvalue()
 
 
 def test_nobody_waits_for_a_seed_that_was_stopped(shown):
     text, report = shown
-    report.begin(10, {1: Standing(0, 0.0, 0.0, 0), 2: Standing(0, 0.0, 0.0, 0)})
+    report.begin(10, {1: ProgressPoint(0, 0.0, 0.0, 0), 2: ProgressPoint(0, 0.0, 0.0, 0)})
     report.end(1)
-    report.update(2, Standing(10, 2.0, 0.25, 100))
+    report.update(2, ProgressPoint(10, 2.0, 0.25, 100))
     assert "generation 10/10" in text.getvalue()
 
 
 def test_lines_are_far_between_and_the_last_generation_has_one(clock, shown):
     text, report = shown
-    report.begin(100, {1: Standing(0, 0.0, 0.0, 0)})
+    report.begin(100, {1: ProgressPoint(0, 0.0, 0.0, 0)})
     for generation in range(1, 101):
         clock[0] += 0.1
-        report.update(1, Standing(generation, 0.0, 0.0, generation))
+        report.update(1, ProgressPoint(generation, 0.0, 0.0, generation))
     lines = text.getvalue().splitlines()
     assert len(lines) == 6
     assert lines[-1].startswith("generation 100/100")
@@ -78,18 +78,18 @@ def test_lines_are_far_between_and_the_last_generation_has_one(clock, shown):
 def test_nothing_is_shown_to_those_who_want_nothing(shown):
     text = io.StringIO()
     report = Reporter(show=False, console=Console(file=text))
-    report.begin(1, {1: Standing(0, 0.0, 0.0, 0)})
+    report.begin(1, {1: ProgressPoint(0, 0.0, 0.0, 0)})
     report.say("something")
-    report.update(1, Standing(1, 0.0, 0.0, 1))
+    report.update(1, ProgressPoint(1, 0.0, 0.0, 1))
     assert not text.getvalue()
 
 
 def test_a_terminal_has_a_bar_and_what_is_said_is_no_command_to_it():
     text = io.StringIO()
     with Reporter(show=True, console=Console(file=text, width=120, force_terminal=True)) as report:
-        report.begin(4, {1: Standing(0, 0.0, 0.0, 0)})
+        report.begin(4, {1: ProgressPoint(0, 0.0, 0.0, 0)})
         report.say("joint [/0] got stuck")
-        report.update(1, Standing(4, 2.0, 0.25, 100))
+        report.update(1, ProgressPoint(4, 2.0, 0.25, 100))
         with report.counting("elites", 3) as show:
             show(3)
     assert "joint [/0] got stuck" in text.getvalue()

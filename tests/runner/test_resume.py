@@ -26,7 +26,7 @@ from memes import RunError, UsageError
 from memes.archive import LIMIT
 from memes.commands.main import main
 from memes.parameters import parameters
-from memes.runner.observers import Checkpoints, Watch
+from memes.runner.observers import Callbacks, Checkpoints
 from memes.store import files, folder
 from memes.store.files import only_writer
 from memes.store.folder import load_metrics
@@ -197,12 +197,12 @@ class Send:
     which: int
     generation: int
 
-    def watch(self, stage):
-        def see(moment):
-            if moment.run.generations == self.generation:
+    def watch(self, context):
+        def on_update(update):
+            if update.run.generations == self.generation:
                 os.kill(os.getpid(), self.which)
 
-        return Watch(see=see, due=lambda generation: generation == self.generation)
+        return Callbacks(on_update=on_update, due=lambda generation: generation == self.generation)
 
 
 @pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])

@@ -11,7 +11,7 @@ import pytest
 
 import memes
 from memes.runner import memory
-from memes.runner.observers import Checkpoints, Moment, Stage, Watch
+from memes.runner.observers import Callbacks, Checkpoints, RunContext, Update
 from memes.store import files
 
 pytestmark = pytest.mark.usefixtures("compiled_once", "no_figures")
@@ -27,7 +27,7 @@ OPTIONS = {"seeds": SEEDS, "generations": 12, "progress": False}
 @pytest.fixture(scope="module")
 def single():
     """A run of each seed by itself."""
-    return memes.run(algorithm, together=1, **OPTIONS)
+    return memes.run(algorithm, seeds_per_batch=1, **OPTIONS)
 
 
 @pytest.fixture(scope="module")
@@ -72,12 +72,12 @@ class At:
     do: object
     seed: int = 3
 
-    def watch(self, stage: Stage) -> Watch:
-        def see(moment: Moment) -> None:
-            if moment.run.generations == self.generation and stage.config["seed"] == self.seed:
-                self.do(stage)
+    def watch(self, context: RunContext) -> Callbacks:
+        def on_update(update: Update) -> None:
+            if update.run.generations == self.generation and context.config["seed"] == self.seed:
+                self.do(context)
 
-        return Watch(see=see, due=lambda generation: generation == self.generation)
+        return Callbacks(on_update=on_update, due=lambda generation: generation == self.generation)
 
 
 def send(which):
@@ -110,7 +110,7 @@ def test_seeds_one_after_the_other_are_the_runs_themselves_and_compile_once(
     assert sum("advance" in name for name in for_one) == 1
     compiled.clear()
     traced_once.clear()
-    memes.run(algorithm, together=1, **OPTIONS)
+    memes.run(algorithm, seeds_per_batch=1, **OPTIONS)
     assert len(compiled) == len(for_one)
     assert [result.config["compile_seconds"] > 0 for result in single] == [True, False, False]
 
@@ -123,7 +123,7 @@ def test_corrections_of_all_seeds_are_compiled_once(compiled, traced_once):
     for seeds, together in (([0], 1), ([1, 2, 3], 1), ([1, 2, 3], 3)):
         compiled.clear()
         traced_once.clear()
-        runs = memes.run(chosen, seeds=seeds, together=together, **options)
+        runs = memes.run(chosen, seeds=seeds, seeds_per_batch=together, **options)
         assert all(run.correction is not None for run in runs)
         assert sum("estimate" in name for name in compiled) == 1
 
@@ -204,7 +204,7 @@ def test_one_seed_of_a_batch_goes_on_by_itself(batch, tmp_path):
 
 
 def test_a_seed_that_is_stopped_leaves_the_others_going(batch, tmp_path, capsys):
-    observers = [At(5, lambda stage: stage.stop("it is enough"))]
+    observers = [At(5, lambda context: context.stop("it is enough"))]
     runs = memes.run(quick, out=tmp_path, observers=observers, **OPTIONS | {"progress": True})
     assert [run.generations for run in runs] == [12, 5, 12]
     assert [run.config["stopped"] for run in runs] == [None, "it is enough", None]
@@ -220,7 +220,7 @@ def test_a_seed_that_is_stopped_leaves_the_others_going(batch, tmp_path, capsys)
 
 @pytest.mark.parametrize("together", [1, 2])
 def test_seeds_that_were_never_begun_are_found(tmp_path, together):
-    options = OPTIONS | {"together": together}
+    options = OPTIONS | {"seeds_per_batch": together}
     whole = memes.run(quick, out=tmp_path / "whole", **options)
     stopped = memes.run(quick, out=tmp_path / "cut", observers=[At(4, send(2), seed=0)], **options)
     assert [run.config["seed"] for run in stopped] == list(SEEDS[:together])
@@ -269,8 +269,8 @@ def test_a_simulator_on_the_host_runs_no_seeds_together():
 
     chosen = memes.presets.me(replace(task, evaluate=simulate, jit=False), cells, batch=4)
     options = {"seeds": [1, 2], "generations": 2, "progress": False}
-    with pytest.raises(memes.UsageError, match="together must be 1"):
-        memes.run(chosen, together=2, **options)
+    with pytest.raises(memes.UsageError, match="seeds_per_batch must be 1"):
+        memes.run(chosen, seeds_per_batch=2, **options)
     assert [run.config["seeds_together"] for run in memes.run(chosen, **options)] == [1, 1]
 
 
@@ -278,7 +278,7 @@ def test_a_simulator_on_the_device_runs_one_seed_at_a_time_unless_told_to():
     maze = memes.tasks.point_maze(steps=2, hidden=(2,))
     chosen = memes.presets.me(maze, memes.cells.grid(maze, (4, 4)), batch=2)
     for together, expected in ((None, 1), (2, 2)):
-        runs = memes.run(chosen, seeds=[1, 2], generations=1, together=together, progress=False)
+        runs = memes.run(chosen, seeds=[1, 2], generations=1, seeds_per_batch=together, progress=False)
         assert {run.config["seeds_together"] for run in runs} == {expected}
 
 

@@ -3,8 +3,8 @@ import numpy as np
 import pytest
 
 import memes
+from memes.control.perturbations import entries
 from memes.errors import UsageError
-from memes.factors import entries
 from memes.strategies.noise import LowRank
 
 BLOCKS = ((6, 8), (1, 5), (10, 7))

@@ -6,11 +6,11 @@ import numpy as np
 import optax
 import pytest
 
+from memes.control.perturbations import entries, rows
 from memes.errors import UsageError
-from memes.factors import entries, rows
 from memes.objectives import centred_ranks
+from memes.pytrees import by_lane
 from memes.strategies import Gaussian, LowRank, OpenAIES
-from memes.trees import by_lane
 
 LANES, DIM, SAMPLES, SIGMA = 3, 4, 64, 0.1
 ADAM = OpenAIES(samples=SAMPLES, sigma=SIGMA, l2=0.05)

@@ -7,7 +7,7 @@ import pytest
 import memes
 from memes import UsageError
 from memes.commands.main import main
-from memes.episodes import act, action, layers_of
+from memes.control.episodes import act, action, layers_of
 
 gymnasium = pytest.importorskip("gymnasium")
 KEYS = np.asarray(jax.random.key_data(jax.random.split(jax.random.key(3), 6)))
@@ -23,7 +23,7 @@ def replayed(name, task, key, x):
         gymnasium.make(name, max_episode_steps=30),
         memes.control.mlp(task.evaluate.sizes).policy,
     )
-    seen, _ = environment.reset(seed=int(memes.seeds_of(key)))
+    seen, _ = environment.reset(seed=int(memes.seeds_from_keys(key)))
     rewards, places, over = [], [], False
     while not over:
         output = np.asarray(policy(x, seen[None]))[0]
@@ -77,7 +77,7 @@ def test_results_depend_neither_on_workers_nor_on_the_other_rows():
     x = rows(task)
     fitness, feature = task.evaluate(KEYS, x)
     with memes.workers(2) as executor:
-        found = memes.spread(task, executor, block=2).evaluate(KEYS, x)
+        found = memes.parallelize(task, executor, block=2).evaluate(KEYS, x)
     np.testing.assert_array_equal(found[0], np.float32(fitness))
     np.testing.assert_array_equal(found[1], np.float32(feature))
     alone = task.evaluate(KEYS[3:4], x[3:4])
@@ -104,7 +104,7 @@ def test_policy_gradients_learn_from_its_transitions():
     np.testing.assert_allclose(feature, means, atol=1e-6)
     with memes.workers(1) as executor:
         algorithm = memes.presets.pga_me(
-            memes.spread(task, executor), batch=4, num_critic_training_steps=2, critic_hidden=(4,),
+            memes.parallelize(task, executor), batch=4, num_critic_training_steps=2, critic_hidden=(4,),
             gradient_steps=2, replay_size=100, transitions_batch=4,
         )  # fmt: skip
         run = memes.run(algorithm, generations=2, progress=False)
@@ -139,8 +139,8 @@ def test_a_command_runs_an_environment_by_its_name(tmp_path, capsys):
     run = memes.load_run(tmp_path / "run")
     assert run.config["feature_low"] == pytest.approx([-4.8, -0.418879], abs=1e-5)
     assert np.nanmax(run.archive.fitness) <= 10
-    assert memes.task_of(run, "gymnasium:CartPole-v1").evaluate.steps == 10
+    assert memes.task_from_run(run, "gymnasium:CartPole-v1").evaluate.steps == 10
     with pytest.raises(UsageError, match="is of a task of its own"):
-        memes.task_of(run)
+        memes.task_from_run(run)
     again = ["--task", words[0], "--generations", "3", "--workers", "1", "--quiet"]
     assert main(["resume", str(tmp_path / "run"), *again]) == 0

@@ -24,14 +24,14 @@ N, STEPS = 24, 60
 
 
 @cache
-def task_of(name, **options):
+def task_from_run(name, **options):
     return TASKS[name](steps=STEPS, **options)
 
 
 @cache
 def episodes(name, start=None):
     """A recorded rollout, with large actions so that some ants fall: arrays [T, N, ...]."""
-    task = task_of(name)
+    task = task_from_run(name)
     environment, controller, _ = task.control
     engine = environment.engine
     reset = environment.reset
@@ -172,7 +172,7 @@ def test_walls_stop_the_ant_where_mujoco_says_they_touch(start):
 
 
 def test_the_hexapod_should_end_along_the_tangent_of_its_circle():
-    task = task_of("hexapod")
+    task = task_from_run("hexapod")
     environment, controller, _ = task.control
     x = controller.init(jax.random.key(3), N)
     engine = environment.engine
@@ -195,7 +195,7 @@ def test_the_hexapod_should_end_along_the_tangent_of_its_circle():
 
 
 def test_the_hexapod_moves_its_joints_as_its_genotype_says():
-    controller = task_of("hexapod").control.controller
+    controller = task_from_run("hexapod").control.controller
     x = 1.5 * controller.init(jax.random.key(0), 5)  # beyond the bounds too
     for t in (0, 7, 31):
         action = controller.act(controller.parameters(x), jnp.zeros((5, 1)), t)
@@ -210,7 +210,7 @@ def test_the_hexapod_moves_its_joints_as_its_genotype_says():
 
 
 def test_the_hexapods_servos_are_in_the_order_of_the_gait():
-    model = task_of("hexapod").control.environment.engine.model
+    model = task_from_run("hexapod").control.environment.engine.model
     names = [model.joint(int(model.actuator_trnid[u, 0])).name for u in range(model.nu)]
     assert [name.rpartition("_")[2] for name in names] == ["hip", "knee", "ankle"] * 6
 
@@ -219,7 +219,7 @@ def test_the_hexapods_servos_are_in_the_order_of_the_gait():
 def test_only_the_joints_start_noisily_and_only_if_uncertain(name):
     keys = jax.random.split(jax.random.key(0), 200)
     for uncertain in (True, False):
-        task = task_of(name, uncertain=uncertain)
+        task = task_from_run(name, uncertain=uncertain)
         environment = task.control.environment
         engine, state = environment.engine, environment.reset(keys)
         qpos = np.asarray(engine.qpos(state)) - engine.model.key_qpos[0]
@@ -292,14 +292,14 @@ def test_episodes_at_once_are_for_the_cores_that_the_process_may_use(monkeypatch
 
 
 def test_noise_is_not_negative():
-    engine = task_of("hexapod").control.environment.engine
+    engine = task_from_run("hexapod").control.environment.engine
     with pytest.raises(UsageError, match="joint_noise"):
         robot(engine, steps=1, reward=None, measure=None, joint_noise=-0.1)
 
 
 @cache
 def compiled(name, **options):
-    task = task_of(name, **options)
+    task = task_from_run(name, **options)
     return task, jax.jit(lambda keys, x: evaluate(task, keys, x))
 
 
@@ -332,7 +332,7 @@ def test_equal_genotypes_are_equal_in_the_deterministic_version_only():
 
 
 def test_what_the_tasks_say_of_themselves():
-    ant, trap, hexapod = (task_of(name) for name in ("ant", "ant-trap", "hexapod"))
+    ant, trap, hexapod = (task_from_run(name) for name in ("ant", "ant-trap", "hexapod"))
     assert (ant.dim, trap.dim, hexapod.dim) == (6472, 6600, 24)
     assert (ant.feature_dim, trap.feature_dim, hexapod.feature_dim) == (4, 2, 2)
     assert ant.resolution == (6, 6, 6, 6)

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import memes
-from memes import Watch
+from memes import Callbacks
 from memes.commands.main import main
 from memes.correction import Correction
-from memes.escapes import printable
 from memes.store.archives import save_correction
-from memes.view import board, colours, layout, pictures
+from memes.store.sanitize import printable
+from memes.view import archive_panel, colours, layout, pictures
 from memes.view import browser as pages
 from memes.view.follow import Follower
 from served import eventually, served
@@ -96,11 +96,11 @@ class Tab:
 
     def cell(self, found, tile, aspect=1.0):
         """The pixel in the middle of a tile of the archive."""
-        left, bottom, width, height = board.area(aspect)
+        left, bottom, width, height = archive_panel.area(aspect)
         x, y = found.centre[tile]
         parts = np.array([left + x * width - 0.5, bottom + y * height - 0.5])
-        offset = parts * (board.WIDTH, board.HEIGHT)
-        return self.place(board.PLACE + np.array([offset[0], -0.01, offset[1]]))
+        offset = parts * (archive_panel.WIDTH, archive_panel.HEIGHT)
+        return self.place(archive_panel.PLACE + np.array([offset[0], -0.01, offset[1]]))
 
     def colour(self, place):
         x, y = map(round, place)
@@ -234,13 +234,13 @@ class Shows:
     tabs: list
     open: object
 
-    def watch(self, stage):
-        def see(moment):
+    def watch(self, context):
+        def on_update(update):
             if not self.tabs:
                 self.tabs.append(self.open())
-            self.tabs[0].says(f"generation {moment.run.generations} of 9, running")
+            self.tabs[0].says(f"generation {update.run.generations} of 9, running")
 
-        return Watch(due=lambda generation: generation % 3 == 0, see=see)
+        return Callbacks(due=lambda generation: generation % 3 == 0, on_update=on_update)
 
 
 def test_a_run_is_followed_from_before_it_begins_until_its_folder_is_gone(tmp_path, open_page):

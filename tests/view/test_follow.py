@@ -17,7 +17,7 @@ from memes.cells import CVT
 from memes.correction import Correction
 from memes.store import changes as store
 from memes.store.archives import load_correction, save_correction
-from memes.view import curves, elites, words
+from memes.view import curves, elites, labels
 from memes.view.drawings import drawer, upright
 from memes.view.follow import Follower, genotype
 from memes.view.runs import Runs
@@ -152,7 +152,7 @@ def test_runs_may_begin_later_and_be_many(word, run, tmp_path, monkeypatch):
     monkeypatch.setattr("memes.view.runs.SEARCH", 0.0)
     runs = Runs([str(tmp_path / word)])
     runs.poll(strict=True)
-    assert "waiting for a run" in words.of_run(next(iter(runs)).latest)
+    assert "waiting for a run" in labels.of_run(next(iter(runs)).latest)
     for seed in (1, 0):
         shutil.copytree(run.folder, tmp_path / f"later/seed-{seed}")
     assert runs.poll()
@@ -198,16 +198,16 @@ def test_a_correction_that_is_gone_is_not_shown(tmp_path):
 
 def test_words_say_how_a_run_stands_and_escape_its_names(run):
     now = Follower(run.folder).poll(strict=True)
-    said = words.of_run(now._replace(config=now.config | {"algorithm": "<script>", "task": "[a](b)"}))
+    said = labels.of_run(now._replace(config=now.config | {"algorithm": "<script>", "task": "[a](b)"}))
     assert "&lt;script&gt;" in said
     assert "\\[a\\](b)" in said
     assert "generation 8 of 8, over" in said
     assert f"coverage **{run.metrics['coverage'][-1]:.1%}**" in said
-    assert "running" in words.of_run(now._replace(config={"task": "a", "algorithm": "b", "seed": 0}))
+    assert "running" in labels.of_run(now._replace(config={"task": "a", "algorithm": "b", "seed": 0}))
 
 
 def test_lanes_are_tabulated(run):
-    rows = words.of_lanes(run.lanes).splitlines()[-2:]
+    rows = labels.of_lanes(run.lanes).splitlines()[-2:]
     for i, row in enumerate(rows):
         _, lane, climbs, age, stale, resets, fitness, _ = (each.strip() for each in row.split("|"))
         assert climbs == ("fitness" if run.lanes["kind"][-1, i] == 0 else "novelty")
@@ -215,7 +215,7 @@ def test_lanes_are_tabulated(run):
         assert int(stale) == run.lanes["stale"][-1, i]
         assert int(resets) == (run.lanes["reset"][:, i] > 0).sum()
         assert float(fitness) == pytest.approx(float(run.lanes["fitness"][-1, i]), rel=1e-3)
-    assert "first checkpoint" in words.of_lanes({})
+    assert "first checkpoint" in labels.of_lanes({})
 
 
 def corrected(archive, moves):
@@ -234,16 +234,16 @@ def test_an_elite_is_compared_with_its_correction_and_its_replay(run):
     cell = int(np.argmax(run.archive.fitness))
     correction = corrected(run.archive, {cell: 7})
     drawing = drawer(task)(run.archive.genotypes[cell], 0)
-    elite = words.Elite(run.archive, cell, correction, 7, drawing, int(run.archive.generation[cell]))
-    said = words.of_elite(elite, ["x", "y"]).replace(words.SPACE, "")
+    elite = labels.Elite(run.archive, cell, correction, 7, drawing, int(run.archive.generation[cell]))
+    said = labels.of_elite(elite, ["x", "y"]).replace(labels.SPACE, "")
     stored = f"{float(run.archive.fitness[cell]):.4g}"
     assert f"| fitness | {stored} | 0.25 | {stored} |" in said  # the arm is deterministic
     assert "after re-evaluation in cell **7 (1 3)**" in said
     assert "not saved" not in said
     x = f"{float(run.archive.feature[cell, 0]):.4g}"
     assert f"| x | {x} | 0 | {x} |" in said
-    lost = words.of_elite(elite._replace(holds=None, drawing=None, shown=99), ["x", "y"])
-    assert f"| fitness | {stored} | lost |" in lost.replace(words.SPACE, "")
+    lost = labels.of_elite(elite._replace(holds=None, drawing=None, shown=99), ["x", "y"])
+    assert f"| fitness | {stored} | lost |" in lost.replace(labels.SPACE, "")
     assert "the genotype of generation 100, whose colour it has, is not saved" in lost
 
 
@@ -258,8 +258,8 @@ def test_elites_of_a_corrected_archive_are_those_that_were_stored_elsewhere(run)
 
 
 def test_the_command_is_one_that_a_shell_understands():
-    assert words.command(Path("runs/a b"), 3, 0) == "memes replay 'runs/a b' --cell 3"
-    assert words.command(Path("a\nb"), 3, 2) == "memes replay 'a\\nb' --cell 3 --seed 2"
+    assert labels.command(Path("runs/a b"), 3, 0) == "memes replay 'runs/a b' --cell 3"
+    assert labels.command(Path("a\nb"), 3, 2) == "memes replay 'a\\nb' --cell 3 --seed 2"
 
 
 # -------------------------------------------------------------------------------------------- curves

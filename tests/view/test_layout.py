@@ -216,13 +216,16 @@ def test_limits_are_those_of_what_the_tiles_show():
 
 def test_axes_name_the_outermost_features_and_what_blocks_hold():
     pytest.importorskip("viser", reason="the extra 'view' is not installed")
-    from memes.view import board
+    from memes.view import archive_panel
 
     cells, names = grid(2, 3, 4, 2), ["a (m)", "b (m)", "c", "d"]
-    framed = board.frame_of(cells, names, layout.of(cells, ()), "lane", colours.Colours())
+    framed = archive_panel.frame_of(cells, names, layout.of(cells, ()), "lane", colours.Colours())
     assert framed.labels == ("c\nin each block: a (m)", "d\nin each block: b (m)")
     assert framed.bounds == tuple((float(cells.low[i]), float(cells.high[i])) for i in (2, 3))
-    plain = board.frame_of(cells, names, layout.of(cells, (2, 1)), "lane", colours.Colours())
+    plain = archive_panel.frame_of(cells, names, layout.of(cells, (2, 1)), "lane", colours.Colours())
     assert plain.labels == ("c", "b (m)")
     assert [*layout.spans(cells, names)][:2] == [layout.ALL, "a by b"]  # without units
-    assert board.drawn(framed).shape == board.titled(board.drawn(framed), "100%", 1.0).shape
+    assert (
+        archive_panel.drawn(framed).shape
+        == archive_panel.titled(archive_panel.drawn(framed), "100%", 1.0).shape
+    )

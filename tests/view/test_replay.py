@@ -14,17 +14,17 @@ from memes.analysis import plot
 from memes.archive import add, empty
 from memes.commands.main import main
 from memes.commands.replay import replay
+from memes.options.from_run import task_from_run
 from memes.task import Map
 from memes.tasks.robot import footprints
 from memes.view import elites, pictures
 from memes.view.episodes import episodes
-from memes.words.rebuild import task_of
 
 
 @pytest.fixture(scope="module")
 def ant(ant_run):
     run = memes.load_run(ant_run)
-    return run, task_of(run)
+    return run, task_from_run(run)
 
 
 @pytest.fixture(autouse=True)
@@ -175,7 +175,7 @@ def test_a_replay_stops_where_the_episode_ends(ant):
 
 def test_a_task_is_rebuilt_with_its_options_on_a_backend_of_this_machine(ant_run):
     options = {"steps": 7, "hidden": [64, 64], "uncertain": False, "backend": "cuda"}
-    task = task_of(memes.load_run(changed(ant_run, options=options)))
+    task = task_from_run(memes.load_run(changed(ant_run, options=options)))
     assert task.control.environment.steps == 7
     assert not task.uncertain
     assert task.control.environment.engine.backend in ("native", "xla")
@@ -195,7 +195,7 @@ def test_a_task_is_rebuilt_with_its_options_on_a_backend_of_this_machine(ant_run
 def test_a_run_whose_task_cannot_be_rebuilt_is_one_sentence(ant_run, changes, sentence):
     Path("mine.py").write_text("from pathlib import Path\nPath('executed').touch()\ntask = 3\n")
     with pytest.raises(memes.UsageError) as error:
-        task_of(memes.load_run(changed(ant_run, **changes)))
+        task_from_run(memes.load_run(changed(ant_run, **changes)))
     assert sentence in str(error.value)
     assert not Path("executed").exists()
 
@@ -205,7 +205,7 @@ def test_a_task_of_your_own_is_named_again(ant_run, ant):
         "import memes\ndef make(*, steps: int = 3):\n    return memes.tasks.ant(steps=steps)\n"
     )
     run = memes.load_run(changed(ant_run, task="mine.py:make"))
-    assert task_of(run, "mine.py:make").control.environment.steps == 20  # the run's option
+    assert task_from_run(run, "mine.py:make").control.environment.steps == 20  # the run's option
 
 
 # ---------------------------------------------------------------------------------------- pictures

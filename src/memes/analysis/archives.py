@@ -15,8 +15,8 @@ from memes.analysis.heat import colours_of, draw_bar, draw_cells, height_of, map
 from memes.analysis.nested import draw_keys, keys_of
 from memes.analysis.style import WIDTH, Picture
 from memes.cells import Grid
-from memes.escapes import mathtext
 from memes.store.folder import feature_names
+from memes.store.sanitize import mathtext
 from memes.store.summary import Summary
 
 

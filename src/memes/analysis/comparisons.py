@@ -30,7 +30,7 @@ from memes.analysis.groups import (
 )
 from memes.analysis.statistics import interval
 from memes.analysis.style import PER_CENT, WIDTH, Look, Picture, looks, styled
-from memes.escapes import mathtext
+from memes.store.sanitize import mathtext
 from memes.store.summary import Summary
 
 KINDS = ("exploit", "variation", "explore")

@@ -23,7 +23,7 @@ from matplotlib.patches import Polygon
 from memes.analysis.nested import draw_nested, is_nested, nest
 from memes.archive import Archive
 from memes.cells import Cells, Grid, centres
-from memes.escapes import mathtext
+from memes.store.sanitize import mathtext
 from memes.task import Map
 
 PIXELS = 300  # along each side of a tessellation

@@ -7,11 +7,11 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
-from memes.hints import check_fields
-from memes.runner.observers import Stage, Watch
+from memes.runner.observers import Callbacks, RunContext
 from memes.store.files import replace_file
 from memes.store.folder import Run, check_links
 from memes.store.summary import write_summary
+from memes.validation import check_fields
 
 
 @dataclass(frozen=True)
@@ -20,9 +20,9 @@ class Summaries:
 
     prefix: ClassVar[str] = "summaries"
 
-    def watch(self, stage: Stage) -> Watch:
+    def watch(self, context: RunContext) -> Callbacks:
         """Follow a run."""
-        return Watch(finish=write_summary)
+        return Callbacks(on_end=write_summary)
 
 
 @dataclass(frozen=True)
@@ -39,13 +39,13 @@ class Figures:
     def __post_init__(self) -> None:
         check_fields(self)
 
-    def watch(self, stage: Stage) -> Watch:
+    def watch(self, context: RunContext) -> Callbacks:
         """Follow a run."""
 
-        def finish(run: Run) -> None:
+        def on_end(run: Run) -> None:
             save_figures(run)
 
-        return Watch(finish=finish) if self.draw else Watch()
+        return Callbacks(on_end=on_end) if self.draw else Callbacks()
 
 
 def save_figures(run: Run) -> list[Path]:

@@ -41,13 +41,13 @@ from memes.analysis.style import PER_CENT, Picture, colour
 from memes.archive import Archive
 from memes.cells import Cells
 from memes.errors import require
-from memes.escapes import mathtext
-from memes.hints import checked
 from memes.store.archives import load_archive
 from memes.store.find import find, readable
 from memes.store.folder import Run, feature_names, load_run
+from memes.store.sanitize import mathtext
 from memes.store.summary import Summary, load_summary, summarise
 from memes.task import Map
+from memes.validation import checked
 
 KINDS = {"exploit": "#D55E00", "explore": "#0072B2", "variation": "#009E73"}
 WALLS = "#C8B4AC"

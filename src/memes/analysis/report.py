@@ -20,8 +20,8 @@ from memes.analysis.statistics import SIGNIFICANT
 from memes.analysis.style import save
 from memes.analysis.tables import TABLES, Row, all_tables, counted, notes
 from memes.errors import require
-from memes.escapes import markdown
 from memes.store.files import MOST_JSON, opened, replace_file, save_text
+from memes.store.sanitize import markdown
 
 WORDS = MEASURES | LOSSES
 STATISTICS = {"median": "median", "iqm": "interquartile mean"}

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from memes.analysis import report
 from memes.analysis.groups import group, without_short
-from memes.escapes import printable
 from memes.runner.progress import Terminal
 from memes.store.find import find, readable
 from memes.store.folder import check_free
+from memes.store.sanitize import printable
 from memes.store.summary import load_summary
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Literal
 
 from memes.errors import require
-from memes.escapes import printable
 from memes.store.export import export_run
 from memes.store.folder import check_place, load_run
+from memes.store.sanitize import printable
 
 
 def export(

@@ -13,9 +13,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from memes.cache import compiled_programs
 from memes.errors import RunError, UsageError, in_a_line, known, require
-from memes.escapes import printable
+from memes.runner.compilation_cache import compiled_programs
+from memes.store.sanitize import printable
 from memes.version import __version__
 
 INTERRUPTED = 130  # the exit code
@@ -178,7 +178,7 @@ def _run(name: str, words: list[str]) -> int:
         bool(given) or not usage.startswith("RUN"),
         f"RUN is missing: it comes first in 'memes {name} {usage} [OPTIONS]'",
     )
-    from memes.words.options import call
+    from memes.options.flags import call
 
     return call(function, words, f"memes {name}")
 
@@ -201,7 +201,7 @@ def _set_defaults(command: str) -> None:
 def script() -> None:
     """Run the command as a process."""
     code = main()
-    module = sys.modules.get("memes.runner.team")
+    module = sys.modules.get("memes.runner.multihost")
     team = module and module.present()
     if (code > 128 or (code and team and team.count > 1)) and not (team and team.over):
         # An orderly end would wait for what the device still computes, or for other processes.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from memes.analysis.observers import save_figures
-from memes.escapes import printable
 from memes.store.find import find, readable
 from memes.store.folder import load_run
+from memes.store.sanitize import printable
 
 
 def plot(runs: tuple[str, ...]) -> None:

@@ -12,6 +12,8 @@ import numpy as np
 from memes.analysis.observers import save_figures
 from memes.archive import Archive
 from memes.errors import at_least
+from memes.options.from_run import task_from_run
+from memes.options.workers import WorkerOptions
 from memes.parameters import flat
 from memes.runner.corrections import corrected, save_correction
 from memes.runner.progress import Reporter
@@ -19,9 +21,7 @@ from memes.store.files import only_writer
 from memes.store.folder import load_run, remove_unfinished
 from memes.store.summary import write_summary
 from memes.task import Task, evaluate
-from memes.trial import alike
-from memes.words.elsewhere import Away
-from memes.words.rebuild import task_of
+from memes.task_check import alike
 
 ELITES = 32  # that are tried to see if a task is deterministic
 
@@ -34,7 +34,7 @@ def reevaluate(
     statistic: Literal["median", "mean"] = "median",
     task: str | None = None,
     quiet: bool = False,
-    away: Away = Away(),
+    away: WorkerOptions = WorkerOptions(),
 ) -> None:
     """Evaluate the elites of a saved run again, and see what of its archive was luck.
 
@@ -52,7 +52,7 @@ def reevaluate(
     at_least(1, samples=samples)
     saved, place = load_run(run), run.absolute()  # a simulator may go elsewhere
     with away.executor() as executor:
-        rebuilt = task_of(saved, task, executor)
+        rebuilt = task_from_run(saved, task, executor)
         if not rebuilt.uncertain:
             if evaluates_alike(rebuilt, saved.archive):
                 print(f"task '{rebuilt.name}' is deterministic: there is nothing to correct")

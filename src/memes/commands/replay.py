@@ -9,15 +9,15 @@ import numpy as np
 from memes.analysis import plot
 from memes.archive import Archive
 from memes.errors import require
+from memes.options.from_run import task_from_run
 from memes.store.folder import load_run
 from memes.task import Task
 from memes.view import elites
 from memes.view.browser import browse
 from memes.view.cameras import Camera
 from memes.view.episodes import Episode, episodes, robot_of, seconds_per_step
-from memes.view.film import check_file, check_film, check_size
 from memes.view.pictures import library, sheet_figure, write_video
-from memes.words.rebuild import task_of
+from memes.view.video_formats import check_file, check_film, check_size
 
 
 def replay(
@@ -72,7 +72,7 @@ def replay(
     saved = load_run(run)
     archive = saved.archive
     chosen = elites.choose(archive, cell=cell, feature=feature, best=best, random=random)
-    rebuilt = task_of(saved, task)
+    rebuilt = task_from_run(saved, task)
     if not (video or sheet or paths):
         browse([run], lambda _: rebuilt, port=port, chosen=chosen, seed=seed)
         return

@@ -39,7 +39,7 @@ def reproduce(
     generations: int | None = None,
     out: Path = Path("reproduction"),
     summaries: tuple[str, ...] = (),
-    together: int | None = None,
+    seeds_per_batch: int | None = None,
     minutes: float | None = None,
     stop_runs: bool = False,
     keep_archives: bool = False,
@@ -64,8 +64,8 @@ def reproduce(
         generations: For how many generations to run; None is as the scale says.
         out: Folder for the results; each scale has a folder in it.
         summaries: Summaries of runs that were done elsewhere: files, folders of them, or run folders.
-        together: How many seeds to run as one batch; None is as many as fit into memory, or one with a
-            simulator.
+        seeds_per_batch: How many seeds to run as one batch; None is as many as fit into memory, or one
+            with a simulator.
         minutes: Start no run after so many minutes; the same command goes on later.
         stop_runs: Stop the run that goes on after the minutes, too; it goes on from its checkpoint.
         keep_archives: Keep the run folders; otherwise only a summary of each run is kept.
@@ -79,7 +79,7 @@ def reproduce(
         known("task", task, TASKS)
     for label in labels:
         known("label", label, VARIANTS)
-    at_least(1, seeds=seeds, generations=generations, together=together)
+    at_least(1, seeds=seeds, generations=generations, seeds_per_batch=seeds_per_batch)
     require(minutes is None or minutes > 0, f"minutes must be more than 0, got {minutes}")
     require(not (runs_only and report_only), "--runs-only and --report-only exclude each other")
     at_least(0, first_seed=first_seed)
@@ -118,7 +118,7 @@ def reproduce(
                 items,
                 done,
                 folder,
-                together=together,
+                seeds_per_batch=seeds_per_batch,
                 keep_archives=keep_archives,
                 minutes=minutes,
                 stop_runs=stop_runs,

@@ -6,15 +6,15 @@ from pathlib import Path
 
 from memes import api
 from memes.commands.run import conclude
+from memes.options.from_run import algorithm_of
+from memes.options.names import code_of
+from memes.options.workers import WorkerOptions
 from memes.parameters import flat
+from memes.runner.loggers import Logger
+from memes.runner.multihost import HostOptions, join_processes
 from memes.runner.progress import Reporter
-from memes.runner.team import Meeting, join_processes
-from memes.runner.trackers import Tracker
 from memes.store.find import run_folders
 from memes.store.folder import load_config
-from memes.words.elsewhere import Away
-from memes.words.names import code_of
-from memes.words.rebuild import algorithm_of
 
 
 @flat
@@ -27,8 +27,8 @@ def resume(
     track: tuple[str, ...] = (),
     devices: int | None = None,
     quiet: bool = False,
-    away: Away = Away(),
-    meeting: Meeting = Meeting(),
+    away: WorkerOptions = WorkerOptions(),
+    meeting: HostOptions = HostOptions(),
 ) -> int:
     """Go on with a run, or with the runs of several seeds, as if they had never stopped.
 
@@ -51,7 +51,7 @@ def resume(
     for name in filter(None, (task, algorithm)):
         if recorded.get(name, code_of(name)) != code_of(name):
             report.say(f"the code of '{name}' has changed since the run began")
-    trackers = [Tracker(name) for name in track]
+    trackers = [Logger(name) for name in track]
     with away.executor() as executor:
         runs = api.resume(
             algorithm_of(first, task, algorithm, executor),

@@ -11,11 +11,11 @@ from threading import Timer
 
 from memes import api
 from memes.errors import require
+from memes.options.command_line import Parsed, parse
+from memes.options.flags import value_of
+from memes.runner.multihost import Team, join_processes
 from memes.runner.progress import Reporter, duration
-from memes.runner.team import Team, join_processes
 from memes.store.folder import Run
-from memes.words.options import value_of
-from memes.words.settings import Parsed, parse
 
 CODES = {"SIGINT": 130, "SIGTERM": 143}  # as shells have them
 PATIENCE = 2.0  # seconds without a word
@@ -54,7 +54,7 @@ def run(arguments: list[str]) -> int:
             out=out,
             observers=parsed.observers(),
             progress=not choice.quiet,
-            about=parsed.recorded(),
+            metadata=parsed.recorded(),
         )
         team.part()
         if not team.leads:

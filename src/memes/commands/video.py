@@ -9,18 +9,18 @@ import numpy as np
 
 from memes.analysis.heat import map_of
 from memes.errors import at_least, require
+from memes.options.from_run import task_from_run
 from memes.runner.progress import Reporter
 from memes.store.changes import load_changes, within
 from memes.store.folder import feature_names, load_run
+from memes.view.archive_video import Elite, film, spread_elites
 from memes.view.cameras import Camera
 from memes.view.drawings import drawer
+from memes.view.elite_frames import portraits
 from memes.view.elites import at_cell
 from memes.view.episodes import engine_of
-from memes.view.film import check_film, check_size, write_film
-from memes.view.growth import Elite, film, spread_elites
 from memes.view.pictures import library
-from memes.view.portraits import portraits
-from memes.words.rebuild import task_of
+from memes.view.video_formats import check_film, check_size, write_film
 
 MOST_SECONDS, MOST_ELITES = 600.0, 12
 
@@ -72,7 +72,7 @@ def video(
     with Reporter(show=True) as report:
         played: list[Elite] = []
         if chosen:
-            rebuilt = task_of(saved, task)
+            rebuilt = task_from_run(saved, task)
             if engine_of(rebuilt) is not None:
                 library()
             draw = drawer(rebuilt)

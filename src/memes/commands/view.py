@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from memes.options.from_run import task_from_run
 from memes.store.folder import Run
 from memes.task import Task
 from memes.view.browser import browse, check_browser
-from memes.words.rebuild import task_of
 
 PORT = 8080
 SECONDS_TO_END = 5
@@ -36,7 +36,7 @@ def view(runs: tuple[str, ...], *, port: int = PORT, task: str | None = None) ->
 
 def rebuilt(task: str | None) -> Callable[[Run], Task]:
     """Return what rebuilds the task of a run, perhaps from a name that the user has given."""
-    return lambda run: task_of(run, task)
+    return lambda run: task_from_run(run, task)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from jax import Array
 from jaxtyping import Bool, Float, Int, Key, PyTree
 
 from memes.context import Context, Kind
-from memes.factors import Repeats, Samples, rows
+from memes.control.perturbations import Repeats, Samples, rows
 from memes.resets import Reason
 from memes.strategies import Strategy
 from memes.task import Evaluation, Task, initial

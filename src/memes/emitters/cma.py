@@ -11,16 +11,16 @@ from jaxtyping import Bool, Int, Key, PyTree
 
 from memes.archive import Status
 from memes.context import Context
+from memes.control.perturbations import rows
 from memes.emitters.base import Batch, Lanes, Rows, first_search, offspring
 from memes.errors import at_least
-from memes.factors import rows
-from memes.hints import part
 from memes.objectives import Objective
+from memes.pytrees import by_lane
 from memes.resets import Reason, Reset, Stagnation, reason
 from memes.selectors import Selector, Uniform, select
 from memes.strategies import Strategy
 from memes.task import Task
-from memes.trees import by_lane
+from memes.validation import part
 
 
 class CMAState(NamedTuple):

@@ -13,9 +13,9 @@ from jaxtyping import Int, Key, PyTree
 from memes.context import Context
 from memes.emitters.base import Batch, Emitter, Lanes, Rows
 from memes.errors import at_least, require
-from memes.hints import part
+from memes.pytrees import concatenate, pick, put, take
 from memes.task import Task
-from memes.trees import concatenate, pick, put, take
+from memes.validation import part
 
 
 @part

@@ -11,16 +11,16 @@ from jaxtyping import Bool, Float, Int, Key, PyTree
 
 from memes.archive import Status
 from memes.context import Context
+from memes.control.perturbations import Repeats
 from memes.emitters.base import Batch, Lanes, Rows, first_search
 from memes.errors import at_least
-from memes.factors import Repeats
-from memes.hints import part
 from memes.objectives import Objective
+from memes.pytrees import by_lane, choose
 from memes.resets import Never, Reset, reason
 from memes.selectors import Selector, Uniform, select
 from memes.strategies import OpenAIES, Strategy
 from memes.task import Task
-from memes.trees import by_lane, choose
+from memes.validation import part
 
 
 class ESState(NamedTuple):

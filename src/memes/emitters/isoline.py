@@ -12,9 +12,9 @@ from jaxtyping import Float, Key
 from memes.context import Context, Kind
 from memes.emitters.base import Batch, Lanes, Rows, offspring, report
 from memes.errors import at_least
-from memes.hints import part
 from memes.selectors import Selector, Uniform, select
 from memes.task import Task
+from memes.validation import part
 
 
 @part

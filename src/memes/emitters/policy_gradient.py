@@ -19,9 +19,9 @@ from memes.emitters.base import Batch, Lanes, Rows, offspring, report
 from memes.emitters.td3 import TD3, Learner, Replay, networks, remember, sample, start
 from memes.emitters.training import train
 from memes.errors import UsageError, at_least, positive
-from memes.hints import part
 from memes.selectors import Selector, Uniform, select
 from memes.task import PRECISION, Task
+from memes.validation import part
 
 
 class PolicyGradientState(NamedTuple):

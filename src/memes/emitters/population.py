@@ -11,16 +11,16 @@ from jaxtyping import Float, Int, Key, PyTree
 
 from memes.archive import Status, finite
 from memes.context import Context
+from memes.control.perturbations import Repeats
 from memes.emitters.base import Batch, Lanes, Rows, first_search
 from memes.errors import at_least
-from memes.factors import Repeats
-from memes.hints import part
 from memes.novelty import novelty
 from memes.objectives import Objective
+from memes.pytrees import by_lane, pick, put
 from memes.resets import Reason
 from memes.strategies import OpenAIES, Strategy
 from memes.task import Task
-from memes.trees import by_lane, pick, put
+from memes.validation import part
 
 
 @runtime_checkable

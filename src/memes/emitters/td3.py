@@ -13,13 +13,13 @@ from jax import Array
 from jaxtyping import Float, Int, Key, PyTree
 
 from memes.archive import LIMIT
+from memes.control.policies import mlp
+from memes.control.rollouts import Control, Controller, Transition
 from memes.errors import UsageError, at_least, require
-from memes.hints import check_fields
-from memes.policies import mlp
+from memes.pytrees import pick
 from memes.ring import Ring, push
-from memes.rollouts import Control, Controller, Transition
 from memes.task import Task, initial
-from memes.trees import pick
+from memes.validation import check_fields
 
 
 @dataclass(frozen=True)

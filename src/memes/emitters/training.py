@@ -14,11 +14,11 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float, Key
 
+from memes.control.mlp_kernels import ACTIVATIONS, Network
 from memes.emitters.td3 import TD3, Learner, Replay, draw, learn, networks
 from memes.kernels import cuda
 from memes.kernels.cuda import Kernel
 from memes.kernels.source import written
-from memes.pairs import ACTIVATIONS, Network
 from memes.task import Task
 
 # On the GPU: rows of a batch and signals of a layer that fit, and numbers that are drawn for a launch.

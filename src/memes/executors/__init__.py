@@ -7,7 +7,7 @@ from concurrent.futures import Executor
 from memes.errors import at_least, known, require
 from memes.executors.clusters import CLUSTERS
 from memes.executors.processes import Processes
-from memes.hints import checked
+from memes.validation import checked
 
 MOST_WORKERS = 10_000  # processes of one machine
 

@@ -9,9 +9,9 @@ import mujoco
 import numpy as np
 
 from memes.errors import UsageError
+from memes.physics.collision_pairs import contacts_of, impedance_of
 from memes.physics.mjcf import AFFINE_BIAS, MIN_WEIGHT, RK4, Placed, floats, matrix, name_of, rotation_of
 from memes.physics.model import KINDS, Actuator, Joint, Limit, Link, Model, Point
-from memes.physics.pairs import contacts_of, impedance_of
 from memes.physics.refusals import refuse_unsupported
 
 

@@ -12,10 +12,10 @@ import optax
 
 from memes.algorithm import Algorithm
 from memes.errors import positive, require
-from memes.hints import check_fields
 from memes.parameters import flat, recordable
 from memes.strategies import Evosax, Gaussian, LowRank, Noise, OpenAIES, Strategy
 from memes.task import Task
+from memes.validation import check_fields
 
 RANK = 4  # of low-rank noise, unless said otherwise
 

@@ -13,12 +13,12 @@ from rich.table import Table
 from memes.analysis import report
 from memes.analysis.groups import group
 from memes.analysis.statistics import holm, interval
-from memes.escapes import markdown
 from memes.reproduce.checks import Verdict
 from memes.reproduce.claims import Judged, judge
 from memes.reproduce.experiments import EXPERIMENTS, MINUTES
 from memes.reproduce.turns import Times
 from memes.store.files import save_text
+from memes.store.sanitize import markdown
 from memes.store.summary import Summary
 
 STYLES = {

@@ -19,17 +19,17 @@ from memes import api
 from memes.algorithm import Algorithm
 from memes.analysis.observers import Figures
 from memes.errors import install
+from memes.options.command_line import Parsed, parse
+from memes.options.flags import flag_words
 from memes.reproduce.experiments import CHANGES, EXPERIMENTS, MOST_SEEDS, NEEDS, VARIANTS
 from memes.runner.corrections import Corrections
 from memes.runner.device import compile_fitting, keep_compiled, most_together
-from memes.runner.observers import Moment, Stage, Watch
+from memes.runner.observers import Callbacks, RunContext, Update
 from memes.store.files import only_writer, remove_files
 from memes.store.find import begun
 from memes.store.folder import Run, holds_run, load_config, plain, remove_run
 from memes.store.summary import Summary, load_summary, save_summary, summarise
 from memes.task import Task
-from memes.words.options import flag_words
-from memes.words.settings import Parsed, parse
 
 # Corrections on the way, for curves of corrected scores from 2.5% of the evaluations on: how many, and
 # of how many samples.
@@ -80,22 +80,22 @@ class Keeper:
     def __init__(self, item: Item, summaries: Path, limit: Limit) -> None:
         self._item, self._summaries, self._limit = item, summaries, limit
 
-    def watch(self, stage: Stage) -> Watch:
+    def watch(self, context: RunContext) -> Callbacks:
         """Follow a run."""
 
-        def begin(run: Run) -> None:
+        def on_start(run: Run) -> None:
             self._limit.check(starting=True)
 
-        def see(moment: Moment) -> None:
+        def on_update(update: Update) -> None:
             self._limit.check(starting=False)
 
-        def finish(run: Run) -> None:
-            if _complete(run.generations, run.corrected, self._item, stage.algorithm.task):
+        def on_end(run: Run) -> None:
+            if _complete(run.generations, run.corrected, self._item, context.algorithm.task):
                 save_summary(
                     place_of_summary(self._summaries, self._item, run.config["seed"]), summarise(run)
                 )
 
-        return Watch(begin=begin, see=see, finish=finish)
+        return Callbacks(on_start=on_start, on_update=on_update, on_end=on_end)
 
 
 def place_of_summary(summaries: Path, item: Item, seed: int) -> Path:
@@ -195,7 +195,7 @@ def sweep(
     known: Callable[[], Sequence[Summary]],
     out: Path,
     *,
-    together: int | None,
+    seeds_per_batch: int | None,
     keep_archives: bool,
     minutes: float | None = None,
     stop_runs: bool = False,
@@ -210,7 +210,7 @@ def sweep(
         items: What is wanted.
         known: Reads what there is of it already.
         out: Folder for everything.
-        together: As in `memes.run`.
+        seeds_per_batch: As in `memes.run`.
         keep_archives: Keep the run folders, in `out/runs`.
         minutes: Start no run after so many.
         stop_runs: Stop the run that goes on then, too.
@@ -230,17 +230,17 @@ def sweep(
         for summaries in {out / "summaries" / item.task for item in items}:
             remove_files(summaries, SUMMARY, unfinished=True)
         todo = _missing(items, known(), out, say)  # now that nobody else adds to it
-        ahead = [compiler.submit(_compiled, item, together) for item in todo[:1]]
+        ahead = [compiler.submit(_compiled, item, seeds_per_batch) for item in todo[:1]]
         for i, item in enumerate(todo, 1):
             seeds = "1 seed" if len(item.seeds) == 1 else f"{len(item.seeds)} seeds"
             where, passed = f"[{i}/{len(todo)}] {item.task}", time.perf_counter() - start
             say(f"{where} {item.label}: {seeds}, {item.generations} generations; {passed:.0f} s so far")
             algorithm = ahead.pop().result()
             if time.perf_counter() < limit.until:
-                ahead += [compiler.submit(_compiled, item, together) for item in todo[i : i + 1]]
+                ahead += [compiler.submit(_compiled, item, seeds_per_batch) for item in todo[i : i + 1]]
             folder, summaries = out / "runs" / item.task / item.name, out / "summaries" / item.task
             try:
-                stopped = _run(item, algorithm, folder, summaries, together, progress, limit)
+                stopped = _run(item, algorithm, folder, summaries, seeds_per_batch, progress, limit)
             except TimeIsUpError:
                 stopped = TIME
             if stopped:
@@ -296,10 +296,10 @@ def _lacking(task: str, label: str) -> list[str]:
     return [extra for module, extra in needed if importlib.util.find_spec(module) is None]
 
 
-def _compiled(item: Item, together: int | None) -> Algorithm:
+def _compiled(item: Item, seeds_per_batch: int | None) -> Algorithm:
     """Build what an item runs, and compile it into JAX's cache, where the run finds it."""
     algorithm = item.parsed.build()
-    most = most_together(algorithm.task, len(item.seeds), together)
+    most = most_together(algorithm.task, len(item.seeds), seeds_per_batch)
     if algorithm.task.jit:
         compile_fitting(algorithm, most, item.generations, say=lambda sentence: None)
     return algorithm
@@ -310,7 +310,7 @@ def _run(
     algorithm: Algorithm,
     folder: Path,
     summaries: Path,
-    together: int | None,
+    seeds_per_batch: int | None,
     progress: bool,
     limit: Limit,
 ) -> str | None:
@@ -335,11 +335,11 @@ def _run(
                 algorithm,
                 generations=item.generations,
                 seeds=left,
-                together=together,
+                seeds_per_batch=seeds_per_batch,
                 devices=1,  # results depend on the number of shards, and must not on the machine
                 out=folder,
                 observers=[corrections, Figures(draw=False), keeper],
-                about=item.parsed.recorded() | {"label": item.label},
+                metadata=item.parsed.recorded() | {"label": item.label},
                 progress=progress,
             )
         left = _take_over(item, folder, summaries, algorithm.task)

@@ -16,9 +16,9 @@ import jax
 import numpy as np
 
 from memes.reproduce.sweep import Item
-from memes.runner.calls import wait
 from memes.runner.device import MOST, compile_fitting, first_state, keys_of
 from memes.runner.device_use import announced, count, place_of
+from memes.runner.scheduling import wait
 from memes.store.files import check_entries, intact, read_json, save_text
 from memes.store.provenance import describe
 

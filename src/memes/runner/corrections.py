@@ -15,15 +15,15 @@ from memes.archive import Archive
 from memes.correction import Reevaluator, compare, correct, estimates, reevaluator
 from memes.errors import at_least
 from memes.estimates import STATISTICS
-from memes.hints import check_fields
 from memes.runner import memory
-from memes.runner.observers import Moment, Stage, Watch
+from memes.runner.observers import Callbacks, RunContext, Update
 from memes.runner.progress import Reporter
 from memes.runner.simulators import surviving
 from memes.store import archives
 from memes.store import folder as folders
 from memes.store.folder import Run
 from memes.task import Task
+from memes.validation import check_fields
 
 # Rows at a time, where the run has no chunk: enough to keep a device busy, and a sign of life from it
 # every few seconds.
@@ -58,18 +58,18 @@ class Corrections:
         at_least(0, reevaluate_every=self.every)
         at_least(1, reevaluate_samples=self.samples, reevaluate_every_samples=self.every_samples)
 
-    def watch(self, stage: Stage) -> Watch:
+    def watch(self, context: RunContext) -> Callbacks:
         """Follow a run."""
-        task, length = stage.algorithm.task, stage.config["generations"]
+        task, length = context.algorithm.task, context.config["generations"]
         if not task.uncertain or self.every == 0:
-            return Watch()
+            return Callbacks()
         by = partial(
             corrected,
             task=task,
             statistic=self.statistic,
-            report=stage.report,
-            stopped=stage.interrupted,
-            once=stage.once,
+            report=context.report,
+            stopped=context.interrupted,
+            once=context.once,
         )
 
         def due(generation: int) -> bool:
@@ -81,7 +81,7 @@ class Corrections:
                 folders.save_corrected(run.folder, run.corrected)
             return run
 
-        def begin(run: Run) -> Run:
+        def on_start(run: Run) -> Run:
             # Only what a run that nobody stopped would have by now. The correction after just so many
             # generations is made again, as it may be another one.
             at = run.corrected.get("generation", np.zeros(0))
@@ -92,20 +92,20 @@ class Corrections:
                 (run.folder / "corrected.npz").unlink(missing_ok=True)
             return on_the_way(run) if due(run.generations) else run
 
-        def see(moment: Moment) -> Run | None:
-            return on_the_way(moment.run) if due(moment.run.generations) else None
+        def on_update(update: Update) -> Run | None:
+            return on_the_way(update.run) if due(update.run.generations) else None
 
-        def finish(run: Run) -> Run:
-            stage.say(f"evaluating every elite again, {self.samples} times; Ctrl-C skips that")
+        def on_end(run: Run) -> Run:
+            context.say(f"evaluating every elite again, {self.samples} times; Ctrl-C skips that")
             run = by(run, samples=self.samples)
             if run.correction is None:
-                stage.say(f"not re-evaluated; 'memes reevaluate {run.folder or 'RUN'}' does it later")
-                stopped = run.config["stopped"] or stage.interrupted()
+                context.say(f"not re-evaluated; 'memes reevaluate {run.folder or 'RUN'}' does it later")
+                stopped = run.config["stopped"] or context.interrupted()
                 run = run._replace(config=run.config | {"stopped": stopped})
             save_correction(run, task, self.statistic)
             return run
 
-        return Watch(begin, due, see, finish)
+        return Callbacks(on_start, due, on_update, on_end)
 
 
 def save_correction(run: Run, task: Task, statistic: str) -> None:
@@ -129,7 +129,7 @@ def corrected(
     """Correct the archive of a run, over or not, and add a row about that to its table.
 
     `stopped` is asked now and then; if it says so, the run comes back without a correction. The others
-    are as in `Corrections` and `Stage`.
+    are as in `Corrections` and `RunContext`.
     """
     run, single = run._replace(correction=None), task.single or task
     rows = run.config.get("chunk") or ROWS.get(jax.default_backend(), ROWS_ELSEWHERE)

@@ -16,16 +16,16 @@ from jax.experimental.compilation_cache import compilation_cache
 
 from memes.algorithm import Algorithm, Info, State
 from memes.archive import Changes
-from memes.cache import compiled_programs
+from memes.control.rollouts import no_transitions
 from memes.emitters import Batch
 from memes.metrics import Generation, measure
-from memes.rollouts import no_transitions
+from memes.pytrees import by_lane
 from memes.runner import memory
+from memes.runner.compilation_cache import compiled_programs
+from memes.runner.multihost import present
 from memes.runner.placement import ALONE, REPLICATED, SHARDED, Placement
 from memes.runner.sharding import each, gather, isolated
-from memes.runner.team import present
 from memes.task import Evaluation, Task
-from memes.trees import by_lane
 
 MOST = 256  # generations in a call
 MOST_CHANGES = 128  # cells whose change in a generation is recorded; who wants more asks the archive
@@ -125,10 +125,10 @@ def first_state(
     return jax.jit(init, static_argnums=1)
 
 
-def most_together(task: Task, seeds: int, together: int | None) -> int:
+def most_together(task: Task, seeds: int, seeds_per_batch: int | None) -> int:
     """How many of so many seeds to run at once, if memory allows it: as asked, or by the task."""
-    if together is not None:
-        return min(together, seeds)
+    if seeds_per_batch is not None:
+        return min(seeds_per_batch, seeds)
     # A simulator fills the device by itself.
     return seeds if task.jit and task.control is None else 1
 

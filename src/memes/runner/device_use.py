@@ -15,7 +15,7 @@ from typing import IO, Any, ClassVar
 import jax
 
 from memes.kernels.cache import folder
-from memes.runner.observers import Moment, Stage, Watch
+from memes.runner.observers import Callbacks, RunContext, Update
 from memes.store.folder import Run
 
 EVERY = 5.0  # seconds between looks
@@ -30,31 +30,31 @@ class DeviceUse:
 
     prefix: ClassVar[str] = "device_use"
 
-    def watch(self, stage: Stage) -> Watch:
+    def watch(self, context: RunContext) -> Callbacks:
         """Follow a run."""
         place, stack = place_of(jax.devices()[0]), ExitStack()
         if place is None:
-            return Watch()
-        stage.closing(stack.close)
-        most, looked = int(stage.config.get("processes_on_device") or 1), 0.0
+            return Callbacks()
+        context.closing(stack.close)
+        most, looked = int(context.config.get("processes_on_device") or 1), 0.0
 
         def look() -> None:
             nonlocal most, looked
             most, looked = max(most, count(place)), time.monotonic()
 
-        def begin(run: Run) -> None:
+        def on_start(run: Run) -> None:
             stack.enter_context(announced(place))
             look()
 
-        def see(moment: Moment) -> None:
+        def on_update(update: Update) -> None:
             if time.monotonic() - looked >= EVERY:
                 look()
 
-        def finish(run: Run) -> Run:
+        def on_end(run: Run) -> Run:
             look()
             return run._replace(config=run.config | {"processes_on_device": most})
 
-        return Watch(begin=begin, see=see, finish=finish)
+        return Callbacks(on_start=on_start, on_update=on_update, on_end=on_end)
 
 
 def place_of(device: Any) -> Path | None:

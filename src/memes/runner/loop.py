@@ -18,13 +18,13 @@ from memes.context import Kind
 from memes.errors import require
 from memes.metrics import Totals, accumulate
 from memes.resets import Reason
-from memes.runner.calls import calls, interruptible
 from memes.runner.device import Program, Record, compile_fitting, first_state, keep_compiled, keys_of
-from memes.runner.observers import Moment, Observer, Stage, Watch, standing
+from memes.runner.multihost import present
+from memes.runner.observers import Callbacks, Observer, RunContext, Update, standing
 from memes.runner.placement import Placement
 from memes.runner.progress import Reporter
+from memes.runner.scheduling import calls, interruptible
 from memes.runner.simulators import surviving
-from memes.runner.team import present
 from memes.store import checkpoint
 from memes.store.folder import Run, save_config
 from memes.store.provenance import now
@@ -42,11 +42,11 @@ def run_all(
     observers: Sequence[Observer],
     *,
     progress: bool,
-    together: int,
+    seeds_per_batch: int,
     placement: Placement,
     exactly: bool = False,
 ) -> list[Run]:
-    """Run the starts, `together` of them side by side, in groups that have come equally far.
+    """Run the starts, `seeds_per_batch` of them side by side, in groups that have come equally far.
 
     They have as many generations and the same chunk. `exactly` is as in `compile_fitting`. Those that an
     interrupt leaves undone are not returned.
@@ -64,22 +64,22 @@ def run_all(
         task = algorithm.task
         here = task if task.jit else surviving(task, report.say, algorithm.batch_size)
         report.show_workers(task)
-        first = first_state(algorithm, placement, together)
+        first = first_state(algorithm, placement, seeds_per_batch)
         begun = [_begun(first, *start, report.say) for start in starts]
         fitting = replace(algorithm, task=here, chunk=chunk)
-        program = compile_fitting(fitting, together, generations, report.say, exactly, placement)
+        program = compile_fitting(fitting, seeds_per_batch, generations, report.say, exactly, placement)
         about: dict[str, Any] = {"chunk": program.algorithm.chunk, "seeds_together": program.seeds}
         for config, folder in starts:  # also of those that an interrupt leaves undone, for `resume`
             _save_config(folder, config | about)
         about["compile_seconds"] = program.seconds
-        stage = partial(Stage, algorithm, report=report, once=once)
+        context = partial(RunContext, algorithm, report=report, once=once)
         over: dict[int, Run] = {}
         team = present()
         run_group = partial(_run_group, program) if team.leads else partial(_follow, program)
         done = [team.agree(int, run.generations) for run in begun]
         for group in _groups(done, program.seeds):
             runs = [begun[i]._replace(config=begun[i].config | about) for i in group]
-            runs = run_group(runs, observers, stage, report)
+            runs = run_group(runs, observers, context, report)
             over |= dict(zip(group, runs, strict=True))
             if team.agree(bool, runs[-1].config.get("signal")):
                 break
@@ -125,7 +125,7 @@ def _run_group(
     program: Program,
     runs: Sequence[Run],
     observers: Sequence[Observer],
-    stage: Callable[..., Stage],
+    context: Callable[..., RunContext],
     report: Reporter,
 ) -> list[Run]:
     """Run some seeds side by side until all are over."""
@@ -134,8 +134,8 @@ def _run_group(
     key, state = _joined(program, runs)
     heard: Callable[[], str | None]
     with ExitStack() as stack:
-        stage = partial(stage, interrupted=lambda: heard(), closing=stack.callback)
-        members = [_Member(run, stage, report, named=len(runs) > 1) for run in runs]
+        context = partial(context, interrupted=lambda: heard(), closing=stack.callback)
+        members = [_Member(run, context, report, named=len(runs) > 1) for run in runs]
         with interruptible(report.say, STOPPING) as heard:
             for member in members:
                 member.begin(observers)
@@ -166,11 +166,11 @@ def _follow(
     program: Program,
     runs: Sequence[Run],
     observers: Sequence[Observer],
-    stage: Callable[..., Stage],
+    context: Callable[..., RunContext],
     report: Reporter,
 ) -> list[Run]:
     """Compute what the first process decides; what it records is not known here."""
-    del observers, stage
+    del observers, context
     done = present().agree(int)
     key, state = _joined(program, runs)
     states: list[Any] = [run.state for run in runs]
@@ -186,7 +186,9 @@ def _follow(
 class _Member:
     """One of the runs that go side by side, with those who watch it."""
 
-    def __init__(self, run: Run, stage: Callable[..., Stage], report: Reporter, named: bool) -> None:
+    def __init__(
+        self, run: Run, context: Callable[..., RunContext], report: Reporter, named: bool
+    ) -> None:
         self.run = run
         self.stopped: str | None = None  # why, if it was
         self._totals = totals_of(run)
@@ -201,14 +203,14 @@ class _Member:
             report.end(seed)
             self.stopped = reason
 
-        self._stage = stage(config=run.config, folder=run.folder, say=say, stop=stop)
-        self._watches: list[Watch] = []
+        self._context = context(config=run.config, folder=run.folder, say=say, stop=stop)
+        self._watches: list[Callbacks] = []
 
     def begin(self, observers: Sequence[Observer]) -> None:
         _save_config(self.run.folder, self.run.config)
-        self._watches = [observer.watch(self._stage) for observer in observers]
+        self._watches = [observer.watch(self._context) for observer in observers]
         for watch in self._watches:
-            self.run = watch.begin(self.run) or self.run
+            self.run = watch.on_start(self.run) or self.run
 
     def due(self, generation: int) -> bool:
         return self.stopped is None and any(watch.due(generation) for watch in self._watches)
@@ -220,15 +222,15 @@ class _Member:
         before = self.run.generations
         self.run, self._totals = _extended(self.run, self._totals, state, record, seconds)
         for watch in self._watches:
-            moment = Moment(self.run, self.run.generations - before, record.changes)
-            self.run = watch.see(moment) or self.run
+            update = Update(self.run, self.run.generations - before, record.changes)
+            self.run = watch.on_update(update) or self.run
 
     def finish(self, signalled: str | None) -> Run:
         """Let the observers finish. What `config.json` says of the end comes last: that all is there."""
         done = self.run.generations
         if self.run.metrics["coverage"][-1] > 0 and not self.run.metrics["qd_score"][-1]:
-            least = self._stage.algorithm.task.min_fitness
-            self._stage.say(
+            least = self._context.algorithm.task.min_fitness
+            self._context.say(
                 f"the QD-score is 0, as no elite is fitter than the task's min_fitness, {least:g}: give "
                 "the task the least fitness that it can have"
             )
@@ -240,8 +242,8 @@ class _Member:
         }
         self.run = self.run._replace(config=self.run.config | about)
         for watch in self._watches:
-            self.run = watch.finish(self.run) or self.run
-        signal = {"signal": signalled or self._stage.interrupted()}
+            self.run = watch.on_end(self.run) or self.run
+        signal = {"signal": signalled or self._context.interrupted()}
         self.run = self.run._replace(config=self.run.config | signal)
         _save_config(self.run.folder, self.run.config)
         return self.run

@@ -18,17 +18,17 @@ import numpy as np
 from memes.algorithm import Algorithm
 from memes.archive import Changes, Fault
 from memes.errors import at_least
-from memes.hints import check_fields
-from memes.runner.progress import Reporter, Standing
+from memes.runner.progress import ProgressPoint, Reporter
 from memes.store import archives, checkpoint
 from memes.store import folder as folders
 from memes.store.folder import Run
+from memes.validation import check_fields
 
 MOST_WRITING = 0.1  # share of the time in which checkpoints that nobody asked for are written
 FAULTS = {Fault.NAN: "not a number", Fault.INFINITE: "infinite", Fault.ABSURD: "of absurd size"}
 
 
-class Moment(NamedTuple):
+class Update(NamedTuple):
     """A run after a call of the device: all of it so far, and how many of its generations are new.
 
     `changes` are the cells that changed in these, as a `Record` has them, [new, ...].
@@ -44,27 +44,27 @@ class Moment(NamedTuple):
         return {name: column[-self.new :] for name, column in self.run.metrics.items()}
 
 
-class Watch(NamedTuple):
+class Callbacks(NamedTuple):
     """The functions through which an observer follows one run.
 
     Those that return a run may change it; None leaves it as it is.
 
     Attributes:
-        begin: `(run) -> run`, before the first generation, or the first one of a resumed run.
+        on_start: `(run) -> run`, before the first generation, or the first one of a resumed run.
         due: `(generation) -> bool`: must a call of the device end after so many generations? Calls are
-            sized by time: only there does every run of a seed have a moment.
-        see: `(moment) -> run`, after each call of the device.
-        finish: `(run) -> run`, after the last generation, also if the run was stopped.
+            sized by time: only there does every run of a seed have a update.
+        see: `(update) -> run`, after each call of the device.
+        on_end: `(run) -> run`, after the last generation, also if the run was stopped.
     """
 
-    begin: Callable[[Run], Run | None] = lambda run: None
+    on_start: Callable[[Run], Run | None] = lambda run: None
     due: Callable[[int], bool] = lambda generation: False
-    see: Callable[[Moment], Run | None] = lambda moment: None
-    finish: Callable[[Run], Run | None] = lambda run: None
+    on_update: Callable[[Update], Run | None] = lambda update: None
+    on_end: Callable[[Run], Run | None] = lambda run: None
 
 
 @dataclass(frozen=True)
-class Stage:
+class RunContext:
     """One run, as its observers find it.
 
     Attributes:
@@ -93,7 +93,7 @@ class Stage:
 class Observer(Protocol):
     """Whatever can watch a run."""
 
-    def watch(self, stage: Stage) -> Watch:
+    def watch(self, context: RunContext) -> Callbacks:
         """Begin to follow a run."""
         ...
 
@@ -104,30 +104,30 @@ class Log:
 
     prefix: ClassVar[str] = "log"
 
-    def watch(self, stage: Stage) -> Watch:
+    def watch(self, context: RunContext) -> Callbacks:
         """Follow a run, and say where its evaluations are nonsense."""
-        folder, task = stage.folder, stage.algorithm.task
+        folder, task = context.folder, context.algorithm.task
 
-        def begin(run: Run) -> None:
+        def on_start(run: Run) -> None:
             if folder is not None:
                 folders.save_metrics(folder, run.metrics)
 
-        def see(moment: Moment) -> None:
+        def on_update(update: Update) -> None:
             if folder is not None:
-                folders.append_metrics(folder, moment.rows)
+                folders.append_metrics(folder, update.rows)
             for fault, what in FAULTS.items():
-                counts = moment.run.metrics[f"faults_{fault.name.lower()}"]
-                if counts[-1] and not counts[: -moment.new].any():
+                counts = update.run.metrics[f"faults_{fault.name.lower()}"]
+                if counts[-1] and not counts[: -update.new].any():
                     sentence = f"{int(counts[-1])} evaluations so far are {what}"
-                    stage.say(f"{sentence}: such rows are left out and counted")
+                    context.say(f"{sentence}: such rows are left out and counted")
 
-        def finish(run: Run) -> None:
+        def on_end(run: Run) -> None:
             if folder is not None:
                 about = {"task": task.name, "min_fitness": task.min_fitness}
                 folders.save_lanes(folder / "lanes.npz", run.lanes)
                 archives.save_archive(folder / "archive.npz", run.archive, **about)
 
-        return Watch(begin=begin, see=see, finish=finish)
+        return Callbacks(on_start=on_start, on_update=on_update, on_end=on_end)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,16 +146,16 @@ class Checkpoints:
         check_fields(self)
         at_least(0, checkpoint_every=self.every)
 
-    def watch(self, stage: Stage) -> Watch:
+    def watch(self, context: RunContext) -> Callbacks:
         """Follow a run."""
-        if stage.folder is None or self.every == 0:
-            return Watch()
+        if context.folder is None or self.every == 0:
+            return Callbacks()
         thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
-        stage.closing(thread.shutdown)
+        context.closing(thread.shutdown)
         latest: Future[checkpoint.Logged] = Future()  # the last that was begun
         due_at = 0.0  # when the next may be begun that nobody asked for
 
-        def begin(run: Run) -> None:
+        def on_start(run: Run) -> None:
             latest.set_result(checkpoint.logged(run))
 
         def start(run: Run) -> None:
@@ -172,17 +172,17 @@ class Checkpoints:
         def due(generation: int) -> bool:
             return bool(self.every and generation % self.every == 0)
 
-        def see(moment: Moment) -> None:
+        def on_update(update: Update) -> None:
             rested = latest.done() and time.monotonic() >= due_at
-            if due(moment.run.generations) or (self.every is None and rested):
-                start(moment.run)
+            if due(update.run.generations) or (self.every is None and rested):
+                start(update.run)
 
-        def finish(run: Run) -> None:
+        def on_end(run: Run) -> None:
             if latest.result().rows < run.generations:
                 start(run)
             latest.result()
 
-        return Watch(begin=begin, due=due, see=see, finish=finish)
+        return Callbacks(on_start=on_start, due=due, on_update=on_update, on_end=on_end)
 
 
 @dataclass(frozen=True)
@@ -191,13 +191,13 @@ class Progress:
 
     prefix: ClassVar[str] = "progress"
 
-    def watch(self, stage: Stage) -> Watch:
+    def watch(self, context: RunContext) -> Callbacks:
         """Follow a run."""
-        seed = stage.config["seed"]
-        return Watch(see=lambda moment: stage.report.update(seed, standing(moment.run)))
+        seed = context.config["seed"]
+        return Callbacks(on_update=lambda update: context.report.update(seed, standing(update.run)))
 
 
-def standing(run: Run) -> Standing:
+def standing(run: Run) -> ProgressPoint:
     """Where a run stands after its last generation."""
-    last = [run.metrics[name][-1] for name in Standing._fields if run.generations]
-    return Standing(*last)
+    last = [run.metrics[name][-1] for name in ProgressPoint._fields if run.generations]
+    return ProgressPoint(*last)

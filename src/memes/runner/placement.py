@@ -146,7 +146,7 @@ def placed(
     algorithm: Algorithm,
     devices: int | None,
     shards: int | None,
-    together: int,
+    seeds_per_batch: int,
 ) -> Placement:
     """Place a run, of so many seeds together, on as many devices and in as many shards as are asked for.
 
@@ -161,8 +161,8 @@ def placed(
             require(value in (None, 1), f"{name} must be 1 for {whole}, got {value}")
         return ALONE
     most = _usual(found) if shards is None or devices is not None else _divisor(shards, _usual(found))
-    if shards is None and devices is None and together > 1:
-        most = min(most, together)
+    if shards is None and devices is None and seeds_per_batch > 1:
+        most = min(most, seeds_per_batch)
     number = most if devices is None else devices
     require(
         number <= len(found), f"devices must be at most the {len(found)} that JAX has here, got {number}"

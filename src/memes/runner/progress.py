@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from memes.escapes import printable
-from memes.spreading import Spread
+from memes.executors.remote_evaluation import Spread
+from memes.store.sanitize import printable
 from memes.task import Task
 
 SECONDS_BETWEEN_LINES, SECONDS_BETWEEN_UPDATES = 2.0, 0.2
@@ -29,7 +29,7 @@ class Terminal(Console):
         raise BrokenPipeError
 
 
-class Standing(NamedTuple):
+class ProgressPoint(NamedTuple):
     """Where a run stands: the last of some columns of its metrics."""
 
     generation: int = 0
@@ -59,8 +59,8 @@ class Reporter:
         self._show: Callable[..., None] = lambda *shown: None
         self._last_line = -inf
         self._generations = 0
-        self._first: dict[int, Standing] = {}
-        self._now: dict[int, Standing] = {}
+        self._first: dict[int, ProgressPoint] = {}
+        self._now: dict[int, ProgressPoint] = {}
         self._ended: set[int] = set()
         self._workers: Spread | None = None
 
@@ -80,7 +80,7 @@ class Reporter:
         except OSError:  # a run does not need listeners
             self._console.quiet = True
 
-    def begin(self, generations: int, standings: dict[int, Standing]) -> None:
+    def begin(self, generations: int, standings: dict[int, ProgressPoint]) -> None:
         """Start to show runs of so many generations, by seed, from where each stands."""
         self._generations, self._first, self._now = generations, standings, dict(standings)
         done = min(standing.generation for standing in standings.values())
@@ -98,7 +98,7 @@ class Reporter:
         """Wait no longer for the run of a seed: it was stopped."""
         self._ended.add(seed)
 
-    def update(self, seed: int, standing: Standing) -> None:
+    def update(self, seed: int, standing: ProgressPoint) -> None:
         """Take in where the run of a seed stands; show it once all of them have come as far."""
         self._now[seed] = standing
         done, going = standing.generation, self._now.keys() - self._ended

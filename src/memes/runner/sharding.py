@@ -24,8 +24,8 @@ from jaxtyping import Bool, Float, Int, Key, PyTree
 from memes.algorithm import Algorithm, Info, Outcome, State
 from memes.archive import Entries
 from memes.emitters import Emitter, Parallel
+from memes.pytrees import filled, in_32_bits, take
 from memes.task import Evaluation, evaluate
-from memes.trees import filled, in_32_bits, take
 
 T = TypeVar("T")
 AXIS = "devices"  # of `jax.shard_map`

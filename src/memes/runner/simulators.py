@@ -14,7 +14,7 @@ from jax import Array
 
 from memes.algorithm import Algorithm
 from memes.errors import RunError, in_a_line
-from memes.spreading import attempting, joined
+from memes.executors.remote_evaluation import attempting, joined
 from memes.task import Evaluated, Evaluation, Task, as_evaluation, evaluate, initial
 
 CALLBACKS = {"pure_callback", "io_callback"}

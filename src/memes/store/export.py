@@ -14,10 +14,10 @@ import numpy as np
 
 from memes.archive import Archive
 from memes.errors import known, package, require
-from memes.escapes import spreadsheet
-from memes.store.events import append_scalars, new_events
 from memes.store.files import replace_file
 from memes.store.folder import Run, check_links, feature_names
+from memes.store.sanitize import spreadsheet
+from memes.store.tensorboard import append_scalars, new_events
 
 Table = dict[str, np.ndarray]
 

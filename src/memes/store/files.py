@@ -23,8 +23,8 @@ from typing import IO, Any
 import numpy as np
 
 from memes.errors import LONGEST_NAME, UsageError, require
-from memes.escapes import printable
-from memes.hints import described, fits, short
+from memes.store.sanitize import printable
+from memes.validation import described, fits, short
 
 # What is read at most, in bytes: JSON, which takes up to thirty times as much memory, tables, and a line
 # of a table.

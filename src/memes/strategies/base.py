@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 from jax import Array
 from jaxtyping import Bool, Float, Key, PyTree
 
-from memes.factors import Samples
+from memes.control.perturbations import Samples
 
 
 @runtime_checkable

@@ -16,8 +16,8 @@ from jax import Array
 from jaxtyping import Bool, Float, Key, PyTree
 
 from memes.errors import UsageError, at_least, known, package, positive, require
-from memes.hints import part
-from memes.trees import choose
+from memes.pytrees import choose
+from memes.validation import part
 
 # Of evosax 0.3.2: those that compare values across generations, which ranks within one cannot serve;
 # those whose first spread cannot be set; one that collapsed on a quadratic, given ranks; and one whose

@@ -9,9 +9,9 @@ from typing import Protocol, runtime_checkable
 import jax
 from jax import Array
 
+from memes.control.perturbations import Step, Thin
 from memes.errors import at_least, require
-from memes.factors import Step, Thin
-from memes.hints import part
+from memes.validation import part
 
 
 @runtime_checkable

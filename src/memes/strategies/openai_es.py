@@ -11,11 +11,11 @@ import optax
 from jax import Array
 from jaxtyping import Bool, Float, Key, PyTree
 
+from memes.control.perturbations import Pairs, rounded, scaled
 from memes.errors import at_least, positive, require
-from memes.factors import Pairs, rounded, scaled
-from memes.hints import part
+from memes.pytrees import choose
 from memes.strategies.noise import Gaussian, Noise
-from memes.trees import choose
+from memes.validation import part
 
 
 class OpenAIESState(NamedTuple):

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from memes.control import control_task, mlp
-from memes.hints import checked
 from memes.task import Map, Task
 from memes.tasks.robot import Backend, Fidelity, engine_of, footprints, robot
+from memes.validation import checked
 
 if TYPE_CHECKING:
     from memes.physics import Engine, State

@@ -10,8 +10,8 @@ import numpy as np
 from jax import Array
 
 from memes.errors import at_least
-from memes.hints import checked
 from memes.task import Evaluation, Task, noisy, uniform
+from memes.validation import checked
 
 
 @checked

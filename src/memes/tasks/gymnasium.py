@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from memes.control import Control, Environment, mlp
-from memes.episodes import Episode, LastInformed, MeanObserved, Player, made, outputs_for
+from memes.control.episodes import Episode, LastInformed, MeanObserved, Player, made, outputs_for
 from memes.errors import UsageError, at_least, in_a_line, known, package, require
-from memes.hints import checked
 from memes.task import Task
+from memes.validation import checked
 
 PLACE, FAR = ("x_position", "y_position"), 30.0  # metres
 WIDE = 10.0  # the bound of an observation that has none
@@ -46,8 +46,9 @@ def gymnasium(
             the first two.
         informed: Entries of `info` whose last values are the feature; by default `x_position` and
             `y_position`, where there are both.
-        feature: `(episode) -> k numbers`, a feature of your own, of a `memes.episodes.Episode`. Workers
-            import it: it stands at the top level of a module.
+        feature: `(episode) -> k numbers`, a custom feature of a
+            `memes.control.episodes.Episode`. Workers import it, so it must be at the top level of a
+            module.
         feature_low: Lower bound of each feature; by default the observation's, or -10 where it has
             none, or -30 of a position.
         feature_high: Upper bound of each feature, as `feature_low`.

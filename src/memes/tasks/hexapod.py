@@ -9,9 +9,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from memes.control import Controller, Episodes, control_task
-from memes.hints import checked
 from memes.task import Task, uniform
 from memes.tasks.robot import Backend, Fidelity, engine_of, robot
+from memes.validation import checked
 
 if TYPE_CHECKING:
     from memes.physics import State

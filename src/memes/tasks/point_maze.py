@@ -7,9 +7,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from memes.control import Environment, control_task, mlp
-from memes.hints import checked
 from memes.task import Map, Task
 from memes.tasks.robot import episodes_at_once
+from memes.validation import checked
 
 START = (0.1, 0.0)
 LOW, HIGH = (0.0, -0.5), (1.0, 0.5)  # the room

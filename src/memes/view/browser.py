@@ -20,11 +20,11 @@ import numpy as np
 from memes.analysis.heat import map_of
 from memes.cells import Cells
 from memes.errors import UsageError, install, require
-from memes.escapes import printable
 from memes.store import changes as store
 from memes.store.folder import feature_names, holds_run
+from memes.store.sanitize import printable
 from memes.view import colours, layout
-from memes.view import words as wording
+from memes.view import labels as wording
 from memes.view.follow import Follower
 from memes.view.runs import Runs
 
@@ -96,9 +96,9 @@ class Page:
     """The page: its parts, and a turn of its loop."""
 
     def __init__(self, server: Any, runs: Runs, rebuild: Callable[..., Any]) -> None:
-        from memes.view.board import Board
+        from memes.view.archive_panel import Board
         from memes.view.panel import Panel
-        from memes.view.theatre import Theatre
+        from memes.view.player import Theatre
 
         self.panel = panel = Panel(server.gui)
         server.scene.set_up_direction("+z")
@@ -292,7 +292,7 @@ class Page:
         return colours.of_cells(self.panel.by.value, now.cells.count, last, generations, now.correction)
 
     def _paint(self) -> None:
-        from memes.view.board import frame_of
+        from memes.view.archive_panel import frame_of
 
         self._stale = False
         now, by = self.follower.latest, self.panel.by.value

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from memes.control.rollouts import Step, rollout
 from memes.errors import at_least, require
-from memes.rollouts import Step, rollout
 from memes.task import PRECISION, Task
 
 

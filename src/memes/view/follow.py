@@ -15,8 +15,6 @@ from memes.archive import Archive, Changes
 from memes.cells import MAX_CELLS, Cells, Grid
 from memes.correction import Correction
 from memes.errors import UsageError, require
-from memes.escapes import printable
-from memes.hints import fits
 from memes.store import changes as store
 from memes.store.archives import load_archive, load_correction
 from memes.store.checkpoint import load_elites, load_lanes, newest
@@ -29,6 +27,8 @@ from memes.store.folder import (
     read_lanes,
     read_metrics,
 )
+from memes.store.sanitize import printable
+from memes.validation import fits
 from memes.view import elites
 
 Sign = tuple[int, int, int] | None  # of a file: it changes whenever the file does

@@ -22,7 +22,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from memes.errors import UsageError
 from memes.view.cameras import Camera, between, camera_of
-from memes.view.film import write_film
+from memes.view.video_formats import write_film
 
 SIZES = {".mp4": (960, 540), ".gif": (480, 270), ".webp": (720, 404)}  # a GIF compresses little
 SAMPLES = 4  # of a pixel, against stairs along edges

@@ -17,10 +17,10 @@ from PIL import Image, ImageDraw, ImageFont
 
 from memes.analysis.heat import Colours
 from memes.cells import Cells
-from memes.escapes import mathtext
+from memes.store.sanitize import mathtext
 from memes.view.colours import colour_map
 from memes.view.layout import Layout
-from memes.view.stage import add_upright
+from memes.view.scene import add_upright
 
 BACK, INK = "#141414", "#d8dbe2"
 INCHES, DPI = (7.0, 7.0), 130

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from memes.errors import UsageError, in_a_line, install, require
-from memes.runner.observers import Moment, Stage, Watch
-from memes.store.events import append_scalars, new_events
+from memes.runner.observers import Callbacks, RunContext, Update
 from memes.store.folder import Run, plain
+from memes.store.tensorboard import append_scalars, new_events
 
 EVENTS = "tensorboard"
 NAMED = (EVENTS, "wandb")
@@ -27,7 +27,7 @@ Send = Callable[[Rows], object]
 
 
 @dataclass(frozen=True)
-class Track:
+class LogFunction:
     """Hands the metrics of each generation to a function, and those of each correction.
 
     Attributes:
@@ -37,7 +37,7 @@ class Track:
 
     log: Callable[[int, dict[str, float]], object]
 
-    def watch(self, stage: Stage) -> Watch:
+    def watch(self, context: RunContext) -> Callbacks:
         """Follow a run."""
 
         def send(rows: Rows) -> None:
@@ -48,7 +48,7 @@ class Track:
 
 
 @dataclass(frozen=True)
-class Tracker:
+class Logger:
     """Hands the metrics of a run to TensorBoard, to Weights & Biases or to its like.
 
     Attributes:
@@ -59,16 +59,16 @@ class Tracker:
     to: str
 
     def __post_init__(self) -> None:
-        check_tracker(self.to)
+        check_logger(self.to)
 
-    def watch(self, stage: Stage) -> Watch:
+    def watch(self, context: RunContext) -> Callbacks:
         """Follow a run."""
-        send, close = (_events if self.to == EVENTS else _module(self.to))(stage)
-        stage.closing(close)
+        send, close = (_events if self.to == EVENTS else _module(self.to))(context)
+        context.closing(close)
         return _following(lambda rows: send([(g, _finite(metrics)) for g, metrics in rows]))
 
 
-def check_tracker(name: str) -> None:
+def check_logger(name: str) -> None:
     """Raise a `UsageError` unless there is such a tracker."""
     try:
         there = name == EVENTS or find_spec(name) is not None
@@ -80,11 +80,11 @@ def check_tracker(name: str) -> None:
     require(there, f"track: there is no module '{name}' here: {meant}")
 
 
-def _following(send: Send) -> Watch:
+def _following(send: Send) -> Callbacks:
     """Send each generation once, and each correction once."""
     corrections = 0
 
-    def begin(run: Run) -> None:
+    def on_start(run: Run) -> None:
         nonlocal corrections
         corrections = len(run.corrected.get("generation", ()))
 
@@ -94,13 +94,13 @@ def _following(send: Send) -> Watch:
         corrections += len(rows)
         return rows
 
-    def see(moment: Moment) -> None:
-        send(_rows(moment.rows) + corrected(moment.run))
+    def on_update(update: Update) -> None:
+        send(_rows(update.rows) + corrected(update.run))
 
-    def finish(run: Run) -> None:
+    def on_end(run: Run) -> None:
         send(corrected(run))
 
-    return Watch(begin=begin, see=see, finish=finish)
+    return Callbacks(on_start=on_start, on_update=on_update, on_end=on_end)
 
 
 def _rows(columns: Mapping[str, np.ndarray], first: int = 0, prefix: str = "") -> Rows:
@@ -117,10 +117,10 @@ def _finite(metrics: Mapping[str, float]) -> dict[str, float]:
     return {name: value for name, value in metrics.items() if math.isfinite(value)}
 
 
-def _events(stage: Stage) -> tuple[Send, Callable[[], object]]:
-    require(stage.folder is not None, f"track: {EVENTS} needs a run that has a folder; say where: out")
-    assert stage.folder is not None
-    file = new_events(stage.folder / EVENTS)
+def _events(context: RunContext) -> tuple[Send, Callable[[], object]]:
+    require(context.folder is not None, f"track: {EVENTS} needs a run that has a folder; say where: out")
+    assert context.folder is not None
+    file = new_events(context.folder / EVENTS)
 
     def send(rows: Rows) -> None:
         append_scalars(file, [(time.time(), generation, metrics) for generation, metrics in rows])
@@ -128,14 +128,14 @@ def _events(stage: Stage) -> tuple[Send, Callable[[], object]]:
     return send, lambda: None
 
 
-def _module(name: str) -> Callable[[Stage], tuple[Send, Callable[[], object]]]:
+def _module(name: str) -> Callable[[RunContext], tuple[Send, Callable[[], object]]]:
     """Send rows to a module with the functions of `wandb`, of which it may lack some arguments."""
 
-    def begin(stage: Stage) -> tuple[Send, Callable[[], object]]:
+    def begin(context: RunContext) -> tuple[Send, Callable[[], object]]:
         tracker = import_module(name)
-        config = json.loads(json.dumps(stage.config, default=plain))
+        config = json.loads(json.dumps(context.config, default=plain))
         task, algorithm, seed = (str(config[key]) for key in ("task_name", "algorithm", "seed"))
-        folder = None if stage.folder is None else str(stage.folder)
+        folder = None if context.folder is None else str(context.folder)
         given = {
             "project": "memes",
             "name": f"{task}-{algorithm}-{seed}",

@@ -12,9 +12,9 @@ from jax import Array
 
 from memes.errors import UsageError
 from memes.executors.blocks import Part
-from memes.spreading import Spread, attempting, raised_by
+from memes.executors.remote_evaluation import Spread, attempting, raised_by
+from memes.pytrees import concatenate, take
 from memes.task import Evaluation, Task, evaluate, initial
-from memes.trees import concatenate, take
 
 ROWS = 8  # of a second trial, if the first failed for every row
 

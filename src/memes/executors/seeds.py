@@ -8,10 +8,10 @@ import numpy as np
 from jaxtyping import Int, UInt32
 
 from memes.errors import require
-from memes.hints import short
+from memes.validation import short
 
 
-def seeds_of(keys: Any) -> Int[np.ndarray, "*n"]:
+def seeds_from_keys(keys: Any) -> Int[np.ndarray, "*n"]:
     """Draw an integer seed in [0, 2^32) from each key, for simulators that are not written in JAX.
 
     Args:

@@ -15,7 +15,7 @@ import numpy as np
 
 from memes.algorithm import State
 from memes.runner.device import MOST, Program, Record
-from memes.runner.team import present
+from memes.runner.multihost import present
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 GROWTH = 4  # a call of the device has at most so many times the generations of the one before

@@ -18,14 +18,14 @@ from memes.errors import UsageError
 from memes.store import changes as store
 from memes.store.folder import Run, feature_names
 from memes.task import Task
-from memes.view import words
+from memes.view import labels
 from memes.view.drawings import Draw, Drawing, drawer
 from memes.view.episodes import engine_of, robot_of
-from memes.view.film import check_film
 from memes.view.follow import Follower, genotype
 from memes.view.panel import NOTHING, Panel
 from memes.view.pictures import write_video
-from memes.view.stage import Stage
+from memes.view.scene import RunContext
+from memes.view.video_formats import check_film
 
 PLACES = (np.array([0.8, 0.0, 0.1]), np.array([2.7, 0.0, 0.1]))
 NAMES = ("A", "B")
@@ -56,7 +56,7 @@ class Theatre:
         self._scene, self._panel, self._rebuild = scene, panel, rebuild
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="replay")
         self._tasks: dict[tuple[Path, str], tuple[Task, Draw]] = {}
-        self._stages: dict[tuple[int, int], Stage] = {}
+        self._stages: dict[tuple[int, int], RunContext] = {}
         self._now, self._before, self._step = 0.0, time.perf_counter(), -1
         self.chosen: list[int | None] = [None, None]
         self._played: list[Played | None] = [None, None]
@@ -110,20 +110,20 @@ class Theatre:
                 stage = self._stage(played.task, slot)
             except Exception as error:  # a task of the user's own may raise anything
                 self._leave(slot)
-                self._panel.elite.content = words.of_error(error)
+                self._panel.elite.content = labels.of_error(error)
                 continue
             self._played[slot] = played
             stage.show(played.drawing, f"{NAMES[slot]}: cell {played.cell}")
             self._now, self._step = 0.0, -1
             self.tell(follower, generations)
 
-    def _stage(self, task: Task, slot: int) -> Stage:
+    def _stage(self, task: Task, slot: int) -> RunContext:
         key = (id(task), slot)
         if key not in self._stages:
             engine = engine_of(task)
             model = None if engine is None else engine.model
             name = f"/stage-{len(self._stages)}"
-            self._stages[key] = Stage(self._scene, name, PLACES[slot], model)
+            self._stages[key] = RunContext(self._scene, name, PLACES[slot], model)
         return self._stages[key]
 
     def tell(self, follower: Follower, generations: int) -> None:
@@ -140,12 +140,12 @@ class Theatre:
             if each is not None:
                 holds = None if now.correction is None else follower.holds(each.cell)
                 seen = shown.get(each.cell)
-                elite = words.Elite(each.archive, each.cell, now.correction, holds, each.drawing, seen)
-                about = words.of_elite(elite, feature_names(now.config, each.archive.feature.shape[1]))
+                elite = labels.Elite(each.archive, each.cell, now.correction, holds, each.drawing, seen)
+                about = labels.of_elite(elite, feature_names(now.config, each.archive.feature.shape[1]))
                 parts.append(f"{name}: {about}" if played[1] is not None else about)
         panel.elite.content = "\n\n".join(parts)
         if played[0] is not None:
-            command = words.command(now.folder, played[0].cell, int(panel.start.value))
+            command = labels.command(now.folder, played[0].cell, int(panel.start.value))
             panel.command.content = f"```\n{command}\n```"
         moving = self._moving()
         panel.clock.max = max((each.seconds * (each.steps - 1) for _, each in moving), default=1.0)
@@ -157,7 +157,7 @@ class Theatre:
             compares=played[1] is not None,
         )
 
-    def _moving(self) -> list[tuple[Stage, Drawing]]:
+    def _moving(self) -> list[tuple[RunContext, Drawing]]:
         """What moves, and where."""
         return [
             (self._stage(each.task, slot), each.drawing)
@@ -218,7 +218,7 @@ class Theatre:
                 client.send_file_download(file.name, file.read_bytes())
                 self._panel.command.content = f"`{file.name}` is drawn"
         except Exception as error:  # which nobody would hear of, beside the loop
-            self._panel.command.content = words.of_error(error)
+            self._panel.command.content = labels.of_error(error)
 
 
 def _which(follower: Follower) -> tuple[Path, str]:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from memes.seeds import seeds_of
+from memes.executors.seeds import seeds_from_keys
 
 Layers = list[tuple[np.ndarray, np.ndarray]]  # of each: the weights [n, in, out] and the biases [n, out]
 
@@ -87,7 +87,7 @@ class Player:
 
     def transitions(self, keys: Any, x: np.ndarray) -> Any:
         """Return the same with the transitions of each row, for those who learn from them."""
-        from memes.rollouts import Transition
+        from memes.control.rollouts import Transition
         from memes.task import Evaluation
 
         episodes = self.play(keys, x)
@@ -120,7 +120,7 @@ class Player:
         """Play an episode of each genotype `x[n, d]`, all of them in step."""
         n = len(x)
         environments = made(self.environment, self.arguments, n)
-        seeds = seeds_of(keys) if self.seed is None else np.full(n, self.seed)
+        seeds = seeds_from_keys(keys) if self.seed is None else np.full(n, self.seed)
         starts = [each.reset(seed=int(s)) for each, s in zip(environments, seeds, strict=True)]
         seen = [[flat(each, start)] for each, (start, _) in zip(environments, starts, strict=True)]
         infos = [[info] for _, info in starts]

@@ -13,8 +13,8 @@ from memes.archive import Archive
 from memes.context import Kind
 from memes.correction import Correction
 from memes.errors import RunError, UsageError, in_a_line
-from memes.escapes import markdown, printable
 from memes.resets import Reason
+from memes.store.sanitize import markdown, printable
 from memes.view import elites
 from memes.view.drawings import Drawing
 from memes.view.follow import Snapshot

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from memes.runner import calls
-from memes.runner.calls import SIGNALS, interruptible
+from memes.runner import scheduling
 from memes.runner.device import MOST
+from memes.runner.scheduling import SIGNALS, interruptible
 
 
 class Device:
@@ -25,8 +25,8 @@ class Device:
         self.clock, self.lengths, self.events = 0.0, [], []
         self.algorithm = SimpleNamespace(task=SimpleNamespace(jit=jit))
         self.cost, self.blocks, self.over = cost, blocks, {0: 0.0}  # by the generation after which
-        monkeypatch.setattr(calls.time, "perf_counter", lambda: self.clock)
-        monkeypatch.setattr(calls, "wait", self._wait)
+        monkeypatch.setattr(scheduling.time, "perf_counter", lambda: self.clock)
+        monkeypatch.setattr(scheduling, "wait", self._wait)
 
     def advance(self, key, state, n):
         self.lengths.append(n)
@@ -50,7 +50,7 @@ class Device:
 def call(device, generations, *, done=0, aim=1.0, due=lambda generation: False, going=lambda: True):
     config = {"generations": generations, "call_seconds": aim}
     seen = []
-    for each in calls.calls(device, None, done, done, config, due, going):
+    for each in scheduling.calls(device, None, done, done, config, due, going):
         device.events.append(("seen", each.states[0]))
         seen.append(each)
     return seen
@@ -150,7 +150,7 @@ def test_the_time_of_a_call_is_the_devices_and_not_the_hosts(monkeypatch):
     device = Device(monkeypatch, cost=0.5)
     seconds = []
     config = {"generations": 6, "call_seconds": 0.0}
-    for each in calls.calls(device, None, 0, 0, config, lambda generation: True, lambda: True):
+    for each in scheduling.calls(device, None, 0, 0, config, lambda generation: True, lambda: True):
         device.clock += 100.0  # somebody looks for a long time
         seconds.append(each.seconds)
     assert seconds == [0.5] * 6
@@ -182,7 +182,7 @@ def test_interrupts_are_heard_while_the_device_computes(which):
             for interrupt in interrupts:
                 interrupt.start()
             with pytest.raises(KeyboardInterrupt):
-                calls.wait([Busy()])
+                scheduling.wait([Busy()])
             assert heard() == which.name
         for each in SIGNALS:
             assert signal.getsignal(each) is signal.default_int_handler

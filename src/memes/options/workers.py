@@ -12,9 +12,9 @@ from typing import Any
 
 from memes.errors import require
 from memes.executors import workers
-from memes.spreading import BLOCK, spread
+from memes.executors.remote_evaluation import BLOCK, parallelize
+from memes.options.names import is_own, made, task_factory
 from memes.task import Task
-from memes.words.names import is_own, made, task_factory
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ def _made(named: Named) -> Task:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Away:
+class WorkerOptions:
     """Where a simulator in Python runs.
 
     Attributes:
@@ -72,4 +72,4 @@ def elsewhere(
     if where.endswith(".py"):
         name = f"{Path(where).absolute()}:{attribute}"  # a simulator may go elsewhere
     evaluate = Named(name, tuple(options.items())) if is_own(name) else None
-    return spread(task, executor, block=rows, evaluate=evaluate)
+    return parallelize(task, executor, block=rows, evaluate=evaluate)

@@ -14,9 +14,9 @@ import memes
 from boxes import box
 from memes.archive import Changes, add, empty
 from memes.commands.main import main
-from memes.view import growth, pictures
+from memes.view import archive_video, pictures
 from memes.view.drawings import drawer
-from memes.view.portraits import portraits
+from memes.view.elite_frames import portraits
 
 SHAPES = [(5,), (4, 3), (2, 3, 4), (2, 2, 2, 2), (2,) * 7]
 
@@ -39,7 +39,7 @@ def found(shape, n=12, cells=None):
 def film(archive, changes, elites=(), n=10, size=(240, 160)):
     names = memes.task.numbered(len(archive.cells.low))
     about = {"title": "a $film$", "names": names, "generations": 12, "pictures": n, "size": size}
-    return list(growth.film(archive, changes, elites, **about))
+    return list(archive_video.film(archive, changes, elites, **about))
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -52,7 +52,7 @@ def test_archives_of_any_dimension_fill(shape):
 
 def test_the_last_picture_is_the_archive_of_the_run():
     archive, changes = found((4, 3))
-    standing = growth.log.standing(changes, 12)
+    standing = archive_video.log.standing(changes, 12)
     fitness = np.full(12, -np.inf)
     fitness[standing.cell] = standing.fitness
     np.testing.assert_allclose(fitness, archive.fitness, rtol=1e-6)
@@ -62,12 +62,12 @@ def test_the_last_picture_is_the_archive_of_the_run():
 
 def test_long_names_of_features_stay_beside_what_is_drawn():
     archive, _ = found((6, 6, 6, 6))
-    elites = [growth.Elite(cell, [np.zeros((8, 8, 3), np.uint8)]) for cell in range(4)]
+    elites = [archive_video.Elite(cell, [np.zeros((8, 8, 3), np.uint8)]) for cell in range(4)]
     names = [
         f"{foot} foot on the ground (share)" for foot in ("front left", "back left", "back right", "")
     ]
     figure = Figure(figsize=(8.64, 4.32), dpi=100, layout="constrained")
-    growth._stage(figure, archive, elites, names, None)
+    archive_video._stage(figure, archive, elites, names, None)
     FigureCanvasAgg(figure).draw()
     axes = [each for part in figure.subfigs for each in part.axes]
     written = [
@@ -82,7 +82,7 @@ def test_long_names_of_features_stay_beside_what_is_drawn():
 
 @pytest.mark.parametrize(("generations", "pictures"), [(1, 2), (12, 40), (2000, 240), (0, 5)])
 def test_moments_go_from_the_start_to_the_end(generations, pictures):
-    moments = growth.moments(generations, pictures)
+    moments = archive_video.moments(generations, pictures)
     assert moments.shape == (pictures,)
     assert (np.diff(moments) >= 0).all()
     assert (moments[-1], moments.min() >= min(1, generations)) == (generations, True)
@@ -92,8 +92,8 @@ def test_an_elite_is_seen_once_it_is_found_and_its_episode_begins_again():
     archive, changes = found((4, 3))
     newest = int(jnp.argmax(archive.generation))
     colours = [np.full((8, 8, 3), shade, np.uint8) for shade in ([255, 0, 0], [0, 0, 255])]
-    shown = film(archive, changes, [growth.Elite(newest, colours)], n=10)
-    moments = growth.moments(12, 10)
+    shown = film(archive, changes, [archive_video.Elite(newest, colours)], n=10)
+    moments = archive_video.moments(12, 10)
 
     def share(picture, channel):
         rest = np.delete(picture.astype(int), channel, axis=-1).max(axis=-1)
@@ -106,14 +106,14 @@ def test_an_elite_is_seen_once_it_is_found_and_its_episode_begins_again():
 
 def test_elites_are_fit_and_far_apart():
     archive, _ = found((4, 3), n=30)
-    chosen = growth.spread_elites(archive, 3)
+    chosen = archive_video.spread_elites(archive, 3)
     fitness = np.where(archive.occupied, archive.fitness, np.nan)
     assert chosen[0] == int(np.nanargmax(fitness))
     assert (fitness[chosen] >= np.nanmedian(fitness)).all()
     assert len(set(chosen)) == 3
-    assert len(growth.spread_elites(archive, 99)) == (fitness >= np.nanmedian(fitness)).sum()
-    assert growth.spread_elites(empty(archive.cells, 2), 4) == []
-    assert growth.spread_elites(archive, 0) == []
+    assert len(archive_video.spread_elites(archive, 99)) == (fitness >= np.nanmedian(fitness)).sum()
+    assert archive_video.spread_elites(empty(archive.cells, 2), 4) == []
+    assert archive_video.spread_elites(archive, 0) == []
 
 
 @pytest.fixture(scope="module")

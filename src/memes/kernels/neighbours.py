@@ -106,7 +106,7 @@ def nearest_by_kernel(
 
 def search_kernel(dimensions: int, count: int, queries: int) -> Kernel:
     """The kernel, with `queries` to a warp."""
-    source = (resources.files("memes") / "neighbours.cu").read_text()
+    source = (resources.files("memes.kernels") / "neighbours.cu").read_text()
     ahead = 1 if queries == QUERIES else EACH // 4  # few warps hide little: they read further ahead
     settings = {"DIMENSIONS": dimensions, "COUNT": count, "QUERIES": queries, "AHEAD": ahead}
     return Kernel(written(source, **settings, EACH=EACH, THREADS=32 * WARPS), "nearest")

@@ -13,11 +13,11 @@ from jax import Array
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
+from memes.control.mlp_kernels import Network, fastest
+from memes.control.perturbations import Pairs, Repeats, Thin, entries, split
+from memes.control.perturbations import rows as rows_of
+from memes.control.rollouts import Controller
 from memes.errors import at_least, require
-from memes.factors import Pairs, Repeats, Thin, entries, split
-from memes.factors import rows as rows_of
-from memes.pairs import Network, fastest
-from memes.rollouts import Controller
 
 Act = Callable[[Array, Array], Array]
 Layers = list[tuple[Array, Array]]  # of each: the weights [n, in, out] and the biases [n, out]

@@ -17,11 +17,11 @@ import numpy as np
 
 from memes.archive import Changes
 from memes.errors import UsageError, at_least
-from memes.hints import check_fields
 from memes.runner.device import MOST_CHANGES
-from memes.runner.observers import Moment, Stage, Watch
+from memes.runner.observers import Callbacks, RunContext, Update
 from memes.store import changes as store
 from memes.store.folder import Run
+from memes.validation import check_fields
 
 LONGEST = 256  # generations between two marks
 
@@ -41,7 +41,7 @@ def marks(before: int, now: int) -> Iterator[int]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chronicle:
+class ChangeLog:
     """Writes `changes.bin`: when each cell changed, by which lane, with what fitness and feature.
 
     Of each generation it records up to 128 changes. Of cells beyond these it records the last change
@@ -60,11 +60,11 @@ class Chronicle:
         check_fields(self)
         at_least(0, changes_rows=self.rows)
 
-    def watch(self, stage: Stage) -> Watch:
+    def watch(self, context: RunContext) -> Callbacks:
         """Follow a run."""
-        folder, cells = stage.folder, stage.algorithm.cells
+        folder, cells = context.folder, context.algorithm.cells
         if folder is None or self.rows == 0:
-            return Watch()
+            return Callbacks()
         most = max(self.rows, 2 * cells.count)
         last = np.full(cells.count, -1)  # the generation of the last change of each cell
         written = size = 0  # rows, and bytes, of the file
@@ -90,7 +90,7 @@ class Chronicle:
             last[rest.cell] = rest.generation
             return store.joined(rows, rest) if len(rest.cell) else rows
 
-        def begin(run: Run) -> None:
+        def on_start(run: Run) -> None:
             nonlocal thinning, pending
             k, done = len(cells.low), run.generations
             try:
@@ -113,18 +113,18 @@ class Chronicle:
         def due(generation: int) -> bool:
             return wide and mark_before(generation) == generation
 
-        def see(moment: Moment) -> None:
+        def on_update(update: Update) -> None:
             nonlocal wide, pending, written, size
-            cell, done = moment.changes.cell, moment.run.generations
+            cell, done = update.changes.cell, update.run.generations
             wide = cell.shape[-1] >= MOST_CHANGES
             pending |= bool((cell[:, MOST_CHANGES - 1 :] < cells.count).any())
-            new = store.within(moment.changes, cells.count)
+            new = store.within(update.changes, cells.count)
             last[new.cell] = new.generation
-            for mark in marks(done - moment.new, done):
+            for mark in marks(done - update.new, done):
                 append(store.until(new, mark))
                 new = store.select(new, new.generation >= mark)
                 if pending and mark == done:
-                    rewrite(complete(known(), moment.run))
+                    rewrite(complete(known(), update.run))
                 thin(mark)
             append(new)
 
@@ -144,8 +144,8 @@ class Chronicle:
             assert thinning is not None
             rewrite(store.thinned(known(), thinning.width))
 
-        def finish(run: Run) -> None:
+        def on_end(run: Run) -> None:
             if pending:
                 rewrite(complete(known(), run))
 
-        return Watch(begin=begin, due=due, see=see, finish=finish)
+        return Callbacks(on_start=on_start, due=due, on_update=on_update, on_end=on_end)

@@ -12,8 +12,8 @@ import pytest
 
 import memes
 from memes.commands.main import main
-from memes.store.events import append_scalars, new_events
 from memes.store.folder import load_metrics
+from memes.store.tensorboard import append_scalars, new_events
 
 pytestmark = pytest.mark.usefixtures("compiled_once", "no_figures")
 
@@ -69,7 +69,10 @@ def expected(run):
 
 def test_a_function_gets_each_generation_and_each_correction_once(tmp_path):
     rows = []
-    observers = [memes.Track(lambda generation, metrics: rows.append((generation, metrics))), CORRECTED]
+    observers = [
+        memes.LogFunction(lambda generation, metrics: rows.append((generation, metrics))),
+        CORRECTED,
+    ]
     run = memes.run(algorithm, out=tmp_path, observers=observers, **OPTIONS)
     plain = [(generation, row) for generation, row in rows if "qd_score" in row]
     assert [generation for generation, _ in plain] == list(range(1, 13))
@@ -99,7 +102,7 @@ def read_events(file):
 
 def test_tensorboard_gets_what_the_tables_have(tmp_path):
     run = memes.run(
-        algorithm, out=tmp_path, observers=[memes.Tracker("tensorboard"), CORRECTED], **OPTIONS
+        algorithm, out=tmp_path, observers=[memes.Logger("tensorboard"), CORRECTED], **OPTIONS
     )
     (file,) = (tmp_path / "tensorboard").iterdir()
     found = {}
@@ -128,7 +131,7 @@ def test_tensorboard_reads_our_event_files(tmp_path):
 
 
 def test_a_module_like_wandb_gets_what_the_tables_have(like_wandb):
-    observers = [memes.Tracker("likewandb"), CORRECTED]
+    observers = [memes.Logger("likewandb"), CORRECTED]
     run = memes.run(algorithm, observers=observers, **OPTIONS)
     first, *rows, last = like_wandb()
     assert first["init"]["project"] == "memes"
@@ -144,19 +147,19 @@ def test_a_module_like_wandb_gets_what_the_tables_have(like_wandb):
 def test_a_tracker_that_does_not_start_is_one_sentence(like_wandb):
     Path("likewandb.py").write_text("def init():\n    raise KeyError('nobody is logged in')")
     with pytest.raises(memes.UsageError, match="track: likewandb does not start: KeyError: 'nobody is"):
-        memes.run(algorithm, observers=[memes.Tracker("likewandb")], **OPTIONS)
+        memes.run(algorithm, observers=[memes.Logger("likewandb")], **OPTIONS)
 
 
 def test_a_tracker_is_told_that_a_run_failed(like_wandb):
     class Failing:
-        def watch(self, stage):
-            def see(moment):
+        def watch(self, context):
+            def on_update(update):
                 raise KeyError("no")
 
-            return memes.Watch(see=see)
+            return memes.Callbacks(on_update=on_update)
 
     with pytest.raises(KeyError):
-        memes.run(algorithm, observers=[memes.Tracker("likewandb"), Failing()], **OPTIONS)
+        memes.run(algorithm, observers=[memes.Logger("likewandb"), Failing()], **OPTIONS)
     assert like_wandb()[-1] == {"finish": True}
 
 
@@ -164,7 +167,7 @@ def test_wandb_itself_takes_a_run_offline(tmp_path, monkeypatch):
     pytest.importorskip("wandb", reason="wandb is not installed")
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
-    memes.run(algorithm, out=tmp_path / "run", observers=[memes.Tracker("wandb")], **OPTIONS)
+    memes.run(algorithm, out=tmp_path / "run", observers=[memes.Logger("wandb")], **OPTIONS)
     (written,) = (tmp_path / "run/wandb").glob("offline-run-*/run-*.wandb")
     deadline = time.monotonic() + 30
     while b"qd_score" not in written.read_bytes():  # a process of its own writes it, in the end
@@ -207,7 +210,7 @@ def test_a_tracker_that_is_not_there_is_one_sentence(name, capsys, tmp_path):
 
 def test_tensorboard_needs_a_folder():
     with pytest.raises(memes.UsageError, match="tensorboard needs a run that has a folder"):
-        memes.run(algorithm, observers=[memes.Tracker("tensorboard")], **OPTIONS)
+        memes.run(algorithm, observers=[memes.Logger("tensorboard")], **OPTIONS)
 
 
 def test_a_clock_that_is_set_back_changes_no_result(tmp_path, monkeypatch):
@@ -215,7 +218,7 @@ def test_a_clock_that_is_set_back_changes_no_result(tmp_path, monkeypatch):
     whole = memes.run(algorithm, out=tmp_path / "whole", observers=[CORRECTED], **OPTIONS)
     moments = iter(range(10**9, 0, -3600))
     monkeypatch.setattr(time, "time", lambda: next(moments))
-    tracked = [CORRECTED, memes.Tracker("tensorboard")]
+    tracked = [CORRECTED, memes.Logger("tensorboard")]
     memes.run(algorithm, out=tmp_path / "back", observers=tracked, **OPTIONS | {"generations": 6})
     back = memes.resume(
         algorithm, tmp_path / "back", generations=12, observers=tracked[1:], progress=False

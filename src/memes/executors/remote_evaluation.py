@@ -13,19 +13,19 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from memes.control.rollouts import no_transitions
 from memes.errors import RunError, UsageError, at_least, in_a_line, place_of, require
 from memes.executors.blocks import Part, by_halves, in_worker
 from memes.executors.processes import WorkerDied
-from memes.hints import checked
-from memes.rollouts import no_transitions
-from memes.seeds import key_words
+from memes.executors.seeds import key_words
 from memes.task import Evaluated, Evaluation, Task, as_evaluation, slices
+from memes.validation import checked
 
 BLOCK = 32  # rows
 
 
 @checked
-def spread(
+def parallelize(
     task: Task,
     executor: Executor | Callable[[], Executor],
     *,
@@ -35,9 +35,9 @@ def spread(
     """Evaluate a task with `jit=False` on the workers of an executor.
 
     Rows go to workers in blocks of a fixed size and come back in order: results do not depend on how
-    many workers there are. `evaluate` gets the keys as NumPy arrays, which `seeds_of` takes too, and has
-    to be a function that workers can import. A block whose worker is lost is tried once again, and then
-    row by row: rows whose worker is lost again evaluate to NaN.
+    many workers there are. `evaluate` gets the keys as NumPy arrays, which `seeds_from_keys` accepts,
+    and must be a function that workers can import. A block whose worker is lost is tried once again,
+    and then row by row: rows whose worker is lost again evaluate to NaN.
 
     Args:
         task: The task.
@@ -61,7 +61,7 @@ def spread(
 
 @dataclass(frozen=True)
 class Spread:
-    """An `evaluate` on workers; see `spread`.
+    """An `evaluate` on workers; see `parallelize`.
 
     Attributes:
         task: The task as it was.

@@ -15,7 +15,7 @@ TILE = SIZE / 7  # of the floor
 RAISED = 0.4  # lines and pictures, which stand on no floor
 
 
-class Stage:
+class RunContext:
     """A place on the page at which one elite is shown.
 
     Args:

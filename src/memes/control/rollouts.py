@@ -16,8 +16,8 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Bool, Float, Int, Key, PyTree
 
-from memes.factors import Pairs, Repeats, no_pairs
-from memes.pairs import Network
+from memes.control.mlp_kernels import Network
+from memes.control.perturbations import Pairs, Repeats, no_pairs
 
 
 class Environment(NamedTuple):

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from memes import UsageError
-from memes.view import cameras, film, pictures
+from memes.view import cameras, pictures, video_formats
 
 SIZE = {"width": 64, "height": 48}
 
@@ -103,7 +103,7 @@ def test_moments_between_states_are_on_the_way_from_one_to_the_next():
 def test_a_film_has_its_pictures_in_their_time(suffix, tmp_path):
     file = tmp_path / f"film{suffix}"
     shown = [np.full((32, 48, 3), 20 * i, np.uint8) for i in range(5)]
-    film.write_film(file, iter(shown), rate=10)
+    video_formats.write_film(file, iter(shown), rate=10)
     with Image.open(file) as found:
         assert (found.n_frames, found.size) == (5, (48, 32))
         for i in range(5):
@@ -114,21 +114,23 @@ def test_a_film_has_its_pictures_in_their_time(suffix, tmp_path):
 
 def test_an_mp4_is_written_by_ffmpeg(tmp_path):
     try:
-        film.check_film("out", tmp_path / "film.mp4")
+        video_formats.check_film("out", tmp_path / "film.mp4")
     except UsageError as error:
         pytest.skip(str(error))
-    film.write_film(tmp_path / "film.mp4", (np.zeros((32, 48, 3), np.uint8) for _ in range(5)), rate=10)
+    video_formats.write_film(
+        tmp_path / "film.mp4", (np.zeros((32, 48, 3), np.uint8) for _ in range(5)), rate=10
+    )
     assert (tmp_path / "film.mp4").read_bytes()[4:8] == b"ftyp"
 
 
 def test_an_encoder_that_gives_up_is_one_sentence(monkeypatch):
-    monkeypatch.setattr(film, "_ffmpeg", lambda: "false")
+    monkeypatch.setattr(video_formats, "_ffmpeg", lambda: "false")
     with pytest.raises(UsageError, match=r"ffmpeg could not write 'video.mp4'"):
-        film.write_film(Path("video.mp4"), [np.zeros((480, 640, 3), np.uint8)] * 9, rate=20)
+        video_formats.write_film(Path("video.mp4"), [np.zeros((480, 640, 3), np.uint8)] * 9, rate=20)
 
 
 def test_a_film_without_an_encoder_names_the_extra(monkeypatch):
-    monkeypatch.setattr(film, "_ffmpeg", lambda: None)
+    monkeypatch.setattr(video_formats, "_ffmpeg", lambda: None)
     with pytest.raises(UsageError, match=r"video: .mp4 needs .* pip install 'memes-qd\[view\]'"):
-        film.check_film("video", Path("a.mp4"))
-    film.check_film("video", Path("a.webp"))
+        video_formats.check_film("video", Path("a.mp4"))
+    video_formats.check_film("video", Path("a.webp"))

@@ -15,18 +15,18 @@ from typing import Any
 
 from memes.algorithm import Algorithm
 from memes.errors import UsageError, known, require
-from memes.hints import described, fits
+from memes.executors.remote_evaluation import BLOCK
+from memes.options.flags import Options, options_of
+from memes.options.names import algorithm_factory, cells_of, made, task_factory
+from memes.options.workers import elsewhere
 from memes.presets import PRESETS
-from memes.spreading import BLOCK
 from memes.store.folder import ONCE_ABSENT, Run, load_config
 from memes.task import Task
 from memes.tasks import TASKS
-from memes.words.elsewhere import elsewhere
-from memes.words.names import algorithm_factory, cells_of, made, task_factory
-from memes.words.options import Options, options_of
+from memes.validation import described, fits
 
 
-def task_of(run: Run, name: str | None = None, executor: Executor | None = None) -> Task:
+def task_from_run(run: Run, name: str | None = None, executor: Executor | None = None) -> Task:
     """Rebuild the task of a saved run from its name and options, for whatever runs simulators here.
 
     Args:
@@ -56,7 +56,7 @@ def algorithm_of(
 
     Args:
         path: The run's folder.
-        task: The task, as in `task_of`.
+        task: The task, as in `task_from_run`.
         algorithm: The algorithm as in `memes run`, where it is not one of the library's.
         executor: Where the task is evaluated, if not here.
     """

@@ -18,12 +18,12 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float
 
-from memes.factors import Pairs, Repeats, Thin, entries, split
+from memes.control.perturbations import Pairs, Repeats, Thin, entries, split
 from memes.kernels import cuda
 from memes.kernels.cuda import Kernel
 from memes.kernels.cxx import native_target, parallel, usable
 from memes.kernels.source import written
-from memes.trees import filled
+from memes.pytrees import filled
 
 # Activations, and what kernels call them.
 ACTIVATIONS: dict[Any, str] = {jax.nn.relu: "relu", jnp.tanh: "tangent"}
@@ -173,7 +173,9 @@ def policy_kernel(
         lines.append(f"layer<{shape}>(mean + {layer.mean}, step + {layer.step}, signal);")
     blanks = {name.upper(): value for name, value in tiling._asdict().items() if name != "columns"}
     kind = "float" if dtype == jnp.float32 else "unsigned short"
-    return Kernel(_source("pairs.cu", network, width, lines, DRAWN_TYPE=kind, **blanks), "policies")
+    return Kernel(
+        _source("mlp_kernels.cu", network, width, lines, DRAWN_TYPE=kind, **blanks), "policies"
+    )
 
 
 # -------------------------------------------------------------------------------------------- on CPUs
@@ -199,7 +201,9 @@ def act_natively(
         for layer in _layers(network, ranks)
     ]
     target = native_target(
-        _source("pairs.cc", network, step.shape[2], lines, PARALLEL=parallel()), "Policies", "a policy"
+        _source("mlp_kernels.cc", network, step.shape[2], lines, PARALLEL=parallel()),
+        "Policies",
+        "a policy",
     )
     result = jax.ShapeDtypeStruct((observation.shape[0], network.sizes[-1]), jnp.float32)  # type: ignore[no-untyped-call]
     call = jax.ffi.ffi_call(target, result, vmap_method="sequential")
@@ -233,7 +237,7 @@ def _layers(network: Network, ranks: tuple[int, ...]) -> list[_Layer]:
 
 def _source(file: str, network: Network, width: int, layers: list[str], **parts: Any) -> str:
     return written(
-        (resources.files("memes") / file).read_text(),
+        (resources.files("memes.control") / file).read_text(),
         INPUTS=network.sizes[0],
         OUTPUTS=network.sizes[-1],
         WIDEST=max(network.sizes),

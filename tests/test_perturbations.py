@@ -11,10 +11,9 @@ import pytest
 
 import emulation
 import memes
-from memes import pairs
-from memes.control import mlp
-from memes.correction import reevaluator
-from memes.factors import (
+from memes.control import mlp, mlp_kernels
+from memes.control.mlp_kernels import Network, act_by_kernel, act_natively, drawn
+from memes.control.perturbations import (
     Pairs,
     Repeats,
     Thin,
@@ -26,10 +25,10 @@ from memes.factors import (
     scaled,
     split,
 )
+from memes.correction import reevaluator
 from memes.kernels.cxx import compiler
-from memes.pairs import Network, act_by_kernel, act_natively, drawn
 from memes.strategies.noise import Gaussian, LowRank
-from memes.task import EitherWay, evaluate, evaluate_factors
+from memes.task import FactoredEvaluate, evaluate, evaluate_factors
 
 LANES, PAIRS, CANDIDATES = 2, 35, 3
 
@@ -140,7 +139,7 @@ def by_factors(network, candidates, samples, observation):
 
 def by_xla(network, candidates, samples, observation):
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(pairs, "usable", lambda: False)
+        patched.setattr(mlp_kernels, "usable", lambda: False)
         return by_factors(network, candidates, samples, observation)
 
 
@@ -302,7 +301,7 @@ def test_an_algorithm_lets_the_task_evaluate_in_factors():
         calls.append(arguments)
         return MAZE.evaluate.factors(*arguments)
 
-    task = dataclasses.replace(MAZE, evaluate=EitherWay(MAZE.evaluate.rows, spy))
+    task = dataclasses.replace(MAZE, evaluate=FactoredEvaluate(MAZE.evaluate.rows, spy))
     algorithm = memes.presets.memes(task, **SMALL)
     init_key, step_key = jax.random.split(jax.random.key(0))
     _, info = jax.jit(lambda: algorithm.step(step_key, algorithm.init(init_key)))()
@@ -324,7 +323,7 @@ def test_repeated_evaluations_hold_each_genotype_once():
         calls.append((candidates.x.shape[0], candidates.count, samples.mean.shape[0]))
         return MAZE.evaluate.factors(keys, candidates, samples)
 
-    task = dataclasses.replace(MAZE, evaluate=EitherWay(MAZE.evaluate.rows, spy))
+    task = dataclasses.replace(MAZE, evaluate=FactoredEvaluate(MAZE.evaluate.rows, spy))
     step_key, key = jax.random.split(jax.random.key(0))
 
     def traced(algorithm):

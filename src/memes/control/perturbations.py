@@ -18,7 +18,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float, Key
 
-from memes.trees import by_lane, concatenate, filled, in_chunks
+from memes.pytrees import by_lane, concatenate, filled, in_chunks
 
 T = TypeVar("T")
 

@@ -25,8 +25,8 @@ from memes.analysis.nested import EMPTY, draw_keys, is_nested, keys_of, nest
 from memes.analysis.style import colour
 from memes.archive import Archive, Changes
 from memes.cells import Grid, centres
-from memes.escapes import mathtext
 from memes.store import changes as log
+from memes.store.sanitize import mathtext
 from memes.task import Map
 
 DPI = 100

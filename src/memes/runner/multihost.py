@@ -146,7 +146,7 @@ def present() -> Team:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Meeting:
+class HostOptions:
     """Where the processes of a run meet.
 
     Attributes:
@@ -162,7 +162,7 @@ class Meeting:
 
 
 @flat
-def join_processes(*, meeting: Meeting = Meeting()) -> Team:
+def join_processes(*, meeting: HostOptions = HostOptions()) -> Team:
     """Join the processes that compute runs together; before anything is computed.
 
     Each is started with the same program and arguments. Slurm (`srun`) and Open MPI (`mpirun`) say how

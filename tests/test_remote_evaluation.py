@@ -43,7 +43,8 @@ def test_results_depend_on_neither_workers_nor_their_kind(two):
     with spawn, ThreadPoolExecutor(3) as threads:
         alone = archive_of(simulators.hilly)
         found = [
-            archive_of(memes.spread(simulators.hilly, each, block=4)) for each in (two, spawn, threads)
+            archive_of(memes.parallelize(simulators.hilly, each, block=4))
+            for each in (two, spawn, threads)
         ]
     for archive in found:
         for one, other in zip(alone[1:], archive[1:], strict=True):
@@ -51,36 +52,36 @@ def test_results_depend_on_neither_workers_nor_their_kind(two):
 
 
 def test_workers_start_no_backend(two):
-    fitness, _ = memes.spread(simulators.task(simulators.started_backend), two).evaluate(KEYS, X)
+    fitness, _ = memes.parallelize(simulators.task(simulators.started_backend), two).evaluate(KEYS, X)
     np.testing.assert_array_equal(fitness, 0)
 
 
 def test_seeds_are_those_that_jax_would_draw():
-    seeds, words = memes.seeds_of(KEYS), np.asarray(jax.random.key_data(KEYS))
-    np.testing.assert_array_equal(seeds, memes.seeds_of(words))
-    assert memes.seeds_of(words[3]) == seeds[3]
+    seeds, words = memes.seeds_from_keys(KEYS), np.asarray(jax.random.key_data(KEYS))
+    np.testing.assert_array_equal(seeds, memes.seeds_from_keys(words))
+    assert memes.seeds_from_keys(words[3]) == seeds[3]
     np.testing.assert_array_equal(seeds, np.asarray(jax.vmap(jax.random.bits)(KEYS), np.int64))
 
 
 def test_what_cannot_be_spread_is_said(two):
     with pytest.raises(UsageError, match="task 'arm' is compiled by JAX"):
-        memes.spread(memes.tasks.arm(joints=4), two)
+        memes.parallelize(memes.tasks.arm(joints=4), two)
     with pytest.raises(UsageError, match="workers must be at most 10,000, got 1000000"):
         memes.workers(1_000_000)
     for nonsense in (None, "key", 3, [1.5], np.zeros((2, 1), np.uint32), object()):
         with pytest.raises(UsageError, match="keys must be JAX's keys"):
-            memes.seeds_of(nonsense)
+            memes.seeds_from_keys(nonsense)
     with pytest.raises(UsageError, match="block must be at least 1, got 0"):
-        memes.spread(simulators.hilly, two, block=0)
+        memes.parallelize(simulators.hilly, two, block=0)
     local = simulators.task(lambda keys, x: simulators.hills(keys, x))
     with pytest.raises(UsageError, match="stands at the top level of a module"):
-        memes.spread(local, two).evaluate(KEYS, X)
+        memes.parallelize(local, two).evaluate(KEYS, X)
     with pytest.raises(UsageError, match=r"must return fitness of shape \(11,\), got \(4,\)"):
-        memes.spread(simulators.task(simulators.transposed), two).evaluate(KEYS, X)
+        memes.parallelize(simulators.task(simulators.transposed), two).evaluate(KEYS, X)
 
 
 def test_what_a_worker_raises_says_where(two):
-    task = memes.spread(simulators.task(simulators.wrong), two)
+    task = memes.parallelize(simulators.task(simulators.wrong), two)
     with pytest.raises(ZeroDivisionError) as raised:
         task.evaluate(KEYS, X)
     assert re.fullmatch(r".*simulators.py, line \d+", place_of(raised.value))
@@ -92,7 +93,7 @@ def test_workers_that_raise_hang_or_are_killed_cost_their_rows(two):
     x[[1, 9, 13], -1] = 0.75, 0.95, 0.85
     keys, said = jax.random.split(jax.random.key(1), 16), []
     task = surviving(
-        memes.spread(simulators.task(simulators.misbehaving), two, block=4), said.append, rows=4
+        memes.parallelize(simulators.task(simulators.misbehaving), two, block=4), said.append, rows=4
     )
     before = two.replaced
     fitness, feature = task.evaluate(keys, x)
@@ -111,7 +112,7 @@ def test_workers_that_hang_in_the_trial_cost_their_rows(monkeypatch):
     """All rows of the trial are lost here; then others are tried."""
     monkeypatch.setenv("ENDS", "hang")
     with memes.workers(2, timeout=0.5) as executor:
-        task = memes.spread(simulators.task(simulators.ending_often), executor, block=4)
+        task = memes.parallelize(simulators.task(simulators.ending_often), executor, block=4)
         memes.presets.me(task, batch=4)
 
 
@@ -125,7 +126,7 @@ def test_workers_that_hang_in_the_trial_cost_their_rows(monkeypatch):
 def test_workers_that_always_end_in_the_trial_are_one_sentence(end, said, monkeypatch):
     monkeypatch.setenv("ENDS", end)
     with memes.workers(2) as executor:
-        task = memes.spread(simulators.task(simulators.ending_always), executor, block=4)
+        task = memes.parallelize(simulators.task(simulators.ending_always), executor, block=4)
         with pytest.raises(RuntimeError, match=said) as error:
             memes.presets.me(task, batch=4)
     assert isinstance(error.value, RunError) or place_of(error.value)
@@ -139,7 +140,7 @@ def test_a_block_whose_worker_is_lost_is_tried_again(two, kind, tmp_path, monkey
     task = simulators.task(simulators.killed_once)
     with memes.workers(2) if kind == "own" else spawn() as executor:
         given = executor if kind == "own" else lambda: executor if not executor._broken else spawn()
-        task = memes.spread(task, given, block=3)
+        task = memes.parallelize(task, given, block=3)
         fitness, _ = task.evaluate(KEYS, X)
         np.testing.assert_array_equal(fitness, np.float32(simulators.hills(KEYS, X)[0]))
         task.evaluate.executors.now.shutdown()
@@ -202,6 +203,6 @@ def test_ctrl_c_leaves_no_process_behind(tmp_path):
 
 
 def test_a_simulator_that_returns_nothing_is_refused(two):
-    task = memes.spread(simulators.task(simulators.silent), two)
+    task = memes.parallelize(simulators.task(simulators.silent), two)
     with pytest.raises(memes.UsageError, match="evaluate must return fitness and feature, got None"):
         task.evaluate(KEYS, X)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import memes
-from memes import Checkpoints, Chronicle
+from memes import ChangeLog, Checkpoints
 from memes.archive import Changes
 from memes.runner import device
 from memes.store import changes as store
@@ -106,14 +106,14 @@ def test_a_resumed_run_goes_on_with_its_chronicle(spoil, tmp_path):
 
 
 def test_the_chronicle_is_bounded_and_can_be_left_out(tmp_path):
-    memes.run(variation, generations=40, out=tmp_path / "few", observers=[Chronicle(rows=1)], **QUIET)
+    memes.run(variation, generations=40, out=tmp_path / "few", observers=[ChangeLog(rows=1)], **QUIET)
     few, whole = store.load_changes(tmp_path / "few"), step_by_step(variation, 40)
     assert len(few.cell) <= 2 * cells.count < len(whole.cell)
     assert_same(store.standing(few, 40), store.standing(whole, 40))
-    memes.run(variation, generations=2, out=tmp_path / "none", observers=[Chronicle(rows=0)], **QUIET)
+    memes.run(variation, generations=2, out=tmp_path / "none", observers=[ChangeLog(rows=0)], **QUIET)
     assert not (tmp_path / "none" / store.NAME).exists()
 
 
 def test_a_wrong_bound_is_refused():
     with pytest.raises(memes.UsageError, match="changes_rows must be at least 0, got -1"):
-        dataclasses.replace(Chronicle(), rows=-1)
+        dataclasses.replace(ChangeLog(), rows=-1)

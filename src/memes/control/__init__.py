@@ -10,17 +10,17 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float
 
+from memes.control.perturbations import Pairs, Repeats, by_chunks
+from memes.control.policies import mlp as mlp
+from memes.control.rollouts import Control as Control
+from memes.control.rollouts import Controller as Controller
+from memes.control.rollouts import Environment as Environment
+from memes.control.rollouts import Episodes as Episodes
+from memes.control.rollouts import play, transitions
+from memes.control.rollouts import rollout as rollout
 from memes.errors import at_least
-from memes.factors import Pairs, Repeats, by_chunks
-from memes.policies import mlp as mlp
-from memes.rollouts import Control as Control
-from memes.rollouts import Controller as Controller
-from memes.rollouts import Environment as Environment
-from memes.rollouts import Episodes as Episodes
-from memes.rollouts import play, transitions
-from memes.rollouts import rollout as rollout
-from memes.task import EitherWay, Evaluation, Task
-from memes.trees import in_32_bits, in_chunks
+from memes.pytrees import in_32_bits, in_chunks
+from memes.task import Evaluation, FactoredEvaluate, Task
 
 
 def control_task(
@@ -83,7 +83,7 @@ def control_task(
         feature_low=feature_low,
         feature_high=feature_high,
         init=controller.init,
-        evaluate=EitherWay(evaluate, evaluate_factors) if controller.in_factors else evaluate,
+        evaluate=FactoredEvaluate(evaluate, evaluate_factors) if controller.in_factors else evaluate,
         evaluate_transitions=evaluate_transitions,
         control=control,
         **about,

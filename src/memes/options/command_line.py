@@ -12,17 +12,17 @@ from typing import Any, Literal, NamedTuple
 from memes.algorithm import Algorithm
 from memes.api import USUAL, restored, run
 from memes.errors import UsageError, at_least, known, require
-from memes.hints import described, fits
+from memes.executors.remote_evaluation import BLOCK
+from memes.options.flags import Options, flag_words, options_of, read, read_toml, scaled, value_of
+from memes.options.names import algorithm_factory, cells_of, code_of, made, task_factory
+from memes.options.workers import WorkerOptions, elsewhere
 from memes.parameters import parameters
 from memes.presets import PRESETS
+from memes.runner.loggers import Logger, check_logger
+from memes.runner.multihost import HostOptions
 from memes.runner.observers import Observer
-from memes.runner.team import Meeting
-from memes.runner.trackers import Tracker, check_tracker
-from memes.spreading import BLOCK
 from memes.task import Task
-from memes.words.elsewhere import Away, elsewhere
-from memes.words.names import algorithm_factory, cells_of, code_of, made, task_factory
-from memes.words.options import Options, flag_words, options_of, read, read_toml, scaled, value_of
+from memes.validation import described, fits
 
 # What a scale changes, by option; options that a task or an algorithm does not have are ignored, and
 # none of theirs is made larger than its default.
@@ -104,11 +104,11 @@ class Choice:
     def __post_init__(self) -> None:
         at_least(1, seeds=self.seeds, worker_rows=self.worker_rows)
         for name in self.track:
-            check_tracker(name)
+            check_logger(name)
 
 
 # Where the options of a run are declared that `memes.run` does not have.
-SHARED: tuple[Any, ...] = (Choice, Away, Meeting)
+SHARED: tuple[Any, ...] = (Choice, WorkerOptions, HostOptions)
 
 
 class Parsed(NamedTuple):
@@ -121,8 +121,8 @@ class Parsed(NamedTuple):
     make_task: Callable[..., Task]
     make_algorithm: Callable[..., Algorithm]
     choice: Choice
-    away: Away
-    meeting: Meeting
+    away: WorkerOptions
+    meeting: HostOptions
     running: dict[str, Any]
     observing: dict[str, Any]
     task_options: dict[str, Any]
@@ -142,7 +142,7 @@ class Parsed(NamedTuple):
     def observers(self) -> list[Observer]:
         """The usual observers, as they are asked for."""
         usual = [restored(kind, self.observing) for kind in USUAL]
-        return [*usual, *map(Tracker, self.choice.track)]
+        return [*usual, *map(Logger, self.choice.track)]
 
     def build(self, executor: Executor | None = None) -> Algorithm:
         """Build the algorithm, on its task, which is spread over an executor if there is one."""
