@@ -36,9 +36,9 @@ def typechecker(function):
 CORE = [
     f"memes.{name}"
     for name in (
-        "algorithm", "archive", "cells", "context", "control", "correction", "emitters", "factors",
-        "history", "judges", "metrics", "novelty", "objectives", "pairs", "policies", "presets",
-        "resets", "ring", "rollouts", "runner.sharding", "selectors", "strategies", "task", "trees",
+        "algorithm", "archive", "cells", "context", "control", "correction", "emitters", "history",
+        "judges", "metrics", "novelty", "objectives", "presets", "pytrees", "resets", "ring",
+        "runner.sharding", "selectors", "strategies", "task",
     )
 ]  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""The rooms of the house: imports point one way."""
+"""The layers of the library: imports point one way."""
 
 import ast
 from pathlib import Path
@@ -6,17 +6,17 @@ from pathlib import Path
 import memes
 
 SOURCE = Path(memes.__file__).parent
-# Each may import what stands before it. The core is all that is no room of its own.
+# Each may import those before it. The core is everything that is not listed.
 ORDER = (
     *("errors", "kernels", "physics", "core", "tasks", "store", "runner", "analysis", "api"),
-    *("view", "words", "reproduce", "commands"),
+    *("view", "options", "reproduce", "commands"),
 )
-# These may know everybody.
-FRONT_DOORS = ("memes.__init__", "memes.__main__")
+# These may import all layers.
+ENTRY_POINTS = ("memes.__init__", "memes.__main__")
 
 
-def room(module):
-    """The room of `memes.x.y`, named with dots."""
+def layer(module):
+    """The layer of `memes.x.y`."""
     name = module.split(".")[1]
     return name if name in ORDER else "core"
 
@@ -43,7 +43,7 @@ def test_no_module_imports_upwards():
     upwards = [
         f"{module}:{line} imports {target}"
         for module, line, target in found
-        if module not in FRONT_DOORS and ORDER.index(room(target)) > ORDER.index(room(module))
+        if module not in ENTRY_POINTS and ORDER.index(layer(target)) > ORDER.index(layer(module))
     ]
     assert upwards == []
 
@@ -54,8 +54,8 @@ def test_only_physics_imports_mujoco_before_it_is_asked_for():
     assert {file.parent.name for file in importing} == {"physics"}
 
 
-def test_physics_knows_nothing_of_the_rest():
-    others = {room(target) for module, _, target in imports() if room(module) == "physics"}
+def test_physics_imports_only_kernels_and_errors():
+    others = {layer(target) for module, _, target in imports() if layer(module) == "physics"}
     assert others == {"physics", "kernels", "errors"}
 
 
@@ -64,7 +64,7 @@ def test_the_core_does_not_ask_which_device_there_is():
     files = [
         file
         for file in SOURCE.rglob("*.py")
-        if room(f"memes.{file.relative_to(SOURCE).parts[0]}") == "core"
+        if layer(f"memes.{file.relative_to(SOURCE).parts[0]}") == "core"
     ]
     assert len(files) > 40
     assert [file.name for file in files if "default_backend" in file.read_text()] == []

@@ -154,7 +154,7 @@ def test_the_folder_is_complete_and_readable_without_the_library(saved):
 def test_settings_are_recorded_each_by_its_name(saved):
     config = json.loads((saved.folder / "config.json").read_text())
     expected = {
-        "call_seconds": 1.0, "chunk": None, "together": None, "seeds_together": 1,
+        "call_seconds": 1.0, "chunk": None, "seeds_per_batch": None, "seeds_together": 1,
         "checkpoint_every": None, "reevaluate_every": None, "reevaluate_samples": 512,
         "reevaluate_every_samples": None, "reevaluate_statistic": "median", "figures_draw": True,
         "generations_done": 21, "stopped": None,
@@ -294,7 +294,7 @@ def test_runs_do_not_hide_or_mix_with_those_of_other_seeds(tmp_path):
         ({"seeds": []}, "seeds must name at least one"),
         ({"seeds": [1, 1]}, "seeds must differ, got 1, 1"),
         ({"seeds": [-1]}, "seed must lie in"),
-        ({"together": 0}, "together must be at least 1"),
+        ({"seeds_per_batch": 0}, "together must be at least 1"),
         ({"observers": [3]}, "observers must each have a method watch, got 3"),
         ({"observers": [Checkpoints]}, "observers must each have a method watch, got <class"),
         ({"generatoins": 3}, "unknown argument of run 'generatoins': did you mean 'generations'?"),
