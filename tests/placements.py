@@ -122,7 +122,7 @@ def main(folder: Path) -> dict:
     computed = found["lanes"][1][: len(digest(again))]  # the rest is of files
     found["resumed"] = {1: computed, 4: digest(again)}
 
-    seeds = OPTIONS | {"seeds": range(3), "together": 3, "shards": 2}
+    seeds = OPTIONS | {"seeds": range(3), "seeds_per_batch": 3, "shards": 2}
     several = {d: memes.run(RUNS["rows"](), devices=d, **seeds) for d in (1, 2)}
     found["seeds"] = {d: "".join(map(digest, runs)) for d, runs in several.items()}
     found["refused"] = {

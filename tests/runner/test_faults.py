@@ -171,7 +171,7 @@ def swept(out, seeds_per_batch=2, keep_archives=True):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("together", "fail", "step"),
+    ("seeds_per_batch", "fail", "step"),
     [
         pytest.param(2, faults.killed, 1, marks=pytest.mark.long),
         (2, faults.killed, 4),
@@ -179,11 +179,11 @@ def swept(out, seeds_per_batch=2, keep_archives=True):
         (1, faults.killed, 3),
     ],
 )
-def test_a_sweep_goes_on_from_every_fault(tmp_path, together, fail, step):
-    swept(tmp_path / "whole", together)
+def test_a_sweep_goes_on_from_every_fault(tmp_path, seeds_per_batch, fail, step):
+    swept(tmp_path / "whole", seeds_per_batch)
     whole = content(tmp_path / "whole")
-    for out, operation in each_fault(tmp_path, fail, lambda out: swept(out, together), step):
-        swept(out, together)
+    for out, operation in each_fault(tmp_path, fail, lambda out: swept(out, seeds_per_batch), step):
+        swept(out, seeds_per_batch)
         assert content(out) == whole, operation
 
 

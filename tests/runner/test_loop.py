@@ -294,7 +294,7 @@ def test_runs_do_not_hide_or_mix_with_those_of_other_seeds(tmp_path):
         ({"seeds": []}, "seeds must name at least one"),
         ({"seeds": [1, 1]}, "seeds must differ, got 1, 1"),
         ({"seeds": [-1]}, "seed must lie in"),
-        ({"seeds_per_batch": 0}, "together must be at least 1"),
+        ({"seeds_per_batch": 0}, "seeds_per_batch must be at least 1"),
         ({"observers": [3]}, "observers must each have a method watch, got 3"),
         ({"observers": [Checkpoints]}, "observers must each have a method watch, got <class"),
         ({"generatoins": 3}, "unknown argument of run 'generatoins': did you mean 'generations'?"),
