@@ -44,7 +44,7 @@ def _content(file):
     with np.load(file) as arrays:
         about = json.loads(str(arrays["about"]))
         del about["digest"]  # of times too
-        states = {name: arrays[name].tobytes() for name in arrays if name.startswith("state/")}
+        states = {name: arrays[name].tobytes() for name in arrays if name.startswith("state")}
         return about, arrays["log"].dtype, states
 
 

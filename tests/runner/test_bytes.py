@@ -20,7 +20,7 @@ def narrow(traced_once):
     """Few changes are recorded on the device, so that most generations have more."""
     traced_once.clear()
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("device", "changes"):
+        for module in ("device", "change_log"):
             patch.setattr(f"memes.runner.{module}.MOST_CHANGES", 2)
         yield
     traced_once.clear()

@@ -70,7 +70,7 @@ def test_the_last_changes_are_the_archive(tmp_path):
 @pytest.mark.usefixtures("traced_anew")
 def test_where_more_cells_change_than_are_recorded_the_archive_tells_the_rest(tmp_path, monkeypatch):
     """Several changes of a cell in one call count as one, and what stands in the end is complete."""
-    for module in ("device", "changes"):
+    for module in ("device", "change_log"):
         monkeypatch.setattr(f"memes.runner.{module}.MOST_CHANGES", 2)
     run = memes.run(variation, generations=40, out=tmp_path, **QUIET)
     found, every = memes.load_changes(tmp_path), step_by_step(variation, 40)

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from dataclasses import replace
+from dataclasses import fields, make_dataclass, replace
 from pathlib import Path
 
 import jax
@@ -16,7 +16,8 @@ import memes
 from memes import UsageError
 from memes.runner.device import first_state, keys_of
 from memes.store import checkpoint
-from memes.store.folder import load_config
+from memes.store.folder import ENDED, load_config, save_config
+from memes.view.follow import Follower
 
 TASK = memes.tasks.arm(joints=4)
 ALGORITHM = memes.presets.me(TASK, memes.cells.grid(TASK, (5, 5)), batch=4)
@@ -80,6 +81,30 @@ def test_a_checkpoint_holds_all_that_a_run_needs(whole):
             assert getattr(found, part)[name].dtype == column.dtype
 
 
+def longer(record):
+    """A record with a further field before its others."""
+    names = getattr(record, "_fields", None) or [field.name for field in fields(record)]
+    kind = make_dataclass("Longer", ["new", *names])
+    jax.tree_util.register_dataclass(kind, data_fields=["new", *names], meta_fields=[])
+    return kind(np.arange(3.0), *(getattr(record, name) for name in names))
+
+
+def test_elites_are_read_of_a_live_run_whose_state_and_archive_have_further_fields(whole, tmp_path):
+    """Arrays are found by their names: neither their number nor their order matters."""
+    state = longer(whole.state)
+    state.archive = longer(state.archive)
+    run = whole._replace(folder=tmp_path, state=state)
+    checkpoint.save(run, checkpoint.logged(first_rows(run, 0)))
+    save_config(tmp_path, {n: v for n, v in whole.config.items() if n not in ENDED})
+    follower = Follower(tmp_path)
+    follower.poll(strict=True)
+    elites = follower.elites()
+    for name in ("genotypes", "fitness", "feature", "generation", "lane"):
+        np.testing.assert_array_equal(getattr(elites, name), getattr(whole.archive, name))
+    with pytest.raises(UsageError, match="is a checkpoint of another algorithm or task"):
+        loaded(tmp_path, whole)
+
+
 def test_there_may_be_none(tmp_path, whole):
     assert loaded(tmp_path, whole) == (None, [])
 
@@ -109,7 +134,7 @@ def test_a_damaged_checkpoint_is_left_out_for_the_one_before(data, whole, checkp
 
 
 def edited_state(folder, newest):
-    rewrite(folder / newest, **{"state/0": np.zeros(3)})
+    rewrite(folder / newest, **{"state.generation": np.zeros(3)})
 
 
 def edited_log(folder, newest):
@@ -205,7 +230,7 @@ def test_a_checkpoint_of_an_algorithm_that_has_changed_is_named(whole):
     [
         (9, "format version 9, newer than this memes can read"),
         (1, "format version 1, of an older memes: go on with that one, or start anew"),
-        (2, "format version 2, of an older memes: go on with that one, or start anew"),
+        (3, "format version 3, of an older memes: go on with that one, or start anew"),
     ],
 )
 def test_a_checkpoint_of_the_future_or_of_the_past_is_named(folder, version, sentence):

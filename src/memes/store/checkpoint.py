@@ -1,7 +1,8 @@
 """Checkpoints: all that a run needs to go on as if it had never stopped.
 
 A checkpoint is one npz file of plain arrays, written aside and renamed, so that it is there as a whole
-or not at all. It holds the state of the algorithm; the keys of a run follow from its seed. The metrics
+or not at all. It holds the state of the algorithm, each array under its path in the state, such as
+`state.archive.fitness`; the keys of a run follow from its seed. The metrics
 and lanes so far are in a file that all checkpoints share and that only grows, with a row for each
 generation: as many of them count as a checkpoint has generations. A digest of all arrays and of these
 rows tells a damaged or edited file; then the checkpoint before is used.
@@ -29,10 +30,11 @@ from memes.store.archives import ELITE, archive_from
 from memes.store.files import append, intact, opened, read_arrays, replace_file
 from memes.store.folder import Run, check_lanes, load_corrected
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4  # 3 (of version 0.2) and before named arrays by their position
 KEEP = 2  # the last ones; the older is there in case the newer is damaged
 LOG = "log.bin"
 PARTS = ("metrics", "lanes")  # of a run, that its log holds
+ARCHIVE = "state.archive."  # how the names of the archive's arrays begin
 
 
 class Logged(NamedTuple):
@@ -61,8 +63,7 @@ def save(run: Run, before: Logged) -> Logged:
     rows = _rows(run, before.rows)
     now = Logged(run.generations, before.digest.copy())
     now.digest.update(rows.tobytes())
-    leaves = jax.device_get(jax.tree.leaves(run.state))
-    arrays = {"log": rows[:0], **{f"state/{i}": leaf for i, leaf in enumerate(leaves)}}
+    arrays = {"log": rows[:0], **jax.device_get(_by_path(run.state))}
     about = {
         "format_version": FORMAT_VERSION,
         "identity": identity(run.config),
@@ -118,14 +119,14 @@ def load(
     for file in _newest_first(folder):
         try:
             with intact(file):
-                about, leaves, log = _read(file)
+                about, arrays, log = _read(file)
         except UsageError as error:
             say(f"{error}; looking for an older checkpoint")
             continue
         _check_version(file, about["format_version"])
         require(about["identity"] == identity(config), f"'{file}' is a checkpoint of another run")
         with intact(file):
-            state = _fitted(file, leaves, about["generations"], config["generations"], blank)
+            state = _fitted(file, arrays, about["generations"], config["generations"], blank)
         metrics, lanes = (log[part] for part in PARTS)
         corrected = load_corrected(folder)
         return Run(folder, config, metrics, lanes, state.archive, corrected, None, state)
@@ -142,19 +143,23 @@ def newest(folder: Path) -> Path | None:
 
 
 def load_elites(file: Path, config: Mapping[str, Any]) -> Archive:
-    """Read the archive of a checkpoint. It needs neither the task nor the algorithm."""
+    """Read the archive of a checkpoint.
+
+    It needs neither the task nor the algorithm, and ignores arrays that it does not know.
+    """
     with intact(file):
-        about, leaves, _ = _read(file)
+        about, arrays, _ = _read(file)
         _check_version(file, about["format_version"])
-        shape = config["cells"]
-        low, high, *rest = leaves[1:]  # the first is the number of generations
-        grid = isinstance(shape, list)
-        where = {"grid_shape": np.asarray(shape)} if grid else {"centroids": rest.pop(0)}
-        elites = dict(zip(ELITE, rest, strict=False))
+        archive = {name.removeprefix(ARCHIVE): array for name, array in arrays.items()}
+        elites = {name: archive[name] for name in ELITE}
         cell = np.flatnonzero(elites["fitness"] > -np.inf)
-        occupied = {name: column[cell] for name, column in elites.items()}
-        data = {"feature_low": low, "feature_high": high, "cell": cell, **where, **occupied}
-        return archive_from(data, file)
+        data = {name: column[cell] for name, column in elites.items()}
+        data |= {f"feature_{end}": archive[f"cells.{end}"] for end in ("low", "high")}
+        if isinstance(config["cells"], list):
+            data["grid_shape"] = np.asarray(config["cells"])
+        else:
+            data["centroids"] = archive["cells.centroids"]
+        return archive_from(data | {"cell": cell}, file)
 
 
 def load_lanes(file: Path) -> dict[str, np.ndarray]:
@@ -168,18 +173,26 @@ def _newest_first(folder: Path) -> list[Path]:
     return sorted((folder / "checkpoints").glob("[0-9]*.npz"), reverse=True)
 
 
-def _read(file: Path) -> tuple[dict[str, Any], list[np.ndarray], dict[str, dict[str, np.ndarray]]]:
-    """Read what is said of a checkpoint, the leaves of its state, and the parts of its log."""
+def _by_path(state: Any) -> dict[str, Any]:
+    """The arrays of a state by the names that they have in a checkpoint."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(state)
+    return {f"state{jax.tree_util.keystr(path)}": leaf for path, leaf in leaves}
+
+
+def _read(
+    file: Path,
+) -> tuple[dict[str, Any], dict[str, np.ndarray], dict[str, dict[str, np.ndarray]]]:
+    """Read what is said of a checkpoint, the arrays of its state, and the parts of its log."""
     arrays = read_arrays(file)
     about = dict(json.loads(str(arrays.pop("about"))))
     if about["format_version"] != FORMAT_VERSION:  # of another one nothing else is known
-        return about, [], {}
-    log = arrays["log"]
-    data = _log(file, log.itemsize)
+        return about, {}, {}
+    kind = arrays["log"].dtype
+    data = _log(file, kind.itemsize)
     if about["digest"] != _digest(arrays, hashlib.blake2b(data, digest_size=16)):
         raise ValueError("it does not hold what was written")
-    leaves = [array for name, array in arrays.items() if name != "log"]
-    return about, leaves, _parts(data, log.dtype)
+    del arrays["log"]
+    return about, arrays, _parts(data, kind)
 
 
 def _log(file: Path, size: int) -> bytes:
@@ -217,15 +230,16 @@ def _check_version(file: Path, version: int) -> None:
 
 
 def _fitted(
-    file: Path, leaves: list[np.ndarray], before: int, now: int, blank: Callable[[int], State]
+    file: Path, arrays: dict[str, np.ndarray], before: int, now: int, blank: Callable[[int], State]
 ) -> State:
-    """Put saved leaves into a state of a run of `now` generations that was meant to have `before`.
+    """Put saved arrays into a state of a run of `now` generations that was meant to have `before`.
 
     What grows with the length of a run is filled from its beginning, which is kept.
     """
-    saved, tree = jax.tree.flatten(jax.eval_shape(lambda: blank(before)))
+    like = jax.eval_shape(lambda: blank(before))
+    expected = {name: (leaf.shape, leaf.dtype) for name, leaf in _by_path(like).items()}
     require(
-        [(leaf.shape, leaf.dtype) for leaf in leaves] == [(leaf.shape, leaf.dtype) for leaf in saved],
+        {name: (array.shape, array.dtype) for name, array in arrays.items()} == expected,
         f"'{file}' is a checkpoint of another algorithm or task",
     )
 
@@ -237,7 +251,7 @@ def _fitted(
         room[:n] = leaf[:n]
         return room
 
-    state: State = jax.tree.unflatten(tree, leaves)
+    state: State = jax.tree.unflatten(jax.tree.structure(like), [arrays[name] for name in expected])
     fitted = state if before == now else jax.tree.map(fit, state, blank(now))
     on_device: State = jax.device_put(fitted)
     return on_device
