@@ -55,7 +55,7 @@ SIZES = {
     "cma-mae": {"lanes": 8, "samples": 6},
     "pga-me": LEARNING | {"batch": 16, "gradient_steps": 2, "transitions_batch": 8},
 }
-WITHOUT_ISOLATION = "without isolation"
+WITHOUT_ISOLATION, ODD_NUMBERS = "without isolation", "odd numbers"
 OPTIONS = {"generations": 5, "progress": False, "shards": 8}
 
 
@@ -111,6 +111,18 @@ def without_isolation() -> dict:
     return found
 
 
+def odd_numbers() -> dict:
+    """Digest runs of 3, 5, 6 and 7 shards, on one device and on as many."""
+    found = {}
+    for n in (3, 5, 6, 7):
+        lanes = memes.presets.memes(task, cells, lanes=2 * n, **SEARCH)
+        found[n] = [
+            digest(memes.run(lanes, devices=d, **OPTIONS | {"shards": n, "generations": 3}))
+            for d in (1, n)
+        ]
+    return found
+
+
 def main(folder: Path) -> dict:
     """Run what needs little to compile."""
     # More cells change in most generations than are recorded.
@@ -134,8 +146,9 @@ def main(folder: Path) -> dict:
 
 def report(name: str) -> None:
     """Print the digests of a run or a preset, of all presets, or else of `main(Path(name))`."""
-    if name == WITHOUT_ISOLATION:
-        print(json.dumps(without_isolation()))
+    apart = {WITHOUT_ISOLATION: without_isolation, ODD_NUMBERS: odd_numbers}
+    if name in apart:
+        print(json.dumps(apart[name]()))
         return
     names = {"presets": list(SIZES)}.get(name, [name])
     known = set(names) <= {*RUNS, *SIZES}

@@ -83,6 +83,14 @@ def test_every_preset_is_the_same_bytes_on_any_number_of_devices():
         assert len(set(bytes_of.values())) == 1, (name, bytes_of)
 
 
+@pytest.mark.long
+def test_three_five_six_and_seven_devices_compute_the_bytes_of_one():
+    found = on_eight_devices(placements.ODD_NUMBERS)
+    assert set(found) == {"3", "5", "6", "7"}
+    for devices, (one, many) in found.items():
+        assert one == many, devices
+
+
 def test_results_depend_on_the_number_of_shards(found):
     lanes = placements.RUNS["lanes"]()
     alone = memes.run(lanes, generations=5, progress=False)
