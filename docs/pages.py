@@ -1,4 +1,4 @@
-"""Pages of the site that are made from the code: reference, command line, picture of the rooms."""
+"""Pages of the site that are made from the code: reference, command line, picture of the layers."""
 
 import contextlib
 import dataclasses
@@ -23,7 +23,7 @@ from memes.parameters import help_of
 matplotlib.use("agg")
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "tests"))
-from test_rooms import ORDER, imports, room  # noqa: E402  (the test that guards them knows them)
+from test_layers import ORDER, imports, layer  # noqa: E402
 
 # What is in the reference, in its order, beside `memes` itself.
 MODULES = (
@@ -48,7 +48,7 @@ def make(folder: Path) -> None:
     modules = {"memes": memes} | {f"memes.{name}": _module(name) for name in MODULES}
     for title, module in modules.items():
         _write(folder / "reference" / f"{title}.md", page(title, module, modules))
-    rooms().savefig(folder / "rooms.svg", metadata={"Date": None})
+    layers().savefig(folder / "layers.svg", metadata={"Date": None})
 
 
 def _module(name: str) -> ModuleType:
@@ -136,12 +136,12 @@ def _help(words: list[str]) -> str:
     return said.getvalue()
 
 
-def rooms() -> Figure:
-    """Draw the rooms in their order, and an arrow for the imports of one from another."""
+def layers() -> Figure:
+    """Draw the layers in their order, and an arrow for the imports of one from another."""
     arrows = Counter(
-        (room(module), room(target))
+        (layer(module), layer(target))
         for module, _, target in imports()
-        if room(module) != room(target) and not module.endswith("__")
+        if layer(module) != layer(target) and not module.endswith("__")
     )
     figure = Figure(figsize=(10.5, 3.6))
     axes = figure.add_axes((0, 0, 1, 1))

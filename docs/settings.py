@@ -24,7 +24,7 @@ def table() -> str:
         python |= {f"{prefix}{name}": f"`{kind.__name__}({name}=…)`" for name in parameters(kind)}
     # Those that are spelt differently in Python.
     python |= {"seeds": "`run(seeds=range(n))`", "quiet": "`run(progress=False)`"}
-    python |= {"workers": "`parallelize(task, workers(…))`", "worker_rows": "`spread(…, block=…)`"}
+    python |= {"workers": "`parallelize(task, workers(…))`", "worker_rows": "`parallelize(…, block=…)`"}
     python |= {"simulator_timeout": "`workers(…, timeout=…)`"}
     rows = [
         f"| `{_flag(name, option)}` | {python[name]} | {_default(option)} | {_text(option)} |"

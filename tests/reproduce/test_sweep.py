@@ -148,7 +148,7 @@ def test_a_sweep_that_was_killed_goes_on(swept, asked, tmp_path, monkeypatch):
     calls, save = [], sweep.save_summary
 
     def save_once(*arguments):
-        scheduling.append(arguments)
+        calls.append(arguments)
         return save(*arguments) if len(calls) == 1 else sys.exit(9)
 
     with monkeypatch.context() as patch:

@@ -125,7 +125,7 @@ def test_a_run_is_what_an_observer_makes_of_it():
             def sign(run):
                 return run._replace(config=run.config | {"signed": run.generations})
 
-            return Callbacks(begin=sign, on_update=lambda update: sign(update.run))
+            return Callbacks(on_start=sign, on_update=lambda update: sign(update.run))
 
     assert memes.run(algorithm, observers=[Sign()], **OPTIONS).config["signed"] == 40
 
