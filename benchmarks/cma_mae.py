@@ -1,7 +1,7 @@
 """CMA-MAE against pyribs on its sphere function: QD-scores of equally many evaluations.
 
 15 emitters of 36 samples, sigma 0.5, thresholds with a learning rate of 0.01 from 0 on, 100 x 100
-cells. Needs `pip install ribs` and the extra `evosax`.
+cells. Needs `pip install ribs cma` and the extra `evosax`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Settings:
     """Size of the comparison."""
 
     dims: tuple[int, ...] = (20, 100)
-    covariances: tuple[str, ...] = ("full", "separable")
+    covariances: tuple[str, ...] = ("full", "separable", "full, pycma")
     seeds: int = 5
     generations: int = 1000
     emitters: int = 15
@@ -34,11 +34,20 @@ class Settings:
 def ours(task: memes.Task, cells: memes.cells.Grid, covariance: str, s: Settings) -> list[float]:
     """QD-scores of this library, one per seed."""
     algorithm = memes.presets.cma_mae(
-        task, cells, lanes=s.emitters, samples=s.samples, covariance=covariance, threshold_min=0.0
+        task,
+        cells,
+        lanes=s.emitters,
+        samples=s.samples,
+        covariance=covariance.split(",")[0],
+        threshold_min=0.0,
     )
     found = archives(algorithm, s.generations * algorithm.batch_size, s.seeds)
     fitness = np.asarray(found.fitness)
     return [float(row[np.isfinite(row)].sum()) for row in fitness]
+
+
+# Strategies of pyribs. Like evosax' CMA-ES, pycma's has negative weights, which pyribs' own has not.
+STRATEGIES = {"full": "cma_es", "separable": "sep_cma_es", "full, pycma": "pycma_es"}
 
 
 def of_pyribs(task: memes.Task, cells: memes.cells.Grid, covariance: str, s: Settings) -> list[float]:
@@ -58,7 +67,7 @@ def of_pyribs(task: memes.Task, cells: memes.cells.Grid, covariance: str, s: Set
             EvolutionStrategyEmitter(
                 archive, x0=np.zeros(task.dim), sigma0=0.5, ranker="imp", selection_rule="mu",
                 restart_rule="basic", batch_size=s.samples, seed=SEEDS_APART * seed + i,
-                es={"full": "cma_es", "separable": "sep_cma_es"}[covariance],
+                es=STRATEGIES[covariance],
             )
             for i in range(s.emitters)
         ]  # fmt: skip
