@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import jax.numpy as jnp
@@ -12,7 +13,7 @@ from memes.archive import Archive
 from memes.errors import UsageError, at_least
 from memes.ring import Ring
 from memes.ring import push as push_rows
-from memes.validation import part
+from memes.validation import check_fields
 
 
 class Past(NamedTuple):
@@ -39,7 +40,7 @@ class History(Protocol):
         """Return the features that are remembered now."""
 
 
-@part
+@dataclass(frozen=True)
 class FIFO:
     """The last `capacity` features; the oldest make room for the newest.
 
@@ -50,6 +51,7 @@ class FIFO:
     capacity: int = 50_000
 
     def __post_init__(self) -> None:
+        check_fields(self)
         at_least(1, **{"capacity of the history": self.capacity})
 
     def init(self, k: int, room: int | None) -> Ring:
@@ -65,7 +67,7 @@ class FIFO:
         return _filled(state)
 
 
-@part
+@dataclass(frozen=True)
 class Everything:
     """Every feature of the run, whose length `Algorithm.init` needs."""
 
@@ -87,7 +89,7 @@ class Everything:
         return _filled(state)
 
 
-@part
+@dataclass(frozen=True)
 class Elites:
     """The features of the present elites of the archive; it stores nothing."""
 
@@ -104,7 +106,7 @@ class Elites:
         return Past(archive.feature, archive.occupied)
 
 
-@part
+@dataclass(frozen=True)
 class Nothing:
     """No history, for algorithms that do not use novelty."""
 
