@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int, Key, PyTree
 from memes.archive import Status, finite
 from memes.context import Context, Kind
 from memes.errors import at_least, in_unit_interval, require
-from memes.novelty import novelty
+from memes.history import novelty
 from memes.task import Evaluation
 from memes.validation import check_fields
 

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int, Key
 
 from memes.context import Context
 from memes.errors import at_least, in_unit_interval
-from memes.novelty import novelty
+from memes.history import novelty
 from memes.pytrees import choose
 from memes.task import initial
 from memes.validation import check_fields
@@ -191,7 +191,7 @@ class Either:
 
 
 @dataclass(frozen=True)
-class Alternate:
+class Cycle:
     """Select by `a` for `every` generations, then by `b` for as many, and so on.
 
     Attributes:

@@ -10,7 +10,7 @@ from memes import UsageError
 from memes.control.rollouts import Transition
 from memes.emitters import Isoline, Parallel, PolicyGradient
 from memes.emitters.td3 import TD3, networks, remember, sample
-from memes.ring import Ring
+from memes.history import Ring
 from memes.task import evaluate
 
 CAPACITY = 50

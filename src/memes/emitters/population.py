@@ -15,7 +15,7 @@ from memes.context import Context
 from memes.control.perturbations import Repeats
 from memes.emitters.base import Batch, Lanes, Rows, first_search
 from memes.errors import at_least
-from memes.novelty import novelty
+from memes.history import novelty
 from memes.objectives import Objective
 from memes.pytrees import by_lane, pick, put
 from memes.resets import Reason
