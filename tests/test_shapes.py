@@ -63,7 +63,7 @@ def instances():
         after, info = algorithm.tell(asked, batch, evaluation)
         past = algorithm.history.past(after.history, after.archive)
         compare = partial(algorithm.judge.compare, after.judge, after.archive)
-        context = Context(MAZE, after.generation, after.archive, past, compare)
+        context = Context(MAZE, after.generation, after.archive, after.archive, past, compare)
         outcome = algorithm.assess(batch, evaluation)
         answer = algorithm.insert(asked, outcome)[1]
         individuals = select(Uniform(), jax.random.key(4), context, 2)
