@@ -9,9 +9,8 @@ import memes
 from memes.archive import Entries, Status, empty
 from memes.cells import Grid
 from memes.context import Context, Parents
-from memes.history import Past
+from memes.history import Past, dominated_novelty
 from memes.judges import DNSPopulation, Offer
-from memes.novelty import dominated_novelty
 from memes.objectives import DominatedNovelty
 from memes.task import Evaluation
 

@@ -14,16 +14,16 @@ from jaxtyping import TypeCheckError
 
 import memes
 import shapes
-from memes import correction, metrics
+from memes import metrics
 from memes.archive import add, empty, finite
 from memes.context import Context
 from memes.control.rollouts import rollout
 from memes.emitters.td3 import TD3, sample
-from memes.history import Past
-from memes.novelty import novelty
+from memes.estimates import reevaluate, reevaluator
+from memes.history import Past, Ring, novelty, push
+from memes.judges import Offer
 from memes.objectives import centred_ranks
 from memes.pytrees import choose
-from memes.ring import Ring, push
 from memes.selectors import Uniform, select
 from memes.task import Evaluation, evaluate, initial
 
@@ -43,6 +43,7 @@ def instances():
                 memes.objectives.Fitness(), strategy=memes.strategies.OpenAIES(samples=4)
             ),
         ),
+        memes.presets.dns(MAZE, batch=2, population_size=3),
         memes.compose(MAZE, memes.emitters.PolicyGradient(2, steps=1, td3=TD3(2, 100, 4, (3,)))),
     ]
     found = {}
@@ -74,16 +75,16 @@ def instances():
         # Shapes are all that matters: nothing is computed.
         shaped = jax.eval_shape(partial(generation, algorithm))
         built = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shaped)
-        after, batch, evaluation, info, *_ = built
-        gather(built)
+        after, batch, evaluation, info, outcome, answer, *_ = built
+        gather((built, Offer(outcome.candidates, answer.status, after.generation)))
     archive = after.archive
     rows = memes.emitters.Rows(batch.x, evaluation._replace(transitions=None), info.status)
     lanes = memes.emitters.Lanes(*(getattr(info, name) for name in memes.emitters.Lanes._fields))
     episodes = rollout(MAZE.control, jax.random.split(jax.random.key(5), 2), batch.x, lambda step: step)
     steps = jax.tree.map(lambda leaf: leaf[0], episodes[1])
-    again = correction.reevaluator(MAZE, 2, statistic=jnp.nanmedian, rows=8, most=2)
+    again = reevaluator(MAZE, 2, statistic=jnp.nanmedian, rows=8, most=2)
     estimates = again.estimate(jax.random.key(6), archive.genotypes, jnp.arange(2))
-    corrected = correction.reevaluate(archive, MAZE, 2)
+    corrected = reevaluate(archive, MAZE, 2)
     gather((rows, lanes, episodes[0], steps, estimates, corrected, metrics.measure(archive, info)))
     gather((memes.cells.grid(MAZE), memes.cells.cvt(jax.random.key(7), MAZE, 5, points=50)))
     return found

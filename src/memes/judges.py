@@ -8,6 +8,7 @@ the meaning that they have in pyribs.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import jax.numpy as jnp
@@ -19,9 +20,9 @@ from memes.archive import Archive, Entries, Fetch, Status, rows_at
 from memes.cells import Cells
 from memes.context import Comparison, Parents
 from memes.errors import at_least, in_unit_interval, require
-from memes.novelty import HIGHEST, dominated_novelty
+from memes.history import HIGHEST, dominated_novelty
 from memes.task import Evaluation
-from memes.validation import part
+from memes.validation import check_fields
 
 
 class Offer(NamedTuple):
@@ -57,7 +58,7 @@ class Judge(Protocol):
         """Return the next state and the `Status` of each candidate."""
 
 
-@part
+@dataclass(frozen=True)
 class SameArchive:
     """The archive itself: a candidate makes progress if it enters the archive."""
 
@@ -84,7 +85,7 @@ class SameArchive:
         return state, offer.added
 
 
-@part
+@dataclass(frozen=True)
 class CandidateArchive:
     """A second archive that only candidates enter, for algorithms that offer samples too (MEMES-all).
 
@@ -112,7 +113,7 @@ class CandidateArchive:
         )
 
 
-@part
+@dataclass(frozen=True)
 class Thresholds:
     """A threshold per cell that rises slowly towards the fitness of what exceeds it.
 
@@ -130,6 +131,7 @@ class Thresholds:
     threshold_min: float = 0.0
 
     def __post_init__(self) -> None:
+        check_fields(self)
         in_unit_interval(learning_rate=self.learning_rate)
         least = self.threshold_min
         require(abs(least) < archives.LIMIT, f"threshold_min must be finite, got {least}")
@@ -167,7 +169,7 @@ class Thresholds:
         return state.at[cell].set(raised, mode="drop"), status.astype(jnp.int32)
 
 
-@part
+@dataclass(frozen=True)
 class DNSPopulation:
     """The population of dominated novelty search (DNS), from which parents are selected.
 
@@ -190,6 +192,7 @@ class DNSPopulation:
     neighbours: int = 3
 
     def __post_init__(self) -> None:
+        check_fields(self)
         at_least(1, **{"size of the population": self.size}, neighbours=self.neighbours)
 
     def init(self, cells: Cells, dim: int) -> Parents:

@@ -11,8 +11,8 @@ import pytest
 
 import memes
 from memes.commands.main import main
-from memes.correction import compare
 from memes.estimates import STATISTICS
+from memes.metrics import compare
 from memes.runner import corrections, memory
 from memes.runner.corrections import Corrections
 from memes.runner.observers import Checkpoints

@@ -13,8 +13,8 @@ import pytest
 
 import memes
 from memes.runner.observers import Checkpoints
-from memes.store.export import FORMATS, export_run
 from memes.store.folder import CONTENT, load_metrics, remove_run
+from memes.store.formats import FORMATS, export_run
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 
