@@ -17,7 +17,7 @@ from memes.algorithm import Algorithm
 from memes.cells import Cells
 from memes.estimates import Candidates
 from memes.parameters import flat, recorded
-from memes.presets.map_elites import CmaMae, CmaMe, MapElites, MapElitesSampling, PgaMe
+from memes.presets.map_elites import CmaMae, CmaMe, Dns, MapElites, MapElitesSampling, PgaMe
 from memes.presets.multi_es import Memes, MemesHybrid, MemesSequential
 from memes.presets.search import Search as Search
 from memes.presets.single_es import MeEs, NsEs, NsraEs, NsrEs, SingleEs
@@ -118,6 +118,7 @@ _PRESETS = (
     Preset("me-es", MeEs(), "one evolution strategy that explores, then exploits"),
     Preset("cma-me", CmaMe(), "CMA-ES emitters that improve the archive, in turn"),
     Preset("cma-mae", CmaMae(), "CMA-ES emitters that improve on slowly rising thresholds"),
+    Preset("dns", Dns(), "MAP-Elites without cells: a population that survives by dominated novelty"),
     Preset("pga-me", PgaMe(), "MAP-Elites with policy gradients, for control tasks"),
 )
 PRESETS: dict[str, Preset] = {preset.name: preset for preset in _PRESETS}
@@ -134,4 +135,5 @@ nsra_es = PRESETS["nsra-es"].build
 me_es = PRESETS["me-es"].build
 cma_me = PRESETS["cma-me"].build
 cma_mae = PRESETS["cma-mae"].build
+dns = PRESETS["dns"].build
 pga_me = PRESETS["pga-me"].build

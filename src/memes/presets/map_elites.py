@@ -13,7 +13,7 @@ from memes.cells import Cells
 from memes.emitters import CMA, Isoline, OneOf, Parallel, PolicyGradient
 from memes.emitters.td3 import TD3
 from memes.errors import at_least, require
-from memes.judges import Thresholds
+from memes.judges import DNSPopulation, Thresholds
 from memes.strategies import Evosax, Strategy
 from memes.task import Task, resampled
 from memes.validation import check_fields
@@ -41,6 +41,41 @@ class MapElites:
         """Compose the algorithm."""
         emitter = Isoline(self.batch, iso=self.iso, line=self.line)
         return compose(task, emitter, cells=cells)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dns:
+    """DNS: random variation of a population that survives by dominated novelty.
+
+    The score of an individual i is the mean distance of its feature to the k nearest features of fitter
+    individuals, s_i = 1/k sum_{j in N_k(i)} |b_i - b_j| with N_k(i) within {j : f_j > f_i}, and infinite
+    if nothing is fitter. The individuals with the highest scores survive. The cells do not affect the
+    search: the archive returns the best offspring of each. Reference: Bahlous-Boldi, Faldor et al.,
+    Dominated Novelty Search, GECCO 2025, arXiv:2502.00593.
+
+    Attributes:
+        batch: Offspring in a generation.
+        population_size: Individuals in the population.
+        neighbours: Nearest fitter individuals that make up the score, k.
+        iso: Standard deviation of the isotropic part of the variation.
+        line: Standard deviation of the part along the line between two parents.
+    """
+
+    batch: int = 256
+    population_size: int = 1024
+    neighbours: int = 3
+    iso: float = 0.01
+    line: float = 0.1
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        at_least(1, batch=self.batch, population_size=self.population_size)
+
+    def build(self, task: Task, cells: Cells | None = None) -> Algorithm:
+        """Compose the algorithm."""
+        judge = DNSPopulation(self.population_size, self.neighbours)
+        emitter = Isoline(self.batch, iso=self.iso, line=self.line)
+        return compose(task, emitter, cells=cells, judge=judge)
 
 
 @dataclass(frozen=True, kw_only=True)
