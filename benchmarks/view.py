@@ -23,10 +23,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+from memes.analysis.heat import Colours
 from timing import about, interleaved
 
 import memes
-from memes.analysis.heat import Colours
 from memes.cells import Cells
 from memes.runner import change_log, device
 from memes.runner.observers import Update
