@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import jax
@@ -14,9 +15,10 @@ from jaxtyping import Bool, Float, Int, Key
 from memes.context import Context
 from memes.errors import at_least, in_unit_interval
 from memes.history import novelty
+from memes.kernels.dispatch import choose as by_platform
 from memes.pytrees import choose
 from memes.task import initial
-from memes.validation import part
+from memes.validation import check_fields
 
 
 class Individuals(NamedTuple):
@@ -52,7 +54,7 @@ def select(
         select_key, init_key = jax.random.split(key)
         elites = selector(select_key, context, n)
         # Both are computed: on a GPU, a branch would make the host wait for the device.
-        some = context.archive.occupied.any()
+        some = context.parents.occupied.any()
         return Individuals(
             jnp.where(some, elites.x, initial(context.task, init_key, n)),
             jnp.where(some, elites.fitness, jnp.nan),
@@ -63,12 +65,13 @@ def select(
         return draw(key)
     nobody = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(draw, key))
     again = _for_branches(key)
-    selected: Individuals = jax.lax.platform_dependent(
-        # A CPU is spared the work in all the generations in which no lane starts anew.
-        cpu=lambda: jax.lax.cond(wanted.any(), lambda: draw(again()), lambda: nobody),
-        default=lambda: draw(again()),
-    )
-    return selected
+
+    def draw_if_wanted() -> Individuals:
+        drawn: Individuals = jax.lax.cond(wanted.any(), lambda: draw(again()), lambda: nobody)
+        return drawn
+
+    # A CPU is spared the work in all generations in which no lane starts anew.
+    return by_platform(xla_on_cpu=draw_if_wanted, xla=lambda: draw(again()))()
 
 
 def _for_branches(key: Array) -> Callable[[], Array]:
@@ -81,13 +84,13 @@ def _for_branches(key: Array) -> Callable[[], Array]:
     return lambda: jax.random.wrap_key_data(numbers, impl=kind)
 
 
-@part
+@dataclass(frozen=True)
 class Uniform:
     """Select each elite with equal probability, with replacement."""
 
     def __call__(self, key: Key[Array, ""], context: Context, n: int) -> Individuals:
         """Choose n elites."""
-        occupied = context.archive.occupied
+        occupied = context.parents.occupied
         c = occupied.shape[0]
         filled = jnp.cumsum(occupied)
         nth = jax.random.randint(key, (n,), 0, jnp.maximum(filled[-1], 1))
@@ -97,7 +100,7 @@ class Uniform:
         return _take(context, cells[nth])
 
 
-@part
+@dataclass(frozen=True)
 class Fittest:
     """Select one of the `count` fittest elites, each with equal probability.
 
@@ -108,14 +111,15 @@ class Fittest:
     count: int
 
     def __post_init__(self) -> None:
+        check_fields(self)
         at_least(1, count=self.count)
 
     def __call__(self, key: Key[Array, ""], context: Context, n: int) -> Individuals:
         """Choose n elites."""
-        return _one_of_best(key, context, n, self.count, context.archive.fitness)
+        return _one_of_best(key, context, n, self.count, context.parents.fitness)
 
 
-@part
+@dataclass(frozen=True)
 class MostNovel:
     """Select one of the `count` most novel elites, each with equal probability.
 
@@ -128,15 +132,16 @@ class MostNovel:
     neighbours: int = 10
 
     def __post_init__(self) -> None:
+        check_fields(self)
         at_least(1, count=self.count, neighbours=self.neighbours)
 
     def __call__(self, key: Key[Array, ""], context: Context, n: int) -> Individuals:
         """Choose n elites."""
-        score = novelty(context.archive.feature, context.past, self.neighbours)
+        score = novelty(context.parents.feature, context.past, self.neighbours)
         return _one_of_best(key, context, n, self.count, score)
 
 
-@part
+@dataclass(frozen=True)
 class FittestOfLatest:
     """Select one of the `count` fittest among the `latest` cells that changed.
 
@@ -149,19 +154,20 @@ class FittestOfLatest:
     latest: int
 
     def __post_init__(self) -> None:
+        check_fields(self)
         at_least(1, count=self.count, latest=self.latest)
 
     def __call__(self, key: Key[Array, ""], context: Context, n: int) -> Individuals:
         """Choose n elites."""
-        archive = context.archive
-        _, recent = jax.lax.top_k(archive.generation, min(self.latest, archive.generation.shape[0]))
+        parents = context.parents
+        _, recent = jax.lax.top_k(parents.generation, min(self.latest, parents.generation.shape[0]))
         # As far below all others as fitness can be; empty cells remain lower still.
-        lowest = jnp.full_like(archive.fitness, np.finfo(np.float32).min)
-        score = lowest.at[recent].set(archive.fitness[recent])
+        lowest = jnp.full_like(parents.fitness, np.finfo(np.float32).min)
+        score = lowest.at[recent].set(parents.fitness[recent])
         return _one_of_best(key, context, n, min(self.count, self.latest), score)
 
 
-@part
+@dataclass(frozen=True)
 class Either:
     """Select by `a` with the given probability, and by `b` otherwise.
 
@@ -176,6 +182,7 @@ class Either:
     probability: float = 0.5
 
     def __post_init__(self) -> None:
+        check_fields(self)
         in_unit_interval(probability=self.probability)
 
     def __call__(self, key: Key[Array, ""], context: Context, n: int) -> Individuals:
@@ -185,7 +192,7 @@ class Either:
         return choose(by_a, self.a(key_a, context, n), self.b(key_b, context, n))
 
 
-@part
+@dataclass(frozen=True)
 class Cycle:
     """Select by `a` for `every` generations, then by `b` for as many, and so on.
 
@@ -200,6 +207,7 @@ class Cycle:
     every: int
 
     def __post_init__(self) -> None:
+        check_fields(self)
         at_least(1, every=self.every)
 
     def __call__(self, key: Key[Array, ""], context: Context, n: int) -> Individuals:
@@ -216,7 +224,7 @@ class Cycle:
 def _one_of_best(
     key: Key[Array, ""], context: Context, n: int, count: int, score: Float[Array, " c"]
 ) -> Individuals:
-    occupied = context.archive.occupied
+    occupied = context.parents.occupied
     ranked = jnp.where(occupied, score, -jnp.inf)
     _, best = jax.lax.top_k(ranked, min(count, ranked.shape[0]))
     choices = jnp.clip(jnp.sum(occupied), 1, best.shape[0])
@@ -224,6 +232,6 @@ def _one_of_best(
     return _take(context, best[nth])
 
 
-def _take(context: Context, cell: Int[Array, " n"]) -> Individuals:
-    archive = context.archive
-    return Individuals(archive.genotypes[cell], archive.fitness[cell], archive.feature[cell])
+def _take(context: Context, row: Int[Array, " n"]) -> Individuals:
+    parents = context.parents
+    return Individuals(parents.genotypes[row], parents.fitness[row], parents.feature[row])
