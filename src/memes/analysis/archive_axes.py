@@ -59,8 +59,8 @@ def draw_cells(
         axes.set_frame_on(not at.blocks)
         if letters >= 6 * len({block.x for block in at.blocks}):
             for block in at.blocks:
-                place = block.x, block.top + 0.01
-                axes.text(*place, block.title, ha="center", va="bottom", fontsize="x-small")
+                x, y = block.x, block.top + 0.01
+                axes.text(x, y, block.title, ha="center", va="bottom", fontsize="x-small")
     elif len(cells.low) == 1:
         _draw_heights(axes, cells, fitness, scale)
         axes.set_xlabel(fill(mathtext(names[0]), letters, max_lines=3))
@@ -87,7 +87,7 @@ def label_axes(
         ]
         if at.blocks and side == "x":
             lines.insert(0, f"blocks: {names[-1]}")
-        width = letters if side == "x" else max(20, round(letters * min(at.aspect, 1)))
+        width = letters if side == "x" else round(letters * np.clip(at.aspect, 0.75, 1))
         label = "\n".join(fill(mathtext(line), width, max_lines=2) for line in lines)
         ends = (0.0, 1.0) if at.blocks or not features else (low[features[0]], high[features[0]])
         axes.set(**{f"{side}label": label, f"{side}lim": ends})

@@ -21,7 +21,7 @@ from memes.store.sanitize import mathtext
 from memes.task import Map
 
 DPI = 100
-LETTERS = 26  # in a line along an axis
+LETTERS = 36  # in a line along an axis
 HOLD = 0.3  # share of the film in which the archive is full
 LIGHTER, FADE = 0.6, 0.6  # how much a new elite is lightened; what is left of it in the next picture
 
