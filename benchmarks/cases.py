@@ -16,8 +16,7 @@ from memes.control.perturbations import Pairs, rows, scaled
 from memes.control.rollouts import Transition, play
 from memes.emitters.td3 import TD3, learn, start
 from memes.emitters.training import train
-from memes.history import Past
-from memes.novelty import novelty
+from memes.history import Past, novelty
 from memes.pytrees import in_chunks
 from memes.strategies.noise import Gaussian, LowRank, Noise
 from memes.task import PRECISION

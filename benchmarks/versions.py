@@ -85,7 +85,11 @@ def correction(samples: int = 512) -> tuple[object, Callable]:
     import memes
     from memes.archive import add, empty
     from memes.cells import centres, grid
-    from memes.correction import estimates, reevaluator
+
+    try:
+        from memes.estimates import estimates, reevaluator
+    except ImportError:  # version 0.2
+        from memes.correction import estimates, reevaluator
     from memes.task import Evaluation
 
     task = memes.tasks.ant()

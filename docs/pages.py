@@ -37,7 +37,7 @@ MODULES = (
         "strategies",
         "strategies.noise",
     ),
-    *("cells", "archive", "history", "metrics", "control", "policies", "physics", "plot"),
+    *("cells", "archive", "history", "metrics", "control", "control.policies", "physics", "plot"),
 )
 
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 import memes
 from memes import control
-from memes.physics import State
+from memes.physics import RobotState
 from memes.tasks import robot
 
 
@@ -27,11 +27,11 @@ def runner(
     """
     engine = memes.physics.compile(Path(__file__).with_name("runner.xml"), substeps=5, fidelity="fast")
 
-    def reward(before: State, action: jax.Array, after: State) -> jax.Array:
+    def reward(before: RobotState, action: jax.Array, after: RobotState) -> jax.Array:
         forward = engine.qpos(after)[:, 0] - engine.qpos(before)[:, 0]
         return forward - 0.01 * jnp.mean(action**2, axis=1)
 
-    def fallen(state: State) -> jax.Array:
+    def fallen(state: RobotState) -> jax.Array:
         qpos = engine.qpos(state)  # x, z and pitch of the torso, then hips and knees
         return (qpos[:, 1] < 0.3) | (abs(qpos[:, 2]) > 0.8)
 

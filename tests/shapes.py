@@ -36,9 +36,9 @@ def typechecker(function):
 CORE = [
     f"memes.{name}"
     for name in (
-        "algorithm", "archive", "cells", "context", "control", "correction", "emitters", "history",
-        "judges", "metrics", "novelty", "objectives", "presets", "pytrees", "resets", "ring",
-        "runner.sharding", "selectors", "strategies", "task",
+        "algorithm", "archive", "cells", "context", "control", "emitters", "estimates", "history",
+        "judges", "metrics", "objectives", "presets", "pytrees", "resets", "runner.sharding",
+        "selectors", "strategies", "task",
     )
 ]  # fmt: skip
 

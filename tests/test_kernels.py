@@ -15,7 +15,7 @@ from memes.emitters.td3 import TD3
 from memes.emitters.training import training_kernel
 from memes.kernels import cuda, neighbours
 from memes.kernels.cxx import compiler
-from memes.physics.cuda import step_kernel
+from memes.physics.cuda_backend import step_kernel
 from memes.physics.reading import load, read
 from memes.physics.solver import Fidelity
 from memes.physics.stacking import stacked

@@ -8,10 +8,9 @@ import pytest
 import emulation
 from memes.archive import empty
 from memes.cells import Grid
-from memes.history import FIFO, Past
+from memes.history import FIFO, Past, novelty
 from memes.kernels import neighbours as searches
 from memes.kernels.neighbours import GROUP, nearest_by_blocks, nearest_by_kernel
-from memes.novelty import novelty
 
 
 @pytest.fixture(scope="module")

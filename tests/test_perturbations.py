@@ -25,7 +25,7 @@ from memes.control.perturbations import (
     scaled,
     split,
 )
-from memes.correction import reevaluator
+from memes.estimates import reevaluator
 from memes.kernels.cxx import compiler
 from memes.strategies.noise import Gaussian, LowRank
 from memes.task import FactoredEvaluate, evaluate, evaluate_factors

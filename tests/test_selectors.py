@@ -11,7 +11,7 @@ from memes.context import Context
 from memes.errors import UsageError
 from memes.history import Past
 from memes.selectors import (
-    Alternate,
+    Cycle,
     Either,
     Fittest,
     FittestOfLatest,
@@ -140,7 +140,7 @@ def test_either_draws_by_one_or_the_other(probability):
 
 
 def test_alternate_takes_turns_as_objectives_do():
-    selector = Alternate(FITTEST[1], MOST_NOVEL[1], 3)
+    selector = Cycle(FITTEST[1], MOST_NOVEL[1], 3)
     for generation in range(8):
         cell = drawn_cells(draw(selector, jax.random.key(7), ARCHIVE, PAST, generation))
         assert len(set(cell)) == (1 if generation // 3 % 2 == 0 else 2)
@@ -174,7 +174,7 @@ def test_there_must_be_someone_to_choose_from(selector):
     [
         (lambda: FittestOfLatest(1, 0), "^latest must"),
         (lambda: Either(Uniform(), Uniform(), 1.5), "^probability must"),
-        (lambda: Alternate(Uniform(), Uniform(), 0), "^every must"),
+        (lambda: Cycle(Uniform(), Uniform(), 0), "^every must"),
     ],
 )
 def test_a_wrong_argument_is_refused_by_name(mistake, sentence):

@@ -14,16 +14,15 @@ from jaxtyping import TypeCheckError
 
 import memes
 import shapes
-from memes import correction, metrics
+from memes import metrics
 from memes.archive import add, empty, finite
 from memes.context import Context
 from memes.control.rollouts import rollout
 from memes.emitters.td3 import TD3, sample
-from memes.history import Past
-from memes.novelty import novelty
+from memes.estimates import reevaluate, reevaluator
+from memes.history import Past, Ring, novelty, push
 from memes.objectives import centred_ranks
 from memes.pytrees import choose
-from memes.ring import Ring, push
 from memes.selectors import Uniform, select
 from memes.task import Evaluation, evaluate, initial
 
@@ -81,9 +80,9 @@ def instances():
     lanes = memes.emitters.Lanes(*(getattr(info, name) for name in memes.emitters.Lanes._fields))
     episodes = rollout(MAZE.control, jax.random.split(jax.random.key(5), 2), batch.x, lambda step: step)
     steps = jax.tree.map(lambda leaf: leaf[0], episodes[1])
-    again = correction.reevaluator(MAZE, 2, statistic=jnp.nanmedian, rows=8, most=2)
+    again = reevaluator(MAZE, 2, statistic=jnp.nanmedian, rows=8, most=2)
     estimates = again.estimate(jax.random.key(6), archive.genotypes, jnp.arange(2))
-    corrected = correction.reevaluate(archive, MAZE, 2)
+    corrected = reevaluate(archive, MAZE, 2)
     gather((rows, lanes, episodes[0], steps, estimates, corrected, metrics.measure(archive, info)))
     gather((memes.cells.grid(MAZE), memes.cells.cvt(jax.random.key(7), MAZE, 5, points=50)))
     return found

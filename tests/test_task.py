@@ -8,6 +8,7 @@ import pytest
 
 import memes
 from memes.errors import UsageError
+from memes.executors.task_check import check
 from memes.task import (
     Task,
     evaluate,
@@ -18,7 +19,6 @@ from memes.task import (
     seeds_from_keys,
     uniform,
 )
-from memes.task_check import check
 
 
 def exact(keys, x):

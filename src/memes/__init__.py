@@ -44,7 +44,7 @@ if TYPE_CHECKING:  # the table of contents: `__getattr__` reads it too
     from memes.archive import Changes as Changes
     from memes.archive import Status as Status
     from memes.context import Kind as Kind
-    from memes.correction import reevaluate as reevaluate
+    from memes.estimates import reevaluate as reevaluate
     from memes.executors import workers as workers
     from memes.executors.remote_evaluation import parallelize as parallelize
     from memes.executors.seeds import seeds_from_keys as seeds_from_keys

@@ -32,12 +32,12 @@ from memes.control.rollouts import Transition
 from memes.emitters.base import Batch, Emitter, Lanes, Rows
 from memes.errors import at_least, require
 from memes.estimates import Candidates
+from memes.executors.task_check import check
 from memes.history import History, Nothing
 from memes.judges import CandidateArchive, Judge, SameArchive
 from memes.pytrees import concatenate, in_32_bits, take
 from memes.task import Evaluated, Evaluation, Task, as_evaluation, evaluate_factors, takes_factors
 from memes.task import evaluate as evaluate_task
-from memes.task_check import check
 from memes.validation import checked
 
 

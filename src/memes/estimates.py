@@ -1,17 +1,27 @@
-"""Estimates: what is believed of a genotype that was evaluated several times."""
+"""Estimates: the evaluations of a genotype that is evaluated several times, in one summary.
+
+- `Candidates` says how algorithms estimate the candidates that they offer to the archive.
+- `reevaluate` corrects an archive that was found on an uncertain task. Its two halves serve programs
+  that show progress or can be stopped: `reevaluator` estimates a few elites at a time, compiled once,
+  and `correct` makes the corrected archive from the estimates of all elites.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
+from jaxtyping import Float, Int, Key
 
-from memes.archive import LIMIT
-from memes.errors import at_least
-from memes.task import Evaluation
+from memes.archive import LIMIT, Archive, add, empty
+from memes.control.perturbations import Repeats
+from memes.errors import at_least, require
+from memes.task import Evaluation, Task, evaluate
 from memes.validation import check_fields
 
 # `(values, axis=) -> summary`. It sees NaN where an evaluation was not finite.
@@ -59,3 +69,146 @@ def by_genotype(each: Evaluation, samples: int) -> Evaluation:
 def estimate(each: Evaluation, statistic: Statistic) -> Evaluation:
     """Summarise evaluations `by_genotype`: fitness [n, m] and feature [n, m, k] to [n] and [n, k]."""
     return Evaluation(statistic(each.fitness, axis=1), statistic(each.feature, axis=1))
+
+
+class Correction(NamedTuple):
+    """A corrected archive, and how uncertain the e elites of the illusory archive are.
+
+    Attributes:
+        archive: The elites that hold a cell by the statistic of their evaluations. Each keeps the
+            generation and lane of its discovery.
+        elite_cell: The cell that each elite held in the illusory archive.
+        fitness_variance: Over the evaluations of each elite.
+        feature_variance: The same of each feature.
+        samples: Evaluations of each elite.
+        fitness_mean: Over the evaluations of each elite; None in files of version 0.2.
+        feature_mean: The same of each feature.
+    """
+
+    archive: Archive
+    elite_cell: Int[np.ndarray, " e"]
+    fitness_variance: Float[np.ndarray, " e"]
+    feature_variance: Float[np.ndarray, "e k"]
+    samples: int
+    fitness_mean: Float[np.ndarray, " e"] | None = None
+    feature_mean: Float[np.ndarray, "e k"] | None = None
+
+
+class Estimates(NamedTuple):
+    """Estimates of n elites: the statistic `of` their evaluations, the `mean`, and the variances."""
+
+    of: Evaluation
+    mean: Evaluation
+    fitness_variance: Float[Array, " n"]
+    feature_variance: Float[Array, "n k"]
+
+
+class Reevaluator(NamedTuple):
+    """A way to evaluate elites again.
+
+    Attributes:
+        elites: The number that is taken together, n.
+        estimate: `(key, genotypes[c, d], cell[n]) -> Estimates` of the elites in these cells; compiled,
+            if the task can be.
+    """
+
+    elites: int
+    estimate: Any
+
+
+def reevaluate(
+    archive: Archive,
+    task: Task,
+    samples: int = 512,
+    *,
+    key: Key[Array, ""] | None = None,
+    statistic: Statistic = jnp.nanmedian,
+    rows: int = 16_384,
+) -> Correction:
+    """Evaluate the elites again and let them compete anew for the cells.
+
+    Args:
+        archive: The illusory archive, as it was found.
+        task: The task that its elites were found on.
+        samples: Evaluations of each elite.
+        key: PRNG key of the evaluations; None is `jax.random.key(0)`.
+        statistic: Summary over an axis of an elite's fitness and of each of its features. It sees NaN
+            where an evaluation was not finite, so use `nanmedian` (the default) or `nanmean`.
+        rows: Evaluations at once; as many elites are taken together as this allows.
+    """
+    count = int(archive.occupied.sum())
+    again = reevaluator(task, samples, statistic=statistic, rows=rows, most=count)
+    key = jax.random.key(0) if key is None else key
+    return correct(archive, samples, list(estimates(again, key, archive, task)))
+
+
+def reevaluator(task: Task, samples: int, *, statistic: Statistic, rows: int, most: int) -> Reevaluator:
+    """Build a `Reevaluator` of at most `most` elites at once; other arguments as of `reevaluate`."""
+    at_least(1, samples=samples, rows=rows)
+
+    def estimates_of(key: Array, genotypes: Array, cell: Array) -> Estimates:
+        # Keys follow from the cell, so that the result does not depend on what is taken together.
+        keys = jax.vmap(lambda c: jax.random.split(jax.random.fold_in(key, c), samples))(cell)
+        x = Repeats(genotypes[cell], samples)
+        each = evaluate(task, keys.reshape(-1), x, chunk=rows if rows < samples else None)
+
+        each = by_genotype(each, samples)
+        mean, variance = estimate(each, jnp.nanmean), estimate(each, jnp.nanvar)
+        return Estimates(estimate(each, statistic), mean, variance.fitness, variance.feature)
+
+    return Reevaluator(
+        max(1, min(rows // samples, most)), jax.jit(estimates_of) if task.jit else estimates_of
+    )
+
+
+def estimates(
+    again: Reevaluator, key: Key[Array, ""], archive: Archive, task: Task
+) -> Iterator[Estimates]:
+    """Yield the estimates of all elites in the order of their cells, a few at a time."""
+    require(
+        archive.genotypes.shape[1] == task.dim,
+        f"archive must hold genotypes of {task.dim} entries, as task '{task.name}' has, "
+        f"got {archive.genotypes.shape[1]}",
+    )
+    elites = np.flatnonzero(np.asarray(archive.occupied))
+    for start in range(0, elites.size, again.elites):
+        cell = elites[start : start + again.elites]
+        # A compiled program takes just so many: the last ones are filled up with others.
+        taken = np.resize(cell, again.elites) if task.jit else cell
+        found = again.estimate(key, archive.genotypes, taken.astype(np.int32))
+        yield jax.tree.map(lambda leaf, n=cell.size: np.asarray(leaf)[:n], found)
+
+
+def correct(archive: Archive, samples: int, parts: Sequence[Estimates]) -> Correction:
+    """Correct an archive by the estimates of all its elites, as `estimates` yields them."""
+    elites = np.flatnonzero(np.asarray(archive.occupied))
+    if elites.size == 0:
+        nothing = empty(archive.cells, archive.genotypes.shape[1])
+        blank = np.zeros(0), np.zeros((0, archive.feature.shape[1]))
+        return Correction(nothing, elites, *blank, samples, *blank)
+    found: Estimates = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
+    variances = np.asarray(found.fitness_variance), np.asarray(found.feature_variance)
+    means = np.asarray(found.mean.fitness), np.asarray(found.mean.feature)
+    corrected = entered_again(archive, elites, found.of.fitness, found.of.feature)
+    return Correction(corrected, elites, *variances, samples, *means)
+
+
+def entered_again(archive: Archive, elites: np.ndarray, *of: Array | np.ndarray) -> Archive:
+    """Put the elites in these cells into an empty archive, by another fitness [e] and feature [e, k]."""
+
+    def by_cell(values: Array | np.ndarray) -> Array:
+        # With a row for each cell, however many elites there are, the same program serves all archives.
+        rows = np.full((archive.cells.count, *values.shape[1:]), np.nan, np.float32)
+        rows[elites] = np.asarray(values)
+        return jnp.asarray(rows)
+
+    fitness, feature = map(by_cell, of)
+    entered: Archive = _entered(archive, Evaluation(fitness, feature))
+    return entered
+
+
+@jax.jit
+def _entered(archive: Archive, of: Evaluation) -> Archive:
+    nothing = empty(archive.cells, archive.genotypes.shape[1])
+    lane, generation = archive.lane, archive.generation
+    return add(nothing, archive.genotypes, of, archive.occupied, lane=lane, generation=generation)[0]

@@ -1,18 +1,22 @@
-"""Histories: the features of past offspring, which novelty is measured against."""
+"""Histories: the features of past offspring, and the novelty score that is measured against them.
+
+Histories of a limited size, and the replay buffer of policy gradients, are a `Ring`.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
+import jax
 import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Bool, Float, PyTree
+from jaxtyping import Bool, Float, Int, PyTree
 
 from memes.archive import Archive
 from memes.errors import UsageError, at_least
-from memes.ring import Ring
-from memes.ring import push as push_rows
-from memes.validation import part
+from memes.kernels.neighbours import nearest
+from memes.validation import check_fields
 
 
 class Past(NamedTuple):
@@ -20,6 +24,42 @@ class Past(NamedTuple):
 
     feature: Float[Array, "h k"]
     valid: Bool[Array, " h"]
+
+
+class Ring(NamedTuple):
+    """A ring buffer of the last rows pushed: `rows`, an array or a pytree of arrays [capacity, ...].
+
+    `pushed[]` counts them; once the ring is full it goes round in [capacity, 2 capacity). So a ring that
+    never was full can be given more room behind.
+    """
+
+    rows: PyTree
+    pushed: Int[Array, ""]
+
+    @property
+    def capacity(self) -> int:
+        """The number of rows that fit in."""
+        return int(jax.tree.leaves(self.rows)[0].shape[0])
+
+    @property
+    def size(self) -> Int[Array, ""]:
+        """The number of rows that are filled, from the first on."""
+        return jnp.minimum(self.pushed, self.capacity)
+
+
+def push(ring: Ring, rows: PyTree, mask: Bool[Array, " n"]) -> Ring:
+    """Write those of the rows [n, ...] that are in the mask, in their order."""
+    capacity = ring.capacity
+    order = jnp.cumsum(mask) - 1
+    added = jnp.sum(mask, dtype=jnp.int32)
+    # Where a batch exceeds the capacity only its last rows may write, each to a slot of its own.
+    written = mask & (order >= added - capacity)
+    slot = jnp.where(written, (ring.pushed + order) % capacity, capacity)
+    pushed = ring.pushed + added
+    return Ring(
+        jax.tree.map(lambda old, new: old.at[slot].set(new, mode="drop"), ring.rows, rows),
+        jnp.where(pushed < 2 * capacity, pushed, capacity + pushed % capacity),
+    )
 
 
 @runtime_checkable
@@ -39,7 +79,7 @@ class History(Protocol):
         """Return the features that are remembered now."""
 
 
-@part
+@dataclass(frozen=True)
 class FIFO:
     """The last `capacity` features; the oldest make room for the newest.
 
@@ -50,6 +90,7 @@ class FIFO:
     capacity: int = 50_000
 
     def __post_init__(self) -> None:
+        check_fields(self)
         at_least(1, **{"capacity of the history": self.capacity})
 
     def init(self, k: int, room: int | None) -> Ring:
@@ -58,14 +99,14 @@ class FIFO:
 
     def push(self, state: Ring, feature: Float[Array, "n k"], mask: Bool[Array, " n"]) -> Ring:
         """Write features over the oldest."""
-        return push_rows(state, feature, mask)
+        return push(state, feature, mask)
 
     def past(self, state: Ring, archive: Archive) -> Past:
         """Return all features in the buffer."""
         return _filled(state)
 
 
-@part
+@dataclass(frozen=True)
 class Everything:
     """Every feature of the run, whose length `Algorithm.init` needs."""
 
@@ -80,14 +121,14 @@ class Everything:
 
     def push(self, state: Ring, feature: Float[Array, "n k"], mask: Bool[Array, " n"]) -> Ring:
         """Append features."""
-        return push_rows(state, feature, mask)
+        return push(state, feature, mask)
 
     def past(self, state: Ring, archive: Archive) -> Past:
         """Return all features so far."""
         return _filled(state)
 
 
-@part
+@dataclass(frozen=True)
 class Elites:
     """The features of the present elites of the archive; it stores nothing."""
 
@@ -104,7 +145,7 @@ class Elites:
         return Past(archive.feature, archive.occupied)
 
 
-@part
+@dataclass(frozen=True)
 class Nothing:
     """No history, for algorithms that do not use novelty."""
 
@@ -127,3 +168,17 @@ def _ring(capacity: int, k: int) -> Ring:
 
 def _filled(ring: Ring) -> Past:
     return Past(ring.rows, jnp.arange(ring.capacity) < ring.size)
+
+
+def novelty(query: Float[Array, "n k"], past: Past, neighbours: int) -> Float[Array, " n"]:
+    """Measure the mean Euclidean distance of each query to its nearest `neighbours` in the past.
+
+    Where the past holds fewer points than `neighbours`, the mean is over those; where it is empty, it
+    is 0.
+    """
+    # An absent point is infinitely far away: it can be no one's neighbour.
+    points = jnp.where(past.valid[:, None], past.feature, jnp.inf)
+    squared = nearest(query, points, neighbours)
+    found = jnp.isfinite(squared)
+    total = jnp.sum(jnp.where(found, jnp.sqrt(squared), 0.0), axis=-1)
+    return total / jnp.maximum(jnp.sum(found, axis=-1), 1)

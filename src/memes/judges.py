@@ -7,6 +7,7 @@ have the meaning that they have in pyribs.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import jax.numpy as jnp
@@ -19,7 +20,7 @@ from memes.cells import Cells
 from memes.context import Comparison
 from memes.errors import in_unit_interval, require
 from memes.task import Evaluation
-from memes.validation import part
+from memes.validation import check_fields
 
 
 @runtime_checkable
@@ -38,7 +39,7 @@ class Judge(Protocol):
         """Return the next state and the `Status` of each candidate; `added` is the archive's status."""
 
 
-@part
+@dataclass(frozen=True)
 class SameArchive:
     """The archive itself: a candidate makes progress if it enters the archive."""
 
@@ -61,7 +62,7 @@ class SameArchive:
         return state, added
 
 
-@part
+@dataclass(frozen=True)
 class CandidateArchive:
     """A second archive that only candidates enter, for algorithms that offer samples too (MEMES-all).
 
@@ -87,7 +88,7 @@ class CandidateArchive:
         )
 
 
-@part
+@dataclass(frozen=True)
 class Thresholds:
     """A threshold per cell that rises slowly towards the fitness of what exceeds it.
 
@@ -105,6 +106,7 @@ class Thresholds:
     threshold_min: float = 0.0
 
     def __post_init__(self) -> None:
+        check_fields(self)
         in_unit_interval(learning_rate=self.learning_rate)
         least = self.threshold_min
         require(abs(least) < archives.LIMIT, f"threshold_min must be finite, got {least}")

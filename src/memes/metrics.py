@@ -14,6 +14,7 @@ from jaxtyping import Float, Int
 from memes.algorithm import Info
 from memes.archive import Archive, Fault
 from memes.context import Kind
+from memes.estimates import Correction, entered_again
 from memes.pytrees import in_32_bits
 from memes.resets import Reason
 
@@ -78,6 +79,36 @@ def archive_loss(illusory: Archive, corrected: Archive, min_fitness: float = 0.0
         return 1.0 if nothing_left else (a - b) / abs(a)
 
     return {name: drop(name) for name in before}
+
+
+def compare(illusory: Archive, correction: Correction, min_fitness: float = 0.0) -> dict[str, float]:
+    """Return the measures of both archives, the loss of each, and the variances.
+
+    Names that end with `_by_mean` are of the archive that is corrected by the means of the evaluations,
+    whatever the statistic of the correction was. `median_fitness_variance` is the median over the
+    elites, and `median_feature_variance` that of the mean over the features; NaN if there is no elite.
+    """
+    names = ("qd_score", "coverage", "max_fitness")
+    before, after = scored(illusory, min_fitness), scored(correction.archive, min_fitness)
+    loss = archive_loss(illusory, correction.archive, min_fitness)
+    variances = {
+        "fitness": correction.fitness_variance,
+        "feature": np.mean(correction.feature_variance, axis=1),
+    }
+    by_mean = {}
+    if correction.fitness_mean is not None and correction.feature_mean is not None:
+        means = correction.fitness_mean, correction.feature_mean
+        graded = entered_again(illusory, correction.elite_cell, *means)
+        lost = archive_loss(illusory, graded, min_fitness)
+        by_mean = {f"{name}_by_mean": float(scored(graded, min_fitness)[name]) for name in names}
+        by_mean |= {f"{name}_loss_by_mean": lost[name] for name in names}
+    return (
+        {name: float(after[name]) for name in names}
+        | {f"illusory_{name}": float(before[name]) for name in names}
+        | {f"{name}_loss": loss[name] for name in names}
+        | by_mean
+        | {f"median_{name}_variance": finite_median(values) for name, values in variances.items()}
+    )
 
 
 def parent_distance(info: Info) -> Float[Array, " kinds"]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import jax
@@ -13,9 +14,9 @@ from jaxtyping import Bool, Float, Int, Key, PyTree
 from memes.archive import Status, finite
 from memes.context import Context, Kind
 from memes.errors import at_least, in_unit_interval, require
-from memes.novelty import novelty
+from memes.history import novelty
 from memes.task import Evaluation
-from memes.validation import part
+from memes.validation import check_fields
 
 Utilities = Float[Array, "L M"]
 
@@ -93,7 +94,7 @@ def ranked(score: Utilities, evaluation: Evaluation) -> Utilities:
     return centred_ranks(score, finite(evaluation) & jnp.isfinite(score))
 
 
-@part
+@dataclass(frozen=True)
 class Ranked(Stateless):
     """Climb any score: samples are ranked by it.
 
@@ -104,6 +105,9 @@ class Ranked(Stateless):
 
     score: Callable[[Evaluation, Context], Array]
     purpose: Kind = Kind.EXPLORE
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     def utilities(
         self, state: tuple[()], evaluation: Evaluation, context: Context
@@ -116,7 +120,7 @@ class Ranked(Stateless):
         return self.purpose
 
 
-@part
+@dataclass(frozen=True)
 class Fitness(Stateless):
     """Climb the fitness of the task (exploit)."""
 
@@ -131,7 +135,7 @@ class Fitness(Stateless):
         return Kind.EXPLOIT
 
 
-@part
+@dataclass(frozen=True)
 class Novelty(Stateless):
     """Climb the mean distance to the nearest features of the history (explore).
 
@@ -142,6 +146,7 @@ class Novelty(Stateless):
     neighbours: int = 10
 
     def __post_init__(self) -> None:
+        check_fields(self)
         at_least(1, neighbours=self.neighbours)
 
     def utilities(
@@ -161,7 +166,7 @@ class Novelty(Stateless):
         return Kind.EXPLORE
 
 
-@part
+@dataclass(frozen=True)
 class Improvement(Stateless):
     """Climb the difference from the fitness that the judge compares a sample with (explore).
 
@@ -180,7 +185,7 @@ class Improvement(Stateless):
         return Kind.EXPLORE
 
 
-@part
+@dataclass(frozen=True)
 class TwoStageImprovement(Stateless):
     """Climb what a sample adds to the archive, empty cells first (explore).
 
@@ -201,7 +206,7 @@ class TwoStageImprovement(Stateless):
         return Kind.EXPLORE
 
 
-@part
+@dataclass(frozen=True)
 class RandomDirection:
     """Climb along a random direction of the feature space (explore).
 
@@ -216,6 +221,7 @@ class RandomDirection:
     features: int
 
     def __post_init__(self) -> None:
+        check_fields(self)
         at_least(1, features=self.features)
 
     def init(self, lanes: int) -> Float[Array, "L k"]:
@@ -251,7 +257,7 @@ def _in_two_stages(first: Array, score: Array, evaluation: Evaluation) -> Array:
     return centred_ranks(score, finite(evaluation)) + 2.0 * first
 
 
-@part
+@dataclass(frozen=True)
 class Blend:
     """Add the utilities of two objectives, without ranking them again.
 
@@ -266,6 +272,7 @@ class Blend:
     weight: float = 0.5
 
     def __post_init__(self) -> None:
+        check_fields(self)
         in_unit_interval(weight=self.weight)
 
     def init(self, lanes: int) -> tuple[PyTree, PyTree]:
@@ -299,7 +306,7 @@ class Adaptation(NamedTuple):
     waited: Int[Array, ""]
 
 
-@part
+@dataclass(frozen=True)
 class AdaptiveBlend:
     """Blend two objectives with a weight of `a` that rises while the best fitness improves, else falls.
 
@@ -321,6 +328,7 @@ class AdaptiveBlend:
     patience: int = 50
 
     def __post_init__(self) -> None:
+        check_fields(self)
         in_unit_interval(weight=self.weight)
         require(0 <= self.step <= 1, f"step of the weight must lie in [0, 1], got {self.step}")
         at_least(1, patience=self.patience)
@@ -361,7 +369,7 @@ class AdaptiveBlend:
         )
 
 
-@part
+@dataclass(frozen=True)
 class Alternate:
     """Climb `a` for `every` generations, then `b` for as many, and so on; only one is computed.
 
@@ -376,6 +384,7 @@ class Alternate:
     every: int
 
     def __post_init__(self) -> None:
+        check_fields(self)
         at_least(1, every=self.every)
 
     def init(self, lanes: int) -> tuple[PyTree, PyTree]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol, runtime_checkable
 
@@ -10,7 +11,7 @@ from jax import Array
 from jaxtyping import Bool, Int
 
 from memes.errors import at_least
-from memes.validation import part
+from memes.validation import check_fields
 
 
 class Reason(IntEnum):
@@ -48,7 +49,7 @@ def reason(
     return jnp.select([stale, planned, degenerate], reasons, Reason.NONE).astype(jnp.int32)
 
 
-@part
+@dataclass(frozen=True)
 class Never:
     """Never reset a lane."""
 
@@ -61,7 +62,7 @@ class Never:
         return jnp.zeros_like(age, bool)
 
 
-@part
+@dataclass(frozen=True)
 class Stagnation:
     """Reset a lane after more than `budget` rejected candidates in a row (S_max of the paper).
 
@@ -72,6 +73,7 @@ class Stagnation:
     budget: int = 32
 
     def __post_init__(self) -> None:
+        check_fields(self)
         at_least(0, **{"budget of stale generations": self.budget})
 
     def earned(self, stale: Int[Array, " L"]) -> Bool[Array, " L"]:
@@ -83,7 +85,7 @@ class Stagnation:
         return jnp.zeros_like(age, bool)
 
 
-@part
+@dataclass(frozen=True)
 class Every:
     """Reset a lane every `n` generations, whatever its progress.
 
@@ -94,6 +96,7 @@ class Every:
     n: int
 
     def __post_init__(self) -> None:
+        check_fields(self)
         at_least(1, **{"n generations between resets": self.n})
 
     def earned(self, stale: Int[Array, " L"]) -> Bool[Array, " L"]:

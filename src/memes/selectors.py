@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import jax
@@ -13,10 +14,10 @@ from jaxtyping import Bool, Float, Int, Key
 
 from memes.context import Context
 from memes.errors import at_least, in_unit_interval
-from memes.novelty import novelty
+from memes.history import novelty
 from memes.pytrees import choose
 from memes.task import initial
-from memes.validation import part
+from memes.validation import check_fields
 
 
 class Individuals(NamedTuple):
@@ -81,7 +82,7 @@ def _for_branches(key: Array) -> Callable[[], Array]:
     return lambda: jax.random.wrap_key_data(numbers, impl=kind)
 
 
-@part
+@dataclass(frozen=True)
 class Uniform:
     """Select each elite with equal probability, with replacement."""
 
@@ -97,7 +98,7 @@ class Uniform:
         return _take(context, cells[nth])
 
 
-@part
+@dataclass(frozen=True)
 class Fittest:
     """Select one of the `count` fittest elites, each with equal probability.
 
@@ -108,6 +109,7 @@ class Fittest:
     count: int
 
     def __post_init__(self) -> None:
+        check_fields(self)
         at_least(1, count=self.count)
 
     def __call__(self, key: Key[Array, ""], context: Context, n: int) -> Individuals:
@@ -115,7 +117,7 @@ class Fittest:
         return _one_of_best(key, context, n, self.count, context.archive.fitness)
 
 
-@part
+@dataclass(frozen=True)
 class MostNovel:
     """Select one of the `count` most novel elites, each with equal probability.
 
@@ -128,6 +130,7 @@ class MostNovel:
     neighbours: int = 10
 
     def __post_init__(self) -> None:
+        check_fields(self)
         at_least(1, count=self.count, neighbours=self.neighbours)
 
     def __call__(self, key: Key[Array, ""], context: Context, n: int) -> Individuals:
@@ -136,7 +139,7 @@ class MostNovel:
         return _one_of_best(key, context, n, self.count, score)
 
 
-@part
+@dataclass(frozen=True)
 class FittestOfLatest:
     """Select one of the `count` fittest among the `latest` cells that changed.
 
@@ -149,6 +152,7 @@ class FittestOfLatest:
     latest: int
 
     def __post_init__(self) -> None:
+        check_fields(self)
         at_least(1, count=self.count, latest=self.latest)
 
     def __call__(self, key: Key[Array, ""], context: Context, n: int) -> Individuals:
@@ -161,7 +165,7 @@ class FittestOfLatest:
         return _one_of_best(key, context, n, min(self.count, self.latest), score)
 
 
-@part
+@dataclass(frozen=True)
 class Either:
     """Select by `a` with the given probability, and by `b` otherwise.
 
@@ -176,6 +180,7 @@ class Either:
     probability: float = 0.5
 
     def __post_init__(self) -> None:
+        check_fields(self)
         in_unit_interval(probability=self.probability)
 
     def __call__(self, key: Key[Array, ""], context: Context, n: int) -> Individuals:
@@ -185,8 +190,8 @@ class Either:
         return choose(by_a, self.a(key_a, context, n), self.b(key_b, context, n))
 
 
-@part
-class Alternate:
+@dataclass(frozen=True)
+class Cycle:
     """Select by `a` for `every` generations, then by `b` for as many, and so on.
 
     Attributes:
@@ -200,6 +205,7 @@ class Alternate:
     every: int
 
     def __post_init__(self) -> None:
+        check_fields(self)
         at_least(1, every=self.every)
 
     def __call__(self, key: Key[Array, ""], context: Context, n: int) -> Individuals:

@@ -5,18 +5,16 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import wraps
 from numbers import Integral, Real
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, ParamSpec, TypeVar, dataclass_transform
+from typing import Any, Literal, ParamSpec, TypeVar
 
 from memes.errors import known, require
 
 P = ParamSpec("P")
 R = TypeVar("R")
-T = TypeVar("T")
 
 
 def fits(value: Any, hint: Any) -> bool:
@@ -72,25 +70,6 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
     return check_and_call
 
 
-@dataclass_transform(frozen_default=True)
-def part(cls: type[T]) -> type[T]:
-    """Make a class a frozen dataclass. A wrong keyword or an argument of a wrong type is a `UsageError`.
-
-    The parts that algorithms are composed of are such classes: their fields are hyper-parameters.
-    """
-    made = dataclass(frozen=True)(cls)
-    signature, init = inspect.signature(made), made.__init__
-
-    @wraps(init)
-    def check_and_init(self: T, *arguments: Any, **keywords: Any) -> None:
-        check_keywords(cls.__name__, signature, keywords)
-        check_types(signature.bind(*arguments, **keywords).arguments, typing.get_type_hints(cls))
-        init(self, *arguments, **keywords)
-
-    setattr(made, "__init__", check_and_init)  # noqa: B010 (a method)
-    return made
-
-
 def check_keywords(name: str, signature: inspect.Signature, keywords: Iterable[str]) -> None:
     """Raise a `UsageError`, with the nearest name, for a keyword that a function does not have."""
     if all(p.kind is not p.VAR_KEYWORD for p in signature.parameters.values()):
@@ -112,5 +91,8 @@ def short(value: Any) -> str:
 
 
 def check_fields(instance: Any) -> None:
-    """Raise a `UsageError` that names the first field of a dataclass that does not fit its hint."""
+    """Raise a `UsageError` that names the first field of a dataclass that does not fit its hint.
+
+    Dataclasses of hyper-parameters call it in `__post_init__`.
+    """
     check_types(vars(instance), typing.get_type_hints(type(instance)))

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 
 import memes
 from boxes import box
@@ -132,6 +133,20 @@ def test_a_corrected_archive_is_drawn_beside_the_illusory_one_in_the_same_colour
         count = int(archive.occupied.sum())
         assert np.ma.count(image.get_array()) == count
         assert f"{count} of 9 cells" in image.axes.get_title()
+
+
+def test_an_archive_is_drawn_into_axes_of_the_caller():
+    archive = random_archive(2)
+    figure = Figure()
+    left, right = figure.subplots(1, 2)
+    assert plot.archive(archive, ax=right) is figure
+    assert not left.images
+    np.testing.assert_array_equal(
+        right.images[0].get_array(), plot.archive(archive).axes[0].images[0].get_array()
+    )
+    assert len(figure.axes) == 3  # and the scale of colours
+    with pytest.raises(memes.UsageError, match="ax has room for one archive"):
+        plot.archive(archive, ax=left, corrected=archive)
 
 
 def test_a_run_that_added_nothing_is_drawn_all_the_same(tmp_path):

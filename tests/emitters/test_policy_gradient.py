@@ -10,7 +10,7 @@ from memes import UsageError
 from memes.control.rollouts import Transition
 from memes.emitters import Isoline, Parallel, PolicyGradient
 from memes.emitters.td3 import TD3, networks, remember, sample
-from memes.ring import Ring
+from memes.history import Ring
 from memes.task import evaluate
 
 CAPACITY = 50
@@ -207,7 +207,7 @@ def test_tasks_without_transitions_are_refused_by_name():
         ({"batch": 0}, "batch"),
         ({"steps": 0}, "steps"),
         ({"learning_rate": 0.0}, "learning_rate"),
-        ({"step": 1}, "unknown argument of PolicyGradient 'step': did you mean 'steps'"),
+        ({"steps": 1.5}, "steps must be int, got 1.5"),
     ],
 )
 def test_wrong_options_are_named(options, named):

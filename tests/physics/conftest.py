@@ -16,7 +16,7 @@ from memes.physics import algebra as la
 from memes.physics import step as stepping
 from memes.physics.algebra import Value
 from memes.physics.backends import array_operations
-from memes.physics.cuda import cuda_backend
+from memes.physics.cuda_backend import cuda_backend
 from memes.physics.engine import BACKENDS
 from memes.physics.reading import read
 from memes.physics.solver import UNROLLED

@@ -270,9 +270,7 @@ def test_features_outside_of_the_bounds_are_counted_and_said_once(build, capsys)
     def evaluate(keys, x):
         return x.sum(axis=1), 10 * x[:, :2]
 
-    task = replace(
-        ARM, evaluate=evaluate, feature_low=(-1, -1), feature_high=(1, 1), min_fitness=-100.0
-    )
+    task = replace(ARM, evaluate=evaluate, feature_low=(-1, -1), feature_high=(1, 1), min_fitness=-100.0)
     options = {"batch": 64} if build is memes.presets.me else {"lanes": 4, "samples": 16}
     drawn = np.asarray(task.init(jax.random.key(0), 1000))
     expected = np.mean((np.abs(10 * drawn[:, :2]) > 1).any(axis=1))

@@ -9,7 +9,7 @@ import memes
 from memes import UsageError
 from memes.analysis.groups import group
 from memes.archive import empty
-from memes.correction import Correction
+from memes.estimates import Correction
 from memes.store import summary as summaries
 from memes.store.archives import save_correction
 from memes.store.find import find, load_all

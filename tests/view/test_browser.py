@@ -12,7 +12,7 @@ import pytest
 import memes
 from memes import Callbacks
 from memes.commands.main import main
-from memes.correction import Correction
+from memes.estimates import Correction
 from memes.store.archives import save_correction
 from memes.store.sanitize import printable
 from memes.view import archive_panel, colours, layout, pictures

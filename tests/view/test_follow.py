@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 import memes
 from memes import Checkpoints, UsageError
 from memes.cells import CVT
-from memes.correction import Correction
+from memes.estimates import Correction
 from memes.store import changes as store
 from memes.store.archives import load_correction, save_correction
 from memes.view import curves, elites, labels

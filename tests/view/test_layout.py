@@ -9,7 +9,7 @@ import memes
 from memes.analysis.nested import nest
 from memes.archive import Changes
 from memes.cells import Grid
-from memes.correction import Correction
+from memes.estimates import Correction
 from memes.task import Map
 from memes.view import colours, layout
 

@@ -55,17 +55,28 @@ WALLS = "#C8B4AC"
 
 @checked
 def archive(
-    source: Run | Archive | str | Path, *, corrected: Archive | None = None, map: Map | None = None
+    source: Run | Archive | str | Path,
+    *,
+    ax: Axes | None = None,
+    corrected: Archive | None = None,
+    map: Map | None = None,
 ) -> Figure:
     """Draw the fitness of every elite over the feature space.
 
     Args:
         source: A run, an archive, or the path of either.
-        corrected: What re-evaluation left of it, to be drawn beside it in the same colours; that of the
-            run, if it has one.
+        ax: Axes to draw into, without a title; by default those of a new figure.
+        corrected: What re-evaluation left of it, to be drawn beside it in the same colours; by default
+            that of the run, if it has one. `ax` shows the archive as found.
         map: What stands where; that of the run's task, if it has one.
+
+    Returns:
+        The new figure, or the one of `ax`.
     """
     run = _run(source)
+    if ax is not None:
+        require(corrected is None, "ax has room for one archive: draw the corrected one into other axes")
+        return _into(ax, run, map)
     if corrected is None and run.correction is not None:
         corrected = run.correction.archive
     archives = {"": run.archive}
@@ -218,6 +229,19 @@ def _run(source: Run | Archive | str | Path) -> Run:
         return load_run(source)
     elites = source if isinstance(source, Archive) else load_archive(source)
     return Run(None, {}, {}, {}, elites, {}, None)
+
+
+def _into(axes: Axes, run: Run, map: Map | None) -> Figure:
+    """Draw an archive and its scale of colours into axes of the caller."""
+    cells, fitness, place = run.archive.cells, fitness_of(run.archive), map or map_of(run.config)
+    colours, names = colours_of([fitness]), feature_names(run.config, run.archive.feature.shape[1])
+    axes.set_box_aspect(height_of(cells, place))
+    image = draw_cells(axes, cells, fitness, names, colours, place=place)
+    if image is not None:
+        draw_bar(axes.figure, image, colours, ax=axes)
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    return figure
 
 
 def _panels(cells: Cells, place: Map | None, n: int) -> tuple[Figure, list[Axes], list[Axes]]:

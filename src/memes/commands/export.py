@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Literal
 
 from memes.errors import require
-from memes.store.export import export_run
 from memes.store.folder import check_place, load_run
+from memes.store.formats import export_run
 from memes.store.sanitize import printable
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from memes.analysis.observers import save_figures
 from memes.archive import Archive
 from memes.errors import at_least
+from memes.executors.task_check import alike
 from memes.options.from_run import task_from_run
 from memes.options.workers import WorkerOptions
 from memes.parameters import flat
@@ -21,7 +22,6 @@ from memes.store.files import only_writer
 from memes.store.folder import load_run, remove_unfinished
 from memes.store.summary import write_summary
 from memes.task import Task, evaluate
-from memes.task_check import alike
 
 ELITES = 32  # that are tried to see if a task is deterministic
 

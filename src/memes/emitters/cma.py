@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import jax
@@ -20,7 +21,7 @@ from memes.resets import Reason, Reset, Stagnation, reason
 from memes.selectors import Selector, Uniform, select
 from memes.strategies import Strategy
 from memes.task import Task
-from memes.validation import part
+from memes.validation import check_fields
 
 
 class CMAState(NamedTuple):
@@ -41,7 +42,7 @@ class CMAState(NamedTuple):
     due: Bool[Array, " L"]
 
 
-@part
+@dataclass(frozen=True)
 class CMA:
     """Lanes of search distributions that offer all of their samples, and not their means.
 
@@ -64,6 +65,7 @@ class CMA:
     transitions: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
+        check_fields(self)
         at_least(1, lanes=self.lanes)
 
     @property

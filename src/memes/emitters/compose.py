@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Protocol, runtime_checkable
 
@@ -15,10 +16,10 @@ from memes.emitters.base import Batch, Emitter, Lanes, Rows
 from memes.errors import at_least, require
 from memes.pytrees import concatenate, pick, put, take
 from memes.task import Task
-from memes.validation import part
+from memes.validation import check_fields
 
 
-@part
+@dataclass(frozen=True)
 class Parallel:
     """Emitters side by side: their batches are evaluated as one.
 
@@ -29,6 +30,7 @@ class Parallel:
     emitters: tuple[Emitter, ...]
 
     def __post_init__(self) -> None:
+        check_fields(self)
         require(len(self.emitters) >= 1, "emitters must be at least one emitter, got none")
 
     @property
@@ -92,7 +94,7 @@ class Turn(Protocol):
         """Return the number of the chosen emitter."""
 
 
-@part
+@dataclass(frozen=True)
 class InTurn:
     """Choose the emitters one after the other."""
 
@@ -101,7 +103,7 @@ class InTurn:
         return context.generation % count
 
 
-@part
+@dataclass(frozen=True)
 class OneOf:
     """Copies of an emitter, each with a separate state, of which one is active per generation.
 
@@ -116,6 +118,7 @@ class OneOf:
     turn: Turn = InTurn()
 
     def __post_init__(self) -> None:
+        check_fields(self)
         at_least(1, count=self.count)
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import jax
@@ -20,7 +21,7 @@ from memes.resets import Never, Reset, reason
 from memes.selectors import Selector, Uniform, select
 from memes.strategies import OpenAIES, Strategy
 from memes.task import Task
-from memes.validation import part
+from memes.validation import check_fields
 
 
 class ESState(NamedTuple):
@@ -49,7 +50,7 @@ class ESState(NamedTuple):
     start_feature: Float[Array, "L k"]
 
 
-@part
+@dataclass(frozen=True)
 class ES:
     """Lanes of evolution strategies that climb one objective; each offers its mean to the archive.
 
@@ -76,6 +77,7 @@ class ES:
     transitions: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
+        check_fields(self)
         at_least(1, lanes=self.lanes)
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 import jax
@@ -14,10 +15,10 @@ from memes.emitters.base import Batch, Lanes, Rows, offspring, report
 from memes.errors import at_least
 from memes.selectors import Selector, Uniform, select
 from memes.task import Task
-from memes.validation import part
+from memes.validation import check_fields
 
 
-@part
+@dataclass(frozen=True)
 class Isoline:
     """Offspring of pairs of elites: `a + iso * noise + line * z * (b - a)`, z one number per offspring.
 
@@ -40,6 +41,7 @@ class Isoline:
     transitions: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
+        check_fields(self)
         at_least(1, lanes=self.lanes)
         at_least(0, iso=self.iso, line=self.line)
 

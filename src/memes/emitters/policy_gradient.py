@@ -6,6 +6,7 @@ they would do.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import jax
@@ -21,7 +22,7 @@ from memes.emitters.training import train
 from memes.errors import UsageError, at_least, positive
 from memes.selectors import Selector, Uniform, select
 from memes.task import PRECISION, Task
-from memes.validation import part
+from memes.validation import check_fields
 
 
 class PolicyGradientState(NamedTuple):
@@ -32,7 +33,7 @@ class PolicyGradientState(NamedTuple):
     parent_feature: Float[Array, "batch k"]
 
 
-@part
+@dataclass(frozen=True)
 class PolicyGradient:
     """The greedy actor of TD3, and elites after some steps of policy gradient.
 
@@ -56,6 +57,7 @@ class PolicyGradient:
     transitions: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
+        check_fields(self)
         at_least(1, batch=self.batch, steps=self.steps)
         positive(learning_rate=self.learning_rate)
 

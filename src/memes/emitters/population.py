@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import jax
@@ -14,13 +15,13 @@ from memes.context import Context
 from memes.control.perturbations import Repeats
 from memes.emitters.base import Batch, Lanes, Rows, first_search
 from memes.errors import at_least
-from memes.novelty import novelty
+from memes.history import novelty
 from memes.objectives import Objective
 from memes.pytrees import by_lane, pick, put
 from memes.resets import Reason
 from memes.strategies import OpenAIES, Strategy
 from memes.task import Task
-from memes.validation import part
+from memes.validation import check_fields
 
 
 @runtime_checkable
@@ -33,7 +34,7 @@ class Play(Protocol):
         """Return the number of the chosen mean; features of NaN are not known."""
 
 
-@part
+@dataclass(frozen=True)
 class ByNovelty:
     """Choose each mean with a probability proportional to the novelty of its feature.
 
@@ -47,6 +48,7 @@ class ByNovelty:
     neighbours: int = 10
 
     def __post_init__(self) -> None:
+        check_fields(self)
         at_least(1, neighbours=self.neighbours)
 
     def __call__(
@@ -84,7 +86,7 @@ class PopulationState(NamedTuple):
     playing: Int[Array, ""]
 
 
-@part
+@dataclass(frozen=True)
 class Population:
     """Means that climb an objective, one of them per generation.
 
@@ -106,6 +108,7 @@ class Population:
     transitions: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
+        check_fields(self)
         at_least(1, **{"size of the population": self.size})
 
     @property

@@ -16,8 +16,8 @@ from memes.archive import LIMIT
 from memes.control.policies import mlp
 from memes.control.rollouts import Control, Controller, Transition
 from memes.errors import UsageError, at_least, require
+from memes.history import Ring, push
 from memes.pytrees import pick
-from memes.ring import Ring, push
 from memes.task import Task, initial
 from memes.validation import check_fields
 

@@ -11,6 +11,6 @@ from memes.errors import package
 package("mujoco", "robots", "simulating a robot")  # MuJoCo compiles its model
 
 from memes.physics.engine import Engine as Engine  # noqa: E402
-from memes.physics.engine import State as State  # noqa: E402
+from memes.physics.engine import RobotState as RobotState  # noqa: E402
 from memes.physics.engine import compile as compile  # noqa: E402
 from memes.physics.solver import Fidelity as Fidelity  # noqa: E402

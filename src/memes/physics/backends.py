@@ -27,7 +27,7 @@ from memes.physics.algebra import Operations, Scalar, Value
 from memes.physics.solver import (
     UNROLLED,
     Body,
-    Control,
+    ControlFlow,
     Fidelity,
     Iterate,
     always,
@@ -97,7 +97,7 @@ def one_step(
     stacked: StackedModel,
     fidelity: Fidelity,
     of: Operations,
-    control: Control,
+    control: ControlFlow,
     state: Sequence[Any],
     controls: Sequence[Any],
 ) -> list[Any]:
@@ -118,7 +118,7 @@ def _full(scalars: Sequence[Scalar], stacked: Sequence[bool], of: Operations) ->
     return [of.fill(x, flag) for x, flag in zip(raw, stacked, strict=True)]
 
 
-def rolled(of: Operations) -> Control:
+def rolled(of: Operations) -> ControlFlow:
     """Newton iterations as a loop of the compiler, which keeps the program short."""
 
     def repeat(count: int, body: Body, start: Iterate, flags: Sequence[bool]) -> Iterate:
@@ -129,7 +129,7 @@ def rolled(of: Operations) -> Control:
         found = jax.lax.fori_loop(0, count, once, _full(flatten(start), flags, of))
         return restore([Value(x, of) for x in found], start)
 
-    return Control(repeat, always)
+    return ControlFlow(repeat, always)
 
 
 def numpy_backend(stacked: StackedModel, fidelity: Fidelity, substeps: int) -> Advance:

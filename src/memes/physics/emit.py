@@ -16,7 +16,7 @@ import numpy as np
 from memes.kernels.source import written
 from memes.physics import step as stepping
 from memes.physics.algebra import Condition, Operations, Scalar, Stacked, Value
-from memes.physics.solver import Alternative, Body, Control, Fidelity, Iterate, flatten, restore
+from memes.physics.solver import Alternative, Body, ControlFlow, Fidelity, Iterate, flatten, restore
 from memes.physics.stacking import StackedModel
 from memes.physics.step import Phase
 
@@ -26,7 +26,7 @@ class Expression:
 
     __slots__ = ("name", "program")
 
-    def __init__(self, program: Program, name: str) -> None:
+    def __init__(self, program: GeneratedCode, name: str) -> None:
         self.program = program
         self.name = name
 
@@ -62,7 +62,7 @@ def _literal(x: Any) -> str:
     return x.name if isinstance(x, Expression) else f"all({float(x):.9e}f)"
 
 
-class Program:
+class GeneratedCode:
     """Lines of C++, in the order in which the trace makes them.
 
     Attributes:
@@ -144,9 +144,9 @@ class Program:
         return [Value(Expression(self, name), self.of) for name in names]
 
 
-def emit(stacked: StackedModel, fidelity: Fidelity) -> Program:
+def emit(stacked: StackedModel, fidelity: Fidelity) -> GeneratedCode:
     """A step that reads and writes the arrays `x` (qpos, qvel, warm start) and reads `c` (controls)."""
-    model, program = stacked.model, Program()
+    model, program = stacked.model, GeneratedCode()
 
     def read(array: str, start: int, count: int) -> list[Scalar]:
         names = [f"{array}[{start + i}]" for i in range(count)]
@@ -154,7 +154,7 @@ def emit(stacked: StackedModel, fidelity: Fidelity) -> Program:
 
     nq, nv = model.nq, model.nv
     phase = Phase(read("x", 0, nq), read("x", nq, nv), read("x", nq + nv, nv))
-    control = Control(program.repeat, program.branch)
+    control = ControlFlow(program.repeat, program.branch)
     after = stepping.step(model, stacked.tree, phase, read("c", 0, model.nu), fidelity, control)
     results = [program._text(x) for x in (*after.qpos, *after.qvel, *after.warm)]
     program.lines += [f"x[{i}] = {x};" for i, x in enumerate(results)]

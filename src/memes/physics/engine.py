@@ -20,7 +20,7 @@ from memes.physics import dynamics
 from memes.physics.algebra import Scalar, Value
 from memes.physics.backends import Advance, array_operations, numpy_backend, xla_backend
 from memes.physics.constraints import touch
-from memes.physics.cuda import WARP, cuda_backend
+from memes.physics.cuda_backend import WARP, cuda_backend
 from memes.physics.model import Model, Point
 from memes.physics.native import native_backend
 from memes.physics.reading import load, read
@@ -38,7 +38,7 @@ BACKENDS = {
 }
 
 
-class State(NamedTuple):
+class RobotState(NamedTuple):
     """N robots: `rows[R, N]`, in the engine's own order, and `flags[N]`, 1 for those that failed.
 
     Read it with the engine's `qpos`, `qvel`, ... A robot whose state became non-finite is frozen as it
@@ -88,7 +88,7 @@ class Engine:
     def _xp(self) -> Any:
         return np if self.backend == "numpy" else jnp
 
-    def init(self, qpos: Array, qvel: Array | None = None) -> State:
+    def init(self, qpos: Array, qvel: Array | None = None) -> RobotState:
         """A state from `qpos[N, nq]` and `qvel[N, nv]` (at rest, if None)."""
         xp = self._xp
         position = xp.asarray(qpos, self._dtype)
@@ -105,34 +105,34 @@ class Engine:
         order_q, order_v = self._order
         rows = [position.T[order_q], velocity.astype(self._dtype).T[order_v]]
         rows.append(xp.zeros((len(order_v), n), self._dtype))
-        return State(xp.concatenate(rows), xp.zeros(n, self._dtype))
+        return RobotState(xp.concatenate(rows), xp.zeros(n, self._dtype))
 
-    def step(self, state: State, ctrl: Array) -> State:
+    def step(self, state: RobotState, ctrl: Array) -> RobotState:
         """Hold `ctrl[N, nu]` for `substeps` timesteps."""
         xp = self._xp
         require(
             ctrl.shape == (state.rows.shape[1], self.model.nu),
             f"ctrl must have shape ({state.rows.shape[1]}, {self.model.nu}), got {tuple(ctrl.shape)}",
         )
-        return State(*self._advance(state.rows, state.flags, xp.asarray(ctrl, self._dtype)))
+        return RobotState(*self._advance(state.rows, state.flags, xp.asarray(ctrl, self._dtype)))
 
-    def qpos(self, state: State) -> Array:
+    def qpos(self, state: RobotState) -> Array:
         """Positions in MuJoCo's order, [N, nq]."""
         return self._unpack(state.rows, self._order[0], 0)
 
-    def qvel(self, state: State) -> Array:
+    def qvel(self, state: RobotState) -> Array:
         """Velocities in MuJoCo's order, [N, nv]."""
         return self._unpack(state.rows, self._order[1], len(self._order[0]))
 
-    def body_positions(self, state: State) -> Array:
+    def body_positions(self, state: RobotState) -> Array:
         """Positions of the bodies' frames in the world, [N, nbody, 3]."""
         return self._places(state, self._own.bodies)
 
-    def geom_positions(self, state: State) -> Array:
+    def geom_positions(self, state: RobotState) -> Array:
         """Positions of the geoms in the world, [N, ngeom, 3]."""
         return self._places(state, self._own.geoms)
 
-    def site_positions(self, state: State) -> Array:
+    def site_positions(self, state: RobotState) -> Array:
         """Positions of the sites in the world, [N, nsite, 3]."""
         return self._places(state, self._own.sites)
 
@@ -141,7 +141,7 @@ class Engine:
         """The name of each entry of `contacts`: 'moving geom on static geom'."""
         return tuple(dict.fromkeys(contact.name for contact in self._own.contacts))
 
-    def contacts(self, state: State) -> Array:
+    def contacts(self, state: RobotState) -> Array:
         """The pairs of geoms that touch, bool[N, pairs], in the order of `contact_names`."""
         xp = self._xp
         frames = self._frames(state)
@@ -166,12 +166,12 @@ class Engine:
         found: Array = self._xp.stack([rows[start + int(i)] for i in first]).T
         return found
 
-    def _frames(self, state: State) -> dynamics.Frames:
+    def _frames(self, state: RobotState) -> dynamics.Frames:
         of = array_operations(self._xp, 1, state.rows.shape[1])
         qpos: list[Scalar] = [Value(x, of) for x in self.qpos(state).T]
         return dynamics.kinematics(self._own, qpos)
 
-    def _places(self, state: State, points: tuple[Point, ...]) -> Array:
+    def _places(self, state: RobotState, points: tuple[Point, ...]) -> Array:
         xp, n = self._xp, state.rows.shape[1]
         frames = self._frames(state)
         placed = []

@@ -52,7 +52,7 @@ Body = Callable[[Iterate], Iterate]
 Alternative = Callable[[], Sequence[Scalar]]
 
 
-class Control(NamedTuple):
+class ControlFlow(NamedTuple):
     """How a backend writes what is no arithmetic.
 
     Attributes:
@@ -80,7 +80,7 @@ def always(condition: Condition, then: Alternative, otherwise: Alternative) -> S
     return then()
 
 
-UNROLLED = Control(_write_out, always)
+UNROLLED = ControlFlow(_write_out, always)
 
 
 def constrained(
@@ -90,7 +90,7 @@ def constrained(
     rows: list[Row],
     warm: Sequence[Scalar],
     fidelity: Fidelity,
-    control: Control,
+    control: ControlFlow,
 ) -> tuple[list[Scalar], list[Scalar]]:
     """The acceleration under constraints, and the force that the constraints exert on the dofs."""
     if not rows:

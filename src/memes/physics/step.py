@@ -13,7 +13,7 @@ from memes.physics.algebra import Scalar
 from memes.physics.constraints import Row, contact_row, near_any, usual_rows
 from memes.physics.model import DOF_SIZE, Joint, Model
 from memes.physics.obstacles import split
-from memes.physics.solver import Control, Fidelity
+from memes.physics.solver import ControlFlow, Fidelity
 from memes.physics.tree import Sparse, Tree
 
 
@@ -35,7 +35,12 @@ class Forward(NamedTuple):
 
 
 def step(
-    model: Model, tree: Tree, phase: Phase, ctrl: Sequence[Scalar], fidelity: Fidelity, control: Control
+    model: Model,
+    tree: Tree,
+    phase: Phase,
+    ctrl: Sequence[Scalar],
+    fidelity: Fidelity,
+    control: ControlFlow,
 ) -> Phase:
     """Advance by one timestep, with the model's integrator."""
     advance = {"euler": _euler, "rk4": _rk4}[model.integrator]
@@ -43,7 +48,12 @@ def step(
 
 
 def forward(
-    model: Model, tree: Tree, phase: Phase, ctrl: Sequence[Scalar], fidelity: Fidelity, control: Control
+    model: Model,
+    tree: Tree,
+    phase: Phase,
+    ctrl: Sequence[Scalar],
+    fidelity: Fidelity,
+    control: ControlFlow,
 ) -> Forward:
     """Forces and the constrained acceleration."""
     frames = dynamics.kinematics(model, phase.qpos)
@@ -72,7 +82,12 @@ def forward(
 
 
 def _euler(
-    model: Model, tree: Tree, phase: Phase, ctrl: Sequence[Scalar], fidelity: Fidelity, control: Control
+    model: Model,
+    tree: Tree,
+    phase: Phase,
+    ctrl: Sequence[Scalar],
+    fidelity: Fidelity,
+    control: ControlFlow,
 ) -> Phase:
     """Semi-implicit Euler; joint damping is implicit, as in MuJoCo."""
     now = forward(model, tree, phase, ctrl, fidelity, control)
@@ -96,7 +111,12 @@ def _euler(
 
 
 def _rk4(
-    model: Model, tree: Tree, phase: Phase, ctrl: Sequence[Scalar], fidelity: Fidelity, control: Control
+    model: Model,
+    tree: Tree,
+    phase: Phase,
+    ctrl: Sequence[Scalar],
+    fidelity: Fidelity,
+    control: ControlFlow,
 ) -> Phase:
     """Runge-Kutta-Munthe-Kaas of fourth order: rotations are integrated in their tangent space."""
     now = forward(model, tree, phase, ctrl, fidelity, control)

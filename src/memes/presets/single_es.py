@@ -168,6 +168,6 @@ def me_es(
         lanes=1,
         strategy=search.strategy_for(task),
         reset=resets.Every(every),
-        selector=selectors.Alternate(selectors.MostNovel(5, neighbours), to_exploit, every),
+        selector=selectors.Cycle(selectors.MostNovel(5, neighbours), to_exploit, every),
     )
     return compose(task, emitter, cells=cells, history=Everything(), candidates=candidates)

@@ -68,7 +68,7 @@ class Finding(NamedTuple):
     by_mean: str = ""
 
 
-class Outcome(NamedTuple):
+class ClaimOutcome(NamedTuple):
     """A verdict on a claim.
 
     Attributes:
@@ -250,14 +250,14 @@ def have_more(a: Quantity, b: Quantity) -> Check:
     return check
 
 
-def all_of(checks: Sequence[Check], evidence: Evidence) -> Outcome:
+def all_of(checks: Sequence[Check], evidence: Evidence) -> ClaimOutcome:
     """Judge several relations that must all hold.
 
     One that is refuted refutes all. If nothing could be tested, nothing is; if only some could, the rest
     cannot be conclusive.
     """
     if not checks:
-        return Outcome(Verdict.NOT_APPLICABLE)
+        return ClaimOutcome(Verdict.NOT_APPLICABLE)
     findings = [check(evidence) for check in checks]
     comparisons = max(1, sum(math.isfinite(found.least_p) for found in findings))
     verdicts = [_verdict(found, comparisons) for found in findings]
@@ -276,7 +276,7 @@ def all_of(checks: Sequence[Check], evidence: Evidence) -> Outcome:
             f": the least corrected p is {corrected_p(min(least), comparisons):.2g}" if least else ""
         )
         numbers.append(f"so few seeds cannot refute it{least_p}")
-    return Outcome(
+    return ClaimOutcome(
         verdict,
         tuple(numbers),
         min((found.n for found in findings if found.n), default=0),

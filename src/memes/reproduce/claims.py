@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from memes.reproduce.checks import (
     Check,
-    Outcome,
+    ClaimOutcome,
     above,
     all_of,
     at_least,
@@ -81,7 +81,7 @@ class Judged(NamedTuple):
     name: str
     claim: Claim
     task: str
-    outcome: Outcome
+    outcome: ClaimOutcome
 
 
 def judge(

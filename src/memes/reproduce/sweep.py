@@ -62,7 +62,7 @@ class TimeIsUpError(Exception):
     """The minutes of a sweep are over."""
 
 
-class Limit(NamedTuple):
+class TimeLimit(NamedTuple):
     """No run starts after `until`, of `time.perf_counter`; with `stop_runs` none goes on either."""
 
     until: float
@@ -77,7 +77,7 @@ class Limit(NamedTuple):
 class Keeper:
     """An observer that holds runs to a limit, and keeps the summary of a run once it is complete."""
 
-    def __init__(self, item: Item, summaries: Path, limit: Limit) -> None:
+    def __init__(self, item: Item, summaries: Path, limit: TimeLimit) -> None:
         self._item, self._summaries, self._limit = item, summaries, limit
 
     def watch(self, context: RunContext) -> Callbacks:
@@ -221,7 +221,7 @@ def sweep(
         The name of the signal that ended it, if one did, or `TIME` if the minutes are over.
     """
     start = time.perf_counter()
-    limit = Limit(math.inf if minutes is None else start + 60 * minutes, stop_runs)
+    limit = TimeLimit(math.inf if minutes is None else start + 60 * minutes, stop_runs)
     out.mkdir(parents=True, exist_ok=True)
     keep_compiled()
     with only_writer(out), ThreadPoolExecutor(1) as compiler:
@@ -312,7 +312,7 @@ def _run(
     summaries: Path,
     seeds_per_batch: int | None,
     progress: bool,
-    limit: Limit,
+    limit: TimeLimit,
 ) -> str | None:
     """Run the seeds of an item, or go on with those that were stopped; returns as `sweep` does."""
     keeper = Keeper(item, summaries, limit)

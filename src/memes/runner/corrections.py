@@ -13,10 +13,10 @@ import numpy as np
 from jax import Array
 
 from memes.archive import Archive
-from memes.correction import Reevaluator, compare, correct, estimates, reevaluator
 from memes.errors import at_least, positive
-from memes.estimates import STATISTICS
+from memes.estimates import STATISTICS, Reevaluator, correct, estimates, reevaluator
 from memes.executors.remote_evaluation import Spread
+from memes.metrics import compare
 from memes.runner import memory
 from memes.runner.observers import Callbacks, RunContext, Update
 from memes.runner.progress import Reporter, duration

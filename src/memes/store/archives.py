@@ -11,8 +11,8 @@ import numpy as np
 
 from memes.archive import Archive, empty
 from memes.cells import CVT, MAX_CELLS, Cells, Grid
-from memes.correction import Correction
 from memes.errors import require
+from memes.estimates import Correction
 from memes.store.files import as_path, check_memory, intact, read_arrays, replace_file
 
 FORMAT_VERSION = 1

@@ -30,8 +30,8 @@ import numpy as np
 from memes.algorithm import State
 from memes.archive import LIMIT, Archive, Status
 from memes.context import Kind
-from memes.correction import Correction
 from memes.errors import LONGEST_NAME, MOST, known, require
+from memes.estimates import Correction
 from memes.resets import Reason
 from memes.store.archives import (
     FORMAT_VERSION,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import math
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -17,7 +18,7 @@ from jaxtyping import Bool, Float, Key, PyTree
 
 from memes.errors import UsageError, at_least, known, package, positive, require
 from memes.pytrees import choose
-from memes.validation import part
+from memes.validation import check_fields
 
 # Of evosax 0.3.2: those that compare values across generations, which ranks within one cannot serve;
 # those whose first spread cannot be set; one that collapsed on a quadratic, given ranks; and one whose
@@ -32,7 +33,7 @@ UNSUITABLE = {
 CONDITION = 1 / float(np.finfo(np.float32).eps)
 
 
-@part
+@dataclass(frozen=True)
 class Evosax:
     """A strategy of the library evosax, such as `cma-es`, `sep-cma-es` or `snes`.
 
@@ -60,6 +61,7 @@ class Evosax:
     options: tuple[Any, ...] = ()
 
     def __post_init__(self) -> None:
+        check_fields(self)
         at_least(2, samples=self.samples)
         positive(sigma=self.sigma)
         _constructor(self.name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import jax
@@ -11,7 +12,7 @@ from jax import Array
 
 from memes.control.perturbations import Step, Thin
 from memes.errors import at_least, require
-from memes.validation import part
+from memes.validation import check_fields
 
 
 @runtime_checkable
@@ -22,7 +23,7 @@ class Noise(Protocol):
         """Draw noise of a shape [..., d], whole or in parts."""
 
 
-@part
+@dataclass(frozen=True)
 class Gaussian:
     """Independent normal entries."""
 
@@ -31,7 +32,7 @@ class Gaussian:
         return jax.random.normal(key, shape)
 
 
-@part
+@dataclass(frozen=True)
 class LowRank:
     """Matrices of a low rank, which need fewer random numbers; their entries have equal variance.
 
@@ -48,6 +49,7 @@ class LowRank:
     blocks: tuple[tuple[int, int], ...] | None = None
 
     def __post_init__(self) -> None:
+        check_fields(self)
         at_least(1, rank=self.rank)
 
     def __call__(self, key: Array, shape: tuple[int, ...]) -> Step:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import jax
@@ -15,7 +16,7 @@ from memes.control.perturbations import Pairs, rounded, scaled
 from memes.errors import at_least, positive, require
 from memes.pytrees import choose
 from memes.strategies.noise import Gaussian, Noise
-from memes.validation import part
+from memes.validation import check_fields
 
 
 class OpenAIESState(NamedTuple):
@@ -25,7 +26,7 @@ class OpenAIESState(NamedTuple):
     optimiser: PyTree
 
 
-@part
+@dataclass(frozen=True)
 class OpenAIES:
     """Mirrored samples around a mean that follows the estimated gradient of the utilities.
 
@@ -52,6 +53,7 @@ class OpenAIES:
     noise_dtype: Literal["float32", "bfloat16"] = "float32"
 
     def __post_init__(self) -> None:
+        check_fields(self)
         require(
             self.samples >= 2 and self.samples % 2 == 0,
             "samples must be even and at least 2, since they are drawn in mirrored pairs, "

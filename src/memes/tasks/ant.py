@@ -13,7 +13,7 @@ from memes.tasks.robot import Backend, Fidelity, engine_of, footprints, robot
 from memes.validation import checked
 
 if TYPE_CHECKING:
-    from memes.physics import Engine, State
+    from memes.physics import Engine, RobotState
 
 SUBSTEPS = 5  # of 0.01 s
 HEIGHT = (0.2, 1.0)  # of the torso; outside of it an episode ends
@@ -91,7 +91,7 @@ def ant_trap(
     """
     engine = engine_of("ant_trap", substeps=SUBSTEPS, fidelity=fidelity, backend=backend)
 
-    def observe(state: State) -> Array:
+    def observe(state: RobotState) -> Array:
         qpos = engine.qpos(state)
         place = (qpos[:, :2] - jnp.array([15.0, 0.0])) / jnp.array([15.0, 8.0])
         return jnp.concatenate([qpos[:, 2:], engine.qvel(state), place], axis=1)
@@ -125,7 +125,7 @@ def forward_reward(engine: Engine):  # type: ignore[no-untyped-def]
     """Velocity along x, 1 for every step survived, and half of the squared action as a cost."""
     seconds = float(engine.substeps * engine.model.opt.timestep)
 
-    def reward(before: State, action: Array, after: State) -> Array:
+    def reward(before: RobotState, action: Array, after: RobotState) -> Array:
         velocity = (engine.qpos(after)[:, 0] - engine.qpos(before)[:, 0]) / seconds
         # Column by column: the order of a reduction may depend on the batch, a row's result must not.
         effort: Array = sum(action[:, i] ** 2 for i in range(action.shape[1]))  # type: ignore[assignment]
@@ -137,7 +137,7 @@ def forward_reward(engine: Engine):  # type: ignore[no-untyped-def]
 def fallen(engine: Engine):  # type: ignore[no-untyped-def]
     """Is the torso too low or too high?"""
 
-    def ended(state: State) -> Array:
+    def ended(state: RobotState) -> Array:
         height = engine.qpos(state)[:, 2]
         return (height < HEIGHT[0]) | (height > HEIGHT[1])
 

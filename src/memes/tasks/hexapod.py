@@ -14,7 +14,7 @@ from memes.tasks.robot import Backend, Fidelity, engine_of, robot
 from memes.validation import checked
 
 if TYPE_CHECKING:
-    from memes.physics import State
+    from memes.physics import RobotState
 
 SUBSTEPS = 5  # of 0.01 s
 PERIOD = 25  # control steps
@@ -32,7 +32,7 @@ def hexapod(*, steps: int = 250, fidelity: Fidelity = "fast", backend: Backend =
     """
     engine = engine_of("hexapod", substeps=SUBSTEPS, fidelity=fidelity, backend=backend)
 
-    def pose(state: State) -> Array:
+    def pose(state: RobotState) -> Array:
         qpos = engine.qpos(state)
         return jnp.stack([qpos[:, 0], qpos[:, 1], yaw(qpos[:, 3:7])], axis=1)
 

@@ -16,7 +16,7 @@ from memes.control import Environment
 from memes.errors import at_least
 
 if TYPE_CHECKING:  # MuJoCo is imported by those who use it
-    from memes.physics import Engine, State
+    from memes.physics import Engine, RobotState
 
 Backend = Literal["auto", "xla", "cuda", "native"]
 Fidelity = Literal["default", "fast"]
@@ -34,10 +34,10 @@ def robot(
     engine: Engine,
     *,
     steps: int,
-    reward: Callable[[State, Array, State], Array],
-    measure: Callable[[State], Array],
-    observe: Callable[[State], Array] | None = None,
-    ended: Callable[[State], Array] | None = None,
+    reward: Callable[[RobotState, Array, RobotState], Array],
+    measure: Callable[[RobotState], Array],
+    observe: Callable[[RobotState], Array] | None = None,
+    ended: Callable[[RobotState], Array] | None = None,
     joint_noise: float = 0.0,
 ) -> Environment:
     """The environment of a robot that starts from the model's first keyframe, or else from `qpos0`.
@@ -63,7 +63,7 @@ def robot(
     noisy, hidden = _joints(model), _ground(model)
     seen = [i for i in range(model.nq) if i not in hidden]
 
-    def reset(keys: Array) -> State:
+    def reset(keys: Array) -> RobotState:
         n = keys.shape[0]
         qpos, qvel = jnp.tile(start, (n, 1)), jnp.tile(velocity, (n, 1))
         if joint_noise:
@@ -75,13 +75,13 @@ def robot(
             qvel = qvel.at[:, model.jnt_dofadr[noisy]].add(noise[:, 1])
         return engine.init(qpos, qvel)
 
-    def observe_joints(state: State) -> Array:
+    def observe_joints(state: RobotState) -> Array:
         qpos = engine.qpos(state)
         # Column by column, which XLA joins again; one gather would be a kernel of its own.
         columns = [qpos[:, i : i + 1] for i in seen]
         return jnp.concatenate([*columns, engine.qvel(state)], axis=1)
 
-    def never(state: State) -> Array:
+    def never(state: RobotState) -> Array:
         return jnp.zeros(state.rows.shape[1], bool)
 
     look = observe or observe_joints

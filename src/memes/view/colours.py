@@ -11,7 +11,7 @@ from PIL import Image, ImageDraw
 from memes.analysis.heat import Colours, colours_of
 from memes.archive import Changes
 from memes.cells import Cells
-from memes.correction import Correction
+from memes.estimates import Correction
 from memes.task import Map
 from memes.view.layout import Layout, outline, shown
 

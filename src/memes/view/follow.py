@@ -13,8 +13,8 @@ from jax import Array
 
 from memes.archive import Archive, Changes
 from memes.cells import MAX_CELLS, Cells, Grid
-from memes.correction import Correction
 from memes.errors import UsageError, require
+from memes.estimates import Correction
 from memes.store import changes as store
 from memes.store.archives import load_archive, load_correction
 from memes.store.checkpoint import load_elites, load_lanes, newest

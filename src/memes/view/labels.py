@@ -11,8 +11,8 @@ import numpy as np
 
 from memes.archive import Archive
 from memes.context import Kind
-from memes.correction import Correction
 from memes.errors import RunError, UsageError, in_a_line
+from memes.estimates import Correction
 from memes.resets import Reason
 from memes.store.sanitize import markdown, printable
 from memes.view import elites

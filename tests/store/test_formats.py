@@ -8,7 +8,7 @@ import pytest
 
 import memes
 from memes.commands.main import main
-from memes.store.export import export_run, tables
+from memes.store.formats import export_run, tables
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,9 @@ import pytest
 
 from memes.archive import add, empty
 from memes.cells import Grid
-from memes.correction import Correction, compare, reevaluate
 from memes.errors import UsageError
-from memes.estimates import STATISTICS
+from memes.estimates import STATISTICS, Correction, reevaluate
+from memes.metrics import compare
 from memes.task import Evaluation, Task, noisy, resampled, uniform
 
 CELLS = Grid(jnp.zeros(2), jnp.ones(2), (4, 3))

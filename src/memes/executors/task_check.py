@@ -1,4 +1,4 @@
-"""Trials: whether a task returns what it must, and the same for equal genotypes if it says so."""
+"""Checks of tasks: the shapes that a task returns, and equal results for equal genotypes."""
 
 from __future__ import annotations
 
