@@ -195,8 +195,8 @@ def accumulate(totals: Totals, measured: Generation) -> tuple[Totals, dict[str, 
 
     Returns:
         The totals after them, and the columns: `samples`, `candidates`, their sum `evaluations`,
-        `resets_*`, `share_*`, `lifespan_*`, `faults_*` and `outside_bounds` count from the start of the run; the others
-        are of the generation alone. A mean over nothing is NaN.
+        `resets_*`, `share_*`, `lifespan_*`, `faults_*` and `outside_bounds` count from the start of the
+        run; the others are of the generation alone. A mean over nothing is NaN.
     """
     so_far = Totals(
         *(
