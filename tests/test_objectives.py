@@ -67,7 +67,7 @@ def novelty_of(evaluation, neighbours):
 
 def context_at(generation):
     archive = empty(Grid(jnp.zeros(2), jnp.ones(2), (2, 2)), 1)
-    return Context(SimpleNamespace(), generation, archive, PAST, None)
+    return Context(SimpleNamespace(), generation, archive, archive, PAST, None)
 
 
 @jax.jit(static_argnums=0)
@@ -227,7 +227,7 @@ TOY = SimpleNamespace(feature_low=(0.0, -1.0), feature_high=(1.0, 3.0))
 
 def ranked(objective, state, batch):
     batch = jax.tree.map(jnp.asarray, batch)
-    context = Context(TOY, jnp.int32(0), AFTER, PAST, partial(SameArchive().compare, (), BEFORE))
+    context = Context(TOY, jnp.int32(0), AFTER, AFTER, PAST, partial(SameArchive().compare, (), BEFORE))
     return np.asarray(objective.utilities(state, batch, context)[1])
 
 

@@ -50,11 +50,13 @@ PAST = Past(jnp.array([[0.4, 0.3], [1.0, 0.5], [1.0, 0.6], [0.0, 0.0]]), jnp.ara
 
 @partial(jax.jit, static_argnums=0)
 def draw(selector, key, archive, past=PAST, generation=0):
-    return select(selector, key, Context(TASK, jnp.int32(generation), archive, past, None), DRAWS)
+    return select(
+        selector, key, Context(TASK, jnp.int32(generation), archive, archive, past, None), DRAWS
+    )
 
 
 def test_who_is_drawn_does_not_depend_on_how_many_are_wanted():
-    context = Context(TASK, jnp.int32(0), ARCHIVE, PAST, None)
+    context = Context(TASK, jnp.int32(0), ARCHIVE, ARCHIVE, PAST, None)
     wanted = jnp.arange(4) == 2
     some = select(Uniform(), jax.random.key(0), context, 4, wanted)
     everyone = select(Uniform(), jax.random.key(0), context, 4)

@@ -21,6 +21,7 @@ from memes.control.rollouts import rollout
 from memes.emitters.td3 import TD3, sample
 from memes.estimates import reevaluate, reevaluator
 from memes.history import Past, Ring, novelty, push
+from memes.judges import Offer
 from memes.objectives import centred_ranks
 from memes.pytrees import choose
 from memes.selectors import Uniform, select
@@ -42,6 +43,7 @@ def instances():
                 memes.objectives.Fitness(), strategy=memes.strategies.OpenAIES(samples=4)
             ),
         ),
+        memes.presets.dns(MAZE, batch=2, population_size=3),
         memes.compose(MAZE, memes.emitters.PolicyGradient(2, steps=1, td3=TD3(2, 100, 4, (3,)))),
     ]
     found = {}
@@ -62,7 +64,7 @@ def instances():
         after, info = algorithm.tell(asked, batch, evaluation)
         past = algorithm.history.past(after.history, after.archive)
         compare = partial(algorithm.judge.compare, after.judge, after.archive)
-        context = Context(MAZE, after.generation, after.archive, past, compare)
+        context = Context(MAZE, after.generation, after.archive, after.archive, past, compare)
         outcome = algorithm.assess(batch, evaluation)
         answer = algorithm.insert(asked, outcome)[1]
         individuals = select(Uniform(), jax.random.key(4), context, 2)
@@ -73,8 +75,8 @@ def instances():
         # Shapes are all that matters: nothing is computed.
         shaped = jax.eval_shape(partial(generation, algorithm))
         built = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shaped)
-        after, batch, evaluation, info, *_ = built
-        gather(built)
+        after, batch, evaluation, info, outcome, answer, *_ = built
+        gather((built, Offer(outcome.candidates, answer.status, after.generation)))
     archive = after.archive
     rows = memes.emitters.Rows(batch.x, evaluation._replace(transitions=None), info.status)
     lanes = memes.emitters.Lanes(*(getattr(info, name) for name in memes.emitters.Lanes._fields))

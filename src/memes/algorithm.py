@@ -34,7 +34,7 @@ from memes.errors import at_least, require
 from memes.estimates import Candidates
 from memes.executors.task_check import check
 from memes.history import History, Nothing
-from memes.judges import CandidateArchive, Judge, SameArchive
+from memes.judges import CandidateArchive, Judge, Offer, SameArchive
 from memes.pytrees import concatenate, in_32_bits, take
 from memes.task import Evaluated, Evaluation, Task, as_evaluation, evaluate_factors, takes_factors
 from memes.task import evaluate as evaluate_task
@@ -173,7 +173,7 @@ class Algorithm:
         return State(
             generation=jnp.int32(0),
             archive=archives.empty(self.cells, self.task.dim),
-            judge=self.judge.init(self.cells),
+            judge=self.judge.init(self.cells, self.task.dim),
             history=self.history.init(self.task.feature_dim, room),
             emitter=self.emitter.init(key, self.task),
         )
@@ -239,7 +239,8 @@ class Algorithm:
             state.archive, *entries[:3], lane=entries.lane, generation=state.generation, fetch=fetch
         )
         own = added[: offered.size]
-        judge, status = self.judge.update(state.judge, state.archive, candidates, own)
+        offer = Offer(candidates, own, state.generation, fetch)
+        judge, status = self.judge.update(state.judge, state.archive, offer)
         history = self.history.push(state.history, found.feature, offered & archives.finite(found))
         return state._replace(archive=archive, judge=judge, history=history), Answer(added, status)
 
@@ -284,8 +285,9 @@ class Algorithm:
     def _context(self, before: State, after: State, transitions: Transition | None = None) -> Context:
         """Return what parts may read: archive and history now, and the judge as it was before."""
         past = self.history.past(after.history, after.archive)
+        parents = self.judge.parents(after.judge, after.archive)
         compare = partial(self.judge.compare, before.judge, before.archive)
-        return Context(self.task, after.generation, after.archive, past, compare, transitions)
+        return Context(self.task, after.generation, after.archive, parents, past, compare, transitions)
 
     def __repr__(self) -> str:
         emitter, repeated = self.emitter, self.candidates.candidate_samples

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
+import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from memes.archive import Archive
 from memes.control.rollouts import Transition
@@ -36,6 +37,20 @@ class Comparison(NamedTuple):
     value: Float[Array, "*n"]
 
 
+class Parents(NamedTuple):
+    """The individuals that selectors choose from; `fitness` is -inf where there is none."""
+
+    genotypes: Float[Array, "p d"]
+    fitness: Float[Array, " p"]
+    feature: Float[Array, "p k"]
+    generation: Int[Array, " p"]
+
+    @property
+    def occupied(self) -> Bool[Array, " p"]:
+        """The rows that hold an individual."""
+        return self.fitness > -jnp.inf
+
+
 @dataclass(frozen=True)
 class Context:
     """The data of a generation that parts of an algorithm may read.
@@ -44,6 +59,7 @@ class Context:
         task: The task.
         generation: Number of the generation.
         archive: The archive; in a `tell` it contains this generation.
+        parents: The individuals that selectors choose from, likewise; the archive or what a judge keeps.
         past: The history, likewise.
         compare: `(evaluation[*n]) -> Comparison` with the judge as it was before this generation.
         transitions: Transitions of all evaluations in a `tell`, if the emitter learns from them.
@@ -52,6 +68,7 @@ class Context:
     task: Task
     generation: Int[Array, ""]
     archive: Archive
+    parents: Archive | Parents
     past: Past
     compare: Callable[[Evaluation], Comparison]
     transitions: Transition | None = None

@@ -1,51 +1,74 @@
 """Judges: they decide whether a candidate made progress, and what samples are ranked against.
 
 The archive is the result of a run, and each of its cells keeps the fittest. A judge may be more lenient:
-MEMES-all ignores the samples, and CMA-MAE raises its thresholds slowly. The fields of a `Comparison`
-have the meaning that they have in pyribs.
+MEMES-all ignores the samples, and CMA-MAE raises its thresholds slowly. It may also keep a population,
+from which parents are then selected, as in dominated novelty search. The fields of a `Comparison` have
+the meaning that they have in pyribs.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, lax
 from jaxtyping import Float, Int, PyTree
 
 from memes import archive as archives
-from memes.archive import Archive, Entries, Status
+from memes.archive import Archive, Entries, Fetch, Status, rows_at
 from memes.cells import Cells
-from memes.context import Comparison
-from memes.errors import in_unit_interval, require
+from memes.context import Comparison, Parents
+from memes.errors import at_least, in_unit_interval, require
+from memes.history import HIGHEST, dominated_novelty
 from memes.task import Evaluation
 from memes.validation import check_fields
+
+
+class Offer(NamedTuple):
+    """The candidates of a generation.
+
+    Attributes:
+        candidates: The candidates.
+        added: `Status` that the archive gave them.
+        generation: Number of the generation.
+        fetch: `(candidates.x, row[w]) -> genotypes[w, d]`, as in `archive.add`.
+    """
+
+    candidates: Entries
+    added: Int[Array, " n"]
+    generation: Int[Array, ""] | int
+    fetch: Fetch = rows_at
 
 
 @runtime_checkable
 class Judge(Protocol):
     """The rule by which candidates make progress. `archive` is the one before the generation."""
 
-    def init(self, cells: Cells) -> PyTree:
-        """Return the first state."""
+    def init(self, cells: Cells, dim: int) -> PyTree:
+        """Return the first state, for genotypes of `dim` entries."""
+
+    def parents(self, state: PyTree, archive: Archive) -> Archive | Parents:
+        """Return what selectors choose from; here `archive` is the one after the generation."""
 
     def compare(self, state: PyTree, archive: Archive, evaluation: Evaluation) -> Comparison:
         """Compare evaluations [*n] with the present state, each by itself; objectives rank by it."""
 
-    def update(
-        self, state: PyTree, archive: Archive, candidates: Entries, added: Int[Array, " n"]
-    ) -> tuple[PyTree, Int[Array, " n"]]:
-        """Return the next state and the `Status` of each candidate; `added` is the archive's status."""
+    def update(self, state: PyTree, archive: Archive, offer: Offer) -> tuple[PyTree, Int[Array, " n"]]:
+        """Return the next state and the `Status` of each candidate."""
 
 
 @dataclass(frozen=True)
 class SameArchive:
     """The archive itself: a candidate makes progress if it enters the archive."""
 
-    def init(self, cells: Cells) -> tuple[()]:
+    def init(self, cells: Cells, dim: int) -> tuple[()]:
         """Return an empty state."""
         return ()
+
+    def parents(self, state: tuple[()], archive: Archive) -> Archive:
+        """Return the archive."""
+        return archive
 
     def compare(self, state: tuple[()], archive: Archive, evaluation: Evaluation) -> Comparison:
         """Compare evaluations with the elites of their cells."""
@@ -56,10 +79,10 @@ class SameArchive:
         return Comparison(jnp.where(new, Status.NEW, better), value)
 
     def update(
-        self, state: tuple[()], archive: Archive, candidates: Entries, added: Int[Array, " n"]
+        self, state: tuple[()], archive: Archive, offer: Offer
     ) -> tuple[tuple[()], Int[Array, " n"]]:
         """Return the status that the archive gave."""
-        return state, added
+        return state, offer.added
 
 
 @dataclass(frozen=True)
@@ -70,19 +93,21 @@ class CandidateArchive:
     every lane would be reset.
     """
 
-    def init(self, cells: Cells) -> Archive:
+    def init(self, cells: Cells, dim: int) -> Archive:
         """Return an empty archive without genotypes."""
         return archives.empty(cells, 0)
+
+    def parents(self, state: Archive, archive: Archive) -> Archive:
+        """Return the archive."""
+        return archive
 
     def compare(self, state: Archive, archive: Archive, evaluation: Evaluation) -> Comparison:
         """Compare evaluations with the best candidates of their cells."""
         return SameArchive().compare((), state, evaluation)
 
-    def update(
-        self, state: Archive, archive: Archive, candidates: Entries, added: Int[Array, " n"]
-    ) -> tuple[Archive, Int[Array, " n"]]:
+    def update(self, state: Archive, archive: Archive, offer: Offer) -> tuple[Archive, Int[Array, " n"]]:
         """Offer the candidates to the second archive."""
-        _, evaluation, offered, lane = candidates
+        _, evaluation, offered, lane = offer.candidates
         return archives.add(
             state, jnp.zeros((lane.size, 0)), evaluation, offered, lane=lane, generation=0
         )
@@ -111,9 +136,13 @@ class Thresholds:
         least = self.threshold_min
         require(abs(least) < archives.LIMIT, f"threshold_min must be finite, got {least}")
 
-    def init(self, cells: Cells) -> Float[Array, " c"]:
+    def init(self, cells: Cells, dim: int) -> Float[Array, " c"]:
         """Return the lowest threshold for every cell."""
         return jnp.full(cells.count, self.threshold_min, jnp.float32)
+
+    def parents(self, state: Float[Array, " c"], archive: Archive) -> Archive:
+        """Return the archive."""
+        return archive
 
     def compare(self, state: Float[Array, " c"], archive: Archive, evaluation: Evaluation) -> Comparison:
         """Compare evaluations with the thresholds of their cells."""
@@ -123,11 +152,11 @@ class Thresholds:
         return Comparison(status, evaluation.fitness - state[cell])
 
     def update(
-        self, state: Float[Array, " c"], archive: Archive, candidates: Entries, added: Int[Array, " n"]
+        self, state: Float[Array, " c"], archive: Archive, offer: Offer
     ) -> tuple[Float[Array, " c"], Int[Array, " n"]]:
         """Raise the thresholds of the cells in which candidates are accepted."""
-        evaluation = candidates.evaluation
-        valid = candidates.offered & archives.finite(evaluation)
+        evaluation = offer.candidates.evaluation
+        valid = offer.candidates.offered & archives.finite(evaluation)
         status = jnp.where(valid, self.compare(state, archive, evaluation).status, Status.REJECTED)
         accepted = status != Status.REJECTED
         cell = jnp.where(accepted, archive.cells.index(evaluation.feature), state.size)
@@ -138,3 +167,86 @@ class Thresholds:
         kept = (1 - self.learning_rate) ** count
         raised = kept * state.at[cell].get(mode="fill", fill_value=0.0) + (1 - kept) * mean
         return state.at[cell].set(raised, mode="drop"), status.astype(jnp.int32)
+
+
+@dataclass(frozen=True)
+class DNSPopulation:
+    """The population of dominated novelty search (DNS), from which parents are selected.
+
+    The score of an individual i is the mean distance of its feature to the k nearest features of fitter
+    individuals, s_i = 1/k sum_{j in N_k(i)} |b_i - b_j| with N_k(i) within {j : f_j > f_i}, and infinite
+    if nothing is fitter. After each generation, the `size` individuals with the highest scores among the
+    population and the candidates survive (Bahlous-Boldi et al., Dominated Novelty Search, GECCO 2025,
+    arXiv:2502.00593). A candidate makes progress if it survives.
+
+    If fewer than k individuals are fitter, the mean is over those. Of equally fit individuals, those of
+    the population count as fitter than candidates, and then the first as fitter than the next: of equal
+    copies one survives.
+
+    Attributes:
+        size: Individuals in the population.
+        neighbours: Nearest fitter individuals in the score, k.
+    """
+
+    size: int = 1024
+    neighbours: int = 3
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        at_least(1, **{"size of the population": self.size}, neighbours=self.neighbours)
+
+    def init(self, cells: Cells, dim: int) -> Parents:
+        """Return a population without individuals."""
+        return Parents(
+            genotypes=jnp.zeros((self.size, dim)),
+            fitness=jnp.full(self.size, -jnp.inf),
+            feature=jnp.zeros((self.size, cells.low.shape[0])),
+            generation=jnp.full(self.size, -1, jnp.int32),
+        )
+
+    def parents(self, state: Parents, archive: Archive) -> Parents:
+        """Return the population."""
+        return state
+
+    def compare(self, state: Parents, archive: Archive, evaluation: Evaluation) -> Comparison:
+        """Compare the scores of evaluations with the lowest score in a full population.
+
+        The `value` is the score, and the largest float32 if the score is infinite.
+        """
+        population = Evaluation(state.fitness, state.feature)
+        score = dominated_novelty(evaluation, population, self.neighbours)
+        own = dominated_novelty(population, population, self.neighbours, itself=True)
+        lowest = jnp.min(jnp.where(state.occupied, own, -jnp.inf))
+        return Comparison(
+            jnp.where(score > lowest, Status.NEW, Status.REJECTED), jnp.minimum(score, HIGHEST)
+        )
+
+    def update(self, state: Parents, archive: Archive, offer: Offer) -> tuple[Parents, Int[Array, " n"]]:
+        """Let the individuals with the highest scores survive."""
+        x, evaluation, offered, _ = offer.candidates
+        size, n = self.size, evaluation.fitness.shape[0]
+        fitness = jnp.where(offered & archives.finite(evaluation), evaluation.fitness, -jnp.inf)
+        everyone = Evaluation(
+            jnp.concatenate([state.fitness, fitness]),
+            jnp.concatenate([state.feature, evaluation.feature]),
+        )
+        score = dominated_novelty(everyone, everyone, self.neighbours, itself=True)
+        _, best = lax.top_k(jnp.where(everyone.fitness > -jnp.inf, score, -jnp.inf), size)
+        survives = jnp.zeros(size + n, bool).at[best].set(True) & (everyone.fitness > -jnp.inf)
+
+        # Survivors keep their rows. At most min(n, size) candidates take those that become free.
+        entrants = min(n, size)
+        (row,) = jnp.nonzero(survives[size:], size=entrants, fill_value=n)
+        (free,) = jnp.nonzero(~survives[:size], size=entrants, fill_value=size)
+        target = jnp.where(row < n, free, size)
+
+        def write(old: Array, new: Array, fetch: Fetch = rows_at) -> Array:
+            return old.at[target].set(fetch(new, row).astype(old.dtype), mode="drop")
+
+        after = Parents(
+            genotypes=write(state.genotypes, x, offer.fetch),
+            fitness=write(state.fitness, fitness),
+            feature=write(state.feature, evaluation.feature),
+            generation=write(state.generation, jnp.broadcast_to(jnp.asarray(offer.generation), n)),
+        )
+        return after, jnp.where(survives[size:], Status.NEW, Status.REJECTED).astype(jnp.int32)

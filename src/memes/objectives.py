@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int, Key, PyTree
 from memes.archive import Status, finite
 from memes.context import Context, Kind
 from memes.errors import at_least, in_unit_interval, require
-from memes.history import novelty
+from memes.history import HIGHEST, dominated_novelty, novelty
 from memes.task import Evaluation
 from memes.validation import check_fields
 
@@ -160,6 +160,36 @@ class Novelty(Stateless):
         feature = evaluation.feature.reshape(-1, evaluation.feature.shape[-1])
         score = novelty(feature, context.past, self.neighbours).reshape(evaluation.fitness.shape)
         return state, ranked(score, evaluation)
+
+    def kind(self, generation: Int[Array, ""]) -> int:
+        """Candidates explore."""
+        return Kind.EXPLORE
+
+
+@dataclass(frozen=True)
+class DominatedNovelty(Stateless):
+    """Climb the mean distance to the nearest fitter individuals among the parents (explore).
+
+    It is the score of dominated novelty search (`judges.DNSPopulation` has the formula), measured among
+    the archive, or what the judge keeps. Samples that are fitter than all of them rank first.
+
+    Attributes:
+        neighbours: Number of nearest fitter individuals.
+    """
+
+    neighbours: int = 3
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        at_least(1, neighbours=self.neighbours)
+
+    def utilities(
+        self, state: tuple[()], evaluation: Evaluation, context: Context
+    ) -> tuple[tuple[()], Utilities]:
+        """Rank samples by dominated novelty."""
+        parents = Evaluation(context.parents.fitness, context.parents.feature)
+        score = dominated_novelty(evaluation, parents, self.neighbours)
+        return state, ranked(jnp.minimum(score, HIGHEST), evaluation)
 
     def kind(self, generation: Int[Array, ""]) -> int:
         """Candidates explore."""

@@ -53,7 +53,7 @@ def select(
         select_key, init_key = jax.random.split(key)
         elites = selector(select_key, context, n)
         # Both are computed: on a GPU, a branch would make the host wait for the device.
-        some = context.archive.occupied.any()
+        some = context.parents.occupied.any()
         return Individuals(
             jnp.where(some, elites.x, initial(context.task, init_key, n)),
             jnp.where(some, elites.fitness, jnp.nan),
@@ -88,7 +88,7 @@ class Uniform:
 
     def __call__(self, key: Key[Array, ""], context: Context, n: int) -> Individuals:
         """Choose n elites."""
-        occupied = context.archive.occupied
+        occupied = context.parents.occupied
         c = occupied.shape[0]
         filled = jnp.cumsum(occupied)
         nth = jax.random.randint(key, (n,), 0, jnp.maximum(filled[-1], 1))
@@ -114,7 +114,7 @@ class Fittest:
 
     def __call__(self, key: Key[Array, ""], context: Context, n: int) -> Individuals:
         """Choose n elites."""
-        return _one_of_best(key, context, n, self.count, context.archive.fitness)
+        return _one_of_best(key, context, n, self.count, context.parents.fitness)
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class MostNovel:
 
     def __call__(self, key: Key[Array, ""], context: Context, n: int) -> Individuals:
         """Choose n elites."""
-        score = novelty(context.archive.feature, context.past, self.neighbours)
+        score = novelty(context.parents.feature, context.past, self.neighbours)
         return _one_of_best(key, context, n, self.count, score)
 
 
@@ -157,11 +157,11 @@ class FittestOfLatest:
 
     def __call__(self, key: Key[Array, ""], context: Context, n: int) -> Individuals:
         """Choose n elites."""
-        archive = context.archive
-        _, recent = jax.lax.top_k(archive.generation, min(self.latest, archive.generation.shape[0]))
+        parents = context.parents
+        _, recent = jax.lax.top_k(parents.generation, min(self.latest, parents.generation.shape[0]))
         # As far below all others as fitness can be; empty cells remain lower still.
-        lowest = jnp.full_like(archive.fitness, np.finfo(np.float32).min)
-        score = lowest.at[recent].set(archive.fitness[recent])
+        lowest = jnp.full_like(parents.fitness, np.finfo(np.float32).min)
+        score = lowest.at[recent].set(parents.fitness[recent])
         return _one_of_best(key, context, n, min(self.count, self.latest), score)
 
 
@@ -222,7 +222,7 @@ class Cycle:
 def _one_of_best(
     key: Key[Array, ""], context: Context, n: int, count: int, score: Float[Array, " c"]
 ) -> Individuals:
-    occupied = context.archive.occupied
+    occupied = context.parents.occupied
     ranked = jnp.where(occupied, score, -jnp.inf)
     _, best = jax.lax.top_k(ranked, min(count, ranked.shape[0]))
     choices = jnp.clip(jnp.sum(occupied), 1, best.shape[0])
@@ -230,6 +230,6 @@ def _one_of_best(
     return _take(context, best[nth])
 
 
-def _take(context: Context, cell: Int[Array, " n"]) -> Individuals:
-    archive = context.archive
-    return Individuals(archive.genotypes[cell], archive.fitness[cell], archive.feature[cell])
+def _take(context: Context, row: Int[Array, " n"]) -> Individuals:
+    parents = context.parents
+    return Individuals(parents.genotypes[row], parents.fitness[row], parents.feature[row])

@@ -36,7 +36,9 @@ ARCHIVE = EMPTY._replace(
 def generation(emitter, key, archive):
     """What the emitter proposes, and what it says of it afterwards."""
     init_key, ask_key = jax.random.split(key)
-    context = Context(TASK, jnp.int32(0), archive, Past(jnp.zeros((0, 1)), jnp.zeros(0, bool)), None)
+    context = Context(
+        TASK, jnp.int32(0), archive, archive, Past(jnp.zeros((0, 1)), jnp.zeros(0, bool)), None
+    )
     state, proposal = emitter.ask(ask_key, emitter.init(init_key, TASK), context)
 
     def rows(x):

@@ -115,7 +115,7 @@ DRAWS = 4000
 @partial(jax.jit, static_argnums=0)
 def draws(play, key, feature, past=PAST):
     archive = empty(memes.cells.grid(task, (2, 2)), 1)
-    context = Context(task, jnp.int32(0), archive, past, None)
+    context = Context(task, jnp.int32(0), archive, archive, past, None)
     return jax.vmap(lambda k: play(k, context, feature))(jax.random.split(key, DRAWS))
 
 

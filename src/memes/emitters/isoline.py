@@ -64,7 +64,7 @@ class Isoline:
         noise = jax.random.normal(key_iso, a.x.shape)
         along = jax.random.normal(key_line, (self.lanes, 1))
         varied = a.x + self.iso * noise + self.line * along * (b.x - a.x)
-        x = jnp.where(context.archive.occupied.any(), varied, a.x)
+        x = jnp.where(context.parents.occupied.any(), varied, a.x)
         return a.feature, offspring(x, jnp.arange(self.lanes, dtype=jnp.int32))
 
     def tell(

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from memes.algorithm import Algorithm
 from memes.presets.map_elites import cma_mae as cma_mae
 from memes.presets.map_elites import cma_me as cma_me
+from memes.presets.map_elites import dns as dns
 from memes.presets.map_elites import me as me
 from memes.presets.map_elites import me_sampling as me_sampling
 from memes.presets.map_elites import pga_me as pga_me
@@ -75,5 +76,6 @@ PRESETS: dict[str, Preset] = {
     "me-es": Preset(me_es, "one evolution strategy that explores, then exploits"),
     "cma-me": Preset(cma_me, "CMA-ES emitters that improve the archive, in turn"),
     "cma-mae": Preset(cma_mae, "CMA-ES emitters that improve on slowly rising thresholds"),
+    "dns": Preset(dns, "MAP-Elites without cells: a population that survives by dominated novelty"),
     "pga-me": Preset(pga_me, "MAP-Elites with policy gradients, for control tasks"),
 }

@@ -12,7 +12,7 @@ from memes.cells import Cells
 from memes.emitters import CMA, Isoline, OneOf, Parallel, PolicyGradient
 from memes.emitters.td3 import TD3
 from memes.errors import at_least, require
-from memes.judges import Thresholds
+from memes.judges import DNSPopulation, Thresholds
 from memes.presets.parts import recorded
 from memes.strategies import Evosax, Strategy
 from memes.task import Task, resampled
@@ -38,6 +38,39 @@ def me(
     """
     at_least(1, batch=batch)
     return compose(task, Isoline(batch, iso=iso, line=line), cells=cells)
+
+
+@recorded
+def dns(
+    task: Task,
+    cells: Cells | None = None,
+    *,
+    batch: int = 256,
+    population_size: int = 1024,
+    neighbours: int = 3,
+    iso: float = 0.01,
+    line: float = 0.1,
+) -> Algorithm:
+    """DNS: random variation of a population that survives by dominated novelty.
+
+    The score of an individual i is the mean distance of its feature to the k nearest features of fitter
+    individuals, s_i = 1/k sum_{j in N_k(i)} |b_i - b_j| with N_k(i) within {j : f_j > f_i}, and infinite
+    if nothing is fitter. The individuals with the highest scores survive. The cells do not affect the
+    search: the archive returns the best offspring of each. Reference: Bahlous-Boldi, Faldor et al.,
+    Dominated Novelty Search, GECCO 2025, arXiv:2502.00593.
+
+    Args:
+        task: What to optimise.
+        cells: The archive's cells; None is the task's grid.
+        batch: Offspring in a generation.
+        population_size: Individuals in the population.
+        neighbours: Nearest fitter individuals that make up the score, k.
+        iso: Standard deviation of the isotropic part of the variation.
+        line: Standard deviation of the part along the line between two parents.
+    """
+    at_least(1, batch=batch, population_size=population_size)
+    judge = DNSPopulation(population_size, neighbours)
+    return compose(task, Isoline(batch, iso=iso, line=line), cells=cells, judge=judge)
 
 
 @recorded
