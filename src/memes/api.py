@@ -109,9 +109,9 @@ def run(
 
     Args:
         algorithm: What to run; it knows its task. A task with `jit=False` is evaluated on the host.
-        generations: For how many generations to run.
+        generations: For how many generations to run; a command has the number of its scale.
         evaluations: For how many evaluations to run, in place of generations: as many whole generations
-            as they allow.
+            as they allow. Re-evaluations are not counted.
         seed: Seed of all randomness.
         seeds: Seeds of several runs, instead of `seed`; then there is a run for each of them.
         out: Folder for the results, or for a folder `seed-0`, ... of each seed; None keeps them in

@@ -387,9 +387,7 @@ def evaluations_of(*, observer, generations=4, task=HOST):
     return run.metrics["evaluations"], elites, corrected["reevaluations"], corrected["samples"]
 
 
-@pytest.mark.parametrize(
-    ("limit", "times"), [(None, 1.0), (3.0, 3.0), (0.001, 0.0), (1e9, float("inf"))]
-)
+@pytest.mark.parametrize(("limit", "times"), [(None, 1.0), (3.0, 3.0), (0.001, 0.0), (1e9, 1e9)])
 def test_a_correction_on_the_host_takes_no_more_than_the_limit(limit, times, capsys):
     searched, elites, spent, samples = evaluations_of(observer=Corrections(samples=40, limit=limit))
     expected = max(1, min(40, times * searched[-1] // elites[-1]))
