@@ -37,7 +37,17 @@ MODULES = (
         "strategies",
         "strategies.noise",
     ),
-    *("cells", "archive", "history", "metrics", "control", "control.policies", "physics", "plot"),
+    *(
+        "cells",
+        "archive",
+        "judges",
+        "history",
+        "metrics",
+        "control",
+        "control.policies",
+        "physics",
+        "plot",
+    ),
 )
 
 

@@ -8,9 +8,9 @@ import pytest
 from memes.archive import add, empty
 from memes.cells import Grid
 from memes.errors import UsageError
-from memes.estimates import STATISTICS, Correction, reevaluate
+from memes.estimates import STATISTICS, Correction, reevaluate, resampled
 from memes.metrics import compare
-from memes.task import Evaluation, Task, noisy, resampled, uniform
+from memes.task import Evaluation, Task, noisy, uniform
 
 CELLS = Grid(jnp.zeros(2), jnp.ones(2), (4, 3))
 

@@ -8,12 +8,12 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from memes.control import mlp, mlp_kernels
+from memes.control import mlp
 from memes.control.mlp_kernels import TILINGS, Network, drawn, policy_kernel
 from memes.control.perturbations import Pairs, Repeats, rounded, scaled
 from memes.emitters.td3 import TD3
 from memes.emitters.training import training_kernel
-from memes.kernels import cuda, neighbours
+from memes.kernels import cuda, dispatch, neighbours
 from memes.kernels.cxx import compiler
 from memes.physics.cuda_backend import step_kernel
 from memes.physics.reading import load, read
@@ -125,7 +125,7 @@ def test_policies_of_pairs_are_a_kernel_on_gpus_and_native_code_on_cpus(monkeypa
     assert ("memes_Policies" in policy_program("cpu")) == (compiler() is not None)
     assert cuda.TARGET not in policy_program("cuda", lanes=0)
     assert cuda.TARGET in policy_program("cuda", lanes=0, repeats=4)
-    monkeypatch.setattr(mlp_kernels, "usable", lambda: False)
+    monkeypatch.setattr(dispatch, "runs_cpp", lambda: False)
     assert "memes_Policies" not in policy_program("cpu")
 
 

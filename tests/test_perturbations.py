@@ -11,7 +11,7 @@ import pytest
 
 import emulation
 import memes
-from memes.control import mlp, mlp_kernels
+from memes.control import mlp
 from memes.control.mlp_kernels import Network, act_by_kernel, act_natively, drawn
 from memes.control.perturbations import (
     Pairs,
@@ -26,6 +26,7 @@ from memes.control.perturbations import (
     split,
 )
 from memes.estimates import reevaluator
+from memes.kernels import dispatch
 from memes.kernels.cxx import compiler
 from memes.strategies.noise import Gaussian, LowRank
 from memes.task import FactoredEvaluate, evaluate, evaluate_factors
@@ -139,7 +140,7 @@ def by_factors(network, candidates, samples, observation):
 
 def by_xla(network, candidates, samples, observation):
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(mlp_kernels, "usable", lambda: False)
+        patched.setattr(dispatch, "runs_cpp", lambda: False)
         return by_factors(network, candidates, samples, observation)
 
 

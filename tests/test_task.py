@@ -8,13 +8,13 @@ import pytest
 
 import memes
 from memes.errors import UsageError
+from memes.estimates import resampled
 from memes.executors.task_check import check
 from memes.task import (
     Task,
     evaluate,
     initial,
     noisy,
-    resampled,
     rowwise,
     seeds_from_keys,
     uniform,

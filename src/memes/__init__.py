@@ -9,81 +9,110 @@ The parts that algorithms are composed of are the modules below. Everything is i
 so that `import memes` is quick.
 """
 
-import ast
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from memes.errors import RunError as RunError
-from memes.errors import UsageError as UsageError
-from memes.version import __version__ as __version__
+from memes.errors import RunError, UsageError
+from memes.version import __version__
 
-if TYPE_CHECKING:  # the table of contents: `__getattr__` reads it too
-    from memes import archive as archive
-    from memes import cells as cells
-    from memes import control as control
-    from memes import emitters as emitters
-    from memes import history as history
-    from memes import metrics as metrics
-    from memes import objectives as objectives
-    from memes import physics as physics
-    from memes import presets as presets
-    from memes import resets as resets
-    from memes import selectors as selectors
-    from memes import strategies as strategies
-    from memes import tasks as tasks
-    from memes.algorithm import Algorithm as Algorithm
-    from memes.algorithm import Info as Info
-    from memes.algorithm import State as State
-    from memes.algorithm import compose as compose
-    from memes.analysis import plot as plot
-    from memes.analysis.observers import Figures as Figures
-    from memes.api import resume as resume
-    from memes.api import run as run
-    from memes.archive import Archive as Archive
-    from memes.archive import Changes as Changes
-    from memes.archive import Status as Status
-    from memes.context import Kind as Kind
-    from memes.estimates import reevaluate as reevaluate
-    from memes.executors import workers as workers
-    from memes.executors.remote_evaluation import parallelize as parallelize
-    from memes.executors.seeds import seeds_from_keys as seeds_from_keys
-    from memes.metrics import archive_loss as archive_loss
-    from memes.metrics import qd_score as qd_score
-    from memes.options.from_run import task_from_run as task_from_run
-    from memes.presets import PRESETS as PRESETS
-    from memes.resets import Reason as Reason
-    from memes.runner.change_log import ChangeLog as ChangeLog
-    from memes.runner.corrections import Corrections as Corrections
-    from memes.runner.loggers import LogFunction as LogFunction
-    from memes.runner.loggers import Logger as Logger
-    from memes.runner.multihost import join_processes as join_processes
-    from memes.runner.observers import Callbacks as Callbacks
-    from memes.runner.observers import Checkpoints as Checkpoints
-    from memes.runner.observers import RunContext as RunContext
-    from memes.runner.observers import Update as Update
-    from memes.store.archives import load_archive as load_archive
-    from memes.store.archives import save_archive as save_archive
-    from memes.store.changes import load_changes as load_changes
-    from memes.store.folder import Run as Run
-    from memes.store.folder import load_run as load_run
-    from memes.task import Evaluation as Evaluation
-    from memes.task import Task as Task
-    from memes.task import noisy as noisy
-    from memes.task import resampled as resampled
-    from memes.task import rowwise as rowwise
-    from memes.task import uniform as uniform
-    from memes.tasks import TASKS as TASKS
+if TYPE_CHECKING:  # for type checkers and editors; at run time `__getattr__` imports by `_NAMES`
+    from memes import (
+        archive,
+        cells,
+        control,
+        emitters,
+        history,
+        judges,
+        metrics,
+        objectives,
+        physics,
+        presets,
+        resets,
+        selectors,
+        strategies,
+        tasks,
+    )
+    from memes.algorithm import Algorithm, Info, State, compose
+    from memes.analysis import plot
+    from memes.analysis.observers import Figures
+    from memes.api import resume, run
+    from memes.archive import Archive, Changes, Status
+    from memes.context import Kind
+    from memes.estimates import reevaluate, resampled
+    from memes.executors import workers
+    from memes.executors.remote_evaluation import parallelize
+    from memes.executors.seeds import seeds_from_keys
+    from memes.metrics import archive_loss, qd_score
+    from memes.options.from_run import task_from_run
+    from memes.presets import PRESETS
+    from memes.resets import Reason
+    from memes.runner.change_log import ChangeLog
+    from memes.runner.corrections import Corrections
+    from memes.runner.loggers import LogFunction, Logger
+    from memes.runner.multihost import join_processes
+    from memes.runner.observers import Callbacks, Checkpoints, RunContext, Update
+    from memes.store.archives import load_archive, save_archive
+    from memes.store.changes import load_changes
+    from memes.store.folder import Run, load_run
+    from memes.task import Evaluation, Task, noisy, rowwise, uniform
+    from memes.tasks import TASKS
 
+__all__ = ["RunError", "UsageError", "__version__"]
+__all__ += ["TASKS", "Evaluation", "Task", "noisy", "resampled", "rowwise", "tasks", "uniform"]
+__all__ += ["parallelize", "seeds_from_keys", "task_from_run", "workers"]
+__all__ += ["PRESETS", "Algorithm", "Info", "State", "compose", "presets"]
+__all__ += ["cells", "control", "emitters", "history", "judges", "objectives", "physics", "resets"]
+__all__ += ["selectors", "strategies"]
+__all__ += ["Archive", "Changes", "Kind", "Reason", "Status", "archive", "load_archive", "save_archive"]
+__all__ += ["archive_loss", "metrics", "qd_score", "reevaluate"]
+__all__ += ["Run", "join_processes", "load_changes", "load_run", "plot", "resume", "run"]
+__all__ += ["Callbacks", "ChangeLog", "Checkpoints", "Corrections", "Figures", "LogFunction", "Logger"]
+__all__ += ["RunContext", "Update"]
 
-def _contents() -> dict[str, str]:
-    """The module of each name above."""
-    block = next(n for n in ast.parse(Path(__file__).read_text()).body if isinstance(n, ast.If))
-    imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
-    return {alias.name: str(node.module) for node in imports for alias in node.names}
-
-
-_MODULES = _contents()
+# The names that are imported on first use, by module.
+_NAMES = {
+    "memes": (
+        "archive",
+        "cells",
+        "control",
+        "emitters",
+        "history",
+        "judges",
+        "metrics",
+        "objectives",
+        "physics",
+        "presets",
+        "resets",
+        "selectors",
+        "strategies",
+        "tasks",
+    ),
+    "memes.algorithm": ("Algorithm", "Info", "State", "compose"),
+    "memes.analysis": ("plot",),
+    "memes.analysis.observers": ("Figures",),
+    "memes.api": ("resume", "run"),
+    "memes.archive": ("Archive", "Changes", "Status"),
+    "memes.context": ("Kind",),
+    "memes.estimates": ("reevaluate", "resampled"),
+    "memes.executors": ("workers",),
+    "memes.executors.remote_evaluation": ("parallelize",),
+    "memes.executors.seeds": ("seeds_from_keys",),
+    "memes.metrics": ("archive_loss", "qd_score"),
+    "memes.options.from_run": ("task_from_run",),
+    "memes.presets": ("PRESETS",),
+    "memes.resets": ("Reason",),
+    "memes.runner.change_log": ("ChangeLog",),
+    "memes.runner.corrections": ("Corrections",),
+    "memes.runner.loggers": ("LogFunction", "Logger"),
+    "memes.runner.multihost": ("join_processes",),
+    "memes.runner.observers": ("Callbacks", "Checkpoints", "RunContext", "Update"),
+    "memes.store.archives": ("load_archive", "save_archive"),
+    "memes.store.changes": ("load_changes",),
+    "memes.store.folder": ("Run", "load_run"),
+    "memes.task": ("Evaluation", "Task", "noisy", "rowwise", "uniform"),
+    "memes.tasks": ("TASKS",),
+}
+_MODULES = {name: module for module, names in _NAMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
@@ -95,4 +124,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*_MODULES, "RunError", "UsageError", "__version__"})
+    return sorted(__all__)

@@ -1,5 +1,7 @@
 """Estimates: the evaluations of a genotype that is evaluated several times, in one summary.
 
+- `evaluate_repeatedly` evaluates genotypes several times each, and `summarise` summarises that.
+- `resampled` makes a task of it.
 - `Candidates` says how algorithms estimate the candidates that they offer to the archive.
 - `reevaluate` corrects an archive that was found on an uncertain task. Its two halves serve programs
   that show progress or can be stopped: `reevaluator` estimates a few elites at a time, compiled once,
@@ -9,7 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -22,7 +24,7 @@ from memes.archive import LIMIT, Archive, add, empty
 from memes.control.perturbations import Repeats
 from memes.errors import at_least, require
 from memes.task import Evaluation, Task, evaluate
-from memes.validation import check_fields
+from memes.validation import check_fields, checked
 
 # `(values, axis=) -> summary`. It sees NaN where an evaluation was not finite.
 Statistic = Callable[..., Array]
@@ -53,22 +55,66 @@ class Candidates:
             return each
         named = self.candidate_statistic
         statistic = STATISTICS[named] if isinstance(named, str) else named
-        return estimate(by_genotype(each, self.candidate_samples), statistic)
+        return summarise(finite_or_nan(by_genotype(each, self.candidate_samples)), statistic)
 
 
-def by_genotype(each: Evaluation, samples: int) -> Evaluation:
-    """Give the evaluations of each genotype an axis of their own; NaN where they are not finite."""
+def evaluate_repeatedly(
+    task: Task, keys: Key[Array, "n m"], x: Float[Array, "n d"], *, chunk: int | None = None
+) -> Evaluation:
+    """Evaluate each genotype m times: fitness [n, m] and feature [n, m, k]; `chunk` as in `evaluate`."""
+    n, m = keys.shape
+    return by_genotype(evaluate(task, keys.reshape(n * m), Repeats(x, m), chunk=chunk), m)
+
+
+def by_genotype(each: Evaluation, count: int) -> Evaluation:
+    """Give the evaluations of each genotype, `count` in a row, a separate axis."""
 
     def split(values: Array) -> Array:
-        values = jnp.where(jnp.abs(values) < LIMIT, values, jnp.nan)
-        return values.reshape(-1, samples, *values.shape[1:])
+        return values.reshape(-1, count, *values.shape[1:])
 
     return Evaluation(split(each.fitness), split(each.feature))
 
 
-def estimate(each: Evaluation, statistic: Statistic) -> Evaluation:
+def finite_or_nan(each: Evaluation) -> Evaluation:
+    """Replace numbers that no archive takes by NaN, which `STATISTICS` leave out."""
+
+    def mask(values: Array) -> Array:
+        return jnp.where(jnp.abs(values) < LIMIT, values, jnp.nan)
+
+    return Evaluation(mask(each.fitness), mask(each.feature))
+
+
+def summarise(each: Evaluation, statistic: Statistic) -> Evaluation:
     """Summarise evaluations `by_genotype`: fitness [n, m] and feature [n, m, k] to [n] and [n, k]."""
     return Evaluation(statistic(each.fitness, axis=1), statistic(each.feature, axis=1))
+
+
+@dataclass(frozen=True)
+class Resampled:
+    """An evaluator that evaluates each genotype `n` times; see `resampled`."""
+
+    task: Task
+    n: int
+    statistic: Statistic
+
+    def __call__(self, keys: Array, x: Any) -> Evaluation:
+        """Summarise the evaluations of each row."""
+        keys = jax.vmap(lambda key: jax.random.split(key, self.n))(keys)
+        return summarise(evaluate_repeatedly(self.task, keys, jnp.asarray(x)), self.statistic)
+
+
+@checked
+def resampled(task: Task, n: int, statistic: Callable[..., Array] = jnp.mean) -> Task:
+    """Evaluate each row `n` times and return the `statistic` of its fitness and feature."""
+    at_least(1, n=n)
+    return replace(
+        task,
+        name=f"{task.name}-x{n}",
+        evaluate=Resampled(task, n, statistic),
+        evaluate_transitions=None,
+        cost=task.cost * n,
+        single=task.single or task,
+    )
 
 
 class Correction(NamedTuple):
@@ -149,12 +195,10 @@ def reevaluator(task: Task, samples: int, *, statistic: Statistic, rows: int, mo
     def estimates_of(key: Array, genotypes: Array, cell: Array) -> Estimates:
         # Keys follow from the cell, so that the result does not depend on what is taken together.
         keys = jax.vmap(lambda c: jax.random.split(jax.random.fold_in(key, c), samples))(cell)
-        x = Repeats(genotypes[cell], samples)
-        each = evaluate(task, keys.reshape(-1), x, chunk=rows if rows < samples else None)
-
-        each = by_genotype(each, samples)
-        mean, variance = estimate(each, jnp.nanmean), estimate(each, jnp.nanvar)
-        return Estimates(estimate(each, statistic), mean, variance.fitness, variance.feature)
+        chunk = rows if rows < samples else None
+        each = finite_or_nan(evaluate_repeatedly(task, keys, genotypes[cell], chunk=chunk))
+        mean, variance = summarise(each, jnp.nanmean), summarise(each, jnp.nanvar)
+        return Estimates(summarise(each, statistic), mean, variance.fitness, variance.feature)
 
     return Reevaluator(
         max(1, min(rows // samples, most)), jax.jit(estimates_of) if task.jit else estimates_of

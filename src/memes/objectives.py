@@ -15,6 +15,7 @@ from memes.archive import Status, finite
 from memes.context import Context, Kind
 from memes.errors import at_least, in_unit_interval, require
 from memes.history import HIGHEST, dominated_novelty, novelty
+from memes.kernels.dispatch import choose
 from memes.task import Evaluation
 from memes.validation import check_fields
 
@@ -69,7 +70,7 @@ def centred_ranks(values: Float[Array, "*l m"], valid: Bool[Array, "*l m"]) -> F
     def by(few: int) -> Callable[[Array, Array], Array]:
         return _beaten_by_pairs if values.shape[-1] <= few else _beaten_by_sorting
 
-    beaten = jax.lax.platform_dependent(values, valid, cpu=by(PAIRS_ON_CPU), default=by(PAIRS))
+    beaten = choose(xla_on_cpu=by(PAIRS_ON_CPU), xla=by(PAIRS))(values, valid)
     others = jnp.maximum(jnp.sum(valid, axis=-1, keepdims=True) - 1, 1)
     return jnp.where(valid, beaten / (2 * others), 0.0)
 

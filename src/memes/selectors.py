@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float, Int, Key
 from memes.context import Context
 from memes.errors import at_least, in_unit_interval
 from memes.history import novelty
+from memes.kernels.dispatch import choose as by_platform
 from memes.pytrees import choose
 from memes.task import initial
 from memes.validation import check_fields
@@ -64,12 +65,13 @@ def select(
         return draw(key)
     nobody = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(draw, key))
     again = _for_branches(key)
-    selected: Individuals = jax.lax.platform_dependent(
-        # A CPU is spared the work in all the generations in which no lane starts anew.
-        cpu=lambda: jax.lax.cond(wanted.any(), lambda: draw(again()), lambda: nobody),
-        default=lambda: draw(again()),
-    )
-    return selected
+
+    def draw_if_wanted() -> Individuals:
+        drawn: Individuals = jax.lax.cond(wanted.any(), lambda: draw(again()), lambda: nobody)
+        return drawn
+
+    # A CPU is spared the work in all generations in which no lane starts anew.
+    return by_platform(xla_on_cpu=draw_if_wanted, xla=lambda: draw(again()))()
 
 
 def _for_branches(key: Array) -> Callable[[], Array]:

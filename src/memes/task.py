@@ -1,14 +1,14 @@
 """Tasks: a task maps genotypes to a fitness and a feature.
 
 A task is data, not a class to inherit from: build a `Task` from two functions, `init` and `evaluate`,
-or wrap an existing one with `noisy` and `resampled`.
+or wrap an existing one with `noisy` and `estimates.resampled`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -58,9 +58,21 @@ class Map(NamedTuple):
     goal: float | None = None
 
 
+@runtime_checkable
+class Evaluator(Protocol):
+    """Evaluates genotypes: any function, or a frozen dataclass of what it was made from.
+
+    Wrappers of other evaluators are such dataclasses: they can be compared, printed, and sent to workers
+    if what they hold can.
+    """
+
+    def __call__(self, keys: Any, x: Any, /) -> Evaluated:
+        """Evaluate x[n, d], with a PRNG key [n] for each row."""
+
+
 @dataclass(frozen=True)
 class FactoredEvaluate:
-    """An `evaluate` of whole genotypes that takes genotypes in factors too.
+    """An evaluator of whole genotypes that takes genotypes in factors too.
 
     Attributes:
         rows: `(keys[n], x[n, d]) -> Evaluation`.
@@ -68,7 +80,7 @@ class FactoredEvaluate:
             candidates and then of mirrored samples.
     """
 
-    rows: Callable[[Array, Any], Evaluated]
+    rows: Evaluator
     factors: Callable[[Array, Repeats, Pairs], Evaluated]
 
     def __call__(self, keys: Array, x: Any) -> Evaluated:
@@ -88,7 +100,7 @@ class Task:
         init: `(key, n) -> x[n, d]`, random genotypes to start from.
         evaluate: `(keys[n], x[n, d]) -> Evaluation` (or a plain `(fitness[n], feature[n, k])`). There
             is one PRNG key for each row, so that a row's result depends on neither batch nor chunk.
-            One that can evaluate samples in factors is an `FactoredEvaluate`.
+            One that can evaluate samples in factors is a `FactoredEvaluate`.
         min_fitness: The fitness that the QD-score measures from, so that every elite adds a positive
             amount. Elites below it add nothing.
         uncertain: Whether equal genotypes can evaluate differently.
@@ -113,14 +125,14 @@ class Task:
     feature_low: Sequence[float]
     feature_high: Sequence[float]
     init: Callable[[Array, int], ArrayLike]
-    evaluate: Callable[[Array, Any], Evaluated]
+    evaluate: Evaluator
     min_fitness: float = 0.0
     uncertain: bool = False
     jit: bool = True
     resolution: tuple[int, ...] | None = None
     cost: int = 1
     single: Task | None = None
-    evaluate_transitions: Callable[[Array, Any], Evaluation] | None = None
+    evaluate_transitions: Evaluator | None = None
     control: Control | None = None
     map: Map | None = None
     draw: Callable[[np.ndarray], Any] | None = None
@@ -313,7 +325,7 @@ def uniform(dim: int, low: float, high: float) -> Callable[[Array, int], Array]:
     return lambda key, n: jax.random.uniform(key, (n, dim), minval=low, maxval=high)
 
 
-def rowwise(function: Callable[[Array, Any], Any]) -> Callable[[Array, Any], Any]:
+def rowwise(function: Callable[[Array, Any], Any]) -> Evaluator:
     """Turn a function of one key and one genotype, `x[d] -> (fitness, feature[k])`, into `evaluate`.
 
     JAX maps it over the rows; a task with `jit=False` calls it for one row after the other.
@@ -323,7 +335,7 @@ def rowwise(function: Callable[[Array, Any], Any]) -> Callable[[Array, Any], Any
 
 @dataclass(frozen=True)
 class Rowwise:
-    """An `evaluate` by rows; see `rowwise`. Workers can get it if they can import the function."""
+    """An evaluator by rows; see `rowwise`."""
 
     function: Callable[[Array, Any], Any]
 
@@ -333,6 +345,23 @@ class Rowwise:
             return jax.vmap(self.function)(keys, x)
         rows = [self.function(key, row) for key, row in zip(keys, x, strict=True)]
         return np.array([row[0] for row in rows]), np.array([row[1] for row in rows])
+
+
+@dataclass(frozen=True)
+class Noisy:
+    """An evaluator that adds Gaussian noise to the results of a task; see `noisy`."""
+
+    task: Task
+    fitness: float
+    feature: float
+
+    def __call__(self, keys: Array, x: Any) -> Evaluation:
+        """Evaluate rows and add noise to each."""
+        inner, fitness_keys, feature_keys = jax.vmap(lambda key: tuple(jax.random.split(key, 3)))(keys)
+        exact, k = evaluate(self.task, inner, x), self.task.feature_dim
+        noise = jax.vmap(jax.random.normal)(fitness_keys)
+        shift = jax.vmap(lambda key: jax.random.normal(key, (k,)))(feature_keys)
+        return Evaluation(exact.fitness + self.fitness * noise, exact.feature + self.feature * shift)
 
 
 @checked
@@ -346,42 +375,11 @@ def noisy(task: Task, *, fitness: float = 0.0, feature: float = 0.0) -> Task:
     """
     at_least(0, fitness=fitness, feature=feature)
 
-    def evaluate_noisily(keys: Array, x: Any) -> Evaluation:
-        inner, fitness_keys, feature_keys = jax.vmap(lambda key: tuple(jax.random.split(key, 3)))(keys)
-        exact = evaluate(task, inner, x)
-        noise = jax.vmap(jax.random.normal)(fitness_keys)
-        shift = jax.vmap(lambda key: jax.random.normal(key, (task.feature_dim,)))(feature_keys)
-        return Evaluation(exact.fitness + fitness * noise, exact.feature + feature * shift)
-
     return replace(
         task,
         name=f"noisy-{task.name}",
-        evaluate=evaluate_noisily,
+        evaluate=Noisy(task, fitness, feature),
         single=None,
         evaluate_transitions=None,
         uncertain=task.uncertain or fitness > 0 or feature > 0,
-    )
-
-
-@checked
-def resampled(task: Task, n: int, statistic: Callable[..., Array] = jnp.mean) -> Task:
-    """Evaluate each row `n` times and return the `statistic` of its fitness and feature."""
-    at_least(1, n=n)
-
-    def evaluate_repeatedly(keys: Array, x: Any) -> Evaluation:
-        rows = x.shape[0]
-        row_keys = jax.vmap(lambda key: jax.random.split(key, n))(keys).reshape(rows * n)
-        each = evaluate(task, row_keys, Repeats(jnp.asarray(x), n))
-        return Evaluation(
-            statistic(each.fitness.reshape(rows, n), axis=1),
-            statistic(each.feature.reshape(rows, n, -1), axis=1),
-        )
-
-    return replace(
-        task,
-        name=f"{task.name}-x{n}",
-        evaluate=evaluate_repeatedly,
-        evaluate_transitions=None,
-        cost=task.cost * n,
-        single=task.single or task,
     )

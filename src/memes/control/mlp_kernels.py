@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from functools import partial
 from importlib import resources
 from typing import Any, NamedTuple
 
@@ -21,7 +20,8 @@ from jaxtyping import Float
 from memes.control.perturbations import Pairs, Repeats, Thin, entries, split
 from memes.kernels import cuda
 from memes.kernels.cuda import Kernel
-from memes.kernels.cxx import native_target, parallel, usable
+from memes.kernels.cxx import native_target, parallel
+from memes.kernels.dispatch import choose
 from memes.kernels.source import written
 from memes.pytrees import filled
 
@@ -80,15 +80,15 @@ def fastest(
     def by(kernel: Callable[..., Array], step: Array) -> Callable[[Array, Array], Array]:
         return lambda observation, t: kernel(network, ranks, candidates, samples.mean, step, observation)
 
-    kernels = {}
-    shared = samples.mean.shape[0] or candidates.count > 1  # else XLA is as fast
-    if shared and cuda.usable("a policy"):
-        kernels["cuda"] = by(act_by_kernel, step)
-    if usable():
-        # Converted and aligned here, once, and not in every control step.
-        aligned = filled(step.astype(jnp.float32), -(-step.shape[2] // VECTOR) * VECTOR, axis=2)
-        kernels["cpu"] = by(act_natively, aligned)
-    return partial(jax.lax.platform_dependent, **kernels, default=otherwise)
+    shared = samples.mean.shape[0] or candidates.count > 1  # else XLA is as fast as CUDA
+    # Converted and aligned here, once, and not in every control step.
+    aligned = filled(step.astype(jnp.float32), -(-step.shape[2] // VECTOR) * VECTOR, axis=2)
+    return choose(
+        cuda=by(act_by_kernel, step) if shared else None,
+        cpp=by(act_natively, aligned),
+        xla=otherwise,
+        what="a policy",
+    )
 
 
 class Tiling(NamedTuple):

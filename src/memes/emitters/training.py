@@ -18,6 +18,7 @@ from memes.control.mlp_kernels import ACTIVATIONS, Network
 from memes.emitters.td3 import TD3, Learner, Replay, draw, learn, networks
 from memes.kernels import cuda
 from memes.kernels.cuda import Kernel
+from memes.kernels.dispatch import choose
 from memes.kernels.source import written
 from memes.task import Task
 
@@ -29,12 +30,12 @@ CAPABILITY = 7.0  # whose memory can be acquired and released, as blocks that wa
 def train(key: Key[Array, ""], learner: Learner, replay: Replay, task: Task, settings: TD3) -> Learner:
     """Take the training steps of a generation, as `learn` does, by a kernel where that can be."""
     network = networks(task, settings)[2].controller.network
-    if network is None or not fits(network, settings) or not cuda.usable("TD3's training", CAPABILITY):
-        return learn(key, learner, replay, task, settings)
-    by_kernel = partial(learn_by_kernel, network=network, settings=settings)
+    by_kernel = None
+    if network is not None and fits(network, settings):
+        by_kernel = partial(learn_by_kernel, network=network, settings=settings)
     by_xla = partial(learn, task=task, settings=settings)
-    trained: Learner = jax.lax.platform_dependent(key, learner, replay, cuda=by_kernel, default=by_xla)
-    return trained
+    train = choose(cuda=by_kernel, xla=by_xla, what="TD3's training", capability=CAPABILITY)
+    return train(key, learner, replay)
 
 
 def fits(network: Network, settings: TD3) -> bool:

@@ -18,7 +18,7 @@ from memes.errors import RunError, UsageError, at_least, in_a_line, place_of, re
 from memes.executors.blocks import Part, by_halves, in_worker
 from memes.executors.processes import WorkerDied
 from memes.executors.seeds import key_words
-from memes.task import Evaluated, Evaluation, Task, as_evaluation, slices
+from memes.task import Evaluated, Evaluation, Evaluator, Task, as_evaluation, slices
 from memes.validation import checked
 
 BLOCK = 32  # rows
@@ -30,7 +30,7 @@ def parallelize(
     executor: Executor | Callable[[], Executor],
     *,
     block: int = BLOCK,
-    evaluate: Callable[[Any, Any], Any] | None = None,
+    evaluate: Evaluator | None = None,
 ) -> Task:
     """Evaluate a task with `jit=False` on the workers of an executor.
 
@@ -61,7 +61,7 @@ def parallelize(
 
 @dataclass(frozen=True)
 class Spread:
-    """An `evaluate` on workers; see `parallelize`.
+    """An evaluator on workers; see `parallelize`.
 
     Attributes:
         task: The task as it was.
@@ -71,7 +71,7 @@ class Spread:
     """
 
     task: Task
-    function: Callable[[Any, Any], Any]
+    function: Evaluator
     executors: _Executors
     block: int
 
@@ -148,7 +148,7 @@ def raised_by(task: Task, failure: BaseException) -> BaseException:
 
 
 def attempting(
-    function: Callable[[Any, Any], Any], in_place: Callable[[Any, Any], Any]
+    function: Evaluator, in_place: Evaluator
 ) -> Callable[[Any, Any], tuple[list[Part], BaseException | None]]:
     """How rows are evaluated of which some may be lost: on the function's workers, or `in_place`."""
     return function.attempt if isinstance(function, Spread) else partial(by_halves, in_place)

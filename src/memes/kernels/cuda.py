@@ -110,7 +110,7 @@ def _too_old(capability: float) -> str:
 
 @cache
 def _warn_once(sentence: str) -> None:
-    warnings.warn(sentence, stacklevel=4)
+    warnings.warn(sentence, stacklevel=5)
 
 
 @cache

@@ -51,9 +51,9 @@ def loaded(source: str, user: str) -> ctypes.CDLL:
         raise UsageError(f"{user}: {error}") from error
 
 
-def usable() -> bool:
-    """Is JAX's default device a CPU, and is there a C++ compiler for it that works?"""
-    return jax.default_backend() == "cpu" and _works(compiler())
+def works() -> bool:
+    """Is there a C++ compiler that works?"""
+    return _works(compiler())
 
 
 @cache

@@ -17,6 +17,7 @@ from jax import Array, lax
 
 from memes.kernels import cuda
 from memes.kernels.cuda import Kernel
+from memes.kernels.dispatch import choose
 from memes.kernels.source import written
 
 
@@ -28,13 +29,9 @@ def nearest(query: Array, points: Array, count: int) -> Array:
     """
     if points.shape[0] == 0:
         return jnp.full((query.shape[0], count), jnp.inf)
+    by_kernel = partial(nearest_by_kernel, count=count) if count <= MOST else None
     by_blocks = partial(nearest_by_blocks, count=count)
-    by_kernel = partial(nearest_by_kernel, count=count)
-    fits = count <= MOST and cuda.usable("the search for neighbours")
-    found: Array = lax.platform_dependent(
-        query, points, cuda=by_kernel if fits else by_blocks, default=by_blocks
-    )
-    return found
+    return choose(cuda=by_kernel, xla=by_blocks, what="the search for neighbours")(query, points)
 
 
 GROUP = 16

@@ -19,7 +19,7 @@ from memes.task import Task
 
 @dataclass(frozen=True)
 class Named:
-    """The `evaluate` of a user's task, by name and options: so that anything can go to workers.
+    """The evaluator of a user's task, by name and options: so that anything can go to workers.
 
     A task in a file may be made of functions within functions, which cannot be pickled.
     """

@@ -14,7 +14,7 @@ import numpy as np
 from jax import Array
 
 from memes.errors import UsageError, at_least, require
-from memes.kernels import cuda
+from memes.kernels.dispatch import fastest
 from memes.physics import algebra as la
 from memes.physics import dynamics
 from memes.physics.algebra import Scalar, Value
@@ -244,17 +244,8 @@ def compile(
     if backend != "auto":
         return with_backend(backend)
     try:
-        return with_backend(_fastest(together.tree.copies))
+        best = fastest("memes.physics", cuda=together.tree.copies <= WARP)
+        return with_backend("native" if best == "cpp" else best)
     except UsageError as error:  # there is no compiler, or it fails
         warnings.warn(f"memes.physics runs in plain XLA, several times slower: {error}", stacklevel=2)
         return with_backend("xla")
-
-
-def _fastest(copies: int) -> Literal["xla", "cuda", "native"]:
-    """The fastest backend for JAX's default device and a model of so many equal subtrees."""
-    device = jax.default_backend()
-    if device == "cpu":
-        return "native"
-    if device == "gpu" and copies <= WARP and cuda.devices() and cuda.usable("memes.physics"):
-        return "cuda"
-    return "xla"

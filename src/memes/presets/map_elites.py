@@ -12,10 +12,11 @@ from memes.cells import Cells
 from memes.emitters import CMA, Isoline, OneOf, Parallel, PolicyGradient
 from memes.emitters.td3 import TD3
 from memes.errors import at_least, require
+from memes.estimates import resampled
 from memes.judges import DNSPopulation, Thresholds
 from memes.presets.parts import recorded
 from memes.strategies import Evosax, Strategy
-from memes.task import Task, resampled
+from memes.task import Task
 
 
 @recorded

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -14,8 +15,9 @@ from jax import Array
 
 from memes.algorithm import Algorithm
 from memes.errors import RunError, in_a_line
+from memes.executors.blocks import Part
 from memes.executors.remote_evaluation import attempting, joined
-from memes.task import Evaluated, Evaluation, Task, as_evaluation, evaluate, initial
+from memes.task import Evaluation, Evaluator, Task, as_evaluation, evaluate, initial
 
 CALLBACKS = {"pure_callback", "io_callback"}
 
@@ -65,41 +67,68 @@ def surviving(task: Task, say: Callable[[str], None], rows: int) -> Task:
     So rows for which it raises again and again are found: they evaluate to NaN. A simulator that raises
     for all `rows` of a generation, which it may get in several batches, is broken, and ends the run.
     """
-    failures: list[BaseException] = []  # the last one
-    lost_in_a_row = 0
-
-    def wrapped(function: Callable[[Array, Any], Evaluated]) -> Callable[[Array, Any], Any]:
-        def in_place(keys: Array, x: np.ndarray) -> Evaluation:
-            found: Evaluation = jax.device_get(as_evaluation(task, len(x), function(keys, x)))
-            return found
-
-        attempt = attempting(function, in_place)
-
-        def evaluate_some(keys: Array, x: np.ndarray) -> Evaluated:
-            nonlocal lost_in_a_row
-            with _quiet_callbacks():
-                parts, failure = attempt(keys, x)
-            if failure is not None:
-                if not failures:
-                    say(
-                        f"task '{task.name}' raised {in_a_line(failure)}; rows for which it does so "
-                        "again are left out and counted as NaN"
-                    )
-                failures[:] = [failure]
-            lost = sum(n for n, result in parts if result is None)
-            lost_in_a_row = lost_in_a_row + lost if lost == len(x) else 0
-            if lost_in_a_row >= rows:
-                raise RunError(
-                    f"task '{task.name}' raised {in_a_line(failures[0])} for every row of a generation"
-                ) from failures[0]
-            return joined(task, parts)
-
-        return evaluate_some
-
+    by = partial(Surviving, task, losses=_Losses(task, say, rows))
     learning = task.evaluate_transitions
     return replace(
-        task, evaluate=wrapped(task.evaluate), evaluate_transitions=learning and wrapped(learning)
+        task,
+        evaluate=by(function=task.evaluate),
+        evaluate_transitions=learning and by(function=learning),
     )
+
+
+@dataclass(frozen=True)
+class Surviving:
+    """An evaluator of a simulator that may raise; see `surviving`.
+
+    Attributes:
+        task: The task of the simulator.
+        function: Its evaluator.
+        losses: What it lost so far.
+    """
+
+    task: Task
+    function: Evaluator
+    losses: _Losses
+
+    def __call__(self, keys: Array, x: np.ndarray) -> Any:
+        """Evaluate rows, NaN for those that are lost."""
+        attempt = attempting(self.function, self._in_place)
+        with _quiet_callbacks():
+            parts, failure = attempt(keys, x)
+        self.losses.count(parts, failure)
+        return joined(self.task, parts)
+
+    def _in_place(self, keys: Array, x: np.ndarray) -> Evaluation:
+        found = as_evaluation(self.task, len(x), self.function(keys, x))
+        local: Evaluation = jax.device_get(found)
+        return local
+
+
+@dataclass
+class _Losses:
+    """The failures of a simulator: the last one, and how many rows in a row were lost."""
+
+    task: Task
+    say: Callable[[str], None]
+    rows: int
+    last: BaseException | None = None
+    in_a_row: int = 0
+
+    def count(self, parts: list[Part], failure: BaseException | None) -> None:
+        """Count the rows lost in one batch; raise a `RunError` if those of a whole generation are."""
+        if failure is not None:
+            if self.last is None:
+                self.say(
+                    f"task '{self.task.name}' raised {in_a_line(failure)}; rows for which it does so "
+                    "again are left out and counted as NaN"
+                )
+            self.last = failure
+        lost = all(result is None for _, result in parts)
+        self.in_a_row = self.in_a_row + sum(n for n, _ in parts) if lost else 0
+        if self.last is not None and self.in_a_row >= self.rows:
+            raise RunError(
+                f"task '{self.task.name}' raised {in_a_line(self.last)} for every row of a generation"
+            ) from self.last
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import numpy as np
 from jax import Array
 
 from memes.errors import at_least
+from memes.kernels.dispatch import choose
 from memes.task import Evaluation, Task, noisy, uniform
 from memes.validation import checked
 
@@ -56,12 +57,8 @@ def posture(x: np.ndarray) -> list[np.ndarray]:
 
 def _circle(turns: Array) -> tuple[Array, Array]:
     """Cosine and sine of 2 pi `turns`, to float32's precision."""
-    circle: tuple[Array, Array] = jax.lax.platform_dependent(
-        2 * np.pi * (turns - jnp.round(turns)),
-        cpu=_circle_by_series,
-        default=lambda angle: (jnp.cos(angle), jnp.sin(angle)),
-    )
-    return circle
+    circle = choose(xla_on_cpu=_circle_by_series, xla=lambda x: (jnp.cos(x), jnp.sin(x)))
+    return circle(2 * np.pi * (turns - jnp.round(turns)))
 
 
 def _circle_by_series(angle: Array) -> tuple[Array, Array]:
