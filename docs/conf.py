@@ -56,12 +56,6 @@ def tidy(app, what, name, thing, options, lines):
         lines[:] = text.splitlines()
 
 
-def spell_out(app, what, name, thing, options, lines):
-    """Document every option that a signature shows."""
-    lines[:] = pages.spelt_out(thing, lines)
-
-
 def setup(app):
     """Let Sphinx know of them."""
-    app.connect("autodoc-process-docstring", spell_out, priority=400)  # before napoleon reads them
     app.connect("autodoc-process-docstring", tidy)

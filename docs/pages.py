@@ -1,15 +1,11 @@
 """Pages of the site that are made from the code: reference, command line, picture of the layers."""
 
 import contextlib
-import dataclasses
 import inspect
 import io
 import os
-import re
 import sys
-import typing
 from collections import Counter
-from functools import partial
 from pathlib import Path
 from types import ModuleType
 
@@ -18,7 +14,7 @@ from matplotlib.figure import Figure
 
 import memes
 from memes.commands.main import COMMANDS, main
-from memes.parameters import help_of
+from memes.parameters import recorded
 
 matplotlib.use("agg")
 ROOT = Path(__file__).parents[1]
@@ -108,25 +104,13 @@ def page(title: str, module: ModuleType, modules: dict[str, ModuleType]) -> str:
 def algorithms() -> list[str]:
     """Make a table of the algorithms by their names: what each is, and which options it binds."""
     lines = ["| `--algorithm` | what it is | in Python |", "|---|---|---|"]
-    for name, (build, summary) in memes.PRESETS.items():
-        function, bound = (build.func, build.keywords) if isinstance(build, partial) else (build, {})
-        words = ", ".join(["task", *(f"{option}={value!r}" for option, value in bound.items())])
-        lines += [f"| `{name}` | {summary} | `presets.{function.__name__}({words})` |"]
+    plain: dict[type, memes.presets.Preset] = {}
+    for name, preset in memes.PRESETS.items():
+        first = plain.setdefault(type(preset.options), preset)
+        changes = recorded(preset.options).items() - recorded(first.options).items()
+        words = ", ".join(["task", *(f"{option}={value!r}" for option, value in sorted(changes))])
+        lines += [f"| `{name}` | {preset.summary} | `presets.{first.build.__name__}({words})` |"]
     return lines
-
-
-def spelt_out(thing: object, lines: list[str]) -> list[str]:
-    """Put the fields of dataclasses in their place in a docstring, as the `flat` function takes them."""
-    plain = inspect.unwrap(thing)
-    if not inspect.isfunction(plain) or plain is thing:
-        return lines
-    text = "\n".join(lines)
-    for name, hint in typing.get_type_hints(plain).items():
-        if dataclasses.is_dataclass(hint) and name not in inspect.signature(thing).parameters:
-            fields = [f"    {field}: {' '.join(told.split())}" for field, told in help_of(hint).items()]
-            entry = rf"^    {name}: .*(?:\n {{5,}}.*)*"
-            text = re.sub(entry, lambda _, said=fields: "\n".join(said), text, flags=re.MULTILINE)
-    return text.splitlines()
 
 
 def commands() -> str:

@@ -21,7 +21,7 @@ def table() -> str:
     python = dict.fromkeys(own, "") | {name: f"`run({name}=…)`" for name in parameters(run)}
     for kind in USUAL:
         prefix = f"{kind.prefix}_"
-        python |= {f"{prefix}{name}": f"`{kind.__name__}({name}=…)`" for name in parameters(kind)}
+        python |= {f"{prefix}{name}": f"`{kind.__name__}({name}=…)`" for name in parameters(kind())}
     # Those that are spelt differently in Python.
     python |= {"seeds": "`run(seeds=range(n))`", "quiet": "`run(progress=False)`"}
     python |= {"workers": "`parallelize(task, workers(…))`", "worker_rows": "`parallelize(…, block=…)`"}

@@ -14,8 +14,9 @@ import pytest
 import memes
 from memes.archive import Status
 from memes.context import Kind
-from memes.parameters import parameters, writable
-from memes.presets.parts import Search
+from memes.estimates import Candidates
+from memes.parameters import changed, parameters, writable
+from memes.presets import Memes, Search
 from memes.resets import Reason
 from memes.strategies import Evosax, OpenAIES
 from memes.strategies.noise import LowRank
@@ -39,13 +40,10 @@ GENERATIONS = 12
 def build(preset, task):
     """The preset, small; its own choices (a fixed reset, say) are left alone but for their size."""
     function = memes.PRESETS[preset].build
-    keywords = getattr(function, "keywords", {})
-    accepted = inspect.signature(function).parameters
-    options = {
-        name: value
-        for name, value in SMALL.items()
-        if name in accepted and (name != "reset_every" or name in keywords)
-    }
+    accepted = parameters(function)
+    options = {name: value for name, value in SMALL.items() if name in accepted}
+    if preset != "memes-fixed-reset":
+        options.pop("reset_every", None)
     if preset == "memes-hybrid":
         options |= {"lanes": 2, "candidate_samples": 2}
     return function(task, memes.cells.grid(task, (10, 10)), **options)
@@ -309,8 +307,28 @@ def test_a_preset_shows_the_options_of_its_search_as_its_own():
         "Offer the samples to the archive too, not only the means.",
     )
     assert bound["sigma"] == (float, 0.02, "Standard deviation of the samples.")
-    assert parameters(Search)["sigma"] == bound["sigma"]
+    assert parameters(Search())["sigma"] == bound["sigma"]
     assert all(p.help for preset in memes.PRESETS.values() for p in parameters(preset.build).values())
+
+
+def test_a_preset_is_its_dataclass_with_fields_replaced():
+    """A keyword of the function is a field of the dataclass or of a group of options in it."""
+    options = memes.PRESETS["memes-all"].options
+    assert options == Memes(offer_samples=True)
+    changes = {"lanes": 3, "samples": 6, "candidate_samples": 2}
+    other = changed(options, changes)
+    assert other == Memes(
+        offer_samples=True,
+        lanes=3,
+        search=Search(samples=6),
+        candidates=Candidates(candidate_samples=2),
+    )
+    algorithm = memes.PRESETS["memes-all"].build(TASKS["arm"], **changes)
+    assert algorithm.name == "memes-all"
+    assert algorithm.emitter == other.build(TASKS["arm"]).emitter
+    assert algorithm.options == {name: p.default for name, p in parameters(other).items()}
+    with pytest.raises(memes.UsageError, match="lanes must be int, got 'many'"):
+        Memes(lanes="many")
 
 
 def test_what_a_shell_cannot_spell_is_known_by_its_type():

@@ -63,10 +63,16 @@ def in_unit_interval(**named: float) -> None:
         require(0 <= value <= 1, f"{name} must lie in [0, 1], got {value}")
 
 
+# Options that had another name in version 0.2, with the name of today.
+RENAMED = {"together": "seeds_per_batch", "about": "metadata"}
+
+
 def known(what: str, name: Any, choices: Collection[str], hint: str = "") -> str:
-    """Return the name if it is among the choices; else raise a `UsageError` with the nearest."""
+    """Return the name if it is among the choices; else raise a `UsageError` with the new or nearest."""
     if isinstance(name, str) and name in choices:
         return name
+    new = RENAMED.get(str(name))
+    require(new not in choices, f"unknown {what} '{name}': it is called '{new}' now")
     near = difflib.get_close_matches(str(name), choices, n=1)
     suggestion = f"did you mean '{near[0]}'" if near else f"choose from {', '.join(choices)}"
     raise UsageError(f"unknown {what} '{name}': {suggestion}{hint}{'?' if near else ''}")

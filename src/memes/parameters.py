@@ -1,12 +1,13 @@
-"""Parameters that a function or a dataclass declares once, and that flags and records derive from."""
+"""Options, each declared once: as a keyword of a function or as a field of a dataclass."""
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
+import re
 import typing
-from collections.abc import Callable
-from functools import partial, reduce, wraps
+from collections.abc import Callable, Mapping
+from functools import cache, partial, reduce, wraps
 from operator import or_
 from pathlib import Path
 from types import NoneType, UnionType
@@ -14,6 +15,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from memes.validation import check_keywords, check_types
 
+T = TypeVar("T")
 R = TypeVar("R")
 REQUIRED = inspect.Parameter.empty  # the default of a parameter that has none
 
@@ -26,35 +28,93 @@ class Parameter(NamedTuple):
     help: str | None
 
 
-def parameters(of: Callable[..., Any]) -> dict[str, Parameter]:
-    """Return the keyword-only parameters of a function, or the fields of a dataclass, by name.
+def parameters(of: Any) -> dict[str, Parameter]:
+    """Return the fields of a dataclass instance, or the keyword-only parameters of a function, by name.
 
-    The help is what the docstring says under `Args:` or `Attributes:`. A `flat` function has the fields
-    of its dataclasses, with their help; a `partial` has the defaults that it binds.
+    The help is what the docstring says under `Attributes:` or `Args:`. In place of a field that is a
+    group of options, such as `search: Search`, there are the fields of the group.
     """
-    is_class, told = dataclasses.is_dataclass(of), help_of(of)
-    return {
-        name: Parameter(
-            type(p.default) if p.annotation is p.empty else p.annotation,
-            p.default,
-            told.get(name),
-        )
-        for name, p in inspect.signature(of, eval_str=True).parameters.items()
-        if is_class or p.kind is p.KEYWORD_ONLY
-    }
+    told = help_of(of)
+    if not dataclasses.is_dataclass(of):
+        return {
+            name: Parameter(
+                type(p.default) if p.annotation is p.empty else p.annotation, p.default, told.get(name)
+            )
+            for name, p in inspect.signature(of, eval_str=True).parameters.items()
+            if p.kind is p.KEYWORD_ONLY
+        }
+    found: dict[str, Parameter] = {}
+    for name, hint, value in _fields(of):
+        found |= parameters(value) if _is_group(hint) else {name: Parameter(hint, value, told.get(name))}
+    return found
 
 
-def help_of(of: Callable[..., Any]) -> dict[str, str]:
+def changed(options: T, changes: Mapping[str, Any]) -> T:
+    """Replace fields of a dataclass instance, and of the groups of options in its fields."""
+    new = {}
+    for name, hint, value in _fields(options):
+        if _is_group(hint):
+            new[name] = changed(value, changes)
+        elif name in changes:
+            new[name] = changes[name]
+    return dataclasses.replace(options, **new)  # type: ignore[type-var]
+
+
+def _fields(options: Any) -> list[tuple[str, Any, Any]]:
+    """The name, the type and the value of each field."""
+    hints = typing.get_type_hints(type(options))
+    return [(f.name, hints[f.name], getattr(options, f.name)) for f in dataclasses.fields(options)]
+
+
+def _is_group(hint: Any) -> bool:
+    return dataclasses.is_dataclass(hint)
+
+
+@cache
+def help_of(of: Any) -> dict[str, str]:
     """Return what the docstring of a function or a dataclass says of each parameter."""
     from docstring_parser import parse
 
-    plain = inspect.unwrap(of.func if isinstance(of, partial) else of)
-    told = {p.arg_name: p.description or "" for p in parse(plain.__doc__ or "").params}
-    if not inspect.isclass(plain):
-        for name, hint in typing.get_type_hints(plain).items():
-            if dataclasses.is_dataclass(hint) and name != "return":
-                told |= help_of(typing.cast(Callable[..., Any], hint))
-    return told
+    plain = of.func if isinstance(of, partial) else of
+    return {
+        p.arg_name: " ".join((p.description or "").split()) for p in parse(plain.__doc__ or "").params
+    }
+
+
+def flat(function: Callable[..., R]) -> Callable[..., R]:
+    """Let a function take the fields of its groups of options as keywords of its own.
+
+    With `setup: Setup = Setup(uncertain=True)`, the result takes `uncertain=` and the other fields of
+    `Setup`, whose defaults are those of that very instance. Its signature and its docstring show them.
+    Wrong keywords and types raise a `UsageError`.
+    """
+    hints, told = typing.get_type_hints(function), dict(help_of(function))
+    groups: dict[str, Any] = {}
+    shown: list[inspect.Parameter] = []
+    for name, parameter in inspect.signature(function).parameters.items():
+        if dataclasses.is_dataclass(parameter.default):
+            groups[name] = parameter.default
+            told.pop(name, None)
+            for field, (hint, default, text) in parameters(parameter.default).items():
+                shown.append(inspect.Parameter(field, parameter.kind, default=default, annotation=hint))
+                told[field] = text or ""
+        else:
+            shown.append(parameter.replace(annotation=hints[name]))
+    signature = inspect.Signature(shown, return_annotation=hints["return"])
+
+    @wraps(function)
+    def call(*arguments: Any, **keywords: Any) -> R:
+        check_keywords(function.__name__, signature, keywords)
+        given = signature.bind(*arguments, **keywords).arguments
+        check_types(given, {p.name: p.annotation for p in shown})
+        own = {name: given[name] for name in given if name in hints}
+        return function(**own, **{name: changed(group, given) for name, group in groups.items()})
+
+    call.__signature__ = signature  # type: ignore[attr-defined]
+    before = re.split(r"\n\s*Args:\n", inspect.getdoc(function) or "")[0]
+    lines = [f"    {name}: {told[name]}" for name in signature.parameters if name in told]
+    call.__doc__ = "\n".join([before, "", "Args:", *lines])
+    return call
 
 
 def writable(hint: Any) -> Any:
@@ -71,46 +131,9 @@ def writable(hint: Any) -> Any:
     return hint if kind is Literal or hint in (int, float, str, bool, Path, NoneType) else None
 
 
-def flat(function: Callable[..., R]) -> Callable[..., R]:
-    """Let a function take the fields of its dataclass parameters as keywords of its own.
-
-    With `search: Search = Search(samples=10)`, where `Search` has `samples` and `sigma`, the result
-    takes `samples=` and `sigma=`. Its signature shows both, with the defaults of that very `Search`.
-    Wrong keywords and types raise a `UsageError`.
-    """
-    hints = typing.get_type_hints(function)
-    shown: list[inspect.Parameter] = []
-    groups: dict[str, Any] = {}
-    for name, parameter in inspect.signature(function).parameters.items():
-        if parameter.kind is parameter.KEYWORD_ONLY and dataclasses.is_dataclass(hints[name]):
-            groups[name] = parameter.default
-            kinds = typing.get_type_hints(hints[name])
-            shown += [
-                inspect.Parameter(
-                    field.name,
-                    inspect.Parameter.KEYWORD_ONLY,
-                    default=getattr(parameter.default, field.name),
-                    annotation=kinds[field.name],
-                )
-                for field in dataclasses.fields(hints[name])
-            ]
-        else:
-            shown.append(parameter.replace(annotation=hints[name]))
-    signature = inspect.Signature(shown, return_annotation=hints["return"])
-
-    @wraps(function)
-    def call(*arguments: Any, **keywords: Any) -> R:
-        check_keywords(function.__name__, signature, keywords)
-        given = signature.bind(*arguments, **keywords).arguments
-        check_types(given, {p.name: p.annotation for p in shown})
-        for name, default in groups.items():
-            fields = [field.name for field in dataclasses.fields(default)]
-            changed = {field: given.pop(field) for field in fields if field in given}
-            given[name] = dataclasses.replace(default, **changed)
-        return function(**given)
-
-    call.__signature__ = signature  # type: ignore[attr-defined]
-    return call
+def recorded(options: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass of options, and of its groups, as a file can hold them."""
+    return {name: recordable(option.default) for name, option in parameters(options).items()}
 
 
 def recordable(value: Any) -> Any:

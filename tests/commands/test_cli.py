@@ -268,12 +268,24 @@ WRONG = {
     ],
     "'damaged/lanes.npz' is damaged": ["plot", "done", "damaged"],
     "Unrecognized options: --lanse": ["run", "arm", "--lanse", "3"],
+    "--together is called --seeds-per-batch now": ["run", "arm", "--together", "2"],
+    "--together is called --seeds-per-batch": ["reproduce", "main", "--together=2"],
+    "'old.toml' 'together': it is called 'seeds_per_batch' now": ["run", "arm", "--config", "old.toml"],
+    "--pool is an option of cma-me, not of memes": ["run", "arm", "--pool", "3"],
+    "--no-offer-samples is an option of memes, memes-all, memes-sampling": [
+        *("run", "arm", "--algorithm", "me", "--no-offer-samples"),
+    ],
+    "key 'pool' of 'others.toml' is an option of cma-me, not of memes; put it below the heading": [
+        *("run", "arm", "--config", "others.toml"),
+    ],
     "Error parsing --lanes": ["run", "arm", "--lanes", "many"],
 }
 
 FILES = {
     "broken.toml": b"lanes =",
     "typo.toml": b"lanse = 3",
+    "old.toml": b"together = 3",
+    "others.toml": b"pool = 3",
     "types.toml": b"lanes = true",
     "list.toml": b'algorithm = ["memes"]',
     "binary.toml": bytes(range(256)),
@@ -375,6 +387,12 @@ WRONG_CALLS = {
     "out must be str or Path or None, got 3": lambda: memes.run(small(), generations=2, out=3),
     "metadata must be dict or None": lambda: memes.run(small(), generations=2, metadata=[1], out="x"),
     "out must not hold a run yet": lambda: memes.run(small(), generations=2, out="done"),
+    "unknown argument of run 'about': it is called 'metadata' now": lambda: memes.run(
+        small(), generations=2, about={}
+    ),
+    "unknown argument of run 'together': it is called 'seeds_per_batch'": lambda: memes.run(
+        small(), generations=2, seeds=[1, 2], together=2
+    ),
     "task must be Task, got 'arm'": lambda: memes.presets.memes("arm"),
     "cells must be Cells or None, got (5, 5)": lambda: memes.presets.memes(ARM, (5, 5)),
     "lanes must be int, got 4.5": lambda: memes.presets.memes(ARM, lanes=4.5),

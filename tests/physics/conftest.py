@@ -42,6 +42,7 @@ HEIGHTS = {
     "hopper": (slice(1, 2), [0.3], [1.5]),
     "walls": (slice(0, 3), [-0.9, -0.7, 0.1], [1.6, 1.1, 0.9]),
     "unlike_legs": (slice(2, 3), [0.2], [0.8]),
+    "shapes": (slice(2, 3), [0.05], [0.6]),
 }
 
 
@@ -71,14 +72,15 @@ class Reference(NamedTuple):
     limits: np.ndarray
 
 
-def load(name, integrator="euler"):
+def load(name, integrator=None):
     directory = TASKS if name in ("ant", "ant_trap", "hexapod") else OURS
     return exact(mujoco.MjModel.from_xml_path(str(directory / f"{name}.xml")), integrator)
 
 
-def exact(model, integrator="euler"):
-    """The model, with MuJoCo's solver run until it has converged."""
-    model.opt.integrator = getattr(mujoco.mjtIntegrator, f"mjINT_{integrator.upper()}")
+def exact(model, integrator=None):
+    """The model, with MuJoCo's solver run until it has converged, and another integrator if given."""
+    if integrator is not None:
+        model.opt.integrator = getattr(mujoco.mjtIntegrator, f"mjINT_{integrator.upper()}")
     model.opt.iterations, model.opt.tolerance = 200, 0
     model.opt.ls_iterations, model.opt.ls_tolerance = 100, 1e-10
     return model

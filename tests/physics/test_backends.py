@@ -12,7 +12,15 @@ from memes.kernels.cxx import compiler
 
 SUBSTEPS, FAST = 5, physics.Fidelity(4, 2)
 ANTS = 256  # as many as in the rollouts, so that a step is compiled once
-SIZES = {"ant": ANTS, "ant_trap": 64, "hexapod": 13, "hopper": 64, "unlike_legs": 23, "walls": 64}
+SIZES = {
+    "ant": ANTS,
+    "ant_trap": 64,
+    "hexapod": 13,
+    "hopper": 64,
+    "unlike_legs": 23,
+    "walls": 64,
+    "shapes": 64,
+}
 needs_compiler = pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
 native, cuda = (pytest.param(name, marks=needs_compiler) for name in ("native", "cuda"))
 
@@ -72,6 +80,9 @@ def assert_equal_to_rounding(a, b):
         pytest.param("ant", "native", marks=needs_compiler),
         pytest.param("ant_trap", "native", marks=needs_compiler),
         pytest.param("hopper", "native", marks=needs_compiler),
+        pytest.param("shapes", "cuda", marks=needs_compiler),  # 2 legs: 16 robots in a warp
+        pytest.param("shapes", "native", marks=[needs_compiler, pytest.mark.long]),
+        pytest.param("shapes", "xla", marks=pytest.mark.long),
         pytest.param("hexapod", "xla", marks=pytest.mark.long),
     ],
 )

@@ -29,6 +29,8 @@ DEFAULTS = dict.fromkeys(("option", "flag", "floor", "body", "joint", "inside", 
 BALL = 'type="sphere" size="0.05" pos="0 0 -0.3" '
 DEFAULTS["tip"] = BALL
 
+SILENT = 'contype="0" conaffinity="0"'
+PYRAMID = """<asset><mesh name="pyramid" vertex="0 0 0  1 0 0  0 1 0  0 0 1"/></asset>"""
 TENDON = '<tendon><spatial name="t"><site site="end"/><site site="start"/></spatial></tendon>'
 
 
@@ -36,28 +38,47 @@ def child(joint, geom=""):
     return f"<body pos='0 0 -0.5'>{joint}<geom name='child' size='0.1' {geom}/></body>"
 
 
-SILENT = 'contype="0" conaffinity="0"'
-
 # What is changed, and words of the sentence that refuses it.
 UNSUPPORTED = {
     "equality": (
         {"rest": '<equality><joint joint1="elbow" polycoef="0.1 0 0 0 0"/></equality>'},
         "<equality>",
     ),
-    "tendon": ({"rest": TENDON}, "<tendon>"),
+    "tendon with a spring": (
+        {"rest": TENDON.replace("<spatial", '<spatial stiffness="3"')},
+        "'stiffness' of a <tendon>",
+    ),
+    "tendon with a range": (
+        {"rest": TENDON.replace("<spatial", '<spatial range="0 1"')},
+        "'range' of a <tendon>",
+    ),
     "tendon actuator": (
-        {"rest": TENDON + '<actuator><motor tendon="t"/></actuator>'},
-        "<tendon>",
+        {"rest": TENDON + '<actuator><motor name="pull" tendon="t"/></actuator>'},
+        "'pull'",
     ),
-    "pair": (
-        {"rest": '<contact><pair geom1="floor" geom2="tip"/></contact>'},
-        "<pair>",
+    "friction of a free joint": (
+        {
+            "world": f"""<body><joint name="base" type="free" frictionloss="1"/>
+              <geom size="1" {SILENT}/></body>"""
+        },
+        "'base'",
     ),
-    "mocap": ({"world": '<body mocap="true"><geom size="0.1"/></body>'}, "mocap"),
-    "frictionloss": ({"joint": 'frictionloss="0.1"'}, "'frictionloss'"),
-    "actuatorfrcrange": (
-        {"joint": 'actuatorfrclimited="true" actuatorfrcrange="-1 1"'},
-        "'actuatorfrcrange'",
+    "free body under implicitfast": (
+        {
+            "option": 'integrator="implicitfast"',
+            "world": f"""<body><joint name="base" type="free"/>
+              <geom type="box" size="1 2 3" {SILENT}/></body>""",
+        },
+        "'base'",
+    ),
+    "override of contacts": ({"flag": '<flag override="enable"/>'}, "'override'"),
+    "sleep": ({"flag": '<flag sleep="enable"/>'}, "'sleep'"),
+    "box on a box": (
+        {
+            "tip": 'type="box" size="0.1 0.1 0.1"',
+            "world": '<geom name="step" type="box" size="1 1 1" pos="5 0 0"/>',
+        },
+        "box against box",
     ),
     "gravcomp": ({"body": 'gravcomp="1"'}, "'gravcomp'"),
     "density": ({"option": 'density="1.2"'}, "'density'"),
@@ -66,12 +87,6 @@ UNSUPPORTED = {
     "noslip": ({"option": 'noslip_iterations="3"'}, "'noslip_iterations'"),
     "elliptic cone": ({"option": 'cone="elliptic"'}, "elliptic"),
     "implicit integrator": ({"option": 'integrator="implicit"'}, "integrator"),
-    "implicitfast integrator": ({"option": 'integrator="implicitfast"'}, "integrator"),
-    "disabled flag": ({"flag": '<flag gravity="disable"/>'}, "disabled features"),
-    "enabled flag": ({"flag": '<flag energy="enable"/>'}, "enabled features"),
-    "condim 4": ({"tip": BALL + 'condim="4"'}, "condim 4"),
-    "condim 6": ({"floor": 'condim="6"'}, "condim 6"),
-    "gap": ({"tip": BALL + 'gap="0.01" margin="0.02"'}, "'gap'"),
     "solref of two formats": ({"tip": BALL + 'solref="0.02 -1" priority="1"'}, "'solref'"),
     "power of solimp": ({"tip": BALL + 'solimp="0.9 0.95 0.01 0.5 2.5"'}, "'solimp'"),
     "power of a limit's solimp": (
@@ -83,9 +98,6 @@ UNSUPPORTED = {
         {"world": '<body name="other" pos="1 0 1"><freejoint/><geom name="rock" size="0.1"/></body>'},
         "'tip' and 'rock'",
     ),
-    "box on plane": ({"tip": 'type="box" size="0.1 0.1 0.1"'}, "box against plane"),
-    "cylinder on plane": ({"tip": 'type="cylinder" size="0.1 0.1"'}, "cylinder against plane"),
-    "ellipsoid on plane": ({"tip": 'type="ellipsoid" size="0.1 0.1 0.2"'}, "ellipsoid against plane"),
     "capsule on box": (
         {
             "tip": 'type="capsule" size="0.1 0.1"',
@@ -106,11 +118,11 @@ UNSUPPORTED = {
     ),
     "limited ball joint": (
         {"inside": child('<joint name="neck" type="ball" limited="true" range="0 40"/>', SILENT)},
-        "'range' on the ball joint 'neck'",
+        "'range' on a ball joint ('neck')",
     ),
     "sprung ball joint": (
         {"inside": child('<joint name="neck" type="ball" stiffness="2"/>', SILENT)},
-        "'stiffness' on the ball joint 'neck'",
+        "'stiffness' on a ball joint ('neck')",
     ),
     "motor on a ball joint": (
         {
@@ -120,10 +132,6 @@ UNSUPPORTED = {
         "'nod'",
     ),
     "motor on a site": ({"rest": '<actuator><motor name="jet" site="end"/></actuator>'}, "'jet'"),
-    "motor in the parent's frame": (
-        {"rest": '<actuator><motor name="turn" jointinparent="elbow"/></actuator>'},
-        "'turn'",
-    ),
     "muscle": ({"rest": '<actuator><muscle joint="elbow" lengthrange="0 1"/></actuator>'}, "activation"),
     "integrated velocity": (
         {"rest": '<actuator><intvelocity joint="elbow" actrange="-1 1"/></actuator>'},
@@ -163,6 +171,36 @@ def test_what_is_not_supported_is_named(element):
     assert "\n" not in str(refused.value)
 
 
+def test_everything_that_is_in_the_way_is_listed_with_what_leaves_it_out():
+    changes = {
+        "option": 'cone="elliptic" density="3"',
+        "tip": 'type="mesh" mesh="pyramid"',
+        "inside": child('<joint name="neck" type="ball" stiffness="2"/>'),
+        "world": """<body name="other" pos="1 0 1"><freejoint/><geom name="rock" size="0.1"/>
+            <geom name="stone" size="0.1" pos="1 0 0"/></body>""",
+        "rest": PYRAMID + '<equality><weld body1="arm" body2="other"/></equality>',
+    }
+    with pytest.raises(UsageError) as refused:
+        physics.compile(written(changes), backend="numpy")
+    for words in (
+        "elliptic",
+        "density",
+        "<equality>",
+        "'stiffness' on a ball joint ('neck')",
+        "contacts of a mesh against plane (tip on floor)",
+        "contacts between moving geoms (4, such as 'tip' and 'rock'; ",
+        "self_collision=False leaves them out)",
+        "gymnasium:NAME",
+        "playground:NAME",
+        "brax:NAME",
+    ):
+        assert words in str(refused.value)
+    with pytest.raises(UsageError) as refused:
+        physics.compile(written(changes), backend="numpy", self_collision=False)
+    assert "moving geoms" not in str(refused.value)
+    assert "mesh against plane" in str(refused.value)
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -175,6 +213,31 @@ def test_what_is_not_supported_is_named(element):
         },
         {"rest": '<actuator><motor joint="elbow" ctrllimited="false"/></actuator>'},
         {"rest": "<sensor><jointpos joint='elbow'/></sensor>"},
+        {"rest": TENDON},  # which does nothing
+        {"rest": TENDON.replace("<spatial", '<spatial range="0 1"'), "flag": '<flag limit="disable"/>'},
+        {
+            "rest": '<equality><joint joint1="elbow"/></equality>',
+            "flag": '<flag equality="disable"/>',
+        },
+        {"rest": '<equality><joint joint1="elbow" active="false"/></equality>'},
+        {"tip": 'type="mesh" mesh="pyramid"', "flag": '<flag contact="disable"/>', "rest": PYRAMID},
+        {
+            "option": 'integrator="implicitfast"',
+            "world": f'<body><joint type="free"/><geom size="1" {SILENT}/></body>',
+        },
+        *(
+            {"flag": f'<flag {flag}="disable"/>'}
+            for flag in (
+                "warmstart",
+                "sensor",
+                "midphase",
+                "autoreset",
+                "nativeccd",
+                "island",
+                "multiccd",
+            )
+        ),
+        *({"flag": f'<flag {flag}="enable"/>'} for flag in ("energy", "fwdinv", "invdiscrete")),
     ],
 )
 def test_what_has_no_effect_on_the_unsupported_is_accepted(changes):

@@ -9,6 +9,8 @@ from memes.physics.backends import numpy_backend
 from memes.physics.reading import read
 from memes.physics.stacking import stacked, unstacked
 
+COPIES = {"ant": 4, "hexapod": 6, "unlike_legs": 3}
+
 # Two or more legs below a free body; a leg is a hinge with a foot.
 LEGS = """
 <mujoco>
@@ -70,8 +72,13 @@ def assert_stacking_changes_nothing(model, states, fidelity):
     assert error.max() < 1e-12
 
 
-@pytest.mark.parametrize("integrator", ["euler", "rk4"])
-@pytest.mark.parametrize(("name", "copies"), [("ant", 4), ("hexapod", 6), ("unlike_legs", 3)])
+@pytest.mark.parametrize(
+    ("name", "copies", "integrator"),
+    [
+        *((name, k, i) for name, k in COPIES.items() for i in ("euler", "rk4")),
+        ("shapes", 2, "implicitfast"),
+    ],
+)
 def test_stacked_equals_unstacked(kit, name, copies, integrator):
     model = kit.load(name, integrator)
     assert stacked(read(model)).tree.copies == copies

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from memes.algorithm import Algorithm
 from memes.api import USUAL, restored, run
-from memes.errors import UsageError, at_least, known, require
+from memes.errors import at_least, known, require
 from memes.executors.remote_evaluation import BLOCK
-from memes.options.flags import Options, flag_words, options_of, read, read_toml, scaled, value_of
+from memes.options.flags import (
+    Options,
+    check_flags,
+    flag_words,
+    options_of,
+    read,
+    read_toml,
+    scaled,
+    value_of,
+)
 from memes.options.names import algorithm_factory, cells_of, code_of, made, task_factory
 from memes.options.workers import WorkerOptions, elsewhere
-from memes.parameters import parameters
+from memes.parameters import changed, parameters
 from memes.presets import PRESETS
 from memes.runner.loggers import Logger, check_logger
 from memes.runner.multihost import HostOptions
@@ -107,8 +118,8 @@ class Choice:
             check_logger(name)
 
 
-# Where the options of a run are declared that `memes.run` does not have.
-SHARED: tuple[Any, ...] = (Choice, WorkerOptions, HostOptions)
+# The options of a run that `memes.run` does not have.
+SHARED: tuple[Any, ...] = (Choice(), WorkerOptions(), HostOptions())
 
 
 class Parsed(NamedTuple):
@@ -151,16 +162,15 @@ class Parsed(NamedTuple):
         cells = cells_of(task, self.choice.resolution, self.choice.centroids)
         name, options = self.choice.algorithm, self.algorithm_options
         found = made(Algorithm, name, self.make_algorithm, task, cells, **options)
-        # Some presets are others with an option bound.
         return replace(found, name=name, options=found.options or options)
 
 
 def run_options() -> dict[str, Options]:
     """The options that every run has: its own, and the settings of its observers."""
-    shared = [option for kind in SHARED for option in options_of(kind).items()]
+    shared = {name: option for group in SHARED for name, option in options_of(group).items()}
     return {
-        "run": {**dict(shared), **options_of(run, without=("progress", "out"))},
-        "observer": {k: v for kind in USUAL for k, v in options_of(kind, kind.prefix).items()},
+        "run": shared | options_of(run, without=("progress", "out")),
+        "observer": {k: v for kind in USUAL for k, v in options_of(kind(), kind.prefix).items()},
     }
 
 
@@ -190,6 +200,7 @@ def parse(words: list[str], program: str, changes: Mapping[str, Any] | None = No
         "algorithm": options_of(build),
     }
     options = _all(groups)
+    check_flags(words, options, partial(_whose, algorithm))
     flags = _flags(table, str(file), algorithm, options)
     values = SCALES[known("scale", scale, SCALES)] | TASK_SCALES[scale].get(str(task), {})
     values |= ALGORITHM_SCALES[scale].get(str(algorithm), {})
@@ -197,7 +208,9 @@ def parse(words: list[str], program: str, changes: Mapping[str, Any] | None = No
     # The last of equal options wins: flags over the file.
     found = read(groups, flags + words, f"{program} TASK", DESCRIPTION)
     assert make is not None  # help alone has ended the command
-    shared = [kind(**{name: found["run"].pop(name) for name in parameters(kind)}) for kind in SHARED]
+    shared = [changed(group, found["run"]) for group in SHARED]
+    for name in itertools.chain.from_iterable(map(parameters, SHARED)):
+        del found["run"][name]
     return Parsed(str(task), make, build, *shared, *found.values())
 
 
@@ -221,12 +234,10 @@ def _flags(table: dict[str, Any], file: str, algorithm: Any, options: Options) -
             name = key.replace("-", "_")
             if (key == "task" and entries is table) or key in sections:
                 continue
-            owners = [n for n, preset in PRESETS.items() if name in options_of(preset.build)]
-            if name not in options and owners:
-                raise UsageError(
-                    f"key '{key}' of '{file}' is an option of {', '.join(owners)}, not of {algorithm}; "
-                    f"put it below a heading [{owners[0]}]"
-                )
+            if name not in options:
+                whose = _whose(algorithm, name)
+                sentence = f"key '{key}' of '{file}' is {whose}; put it below the heading of one"
+                require(not whose, sentence)
             known(f"key of '{file}'", name, [n for n in options if n != "config"])
             require(
                 fits(value, options[name].hint) and value != [],
@@ -234,3 +245,9 @@ def _flags(table: dict[str, Any], file: str, algorithm: Any, options: Options) -
             )
             words += flag_words(key, value)
     return words
+
+
+def _whose(algorithm: Any, name: str) -> str:
+    """Say of which other algorithms an option is, if of any."""
+    owners = [preset.name for preset in PRESETS.values() if name in options_of(preset.build)]
+    return f"an option of {', '.join(owners)}, not of {algorithm}" if owners else ""

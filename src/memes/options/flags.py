@@ -1,7 +1,7 @@
 """Flags, keys of TOML files and help texts, derived from where an option is declared.
 
-An option is a keyword-only parameter of the function of a task, of a preset or of `memes.run`, or a
-field of an observer; its help is in the docstring there.
+An option is a field of a preset or of an observer, or a keyword-only parameter of the function of a task
+or of `memes.run`; its help is in the docstring there.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from typing import Annotated, Any
 
 import tyro
 
-from memes.errors import UsageError, require
+from memes.errors import RENAMED, UsageError, require
 from memes.parameters import REQUIRED, Parameter, help_of, parameters, writable
 
 Options = dict[str, Parameter]
 MOST_TOML, MOST_DOTS = 2**16, 1000  # bytes, and dots in a line
 
 
-def options_of(of: Callable[..., Any], prefix: str = "", without: Collection[str] = ()) -> Options:
-    """The options of a function or of an observer that can be written down, by name."""
+def options_of(of: Any, prefix: str = "", without: Collection[str] = ()) -> Options:
+    """The options of a function or of a dataclass instance that can be written down, by name."""
     if inspect.isfunction(of):
         for parameter in inspect.signature(of).parameters.values():
             given = parameter.name in ("task", "cells", "algorithm")  # by the command itself
@@ -79,6 +79,7 @@ def call(function: Callable[..., int | None], words: list[str], program: str) ->
         name: Parameter(p.annotation, p.default, told.get(name))
         for name, p in signature.parameters.items()
     }
+    check_flags(words, found)
     placed = [name for name, p in signature.parameters.items() if p.kind is not p.KEYWORD_ONLY]
     text = (inspect.getdoc(function) or "").partition("\n\nArgs:")[0]
     given: Any = tyro.cli(
@@ -124,6 +125,21 @@ def _spelt(option: Parameter, place: str) -> str:
     if parts[-1] is not Ellipsis:
         return " ".join([word] * len(parts))
     return f"[{word} ...]" if option.default == () else f"{word} [{word} ...]"
+
+
+def check_flags(
+    words: list[str], options: Collection[str], whose: Callable[[str], str] = lambda name: ""
+) -> None:
+    """Raise a `UsageError` for a flag that has a new name, or that is an option of something else.
+
+    `whose(name)` says of what, and nothing if there is no such option. That is left to tyro.
+    """
+    for flag in (word.partition("=")[0] for word in words if word.startswith("--")):
+        name = flag.removeprefix("--").replace("-", "_").removeprefix("no_")
+        if name not in options:
+            new = RENAMED.get(name, "")
+            require(new not in options, f"{flag} is called --{new.replace('_', '-')} now")
+            require(not whose(name), f"{flag} is {whose(name)}")
 
 
 def value_of(option: str, arguments: list[str]) -> str | None:

@@ -8,29 +8,33 @@ from typing import NamedTuple
 from memes.physics import algebra as la
 from memes.physics.algebra import Condition, Matrix, Scalar, Vector
 from memes.physics.dynamics import Frames
-from memes.physics.model import Contact, Impedance, Joint, Model
+from memes.physics.model import DOF_SIZE, Contact, DryFriction, Impedance, Joint, Model
 from memes.physics.obstacles import Rivals
+from memes.physics.surfaces import lowest
 from memes.physics.tree import Tree, total
 
 SMALL = 1e-12
 
 
 class Row(NamedTuple):
-    """A contact (1 or 3 components) or a limit (1).
+    """A contact (1, 3, 4 or 6 components), a limit (1) or the friction of a dof (1).
 
     Attributes:
         jacobian: For each dof that moves it, what its unit velocity does to each component.
         stiffness: D of the problem; 0 where the constraint is not active.
-        friction: Coefficient of a contact with 3 components.
+        friction: Coefficients of a contact, one for each component but the first.
         reference: Minus the reference acceleration of each component.
         stacked: Whether the row stands for K.
+        most: The greatest force of a row that pulls to both sides, the friction of a dof; None for the
+            others, which only push.
     """
 
     jacobian: dict[int, list[Scalar]]
     stiffness: Scalar
-    friction: Scalar
+    friction: tuple[Scalar, ...]
     reference: list[Scalar]
     stacked: bool
+    most: Scalar | None = None
 
 
 class Touch(NamedTuple):
@@ -49,12 +53,15 @@ def usual_rows(
     qpos: Sequence[Scalar],
     qvel: Sequence[Scalar],
 ) -> list[Row]:
-    """The contacts, and the limits of all joints, active or not."""
+    """The contacts, the limits of all joints, active or not, and the friction of their dofs."""
     rows = [contact_row(tree, frames, rivals, qvel) for rivals in contacts]
     for link, stacked in zip(model.links, tree.stacked_link, strict=True):
-        rows += [
-            limit_row(joint, qpos, qvel, stacked) for joint in link.joints if joint.limit is not None
-        ]
+        for joint in link.joints:
+            if joint.limit is not None:
+                rows.append(limit_row(joint, qpos, qvel, stacked))
+            if joint.dry_friction is not None:
+                dofs = range(joint.dof, joint.dof + DOF_SIZE[joint.kind])
+                rows += [friction_row(joint.dry_friction, d, qvel[d], stacked) for d in dofs]
     return rows
 
 
@@ -67,7 +74,11 @@ def contact_row(tree: Tree, frames: Frames, rivals: Rivals, qvel: Sequence[Scala
     for d in (last, *tree.ancestors[last]):
         angular, linear = frames.motion[d]
         motion = la.add(linear, la.cross(angular, seen.place))
-        jacobian[d] = [la.dot(axis, motion) for axis in seen.frame[: contact.dimensions]]
+        turning = seen.frame[: max(contact.dimensions - 3, 0)]
+        jacobian[d] = [
+            *(la.dot(axis, motion) for axis in seen.frame[: contact.dimensions]),
+            *(la.dot(axis, angular) for axis in turning),
+        ]
     velocity = rates(jacobian, qvel, contact.dimensions)
     violation = seen.distance - contact.margin
     stiffness, reference = _soft(contact.impedance, violation, velocity, contact.weight)
@@ -83,7 +94,13 @@ def limit_row(joint: Joint, qpos: Sequence[Scalar], qvel: Sequence[Scalar], stac
     violation = la.minimum(above, below) - limit.margin
     velocity = [side * qvel[joint.dof]]
     stiffness, reference = _soft(limit.impedance, violation, velocity, joint.inverse_weight)
-    return Row({joint.dof: [side]}, stiffness, 0.0, reference, stacked)
+    return Row({joint.dof: [side]}, stiffness, (), reference, stacked)
+
+
+def friction_row(friction: DryFriction, dof: int, velocity: Scalar, stacked: bool) -> Row:
+    """The row that holds a dof at rest as well as its friction can."""
+    reference = [friction.damping * velocity]
+    return Row({dof: [1.0]}, friction.stiffness, (), reference, stacked, friction.most)
 
 
 def rates(jacobian: dict[int, list[Scalar]], x: Sequence[Scalar], components: int) -> list[Scalar]:
@@ -142,7 +159,11 @@ class Centre(NamedTuple):
 
 
 def _centre(tree: Tree, frames: Frames, ball: Contact) -> Centre:
-    turned = la.apply(frames.rotation[ball.link], ball.position)
+    rotation, position = frames.rotation[ball.link], ball.position
+    if ball.surface is not None:
+        normal = la.apply_transposed(rotation, la.column(ball.frame, 2))
+        position = la.add(position, lowest(ball.surface, normal))
+    turned = la.apply(rotation, position)
     relative = la.add(frames.position[ball.link], turned)
     return Centre(relative, frames.origin[tree.root_of[ball.link]])
 

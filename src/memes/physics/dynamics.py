@@ -7,12 +7,12 @@ motion of that point drops out of the dynamics (Galilean invariance).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from memes.physics import algebra as la
 from memes.physics.algebra import IDENTITY, ZERO, Matrix, Scalar, Vector
-from memes.physics.model import DOF_SIZE, Joint, Link, Model
+from memes.physics.model import DOF_SIZE, Actuator, Joint, Link, Model
 from memes.physics.tree import Flow, Sparse, Tree
 
 Spatial = tuple[Vector, Vector]
@@ -258,15 +258,82 @@ def applied_force(
             if not la.is_zero(joint.stiffness):
                 stretch = qpos[joint.qpos] - joint.spring
                 force[joint.dof] = force[joint.dof] - joint.stiffness * stretch
+    ranges = _drive_ranges(model)
+    sums: dict[int, Scalar] = dict.fromkeys(ranges, 0.0)
+    for d, drive in _drives(model, qpos, qvel, ctrl):
+        if d in ranges:
+            sums[d] = sums[d] + drive
+        else:
+            force[d] = force[d] + drive
+    for d, interval in ranges.items():
+        force[d] = force[d] + la.clip(sums[d], *interval)
+    return force
+
+
+def _drives(
+    model: Model, qpos: Sequence[Scalar], qvel: Sequence[Scalar], ctrl: Sequence[Scalar]
+) -> Iterator[tuple[int, Scalar]]:
+    """What each actuator exerts, with its dof."""
     for actuator in model.actuators:
-        control = ctrl[actuator.control]
-        if actuator.control_range:
-            control = la.clip(control, *actuator.control_range)
-        length = actuator.gear * qpos[actuator.qpos]
-        speed = actuator.gear * qvel[actuator.dof]
-        constant, per_length, per_speed = actuator.bias
-        pull = actuator.gain * control + constant + per_length * length + per_speed * speed
+        pull = _pull(actuator, qpos, qvel, ctrl)
         if actuator.force_range:
             pull = la.clip(pull, *actuator.force_range)
-        force[actuator.dof] = force[actuator.dof] + actuator.gear * pull
-    return force
+        yield actuator.dof, actuator.gear * pull
+
+
+def _drive_ranges(model: Model) -> dict[int, tuple[Scalar, Scalar]]:
+    """For each dof whose drives are limited, the range of their sum."""
+    joints = [joint for link in model.links for joint in link.joints]
+    return {joint.dof: joint.drive_range for joint in joints if joint.drive_range is not None}
+
+
+def _pull(
+    actuator: Actuator, qpos: Sequence[Scalar], qvel: Sequence[Scalar], ctrl: Sequence[Scalar]
+) -> Scalar:
+    """The force of an actuator before it is limited."""
+    control = ctrl[actuator.control]
+    if actuator.control_range:
+        control = la.clip(control, *actuator.control_range)
+    length = actuator.gear * qpos[actuator.qpos]
+    speed = actuator.gear * qvel[actuator.dof]
+    constant, per_length, per_speed = actuator.bias
+    return actuator.gain * control + constant + per_length * length + per_speed * speed
+
+
+def implicit_damping(
+    model: Model, qpos: Sequence[Scalar], qvel: Sequence[Scalar], ctrl: Sequence[Scalar]
+) -> dict[int, Scalar]:
+    """Minus the derivative of each dof's force by its velocity, as far as the integrator uses it.
+
+    Euler uses the damping of joints, `implicitfast` also that of actuators which are within their range.
+    """
+    damping: dict[int, Scalar] = {}
+    if model.integrator not in ("euler", "implicitfast"):
+        return damping
+    for link in model.links:
+        for joint in link.joints:
+            if not la.is_zero(joint.damping):
+                damping |= dict.fromkeys(
+                    range(joint.dof, joint.dof + DOF_SIZE[joint.kind]), joint.damping
+                )
+    if model.integrator == "implicitfast":
+        ranges = _drive_ranges(model)
+        sums: dict[int, Scalar] = dict.fromkeys(ranges, 0.0)
+        for d, drive in _drives(model, qpos, qvel, ctrl):
+            sums[d] = sums.get(d, 0.0) + drive
+        for actuator in model.actuators:
+            amount = -(actuator.gear * actuator.gear * actuator.bias[2])
+            if la.is_zero(amount):
+                continue
+            if actuator.force_range:
+                pull = _pull(actuator, qpos, qvel, ctrl)
+                amount = _if_within(actuator.force_range, pull, amount)
+            if actuator.dof in ranges:
+                amount = _if_within(ranges[actuator.dof], sums[actuator.dof], amount)
+            damping[actuator.dof] = damping.get(actuator.dof, 0.0) + amount
+    return damping
+
+
+def _if_within(interval: tuple[Scalar, Scalar], x: Scalar, amount: Scalar) -> Scalar:
+    inside = la.where(la.less(x, interval[1]), amount, 0.0)
+    return la.where(la.less(interval[0], x), inside, 0.0)

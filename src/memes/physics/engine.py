@@ -63,12 +63,15 @@ class Engine:
         backend: `numpy`, `xla`, `cuda` or `native`.
         substeps: Timesteps in a `step`.
         copies: How many isomorphic subtrees are simulated as one, K.
+        self_collision: Whether contacts between moving geoms count; if not, they were left out of the
+            model on request.
     """
 
     model: mujoco.MjModel
     backend: str
     substeps: int
     copies: int
+    self_collision: bool
     _own: Model
     _tree: Tree
     _order: tuple[np.ndarray, np.ndarray]
@@ -193,17 +196,21 @@ def compile(
     substeps: int = 1,
     fidelity: Literal["default", "fast"] | Fidelity = "default",
     backend: Literal["auto", "numpy", "xla", "cuda", "native"] = "auto",
+    self_collision: bool = True,
 ) -> Engine:
     """Specialise the simulator to a model.
 
     Args:
         model: A compiled model, a path to an MJCF file, or an XML string. What it uses beyond the
-            supported elements is refused with a sentence that names it.
+            supported elements is refused with a list of it.
         substeps: Timesteps of the model in one `step`.
         fidelity: How exactly contacts are solved: `default` (6 Newton iterations of 2 line-search steps
             each), `fast` (4 of 2), or numbers of your own, with at least 4 iterations.
         backend: `numpy` (float64, for reference), `xla` (any device), `cuda` (NVIDIA GPUs, with a C++
             compiler and NVRTC), `native` (CPUs with a C++ compiler), or `auto`, which chooses.
+        self_collision: Whether contacts between moving geoms count. They are not supported, so a model
+            that has them is refused; False leaves them out, which changes the physics: legs pass through
+            each other.
     """
     at_least(1, substeps=substeps)
     chosen = FIDELITY.get(fidelity) if isinstance(fidelity, str) else fidelity
@@ -221,7 +228,7 @@ def compile(
         f"backend must be auto or one of {', '.join(BACKENDS)}, got '{backend}'",
     )
     native = load(model)
-    own = read(native)
+    own = read(native, self_collision=self_collision)
     plain, together = unstacked(own), stacked(own)
 
     def with_backend(name: str) -> Engine:
@@ -235,6 +242,7 @@ def compile(
             backend=name,
             substeps=substeps,
             copies=folded.tree.copies,
+            self_collision=self_collision,
             _own=plain.model,
             _tree=plain.tree,
             _order=order,  # type: ignore[arg-type]

@@ -7,11 +7,21 @@ from typing import NamedTuple
 import mujoco
 import numpy as np
 
-EULER, RK4 = int(mujoco.mjtIntegrator.mjINT_EULER), int(mujoco.mjtIntegrator.mjINT_RK4)
+INTEGRATORS = {
+    int(mujoco.mjtIntegrator.mjINT_EULER): "euler",
+    int(mujoco.mjtIntegrator.mjINT_RK4): "rk4",
+    int(mujoco.mjtIntegrator.mjINT_IMPLICITFAST): "implicitfast",
+}
 MIN_WEIGHT = 1e-15  # MuJoCo's mjMINVAL
-ON_JOINT = int(mujoco.mjtTrn.mjTRN_JOINT)
+# The same for slides and hinges.
+ON_JOINT = (int(mujoco.mjtTrn.mjTRN_JOINT), int(mujoco.mjtTrn.mjTRN_JOINTINPARENT))
 FIXED_GAIN, NO_DYNAMICS = int(mujoco.mjtGain.mjGAIN_FIXED), int(mujoco.mjtDyn.mjDYN_NONE)
 NO_BIAS, AFFINE_BIAS = int(mujoco.mjtBias.mjBIAS_NONE), int(mujoco.mjtBias.mjBIAS_AFFINE)
+
+
+def disabled(m: mujoco.MjModel, feature: str) -> bool:
+    """Does the model switch a feature off, by a <flag>?"""
+    return bool(m.opt.disableflags & int(getattr(mujoco.mjtDisableBit, f"mjDSBL_{feature.upper()}")))
 
 
 class Placed(NamedTuple):

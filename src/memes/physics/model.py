@@ -32,8 +32,19 @@ class Limit(NamedTuple):
     impedance: Impedance
 
 
+class DryFriction(NamedTuple):
+    """Friction loss of each dof of a joint: a soft constraint to rest whose force is at most `most`."""
+
+    most: Scalar
+    stiffness: Scalar
+    damping: Scalar
+
+
 class Joint(NamedTuple):
-    """A joint of a link; `qpos` and `dof` are its first indices, `reference` its zero."""
+    """A joint of a link; `qpos` and `dof` are its first indices, `reference` its zero.
+
+    Its actuators together exert a force within `drive_range`.
+    """
 
     kind: str
     qpos: int
@@ -47,6 +58,8 @@ class Joint(NamedTuple):
     armature: Scalar
     inverse_weight: Scalar
     limit: Limit | None
+    dry_friction: DryFriction | None
+    drive_range: tuple[Scalar, Scalar] | None
 
 
 class Link(NamedTuple):
@@ -66,13 +79,33 @@ class Link(NamedTuple):
     axes: Matrix
 
 
+class Surface(NamedTuple):
+    """One of the points of a geom that can be lowest above a plane (`surfaces.py`).
+
+    Attributes:
+        kind: `box`, `cylinder` or `ellipsoid`.
+        size: Half sizes of the box, radius and half length of the cylinder, or the half axes.
+        axes: The geom's axes in the link's frame, as columns.
+        which: Of a box, the signs of a corner; of a cylinder, the cosine and sine of the point's angle
+            from the lowest one, and 1 at the lower end or -1 at the upper one.
+    """
+
+    kind: str
+    size: Vector
+    axes: Matrix
+    which: Vector
+
+
 class Contact(NamedTuple):
     """A ball of a link that can touch a static shape.
 
     The ball has its `position` in the link's frame and a `radius`; the two ends of a capsule are two
-    balls, whose `axis` then gives the first tangent. The static shape is described by `place[3]`, the
-    columns of `frame` and `size`: a plane by a point and its normal (column 2); a box by its centre and
-    half sizes; a capsule or a sphere by its centre, its axis (column 2), its radius and half length.
+    balls, whose `axis` then gives the first tangent. A geom with a `surface` is a ball of radius 0 for
+    each of its lowest points, and `position` is its centre. The static shape is described by `place[3]`,
+    the columns of `frame` and `size`: a plane by a point and its normal (column 2); a box by its centre
+    and half sizes; a capsule or a sphere by its centre, its axis (column 2), its radius and half length.
+    `friction` has a coefficient for each direction but the normal: two for sliding, one for spinning
+    about the normal, two for rolling.
     """
 
     name: str
@@ -80,12 +113,13 @@ class Contact(NamedTuple):
     position: Vector
     radius: Scalar
     axis: Vector | None
+    surface: Surface | None
     shape: str
     place: Vector
     frame: Matrix
     size: Vector
     dimensions: int
-    friction: Scalar
+    friction: tuple[Scalar, ...]
     margin: Scalar
     weight: Scalar
     impedance: Impedance
@@ -113,7 +147,10 @@ class Point(NamedTuple):
 
 
 class Model(NamedTuple):
-    """All that the dynamics of a model depend on, and the places of its bodies, geoms and sites."""
+    """All that the dynamics of a model depend on, and the places of its bodies, geoms and sites.
+
+    `integrator` is `euler`, `explicit` (Euler without implicit damping), `implicitfast` or `rk4`.
+    """
 
     nq: int
     nv: int

@@ -10,9 +10,19 @@ import numpy as np
 
 from memes.errors import UsageError
 from memes.physics.collision_pairs import contacts_of, impedance_of
-from memes.physics.mjcf import AFFINE_BIAS, MIN_WEIGHT, RK4, Placed, floats, matrix, name_of, rotation_of
-from memes.physics.model import KINDS, Actuator, Joint, Limit, Link, Model, Point
-from memes.physics.refusals import refuse_unsupported
+from memes.physics.mjcf import (
+    AFFINE_BIAS,
+    INTEGRATORS,
+    MIN_WEIGHT,
+    Placed,
+    disabled,
+    floats,
+    matrix,
+    name_of,
+    rotation_of,
+)
+from memes.physics.model import KINDS, Actuator, DryFriction, Joint, Limit, Link, Model, Point
+from memes.physics.refusals import Reasons, note_unsupported
 
 
 def load(source: mujoco.MjModel | str | Path) -> mujoco.MjModel:
@@ -28,19 +38,25 @@ def load(source: mujoco.MjModel | str | Path) -> mujoco.MjModel:
         raise UsageError(f"model: MuJoCo cannot compile it: {error}") from None
 
 
-def read(m: mujoco.MjModel) -> Model:
-    """Translate a compiled model; whatever it uses that is not supported is named and refused."""
-    refuse_unsupported(m)
-    links, link_of, placed = _links(m)
+def read(m: mujoco.MjModel, *, self_collision: bool = True) -> Model:
+    """Translate a compiled model; whatever it uses that is not supported is named and refused.
+
+    Without `self_collision`, contacts between moving geoms are left out of the model.
+    """
+    reasons = Reasons()
+    note_unsupported(m, reasons)
+    links, link_of, placed = _links(m, reasons)
+    contacts = contacts_of(m, link_of, placed, reasons, self_collision=self_collision)
+    reasons.finish()
     return Model(
         nq=m.nq,
         nv=m.nv,
         nu=m.nu,
         timestep=float(m.opt.timestep),
-        gravity=floats(m.opt.gravity),
-        integrator="rk4" if m.opt.integrator == RK4 else "euler",
+        gravity=floats(0.0 * m.opt.gravity if disabled(m, "gravity") else m.opt.gravity),
+        integrator=_integrator(m),
         links=links,
-        contacts=contacts_of(m, link_of, placed),
+        contacts=contacts,
         actuators=tuple(_actuator(m, i) for i in range(m.nu)),
         bodies=tuple(
             Point(name_of(m, "body", b), link_of[b], floats(placed[b].translation))
@@ -49,6 +65,11 @@ def read(m: mujoco.MjModel) -> Model:
         geoms=_points(m, "geom", m.geom_bodyid, m.geom_pos, link_of, placed),
         sites=_points(m, "site", m.site_bodyid, m.site_pos, link_of, placed),
     )
+
+
+def _integrator(m: mujoco.MjModel) -> str:
+    name = INTEGRATORS[m.opt.integrator]
+    return "explicit" if name == "euler" and disabled(m, "eulerdamp") else name
 
 
 def _points(
@@ -69,7 +90,7 @@ def _points(
     )
 
 
-def _links(m: mujoco.MjModel) -> tuple[tuple[Link, ...], list[int], list[Placed]]:
+def _links(m: mujoco.MjModel, reasons: Reasons) -> tuple[tuple[Link, ...], list[int], list[Placed]]:
     """The links; which one carries each body (-1: the world); and where the body sits in it."""
     links: list[dict[str, Any]] = []
     link_of = [-1] * m.nbody
@@ -83,7 +104,7 @@ def _links(m: mujoco.MjModel) -> tuple[tuple[Link, ...], list[int], list[Placed]
             placed[body] = Placed(rotation, translation)
         else:
             first = m.body_jntadr[body]
-            joints = tuple(_joint(m, j) for j in range(first, first + m.body_jntnum[body]))
+            joints = tuple(_joint(m, j, reasons) for j in range(first, first + m.body_jntnum[body]))
             links.append(
                 {
                     "parent": link_of[m.body_parentid[body]],
@@ -100,15 +121,20 @@ def _links(m: mujoco.MjModel) -> tuple[tuple[Link, ...], list[int], list[Placed]
     return tuple(with_inertia), link_of, placed
 
 
-def _joint(m: mujoco.MjModel, j: int) -> Joint:
+def _joint(m: mujoco.MjModel, j: int, reasons: Reasons) -> Joint:
     dof, qpos = int(m.jnt_dofadr[j]), int(m.jnt_qposadr[j])
-    limit = None
-    if m.jnt_limited[j]:
+    unconstrained = disabled(m, "constraint")
+    weight = max(float(m.dof_invweight0[dof]), MIN_WEIGHT)
+    where = f"joint '{name_of(m, 'joint', j)}'"
+    limit = dry_friction = None
+    if m.jnt_limited[j] and not (unconstrained or disabled(m, "limit")):
         low, high = map(float, m.jnt_range[j])
-        impedance = impedance_of(
-            m, m.jnt_solref[j], m.jnt_solimp[j], f"joint '{name_of(m, 'joint', j)}'"
-        )
+        impedance = impedance_of(m, m.jnt_solref[j], m.jnt_solimp[j], where, reasons)
         limit = Limit(low, high, float(m.jnt_margin[j]), impedance)
+    if m.dof_frictionloss[dof] > 0 and not (unconstrained or disabled(m, "frictionloss")):
+        soft = impedance_of(m, m.dof_solref[dof], m.dof_solimp[dof], where, reasons)
+        stiffness = soft.low / ((1.0 - soft.low) * weight)
+        dry_friction = DryFriction(float(m.dof_frictionloss[dof]), stiffness, soft.damping)
     return Joint(
         kind=KINDS[m.jnt_type[j]],
         qpos=qpos,
@@ -116,12 +142,14 @@ def _joint(m: mujoco.MjModel, j: int) -> Joint:
         position=floats(m.jnt_pos[j]),
         axis=floats(m.jnt_axis[j]),
         reference=float(m.qpos0[qpos]),
-        stiffness=float(m.jnt_stiffness[j]),
+        stiffness=0.0 if disabled(m, "spring") else float(m.jnt_stiffness[j]),
         spring=float(m.qpos_spring[qpos]),
-        damping=float(m.dof_damping[dof]),
+        damping=0.0 if disabled(m, "damper") else float(m.dof_damping[dof]),
         armature=float(m.dof_armature[dof]),
-        inverse_weight=max(float(m.dof_invweight0[dof]), MIN_WEIGHT),
+        inverse_weight=weight,
         limit=limit,
+        dry_friction=dry_friction,
+        drive_range=_interval(m.jnt_actfrclimited[j], m.jnt_actfrcrange[j]),
     )
 
 
@@ -156,17 +184,20 @@ def _inertia(m: mujoco.MjModel, bodies: list[int], placed: list[Placed]) -> dict
 def _actuator(m: mujoco.MjModel, i: int) -> Actuator:
     joint = m.actuator_trnid[i, 0]
     affine = m.actuator_biastype[i] == AFFINE_BIAS
-
-    def interval(limited: Any, bounds: np.ndarray) -> tuple[float, float] | None:
-        return (float(bounds[0]), float(bounds[1])) if limited else None
-
+    group = int(m.actuator_group[i])
+    off = disabled(m, "actuation") or (0 <= group <= 30 and m.opt.disableactuator & (1 << group))
+    clipped = m.actuator_ctrllimited[i] and not disabled(m, "clampctrl")
     return Actuator(
         control=i,
         qpos=int(m.jnt_qposadr[joint]),
         dof=int(m.jnt_dofadr[joint]),
         gear=float(m.actuator_gear[i, 0]),
-        gain=float(m.actuator_gainprm[i, 0]),
-        bias=floats(m.actuator_biasprm[i, :3] if affine else np.zeros(3)),
-        control_range=interval(m.actuator_ctrllimited[i], m.actuator_ctrlrange[i]),
-        force_range=interval(m.actuator_forcelimited[i], m.actuator_forcerange[i]),
+        gain=0.0 if off else float(m.actuator_gainprm[i, 0]),
+        bias=floats(m.actuator_biasprm[i, :3] if affine and not off else np.zeros(3)),
+        control_range=_interval(clipped, m.actuator_ctrlrange[i]),
+        force_range=_interval(m.actuator_forcelimited[i] and not off, m.actuator_forcerange[i]),
     )
+
+
+def _interval(limited: Any, bounds: np.ndarray) -> tuple[float, float] | None:
+    return (float(bounds[0]), float(bounds[1])) if limited else None

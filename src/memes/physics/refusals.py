@@ -1,102 +1,194 @@
-"""Features of a model that are not supported: named, and refused."""
+"""Features of a model that are not supported: all of them are named, and the model is refused."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import mujoco
 import numpy as np
 
-from memes.errors import require
+from memes.errors import UsageError, require
 from memes.physics.mjcf import (
     AFFINE_BIAS,
-    EULER,
     FIXED_GAIN,
+    INTEGRATORS,
     NO_BIAS,
     NO_DYNAMICS,
     ON_JOINT,
-    RK4,
+    disabled,
     name_of,
 )
 from memes.physics.model import KINDS
 
 # Counts and arrays that must be zero, with the element that makes them something else.
-_MUST_BE_ZERO = {
-    "neq": "<equality> constraints",
-    "ntendon": "<tendon>",
-    "npair": "explicit contact <pair>",
+MUST_BE_ZERO = {
     "nflex": "<flex>",
-    "nmocap": "mocap bodies",
     "nplugin": "plugins",
     "na": "actuators with an activation state",
-    "dof_frictionloss": "joint 'frictionloss'",
     "dof_dampingpoly": "polynomial joint 'damping'",
     "jnt_stiffnesspoly": "polynomial joint 'stiffness'",
-    "jnt_actfrclimited": "joint 'actuatorfrcrange'",
-    "jnt_actgravcomp": "joint 'actuatorgravcomp'",
+    "jnt_springyield": "joint 'springyield'",
     "body_gravcomp": "body 'gravcomp'",
     "geom_adhesion": "geom 'adhesion'",
+    "pair_adhesion": "'adhesion' of a contact <pair>",
     "geom_surfacevel": "geom 'surfacevel'",
     "actuator_armature": "actuator 'armature'",
     "actuator_damping": "actuator 'damping'",
     "actuator_dampingpoly": "polynomial actuator 'damping'",
     "actuator_delay": "actuator 'delay'",
-    "jnt_springyield": "joint 'springyield'",
+    # A tendon without any of these has no effect, but that of its actuators.
+    "tendon_stiffness": "'stiffness' of a <tendon>",
+    "tendon_stiffnesspoly": "polynomial 'stiffness' of a <tendon>",
+    "tendon_damping": "'damping' of a <tendon>",
+    "tendon_dampingpoly": "polynomial 'damping' of a <tendon>",
+    "tendon_springyield": "'springyield' of a <tendon>",
+    "tendon_limited": "'range' of a <tendon>",
+    "tendon_frictionloss": "'frictionloss' of a <tendon>",
+    "tendon_armature": "'armature' of a <tendon>",
 }
-_OPTIONS_ZERO = {
+OPTIONS_ZERO = {
     "density": "'density' of the medium",
     "viscosity": "'viscosity' of the medium",
     "wind": "'wind'",
     "noslip_iterations": "'noslip_iterations'",
-    "disableflags": "disabled features (<flag>)",
-    "enableflags": "enabled features (<flag>)",
-    "disableactuator": "'actuatorgroupdisable'",
     "cone": "elliptic friction cones",
 }
+# Flags, by MuJoCo's names: those that are obeyed, and those that change nothing here, with the reason.
+OBEYED = (
+    "constraint",
+    "equality",
+    "frictionloss",
+    "limit",
+    "contact",
+    "spring",
+    "damper",
+    "gravity",
+    "clampctrl",
+    "filterparent",
+    "actuation",
+    "refsafe",
+    "eulerdamp",
+)
+WITHOUT_EFFECT = {
+    "warmstart": "it says where the solver starts, not where it ends",
+    "sensor": "sensors are not computed",
+    "midphase": "it says how pairs of geoms are found",
+    "autoreset": "robots that become non-finite are frozen",
+    "nativeccd": "collisions of general convex shapes are refused",
+    "multiccd": "collisions of general convex shapes are refused",
+    "island": "it says how the solver divides its problem",
+    "energy": "energies are not computed",
+    "fwdinv": "it compares forward with inverse dynamics",
+    "invdiscrete": "it concerns inverse dynamics",
+}
+# What a flag switches off need not be supported.
+_UNLESS_DISABLED = {
+    "tendon_limited": ("constraint", "limit"),
+    "tendon_frictionloss": ("constraint", "frictionloss"),
+    "tendon_stiffness": ("spring",),
+    "tendon_damping": ("damper",),
+}
+ADAPTERS = (
+    "MuJoCo itself runs it, as an environment of gymnasium:NAME on CPUs, or of playground:NAME or "
+    "brax:NAME by JAX"
+)
 
 
-def refuse_unsupported(m: mujoco.MjModel) -> None:
-    """Raise a `UsageError` that names the first thing in the model that the simulator cannot do."""
-    for holder, table in ((m, _MUST_BE_ZERO), (m.opt, _OPTIONS_ZERO)):
-        for attribute, element in table.items():
-            used = bool(np.any(np.asarray(getattr(holder, attribute, 0))))
-            require(not used, f"model uses {element}, which is not supported")
-    require(m.opt.integrator in (EULER, RK4), "model uses an integrator other than Euler and RK4")
+class Reasons:
+    """What is in the way of simulating a model: kinds of elements, each with those that are of it."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, str], list[str]] = {}
+
+    def unless(self, condition: Any, what: str, where: str = "", option: str = "") -> None:
+        """Note `what` unless the condition holds; `option` is what leaves it out of the model."""
+        if not condition:
+            self._found.setdefault((what, option), []).append(where)
+
+    def finish(self) -> None:
+        """Raise a `UsageError` that lists everything, if there is anything."""
+        if self._found:
+            kinds = "; ".join(_kind(*key, where) for key, where in self._found.items())
+            raise UsageError(f"model uses what is not supported: {kinds}. {ADAPTERS}")
+
+
+def _kind(what: str, option: str, where: list[str]) -> str:
+    notes = [f"{len(where)}, such as {where[0]}" if len(where) > 1 else where[0]] if where[0] else []
+    if option:
+        notes.append(f"{option} leaves them out")
+    return f"{what} ({'; '.join(notes)})" if notes else what
+
+
+def note_unsupported(m: mujoco.MjModel, reasons: Reasons) -> None:
+    """Note everything in the model that the simulator cannot do, but for collisions."""
     require(m.nv > 0, "model has no joints")
+    for attribute, element in MUST_BE_ZERO.items():
+        off = any(disabled(m, flag) for flag in _UNLESS_DISABLED.get(attribute, ()))
+        reasons.unless(off or not np.any(getattr(m, attribute)), element)
+    for attribute, element in OPTIONS_ZERO.items():
+        reasons.unless(not np.any(getattr(m.opt, attribute)), element)
+    reasons.unless(m.opt.integrator in INTEGRATORS, "an integrator other than Euler, RK4, implicitfast")
+    _note_flags(m, reasons)
+    off = disabled(m, "equality") or disabled(m, "constraint")
+    reasons.unless(off or not np.any(m.eq_active0), "<equality> constraints")
     for j in range(m.njnt):
-        name, kind = name_of(m, "joint", j), KINDS[m.jnt_type[j]]
-        simple = kind in ("slide", "hinge")
-        require(
-            simple or not m.jnt_limited[j],
-            f"model uses 'range' on the {kind} joint '{name}', which is not supported",
-        )
-        require(
-            simple or not m.jnt_stiffness[j],
-            f"model uses 'stiffness' on the {kind} joint '{name}', which is not supported",
-        )
-        if m.jnt_limited[j]:
-            low, high = m.jnt_range[j]
-            require(
-                high - low > 2 * m.jnt_margin[j],
-                f"model uses a 'margin' wider than half of the range of joint '{name}'",
-            )
-        body = m.jnt_bodyid[j]
-        require(
-            kind != "free" or (m.body_jntnum[body] == 1 and m.body_parentid[body] == 0),
-            f"model has the free joint '{name}' beside other joints or below another body",
-        )
+        _note_joint(m, j, reasons)
     for i in range(m.nu):
-        name = name_of(m, "actuator", i)
-        require(
-            m.actuator_trntype[i] == ON_JOINT
-            and KINDS[m.jnt_type[m.actuator_trnid[i, 0]]] in ("slide", "hinge"),
-            f"model has the actuator '{name}' on something other than a slide or hinge joint",
-        )
-        require(
-            m.actuator_gaintype[i] == FIXED_GAIN
-            and m.actuator_dyntype[i] == NO_DYNAMICS
-            and m.actuator_biastype[i] in (NO_BIAS, AFFINE_BIAS),
-            f"model has the actuator '{name}', which is no motor, position or velocity servo",
-        )
-        require(
-            getattr(m, "actuator_ctrlnum", np.ones(m.nu))[i] == 1,
-            f"model has the actuator '{name}' with more than one control",
-        )
+        _note_actuator(m, i, reasons)
+
+
+def _note_flags(m: mujoco.MjModel, reasons: Reasons) -> None:
+    known = {*OBEYED, *WITHOUT_EFFECT}
+    for word, given, flags in (
+        ("disabled", m.opt.disableflags, mujoco.mjtDisableBit),
+        ("enabled", m.opt.enableflags, mujoco.mjtEnableBit),
+    ):
+        for name, bit in flags.__members__.items():
+            flag = name.partition("_")[2].lower()  # empty for the number of flags
+            used = flag and given & int(bit)
+            reasons.unless(not used or flag in known, f"the {word} flag '{flag}'")
+
+
+def _note_joint(m: mujoco.MjModel, j: int, reasons: Reasons) -> None:
+    name, kind = f"'{name_of(m, 'joint', j)}'", KINDS[m.jnt_type[j]]
+    simple = kind in ("slide", "hinge")
+    reasons.unless(simple or not m.jnt_limited[j], f"'range' on a {kind} joint", name)
+    reasons.unless(simple or not m.jnt_stiffness[j], f"'stiffness' on a {kind} joint", name)
+    dry = kind == "free" and m.dof_frictionloss[m.jnt_dofadr[j]] > 0
+    reasons.unless(not dry, "'frictionloss' of a free joint", name)
+    if m.jnt_limited[j]:
+        low, high = m.jnt_range[j]
+        narrow = high - low <= 2 * m.jnt_margin[j]
+        reasons.unless(not narrow, "a 'margin' wider than half of a joint's range", name)
+    body = m.jnt_bodyid[j]
+    reasons.unless(
+        kind != "free" or not _turns_implicitly(m, body),
+        "a free body of uneven inertia, without further joints, under implicitfast",
+        name,
+    )
+    alone = m.body_jntnum[body] == 1 and m.body_parentid[body] == 0
+    reasons.unless(
+        kind != "free" or alone, "a free joint beside other joints or below another body", name
+    )
+
+
+def _turns_implicitly(m: mujoco.MjModel, body: int) -> bool:
+    """Does `implicitfast` take the gyroscopic force of a free body as implicit?"""
+    single = m.tree_dofnum[m.body_treeid[body]] == 6
+    ball = np.ptp(m.body_inertia[body]) == 0 and not m.body_ipos[body].any()
+    even = ball and m.body_subtreemass[body] == m.body_mass[body]
+    return bool(INTEGRATORS.get(m.opt.integrator) == "implicitfast" and single and not even)
+
+
+def _note_actuator(m: mujoco.MjModel, i: int, reasons: Reasons) -> None:
+    name = f"'{name_of(m, 'actuator', i)}'"
+    on_joint = m.actuator_trntype[i] in ON_JOINT
+    on_simple = on_joint and KINDS[m.jnt_type[m.actuator_trnid[i, 0]]] in ("slide", "hinge")
+    reasons.unless(on_simple, "an actuator on something other than a slide or hinge joint", name)
+    servo = (
+        m.actuator_gaintype[i] == FIXED_GAIN
+        and m.actuator_dyntype[i] == NO_DYNAMICS
+        and m.actuator_biastype[i] in (NO_BIAS, AFFINE_BIAS)
+    )
+    reasons.unless(servo, "an actuator that is no motor, position or velocity servo", name)
+    reasons.unless(m.actuator_ctrlnum[i] == 1, "an actuator with more than one control", name)

@@ -1,14 +1,18 @@
 """MuJoCo's constrained acceleration, by Newton's method on its primal problem.
 
-    minimise over a:  1/2 (a - a_free)' M (a - a_free) + sum over edges 1/2 D min(0, edge(J a - a_ref))^2
+    minimise over a:  1/2 (a - a_free)' M (a - a_free) + sum over edges s(edge(J a - a_ref))
 
-A contact with friction has four edges, those of its pyramid; a limit or a frictionless contact has one.
+A contact with friction has two edges for each direction but the normal, those of its pyramid; a limit or
+a frictionless contact has one: s(e) = 1/2 D min(0, e)^2. The friction f of a dof has one edge that costs
+to both sides, Huber's s(e) = c e - 1/2 c^2 / D, where c is D e clipped to [-f, f].
 M + J'DJ has the sparsity of the tree, so that an iteration is one more sparse factorisation.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
+from operator import add
 from typing import NamedTuple
 
 from memes.physics import algebra as la
@@ -16,6 +20,9 @@ from memes.physics import tree as sparse
 from memes.physics.algebra import Condition, Scalar, Value
 from memes.physics.constraints import Row, rates
 from memes.physics.tree import Flow, Sparse, Tree
+
+# Of a bracket of the line search: where a step from the other end is not believed.
+FAR_END = 1 / 16
 
 
 class Fidelity(NamedTuple):
@@ -110,19 +117,25 @@ def edges(row: Row, u: Sequence[Scalar]) -> list[Scalar]:
     """The edges of a row from its components."""
     if len(u) == 1:
         return list(u)
-    first, second = row.friction * u[1], row.friction * u[2]
-    return [u[0] + first, u[0] - first, u[0] + second, u[0] - second]
+    along = [f * x for f, x in zip(row.friction, u[1:], strict=True)]
+    return [edge for x in along for edge in (u[0] + x, u[0] - x)]
 
 
 def _from_edges(row: Row, x: Sequence[Scalar]) -> list[Scalar]:
     """The transpose of `edges`."""
     if len(x) == 1:
         return list(x)
-    return [
-        (x[0] + x[1]) + (x[2] + x[3]),
-        row.friction * (x[0] - x[1]),
-        row.friction * (x[2] - x[3]),
-    ]
+    sums = [a + b for a, b in zip(x[::2], x[1::2], strict=True)]
+    sides = zip(row.friction, x[::2], x[1::2], strict=True)
+    return [reduce(add, sums), *(f * (a - b) for f, a, b in sides)]
+
+
+def _pull(row: Row, e: Scalar) -> tuple[Scalar, Scalar]:
+    """For a row with friction: the force that holds it, s'(e), and where that is not at its limit, D."""
+    assert row.most is not None
+    wanted = row.stiffness * e
+    inside = la.less(la.absolute(wanted), row.most)
+    return la.clip(wanted, -row.most, row.most), la.where(inside, row.stiffness, 0.0)
 
 
 def _components(rows: list[Row], x: Sequence[Scalar]) -> list[list[Scalar]]:
@@ -173,6 +186,10 @@ def _sum_rows(tree: Tree, rows: list[Row], terms: list[Scalar]) -> Scalar:
 def _cost(tree: Tree, rows: list[Row], components: list[list[Scalar]]) -> Scalar:
     terms = []
     for row, u in zip(rows, components, strict=True):
+        if row.most is not None:
+            pull, _ = _pull(row, u[0])
+            terms.append(pull * u[0] - 0.5 * pull * (pull / row.stiffness))
+            continue
         negative = [la.minimum(e, 0.0) for e in edges(row, u)]
         terms.append(0.5 * row.stiffness * la.dot(negative, negative))
     return _sum_rows(tree, rows, terms)
@@ -182,7 +199,10 @@ def _constraint_force(tree: Tree, rows: list[Row], components: list[list[Scalar]
     force: dict[int, Scalar] = dict.fromkeys(range(len(tree.ancestors)), 0.0)
     flow = Flow(tree)
     for row, u in zip(rows, components, strict=True):
-        push = [-(row.stiffness * la.minimum(e, 0.0)) for e in edges(row, u)]
+        if row.most is None:
+            push = [-(row.stiffness * la.minimum(e, 0.0)) for e in edges(row, u)]
+        else:
+            push = [-_pull(row, u[0])[0]]
         _spread(tree, row, _from_edges(row, push), force, flow)
     flow.settle(force)
     return [force[d] for d in range(len(force))]
@@ -201,8 +221,12 @@ def _newton_step(tree: Tree, mass: Sparse, rows: list[Row], at: Iterate, line_se
     into_hessian, into_force = Flow(tree), Flow(tree)
     for row, u in zip(rows, at.components, strict=True):
         sides = edges(row, u)
-        active = [la.where(la.less(e, 0.0), row.stiffness, 0.0) for e in sides]
-        push = [-(d * e) for d, e in zip(active, sides, strict=True)]
+        if row.most is None:
+            active = [la.where(la.less(e, 0.0), row.stiffness, 0.0) for e in sides]
+            push = [-(d * e) for d, e in zip(active, sides, strict=True)]
+        else:
+            pull, curve = _pull(row, u[0])
+            active, push = [curve], [-pull]
         _spread(tree, row, _from_edges(row, push), force, into_force)
         curved = _curvature(row, active)
         dofs = list(row.jacobian)  # the deepest first
@@ -233,15 +257,15 @@ def _curvature(row: Row, active: list[Scalar]) -> dict[int, list[Scalar]]:
     """For each dof, E' diag(active) E times its Jacobian column, where E takes components to edges."""
     if len(active) == 1:
         return {d: [active[0] * entries[0]] for d, entries in row.jacobian.items()}
-    mu = row.friction
-    one, two = active[0] + active[1], active[2] + active[3]
-    n_n, n_1, n_2 = one + two, mu * (active[0] - active[1]), mu * (active[2] - active[3])
-    one_one, two_two = (mu * mu) * one, (mu * mu) * two
+    first, second = active[::2], active[1::2]
+    sums = [a + b for a, b in zip(first, second, strict=True)]
+    normal = reduce(add, sums)
+    mixed = [f * (a - b) for f, a, b in zip(row.friction, first, second, strict=True)]
+    own = [(f * f) * x for f, x in zip(row.friction, sums, strict=True)]
     return {
         d: [
-            n_n * c[0] + (n_1 * c[1] + n_2 * c[2]),
-            n_1 * c[0] + one_one * c[1],
-            n_2 * c[0] + two_two * c[2],
+            normal * c[0] + la.dot(mixed, c[1:]),
+            *(m * c[0] + o * x for m, o, x in zip(mixed, own, c[1:], strict=True)),
         ]
         for d, c in row.jacobian.items()
     }
@@ -259,6 +283,7 @@ def _line_search(
     """Newton steps on the cost along the direction, kept inside a bracket that shrinks."""
     if steps == 0:
         return 1.0
+    kinks = any(row.most is not None for row in rows)
     slope = sparse.inner(tree, direction, at.residual)
     curve = sparse.inner(tree, direction, mass_times)
     lines = [
@@ -272,11 +297,15 @@ def _line_search(
     high: Scalar = 4.0 * one
     for _ in range(steps):
         first, second = [], []
-        for line in lines:
+        for row, line in zip(rows, lines, strict=True):
             gradient: Scalar = 0.0
             curvature: Scalar = 0.0
             for e, de, weighted in line:
                 here = e + length * de
+                if row.most is not None:
+                    pull, curve_here = _pull(row, here)
+                    gradient, curvature = pull * de, (curve_here * de) * de
+                    continue
                 active = la.where(la.less(here, 0.0), weighted, 0.0)
                 gradient = gradient + active * here
                 curvature = curvature + active * de
@@ -287,7 +316,12 @@ def _line_search(
         downhill = la.less(gradient, 0.0)
         low, high = la.where(downhill, length, low), la.where(downhill, high, length)
         newton = length - gradient / la.maximum(curvature, 1e-12)
-        # At the minimum, rounding may put the step a little outside of the bracket that it ends.
-        outside = la.maximum(low - newton, newton - high)
-        length = la.where(la.less(outside, 1e-5), newton, 0.5 * (low + high))
+        if kinks:
+            # A step to the far end of the bracket may be answered by one back, for ever.
+            beyond = la.where(downhill, newton - high, low - newton)
+            keep = la.less(beyond, FAR_END * (low - high))
+        else:
+            # At the minimum, rounding may put the step a little outside of the bracket that it ends.
+            keep = la.less(la.maximum(low - newton, newton - high), 1e-5)
+        length = la.where(keep, newton, 0.5 * (low + high))
     return length

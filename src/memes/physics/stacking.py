@@ -103,13 +103,15 @@ def _structure(model: Model, children: dict[int, list[int]], link: int) -> Any:
             (drive.control_range is None, drive.force_range is None) for drive in actuators[joint.dof]
         )
         springy = joint.stiffness == 0, joint.damping == 0
-        return joint.kind, limit, driven, springy
+        rest = joint.dry_friction is None, joint.drive_range is None
+        return joint.kind, limit, driven, springy, rest
 
     def of_contact(contact: Contact) -> Any:
         shape = contact.shape, contact.place, contact.frame, contact.size, contact.dimensions
         impedance = contact.impedance
         constant = impedance.low == impedance.high
-        return shape, contact.axis is None, impedance.power, impedance.middle, constant
+        moving = contact.axis is None, contact.surface and contact.surface.kind
+        return shape, moving, impedance.power, impedance.middle, constant
 
     return (
         tuple(of_joint(joint) for joint in model.links[link].joints),

