@@ -9,7 +9,7 @@ from typing import Literal
 
 from memes.api import USUAL, run
 from memes.options.command_line import run_options
-from memes.parameters import REQUIRED, Parameter, parameters
+from memes.parameters import Parameter, parameters
 
 PAGE = Path(__file__).with_name("settings.md")
 BEGIN, END = "<!-- settings: written by docs/settings.py -->\n\n", "\n<!-- end of settings -->"
@@ -38,8 +38,6 @@ def _flag(name: str, option: Parameter) -> str:
 
 
 def _default(option: Parameter) -> str:
-    if option.default is REQUIRED:
-        return "the scale's"
     if isinstance(option.default, bool) or option.default is None:
         return ""
     choices = typing.get_args(option.hint) if typing.get_origin(option.hint) is Literal else ()

@@ -38,6 +38,7 @@ def info_of(**fields):
         "reset": np.full(LANES, Reason.NONE),
         "additions": np.zeros(len(Kind), int),
         "faults": np.zeros(len(Fault), int),
+        "outside": np.int32(0),
         "ledger": Ledger(np.int32(40), np.int32(LANES)),
     }
     return jax.tree.map(jnp.asarray, Info(**quiet | fields))
@@ -54,6 +55,7 @@ def random_infos(seed, generations):
             parent_feature=rng.normal(size=(LANES, 2)),
             additions=rng.integers(0, 4, len(Kind)),
             faults=rng.integers(0, 3, len(Fault)),
+            outside=rng.integers(0, 9),
             ledger=Ledger(rng.integers(0, 100), rng.integers(0, 9)),
         )
         for _ in range(generations)
@@ -188,6 +190,8 @@ def test_evaluations_count_each_generation_once():
     for fault in Fault:
         counts = np.cumsum([int(i.faults[fault]) for i in infos])
         np.testing.assert_array_equal(columns[f"faults_{fault.name.lower()}"], counts)
+    outside = np.cumsum([int(i.outside) for i in infos])
+    np.testing.assert_array_equal(columns["outside_bounds"], outside)
 
 
 def test_totals_do_not_overflow_32_bits():

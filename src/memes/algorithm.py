@@ -58,12 +58,14 @@ class Outcome(NamedTuple):
         candidates: The candidates, with one estimate each.
         samples: The samples.
         faults: Evaluations that cannot be used, by `Fault`.
+        outside: Evaluations whose feature lies outside of the bounds of the cells.
         transitions: Transitions of all evaluations, if the emitter learns from them.
     """
 
     candidates: Entries
     samples: Entries
     faults: Int[Array, " faults"]
+    outside: Int[Array, ""]
     transitions: Transition | None = None
 
 
@@ -102,6 +104,7 @@ class Info(NamedTuple):
         reset: The `Reason` for which the lane is reset now.
         additions: Evaluations of the whole batch that entered the archive, by `Kind` of lane.
         faults: Evaluations of the whole batch that cannot be used, by `Fault`.
+        outside: Evaluations of the whole batch whose feature lies outside of the bounds of the cells.
         ledger: Evaluations that were spent.
     """
 
@@ -117,6 +120,7 @@ class Info(NamedTuple):
     reset: Int[Array, " C"]
     additions: Int[Array, " kinds"]
     faults: Int[Array, " faults"]
+    outside: Int[Array, ""]
     ledger: Ledger
 
     @property
@@ -205,7 +209,7 @@ class Algorithm:
         return self.advance(after, emitter), self.info(outcome, answer, lanes)
 
     def assess(self, batch: Batch, evaluation: Evaluated) -> Outcome:
-        """Estimate each candidate from its evaluations, and count evaluations that cannot be used."""
+        """Estimate each candidate from its evaluations, and count the unusable and the outlying ones."""
         batch = jax.tree.map(jnp.asarray, batch)
         first, n = batch.candidates.evaluations, batch.size
         whole = as_evaluation(self.task, n, evaluation)
@@ -218,6 +222,7 @@ class Algorithm:
             candidates=Entries(means, estimates, batch.offered, batch.lane),
             samples=Entries(x, take(evaluation, first, n), offered, batch.sample_lane),
             faults=archives.faults(evaluation),
+            outside=archives.outside(evaluation, self.cells),
             transitions=transitions,
         )
 
@@ -273,6 +278,7 @@ class Algorithm:
             **lanes._asdict(),
             additions=additions,
             faults=outcome.faults,
+            outside=outcome.outside,
             ledger=Ledger(*spent),
         )
 

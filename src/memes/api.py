@@ -49,6 +49,7 @@ USUAL: tuple[Any, ...] = (
 # The type and the least of each setting that is a number. Those of a `config.json` are checked as well.
 NUMBERS: dict[str, tuple[Any, int]] = {
     "generations": (int, 1),
+    "evaluations": (int | None, 1),
     "seed": (int, 0),
     "call_seconds": (float, 0),
     "chunk": (int | None, 1),
@@ -70,17 +71,18 @@ SAME = (
 
 @overload
 def run(
-    algorithm: Algorithm, *, generations: int, seed: int = 0, seeds: None = None, **options: Any
+    algorithm: Algorithm, *, generations: int | None = None, seeds: None = None, **options: Any
 ) -> Run: ...
 @overload
 def run(
-    algorithm: Algorithm, *, generations: int, seeds: Sequence[int], **options: Any
+    algorithm: Algorithm, *, generations: int | None = None, seeds: Sequence[int], **options: Any
 ) -> list[Run]: ...
 @checked  # type: ignore[misc]  # which has the options one by one
 def run(
     algorithm: Algorithm,
     *,
-    generations: int,
+    generations: int | None = None,
+    evaluations: int | None = None,
     seed: int = 0,
     seeds: Sequence[int] | None = None,
     out: str | Path | None = None,
@@ -107,7 +109,9 @@ def run(
 
     Args:
         algorithm: What to run; it knows its task. A task with `jit=False` is evaluated on the host.
-        generations: For how many generations to run.
+        generations: For how many generations to run; a command has the number of its scale.
+        evaluations: For how many evaluations to run, in place of generations: as many whole generations
+            as they allow. Re-evaluations are not counted.
         seed: Seed of all randomness.
         seeds: Seeds of several runs, instead of `seed`; then there is a run for each of them.
         out: Folder for the results, or for a folder `seed-0`, ... of each seed; None keeps them in
@@ -137,7 +141,8 @@ def run(
     require(len(chosen) >= 1, "seeds must name at least one")
     require(len(set(chosen)) == len(chosen), f"seeds must differ, got {', '.join(map(str, chosen))}")
     given = {
-        "generations": generations,
+        "generations": _generations(algorithm, generations, evaluations),
+        "evaluations": evaluations,
         "chunk": chunk,
         "seeds_per_batch": seeds_per_batch,
         "devices": devices,
@@ -317,6 +322,24 @@ def check_jax() -> None:
     """Raise a `UsageError` if JAX is set to what no run can do with."""
     for name in IMPOSSIBLE:
         require(not jax.config.values.get(name), f"{name} of JAX is set: memes does not run with it")
+
+
+def _generations(algorithm: Algorithm, generations: int | None, evaluations: int | None) -> Any:
+    """The length of a run: the generations, or as many as the evaluations allow."""
+    require(
+        (generations is None) != (evaluations is None),
+        "generations or evaluations must say how long the run is: give one of them, "
+        + ("not both" if generations is not None else "such as generations=1000"),
+    )
+    if evaluations is None:
+        return generations
+    each = algorithm.batch_size * algorithm.task.cost
+    require(
+        number_of(evaluations) >= each,
+        f"evaluations must be at least the {each:,} of one generation of {algorithm.name}, got "
+        f"{evaluations:,}; choose more, or a smaller batch",
+    )
+    return number_of(evaluations) // each
 
 
 def check_numbers(given: dict[str, Any], where: str = "") -> None:

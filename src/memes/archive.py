@@ -144,6 +144,13 @@ def faults(evaluation: Evaluation) -> Int[Array, " faults"]:
     return jnp.stack([nan, infinite, absurd]).sum(axis=1, dtype=jnp.int32)
 
 
+def outside(evaluation: Evaluation, cells: Cells) -> Int[Array, ""]:
+    """Count the finite rows whose feature lies outside of the bounds; they count for edge cells."""
+    feature = evaluation.feature
+    beyond = ((feature < cells.low) | (feature > cells.high)).any(axis=-1)
+    return jnp.sum(beyond & finite(evaluation), dtype=jnp.int32)
+
+
 # (x, row[w]) -> genotypes[w, d]
 Fetch = Callable[[Array, Array], Array]
 

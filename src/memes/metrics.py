@@ -141,6 +141,7 @@ class Generation(NamedTuple):
     lifespans: Int[Array, "*G kinds"]
     ended: Int[Array, "*G kinds"]
     faults: Int[Array, "*G faults"]
+    outside: Int[Array, "*G"]
     samples: Int[Array, "*G"]
     candidates: Int[Array, "*G"]
 
@@ -163,6 +164,7 @@ def measure(archive: Archive, info: Info, min_fitness: float = 0.0) -> Generatio
         lifespans=jnp.sum(jnp.where(ended, info.age, 0), axis=-1),
         ended=jnp.sum(ended, axis=-1),
         faults=info.faults,
+        outside=info.outside,
         samples=info.ledger.samples,
         candidates=info.ledger.candidates,
     )
@@ -178,6 +180,7 @@ class Totals(NamedTuple):
     lifespans: np.ndarray
     ended: np.ndarray
     faults: np.ndarray
+    outside: np.ndarray
 
     @classmethod
     def zero(cls) -> Totals:
@@ -192,8 +195,8 @@ def accumulate(totals: Totals, measured: Generation) -> tuple[Totals, dict[str, 
 
     Returns:
         The totals after them, and the columns: `samples`, `candidates`, their sum `evaluations`,
-        `resets_*`, `share_*`, `lifespan_*` and `faults_*` count from the start of the run; the others
-        are of the generation alone. A mean over nothing is NaN.
+        `resets_*`, `share_*`, `lifespan_*`, `faults_*` and `outside_bounds` count from the start of the
+        run; the others are of the generation alone. A mean over nothing is NaN.
     """
     so_far = Totals(
         *(
@@ -225,4 +228,5 @@ def accumulate(totals: Totals, measured: Generation) -> tuple[Totals, dict[str, 
         columns[f"parent_distance_{kind.name.lower()}"] = np.asarray(measured.parent_distance)[:, kind]
     for fault in Fault:
         columns[f"faults_{fault.name.lower()}"] = so_far.faults[:, fault]
+    columns["outside_bounds"] = so_far.outside
     return Totals(*(total[-1] for total in so_far)), columns

@@ -368,3 +368,53 @@ def test_a_qd_score_that_can_only_be_0_is_said(tmp_path, monkeypatch, capsys):
         Path("own.py").write_text(FORGETFUL.format(rest=f", min_fitness={least}"))
         assert main(["run", "own.py:task", *small, "--out", f"run{least}"]) == 0
         assert (said in " ".join(capsys.readouterr().err.split())) == heard
+
+
+def on_host(keys, x):
+    noise = np.array([np.random.default_rng(seed).normal() for seed in memes.seeds_from_keys(keys)])
+    return x.sum(axis=1) + 0.1 * noise, x[:, :2]
+
+
+HOST = memes.Task("host", 3, (0, 0), (1, 1), memes.uniform(3, 0, 1), on_host, uncertain=True, jit=False)
+
+
+def evaluations_of(*, observer, generations=4, task=HOST):
+    """Evaluations of the search, of the corrections, and of each elite in each of them."""
+    algorithm = memes.presets.me(task, memes.cells.grid(task, (6, 6)), batch=16)
+    run = memes.run(algorithm, generations=generations, seed=0, observers=[observer])
+    elites = [round(share * 36) for share in run.metrics["coverage"]]
+    corrected = run.corrected
+    return run.metrics["evaluations"], elites, corrected["reevaluations"], corrected["samples"]
+
+
+@pytest.mark.parametrize(("limit", "times"), [(None, 1.0), (3.0, 3.0), (0.001, 0.0), (1e9, 1e9)])
+def test_a_correction_on_the_host_takes_no_more_than_the_limit(limit, times, capsys):
+    searched, elites, spent, samples = evaluations_of(observer=Corrections(samples=40, limit=limit))
+    expected = max(1, min(40, times * searched[-1] // elites[-1]))
+    assert (samples.tolist(), spent.tolist()) == ([expected], [expected * elites[-1]])
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"evaluating every elite again, {expected:.0f} times: {spent[-1]:,.0f} evaluations" in said
+    needed = f"--reevaluate-limit {-(-40 * elites[-1] // int(searched[-1]))} allows them"
+    assert (needed in said) == (expected < 40)
+
+
+def test_a_correction_on_the_way_takes_no_more_than_the_search_since_the_one_before():
+    searched, elites, spent, samples = evaluations_of(observer=Corrections(samples=40, every=2))
+    assert len(samples) == 2
+    assert samples[0] == searched[1] // elites[1]
+    searched, elites, spent, samples = evaluations_of(
+        observer=Corrections(samples=40, every=2), generations=6
+    )
+    assert samples[1] == (searched[3] - searched[1]) // elites[3]
+    assert samples[2] == searched[-1] // elites[-1]  # the last counts the whole search
+    assert spent[-1] < 2 * searched[-1]
+
+
+def test_a_compiled_task_has_no_limit_unless_one_is_given():
+    *_, samples = evaluations_of(observer=Corrections(samples=9), generations=1, task=TASK)
+    assert samples.tolist() == [9]
+    searched, elites, _, samples = evaluations_of(
+        observer=Corrections(samples=9, limit=1.0), generations=1, task=TASK
+    )
+    assert samples.tolist() == [searched[-1] // elites[-1]]
+    assert samples[0] < 9

@@ -251,3 +251,49 @@ def test_a_slow_simulator_is_waited_for():
     result = memes.run(small(host(simulate)), generations=2, progress=False)
     assert result.metrics["seconds"][-1] > 0.6
     assert result.archive.occupied.any()
+
+
+@pytest.mark.parametrize("value", [np.nan, -np.inf, 1e30])
+@pytest.mark.parametrize("jit", [True, False])
+def test_a_run_whose_first_generation_has_no_usable_evaluation_ends_with_an_error(tmp_path, value, jit):
+    def evaluate(keys, x):
+        return (jnp if jit else np).full(len(x), value), x[:, :2]
+
+    algorithm = memes.presets.me(replace(ARM, evaluate=evaluate, jit=jit), batch=8)
+    with pytest.raises(memes.UsageError, match="of 8 evaluations of random genotypes 8 are"):
+        memes.run(algorithm, generations=3, out=tmp_path / "run", progress=False)
+    assert (tmp_path / "run/metrics.csv").read_text() == ""
+
+
+@pytest.mark.parametrize("build", [memes.presets.me, memes.presets.memes])
+def test_features_outside_of_the_bounds_are_counted_and_said_once(build, capsys):
+    def evaluate(keys, x):
+        return x.sum(axis=1), 10 * x[:, :2]
+
+    task = replace(ARM, evaluate=evaluate, feature_low=(-1, -1), feature_high=(1, 1), min_fitness=-100.0)
+    options = {"batch": 64} if build is memes.presets.me else {"lanes": 4, "samples": 16}
+    drawn = np.asarray(task.init(jax.random.key(0), 1000))
+    expected = np.mean((np.abs(10 * drawn[:, :2]) > 1).any(axis=1))
+    result = memes.run(build(task, **options), generations=4, seeds=[0, 1])[0]
+    counted, evaluations = (result.metrics[name] for name in ("outside_bounds", "evaluations"))
+    assert expected > 0.8
+    assert abs(counted[0] / evaluations[0] - expected) < 0.2
+    assert (np.diff(counted) <= np.diff(evaluations)).all()
+    assert (np.diff(counted) > 0).all()
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.count("of the features lie outside of feature_low and feature_high") == 1
+    assert "fit into feature_low=" in said
+
+
+def test_noise_of_a_compiled_task_that_is_not_declared_is_said(capsys):
+    task = memes.tasks.noisy_arm(joints=4)
+    memes.run(memes.presets.me(replace(task, uncertain=False), batch=8), generations=2)
+    assert "has uncertain=False; with uncertain=True its archives" in capsys.readouterr().err
+    memes.run(memes.presets.me(ARM, batch=8), generations=2)
+    assert "uncertain" not in capsys.readouterr().err
+
+
+def test_a_min_fitness_that_no_fitness_exceeds_is_said_after_the_first_generation(capsys):
+    algorithm = memes.presets.me(replace(ARM, min_fitness=50.0), batch=8)
+    memes.run(algorithm, generations=2)
+    assert "exceeds its min_fitness, 50" in " ".join(capsys.readouterr().err.split())

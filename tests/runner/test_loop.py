@@ -374,3 +374,34 @@ def test_a_run_and_its_archive_print_as_one_line(saved):
     elites = int(saved.archive.occupied.sum())
     assert repr(saved.archive).startswith(f"Archive({elites} elites of 100 cells")
     jax.jit(lambda archive: print(archive) or archive.fitness)(saved.archive)
+
+
+@pytest.mark.parametrize("evaluations", [16, 17, 63, 64])
+def test_evaluations_are_as_many_whole_generations_as_they_allow(evaluations):
+    task = memes.tasks.arm(joints=4)
+    by_number = memes.run(memes.presets.me(task, batch=16), evaluations=evaluations, progress=False)
+    assert by_number.generations == evaluations // 16
+    assert evaluations - 16 < by_number.metrics["evaluations"][-1] <= evaluations
+    same = memes.run(memes.presets.me(task, batch=16), generations=evaluations // 16, progress=False)
+    jax.tree.map(np.testing.assert_array_equal, by_number.archive, same.archive)
+
+
+def test_evaluations_count_those_behind_each_row():
+    algorithm = memes.presets.me_sampling(memes.tasks.noisy_arm(joints=4), batch=4, resamples=8)
+    run = memes.run(algorithm, evaluations=100, progress=False, observers=[memes.Corrections(every=0)])
+    assert (run.generations, run.metrics["evaluations"][-1]) == (3, 96)
+
+
+@pytest.mark.parametrize(
+    ("length", "sentence"),
+    [
+        ({}, "give one of them, such as generations=1000"),
+        ({"generations": 3, "evaluations": 100}, "give one of them, not both"),
+        ({"evaluations": 15}, "at least the 16 of one generation of me, got 15"),
+        ({"evaluations": 0.5}, "evaluations must be int"),
+    ],
+)
+def test_the_length_of_a_run_is_generations_or_evaluations(length, sentence):
+    algorithm = memes.presets.me(memes.tasks.arm(joints=4), batch=16)
+    with pytest.raises(memes.UsageError, match=sentence):
+        memes.run(algorithm, **length)

@@ -29,6 +29,12 @@ def run(arguments: list[str]) -> int:
     team = join_from(arguments)
     parsed = parse(arguments, "memes run")
     choice, running = parsed.choice, dict(parsed.running)
+    if running["evaluations"] is not None:
+        require(
+            value_of("generations", arguments) is None,
+            "--generations and --evaluations both say how long the run is: give one of them",
+        )
+        running["generations"] = None  # that of the scale
     report = Reporter(show=team.leads and not choice.quiet)
     with ExitStack() as stack:
         executor = stack.enter_context(parsed.away.executor())

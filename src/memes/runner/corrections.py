@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import partial
@@ -12,12 +13,13 @@ import numpy as np
 from jax import Array
 
 from memes.archive import Archive
-from memes.errors import at_least
+from memes.errors import at_least, positive
 from memes.estimates import STATISTICS, Reevaluator, correct, estimates, reevaluator
+from memes.executors.remote_evaluation import Spread
 from memes.metrics import compare
 from memes.runner import memory
 from memes.runner.observers import Callbacks, RunContext, Update
-from memes.runner.progress import Reporter
+from memes.runner.progress import Reporter, duration
 from memes.runner.simulators import surviving
 from memes.store import archives
 from memes.store import folder as folders
@@ -29,6 +31,7 @@ from memes.validation import check_fields
 # every few seconds.
 ROWS = {"cpu": 4096}
 ROWS_ELSEWHERE = 16_384
+ROWS_IN_PROCESS = 512  # of a task that this process evaluates itself, without the device
 # What the seed's key is folded with; 0 and 1 could give the two keys that a run splits off it.
 STREAM = 2
 
@@ -45,18 +48,24 @@ class Corrections:
         samples: How often each elite is evaluated again at the end.
         every_samples: How often on the way; None is as often.
         statistic: How an elite's evaluations are summed up.
+        limit: Evaluations of a correction at most, as a multiple of those of the search: elites are then
+            evaluated less often, though at least once. On the way only the search since the correction
+            before counts. None is 1 for a task with jit=False, and no limit for a compiled one.
     """
 
     every: int | None = None
     samples: int = 512
     every_samples: int | None = None
     statistic: Literal["median", "mean"] = "median"
+    limit: float | None = None
     prefix: ClassVar[str] = "reevaluate"
 
     def __post_init__(self) -> None:
         check_fields(self)
         at_least(0, reevaluate_every=self.every)
         at_least(1, reevaluate_samples=self.samples, reevaluate_every_samples=self.every_samples)
+        if self.limit is not None:
+            positive(reevaluate_limit=self.limit)
 
     def watch(self, context: RunContext) -> Callbacks:
         """Follow a run."""
@@ -76,7 +85,10 @@ class Corrections:
             return bool(self.every and 0 < generation < length and generation % self.every == 0)
 
         def on_the_way(run: Run) -> Run:
-            run = by(run, samples=self.every_samples or self.samples)._replace(correction=None)
+            before = run.corrected.get("generation", np.zeros(0))
+            since = run.metrics["evaluations"][int(before[-1]) - 1] if len(before) else 0
+            samples = self.within(run, task, self.every_samples or self.samples, since)
+            run = by(run, samples=samples)._replace(correction=None)
             if run.folder is not None:
                 folders.save_corrected(run.folder, run.corrected)
             return run
@@ -96,8 +108,9 @@ class Corrections:
             return on_the_way(update.run) if due(update.run.generations) else None
 
         def on_end(run: Run) -> Run:
-            context.say(f"evaluating every elite again, {self.samples} times; Ctrl-C skips that")
-            run = by(run, samples=self.samples)
+            samples = self.within(run, task, self.samples)
+            context.say(f"{_announced(run, task, samples, self.samples)}; Ctrl-C skips that")
+            run = by(run, samples=samples)
             if run.correction is None:
                 context.say(f"not re-evaluated; 'memes reevaluate {run.folder or 'RUN'}' does it later")
                 stopped = run.config["stopped"] or context.interrupted()
@@ -106,6 +119,47 @@ class Corrections:
             return run
 
         return Callbacks(on_start, due, on_update, on_end)
+
+    def within(self, run: Run, task: Task, samples: int, since: float = 0) -> int:
+        """How often the limit allows to evaluate each elite of a run: `samples` times or less.
+
+        Args:
+            run: The run.
+            task: Its task.
+            samples: How often is wanted.
+            since: Evaluations of the search that another correction has counted.
+        """
+        single = task.single or task
+        if self.limit is None and single.jit:
+            return samples
+        budget = (1.0 if self.limit is None else self.limit) * (_searched(run) - since)
+        return max(1, min(samples, int(budget / (_elites(run) * single.cost or 1))))
+
+
+def _elites(run: Run) -> int:
+    return int(np.asarray(run.archive.occupied).sum())
+
+
+def _searched(run: Run) -> float:
+    """Evaluations of the search of a run so far."""
+    return float(run.metrics["evaluations"][-1])
+
+
+def _announced(run: Run, task: Task, samples: int, wanted: int) -> str:
+    """A correction in words: how often, how many evaluations, how long at the pace of the search."""
+    single, searched = task.single or task, _searched(run)
+    each = _elites(run) * single.cost
+    seconds = float(run.metrics["seconds"][-1]) / searched * each * samples
+    sentence = (
+        f"evaluating every elite again, {samples} times: {each * samples:,} evaluations, "
+        f"about {duration(seconds)} at the pace of the search"
+    )
+    if samples == wanted:
+        return sentence
+    return (
+        f"{sentence} ({wanted} times would be {each * wanted:,} evaluations, and the search had "
+        f"{searched:,.0f}; --reevaluate-limit {math.ceil(each * wanted / searched)} allows them)"
+    )
 
 
 def save_correction(run: Run, task: Task, statistic: str) -> None:
@@ -134,6 +188,8 @@ def corrected(
     run, single = run._replace(correction=None), task.single or task
     rows = run.config.get("chunk") or ROWS.get(jax.default_backend(), ROWS_ELSEWHERE)
     here = single if single.jit else surviving(single, report.say, rows)
+    if not (single.jit or isinstance(single.evaluate, Spread)):
+        rows = min(rows, ROWS_IN_PROCESS)
     key = jax.random.fold_in(jax.random.key(run.config["seed"]), STREAM)
     key = jax.random.fold_in(key, run.generations)
     if stopped():
@@ -141,7 +197,7 @@ def corrected(
     most = run.archive.cells.count
     build = partial(reevaluator, here, samples, statistic=STATISTICS[statistic], most=most)
     again = once(("reevaluator", samples), lambda: _fitting(build, here, rows, key, run.archive, report))
-    parts, total = [], int(np.asarray(run.archive.occupied).sum())
+    parts, total = [], _elites(run)
     with report.counting("elites re-evaluated", total) as show:
         for part in estimates(again, key, run.archive, here):
             parts.append(part)

@@ -286,4 +286,5 @@ def totals_of(run: Run) -> Totals:
         lifespans=np.sum(np.where(ended, lanes["age"], 0), axis=(1, 2)),
         ended=ended.sum(axis=(1, 2)),
         faults=last("faults", Fault),
+        outside=np.asarray(metrics.get("outside_bounds", [0])[-1], np.int64),
     )

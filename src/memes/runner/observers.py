@@ -10,14 +10,16 @@ import time
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
 from memes.algorithm import Algorithm
-from memes.archive import Changes, Fault
-from memes.errors import at_least
+from memes.archive import Changes
+from memes.errors import at_least, require
+from memes.findings import FAULTS, Observations, findings, uses_keys
 from memes.runner.progress import ProgressPoint, Reporter
 from memes.store import archives, checkpoint
 from memes.store import folder as folders
@@ -25,7 +27,6 @@ from memes.store.folder import Run
 from memes.validation import check_fields
 
 MOST_WRITING = 0.1  # share of the time in which checkpoints that nobody asked for are written
-FAULTS = {Fault.NAN: "not a number", Fault.INFINITE: "infinite", Fault.ABSURD: "of absurd size"}
 
 
 class Update(NamedTuple):
@@ -105,7 +106,7 @@ class Log:
     prefix: ClassVar[str] = "log"
 
     def watch(self, context: RunContext) -> Callbacks:
-        """Follow a run, and say where its evaluations are nonsense."""
+        """Follow a run, and print what its first generation shows about the task."""
         folder, task = context.folder, context.algorithm.task
 
         def on_start(run: Run) -> None:
@@ -113,6 +114,8 @@ class Log:
                 folders.save_metrics(folder, run.metrics)
 
         def on_update(update: Update) -> None:
+            if update.run.generations == update.new:
+                _tell(context, first_generation(context.algorithm, update))
             if folder is not None:
                 folders.append_metrics(folder, update.rows)
             for fault, what in FAULTS.items():
@@ -128,6 +131,31 @@ class Log:
                 archives.save_archive(folder / "archive.npz", run.archive, **about)
 
         return Callbacks(on_start=on_start, on_update=on_update, on_end=on_end)
+
+
+def first_generation(algorithm: Algorithm, update: Update) -> Observations:
+    """What the first generation of a run, in its first update, shows about the task.
+
+    Of fitness and features it has those that entered the archive.
+    """
+    metrics, changes, task = update.run.metrics, update.changes, algorithm.task
+    entered = np.asarray(changes.cell)[0] < algorithm.cells.count
+    return Observations(
+        evaluations=algorithm.batch_size,
+        faults=tuple(int(metrics[f"faults_{fault.name.lower()}"][0]) for fault in FAULTS),
+        outside=int(metrics["outside_bounds"][0]),
+        fitness=np.asarray(changes.fitness)[0][entered],
+        feature=np.asarray(changes.feature)[0][entered],
+        noisy=uses_keys(task) if task.jit else None,
+    )
+
+
+def _tell(context: RunContext, seen: Observations) -> None:
+    """Print findings, each for the first run that has it; raise a `UsageError` if one is fatal."""
+    for finding in findings(context.algorithm.task, seen):
+        require(not finding.fatal, finding.sentence)
+        if finding.topic != "faults":  # which are counted during the whole run
+            context.once(("finding", finding.topic), partial(context.say, finding.sentence))
 
 
 @dataclass(frozen=True, kw_only=True)

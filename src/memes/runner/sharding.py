@@ -224,8 +224,9 @@ class Sharded:
         candidates, samples = (
             Entries(*gather((own, *entries[1:]))) for own, entries in zip(places, offered, strict=True)
         )
-        faults: Array = lax.psum(jnp.sum(outcome.faults, axis=0), AXIS)  # type: ignore[no-untyped-call]
-        return genotypes, Outcome(candidates, samples, faults)
+        counts = jax.tree.map(lambda own: jnp.sum(own, axis=0), (outcome.faults, outcome.outside))
+        faults, outside = lax.psum(counts, AXIS)  # type: ignore[no-untyped-call]
+        return genotypes, Outcome(candidates, samples, faults, outside)
 
     def _shards(self) -> Int[Array, " s"]:
         """The numbers of the shards of this device."""

@@ -1,0 +1,183 @@
+"""Findings about a task: what some evaluations of random genotypes show that its author should know.
+
+`memes.check` evaluates a few genotypes for that; a run uses its first generation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from jax.interpreters import partial_eval
+from jaxtyping import Float
+
+from memes.archive import Fault, faults, finite, outside
+from memes.cells import Cells
+from memes.task import Evaluation, Task, evaluate, initial
+
+FAULTS = {Fault.NAN: "not a number", Fault.INFINITE: "infinite", Fault.ABSURD: "of absurd size"}
+SHARE = 0.05  # of the evaluations, from which on a finding is worth a sentence
+MARGIN = 0.1  # of the width of the features found, by which suggested bounds are wider
+VAST = 1000.0  # times the spread of fitness: a min_fitness as far below hides every difference
+
+
+class Finding(NamedTuple):
+    """One finding about a task.
+
+    Attributes:
+        topic: "faults", "bounds", "noise" or "min_fitness".
+        sentence: What is wrong, what was found, and what to do.
+        fatal: Whether a run of the task cannot mean anything.
+    """
+
+    topic: str
+    sentence: str
+    fatal: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Observations:
+    """What evaluations of random genotypes showed.
+
+    Attributes:
+        evaluations: How many there were.
+        faults: Evaluations that cannot be used, by `Fault`.
+        outside: Evaluations whose feature lies outside of the bounds.
+        fitness: The fitness of some evaluations that can be used.
+        feature: Their features.
+        noisy: Whether equal genotypes can evaluate differently; None if that is not known.
+    """
+
+    evaluations: int
+    faults: tuple[int, ...]
+    outside: int
+    fitness: Float[np.ndarray, " m"] = field(repr=False)
+    feature: Float[np.ndarray, "m k"] = field(repr=False)
+    noisy: bool | None = None
+
+    @property
+    def usable(self) -> int:
+        """Evaluations without a fault."""
+        return self.evaluations - sum(self.faults)
+
+
+def observe(evaluation: Evaluation, cells: Cells, noisy: bool | None = None) -> Observations:
+    """Observe n evaluations, whose cells are to be these."""
+    usable = np.asarray(finite(evaluation))
+    return Observations(
+        evaluations=len(usable),
+        faults=tuple(np.asarray(faults(evaluation)).tolist()),
+        outside=int(outside(evaluation, cells)),
+        fitness=np.asarray(evaluation.fitness)[usable],
+        feature=np.asarray(evaluation.feature)[usable],
+        noisy=noisy,
+    )
+
+
+def findings(task: Task, seen: Observations) -> list[Finding]:
+    """Derive findings from observations; none if the task is as it should be."""
+    return [*_faults(task, seen), *_bounds(task, seen), *_noise(task, seen), *_min_fitness(task, seen)]
+
+
+def _faults(task: Task, seen: Observations) -> Iterator[Finding]:
+    counts = zip(FAULTS.values(), seen.faults, strict=True)
+    what = " and ".join(f"{count:,} are {words}" for words, count in counts if count)
+    if seen.usable == 0:
+        yield Finding(
+            "faults",
+            f"evaluate of task '{task.name}' returned nothing that can be used: of {seen.evaluations:,} "
+            f"evaluations of random genotypes {what}; a run would find no elite: correct its fitness "
+            "and its feature",
+            fatal=True,
+        )
+    elif what:
+        yield Finding(
+            "faults",
+            f"of {seen.evaluations:,} evaluations of task '{task.name}' {what}: such evaluations are "
+            "left out and counted",
+        )
+
+
+def _bounds(task: Task, seen: Observations) -> Iterator[Finding]:
+    if seen.outside > SHARE * seen.usable:
+        outside = (
+            f"{seen.outside / seen.usable:.0%} of the features lie outside of feature_low and "
+            f"feature_high of task '{task.name}' and count for cells at the edge"
+        )
+        if len(seen.feature):
+            low, high = fitting_bounds(seen.feature)
+            outside += f"; the features found fit into feature_low={low}, feature_high={high}"
+        yield Finding("bounds", outside)
+
+
+def fitting_bounds(
+    feature: Float[np.ndarray, "m k"],
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Suggest bounds of features: those found and a margin, in two significant digits."""
+    low, high = feature.min(axis=0).astype(float), feature.max(axis=0).astype(float)
+    unit = np.where(high > low, high - low, np.maximum(np.abs(high), 1.0)) * MARGIN
+    step = 10.0 ** np.floor(np.log10(unit))
+    low, high = np.floor((low - unit) / step) * step, np.ceil((high + unit) / step) * step
+    # Through text: 0.1 * 3 is no short number.
+    short_low, short_high = (tuple(float(f"{x:.6g}") for x in bound) for bound in (low, high))
+    return short_low, short_high
+
+
+def _noise(task: Task, seen: Observations) -> Iterator[Finding]:
+    if seen.noisy and not task.uncertain:
+        yield Finding(
+            "noise",
+            f"task '{task.name}' evaluates equal genotypes differently, but has uncertain=False; with "
+            "uncertain=True its archives are corrected",
+        )
+    if seen.noisy is False and task.uncertain:
+        yield Finding(
+            "noise",
+            f"task '{task.name}' evaluates equal genotypes alike, but has uncertain=True; with "
+            "uncertain=False no elite is evaluated again",
+        )
+
+
+def _min_fitness(task: Task, seen: Observations) -> Iterator[Finding]:
+    if not len(seen.fitness):
+        return
+    least, most, given = float(seen.fitness.min()), float(seen.fitness.max()), float(task.min_fitness)
+    below = float(np.mean(seen.fitness < given))
+    if most <= given:
+        yield Finding(
+            "min_fitness",
+            f"no fitness of task '{task.name}' exceeds its min_fitness, {given:g}: {least:.4g} to "
+            f"{most:.4g} were found, and the QD-score is 0; give the task the least fitness that it "
+            "can have",
+        )
+    elif below > SHARE:
+        yield Finding(
+            "min_fitness",
+            f"{below:.0%} of the fitness found lies below min_fitness of task '{task.name}', {given:g}, "
+            f"and adds nothing to the QD-score; the least was {least:.4g}",
+        )
+    elif most > least and least - given > VAST * (most - least):
+        yield Finding(
+            "min_fitness",
+            f"min_fitness of task '{task.name}', {given:g}, is far below the fitness found, {least:.4g} "
+            f"to {most:.4g}: the QD-score will measure hardly more than coverage",
+        )
+
+
+def uses_keys(task: Task) -> bool:
+    """Tell, without evaluating anything, if the result of a compiled task depends on its keys."""
+
+    def results(keys: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        found = evaluate(task, keys, x)
+        return found.fitness, found.feature
+
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    keys = jax.eval_shape(lambda key: jax.random.split(key, 2), key)
+    x = jax.eval_shape(partial(initial, task, n=2), key)
+    traced = jax.make_jaxpr(results)(keys, x).jaxpr
+    _, used = partial_eval.dce_jaxpr(traced, [True] * len(traced.outvars))
+    return bool(used[0])
