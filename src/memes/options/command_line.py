@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import typing
 from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
@@ -206,7 +208,8 @@ def parse(words: list[str], program: str, changes: Mapping[str, Any] | None = No
     found = read(groups, words, f"{program} TASK", DESCRIPTION)
     assert make is not None  # help alone has ended the command
     shared = [changed(group, found["run"]) for group in SHARED]
-    found["run"] = {name: found["run"][name] for name in options_of(run) if name in found["run"]}
+    for name in itertools.chain.from_iterable(map(options_of, SHARED)):
+        del found["run"][name]
     return Parsed(str(task), make, build, *shared, *found.values())
 
 
@@ -238,8 +241,9 @@ def _entries(
             fits(value, hint) and value != [],
             f"{name} in '{file}' must be {described(hint)}, got {value!r}",
         )
-        path = hint == Path | None
-        found[name] = tuple(value) if isinstance(value, list) else Path(value) if path else value
+        # TOML has lists, no paths, and integers for some numbers.
+        kind = next((k for k in (Path, float) if k in (hint, *typing.get_args(hint))), None)
+        found[name] = tuple(value) if isinstance(value, list) else kind(value) if kind else value
     return found
 
 
