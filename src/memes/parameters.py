@@ -45,7 +45,8 @@ def parameters(of: Any) -> dict[str, Parameter]:
         }
     found: dict[str, Parameter] = {}
     for name, hint, value in _fields(of):
-        found |= parameters(value) if _is_group(hint) else {name: Parameter(hint, value, told.get(name))}
+        one = {name: Parameter(hint, value, told.get(name))}
+        found |= parameters(value) if dataclasses.is_dataclass(hint) else one
     return found
 
 
@@ -53,7 +54,7 @@ def changed(options: T, changes: Mapping[str, Any]) -> T:
     """Replace fields of a dataclass instance, and of the groups of options in its fields."""
     new = {}
     for name, hint, value in _fields(options):
-        if _is_group(hint):
+        if dataclasses.is_dataclass(hint):
             new[name] = changed(value, changes)
         elif name in changes:
             new[name] = changes[name]
@@ -64,10 +65,6 @@ def _fields(options: Any) -> list[tuple[str, Any, Any]]:
     """The name, the type and the value of each field."""
     hints = typing.get_type_hints(type(options))
     return [(f.name, hints[f.name], getattr(options, f.name)) for f in dataclasses.fields(options)]
-
-
-def _is_group(hint: Any) -> bool:
-    return dataclasses.is_dataclass(hint)
 
 
 @cache

@@ -100,7 +100,7 @@ def test_help_explains_every_option(preset, capsys):
 def test_scale_then_file_then_flags():
     Path("my.toml").write_text(
         'lanes = 6\nsamples = 10\nresolution = [7, 9]\nscale = "laptop"\nsigma = 1\nout = "there"\n'
-        'figures-draw = false\n[memes]\nneighbours = 4\n[me]\nline = 0.3\n'
+        "figures-draw = false\n[memes]\nneighbours = 4\n[me]\nline = 0.3\n"
     )
     parsed = command_line.parse(["arm", "--config", "my.toml", "--samples", "12"], "memes run")
     assert parsed.task_options == {"joints": 100}  # of the scale, which the file chose
@@ -182,6 +182,31 @@ def test_a_task_of_your_own():
     for name, joints in [("mine:task", 2), ("mine.py:task", 2), ("mine:make", 3)]:
         assert command_line.parse([name], "memes run").build().task.dim == joints
     assert command_line.parse(["mine:make", "--size", "5"], "memes run").build().task.dim == 5
+
+
+def test_help_spells_the_options_of_a_task_of_your_own(capsys):
+    Path("spelt.py").write_text(
+        "from typing import Literal\nimport memes\n"
+        "def make(*, kind: Literal['a', 'b'] | None = None, size: int | None = None,\n"
+        "         sizes: tuple[int, ...] | None = None, pair: tuple[int, int] = (1, 2), free=3):\n"
+        "    return memes.tasks.arm(joints=pair[1])\n"
+    )
+    with pytest.raises(SystemExit):
+        main(["run", "spelt.py:make", "--help"])
+    text = capsys.readouterr().out
+    for spelt in (
+        "--kind {a,b}",
+        "--size INT ",
+        "--sizes INT [INT ...]",
+        "--pair INT INT",
+        "--free INT",
+    ):
+        assert spelt in text
+    words = ["spelt.py:make", "--kind", "b", "--sizes", "3", "4", "--pair", "5", "6"]
+    parsed = command_line.parse(words, "memes run")
+    expected = {"kind": "b", "size": None, "sizes": (3, 4), "pair": (5, 6), "free": 3}
+    assert parsed.task_options == expected
+    assert parsed.build().task.dim == 6
 
 
 WRONG = {

@@ -13,8 +13,8 @@ import tomllib
 import typing
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from types import MappingProxyType, NoneType
-from typing import Annotated, Any
+from types import NoneType
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -92,11 +92,11 @@ def call(function: Callable[..., int | None], words: list[str], program: str) ->
     return function(**vars(given)) or 0
 
 
-def _as_dataclass(options: Options, placed: Mapping[str, Parameter] = MappingProxyType({})) -> type:
+def _as_dataclass(options: Options, placed: Options | None = None) -> type:
     """The options as tyro takes them, after those without a flag, which are placed."""
     fields: list[Any] = []
-    for name, option in {**placed, **options}.items():
-        word = name.upper().rstrip("S") if name in placed else ""
+    for name, option in {**(placed or {}), **options}.items():
+        word = name.upper().rstrip("S") if placed and name in placed else ""
         hint: Any = Annotated[option.hint, _shown(option, word)]
         default = tyro.MISSING if option.default is REQUIRED else option.default
         fields.append((name, Annotated[hint, tyro.conf.Positional] if word else hint, default))
@@ -113,11 +113,12 @@ def _shown(option: Parameter, word: str) -> Any:
         told["help_behavior_hint"] = "(required)"
     elif option.default is None or option.default is False or option.default == ():
         told["help_behavior_hint"] = ""
-    optional = NoneType in typing.get_args(option.hint)
-    if word or optional:
-        kinds = typing.get_args(option.hint) if optional else (option.hint,)
-        kind = next(kind for kind in kinds if kind is not NoneType)
+    kinds = typing.get_args(option.hint)
+    if word or NoneType in kinds:
+        kind = next(k for k in kinds if k is not NoneType) if NoneType in kinds else option.hint
         parts = typing.get_args(kind) or (kind,)
+        if typing.get_origin(kind) is Literal:
+            word, parts = f"{{{','.join(map(str, parts))}}}", (kind,)
         word = word or parts[0].__name__.upper()
         several = f"[{word} ...]" if option.default == () else f"{word} [{word} ...]"
         told["metavar"] = several if parts[-1] is Ellipsis else " ".join([word] * len(parts))
