@@ -26,22 +26,20 @@ import numpy as np
 from timing import about, interleaved
 
 import memes
-from memes.analysis.heat import Colours
+from memes.analysis.render import ColourScale, Layout, is_nested, layout
 from memes.cells import Cells
 from memes.runner import change_log, device
 from memes.runner.observers import Update
 from memes.store import changes as store
 from memes.store import folder as folders
 from memes.store.folder import Run
-from memes.view import archive_panel, colours, layout
+from memes.view import archive_panel, colours
+from memes.view.browser import SIDE
 from memes.view.drawings import drawer
 from memes.view.follow import Follower
 
 GENERATION = 0.0372  # seconds of the paper's Ant on an H200: docs/speed.md
 CALL = 27  # generations, which take a second there
-FRAME = archive_panel.drawn(
-    archive_panel.Frame(("x", "y"), ((0.0, 1.0),) * 2, "fitness", Colours(0.0, 1.0), 1.0)
-)
 SCALES = {
     "laptop": {"lanes": 8, "samples": 32, "generations": 100},
     "paper": {"lanes": 32, "samples": 512, "generations": 250},
@@ -163,14 +161,14 @@ def following(folder: Path, generations: int = 2000) -> dict[str, float]:
     )
     size, follower = store.save_changes(folder, store.joined(*before)), Follower(folder)
     follower.poll(strict=True)
-    shown = () if layout.is_nested(cells) else (0, 1)
-    reading, painting = [], []
+    shown = () if is_nested(cells) else (0, 1)
+    frame, reading, painting = frame_of(cells, shown), [], []
     for _ in range(10):
         folders.append_metrics(folder, {name: column[:CALL] for name, column in rows.items()})
         size = store.append_changes(folder, last, size)
         reading.append(cpu_seconds(follower.poll))
         changes = follower.latest.changes
-        painting.append(cpu_seconds(lambda changes=changes: recolour(cells, shown, changes)))
+        painting.append(cpu_seconds(lambda changes=changes: recolour(cells, *frame, changes)))
     read = sum((folder / name).stat().st_size for name in ("metrics.csv", "changes.bin"))
     seconds = {"reading": reading, "painting": painting}
     return {name: float(np.median(each)) for name, each in seconds.items()} | {"bytes read": read}
@@ -189,16 +187,23 @@ def clicks(task: memes.Task, folder: Path, repeats: int) -> dict[str, float]:
     return {"first": seconds[0], "first, by the clock": clock[0]} | later
 
 
-def recolour(cells: Cells, features: tuple[int, ...], rows: memes.Changes) -> bytes:
-    """Make the messages to the browser after changes of cells: their picture, and a new title."""
+def frame_of(cells: Cells, features: tuple[int, ...]) -> tuple[Layout, np.ndarray]:
+    """Lay out cells, and draw what is around them, as the page does once."""
+    at, names = layout(cells, features, side=SIDE), memes.task.numbered(len(cells.low))
+    return at, archive_panel.drawn(archive_panel.Frame(at, names, "fitness", ColourScale()), cells)
+
+
+def recolour(cells: Cells, at: Layout, frame: np.ndarray, rows: memes.Changes) -> bytes:
+    """Make the messages to the browser after changes of cells: their image, and a new title."""
     from viser._scene_api import _encode_image_binary
 
-    at, generations = layout.of(cells, features), 2000
+    generations = 2000
     shown = colours.of_cells(
         "fitness", cells.count, store.standing(rows, generations), generations, None
     )
     image = colours.picture(at, shown, "fitness", lately=50.0, chosen=(0, 1))
-    around = archive_panel.titled(FRAME, f"{cells.count} cells after generation {generations}", 1.0)
+    title = f"{cells.count} cells after generation {generations}"
+    around = archive_panel.titled(frame, title, at.aspect)
     return b"".join(_encode_image_binary(each, "png")[1] for each in (image, around))
 
 
@@ -206,7 +211,8 @@ def recolouring(repeats: int) -> float:
     """Time what happens between a change of 2 500 cells and the messages to the browser."""
     cells = memes.cells.grid(memes.tasks.arm(), (50, 50))
     rows = store.joined(*(store.within(each, 2500) for each in found(2000 // CALL, 2500, 2)))
-    return float(np.median([cpu_seconds(lambda: recolour(cells, (0, 1), rows)) for _ in range(repeats)]))
+    frame = frame_of(cells, (0, 1))
+    return float(np.median([cpu_seconds(lambda: recolour(cells, *frame, rows)) for _ in range(repeats)]))
 
 
 def main() -> None:

@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 
 import memes
 from boxes import box
-from memes.analysis import heat, plot
-from memes.analysis.nested import nest
+from memes.analysis import plot
 from memes.analysis.observers import Figures, save_figures
+from memes.analysis.render import PRINT, fitness_of, layout, render, scale_of
 from memes.archive import add, empty
 from memes.task import Map
 
@@ -31,32 +31,17 @@ def filled(task, cells, x):
     return archive
 
 
-@pytest.mark.parametrize("shape", [(5,), (4, 3), (2, 3, 4), (3, 2, 2, 4), (2, 2, 2, 2, 2)])
-def test_every_cell_has_one_place_in_the_picture(shape):
-    values = np.arange(np.prod(shape), dtype=float).reshape(shape)
-    picture = nest(values)
-    assert sorted(picture.ravel()) == sorted(values.ravel())
-    width, height = np.prod(shape[0::2]), np.prod(shape[1::2])
-    assert picture.shape == (width, height)
-
-
-def test_the_first_two_features_span_the_inner_grids():
-    values = np.arange(2 * 3 * 4 * 5).reshape(2, 3, 4, 5)
-    picture = nest(values)
-    for i, j, m, n in np.ndindex(values.shape):
-        assert picture[m * 2 + i, n * 3 + j] == values[i, j, m, n]
-
-
 def test_a_tessellation_is_drawn_cell_by_cell():
     task = box(2)
     cells = memes.cells.cvt(jax.random.key(0), task, 7, points=300)
     archive = filled(task, cells, cells.centroids)
     image = plot.archive(archive).axes[0].images[0]
     assert image.get_extent() == [0.0, 1.0, 0.0, 1.0]
-    picture = image.get_array().T
-    for centroid in np.asarray(cells.centroids):
-        x, y = (centroid * heat.PIXELS).astype(int)
-        assert picture[x, y] == pytest.approx(centroid[0])
+    picture, fitness = np.asarray(image.get_array()), np.asarray(cells.centroids)[:, 0]
+    wanted = scale_of([fitness]).mappable().to_rgba(fitness, bytes=True)[:, :3]
+    for centroid, colour in zip(np.asarray(cells.centroids), wanted, strict=True):
+        x, y = (centroid * picture.shape[1::-1]).astype(int)
+        np.testing.assert_allclose(picture[-1 - y, x], colour, atol=1)
 
 
 def random_archive(k, cells=None):
@@ -68,8 +53,12 @@ def random_archive(k, cells=None):
 @pytest.mark.parametrize("k", [2, 3, 4, 5, 6])
 def test_a_picture_shows_each_elite_once(k):
     archive = random_archive(k)
-    shown = plot.archive(archive).axes[0].images[0].get_array()
-    assert np.ma.count(shown) == int(archive.occupied.sum())
+    shown = np.asarray(plot.archive(archive).axes[0].images[0].get_array())
+    at = layout(archive.cells)
+    filled = (shown != PRINT.empty).any(axis=-1) & (at.tile >= 0)
+    occupied = np.flatnonzero(np.asarray(archive.occupied))
+    np.testing.assert_array_equal(np.unique(at.tile[filled]), occupied)
+    assert filled.sum() == np.isin(at.tile, occupied).sum()
 
 
 def test_of_one_feature_fitness_is_a_height_over_it():
@@ -97,28 +86,34 @@ def test_parallel_axes_have_a_line_for_each_elite_and_a_name_for_each_feature(ki
     np.testing.assert_allclose(lines[-1][:, 1], middle, atol=0.4 / 3 if k == 7 else 1e-6)
 
 
-@pytest.mark.parametrize(
-    ("k", "outer", "inner"), [(3, (2,), (0, 1)), (4, (2, 3), (0, 1)), (6, (4, 5), (2, 3))]
-)
-def test_axes_and_key_name_the_features_that_they_span(k, outer, inner):
-    figure = plot.archive(random_archive(k))
-    names = box(k).feature_names
-    panel, key = figure.axes[:2]
-    named = [name for name in (panel.get_xlabel(), panel.get_ylabel()) if name]
-    assert named == [names[i] for i in outer]
-    assert (key.get_xlabel(), key.get_ylabel()) == tuple(names[i] for i in inner)
-    ticks = [label.get_text() for label in panel.get_xticklabels()]
-    assert ticks == ["0", "0.33", "0.67", "1"]
+@pytest.mark.parametrize("k", [2, 4, 6])
+def test_axes_name_the_features_that_they_span_the_outermost_first(k):
+    axes, names = plot.archive(random_archive(k)).axes[0], box(k).feature_names
+    for label, first in ((axes.get_xlabel(), 0), (axes.get_ylabel(), 1)):
+        outer, *inner = range(first, k, 2)[::-1]
+        wanted = [f"{where}{names[i]}, 0 to 1" for where, i in zip(WHERE, inner, strict=False)]
+        assert label.splitlines() == [names[outer], *wanted]
+    ticks = [label.get_text() for label in axes.get_xticklabels()]
+    assert k == 2 or ticks == ["0", "0.33", "0.67", "1"]
 
 
-def test_a_few_outliers_do_not_take_up_the_colours():
-    usual = np.linspace(1, 2, 40)
-    assert heat.colours_of([usual]) == (1, 2, "neither")
-    assert heat.colours_of([usual, np.array([-100.0, np.nan])]) == (1, 2, "min")
-    assert heat.colours_of([usual, np.array([100.0])]) == (1, 2, "max")
-    assert heat.colours_of([np.append(usual, [-9, 9])]) == (1, 2, "both")
-    assert heat.colours_of([np.array([3.0, 3, 3, 3, 3, 4])]) == (3, 4, "neither")
-    assert heat.colours_of([np.full(3, np.nan)]) == (0, 1, "neither")
+WHERE = ("in each block: ", "in each of those: ")
+
+
+@pytest.mark.parametrize("k", [3, 5])
+def test_blocks_of_the_last_of_an_odd_number_of_features_have_titles(k):
+    axes, names = plot.archive(random_archive(k)).axes[0], box(k).feature_names
+    assert [text.get_text() for text in axes.texts] == [
+        "0 \N{EN DASH} 0.33",
+        "0.33 \N{EN DASH} 0.67",
+        "0.67 \N{EN DASH} 1",
+    ]
+    across, up = axes.get_xlabel().splitlines(), axes.get_ylabel().splitlines()
+    assert across[0] == f"blocks: {names[-1]}"
+    for lines, first in ((across[1:], 0), (up, 1)):
+        inner = range(first, k - 1, 2)[::-1]
+        assert lines == [f"{where}{names[i]}, 0 to 1" for where, i in zip(WHERE, inner, strict=False)]
+    assert not [*axes.get_xticks(), *axes.get_yticks()]
 
 
 def test_a_corrected_archive_is_drawn_beside_the_illusory_one_in_the_same_colours():
@@ -126,13 +121,12 @@ def test_a_corrected_archive_is_drawn_beside_the_illusory_one_in_the_same_colour
     x = jax.random.uniform(jax.random.key(0), (20, 2))
     illusory, corrected = filled(task, cells, x), filled(task, cells, x[:4] - 0.2)
     figure = plot.archive(illusory, corrected=corrected)
-    left, right = (axes.images[0] for axes in figure.axes[:2])
-    both = np.concatenate([np.ma.compressed(image.get_array()) for image in (left, right)])
-    assert left.get_clim() == right.get_clim() == (both.min(), both.max())
-    for image, archive in ((left, illusory), (right, corrected)):
-        count = int(archive.occupied.sum())
-        assert np.ma.count(image.get_array()) == count
-        assert f"{count} of 9 cells" in image.axes.get_title()
+    scale = scale_of(map(fitness_of, (illusory, corrected)))
+    for axes, archive in zip(figure.axes[:2], (illusory, corrected), strict=True):
+        wanted = render(layout(cells), fitness_of(archive), scale)
+        np.testing.assert_array_equal(axes.images[0].get_array(), wanted)
+        assert f"{int(archive.occupied.sum())} of 9 cells" in axes.get_title()
+    assert figure.axes[2].get_ylim() == pytest.approx((scale.low, scale.high))
 
 
 def test_an_archive_is_drawn_into_axes_of_the_caller():
@@ -199,7 +193,7 @@ def pixels(figure):
 
 def test_a_run_an_archive_and_their_paths_draw_the_same_picture(run):
     def picture(source):
-        return np.ma.filled(plot.archive(source).axes[0].images[0].get_array(), np.nan)
+        return np.asarray(plot.archive(source).axes[0].images[0].get_array())
 
     sources = [run.archive, run.folder, str(run.folder), run.folder / "archive.npz"]
     for source in sources:

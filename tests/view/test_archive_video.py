@@ -73,7 +73,7 @@ def test_long_names_of_features_stay_beside_what_is_drawn():
     written = [
         label for each in axes for label in (each.xaxis.label, each.yaxis.label) if label.get_text()
     ]
-    assert len(written) == 5  # of the cells, of the block, and of the colours
+    assert len(written) == 3  # of the cells, and of the colours
     for label in written:
         place = label.get_window_extent()
         assert all(map(figure.bbox.containsx, (place.x0, place.x1))), label.get_text()

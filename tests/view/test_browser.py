@@ -11,11 +11,12 @@ import pytest
 
 import memes
 from memes import Callbacks
+from memes.analysis.render import layout
 from memes.commands.main import main
 from memes.estimates import Correction
 from memes.store.archives import save_correction
 from memes.store.sanitize import printable
-from memes.view import archive_panel, colours, layout, pictures
+from memes.view import archive_panel, colours, pictures
 from memes.view import browser as pages
 from memes.view.follow import Follower
 from served import eventually, served
@@ -99,7 +100,7 @@ class Tab:
         left, bottom, width, height = archive_panel.area(aspect)
         x, y = found.centre[tile]
         parts = np.array([left + x * width - 0.5, bottom + y * height - 0.5])
-        offset = parts * (archive_panel.WIDTH, archive_panel.HEIGHT)
+        offset = parts * archive_panel.WIDTH
         return self.place(archive_panel.PLACE + np.array([offset[0], -0.01, offset[1]]))
 
     def colour(self, place):
@@ -153,7 +154,7 @@ def standing(folder, by="fitness"):
     now = Follower(folder).poll(strict=True)
     last = memes.store.changes.standing(now.changes, now.generations)
     shown = colours.of_cells(by, now.cells.count, last, now.generations, now.correction)
-    found = layout.of(now.cells, (0, 1))
+    found = layout(now.cells, (0, 1), side=pages.SIDE)
     image = colours.picture(found, shown, by)
     x, y = found.centre.T
     rows, columns = ((1 - y) * image.shape[0]).astype(int), (x * image.shape[1]).astype(int)
@@ -211,7 +212,7 @@ def test_the_robot_moves(ant_run, open_page):
     with served(ant_run) as url:
         tab = open_page(url)
         features = tab.page.get_by_label("features", exact=True).first
-        eventually(lambda: features.input_value() == layout.ALL)
+        eventually(lambda: features.input_value() == archive_panel.ALL)
         tab.page.keyboard.press("ArrowUp")  # the fittest
         tab.says("memes replay", seconds=90)
         left, top, width, height = map(int, tab.scene())

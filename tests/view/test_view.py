@@ -131,7 +131,7 @@ def test_a_page_goes_on_whatever_its_controls_are_told(monkeypatch):
                 for value in (float("nan"), "nan", "never", -1e9, None, [], True):
                     tell("GuiUpdateMessage", uuid=uuid, updates={"value": value})
             ray = {"ray_origin": [0.0, -5, 1], "ray_direction": [0.0, 0, 1], "screen_pos": [0, 0]}
-            aside = {"name": "/board-cells", "instance_index": None, "modifier": None, "owner": ""}
+            aside = {"name": "/archive-cells", "instance_index": None, "modifier": None, "owner": ""}
             tell("SceneNodeClickMessage", **ray, **aside)
             for uuid in list(server.gui._command_handle_from_uuid):
                 tell("CommandTriggerMessage", uuid=uuid)

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from matplotlib.figure import Figure
 
+from memes.analysis.archive_axes import draw_bar, draw_cells, height_of
 from memes.analysis.groups import Labels, main_view
-from memes.analysis.heat import colours_of, draw_bar, draw_cells, height_of, map_of
-from memes.analysis.nested import draw_keys, keys_of
+from memes.analysis.render import map_of, scale_of
 from memes.analysis.style import WIDTH, Picture
 from memes.cells import Grid
 from memes.store.folder import feature_names
@@ -43,20 +43,19 @@ def _archive_panels(
 ) -> Figure:
     """Draw a column of panels for each label; in its first `kinds` heats."""
     one = next(iter(chosen.values()))
-    colours = colours_of(heat for pair in heats.values() for heat in pair if heat is not None)
+    scale = scale_of(heat for pair in heats.values() for heat in pair if heat is not None)
     cells, place = _grid(one), map_of(one.about)
     named = [run.about for run in chosen.values() if run.about.get("feature_names")]  # not by 0.1
     names = feature_names(next(iter(named), one.about), len(one.low))
-    height, keys = height_of(cells, place), keys_of(cells)
+    height = height_of(cells, place)
     most = 2 if height < 0.5 else 4 if len(chosen) <= 8 else 6
     columns = min(len(chosen), most)
     lines = math.ceil(len(chosen) / columns)
     side = (WIDTH - 1) / most
     letters = int(13 * side)  # that fit below a panel
-    width = 1.2 + columns * side + 1.3 * bool(keys)
-    figure = Picture(width, max(0.6 + lines * (0.4 + kinds * (side * height + 0.1)), 1.7 * keys))
-    halves = figure.subfigures(1, 2, squeeze=False, width_ratios=(width, 1.4 if keys else 1e-3))[0]
-    panels = halves[0].subplots(kinds * lines, columns, squeeze=False, sharex=True, sharey=True)
+    width = 1.2 + columns * side
+    figure = Picture(width, 0.6 + lines * (0.4 + kinds * (side * height + 0.1)))
+    panels = figure.subplots(kinds * lines, columns, squeeze=False, sharex=True, sharey=True)
     for axes in panels.flat:
         axes.axis("off")
     for i, (label, run) in enumerate(chosen.items()):
@@ -67,8 +66,8 @@ def _archive_panels(
                 continue
             axes.axis("on")
             axes.set_box_aspect(height)
-            image = draw_cells(
-                axes, _grid(run), heat.ravel(), names, colours, place=map_of(run.about), wrap=letters
+            draw_cells(
+                axes, _grid(run), heat.ravel(), names, scale, place=map_of(run.about), letters=letters
             )
             words = "corrected" if kind else f"{fill(label, letters, max_lines=2)}\nseed {run.seed}"
             axes.set_title(mathtext(f"{words}, {np.isfinite(heat).mean():.0%}"))
@@ -78,11 +77,8 @@ def _archive_panels(
                 axes.set_xlabel("")
             if i % columns:
                 axes.set_ylabel("")
-    if image is not None:
-        draw_bar(halves[0], image, colours, ax=panels, shrink=0.9, aspect=min(20 * kinds * lines, 50))
-    if keys:
-        below = halves[1].subplots(keys, 1, squeeze=False).ravel()
-        draw_keys(below, cells, [fill(mathtext(name), 18) for name in names])
+    if names[1:]:
+        draw_bar(figure, scale, ax=panels, shrink=0.9, aspect=min(20 * kinds * lines, 50))
     figure.suptitle(fill(mathtext(f"{task}: the runs with the median QD-score"), int(13 * width)))
     return figure
 

@@ -25,21 +25,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
 from memes.analysis import comparisons, page
+from memes.analysis.archive_axes import draw_bar, draw_cells, draw_walls, height_of
 from memes.analysis.groups import MEASURES, group, without_short
-from memes.analysis.heat import (
-    colours_of,
-    draw_bar,
-    draw_cells,
-    draw_walls,
-    fitness_of,
-    height_of,
-    map_of,
-)
-from memes.analysis.nested import draw_keys, keys_of
 from memes.analysis.page import numbers
+from memes.analysis.render import fitness_of, map_of, scale_of
 from memes.analysis.style import PER_CENT, Picture, colour
 from memes.archive import Archive
-from memes.cells import Cells
 from memes.errors import require
 from memes.store.archives import load_archive
 from memes.store.find import find, readable
@@ -74,28 +65,32 @@ def archive(
         The new figure, or the one of `ax`.
     """
     run = _run(source)
-    if ax is not None:
-        require(corrected is None, "ax has room for one archive: draw the corrected one into other axes")
-        return _into(ax, run, map)
-    if corrected is None and run.correction is not None:
+    require(
+        ax is None or corrected is None,
+        "ax has room for one archive: draw the corrected one into other axes",
+    )
+    if ax is None and corrected is None and run.correction is not None:
         corrected = run.correction.archive
     archives = {"": run.archive}
     if corrected is not None:
         archives = {"illusory: ": run.archive, "corrected: ": corrected}
     cells, place = run.archive.cells, map or map_of(run.config)
-    figure, panels, keys = _panels(cells, place, len(archives))
-    colours = colours_of(fitness_of(each) for each in archives.values())
     names = feature_names(run.config, run.archive.feature.shape[1])
+    scale = scale_of(fitness_of(each) for each in archives.values())
+    height = height_of(cells, place)
+    figure, panels = _panels(height, len(archives)) if ax is None else (ax.get_figure(root=True), [ax])
+    assert figure is not None
     for axes, (name, each) in zip(panels, archives.items(), strict=True):
-        image = draw_cells(axes, cells, fitness_of(each), names, colours, place=place)
-        said = f"{name}{int(each.occupied.sum())} of {each.cells.count} cells"
-        axes.set_title(said, fontsize="medium")
-        axes.label_outer()
-    if image is not None:
-        draw_bar(figure, image, colours, ax=panels)
-    if keys:
-        draw_keys(keys, cells, [fill(mathtext(name), 18) for name in names])
-    figure.suptitle(_title(run))
+        axes.set_box_aspect(height)
+        draw_cells(axes, cells, fitness_of(each), names, scale, place=place)
+        if ax is None:
+            said = f"{name}{int(each.occupied.sum())} of {each.cells.count} cells"
+            axes.set_title(said, fontsize="medium")
+            axes.label_outer()
+    if names[1:]:
+        draw_bar(panels[0].figure, scale, ax=panels)
+    if ax is None:
+        figure.suptitle(_title(run))
     return figure
 
 
@@ -144,12 +139,12 @@ def positions(source: Run | Archive | str | Path, *, map: Map | None = None) -> 
     x, y = np.asarray(elites.feature)[occupied][:, :2].T
     fitness = np.asarray(elites.fitness)[occupied]
     order = np.argsort(fitness)  # the fittest on top
-    colours = colours_of([fitness])
+    scale = scale_of([fitness])
     _draw_map(axes, place, *feature_names(run.config, elites.feature.shape[1])[:2])
-    look: dict[str, Any] = {"vmin": colours.low, "vmax": colours.high, "cmap": "viridis"}
-    shown = axes.scatter(x[order], y[order], c=fitness[order], s=8, zorder=3, **look)
+    look: dict[str, Any] = {"vmin": scale.low, "vmax": scale.high, "cmap": scale.colour_map}
+    axes.scatter(x[order], y[order], c=fitness[order], s=8, zorder=3, **look)
     axes.update_datalim(np.stack([elites.cells.low, elites.cells.high])[:, :2])  # the same for every run
-    draw_bar(figure, shown, colours, ax=axes)
+    draw_bar(figure, scale, ax=axes)
     said = f"{x.size} elites"
     if place.goal is not None:
         said += f", {np.sum(x > place.goal)} of them beyond x = {place.goal:g}"
@@ -231,39 +226,11 @@ def _run(source: Run | Archive | str | Path) -> Run:
     return Run(None, {}, {}, {}, elites, {}, None)
 
 
-def _into(axes: Axes, run: Run, map: Map | None) -> Figure:
-    """Draw an archive and its scale of colours into axes of the caller."""
-    cells, fitness, place = run.archive.cells, fitness_of(run.archive), map or map_of(run.config)
-    colours, names = colours_of([fitness]), feature_names(run.config, run.archive.feature.shape[1])
-    axes.set_box_aspect(height_of(cells, place))
-    image = draw_cells(axes, cells, fitness, names, colours, place=place)
-    if image is not None:
-        draw_bar(axes.figure, image, colours, ax=axes)
-    figure = axes.get_figure(root=True)
-    assert figure is not None
-    return figure
-
-
-def _panels(cells: Cells, place: Map | None, n: int) -> tuple[Figure, list[Axes], list[Axes]]:
-    """Make a figure with panels for n archives and for keys to them.
-
-    Archives are side by side and keys one below the other; where archives are flat, the other way round.
-    """
-    height, keys = height_of(cells, place), keys_of(cells)
-    flat = height < 0.5
-    rows, columns, width = (n, 1, 7.0) if flat else (1, n, 4.2)
-    beside = 1.6 * (keys if flat else bool(keys))
-    figure = Picture(
-        columns * (width + 0.3) + 1.6 + beside,
-        max(rows * (width * height + 0.6) + 0.5, 1.8 * bool(keys)),
-    )
-    spec = figure.add_gridspec(rows, columns + 1, width_ratios=[width] * columns + [beside or 0.01])
-    panels: list[Axes] = []
-    for i in range(n):
-        place_of, shared = spec[i // columns, i % columns], panels[0] if panels else None
-        panels.append(figure.add_subplot(place_of, sharex=shared, sharey=shared, box_aspect=height))
-    inner = spec[:, -1].subgridspec(*((1, max(keys, 1)) if flat else (max(keys, 1), 1)))
-    return figure, panels, [figure.add_subplot(inner[i]) for i in range(keys)]
+def _panels(height: float, n: int) -> tuple[Figure, list[Axes]]:
+    """Make a figure with panels for n archives side by side, or one below the other if they are flat."""
+    rows, columns, width = (n, 1, 7.0) if height < 0.5 else (1, n, 4.2)
+    figure = Picture(columns * (width + 0.3) + 1.6, rows * (width * height + 0.6) + 0.7)
+    return figure, [*figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel()]
 
 
 def _words(run: Run) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from memes.analysis.heat import map_of
+from memes.analysis.render import map_of
 from memes.errors import at_least, require
 from memes.options.from_run import task_from_run
 from memes.runner.progress import Reporter

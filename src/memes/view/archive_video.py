@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from textwrap import fill
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,27 +12,18 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from memes.analysis.heat import (
-    Colours,
-    colours_of,
-    draw_bar,
-    draw_cells,
-    fitness_of,
-    height_of,
-    picture_of,
-)
-from memes.analysis.nested import EMPTY, draw_keys, is_nested, keys_of, nest
+from memes.analysis.archive_axes import draw_bar, draw_cells, height_of
+from memes.analysis.render import ColourScale, fitness_of, render, scale_of
 from memes.analysis.style import colour
 from memes.archive import Archive, Changes
-from memes.cells import Grid, centres
 from memes.store import changes as log
 from memes.store.sanitize import mathtext
 from memes.task import Map
 
 DPI = 100
-LETTERS = 26  # in a line along an axis
+LETTERS = 36  # in a line along an axis
 HOLD = 0.3  # share of the film in which the archive is full
-GLOW, FADE = 0.6, 0.6  # of a new elite, and what is left of it from one picture to the next
+LIGHTER, FADE = 0.6, 0.6  # how much a new elite is lightened; what is left of it in the next picture
 
 
 class Elite(NamedTuple):
@@ -88,18 +79,18 @@ def film(
     canvas: Any = FigureCanvasAgg(figure)
     show_archive, show_elites = _stage(figure, archive, elites, names, place)
     heading = figure.suptitle(mathtext(title), fontsize=11)
-    glow, before = np.zeros(archive.cells.count), 0
+    recent, before = np.zeros(archive.cells.count), 0
     for i, done in enumerate(moments(generations, pictures)):
         standing = log.standing(changes, int(done))
         fitness = np.full(archive.cells.count, np.nan)
         fitness[standing.cell] = standing.fitness
-        glow *= FADE
+        recent *= FADE
         if done < generations:
-            glow[standing.cell[standing.generation >= before]] = 1.0
+            recent[standing.cell[standing.generation >= before]] = LIGHTER
         before = int(done)
         share = np.isfinite(fitness).mean()
         heading.set_text(mathtext(f"{title}: generation {done:,}, {share:.0%} of the cells filled"))
-        show_archive(fitness, glow)
+        show_archive(fitness, recent)
         show_elites(i, int(done))
         canvas.draw()
         if i == 0:
@@ -110,26 +101,22 @@ def film(
 def _stage(
     figure: Figure, archive: Archive, elites: Sequence[Elite], names: Sequence[str], place: Map | None
 ) -> tuple[Callable[[np.ndarray, np.ndarray], None], Callable[[int, int], None]]:
-    """Set up the axes; returns what shows fitness and glow of cells, and what shows elites."""
-    cells, colours = archive.cells, colours_of([fitness_of(archive)])
-    shape = height_of(cells, place)
+    """Set up the axes; returns what shows fitness and recent changes of cells, and what shows elites."""
+    cells, scale = archive.cells, scale_of([fitness_of(archive)])
     columns = (len(elites) + 1) // 2 if len(elites) > 1 else len(elites)
-    keys = keys_of(cells)
-    ratios = (1.6 if keys else 1.25, 0.5 * columns) if elites else (1.0,)
+    ratios = (1.25, 0.5 * columns) if elites else (1.0,)
     left, *right = figure.subfigures(1, len(ratios), squeeze=False, width_ratios=ratios)[0]
-    spec = left.add_gridspec(max(keys, 1), 2 if keys else 1, width_ratios=(6, 1) if keys else (1,))
-    axes = left.add_subplot(spec[:, 0], box_aspect=shape)
-    image = draw_cells(axes, cells, fitness_of(archive), names, colours, place=place, wrap=LETTERS)
-    if image is not None:
-        draw_bar(left, image, colours, ax=axes, shrink=0.8)
-    if keys:
-        short = [fill(mathtext(name), LETTERS // 2) for name in names]
-        draw_keys([left.add_subplot(spec[i, 1]) for i in range(keys)], cells, short)
+    axes = left.add_subplot(box_aspect=height_of(cells, place))
+    draw = partial(draw_cells, axes, cells, names=names, scale=scale, place=place, letters=LETTERS)
+    at = draw(fitness=fitness_of(archive))
+    if names[1:]:
+        draw_bar(left, scale, ax=axes, shrink=0.8)
     panels = right[0].subplots(min(2, len(elites)), columns, squeeze=False).ravel() if right else []
     seen = []
     for i, (panel, elite) in enumerate(zip(panels, elites, strict=False)):
-        _mark(axes, archive, elite.cell, i)
-        words = f"fitness {_rounded(float(archive.fitness[elite.cell]), colours)}"
+        if at is not None:
+            _mark(axes, at.centre[elite.cell, 0], at.centre[elite.cell, 1], i)
+        words = f"fitness {_rounded(float(archive.fitness[elite.cell]), scale)}"
         seen.append(_frame(panel, elite, words, i))
     for panel in panels[len(elites) :]:
         panel.set_axis_off()
@@ -143,57 +130,30 @@ def _stage(
             if dots:
                 dots[i].set_visible(there)
 
-    return _redraw(axes, archive, names, colours, place), show_elites
+    def show_cells(fitness: np.ndarray, recent: np.ndarray) -> None:
+        if at is not None:
+            axes.images[0].set_data(render(at, fitness, scale, recent=recent))
+            return
+        limits = axes.get_xlim(), axes.get_ylim()  # heights or lines: drawn anew
+        axes.clear()
+        draw(fitness=fitness)
+        axes.set(xlim=limits[0], ylim=limits[1])
+
+    return show_cells, show_elites
 
 
-def _redraw(
-    axes: Axes, archive: Archive, names: Sequence[str], colours: Colours, place: Map | None
-) -> Callable[[np.ndarray, np.ndarray], None]:
-    """Return what shows fitness and glow of cells on the axes."""
-    cells = archive.cells
-    if not axes.images:  # heights or lines: drawn anew
-
-        def draw(fitness: np.ndarray, glow: np.ndarray) -> None:
-            limits = axes.get_xlim(), axes.get_ylim()
-            axes.clear()
-            draw_cells(axes, cells, fitness, names, colours, place=place, wrap=LETTERS)
-            axes.set(xlim=limits[0], ylim=limits[1])
-
-        return draw
-    axes.set_facecolor(EMPTY)
-    image = axes.images[0]
-    shine = axes.imshow(
-        picture_of(cells, np.zeros(cells.count)),
-        origin="lower", extent=image.get_extent(), aspect="auto", cmap="gray", vmin=-1, vmax=0,
-    )  # fmt: skip
-
-    def show(fitness: np.ndarray, glow: np.ndarray) -> None:
-        image.set_data(picture_of(cells, fitness))
-        shine.set_alpha(GLOW * picture_of(cells, glow))
-
-    return show
-
-
-def _mark(axes: Axes, archive: Archive, cell: int, i: int) -> None:
-    """Write the number of an elite at its cell, where the picture is a plane."""
-    cells = archive.cells
-    if not axes.images:
-        return
-    if isinstance(cells, Grid) and is_nested(cells):
-        order = nest(np.arange(cells.count).reshape(cells.shape))
-        x, y = (np.argwhere(order == cell)[0] + 0.5) / order.shape
-    else:
-        x, y = centres(cells)[cell]
+def _mark(axes: Axes, x: float, y: float, i: int) -> None:
+    """Write the number of an elite at its place in the image."""
     look: dict[str, Any] = {"boxstyle": "circle,pad=0.25", "facecolor": colour(i), "edgecolor": "white"}
     axes.text(
         x, y, str(i + 1), color="white", fontsize=9, weight="bold", ha="center", va="center", bbox=look,
-        gid="elite", zorder=5,
+        gid="elite", zorder=5, transform=axes.transAxes,
     )  # fmt: skip
 
 
-def _rounded(value: float, colours: Colours) -> str:
-    """Write a number with as many digits as make a difference in these colours."""
-    digits = max(0, 2 - math.floor(math.log10((colours.high - colours.low) or 1.0)))
+def _rounded(value: float, scale: ColourScale) -> str:
+    """Write a number with as many digits as make a difference on a scale."""
+    digits = max(0, 2 - math.floor(math.log10((scale.high - scale.low) or 1.0)))
     return f"{round(value, digits) + 0.0:.{digits}f}"
 
 

@@ -17,15 +17,17 @@ from typing import Any
 
 import numpy as np
 
-from memes.analysis.heat import map_of
+from memes.analysis import render
 from memes.cells import Cells
 from memes.errors import UsageError, install, require
 from memes.store import changes as store
 from memes.store.folder import feature_names, holds_run
 from memes.store.sanitize import printable
-from memes.view import colours, layout
-from memes.view import labels as wording
+from memes.view import colours, elites, labels
+from memes.view.archive_panel import ArchivePanel, Frame, spans
 from memes.view.follow import Follower
+from memes.view.panel import Panel
+from memes.view.player import Theatre
 from memes.view.runs import Runs
 
 log = logging.getLogger(__name__)
@@ -36,6 +38,7 @@ FIELD = 0.6  # of view, up and down, in radians
 EYES, NEAREST = 1.35, 4.6  # height and least distance of the camera
 SIGHT = (-2.75, 2.0, 3.9)  # the left end of the page, and the right one with one stage and with two
 LATELY = 1 / 40  # of the generations so far are recent
+SIDE = 600  # pixels of the archive's image
 
 
 def check_browser() -> None:
@@ -96,10 +99,6 @@ class Page:
     """The page: its parts, and a turn of its loop."""
 
     def __init__(self, server: Any, runs: Runs, rebuild: Callable[..., Any]) -> None:
-        from memes.view.archive_panel import Board
-        from memes.view.panel import Panel
-        from memes.view.player import Theatre
-
         self.panel = panel = Panel(server.gui)
         server.scene.set_up_direction("+z")
         server.gui.configure_theme(dark_mode=True, show_share_button=False, show_logo=False)
@@ -108,9 +107,11 @@ class Page:
         server.on_client_connect(self._welcome)
         self._server, self._runs, self._due, self._stale = server, runs, 0.0, False
         self._logged: set[str] = set()  # sentences about exceptions
-        self._board = Board(server.scene, lambda *click: panel.events.put(("click", click, None)))
+        self._archive = ArchivePanel(
+            server.scene, lambda *click: panel.events.put(("click", click, None))
+        )
         self._theatre = Theatre(server.scene, panel, rebuild)
-        self._layout: tuple[Cells, tuple[int, ...], layout.Layout] | None = None
+        self._layout: tuple[Cells, tuple[int, ...], render.Layout] | None = None
         self._show()
 
     @property
@@ -165,7 +166,7 @@ class Page:
         try:
             yield
         except Exception as error:
-            sentence = wording.of_error(error)
+            sentence = labels.of_error(error)
             self.panel.elite.content = sentence
             if not isinstance(error, (UsageError, OSError)) and sentence not in self._logged:
                 self._logged.add(sentence)
@@ -176,9 +177,9 @@ class Page:
         """Do what a user has asked for."""
         if name == "click":
             x, y, key = value
-            self._pick(layout.tile_at(self._placed(), x, y), 1 if key == "shift" else 0)
+            self._pick(self._placed().at(x, y), 1 if key == "shift" else 0)
         elif name == "walk":
-            self._walk(layout.STEPS[value])
+            self._walk(render.STEPS[value])
         elif name == "pause":
             self.panel.playing.value = not self.panel.playing.value
         elif name == "look":
@@ -205,10 +206,10 @@ class Page:
             self._theatre.tell(self.follower, self._after())
         self._stale = True
 
-    def choose(self, slot: int, cell: int) -> None:
-        """Play the elite of a cell of the archive on one of the stages."""
+    def choose(self, slot: int, cell: int, note: str = "") -> None:
+        """Play the elite of a cell of the archive on one of the stages, with a note about the choice."""
         more = slot == 1 and self._theatre.chosen[1] is None
-        self._theatre.choose(slot, self.follower, cell)
+        self._theatre.choose(slot, self.follower, cell, note)
         if more:
             self._see(*self._server.get_clients().values())
         self._stale = True
@@ -220,15 +221,22 @@ class Page:
             aim(camera, 1 if self._theatre.chosen[1] is None else 2, float(np.clip(aspect, 0.5, 4)))
 
     def _pick(self, tile: int, slot: int) -> None:
-        """Play the elite that a tile shows: of the corrected archive, if its colours are shown."""
-        cell = -1 if tile < 0 else int(layout.shown(self._placed(), self._standing().fitness)[tile])
-        if cell < 0:
+        """Play the elite that a tile shows, or the nearest one, of the archive that is shown."""
+        at, fitness = self._placed(), self._standing().fitness
+        occupied = np.flatnonzero(np.isfinite(fitness))
+        if tile == render.BETWEEN or not occupied.size:
             return
+        cell, note = int(at.fittest(fitness)[tile]), ""
+        if cell < 0:
+            cells = self.follower.latest.cells
+            assert cells is not None
+            cell = render.nearest(at, cells, tile, occupied)
+            note = f"this cell is empty: the nearest elite is in cell {elites.name(cells, cell)}"
         if self.panel.by.value == colours.CORRECTED:
             stored = int(self.follower.origins()[cell])
             require(stored >= 0, f"the elite that cell {cell} has after re-evaluation is not stored")
             cell = stored
-        self.choose(slot, cell)
+        self.choose(slot, cell, note)
 
     def _marked(self) -> tuple[int | None, ...]:
         """The cells in which the board shows the elites on the stages; None where it does not."""
@@ -241,8 +249,7 @@ class Page:
         """Go to the next elite in a direction, from the one that is shown or from the fittest."""
         at, fitness, here = self._placed(), self._standing().fitness, self._marked()[0]
         if here is not None:
-            occupied = layout.shown(at, fitness) >= 0
-            self._pick(layout.next_tile(at, int(at.of_cell[here]), step, occupied), 0)
+            self._pick(at.step(int(at.of_cell[here]), step, at.fittest(fitness) >= 0), 0)
         elif np.isfinite(fitness).any():
             self._pick(int(at.of_cell[np.argmax(fitness)]), 0)
 
@@ -253,12 +260,12 @@ class Page:
         panel, named = self.panel, self._runs.named()
         panel.offer(panel.run, [*named])
         now = self.follower.latest
-        panel.about.content = wording.of_run(now)
-        panel.lanes.content = wording.of_lanes(now.lanes)
+        panel.about.content = labels.of_run(now)
+        panel.lanes.content = labels.of_lanes(now.lanes)
         panel.draw([*named], [each.latest.metrics for each in self._runs])
         if now.cells is not None:
             panel.offer(panel.by, colours.choices(now.correction))
-            panel.offer(panel.features, [*layout.spans(now.cells, feature_names(now.config, now.k))])
+            panel.offer(panel.features, [*spans(now.cells, feature_names(now.config, now.k))])
         last = max(1, now.generations)
         if panel.generation.max != last:
             panel.generation.max = last
@@ -266,15 +273,16 @@ class Page:
             panel.generation.value = last
         self._stale = True
 
-    def _placed(self) -> layout.Layout:
+    def _placed(self) -> render.Layout:
         """The layout of the cells, as the menu says."""
         now = self.follower.latest
         require(now.cells is not None, "there is no archive yet")
         assert now.cells is not None
-        found = layout.spans(now.cells, feature_names(now.config, now.k))
+        found = spans(now.cells, feature_names(now.config, now.k))
         features = found.get(self.panel.features.value, next(iter(found.values())))
         if self._layout is None or self._layout[0] is not now.cells or self._layout[1] != features:
-            self._layout = now.cells, features, layout.of(now.cells, features)
+            at = render.layout(now.cells, features, place=render.map_of(now.config), side=SIDE)
+            self._layout = now.cells, features, at
         return self._layout[2]
 
     def _after(self) -> int:
@@ -292,8 +300,6 @@ class Page:
         return colours.of_cells(self.panel.by.value, now.cells.count, last, generations, now.correction)
 
     def _paint(self) -> None:
-        from memes.view.archive_panel import frame_of
-
         self._stale = False
         now, by = self.follower.latest, self.panel.by.value
         if now.cells is None:
@@ -301,11 +307,11 @@ class Page:
         at, shown, generations = self._placed(), self._standing(), self._after()
         lately = max(1.0, LATELY * generations) if self.panel.lately.value else 0.0
         image = colours.picture(at, shown, by, lately=lately, chosen=self._marked())
-        image = colours.walled(image, at, now.cells, map_of(now.config))
-        frame = frame_of(now.cells, feature_names(now.config, now.k), at, by, colours.limits(at, shown))
+        names = tuple(feature_names(now.config, now.k))
         filled = int(np.isfinite(shown.fitness).sum())
         when = "re-evaluation" if by == colours.CORRECTED else f"generation {generations}"
-        self._board.paint(f"{filled} of {now.cells.count} cells after {when}", frame, image)
+        title = f"{filled} of {now.cells.count} cells after {when}"
+        self._archive.paint(title, Frame(at, names, by, colours.scale(at, shown, by)), now.cells, image)
 
 
 def aim(camera: Any, stages: int = 1, aspect: float = 1.25) -> None:

@@ -1,29 +1,20 @@
-"""Colours of the archive's cells: what they stand for, their limits, and the picture."""
+"""What the archive's cells show on the page, and in which colours."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import matplotlib as mpl
 import numpy as np
-from PIL import Image, ImageDraw
 
-from memes.analysis.heat import Colours, colours_of
+from memes.analysis.render import SCREEN, ColourScale, Layout, render, scale_of
 from memes.archive import Changes
-from memes.cells import Cells
 from memes.estimates import Correction
-from memes.task import Map
-from memes.view.layout import Layout, outline, shown
 
-EMPTY, LINE = (38, 41, 49), (150, 155, 168)
-FIRST, SECOND = (255, 80, 50), (70, 170, 255)  # around the chosen cells
-LATELY = (255, 255, 255)
-WALL, THICK = (255, 255, 255), 3  # pixels
-FAR = 10.0  # pictures: a wall is drawn no farther out
 FITNESS, CORRECTED, VARIANCE = "fitness", "corrected fitness", "variance of fitness"
 GENERATION, LANE = "generation", "lane"
 MAPS = {GENERATION: "cividis", LANE: "turbo", VARIANCE: "magma"}
 AT_THE_END = (CORRECTED, VARIANCE)  # known of the last generation alone
+RECENT = 0.85  # how much a change of this generation is lightened
 
 
 class Shown(NamedTuple):
@@ -73,62 +64,26 @@ def of_cells(
     return Shown(value, fitness, age)
 
 
-def limits(layout: Layout, cells: Shown) -> Colours:
-    """Choose the values of the first and the last colour for what the tiles show, robustly."""
-    best = shown(layout, cells.fitness)
-    found = colours_of([cells.value[best[best >= 0]]])
-    low, high = found.low, found.high
-    return found if high > low else found._replace(high=low + max(1e-6, abs(low) * 1e-6))
-
-
-def colour_map(by: str) -> Any:
-    """Choose the colour map: one for each kind of value."""
-    return mpl.colormaps[MAPS.get(by, "viridis")]
+def scale(at: Layout, cells: Shown, by: str) -> ColourScale:
+    """Choose the colours of what the tiles show; each kind of value has its own colour map."""
+    best = at.fittest(cells.fitness)
+    return scale_of([cells.value[best[best >= 0]]], MAPS.get(by, "viridis"))
 
 
 def picture(
-    layout: Layout,
-    cells: Shown,
-    by: str,
-    *,
-    lately: float = 0.0,
-    chosen: tuple[int | None, ...] = (),
+    at: Layout, cells: Shown, by: str, *, lately: float = 0.0, chosen: tuple[int | None, ...] = ()
 ) -> np.ndarray:
     """Draw the cells, uint8[H, W, 3].
 
     Args:
-        layout: Where they are.
+        at: Where they are.
         cells: What they show.
         by: What that is.
-        lately: For how many generations a change stands out, by a lighter colour; 0 is not at all.
+        lately: For how many generations a change is lightened; 0 is not at all.
         chosen: Cells to draw a line around.
     """
-    best = shown(layout, cells.fitness)
-    value = np.where(best >= 0, cells.value[best], np.nan)
-    low, high, _ = limits(layout, cells)
-    rgb = colour_map(by)(np.clip((np.nan_to_num(value) - low) / (high - low), 0, 1))[:, :3] * 255
-    if lately > 0:
-        age = np.where(best >= 0, cells.age[best], np.inf)
-        glow = 0.85 * np.exp(-age / lately)[:, None]
-        rgb = (1 - glow) * rgb + glow * np.array(LATELY)
-    rgb = np.where(np.isnan(value)[:, None], EMPTY, rgb)
-    table = np.concatenate([rgb, [LINE]]).round().astype(np.uint8)  # the last is that of -1
-    image = table[layout.tile]
-    for cell, colour in zip(chosen, (FIRST, SECOND), strict=False):
-        if cell is not None:
-            image[outline(layout, int(layout.of_cell[cell]))] = colour
-    return np.asarray(image)
-
-
-def walled(image: np.ndarray, layout: Layout, cells: Cells, place: Map | None) -> np.ndarray:
-    """Draw the walls of a map over a picture of its two features, uint8[H, W, 3]."""
-    if place is None or layout.features != (0, 1):
-        return image
-    low, high = np.asarray(cells.low, float), np.asarray(cells.high, float)
-    size, drawn = np.array(image.shape[1::-1]), Image.fromarray(image)
-    pen = ImageDraw.Draw(drawn)
-    for wall in place.walls:
-        x, y = np.clip((np.asarray(wall) - low) / (high - low), -FAR, FAR).T
-        corners = [*map(tuple, np.column_stack([x, 1 - y]) * size)]
-        pen.line([*corners, corners[0]], WALL, THICK)
-    return np.asarray(drawn)
+    recent = RECENT * np.exp(-cells.age / lately) if lately > 0 else None
+    colours = scale(at, cells, by)
+    return render(
+        at, cells.value, colours, fitness=cells.fitness, recent=recent, chosen=chosen, palette=SCREEN
+    )

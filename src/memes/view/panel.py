@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from memes.analysis.render import STEPS
 from memes.view import curves
-from memes.view.layout import STEPS
 
 WIDTH = 400  # pixels
 SPEEDS = ("0.1", "0.25", "0.5", "1", "2", "4")

@@ -59,6 +59,7 @@ class Theatre:
         self._stages: dict[tuple[int, int], RunContext] = {}
         self._now, self._before, self._step = 0.0, time.perf_counter(), -1
         self.chosen: list[int | None] = [None, None]
+        self._notes = ["", ""]  # about these choices
         self._played: list[Played | None] = [None, None]
         self._waiting: dict[int, Future[Played]] = {}
         self.clear()
@@ -74,9 +75,9 @@ class Theatre:
         """End what goes on beside the loop."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def choose(self, slot: int, follower: Follower, cell: int) -> None:
+    def choose(self, slot: int, follower: Follower, cell: int, note: str = "") -> None:
         """Play the elite of a cell on one of the stages, as soon as it is simulated."""
-        self.chosen[slot] = cell
+        self.chosen[slot], self._notes[slot] = cell, note
         seed = int(self._panel.start.value)
         self._waiting[slot] = self._thread.submit(self._simulate, follower, cell, seed)
         self._panel.elite.content = f"simulating the elite of cell {cell} ..."
@@ -136,12 +137,13 @@ class Theatre:
         )
         shown = dict(zip(changes.cell.tolist(), changes.generation.tolist(), strict=True))
         parts = []
-        for name, each in zip(NAMES, played, strict=True):
+        for name, each, note in zip(NAMES, played, self._notes, strict=True):
             if each is not None:
                 holds = None if now.correction is None else follower.holds(each.cell)
                 seen = shown.get(each.cell)
                 elite = labels.Elite(each.archive, each.cell, now.correction, holds, each.drawing, seen)
                 about = labels.of_elite(elite, feature_names(now.config, each.archive.feature.shape[1]))
+                about = f"*{note}*\n\n{about}" if note else about
                 parts.append(f"{name}: {about}" if played[1] is not None else about)
         panel.elite.content = "\n\n".join(parts)
         if played[0] is not None:

@@ -1,0 +1,361 @@
+"""An archive as an image, for figures, the page and videos alike.
+
+`layout` decides which cells each pixel shows, and its result finds the cells of a pixel; `render` gives
+pixels the colours of values. One or two features span the image. More features of a grid are a grid of
+grids: the first two span the innermost grids, the next two the grids of these, and so on. If their
+number is odd, the last feature has a block for each of its intervals, in rows from the top left.
+
+A tile is a part of the image with one colour. It stands for one cell, or for all cells that differ only
+in features that the image leaves out; then it shows the fittest of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple, TypeGuard
+
+import jax.numpy as jnp
+import numpy as np
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
+from PIL import Image, ImageDraw
+from scipy.spatial import cKDTree
+
+from memes.archive import Archive
+from memes.cells import CVT, Cells, Grid, centres
+from memes.task import Map
+
+SIDE = 900  # pixels along the longer side, about
+MOST_TILES = 400  # along a side
+BETWEEN = -1  # in place of a tile: pixels between blocks
+TITLE = 0.05  # height of the space above separate blocks, as a part of the side
+OUTLIER = 3.0  # distance from the quartiles, in units of their difference
+FAR = 10.0  # images: walls are clipped there
+CHOSEN = ((255, 80, 50), (70, 170, 255))  # around the first and the second chosen tile
+# Unit steps on the image: x to the right, y up.
+STEPS = {"left": (-1, 0), "right": (1, 0), "down": (0, -1), "up": (0, 1)}
+
+
+class Palette(NamedTuple):
+    """Colours of what is no value: empty cells, the space between blocks, walls, and recent changes."""
+
+    empty: tuple[int, int, int]
+    between: tuple[int, int, int]
+    wall: tuple[int, int, int]
+    recent: tuple[int, int, int] = (255, 255, 255)
+
+
+PRINT = Palette((232, 232, 232), (255, 255, 255), (0, 0, 0))
+SCREEN = Palette((44, 48, 58), (20, 20, 20), (255, 255, 255))
+
+
+class ColourScale(NamedTuple):
+    """The values of the first and the last colour, and at which end there are values beyond."""
+
+    low: float = 0.0
+    high: float = 1.0
+    extend: str = "neither"
+    colour_map: str = "viridis"
+
+    def mappable(self) -> ScalarMappable:
+        """Return what matplotlib draws a colour bar of."""
+        return ScalarMappable(Normalize(self.low, self.high), self.colour_map)
+
+
+def scale_of(values: Iterable[np.ndarray], colour_map: str = "viridis") -> ColourScale:
+    """Choose a scale for all finite values of some arrays, in which outliers share the end colours."""
+    finite = np.concatenate([each[np.isfinite(each)] for each in values])
+    if not finite.size:
+        return ColourScale(colour_map=colour_map)
+    first, third = np.quantile(finite, (0.25, 0.75))
+    reach = OUTLIER * (third - first) if third > first else np.inf
+    inside = finite[(finite >= first - reach) & (finite <= third + reach)]
+    low, high = float(inside.min()), float(inside.max())
+    below, above = bool(finite.min() < low), bool(finite.max() > high)
+    extend = "both" if below and above else "min" if below else "max" if above else "neither"
+    return ColourScale(low, high, extend, colour_map)
+
+
+def fitness_of(archive: Archive) -> np.ndarray:
+    """Read the fitness of each cell, NaN where it is empty: [c]."""
+    return np.where(np.asarray(archive.occupied), np.asarray(archive.fitness, float), np.nan)
+
+
+def map_of(recorded: Mapping[str, Any]) -> Map | None:
+    """Read the map of a task from a recorded configuration; None without one."""
+    about = recorded.get("map")
+    return Map(**about) if about else None
+
+
+class Block(NamedTuple):
+    """One of the blocks in rows: its middle and upper end as parts of the image, and its interval."""
+
+    x: float
+    top: float
+    low: float
+    high: float
+
+    @property
+    def title(self) -> str:
+        """The interval in words."""
+        return f"{self.low:.2g} \N{EN DASH} {self.high:.2g}"
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Which of c cells each pixel of an image shows.
+
+    Attributes:
+        tile: The tile of each pixel, int[H, W], the top row first; `BETWEEN` where there is none.
+        of_cell: The tile that each cell belongs to, int[c].
+        features: The features that span the image; none if it is a grid of grids.
+        along: The features along x and those along y, the outermost first.
+        blocks: The blocks in rows, if the number of features is odd.
+        walls: The walls of a map, as corners in parts of the width and height, from below.
+    """
+
+    tile: np.ndarray
+    of_cell: np.ndarray
+    features: tuple[int, ...]
+    along: tuple[tuple[int, ...], tuple[int, ...]]
+    blocks: tuple[Block, ...] = ()
+    walls: tuple[np.ndarray, ...] = ()
+
+    @property
+    def aspect(self) -> float:
+        """Height over width of the image."""
+        height, width = self.tile.shape
+        return float(height / width)
+
+    @cached_property
+    def centre(self) -> np.ndarray:
+        """The middle of each tile as parts of the width and height, from below: [t, 2]."""
+        height, width = self.tile.shape
+        y, x = np.nonzero(self.tile != BETWEEN)
+        tile = self.tile[y, x]
+        number = np.maximum(np.bincount(tile, minlength=int(self.of_cell.max()) + 1), 1)
+        sums = [np.bincount(tile, each, len(number)) for each in ((x + 0.5) / width, (y + 0.5) / height)]
+        return np.column_stack([sums[0] / number, 1 - sums[1] / number])
+
+    def at(self, x: float, y: float) -> int:
+        """Find the tile at parts of the width and height, from below; `BETWEEN` if there is none."""
+        if not (0 <= x <= 1 and 0 <= y <= 1):
+            return BETWEEN
+        height, width = self.tile.shape
+        return int(self.tile[min(int((1 - y) * height), height - 1), min(int(x * width), width - 1)])
+
+    def fittest(self, fitness: np.ndarray) -> np.ndarray:
+        """Find the fittest cell of each tile, int[t]; -1 where all are empty (NaN or infinite)."""
+        best = np.full(len(self.centre), -1)
+        order = np.argsort(fitness, kind="stable")
+        order = order[np.isfinite(fitness[order])]
+        best[self.of_cell[order]] = order
+        return best
+
+    def step(self, tile: int, step: tuple[int, int], occupied: np.ndarray) -> int:
+        """Find the nearest occupied tile in a direction, preferring those straight ahead.
+
+        Without one, the same tile is returned.
+        """
+        apart = self.centre - self.centre[tile]
+        ahead = apart @ np.array(step)
+        aside = np.abs(apart @ np.array(step[::-1]))
+        candidates = np.flatnonzero(occupied & (ahead > 1e-6) & (aside <= ahead + 1e-6))
+        if not candidates.size:
+            return tile
+        return int(candidates[np.argmin(ahead[candidates] + 2 * aside[candidates])])
+
+    def outline(self, tile: int) -> np.ndarray:
+        """Find the pixels around a tile, bool[H, W]; on it, where the image ends beside it."""
+        inside, width = self.tile == tile, max(1, max(self.tile.shape) // 200)
+        spread = np.zeros_like(np.pad(inside, width))
+        height, along = inside.shape
+        for dy in range(2 * width + 1):
+            for dx in range(2 * width + 1):
+                spread[dy : dy + height, dx : dx + along] |= inside
+        border = np.ones_like(inside)
+        border[width:-width, width:-width] = False
+        return np.asarray(spread[width:-width, width:-width] & ~(inside & ~border))
+
+
+def is_nested(cells: Cells) -> TypeGuard[Grid]:
+    """Tell whether it is a grid of three features or more that a grid of grids can show."""
+    shape = cells.shape if isinstance(cells, Grid) else ()
+    return 3 <= len(shape) <= 6 and max(math.prod(shape[0::2]), math.prod(shape[1::2])) <= MOST_TILES
+
+
+def layout(
+    cells: Cells, features: tuple[int, ...] = (), *, place: Map | None = None, side: int = SIDE
+) -> Layout:
+    """Lay out cells over one or two of their features, or as a grid of grids if none is given.
+
+    Args:
+        cells: The cells.
+        features: What spans the image; by default all features.
+        place: The map of the task, whose proportions and walls an image of its two features has.
+        side: Pixels along the longer side, about.
+    """
+    k = len(cells.low)
+    if not features and is_nested(cells):
+        return _nested(cells, side)
+    features = features or (*range(k),)
+    mapped = place is not None and features == (0, 1)
+    low, high = (np.asarray(bound, float)[[*features]] for bound in (cells.low, cells.high))
+    aspect = 0.25 if len(features) == 1 else 1.0
+    if mapped:
+        aspect = float(np.clip((high - low)[1] / (high - low)[0], 0.25, 2))
+    size = (round(side / max(aspect, 1)), round(side * min(aspect, 1)))
+    tile, of_cell = _plane(cells, features, size)
+    along = (features[:1], features[1:])
+    if place is None or not mapped:
+        return Layout(tile, of_cell, features, along)
+    unit = (np.clip((np.asarray(wall) - low) / (high - low), -FAR, FAR) for wall in place.walls)
+    return Layout(tile, of_cell, features, along, walls=tuple(unit))
+
+
+def _plane(
+    cells: Cells, features: tuple[int, ...], size: tuple[int, int]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Divide an image of a width and height among the tiles of one or two features."""
+    k, low, high = len(cells.low), np.asarray(cells.low), np.asarray(cells.high)
+    if not isinstance(cells, Grid) and len(features) == k:
+        x, y = ((np.arange(n) + 0.5) / n for n in size)
+        unit = np.stack(np.meshgrid(x, y[::-1] if k == 2 else [0.5]), axis=-1)[..., list(features)]
+        feature = (low + unit * (high - low)).reshape(-1, k)
+        if isinstance(cells, CVT):  # as its `index`, but faster
+            points = (np.asarray(cells.centroids, float) - low) / (high - low)
+            tile = cKDTree(points).query((feature - low) / (high - low))[1]
+        else:
+            tile = np.asarray(cells.index(jnp.asarray(feature, jnp.float32)))
+        tile = tile.reshape(unit.shape[:2])
+        return np.broadcast_to(tile, (size[1], size[0])), np.arange(cells.count)
+    wanted = cells.shape if isinstance(cells, Grid) else [max(2, round(math.sqrt(cells.count)))] * k
+    shape = [min(wanted[i], MOST_TILES) for i in features]
+    unit = ((centres(cells) - low) / (high - low))[:, list(features)]
+    place = np.clip((unit * shape).astype(int), 0, np.array(shape) - 1)
+    along = [_pixels([n], pixels, 0) for n, pixels in zip([*shape, 1], size, strict=False)]
+    tile = along[0] if len(shape) == 1 else along[0] * shape[1] + along[1][::-1, None]
+    return np.broadcast_to(tile, (len(along[1]), len(along[0]))), np.ravel_multi_index(
+        tuple(place.T), tuple(shape)
+    )
+
+
+def _nested(cells: Grid, side: int) -> Layout:
+    """Lay out a grid of three to six features as a grid of grids."""
+    shape, k = cells.shape, len(cells.shape)
+    across, up = (tuple(range(i, k - k % 2, 2))[::-1] for i in (0, 1))
+    counts = [[shape[i] for i in each[::-1]] for each in (across, up)]
+    aspect = float(np.clip(math.prod(counts[1]) / math.prod(counts[0]), 0.5, 2))
+    blocks = shape[-1] if k % 2 else 1
+    columns = min(_columns(blocks), blocks)
+    width = round(side / columns / max(aspect, 1))
+    x = _pixels(counts[0], width, side // 300)
+    y = _pixels(counts[1], round(width * aspect), side // 300)[::-1]
+    inside = _numbers(shape[: k - k % 2], across, up)
+    block = np.where((x >= 0) & (y >= 0)[:, None], inside[x, y[:, None]], BETWEEN)
+    one = Layout(block, np.arange(cells.count), (), (across, up))
+    return one if k % 2 == 0 else _in_rows(one, cells, columns, side)
+
+
+def _in_rows(block: Layout, cells: Grid, columns: int, side: int) -> Layout:
+    """Lay out a block for each interval of the last feature, in rows with space for titles above."""
+    n, (height, width) = cells.shape[-1], block.tile.shape
+    rows, beside, above = -(-n // columns), side // 60, round(side * TITLE)
+    size = rows * (height + above), columns * (width + beside) - beside
+    tile, places = np.full(size, BETWEEN), []
+    low, high = float(cells.low[-1]), float(cells.high[-1])
+    for i in range(n):
+        top, left = i // columns * (height + above) + above, i % columns * (width + beside)
+        numbers = np.where(block.tile >= 0, block.tile * n + i, BETWEEN)
+        tile[top : top + height, left : left + width] = numbers
+        ends = (low + (i + j) / n * (high - low) for j in (0, 1))
+        places.append(Block((left + width / 2) / size[1], 1 - top / size[0], *ends))
+    return replace(block, tile=tile, blocks=tuple(places))
+
+
+def _columns(blocks: int) -> int:
+    """Choose how many blocks are in a row: about as many as rows, with few places left over."""
+    about = math.ceil(math.sqrt(blocks))
+    return min((about, about + 1), key=lambda columns: -blocks % columns)
+
+
+def _numbers(shape: Sequence[int], across: Sequence[int], up: Sequence[int]) -> np.ndarray:
+    """Number the cells of a grid by their place in a grid of grids: [x, y]."""
+    numbers = np.arange(math.prod(shape)).reshape(shape).transpose([*across, *up])
+    return numbers.reshape(math.prod(shape[i] for i in across), -1)
+
+
+def _pixels(counts: Sequence[int], size: int, gap: int) -> np.ndarray:
+    """Number pixels along a side by their place in nested blocks, `BETWEEN` between these: int[n].
+
+    Args:
+        counts: Cells in the innermost block, blocks in a block of these, ...
+        size: How many pixels there should be, about.
+        gap: Pixels between the innermost blocks; there are more between blocks of these.
+    """
+    index, cells = np.arange(counts[0]).repeat(max(1, size // math.prod(counts))), counts[0]
+    for level, count in enumerate(counts[1:]):
+        space = np.full((3 * level + 1) * gap, BETWEEN)
+        blocks = [np.where(index == BETWEEN, BETWEEN, index + i * cells) for i in range(count)]
+        index = np.concatenate([blocks[0], *(part for block in blocks[1:] for part in (space, block))])
+        cells *= count
+    return index
+
+
+def nearest(at: Layout, cells: Cells, tile: int, occupied: np.ndarray) -> int:
+    """Find the cell among `occupied` whose features are nearest to those of a tile.
+
+    Only features that the image shows count, in units of their bounds.
+    """
+    low, high = np.asarray(cells.low, float), np.asarray(cells.high, float)
+    unit = (centres(cells) - low) / (high - low)
+    if at.features:
+        unit = unit[:, list(at.features)]
+    of_tile = unit[at.of_cell == tile]
+    middle = of_tile.mean(axis=0) if len(of_tile) else at.centre[tile, : unit.shape[1]]
+    return int(occupied[np.argmin(np.sum(np.square(unit[occupied] - middle), axis=1))])
+
+
+def render(
+    at: Layout,
+    values: np.ndarray,
+    scale: ColourScale,
+    *,
+    fitness: np.ndarray | None = None,
+    recent: np.ndarray | None = None,
+    chosen: Sequence[int | None] = (),
+    palette: Palette = PRINT,
+) -> np.ndarray:
+    """Draw cells in the colours of their values, uint8[H, W, 3].
+
+    Args:
+        at: Where they are.
+        values: The value of each cell, NaN where it is empty: [c].
+        scale: Which values have which colours.
+        fitness: By which a tile chooses among its cells; by default the values.
+        recent: How much each cell is lightened, from 0 to 1: [c].
+        chosen: Cells to draw a line around.
+        palette: Colours of everything else.
+    """
+    best = at.fittest(values if fitness is None else fitness)
+    shown = np.where(best >= 0, values[best], np.nan)
+    colours = scale.mappable().to_rgba(shown)[:, :3] * 255
+    if recent is not None:
+        share = np.where(best >= 0, recent[best], 0)[:, None]
+        colours = (1 - share) * colours + share * np.array(palette.recent)
+    colours = np.where(np.isnan(shown)[:, None], palette.empty, colours)
+    table = np.concatenate([colours, [palette.between]]).round().astype(np.uint8)  # the last is of -1
+    image = table[at.tile]
+    for cell, colour in zip(chosen, CHOSEN, strict=False):
+        if cell is not None:
+            image[at.outline(int(at.of_cell[cell]))] = colour
+    if not at.walls:
+        return np.asarray(image)
+    drawn, size = Image.fromarray(image), np.array(image.shape[1::-1])
+    for wall in at.walls:
+        corners = [*map(tuple, np.column_stack([wall[:, 0], 1 - wall[:, 1]]) * size)]
+        ImageDraw.Draw(drawn).line([*corners, corners[0]], palette.wall, max(1, size.max() // 200))
+    return np.asarray(drawn)
