@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, replace
+from typing import Any
 
 from memes.analysis import task_report
 from memes.errors import require
-from memes.options.flags import check_flags, flag_words, options_of, read
+from memes.options.flags import check_flags, options_of, read
 from memes.options.names import cells_of, made, task_factory
 from memes.options.workers import WorkerOptions, elsewhere
 from memes.parameters import changed
@@ -75,17 +76,22 @@ def check(arguments: list[str]) -> int:
             evaluations=options.evaluations,
             seed=options.seed,
         )
+    defaults = groups["task"] | groups["workers"] | groups["check"]
+    chosen = {name: value for group in found.values() for name, value in group.items()}
     own = [
         word
-        for option, parameter in (groups["task"] | groups["workers"]).items()
-        if (value := (given | found["workers"])[option]) != parameter.default
-        for word in flag_words(option, list(value) if isinstance(value, tuple) else value)
-    ]
-    own += [
-        word
-        for option in ("resolution", "centroids")
-        if (value := getattr(options, option)) is not None
-        for word in flag_words(option, list(value) if isinstance(value, tuple) else value)
+        for option, value in chosen.items()
+        if option not in ("genotypes", "minutes", "evaluations", "seed")
+        and value != defaults[option].default
+        for word in _words(option, value)
     ]
     print(replace(report, command=report.advice.on_command_line(" ".join([name, *own]))))
     return 1 if report.fatal else 0
+
+
+def _words(option: str, value: Any) -> list[str]:
+    """An option with its value as words of the command line."""
+    flag = option.replace("_", "-")
+    if isinstance(value, bool):
+        return [f"--{flag}" if value else f"--no-{flag}"]
+    return [f"--{flag}", *map(str, value if isinstance(value, tuple) else [value])]
