@@ -114,7 +114,7 @@ def test_the_suggested_expression_and_the_suggested_command_run(tmp_path, monkey
     task = memes.tasks.noisy_arm(joints=4)
     report = memes.check(task, genotypes=8, evaluations=40)
     assert eval(report.command, {"memes": memes, "task": task}).metrics["evaluations"][-1] <= 40
-    words = ["noisy-arm", "--joints", "4", "--resolution", "8", "8"]
+    words = ["noisy-arm", "--resolution", "8", "8", "--joints", "4"]
     assert main(["check", *words, "--evaluations", "40", "--genotypes", "8"]) == 0
     command = capsys.readouterr().out.splitlines()[-1].split()
     assert command[:2] == ["memes", "run"]
