@@ -194,7 +194,7 @@ def dominated_novelty(
     those `among` which it is measured count as fitter than a query.
 
     Args:
-        query: Fitness [*n] and feature [*n, k].
+        query: Fitness `[*n]` and feature `[*n, k]`.
         among: Fitness [h] and feature [h, k] of the individuals; a fitness of -inf is of none.
         neighbours: Number of nearest individuals.
         itself: Whether query and individuals are the same. Of two that are equally fit, the first then

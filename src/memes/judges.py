@@ -52,7 +52,7 @@ class Judge(Protocol):
         """Return what selectors choose from; here `archive` is the one after the generation."""
 
     def compare(self, state: PyTree, archive: Archive, evaluation: Evaluation) -> Comparison:
-        """Compare evaluations [*n] with the present state, each by itself; objectives rank by it."""
+        """Compare evaluations `[*n]` with the present state, each by itself; objectives rank by it."""
 
     def update(self, state: PyTree, archive: Archive, offer: Offer) -> tuple[PyTree, Int[Array, " n"]]:
         """Return the next state and the `Status` of each candidate."""
@@ -174,8 +174,8 @@ class DNSPopulation:
     """The population of dominated novelty search (DNS), from which parents are selected.
 
     The score of an individual i is the mean distance of its feature to the k nearest features of fitter
-    individuals, s_i = 1/k sum_{j in N_k(i)} |b_i - b_j| with N_k(i) within {j : f_j > f_i}, and infinite
-    if nothing is fitter. After each generation, the `size` individuals with the highest scores among the
+    individuals, `s_i = 1/k sum_{j in N_k(i)} |b_i - b_j|` with N_k(i) within {j : f_j > f_i}, and
+    infinite if nothing is fitter. After each generation, the `size` individuals with the highest scores among the
     population and the candidates survive (Bahlous-Boldi et al., Dominated Novelty Search, GECCO 2025,
     arXiv:2502.00593). A candidate makes progress if it survives.
 
