@@ -98,12 +98,18 @@ def test_help_explains_every_option(preset, capsys):
 
 
 def test_scale_then_file_then_flags():
-    Path("my.toml").write_text('lanes = 6\nsamples = 10\nresolution = [7, 9]\nscale = "laptop"\n')
+    Path("my.toml").write_text(
+        'lanes = 6\nsamples = 10\nresolution = [7, 9]\nscale = "laptop"\nsigma = 1\nout = "there"\n'
+        'figures-draw = false\n[memes]\nneighbours = 4\n[me]\nline = 0.3\n'
+    )
     parsed = command_line.parse(["arm", "--config", "my.toml", "--samples", "12"], "memes run")
     assert parsed.task_options == {"joints": 100}  # of the scale, which the file chose
     assert parsed.algorithm_options["lanes"] == 6  # of the file
     assert parsed.algorithm_options["samples"] == 12  # of the flag
-    assert parsed.choice.resolution == (7, 9)
+    assert parsed.algorithm_options["neighbours"] == 4  # of the file, for this algorithm
+    assert (parsed.choice.resolution, parsed.choice.out) == ((7, 9), Path("there"))
+    assert isinstance(parsed.algorithm_options["sigma"], float)
+    assert parsed.observing["figures_draw"] is False
     assert parsed.observing["reevaluate_samples"] == 64
     algorithm = parsed.build()
     assert algorithm.emitter.lanes == 6

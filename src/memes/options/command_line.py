@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import typing
 from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
@@ -18,16 +19,15 @@ from memes.executors.remote_evaluation import BLOCK
 from memes.options.flags import (
     Options,
     check_flags,
-    flag_words,
     options_of,
     read,
     read_toml,
-    scaled,
+    replaced,
     value_of,
 )
 from memes.options.names import algorithm_factory, cells_of, code_of, made, task_factory
 from memes.options.workers import WorkerOptions, elsewhere
-from memes.parameters import changed, parameters
+from memes.parameters import changed
 from memes.presets import PRESETS
 from memes.runner.loggers import Logger, check_logger
 from memes.runner.multihost import HostOptions
@@ -201,15 +201,14 @@ def parse(words: list[str], program: str, changes: Mapping[str, Any] | None = No
     }
     options = _all(groups)
     check_flags(words, options, partial(_whose, algorithm))
-    flags = _flags(table, str(file), algorithm, options)
+    entries = _entries(table, file, algorithm, options)
     values = SCALES[known("scale", scale, SCALES)] | TASK_SCALES[scale].get(str(task), {})
-    values |= ALGORITHM_SCALES[scale].get(str(algorithm), {})
-    groups = {title: scaled(group, {**values, **(changes or {})}) for title, group in groups.items()}
-    # The last of equal options wins: flags over the file.
-    found = read(groups, flags + words, f"{program} TASK", DESCRIPTION)
+    values |= ALGORITHM_SCALES[scale].get(str(algorithm), {}) | dict(changes or {})
+    groups = {title: replaced(group, values, entries) for title, group in groups.items()}
+    found = read(groups, words, f"{program} TASK", DESCRIPTION)
     assert make is not None  # help alone has ended the command
     shared = [changed(group, found["run"]) for group in SHARED]
-    for name in itertools.chain.from_iterable(map(parameters, SHARED)):
+    for name in itertools.chain.from_iterable(map(options_of, SHARED)):
         del found["run"][name]
     return Parsed(str(task), make, build, *shared, *found.values())
 
@@ -223,28 +222,29 @@ def _all(groups: Mapping[str, Options]) -> Options:
     return dict(found)
 
 
-def _flags(table: dict[str, Any], file: str, algorithm: Any, options: Options) -> list[str]:
-    """The entries of a TOML file as words, checked: those for all, then those for the algorithm."""
+def _entries(
+    table: dict[str, Any], file: str | None, algorithm: Any, options: Options
+) -> dict[str, Any]:
+    """The entries of a TOML file, checked: those for all, then those for the algorithm."""
     sections = {k: v for k, v in table.items() if isinstance(v, dict)}
     for name in sections:
         known(f"section of '{file}'", name, PRESETS) if ":" not in name else name
-    words: list[str] = []
-    for entries in (table, sections.get(str(algorithm), {})):
-        for key, value in entries.items():
-            name = key.replace("-", "_")
-            if (key == "task" and entries is table) or key in sections:
-                continue
-            if name not in options:
-                whose = _whose(algorithm, name)
-                sentence = f"key '{key}' of '{file}' is {whose}; put it below the heading of one"
-                require(not whose, sentence)
-            known(f"key of '{file}'", name, [n for n in options if n != "config"])
-            require(
-                fits(value, options[name].hint) and value != [],
-                f"{name} in '{file}' must be {described(options[name].hint)}, got {value!r}",
-            )
-            words += flag_words(key, value)
-    return words
+    found: dict[str, Any] = {}
+    general = {k: v for k, v in table.items() if k not in sections and k != "task"}
+    for key, value in (*general.items(), *sections.get(str(algorithm), {}).items()):
+        name = key.replace("-", "_")
+        whose = "" if name in options else _whose(algorithm, name)
+        require(not whose, f"key '{key}' of '{file}' is {whose}; put it below the heading of one")
+        known(f"key of '{file}'", name, [n for n in options if n != "config"])
+        hint = options[name].hint
+        require(
+            fits(value, hint) and value != [],
+            f"{name} in '{file}' must be {described(hint)}, got {value!r}",
+        )
+        # TOML has lists, no paths, and integers for some numbers.
+        kind = next((k for k in (Path, float) if k in (hint, *typing.get_args(hint))), None)
+        found[name] = tuple(value) if isinstance(value, list) else kind(value) if kind else value
+    return found
 
 
 def _whose(algorithm: Any, name: str) -> str:

@@ -13,6 +13,7 @@ import tomllib
 import typing
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
+from types import MappingProxyType, NoneType
 from typing import Annotated, Any
 
 import tyro
@@ -40,14 +41,15 @@ def options_of(of: Any, prefix: str = "", without: Collection[str] = ()) -> Opti
     }
 
 
-def scaled(options: Options, values: Mapping[str, Any]) -> Options:
-    """The options with such defaults as a scale gives them, where these are smaller than their own."""
-
-    def default(name: str, option: Parameter) -> Any:
-        own, value = option.default, values.get(name, option.default)
-        return min(own, value) if isinstance(own, (int, float)) and name in values else value
-
-    return {name: option._replace(default=default(name, option)) for name, option in options.items()}
+def replaced(options: Options, scale: Mapping[str, Any], file: Mapping[str, Any]) -> Options:
+    """The options with the defaults of a scale, where these are smaller, and then those of a file."""
+    found = {}
+    for name, option in options.items():
+        value = option.default
+        if name in scale:
+            value = min(value, scale[name]) if isinstance(value, (int, float)) else scale[name]
+        found[name] = option._replace(default=file.get(name, value))
+    return found
 
 
 def read(
@@ -74,57 +76,52 @@ def call(function: Callable[..., int | None], words: list[str], program: str) ->
 
     Its keyword-only parameters are options, and the others are known by their places.
     """
-    signature, told = inspect.signature(function, eval_str=True), help_of(function)
-    found = {
-        name: Parameter(p.annotation, p.default, told.get(name))
-        for name, p in signature.parameters.items()
-    }
-    check_flags(words, found)
-    placed = [name for name, p in signature.parameters.items() if p.kind is not p.KEYWORD_ONLY]
+    options, placed = parameters(function), {}
+    for name, p in inspect.signature(function, eval_str=True).parameters.items():
+        if name not in options:
+            placed[name] = Parameter(p.annotation, p.default, help_of(function).get(name))
+    check_flags(words, options)
     text = (inspect.getdoc(function) or "").partition("\n\nArgs:")[0]
     given: Any = tyro.cli(
-        _as_dataclass(found, placed),
+        _as_dataclass(options, placed),
         prog=program,
         description="\n\n".join(" ".join(part.split()) for part in text.split("\n\n")),
         args=words,
         config=(tyro.conf.FlagCreatePairsOff,),
     )
-    return function(**{name: getattr(given, name) for name in found}) or 0
+    return function(**vars(given)) or 0
 
 
-def _as_dataclass(options: Options, placed: Collection[str] = ()) -> type:
-    """The options as tyro takes them; those that are placed have no flag."""
+def _as_dataclass(options: Options, placed: Mapping[str, Parameter] = MappingProxyType({})) -> type:
+    """The options as tyro takes them, after those without a flag, which are placed."""
     fields: list[Any] = []
-    for name, option in options.items():
-        place = name.upper().rstrip("S") if name in placed else ""
-        hint: Any = Annotated[option.hint, _shown(option, place)]
+    for name, option in {**placed, **options}.items():
+        word = name.upper().rstrip("S") if name in placed else ""
+        hint: Any = Annotated[option.hint, _shown(option, word)]
         default = tyro.MISSING if option.default is REQUIRED else option.default
-        fields.append((name, Annotated[hint, tyro.conf.Positional] if place else hint, default))
+        fields.append((name, Annotated[hint, tyro.conf.Positional] if word else hint, default))
     return dataclasses.make_dataclass("Options", fields, kw_only=True)
 
 
-def _shown(option: Parameter, place: str) -> Any:
-    """How the help shows an option: without a default that is nothing, which its text explains."""
-    text = " ".join((option.help or "").split())
-    told: dict[str, Any] = {"help": text.replace("None is ", "by default ")}
+def _shown(option: Parameter, word: str) -> Any:
+    """How the help shows an option: without None, and without a default that is nothing.
+
+    So `int | None` is INT, and `tuple[int, ...]` INT [INT ...]. A word stands for a value at a place.
+    """
+    told: dict[str, Any] = {"help": (option.help or "").replace("None is ", "by default ")}
     if option.default is REQUIRED:
         told["help_behavior_hint"] = "(required)"
     elif option.default is None or option.default is False or option.default == ():
         told["help_behavior_hint"] = ""
-    if option.default is None or place:
-        told["metavar"] = _spelt(option, place)
+    optional = NoneType in typing.get_args(option.hint)
+    if word or optional:
+        kinds = typing.get_args(option.hint) if optional else (option.hint,)
+        kind = next(kind for kind in kinds if kind is not NoneType)
+        parts = typing.get_args(kind) or (kind,)
+        word = word or parts[0].__name__.upper()
+        several = f"[{word} ...]" if option.default == () else f"{word} [{word} ...]"
+        told["metavar"] = several if parts[-1] is Ellipsis else " ".join([word] * len(parts))
     return tyro.conf.arg(**told)
-
-
-def _spelt(option: Parameter, place: str) -> str:
-    """How the value of an option is spelt, or what stands at a place."""
-    hints = typing.get_args(option.hint) if option.default is None else (option.hint,)
-    kind = next(hint for hint in hints if hint is not type(None))
-    parts = typing.get_args(kind) if typing.get_origin(kind) is tuple else (kind,)
-    word = place or parts[0].__name__.upper()
-    if parts[-1] is not Ellipsis:
-        return " ".join([word] * len(parts))
-    return f"[{word} ...]" if option.default == () else f"{word} [{word} ...]"
 
 
 def check_flags(
@@ -170,12 +167,3 @@ def read_toml(file: Path) -> dict[str, Any]:
         raise UsageError(f"config: '{file}' is nested too deeply") from None
     except ValueError as error:
         raise UsageError(f"config: '{file}' is not TOML: {error}") from None
-
-
-def flag_words(key: str, value: Any) -> list[str]:
-    """A TOML entry as words of the command line."""
-    flag = key.replace("_", "-")
-    if isinstance(value, bool):
-        return [f"--{flag}" if value else f"--no-{flag}"]
-    values = value if isinstance(value, list) else [value]
-    return [f"--{flag}", *map(str, values)]

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +19,6 @@ from memes.algorithm import Algorithm
 from memes.analysis.end_of_run import Figures
 from memes.errors import install
 from memes.options.command_line import Parsed, parse
-from memes.options.flags import flag_words
 from memes.reproduce.experiments import CHANGES, EXPERIMENTS, MOST_SEEDS, NEEDS, VARIANTS
 from memes.runner.corrections import Corrections
 from memes.runner.device import compile_fitting, keep_compiled, most_together
@@ -160,16 +158,13 @@ def in_turns(
 
 def _command(task: str, label: str, scale: str, generations: int | None) -> Parsed:
     variant = VARIANTS[label]
-    understood = partial(parse, program="memes reproduce", changes=CHANGES[scale].get(task))
-    asked = generations or (variant.generations.get(task) if scale == "paper" else None)
-    options = variant.options if asked is None else {**variant.options, "generations": asked}
     words = [task, "--algorithm", variant.algorithm, "--scale", scale]
-    for option, value in options.items():
-        words += flag_words(option, value)
-    parsed = understood(words)
-    for option, factor in variant.times.items():
-        words += flag_words(option, int(factor * parsed.algorithm_options[option]))
-    return understood(words) if variant.times else parsed
+    parsed = parse(words, "memes reproduce", CHANGES[scale].get(task))
+    asked = generations or (variant.generations.get(task) if scale == "paper" else None)
+    length = {} if asked is None else {"generations": asked}
+    options = {**parsed.algorithm_options, **variant.options}
+    times = {name: int(factor * options[name]) for name, factor in variant.times.items()}
+    return parsed._replace(running=parsed.running | length, algorithm_options=options | times)
 
 
 def is_of(summary: Summary, item: Item) -> bool:
