@@ -100,7 +100,7 @@ def test_help_explains_every_option(preset, capsys):
 def test_scale_then_file_then_flags():
     Path("my.toml").write_text(
         'lanes = 6\nsamples = 10\nresolution = [7, 9]\nscale = "laptop"\nsigma = 1\nout = "there"\n'
-        'figures-draw = false\n[memes]\nneighbours = 4\n[me]\nline = 0.3\n'
+        "figures-draw = false\n[memes]\nneighbours = 4\n[me]\nline = 0.3\n"
     )
     parsed = command_line.parse(["arm", "--config", "my.toml", "--samples", "12"], "memes run")
     assert parsed.task_options == {"joints": 100}  # of the scale, which the file chose

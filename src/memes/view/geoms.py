@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import mujoco
 import numpy as np
 import trimesh
 
 DEFAULT = (0.5, 0.5, 0.5, 1.0)  # MuJoCo's colour of geoms without one
-Kind = mujoco.mjtGeom
 
 
 def body_mesh(model: Any, geoms: Sequence[int]) -> Any:
@@ -20,10 +18,9 @@ def body_mesh(model: Any, geoms: Sequence[int]) -> Any:
 
 def _placed(model: Any, geom: int) -> Any:
     """Make the mesh of a geom in the frame of its body."""
-    mesh, rotation = _shape(model, geom), np.zeros(9)
-    mujoco.mju_quat2Mat(rotation, model.geom_quat[geom])
-    placement = np.eye(4)
-    placement[:3, :3], placement[:3, 3] = rotation.reshape(3, 3), model.geom_pos[geom]
+    mesh = _shape(model, geom)
+    placement = trimesh.transformations.quaternion_matrix(model.geom_quat[geom])
+    placement[:3, 3] = model.geom_pos[geom]
     mesh.apply_transform(placement)
     colour = np.round(255 * np.clip(colour_of(model, geom), 0, 1)).astype(np.uint8)
     mesh.visual = trimesh.visual.ColorVisuals(vertex_colors=np.tile(colour, (len(mesh.vertices), 1)))
@@ -32,18 +29,20 @@ def _placed(model: Any, geom: int) -> Any:
 
 def _shape(model: Any, geom: int) -> Any:
     """Make the mesh of a geom in its own frame."""
-    kind, (radius, half, _) = Kind(int(model.geom_type[geom])), model.geom_size[geom]
-    if kind == Kind.mjGEOM_SPHERE:
+    from mujoco import mjtGeom
+
+    kind, (radius, half, _) = mjtGeom(int(model.geom_type[geom])), model.geom_size[geom]
+    if kind == mjtGeom.mjGEOM_SPHERE:
         return trimesh.creation.icosphere(subdivisions=2, radius=radius)
-    if kind == Kind.mjGEOM_CAPSULE:
+    if kind == mjtGeom.mjGEOM_CAPSULE:
         return trimesh.creation.capsule(radius=radius, height=2 * half)
-    if kind == Kind.mjGEOM_CYLINDER:
+    if kind == mjtGeom.mjGEOM_CYLINDER:
         return trimesh.creation.cylinder(radius=radius, height=2 * half)
-    if kind == Kind.mjGEOM_BOX:
+    if kind == mjtGeom.mjGEOM_BOX:
         return trimesh.creation.box(extents=2 * model.geom_size[geom])
-    if kind == Kind.mjGEOM_HFIELD:
+    if kind == mjtGeom.mjGEOM_HFIELD:
         return _surface(model, int(model.geom_dataid[geom]))
-    if kind in (Kind.mjGEOM_MESH, Kind.mjGEOM_SDF):
+    if kind in (mjtGeom.mjGEOM_MESH, mjtGeom.mjGEOM_SDF):
         asset = model.mesh(int(model.geom_dataid[geom])).id
         first, count = model.mesh_vertadr[asset], model.mesh_vertnum[asset]
         vertices = model.mesh_vert[first : first + count].astype(float)  # a copy
@@ -74,6 +73,8 @@ def _surface(model: Any, field: int) -> Any:
 
 def colour_of(model: Any, geom: int) -> np.ndarray:
     """Find the colour of a geom, rgba in [0, 1], as MuJoCo does; a texture has its mean colour."""
+    import mujoco
+
     rgba, material = np.array(model.geom_rgba[geom]), int(model.geom_matid[geom])
     if material < 0 or not np.allclose(rgba, DEFAULT):
         return rgba
