@@ -24,6 +24,7 @@ import memes
 from memes import api
 from memes.analysis import observers
 from memes.commands import doctor, plot, reevaluate, replay, view  # noqa: F401  (before they are patched)
+from memes.commands.check import CheckOptions
 from memes.commands.main import COMMANDS, main
 from memes.options import command_line
 from memes.options.flags import options_of
@@ -342,6 +343,7 @@ def all_flags():
     found |= {name for preset in memes.PRESETS.values() for name in options_of(preset.build)}
     for make in (*memes.TASKS.values(), *(functools.partial(make, "") for make in FAMILIES.values())):
         found |= set(options_of(make))
+    found |= set(parameters(CheckOptions()))
     for command in COMMANDS:
         function = getattr(import_module(f"memes.commands.{command}"), command)
         found |= set(parameters(function)) | set(inspect.signature(function).parameters)

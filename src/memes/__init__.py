@@ -35,6 +35,7 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time `__getattr__` im
     from memes.algorithm import Algorithm, Info, State, compose
     from memes.analysis import plot
     from memes.analysis.end_of_run import Figures
+    from memes.analysis.task_report import TaskReport, check
     from memes.api import resume, run
     from memes.archive import Archive, Changes, Status
     from memes.context import Kind
@@ -59,7 +60,7 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time `__getattr__` im
 
 __all__ = ["RunError", "UsageError", "__version__"]
 __all__ += ["TASKS", "Evaluation", "Task", "noisy", "resampled", "rowwise", "tasks", "uniform"]
-__all__ += ["parallelize", "seeds_from_keys", "task_from_run", "workers"]
+__all__ += ["TaskReport", "check", "parallelize", "seeds_from_keys", "task_from_run", "workers"]
 __all__ += ["PRESETS", "Algorithm", "Info", "State", "compose", "presets"]
 __all__ += ["cells", "control", "emitters", "history", "judges", "objectives", "physics", "resets"]
 __all__ += ["selectors", "strategies"]
@@ -90,6 +91,7 @@ _NAMES = {
     "memes.algorithm": ("Algorithm", "Info", "State", "compose"),
     "memes.analysis": ("plot",),
     "memes.analysis.end_of_run": ("Figures",),
+    "memes.analysis.task_report": ("TaskReport", "check"),
     "memes.api": ("resume", "run"),
     "memes.archive": ("Archive", "Changes", "Status"),
     "memes.context": ("Kind",),

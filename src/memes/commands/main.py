@@ -36,6 +36,7 @@ Quality-diversity search with many evolution strategies at once.
 # the module of that name; its parameters are its options.
 COMMANDS = {
     "run": ("TASK [OPTIONS]", "run an algorithm on a task (memes run arm --scale laptop)"),
+    "check": ("TASK [OPTIONS]", "evaluate a few genotypes: time, bounds, noise, which run suits"),
     "list": ("", "the tasks and the algorithms"),
     "resume": ("RUN", "go on with a run that was interrupted or killed"),
     "reevaluate": ("RUN", "evaluate the elites of a saved run again: what of them was luck"),
@@ -173,7 +174,7 @@ def _run(name: str, words: list[str]) -> int:
     if shutil.get_terminal_size().columns < NARROWEST:  # or the help would be laid out for minutes
         os.environ["COLUMNS"] = str(NARROWEST)
     function = getattr(import_module(f"memes.commands.{name}"), name)
-    if name == "run":  # whose options depend on the task and on the algorithm
+    if name in ("run", "check"):  # whose options depend on the task
         return int(function(words))
     usage, _ = COMMANDS[name]
     given = words and (not words[0].startswith("-") or {"-h", "--help"} & set(words))
