@@ -19,7 +19,8 @@ def body_mesh(model: Any, geoms: Sequence[int]) -> Any:
 def _placed(model: Any, geom: int) -> Any:
     """Make the mesh of a geom in the frame of its body."""
     mesh = _shape(model, geom)
-    placement = trimesh.transformations.quaternion_matrix(model.geom_quat[geom])
+    matrix: Any = trimesh.transformations.quaternion_matrix  # without types
+    placement = matrix(model.geom_quat[geom])
     placement[:3, 3] = model.geom_pos[geom]
     mesh.apply_transform(placement)
     colour = np.round(255 * np.clip(colour_of(model, geom), 0, 1)).astype(np.uint8)
