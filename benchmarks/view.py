@@ -26,7 +26,7 @@ import numpy as np
 from timing import about, interleaved
 
 import memes
-from memes.analysis.render import ColourScale, Layout, is_nested, layout
+from memes.analysis.render import ColourScale, TileLayout, is_nested, layout
 from memes.cells import Cells
 from memes.runner import change_log, device
 from memes.runner.observers import Update
@@ -187,13 +187,13 @@ def clicks(task: memes.Task, folder: Path, repeats: int) -> dict[str, float]:
     return {"first": seconds[0], "first, by the clock": clock[0]} | later
 
 
-def frame_of(cells: Cells, features: tuple[int, ...]) -> tuple[Layout, np.ndarray]:
+def frame_of(cells: Cells, features: tuple[int, ...]) -> tuple[TileLayout, np.ndarray]:
     """Lay out cells, and draw what is around them, as the page does once."""
     at, names = layout(cells, features, side=SIDE), memes.task.numbered(len(cells.low))
     return at, archive_panel.drawn(archive_panel.Frame(at, names, "fitness", ColourScale()), cells)
 
 
-def recolour(cells: Cells, at: Layout, frame: np.ndarray, rows: memes.Changes) -> bytes:
+def recolour(cells: Cells, at: TileLayout, frame: np.ndarray, rows: memes.Changes) -> bytes:
     """Make the messages to the browser after changes of cells: their image, and a new title."""
     from viser._scene_api import _encode_image_binary
 
@@ -227,7 +227,7 @@ def main() -> None:
         turns = ratios(task, Path(place), given.repeats, **SCALES[given.scale])
         lanes = {name: n for name, n in SCALES[given.scale].items() if name != "generations"}
         measured = {
-            **about("viser", "mjviser"),
+            **about("viser"),
             "task": given.task,
             "scale": given.scale,
             "followed by a page, over without a chronicle": {

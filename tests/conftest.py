@@ -65,7 +65,7 @@ def _within_memory():
 def no_figures():
     """Where they are of no concern: they are slow to draw."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("memes.analysis.observers.save_figures", lambda run: [])
+        patch.setattr("memes.analysis.end_of_run.save_figures", lambda run: [])
         yield
 
 

@@ -274,13 +274,13 @@ def lacking(words):
     if any(find_spec(name) is None for name in families if name in FAMILIES):
         return True
     try:
-        films = [
+        videos = [
             i for i, word in enumerate(words) if word == "--video" or (i > 1 and words[1] == "video")
         ]
-        if "--sheet" in words or films:
+        if "--sheet" in words or videos:
             pictures.library()
-        for name in [word for i in films for word in words[i + 1 : i + 2] if "." in word]:
-            video_formats.check_film("video", Path(name))
+        for name in [word for i in videos for word in words[i + 1 : i + 2] if "." in word]:
+            video_formats.check_video("video", Path(name))
     except memes.UsageError:
         return True
     return False

@@ -34,7 +34,7 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time `__getattr__` im
     )
     from memes.algorithm import Algorithm, Info, State, compose
     from memes.analysis import plot
-    from memes.analysis.observers import Figures
+    from memes.analysis.end_of_run import Figures
     from memes.analysis.task_report import TaskReport, check
     from memes.api import resume, run
     from memes.archive import Archive, Changes, Status
@@ -90,7 +90,7 @@ _NAMES = {
     ),
     "memes.algorithm": ("Algorithm", "Info", "State", "compose"),
     "memes.analysis": ("plot",),
-    "memes.analysis.observers": ("Figures",),
+    "memes.analysis.end_of_run": ("Figures",),
     "memes.analysis.task_report": ("TaskReport", "check"),
     "memes.api": ("resume", "run"),
     "memes.archive": ("Archive", "Changes", "Status"),

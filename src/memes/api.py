@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from memes.algorithm import Algorithm
-from memes.analysis.observers import Figures, Summaries
+from memes.analysis.end_of_run import Figures, Summaries
 from memes.errors import RunError, UsageError, at_least, in_a_line, require
 from memes.runner.change_log import ChangeLog
 from memes.runner.corrections import Corrections

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 import memes
 from boxes import box
 from memes.analysis import plot
-from memes.analysis.observers import Figures, save_figures
+from memes.analysis.end_of_run import Figures, save_figures
 from memes.analysis.render import PRINT, fitness_of, layout, render, scale_of
 from memes.archive import add, empty
 from memes.task import Map

@@ -25,7 +25,7 @@ def saved(tmp_path_factory):
     cells = memes.cells.grid(TASK, (6, 5))
     algorithm = memes.presets.memes(TASK, cells, lanes=4, samples=8, stale_budget=2, fifo_size=64)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("memes.analysis.observers.save_figures", lambda run: [])
+        patch.setattr("memes.analysis.end_of_run.save_figures", lambda run: [])
         return memes.run(
             algorithm, generations=230, seed=3, out=tmp_path_factory.mktemp("runs") / "a", progress=False
         )

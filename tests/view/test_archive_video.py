@@ -1,4 +1,4 @@
-"""The film of a run: what it shows when."""
+"""The video of a run: what it shows when."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from memes.archive import Changes, add, empty
 from memes.commands.main import main
 from memes.view import archive_video, pictures
 from memes.view.drawings import drawer
-from memes.view.elite_frames import portraits
+from memes.view.elite_frames import elite_frames
 
 SHAPES = [(5,), (4, 3), (2, 3, 4), (2, 2, 2, 2), (2,) * 7]
 
@@ -36,15 +36,15 @@ def found(shape, n=12, cells=None):
     return archive, Changes(*map(np.array, columns))
 
 
-def film(archive, changes, elites=(), n=10, size=(240, 160)):
+def video(archive, changes, elites=(), n=10, size=(240, 160)):
     names = memes.task.numbered(len(archive.cells.low))
-    about = {"title": "a $film$", "names": names, "generations": 12, "pictures": n, "size": size}
-    return list(archive_video.film(archive, changes, elites, **about))
+    about = {"title": "a $video$", "names": names, "generations": 12, "pictures": n, "size": size}
+    return list(archive_video.video_frames(archive, changes, elites, **about))
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_archives_of_any_dimension_fill(shape):
-    shown = film(*found(shape), n=6)
+    shown = video(*found(shape), n=6)
     assert len(shown) == 6
     assert {picture.shape for picture in shown} == {(160, 240, 3)}
     assert (shown[0] != shown[-1]).any()
@@ -56,18 +56,18 @@ def test_the_last_picture_is_the_archive_of_the_run():
     fitness = np.full(12, -np.inf)
     fitness[standing.cell] = standing.fitness
     np.testing.assert_allclose(fitness, archive.fitness, rtol=1e-6)
-    last, before = film(archive, changes, n=30)[-1:-3:-1]
+    last, before = video(archive, changes, n=30)[-1:-3:-1]
     assert np.abs(last.astype(int) - before).max() <= 2  # what glowed has faded
 
 
 def test_long_names_of_features_stay_beside_what_is_drawn():
     archive, _ = found((6, 6, 6, 6))
-    elites = [archive_video.Elite(cell, [np.zeros((8, 8, 3), np.uint8)]) for cell in range(4)]
+    elites = [archive_video.EliteClip(cell, [np.zeros((8, 8, 3), np.uint8)]) for cell in range(4)]
     names = [
         f"{foot} foot on the ground (share)" for foot in ("front left", "back left", "back right", "")
     ]
     figure = Figure(figsize=(8.64, 4.32), dpi=100, layout="constrained")
-    archive_video._stage(figure, archive, elites, names, None)
+    archive_video._panels(figure, archive, elites, names, None)
     FigureCanvasAgg(figure).draw()
     axes = [each for part in figure.subfigs for each in part.axes]
     written = [
@@ -92,7 +92,7 @@ def test_an_elite_is_seen_once_it_is_found_and_its_episode_begins_again():
     archive, changes = found((4, 3))
     newest = int(jnp.argmax(archive.generation))
     colours = [np.full((8, 8, 3), shade, np.uint8) for shade in ([255, 0, 0], [0, 0, 255])]
-    shown = film(archive, changes, [archive_video.Elite(newest, colours)], n=10)
+    shown = video(archive, changes, [archive_video.EliteClip(newest, colours)], n=10)
     moments = archive_video.moments(12, 10)
 
     def share(picture, channel):
@@ -139,11 +139,11 @@ def arm_run(tmp_path_factory):
 SHORT = ["--seconds", "0.5", "--rate", "10", "--size", "240", "160"]
 
 
-def test_the_command_makes_a_film(arm_run, tmp_path, monkeypatch, capsys):
+def test_the_command_makes_a_video(arm_run, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert main(["video", str(arm_run), "--out", "film.webp", *SHORT]) == 0
-    assert capsys.readouterr().out == "film.webp\n"
-    with Image.open("film.webp") as found:
+    assert main(["video", str(arm_run), "--out", "video.webp", *SHORT]) == 0
+    assert capsys.readouterr().out == "video.webp\n"
+    with Image.open("video.webp") as found:
         assert (found.n_frames, found.size) == (5, (240, 160))
 
 
@@ -157,9 +157,9 @@ def test_robots_are_played_beside_the_archive(tmp_path, monkeypatch):
     assert (
         main(["run", *task, "--generations", "2", "--no-figures-draw", "--quiet", "--out", "run"]) == 0
     )
-    assert main(["video", "run", "--out", "film.gif", *SHORT, "--elites", "2"]) == 0
+    assert main(["video", "run", "--out", "video.gif", *SHORT, "--elites", "2"]) == 0
     assert main(["video", "run", "--out", "alone.gif", *SHORT, "--elites", "0"]) == 0
-    with Image.open("film.gif") as beside, Image.open("alone.gif") as alone:
+    with Image.open("video.gif") as beside, Image.open("alone.gif") as alone:
         assert beside.n_frames == 5
         assert (np.asarray(beside.convert("RGB")) != np.asarray(alone.convert("RGB"))).any()
 
@@ -176,8 +176,8 @@ def dark(picture):
 def test_tasks_without_a_robot_are_drawn_as_on_the_page(task):
     x = 0.3 * np.ones(task.dim, np.float32)
     drawing = drawer(task)(x, 0)
-    seen = list(portraits(drawing, task, rate=1 / drawing.seconds if drawing.path is not None else 20.0,
-                          camera="auto"))  # fmt: skip
+    rate = 20.0 if drawing.path is None else 1 / drawing.seconds
+    seen = list(elite_frames(drawing, task, rate=rate, camera="auto"))
     assert len(seen) == drawing.steps
     assert all(0.005 < dark(picture) < 0.3 for picture in seen)
     assert len(seen) == 1 or (seen[0] != seen[-1]).any()  # the point has moved
@@ -188,14 +188,14 @@ def test_what_a_task_of_the_users_own_draws_is_beside_the_archive(tmp_path, monk
     Path("mine.py").write_text(MINE)
     small = "--algorithm me --batch 8 --resolution 4 4 --generations 2 --no-figures-draw --quiet"
     assert main(["run", "mine.py:task", *small.split(), "--out", "run"]) == 0
-    films = {}
+    videos = {}
     for elites in ("0", "2"):
-        words = ["--out", "film.gif", *SHORT, "--elites", elites, "--task", "mine.py:task"]
+        words = ["--out", "video.gif", *SHORT, "--elites", elites, "--task", "mine.py:task"]
         assert main(["video", "run", *words]) == 0
-        with Image.open("film.gif") as found:
+        with Image.open("video.gif") as found:
             found.seek(4)
-            films[elites] = np.asarray(found.convert("RGB")).astype(int)
-    red = [((film[..., 0] - film[..., 1:].max(axis=-1)) > 150).mean() for film in films.values()]
+            videos[elites] = np.asarray(found.convert("RGB")).astype(int)
+    red = [((video[..., 0] - video[..., 1:].max(axis=-1)) > 150).mean() for video in videos.values()]
     assert red[0] < 0.01 < 0.05 < red[1]
 
 
@@ -216,13 +216,13 @@ task = memes.Task(
 """
 
 WRONG = {
-    "out must be a file ending in .mp4, .gif or .webp, got 'film.avi'": ["--out", "film.avi"],
-    "seconds must lie in 0.2 ... 600, got 1e+300": ["--out", "film.gif", *SHORT, "--seconds", "1e300"],
-    "seconds must lie in 0.2 ... 600, got nan": ["--out", "film.gif", *SHORT, "--seconds", "nan"],
-    "elites must be at most 12, got 13": ["--out", "film.gif", "--elites", "13"],
-    "size must be two even numbers": ["--out", "film.gif", "--size", "3", "4"],
-    "cell must lie in 0 ... 15, got 99": ["--out", "film.gif", "--cells", "99"],
-    "there is no folder 'nowhere'": ["--out", "nowhere/film.gif"],
+    "out must be a file ending in .mp4, .gif or .webp, got 'video.avi'": ["--out", "video.avi"],
+    "seconds must lie in 0.2 ... 600, got 1e+300": ["--out", "video.gif", *SHORT, "--seconds", "1e300"],
+    "seconds must lie in 0.2 ... 600, got nan": ["--out", "video.gif", *SHORT, "--seconds", "nan"],
+    "elites must be at most 12, got 13": ["--out", "video.gif", "--elites", "13"],
+    "size must be two even numbers": ["--out", "video.gif", "--size", "3", "4"],
+    "cell must lie in 0 ... 15, got 99": ["--out", "video.gif", "--cells", "99"],
+    "there is no folder 'nowhere'": ["--out", "nowhere/video.gif"],
 }
 
 
@@ -242,5 +242,5 @@ def test_a_run_without_its_changes_is_one_sentence(arm_run, tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path)
     shutil.copytree(arm_run, "run")
     Path("run/changes.bin").unlink()
-    assert main(["video", "run", "--out", "film.gif"]) == 2
+    assert main(["video", "run", "--out", "video.gif"]) == 2
     assert "run/changes.bin" in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import shutil
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -21,7 +22,7 @@ from memes.view import browser as pages
 from memes.view.follow import Follower
 from served import eventually, served
 
-pytest.importorskip("mjviser", reason="the extra 'view' is not installed")
+pytest.importorskip("viser", reason="the extra 'view' is not installed")
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
 CHROMIUM = shutil.which("chromium")
@@ -167,6 +168,7 @@ def test_the_page_opens_colours_and_plays_what_is_clicked_on(arm_run, open_page)
     with served(arm_run, rebuild=known) as url:
         tab = open_page(url)
         tab.says("me on arm, seed 1: generation 20 of 20, over")
+        assert tab.page.title() == "memes"
         tab.page.get_by_label("recent changes shine").click()
         tile = int(np.argmax(shown.fitness))
         eventually(lambda: near(tab.colour(tab.cell(found, tile)), tiles[tile]))
@@ -196,6 +198,13 @@ def test_the_page_opens_colours_and_plays_what_is_clicked_on(arm_run, open_page)
         tab.page.mouse.click(*tab.cell(found, other))
         tab.page.keyboard.up("Shift")
         tab.says(f"{other} ({other // 6} {other % 6})")
+
+        empty = int(np.flatnonzero(~occupied)[0])
+        apart = np.linalg.norm(found.centre - found.centre[empty], axis=1)
+        tab.page.mouse.click(*tab.cell(found, empty))
+        tab.says("this cell is empty: the nearest elite is in cell")
+        chosen = int(re.search(r"nearest elite is in cell (\d+)", tab.text())[1])
+        assert apart[chosen] == pytest.approx(apart[occupied].min())
 
         with tab.page.expect_download() as download:
             tab.page.get_by_text("save genotype").click()
@@ -302,8 +311,8 @@ def test_buttons_save_what_is_on_the_stage_and_the_command_replays_it(
         video = tab.saved("save video", tmp_path)
         assert video.name in (f"cell-{cell}.mp4", f"cell-{cell}.gif")
         if video.suffix == ".gif":
-            with Image.open(video) as film:
-                assert film.n_frames == 21
+            with Image.open(video) as video_file:
+                assert video_file.n_frames == 21
         else:
             assert video.read_bytes()[4:8] == b"ftyp"
         tab.says(f"{video.name} is drawn")

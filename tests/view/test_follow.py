@@ -234,7 +234,9 @@ def test_an_elite_is_compared_with_its_correction_and_its_replay(run):
     cell = int(np.argmax(run.archive.fitness))
     correction = corrected(run.archive, {cell: 7})
     drawing = drawer(task)(run.archive.genotypes[cell], 0)
-    elite = labels.Elite(run.archive, cell, correction, 7, drawing, int(run.archive.generation[cell]))
+    elite = labels.EliteFacts(
+        run.archive, cell, correction, 7, drawing, int(run.archive.generation[cell])
+    )
     said = labels.of_elite(elite, ["x", "y"]).replace(labels.SPACE, "")
     stored = f"{float(run.archive.fitness[cell]):.4g}"
     assert f"| fitness | {stored} | 0.25 | {stored} |" in said  # the arm is deterministic

@@ -18,7 +18,7 @@ from memes.options.from_run import task_from_run
 from memes.task import Map
 from memes.tasks.robot import footprints
 from memes.view import elites, pictures
-from memes.view.episodes import episodes
+from memes.view.recordings import episodes
 
 
 @pytest.fixture(scope="module")
@@ -320,7 +320,7 @@ def test_an_elite_is_chosen_and_played_in_the_browser(choice, ant_run, ant, monk
 
 
 def test_a_port_that_cannot_be_is_one_sentence(ant_run, capsys):
-    pytest.importorskip("mjviser", reason="the extra 'view' is not installed")
+    pytest.importorskip("viser", reason="the extra 'view' is not installed")
     assert main(["replay", str(ant_run), "--port", "99999"]) == 2
     printed = capsys.readouterr()
     assert "port must lie in 1 ... 65535, got 99999" in printed.err

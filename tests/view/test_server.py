@@ -7,19 +7,20 @@ import socket
 import time
 import urllib.request
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.parse import urlsplit
 
 import pytest
 
 import memes
 
-pytest.importorskip("mjviser", reason="the extra 'view' is not installed")
+pytest.importorskip("viser", reason="the extra 'view' is not installed")
 import msgspec
 import viser
 from websockets.exceptions import InvalidHandshake, InvalidStatus
 from websockets.sync.client import connect
 
-from memes.view import browser
+from memes.view import browser, server
 from memes.view.runs import Runs
 from memes.view.server import page
 from served import eventually
@@ -206,11 +207,49 @@ def test_where_no_port_is_left_one_sentence_says_so():
 
 
 def test_a_viser_that_passes_by_the_guard_serves_nothing(monkeypatch):
-    from memes.view import server
-
     monkeypatch.setattr(server, "listening", type(server)("elsewhere"))
     server.listening.serve = None
     with pytest.raises(memes.RunError, match="cannot be guarded"), page(title="none", port=8517):
+        pass
+
+
+def private_names():
+    """The names of the table: where each is, and what `missing` says without it."""
+    for name, fields in (server.ACCEPTED | server.SENT).items():
+        yield viser._messages, name, name
+        yield from ((getattr(viser._messages, name), field, f"{name}.{field}") for field in fields)
+
+
+def test_the_installed_viser_has_all_private_names_that_we_use(shown):
+    assert server.missing(shown.server) == []
+
+
+@pytest.mark.parametrize(("owner", "name", "said"), [*private_names()])
+def test_a_message_that_viser_no_longer_has_is_named(shown, monkeypatch, owner, name, said):
+    if owner is viser._messages:
+        monkeypatch.delattr(owner, name)
+    else:
+        monkeypatch.setattr(owner, "__dataclass_fields__", {**owner.__dataclass_fields__})
+        del owner.__dataclass_fields__[name]
+    assert server.missing(shown.server) == [said]
+
+
+@pytest.mark.parametrize("path", [server.CONTROLS, server.QUEUE])
+def test_a_part_that_viser_no_longer_has_is_named(path):
+    assert path in server.missing(SimpleNamespace(gui=SimpleNamespace()))
+
+
+def test_no_other_private_name_of_viser_is_used():
+    """The rest of `view` has none at all."""
+    private = re.compile(r"(?:viser|server|gui|scene|client)\.(?:\w+\.)*_(?!_)\w+")
+    for file in Path(server.__file__).parent.glob("*.py"):
+        found = {name for name in private.findall(file.read_text()) if not name.startswith("memes")}
+        assert found <= ({"server._messages"} if file.name == "server.py" else set()), file
+
+
+def test_without_a_private_name_no_page_is_served(monkeypatch):
+    monkeypatch.setattr(server, "QUEUE", "_elsewhere.queue")
+    with pytest.raises(memes.RunError, match=r"has no _elsewhere\.queue"), page(title="none", port=8517):
         pass
 
 

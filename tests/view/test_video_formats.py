@@ -1,4 +1,4 @@
-"""Films of robots, and the cameras that they are seen from."""
+"""Videos of robots, and the cameras that they are seen from."""
 
 from importlib import resources
 from pathlib import Path
@@ -100,10 +100,10 @@ def test_moments_between_states_are_on_the_way_from_one_to_the_next():
 
 
 @pytest.mark.parametrize("suffix", [".gif", ".webp"])
-def test_a_film_has_its_pictures_in_their_time(suffix, tmp_path):
-    file = tmp_path / f"film{suffix}"
+def test_a_video_has_its_pictures_in_their_time(suffix, tmp_path):
+    file = tmp_path / f"video{suffix}"
     shown = [np.full((32, 48, 3), 20 * i, np.uint8) for i in range(5)]
-    video_formats.write_film(file, iter(shown), rate=10)
+    video_formats.write_frames(file, iter(shown), rate=10)
     with Image.open(file) as found:
         assert (found.n_frames, found.size) == (5, (48, 32))
         for i in range(5):
@@ -114,23 +114,23 @@ def test_a_film_has_its_pictures_in_their_time(suffix, tmp_path):
 
 def test_an_mp4_is_written_by_ffmpeg(tmp_path):
     try:
-        video_formats.check_film("out", tmp_path / "film.mp4")
+        video_formats.check_video("out", tmp_path / "video.mp4")
     except UsageError as error:
         pytest.skip(str(error))
-    video_formats.write_film(
-        tmp_path / "film.mp4", (np.zeros((32, 48, 3), np.uint8) for _ in range(5)), rate=10
+    video_formats.write_frames(
+        tmp_path / "video.mp4", (np.zeros((32, 48, 3), np.uint8) for _ in range(5)), rate=10
     )
-    assert (tmp_path / "film.mp4").read_bytes()[4:8] == b"ftyp"
+    assert (tmp_path / "video.mp4").read_bytes()[4:8] == b"ftyp"
 
 
 def test_an_encoder_that_gives_up_is_one_sentence(monkeypatch):
     monkeypatch.setattr(video_formats, "_ffmpeg", lambda: "false")
     with pytest.raises(UsageError, match=r"ffmpeg could not write 'video.mp4'"):
-        video_formats.write_film(Path("video.mp4"), [np.zeros((480, 640, 3), np.uint8)] * 9, rate=20)
+        video_formats.write_frames(Path("video.mp4"), [np.zeros((480, 640, 3), np.uint8)] * 9, rate=20)
 
 
-def test_a_film_without_an_encoder_names_the_extra(monkeypatch):
+def test_a_video_without_an_encoder_names_the_extra(monkeypatch):
     monkeypatch.setattr(video_formats, "_ffmpeg", lambda: None)
     with pytest.raises(UsageError, match=r"video: .mp4 needs .* pip install 'memes-qd\[view\]'"):
-        video_formats.check_film("video", Path("a.mp4"))
-    video_formats.check_film("video", Path("a.webp"))
+        video_formats.check_video("video", Path("a.mp4"))
+    video_formats.check_video("video", Path("a.webp"))

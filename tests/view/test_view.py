@@ -55,7 +55,7 @@ def test_code_that_a_folder_names_is_not_executed(shown):
     ],
 )
 def test_wrong_use_is_one_sentence(words, sentence, capsys):
-    pytest.importorskip("mjviser", reason="the extra 'view' is not installed")
+    pytest.importorskip("viser", reason="the extra 'view' is not installed")
     assert main(words) == 2
     assert sentence in capsys.readouterr().err
 
@@ -80,7 +80,7 @@ SMALL = "--joints 4 --lanes 2 --samples 4 --generations 2 --resolution 3 3 --no-
 
 
 def test_a_run_shows_itself_and_stays_until_ctrl_c(tmp_path):
-    pytest.importorskip("mjviser", reason="the extra 'view' is not installed")
+    pytest.importorskip("viser", reason="the extra 'view' is not installed")
     command = ["run", "arm", *SMALL.split(), "--out", str(tmp_path / "run"), "--quiet", "--view"]
     with subprocess.Popen(
         hearing("-m", "memes", *command), stdout=subprocess.PIPE, text=True

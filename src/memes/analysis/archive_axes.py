@@ -17,7 +17,7 @@ from matplotlib.colorbar import Colorbar
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.patches import Polygon
 
-from memes.analysis.render import ColourScale, Layout, is_nested, layout, render
+from memes.analysis.render import ColourScale, TileLayout, is_nested, layout, render
 from memes.cells import Cells, Grid, centres
 from memes.store.sanitize import mathtext
 from memes.task import Map
@@ -26,7 +26,7 @@ LINE = "#31688E"
 LEVELS = ("", "in each block: ", "in each of those: ")
 
 
-def image_of(cells: Cells, place: Map | None = None) -> Layout | None:
+def image_of(cells: Cells, place: Map | None = None) -> TileLayout | None:
     """Lay out the image of all features; None for one feature and for too many."""
     return layout(cells, place=place) if len(cells.low) == 2 or is_nested(cells) else None
 
@@ -46,7 +46,7 @@ def draw_cells(
     *,
     place: Map | None = None,
     letters: int = 50,
-) -> Layout | None:
+) -> TileLayout | None:
     """Draw the fitness of cells, NaN where empty, over the named features; walls, if there is a map.
 
     Names are wrapped after so many letters. Returns the layout of the image; None if there is no image.
@@ -70,7 +70,7 @@ def draw_cells(
 
 
 def label_axes(
-    axes: Axes, at: Layout, cells: Cells, names: Sequence[str], letters: int = 50
+    axes: Axes, at: TileLayout, cells: Cells, names: Sequence[str], letters: int = 50
 ) -> tuple[float, float, float, float]:
     """Name the features along the axes of an image, the outermost first; returns its extent.
 

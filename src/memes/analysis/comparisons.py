@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from memes.analysis.archives import archives_figure
+from memes.analysis.archive_figures import archives_figure
 from memes.analysis.groups import (
     LOSSES,
     MEASURES,

@@ -105,7 +105,7 @@ class Block(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Layout:
+class TileLayout:
     """Which of c cells each pixel of an image shows.
 
     Attributes:
@@ -189,7 +189,7 @@ def is_nested(cells: Cells) -> TypeGuard[Grid]:
 
 def layout(
     cells: Cells, features: tuple[int, ...] = (), *, place: Map | None = None, side: int = SIDE
-) -> Layout:
+) -> TileLayout:
     """Lay out cells over one or two of their features, or as a grid of grids if none is given.
 
     Args:
@@ -211,9 +211,9 @@ def layout(
     tile, of_cell = _plane(cells, features, size)
     along = (features[:1], features[1:])
     if place is None or not mapped:
-        return Layout(tile, of_cell, features, along)
+        return TileLayout(tile, of_cell, features, along)
     unit = (np.clip((np.asarray(wall) - low) / (high - low), -FAR, FAR) for wall in place.walls)
-    return Layout(tile, of_cell, features, along, walls=tuple(unit))
+    return TileLayout(tile, of_cell, features, along, walls=tuple(unit))
 
 
 def _plane(
@@ -243,7 +243,7 @@ def _plane(
     )
 
 
-def _nested(cells: Grid, side: int) -> Layout:
+def _nested(cells: Grid, side: int) -> TileLayout:
     """Lay out a grid of three to six features as a grid of grids."""
     shape, k = cells.shape, len(cells.shape)
     across, up = (tuple(range(i, k - k % 2, 2))[::-1] for i in (0, 1))
@@ -256,11 +256,11 @@ def _nested(cells: Grid, side: int) -> Layout:
     y = _pixels(counts[1], round(width * aspect), side // 300)[::-1]
     inside = _numbers(shape[: k - k % 2], across, up)
     block = np.where((x >= 0) & (y >= 0)[:, None], inside[x, y[:, None]], BETWEEN)
-    one = Layout(block, np.arange(cells.count), (), (across, up))
+    one = TileLayout(block, np.arange(cells.count), (), (across, up))
     return one if k % 2 == 0 else _in_rows(one, cells, columns, side)
 
 
-def _in_rows(block: Layout, cells: Grid, columns: int, side: int) -> Layout:
+def _in_rows(block: TileLayout, cells: Grid, columns: int, side: int) -> TileLayout:
     """Lay out a block for each interval of the last feature, in rows with space for titles above."""
     n, (height, width) = cells.shape[-1], block.tile.shape
     rows, beside, above = -(-n // columns), side // 60, round(side * TITLE)
@@ -305,7 +305,7 @@ def _pixels(counts: Sequence[int], size: int, gap: int) -> np.ndarray:
     return index
 
 
-def nearest(at: Layout, cells: Cells, tile: int, occupied: np.ndarray) -> int:
+def nearest(at: TileLayout, cells: Cells, tile: int, occupied: np.ndarray) -> int:
     """Find the cell among `occupied` whose features are nearest to those of a tile.
 
     Only features that the image shows count, in units of their bounds.
@@ -320,7 +320,7 @@ def nearest(at: Layout, cells: Cells, tile: int, occupied: np.ndarray) -> int:
 
 
 def render(
-    at: Layout,
+    at: TileLayout,
     values: np.ndarray,
     scale: ColourScale,
     *,

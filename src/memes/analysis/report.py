@@ -45,7 +45,7 @@ score that this took away. Pairs are compared by two-sided Wilcoxon rank-sum tes
 correction for the pairs of a task; an asterisk marks p < 0.05."""
 
 
-class Comparison(NamedTuple):
+class ComparedRuns(NamedTuple):
     """Runs that are compared, the rows of all tables by name, and sentences about them."""
 
     groups: Groups
@@ -57,12 +57,12 @@ class Comparison(NamedTuple):
 Tables = dict[str, list[dict[str, str]]]
 
 
-def compare(groups: Groups, said: Sequence[str] = ()) -> Comparison:
+def compare(groups: Groups, said: Sequence[str] = ()) -> ComparedRuns:
     """Compare runs; sentences that are said of them already come first."""
-    return Comparison(groups, all_tables(groups), [*said, *notes(groups)])
+    return ComparedRuns(groups, all_tables(groups), [*said, *notes(groups)])
 
 
-def show(comparison: Comparison, console: Console) -> None:
+def show(comparison: ComparedRuns, console: Console) -> None:
     """Print medians, and means and tests where they count, and what is said of the runs."""
     main = {(task, main_view(labels).name) for task, labels in comparison.groups.items()}
     scores, tests = (
@@ -76,7 +76,7 @@ def show(comparison: Comparison, console: Console) -> None:
         console.print(note)
 
 
-def write(comparison: Comparison, folder: Path) -> list[Path]:
+def write(comparison: ComparedRuns, folder: Path) -> list[Path]:
     """Write the tables, the figures, and a page of both into a folder; returns the PNG files.
 
     Files of an earlier comparison are replaced.
@@ -191,7 +191,7 @@ def _for_terminal(title: str, lines: list[dict[str, str]]) -> RichTable:
     return rich
 
 
-def page(comparison: Comparison, figures: Sequence[str]) -> str:
+def page(comparison: ComparedRuns, figures: Sequence[str]) -> str:
     """Put all tables and figures onto one page of Markdown."""
     rows = {
         name: [{k: markdown(v) if isinstance(v, str) else v for k, v in row.items()} for row in table]

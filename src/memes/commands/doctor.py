@@ -17,7 +17,7 @@ from memes.version import __version__
 EXTRAS = {
     "robots": ("mujoco",),
     "cuda": ("jax_cuda12_plugin",),
-    "view": ("mjviser", "viser", "imageio_ffmpeg"),
+    "view": ("viser", "trimesh", "imageio_ffmpeg"),
     "evosax": ("evosax",),
     "gymnasium": ("gymnasium",),
     "brax": ("brax",),

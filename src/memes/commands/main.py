@@ -44,7 +44,10 @@ COMMANDS = {
     "compare": ("RUN...", "compare runs: tables, tests and figures over their seeds"),
     "view": ("RUN...", "show runs in the browser, live: click a cell and its elite moves"),
     "replay": ("RUN", "play an elite of a saved run: in the browser, or as a video or a picture"),
-    "video": ("RUN --out FILE", "make a film of a saved run: the archive as it fills, elites beside it"),
+    "video": (
+        "RUN --out FILE",
+        "make a video of a saved run: the archive as it fills, elites beside it",
+    ),
     "export": ("RUN --to FORMAT", "write a saved run as csv, parquet, npz or for TensorBoard"),
     "reproduce": ("EXPERIMENT", "run the paper's experiments and judge its claims; --list shows them"),
     "doctor": ("", "what this machine has, what is missing, and a check of ten seconds"),

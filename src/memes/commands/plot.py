@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memes.analysis.observers import save_figures
+from memes.analysis.end_of_run import save_figures
 from memes.store.find import find, readable
 from memes.store.folder import load_run
 from memes.store.sanitize import printable

@@ -9,7 +9,7 @@ from typing import Literal
 import jax
 import numpy as np
 
-from memes.analysis.observers import save_figures
+from memes.analysis.end_of_run import save_figures
 from memes.archive import Archive
 from memes.errors import at_least
 from memes.executors.task_check import alike

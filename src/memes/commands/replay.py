@@ -15,9 +15,9 @@ from memes.task import Task
 from memes.view import elites
 from memes.view.browser import browse
 from memes.view.cameras import Camera
-from memes.view.episodes import Episode, episodes, robot_of, seconds_per_step
 from memes.view.pictures import library, sheet_figure, write_video
-from memes.view.video_formats import check_file, check_film, check_size
+from memes.view.recordings import Recording, episodes, robot_of, seconds_per_step
+from memes.view.video_formats import check_file, check_size, check_video
 
 
 def replay(
@@ -64,7 +64,7 @@ def replay(
     """
     # What is missing is said before the episodes, which take their time.
     if video:
-        check_film("video", video)
+        check_video("video", video)
     for option, file in {"sheet": sheet, "paths": paths}.items():
         if file:
             check_file(option, file, ".png")
@@ -99,7 +99,7 @@ def replay(
         print(file)
 
 
-def _described(title: str, task: Task, archive: Archive, cell: int, episode: Episode) -> str:
+def _described(title: str, task: Task, archive: Archive, cell: int, episode: Recording) -> str:
     """Say what an elite is stored with, and what it does in an episode, in a line for each feature."""
     stored = "stored", archive.fitness[cell], *archive.feature[cell]
     played = "this episode", episode.fitness, *episode.feature

@@ -13,14 +13,14 @@ from memes.options.from_run import task_from_run
 from memes.runner.progress import Reporter
 from memes.store.changes import load_changes, within
 from memes.store.folder import feature_names, load_run
-from memes.view.archive_video import Elite, film, spread_elites
+from memes.view.archive_video import EliteClip, spread_elites, video_frames
 from memes.view.cameras import Camera
 from memes.view.drawings import drawer
-from memes.view.elite_frames import portraits
+from memes.view.elite_frames import elite_frames
 from memes.view.elites import at_cell
-from memes.view.episodes import engine_of
 from memes.view.pictures import library
-from memes.view.video_formats import check_film, check_size, write_film
+from memes.view.recordings import engine_of
+from memes.view.video_formats import check_size, check_video, write_frames
 
 MOST_SECONDS, MOST_ELITES = 600.0, 12
 
@@ -38,14 +38,14 @@ def video(
     seed: int = 0,
     task: str | None = None,
 ) -> None:
-    """Make a film of a saved run: its archive as it fills, with what some elites do beside it.
+    """Make a video of a saved run: its archive as it fills, with what some elites do beside it.
 
     Elites are drawn as on the page of 'memes view', from the generation on that found them; robots and
     points move in their own time. Tasks that do not draw themselves have the archive alone.
 
     Args:
         run: Folder of the run.
-        out: The film, an .mp4, a .gif or a .webp.
+        out: The video, an .mp4, a .gif or a .webp.
         seconds: How long it is.
         elites: How many to show, far from each other and of the fitter half.
         cells: The cells of the elites to show, instead.
@@ -55,7 +55,7 @@ def video(
         seed: Which start of the episodes, where the task draws it at random.
         task: The task as in 'memes run', for runs of a task of your own: its code is executed.
     """
-    check_film("out", out)
+    check_video("out", out)
     check_size(size, rate)
     at_least(0, elites=elites)
     require(elites <= MOST_ELITES, f"elites must be at most {MOST_ELITES}, got {elites}")
@@ -70,7 +70,7 @@ def video(
         chosen = [at_cell(saved.archive, [cell]) for cell in cells]
     name = Path(saved.config["task"]).name
     with Reporter(show=True) as report:
-        played: list[Elite] = []
+        played: list[EliteClip] = []
         if chosen:
             rebuilt = task_from_run(saved, task)
             if engine_of(rebuilt) is not None:
@@ -79,10 +79,10 @@ def video(
             with report.counting("elite", len(chosen)) as show:
                 for i, cell in enumerate(chosen, 1):
                     drawing = draw(saved.archive.genotypes[cell], seed)
-                    seen = portraits(drawing, rebuilt, rate=rate, camera=camera)
-                    played.append(Elite(cell, list(islice(seen, pictures))))
+                    seen = elite_frames(drawing, rebuilt, rate=rate, camera=camera)
+                    played.append(EliteClip(cell, list(islice(seen, pictures))))
                     show(i)
-        drawn = film(
+        drawn = video_frames(
             saved.archive,
             changes,
             [elite for elite in played if elite.pictures],
@@ -94,5 +94,5 @@ def video(
             place=map_of(saved.config),
         )
         with report.counting("picture", pictures) as show:
-            write_film(out, (show(i) or picture for i, picture in enumerate(drawn, 1)), rate=rate)
+            write_frames(out, (show(i) or picture for i, picture in enumerate(drawn, 1)), rate=rate)
     print(out)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from memes import api
 from memes.algorithm import Algorithm
-from memes.analysis.observers import Figures
+from memes.analysis.end_of_run import Figures
 from memes.errors import install
 from memes.options.command_line import Parsed, parse
 from memes.reproduce.experiments import CHANGES, EXPERIMENTS, MOST_SEEDS, NEEDS, VARIANTS

@@ -2,6 +2,10 @@
 
 A file is a row of records: the length, its checksum, the message, its checksum. A message is an `Event`
 of Protocol Buffers with a version or with the value of one scalar.
+
+The package tensorboardX has such a writer, but needs protobuf, so it would be an extra. It writes in a
+thread of its own, so that a killed run loses events, and it follows links, which `files.opened` refuses.
+Scalars are all that we write: these functions suffice, and the base install has them.
 """
 
 from __future__ import annotations

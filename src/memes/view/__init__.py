@@ -6,7 +6,7 @@ colours         what the cells of the archive show, and in which colours
 labels          texts about a run, an elite and the lanes
 curves          columns of `metrics.csv` as lines
 elites          the choice of an elite
-episodes        its episodes in the run's own simulator
+recordings      its episodes in the simulator of the run
 drawings        an elite as a robot that moves, as lines or as a picture
 cameras         where a robot is seen from
 video_formats   a sequence of pictures as a file
@@ -18,5 +18,6 @@ browser         the page and its loop
 archive_panel   the archive on the page, which can be clicked on
 panel           the controls of the page
 player          the chosen elites
-scene           the place where one of them moves
+scene           a place where one of them moves
+geoms           the shapes of robots as meshes
 """

@@ -16,7 +16,7 @@ from matplotlib.font_manager import findfont
 from PIL import Image, ImageDraw, ImageFont
 
 from memes.analysis.archive_axes import label_axes
-from memes.analysis.render import SCREEN, ColourScale, Layout, is_nested
+from memes.analysis.render import SCREEN, ColourScale, TileLayout, is_nested
 from memes.cells import Cells
 from memes.view.scene import add_upright
 
@@ -50,7 +50,7 @@ class Frame(NamedTuple):
         scale: The values of the colours.
     """
 
-    at: Layout
+    at: TileLayout
     names: tuple[str, ...]
     by: str
     scale: ColourScale
@@ -93,7 +93,7 @@ def titled(picture: np.ndarray, title: str, aspect: float) -> np.ndarray:
     return _written(picture, {title: (left + width / 2, bottom + height + above)}, 13)
 
 
-def with_blocks(image: np.ndarray, at: Layout) -> np.ndarray:
+def with_blocks(image: np.ndarray, at: TileLayout) -> np.ndarray:
     """Write the interval of each separate block above it."""
     places = {each.title: (each.x, each.top + 0.014) for each in at.blocks}
     return _written(image, places, 7.5) if places else image

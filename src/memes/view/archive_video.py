@@ -1,4 +1,4 @@
-"""The film of a run: its archive as it fills, and what some of its elites do beside it."""
+"""The video of a run: its archive as it fills, and some of its elites beside it."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from memes.task import Map
 
 DPI = 100
 LETTERS = 36  # in a line along an axis
-HOLD = 0.3  # share of the film in which the archive is full
+HOLD = 0.3  # share of the video in which the archive is full
 LIGHTER, FADE = 0.6, 0.6  # how much a new elite is lightened; what is left of it in the next picture
 
 
-class Elite(NamedTuple):
+class EliteClip(NamedTuple):
     """One that is shown beside the archive: its cell, and its pictures, `rate` of them a second."""
 
     cell: int
@@ -58,10 +58,10 @@ def moments(generations: int, pictures: int) -> np.ndarray:
     return np.asarray(np.minimum(np.ceil(np.append(done, still)), generations), int)
 
 
-def film(
+def video_frames(
     archive: Archive,
     changes: Changes,
-    elites: Sequence[Elite],
+    elites: Sequence[EliteClip],
     *,
     title: str,
     names: Sequence[str],
@@ -70,14 +70,14 @@ def film(
     size: tuple[int, int],
     place: Map | None = None,
 ) -> Iterator[np.ndarray]:
-    """Draw a film, picture by picture: uint8[height, width, 3].
+    """Draw a video, picture by picture: uint8[height, width, 3].
 
     An elite is seen from the generation on that found it; its episode begins again when it ends.
     """
     width, height = size
     figure = Figure(figsize=(width / DPI, height / DPI), dpi=DPI, layout="constrained")
     canvas: Any = FigureCanvasAgg(figure)
-    show_archive, show_elites = _stage(figure, archive, elites, names, place)
+    show_archive, show_elites = _panels(figure, archive, elites, names, place)
     heading = figure.suptitle(mathtext(title), fontsize=11)
     recent, before = np.zeros(archive.cells.count), 0
     for i, done in enumerate(moments(generations, pictures)):
@@ -98,8 +98,12 @@ def film(
         yield np.asarray(canvas.buffer_rgba())[..., :3].copy()
 
 
-def _stage(
-    figure: Figure, archive: Archive, elites: Sequence[Elite], names: Sequence[str], place: Map | None
+def _panels(
+    figure: Figure,
+    archive: Archive,
+    elites: Sequence[EliteClip],
+    names: Sequence[str],
+    place: Map | None,
 ) -> tuple[Callable[[np.ndarray, np.ndarray], None], Callable[[int, int], None]]:
     """Set up the axes; returns what shows fitness and recent changes of cells, and what shows elites."""
     cells, scale = archive.cells, scale_of([fitness_of(archive)])
@@ -157,7 +161,7 @@ def _rounded(value: float, scale: ColourScale) -> str:
     return f"{round(value, digits) + 0.0:.{digits}f}"
 
 
-def _frame(panel: Axes, elite: Elite, words: str, i: int) -> Any:
+def _frame(panel: Axes, elite: EliteClip, words: str, i: int) -> Any:
     """Set up the panel of an elite; returns its image."""
     shown = panel.imshow(elite.pictures[0])
     panel.set(xticks=[], yticks=[])

@@ -27,7 +27,7 @@ from memes.view import colours, elites, labels
 from memes.view.archive_panel import ArchivePanel, Frame, spans
 from memes.view.follow import Follower
 from memes.view.panel import Panel
-from memes.view.player import Theatre
+from memes.view.player import ElitePlayer
 from memes.view.runs import Runs
 
 log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ RATE = 40  # turns of the loop in a second
 SLOWER = 4  # times as long as a look takes are between two, at least
 FIELD = 0.6  # of view, up and down, in radians
 EYES, NEAREST = 1.35, 4.6  # height and least distance of the camera
-SIGHT = (-2.75, 2.0, 3.9)  # the left end of the page, and the right one with one stage and with two
+SIGHT = (-2.75, 2.0, 3.9)  # the left end of the page, and the right one with one elite and with two
 LATELY = 1 / 40  # of the generations so far are recent
 SIDE = 600  # pixels of the archive's image
 
@@ -44,7 +44,7 @@ SIDE = 600  # pixels of the archive's image
 def check_browser() -> None:
     """Raise a `UsageError` unless the page can be served."""
     require(
-        importlib.util.find_spec("mjviser") is not None,
+        importlib.util.find_spec("viser") is not None,
         f"a page in the browser needs the extra view: {install('view')}; "
         "'memes replay' with --video FILE.gif or --sheet FILE.png does without",
     )
@@ -110,8 +110,8 @@ class Page:
         self._archive = ArchivePanel(
             server.scene, lambda *click: panel.events.put(("click", click, None))
         )
-        self._theatre = Theatre(server.scene, panel, rebuild)
-        self._layout: tuple[Cells, tuple[int, ...], render.Layout] | None = None
+        self._player = ElitePlayer(server.scene, panel, rebuild)
+        self._layout: tuple[Cells, tuple[int, ...], render.TileLayout] | None = None
         self._show()
 
     @property
@@ -122,7 +122,7 @@ class Page:
 
     def close(self) -> None:
         """End what goes on beside the loop."""
-        self._theatre.close()
+        self._player.close()
 
     def start(self, seed: int) -> None:
         """Choose the random start of episodes."""
@@ -150,13 +150,13 @@ class Page:
             with self._surviving():
                 self._handle(*self.panel.events.get())
         with self._surviving():
-            self._theatre.receive(self.follower, self._after())
+            self._player.receive(self.follower, self._after())
             if looks and self._runs.poll(self.follower):
                 self._show()
             with self._server.atomic():
                 if self._stale:
                     self._paint()
-                self._theatre.play()
+                self._player.play()
         if looks:  # at a long run, which takes longer to read, less often
             self._due = start + max(LOOK, SLOWER * (time.monotonic() - start))
 
@@ -185,40 +185,40 @@ class Page:
         elif name == "look":
             self._see(client)
         elif name == "stop comparing":
-            self._theatre.compare_no_more(self.follower, self._after())
+            self._player.compare_no_more(self.follower, self._after())
             self._see(*self._server.get_clients().values())
         elif name == "save genotype":
-            self._theatre.save_genotype(client)
+            self._player.save_genotype(client)
         elif name == "save video":
-            self._theatre.save_video(client)
+            self._player.save_video(client)
         elif name == "random start":
-            for slot, cell in enumerate(self._theatre.chosen):
+            for slot, cell in enumerate(self._player.chosen):
                 if cell is not None:
                     self.choose(slot, cell)
         elif name == "generation":
             self.panel.follow.value = value >= self.panel.generation.max
         elif name == "run":
-            self._theatre.clear()
+            self._player.clear()
             self._runs.poll(self.follower)
         if name in ("run", "over", "column", "follow the run"):
             self._show()
         if name in ("generation", "follow the run", "colour by"):
-            self._theatre.tell(self.follower, self._after())
+            self._player.tell(self.follower, self._after())
         self._stale = True
 
     def choose(self, slot: int, cell: int, note: str = "") -> None:
-        """Play the elite of a cell of the archive on one of the stages, with a note about the choice."""
-        more = slot == 1 and self._theatre.chosen[1] is None
-        self._theatre.choose(slot, self.follower, cell, note)
+        """Play the elite of a cell of the archive in one of the scenes, with a note about the choice."""
+        more = slot == 1 and self._player.chosen[1] is None
+        self._player.choose(slot, self.follower, cell, note)
         if more:
             self._see(*self._server.get_clients().values())
         self._stale = True
 
     def _see(self, *clients: Any) -> None:
-        """Let users see the board and the stages that are in use."""
+        """Let users see the archive and the scenes that are in use."""
         for camera in (client.camera for client in clients):
             aspect = camera.image_width / max(1, camera.image_height)
-            aim(camera, 1 if self._theatre.chosen[1] is None else 2, float(np.clip(aspect, 0.5, 4)))
+            aim(camera, 1 if self._player.chosen[1] is None else 2, float(np.clip(aspect, 0.5, 4)))
 
     def _pick(self, tile: int, slot: int) -> None:
         """Play the elite that a tile shows, or the nearest one, of the archive that is shown."""
@@ -239,8 +239,8 @@ class Page:
         self.choose(slot, cell, note)
 
     def _marked(self) -> tuple[int | None, ...]:
-        """The cells in which the board shows the elites on the stages; None where it does not."""
-        chosen = self._theatre.chosen
+        """The cells in which the archive shows the chosen elites; None where it does not."""
+        chosen = self._player.chosen
         if self.panel.by.value != colours.CORRECTED:
             return tuple(chosen)
         return tuple(None if cell is None else self.follower.holds(cell) for cell in chosen)
@@ -273,7 +273,7 @@ class Page:
             panel.generation.value = last
         self._stale = True
 
-    def _placed(self) -> render.Layout:
+    def _placed(self) -> render.TileLayout:
         """The layout of the cells, as the menu says."""
         now = self.follower.latest
         require(now.cells is not None, "there is no archive yet")
@@ -286,7 +286,7 @@ class Page:
         return self._layout[2]
 
     def _after(self) -> int:
-        """How many generations are done in what the board shows."""
+        """How many generations are done in the archive that is shown."""
         if self.panel.by.value in colours.AT_THE_END:
             return self.follower.latest.generations
         return int(self.panel.generation.value)
@@ -314,12 +314,12 @@ class Page:
         self._archive.paint(title, Frame(at, names, by, colours.scale(at, shown, by)), now.cells, image)
 
 
-def aim(camera: Any, stages: int = 1, aspect: float = 1.25) -> None:
-    """Turn a camera to the board and the stages beside it, in a window of such a width over height.
+def aim(camera: Any, scenes: int = 1, aspect: float = 1.25) -> None:
+    """Turn a camera to the archive and the scenes beside it, in a window of such a width over height.
 
-    It looks straight ahead: the board, which faces it, keeps its shape.
+    It looks straight ahead: the archive, which faces it, keeps its shape.
     """
-    left, right = SIGHT[0], SIGHT[stages]
+    left, right = SIGHT[0], SIGHT[scenes]
     far = max(NEAREST, (right - left) / 2 / (aspect * math.tan(FIELD / 2)))
     middle = (left + right) / 2
     camera.position, camera.look_at = (middle, -far, EYES), (middle, 0.0, EYES)

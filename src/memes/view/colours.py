@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from memes.analysis.render import SCREEN, ColourScale, Layout, render, scale_of
+from memes.analysis.render import SCREEN, ColourScale, TileLayout, render, scale_of
 from memes.archive import Changes
 from memes.estimates import Correction
 
@@ -64,14 +64,14 @@ def of_cells(
     return Shown(value, fitness, age)
 
 
-def scale(at: Layout, cells: Shown, by: str) -> ColourScale:
+def scale(at: TileLayout, cells: Shown, by: str) -> ColourScale:
     """Choose the colours of what the tiles show; each kind of value has its own colour map."""
     best = at.fittest(cells.fitness)
     return scale_of([cells.value[best[best >= 0]]], MAPS.get(by, "viridis"))
 
 
 def picture(
-    at: Layout, cells: Shown, by: str, *, lately: float = 0.0, chosen: tuple[int | None, ...] = ()
+    at: TileLayout, cells: Shown, by: str, *, lately: float = 0.0, chosen: tuple[int | None, ...] = ()
 ) -> np.ndarray:
     """Draw the cells, uint8[H, W, 3].
 

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from memes.errors import UsageError, require
 from memes.task import Task, evaluate
-from memes.view.episodes import Episode, engine_of, player, seconds_per_step
+from memes.view.recordings import Recording, engine_of, player, seconds_per_step
 
 SECONDS = 0.02  # between two places of a path, as it is shown
 
@@ -34,7 +34,7 @@ class Drawing(NamedTuple):
 
     fitness: float
     feature: np.ndarray
-    episode: Episode | None = None
+    episode: Recording | None = None
     seconds: float = 0.0
     lines: tuple[np.ndarray, ...] = ()
     path: np.ndarray | None = None

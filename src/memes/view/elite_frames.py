@@ -1,4 +1,4 @@
-"""Pictures of an elite, one after the other, for a film: its robot, or the lines that the page has."""
+"""Pictures of an elite, one after the other, for a video: its robot, or the lines that the page has."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from matplotlib.figure import Figure
 from memes.task import Task
 from memes.view.cameras import Camera, between
 from memes.view.drawings import Drawing
-from memes.view.episodes import robot_of
 from memes.view.pictures import frames
+from memes.view.recordings import robot_of
 
 SIDE = 256  # pixels
 STILL, OWN, DOT = "#8A8F9C", "#1F6FB2", "#D9541E"
 
 
-def portraits(drawing: Drawing, task: Task, *, rate: float, camera: Camera) -> Iterator[np.ndarray]:
+def elite_frames(drawing: Drawing, task: Task, *, rate: float, camera: Camera) -> Iterator[np.ndarray]:
     """Draw an elite of a task, so many pictures a second, uint8[H, W, 3]; none if there is nothing."""
     if drawing.episode is not None:
         model = robot_of(task).model

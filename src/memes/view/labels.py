@@ -53,7 +53,7 @@ def _trouble(now: Snapshot) -> str:
     return f"*{markdown(printable(now.trouble))}*\n\n" if now.trouble else ""
 
 
-class Elite(NamedTuple):
+class EliteFacts(NamedTuple):
     """An elite to speak of.
 
     Attributes:
@@ -62,7 +62,7 @@ class Elite(NamedTuple):
         correction: What re-evaluation made of the archive; None without one.
         holds: The cell that it holds after re-evaluation; None if it holds none.
         drawing: What was seen of it now.
-        shown: The generation whose elite the board shows in its cell.
+        shown: The generation whose elite the archive shows in its cell.
     """
 
     archive: Archive
@@ -73,7 +73,7 @@ class Elite(NamedTuple):
     shown: int | None = None
 
 
-def of_elite(elite: Elite, names: Sequence[str]) -> str:
+def of_elite(elite: EliteFacts, names: Sequence[str]) -> str:
     """Compare what is stored of an elite, what re-evaluation made of it, and what was seen now.
 
     An elite that holds no cell after re-evaluation is lost.

@@ -83,7 +83,7 @@ class Panel:
         uncertain: bool = False,
         compares: bool = False,
     ) -> None:
-        """Show what can be done with elites that are chosen: move, be filmed, start elsewhere."""
+        """Offer what can be done with the chosen elites: move them, save a video, start elsewhere."""
         for control in (self.playing, self.speed, self.clock):
             control.visible = moves
         self._genotype.visible, self._video.visible = chosen, robot

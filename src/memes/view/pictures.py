@@ -22,7 +22,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from memes.errors import UsageError
 from memes.view.cameras import Camera, between, camera_of
-from memes.view.video_formats import write_film
+from memes.view.video_formats import write_frames
 
 SIZES = {".mp4": (960, 540), ".gif": (480, 270), ".webp": (720, 404)}  # a GIF compresses little
 SAMPLES = 4  # of a pixel, against stairs along edges
@@ -111,7 +111,7 @@ def write_video(
     width, height = size or SIZES[file.suffix.lower()]
     shown = between(model, states, seconds, rate)
     pictures = frames(model, shown, width=width, height=height, camera=camera)
-    write_film(file, pictures, rate=rate or 1 / seconds)
+    write_frames(file, pictures, rate=rate or 1 / seconds)
 
 
 def sheet_figure(model: Any, states: np.ndarray, *, seconds: float, camera: Camera = "auto") -> Figure:

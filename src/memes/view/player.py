@@ -20,12 +20,12 @@ from memes.store.folder import Run, feature_names
 from memes.task import Task
 from memes.view import labels
 from memes.view.drawings import Draw, Drawing, drawer
-from memes.view.episodes import engine_of, robot_of
 from memes.view.follow import Follower, genotype
 from memes.view.panel import NOTHING, Panel
 from memes.view.pictures import write_video
-from memes.view.scene import RunContext
-from memes.view.video_formats import check_film
+from memes.view.recordings import engine_of, robot_of
+from memes.view.scene import EliteScene
+from memes.view.video_formats import check_video
 
 PLACES = (np.array([0.8, 0.0, 0.1]), np.array([2.7, 0.0, 0.1]))
 NAMES = ("A", "B")
@@ -43,20 +43,20 @@ class Played(NamedTuple):
     drawing: Drawing
 
 
-class Theatre:
-    """Two stages. What takes time is done beside the page's loop, one thing after the other.
+class ElitePlayer:
+    """Up to two elites, each in a scene. What takes time is done in a thread, one thing after the other.
 
     Args:
-        scene: Of a viser server.
+        scene: The one of a viser server.
         panel: The controls.
-        rebuild: `(run) -> task`; what it refuses is said on the page.
+        rebuild: `(run) -> task`; its error messages are shown on the page.
     """
 
     def __init__(self, scene: Any, panel: Panel, rebuild: Rebuild) -> None:
         self._scene, self._panel, self._rebuild = scene, panel, rebuild
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="replay")
         self._tasks: dict[tuple[Path, str], tuple[Task, Draw]] = {}
-        self._stages: dict[tuple[int, int], RunContext] = {}
+        self._scenes: dict[tuple[int, int], EliteScene] = {}
         self._now, self._before, self._step = 0.0, time.perf_counter(), -1
         self.chosen: list[int | None] = [None, None]
         self._notes = ["", ""]  # about these choices
@@ -76,23 +76,23 @@ class Theatre:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def choose(self, slot: int, follower: Follower, cell: int, note: str = "") -> None:
-        """Play the elite of a cell on one of the stages, as soon as it is simulated."""
+        """Play the elite of a cell in one of the scenes, as soon as it is simulated."""
         self.chosen[slot], self._notes[slot] = cell, note
         seed = int(self._panel.start.value)
         self._waiting[slot] = self._thread.submit(self._simulate, follower, cell, seed)
         self._panel.elite.content = f"simulating the elite of cell {cell} ..."
 
     def compare_no_more(self, follower: Follower, generations: int) -> None:
-        """Leave the second stage."""
+        """Show nothing in the second scene."""
         self._leave(1)
         self.tell(follower, generations)
 
     def _leave(self, slot: int) -> None:
         self.chosen[slot] = self._played[slot] = None
         self._waiting.pop(slot, None)
-        for (_, of), stage in self._stages.items():
+        for (_, of), scene in self._scenes.items():
             if of == slot:
-                stage.show(None)
+                scene.show(None)
 
     def _simulate(self, follower: Follower, cell: int, seed: int) -> Played:
         which, archive = _which(follower), follower.elites()
@@ -104,31 +104,31 @@ class Theatre:
         return Played(task, archive, cell, x, draw(x, seed))
 
     def receive(self, follower: Follower, generations: int) -> None:
-        """Put on stage what has been simulated. `generations` are done in what the board shows."""
+        """Show what has been simulated. The archive is shown after so many generations."""
         for slot in [slot for slot, each in self._waiting.items() if each.done()]:
             try:
                 played = self._waiting.pop(slot).result()
-                stage = self._stage(played.task, slot)
+                scene = self._scene_of(played.task, slot)
             except Exception as error:  # a task of the user's own may raise anything
                 self._leave(slot)
                 self._panel.elite.content = labels.of_error(error)
                 continue
             self._played[slot] = played
-            stage.show(played.drawing, f"{NAMES[slot]}: cell {played.cell}")
+            scene.show(played.drawing, f"{NAMES[slot]}: cell {played.cell}")
             self._now, self._step = 0.0, -1
             self.tell(follower, generations)
 
-    def _stage(self, task: Task, slot: int) -> RunContext:
+    def _scene_of(self, task: Task, slot: int) -> EliteScene:
         key = (id(task), slot)
-        if key not in self._stages:
+        if key not in self._scenes:
             engine = engine_of(task)
             model = None if engine is None else engine.model
-            name = f"/stage-{len(self._stages)}"
-            self._stages[key] = RunContext(self._scene, name, PLACES[slot], model)
-        return self._stages[key]
+            name = f"/elite-{len(self._scenes)}"
+            self._scenes[key] = EliteScene(self._scene, name, PLACES[slot], model)
+        return self._scenes[key]
 
     def tell(self, follower: Follower, generations: int) -> None:
-        """Say in words what is on the stages, and offer what can be done with it."""
+        """Describe the elites in words, and offer what can be done with them."""
         now, panel, played = follower.latest, self._panel, self._played
         if played[0] is None and played[1] is None:
             return
@@ -141,7 +141,9 @@ class Theatre:
             if each is not None:
                 holds = None if now.correction is None else follower.holds(each.cell)
                 seen = shown.get(each.cell)
-                elite = labels.Elite(each.archive, each.cell, now.correction, holds, each.drawing, seen)
+                elite = labels.EliteFacts(
+                    each.archive, each.cell, now.correction, holds, each.drawing, seen
+                )
                 about = labels.of_elite(elite, feature_names(now.config, each.archive.feature.shape[1]))
                 about = f"*{note}*\n\n{about}" if note else about
                 parts.append(f"{name}: {about}" if played[1] is not None else about)
@@ -159,16 +161,16 @@ class Theatre:
             compares=played[1] is not None,
         )
 
-    def _moving(self) -> list[tuple[RunContext, Drawing]]:
+    def _moving(self) -> list[tuple[EliteScene, Drawing]]:
         """What moves, and where."""
         return [
-            (self._stage(each.task, slot), each.drawing)
+            (self._scene_of(each.task, slot), each.drawing)
             for slot, each in enumerate(self._played)
             if each is not None and each.drawing.steps > 1
         ]
 
     def play(self) -> None:
-        """Move what is on the stages on, by the time that has passed."""
+        """Move the elites by the time that has passed."""
         passed, self._before = time.perf_counter() - self._before, time.perf_counter()
         moving = self._moving()
         if not moving:
@@ -182,8 +184,8 @@ class Theatre:
         if step == self._step:
             return
         self._step = step
-        for stage, drawing in moving:
-            stage.move(round(step * seconds / drawing.seconds))
+        for scene, drawing in moving:
+            scene.move(round(step * seconds / drawing.seconds))
         if panel.playing.value:
             panel.clock.value = min(step * seconds, panel.clock.max)
 
@@ -203,16 +205,16 @@ class Theatre:
             self._panel.command.content = "only robots have videos"
             return
         self._panel.command.content = "drawing the video ..."
-        self._thread.submit(self._film, played, client)
+        self._thread.submit(self._draw_video, played, client)
 
-    def _film(self, played: Played, client: Any) -> None:
+    def _draw_video(self, played: Played, client: Any) -> None:
         drawing = played.drawing
         assert drawing.episode is not None
         try:
             with tempfile.TemporaryDirectory() as folder:
                 file = Path(folder, f"cell-{played.cell}.mp4")
                 try:
-                    check_film("video", file)
+                    check_video("video", file)
                 except UsageError:
                     file = file.with_suffix(".gif")
                 model = robot_of(played.task).model

@@ -1,4 +1,4 @@
-"""The stage of the page: where an elite moves, drawn by viser."""
+"""A place on the page where an elite moves, drawn by viser."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ TILE = SIZE / 7  # of the floor
 RAISED = 0.4  # lines and pictures, which stand on no floor
 
 
-class RunContext:
+class EliteScene:
     """A place on the page at which one elite is shown.
 
     Args:
         scene: Of a viser server.
-        name: Of its nodes; each stage has another.
+        name: Prefix of its nodes, which no other scene has.
         place: Where it is, [3].
         model: The `MjModel` of the task's robot; None without one.
     """
@@ -90,9 +90,10 @@ class RunContext:
             self._shown.append(self._dot)
 
     def _add_robot(self, model: Any) -> None:
-        """Add the shapes of all bodies, in such a size that the robot fills the stage."""
+        """Add the shapes of all bodies, in such a size that the robot fills the place."""
         import mujoco
-        from mjviser.conversions import merge_geoms
+
+        from memes.view.geoms import body_mesh
 
         self._data = data = mujoco.MjData(model)
         mujoco.mj_kinematics(model, data)
@@ -113,12 +114,12 @@ class RunContext:
             shown &= model.geom_type != mujoco.mjtGeom.mjGEOM_PLANE
             geoms = np.flatnonzero(shown).tolist()
             if geoms:
-                mesh: Any = merge_geoms(model, geoms)
+                mesh = body_mesh(model, geoms)
                 mesh.apply_scale(scale)
                 self._bodies[body] = self._scene.add_mesh_trimesh(f"{self._name}/body-{body}", mesh)
 
     def _place_robot(self, qpos: np.ndarray) -> None:
-        """Move the bodies, with the robot in the middle of the stage and the floor below it."""
+        """Move the bodies, with the robot in the middle and the floor below it."""
         import mujoco
 
         self._data.qpos[:] = qpos

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import json
 import logging
 import math
 import re
@@ -17,6 +18,7 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from http import HTTPStatus
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import msgspec
@@ -34,16 +36,21 @@ LAST_PORT = 65535
 LARGEST = 2**20  # bytes of a message
 LARGEST_SIDE = 10**5  # pixels of a camera's picture
 NEAREST, FARTHEST = 1e-9, 1e9  # lengths of vectors, and coordinates, of a camera
-# What the page may say to us; above all not ShareUrlRequest, which would open a tunnel.
-MESSAGES = {
-    kind.__name__: kind
-    for kind in (
-        _messages.ViewerCameraMessage,
-        _messages.GuiUpdateMessage,
-        _messages.SceneNodeClickMessage,
-        _messages.CommandTriggerMessage,
-    )
-}
+# Private names of viser, whose version has an upper bound; `missing` checks all of them.
+# Messages that the page may send, with the fields that we read: above all not ShareUrlRequest, which
+# opens a tunnel.
+ACCEPTED: dict[str, tuple[str, ...]] = {
+    "ViewerCameraMessage": (
+        "position", "look_at", "up_direction", "wxyz", "fov", "near", "far", "image_width",
+        "image_height",
+    ),
+    "GuiUpdateMessage": ("uuid", "updates"),
+    "SceneNodeClickMessage": (),
+    "CommandTriggerMessage": (),
+}  # fmt: skip
+SENT = {"RunJavascriptMessage": ("source",)}  # messages that we send to the page
+CONTROLS = "_gui_input_handle_from_uuid"  # of `server.gui`: its controls
+QUEUE = "_websock_interface.queue_message"  # of `server.gui`: sends a message
 HEADERS = {
     "Cache-Control": "no-store",
     # The browser itself asks nobody else for anything, whatever a name on the page may be.
@@ -55,11 +62,11 @@ HEADERS = {
 Answer = Callable[[Any, Request], Response | None]
 
 
-class Page(NamedTuple):
+class ServedPage(NamedTuple):
     """A page that is being served.
 
     Attributes:
-        server: Holds its scene and its controls.
+        server: Holds the scene and the controls.
         url: The one address that opens it.
     """
 
@@ -68,30 +75,57 @@ class Page(NamedTuple):
 
 
 @contextmanager
-def page(*, title: str, port: int) -> Iterator[Page]:
+def page(*, title: str, port: int) -> Iterator[ServedPage]:
     """Serve a page until the context ends.
 
     Args:
-        title: Words above the controls.
+        title: Title of the page, also above its controls.
         port: Where to serve, or the next free one.
     """
     token = secrets.token_urlsafe(24)
     with _listener(port) as listener:
         server = _start(listener, token, title)
         try:
+            absent = missing(server)
+            if absent:
+                raise RunError(_unfit(f"it has no {', '.join(absent)}"))
+            run_javascript(server, f"document.title = {json.dumps(title)}")
             server.gui.configure_theme(show_share_button=False)
-            yield Page(server, f"http://{HOST}:{server.get_port()}/{token}")
+            yield ServedPage(server, f"http://{HOST}:{server.get_port()}/{token}")
         finally:
             with redirect_stdout(io.StringIO()):
                 server.stop()
 
 
+def missing(server: Any) -> list[str]:
+    """List the names in the table above that the installed viser does not have."""
+    absent = []
+    for name, fields in (ACCEPTED | SENT).items():
+        kind = getattr(_messages, name, None)
+        known = {field.name for field in dataclasses.fields(kind)} if kind is not None else set()
+        absent += [name] if kind is None else [f"{name}.{each}" for each in fields if each not in known]
+    for path in (CONTROLS, QUEUE):
+        try:
+            attrgetter(path)(server.gui)
+        except AttributeError:
+            absent.append(path)
+    return absent
+
+
+def run_javascript(server: Any, source: str) -> None:
+    """Run a script on each page, also on those that are opened later."""
+    attrgetter(QUEUE)(server.gui)(_messages.RunJavascriptMessage(source=source))
+
+
 def free_arrow_keys(server: viser.ViserServer) -> None:
-    """Let arrow keys be for the commands of a page alone: viser turns the camera with them, too."""
+    """Reserve arrow keys for the commands of a page: viser turns the camera with them, too."""
     stop = "event => event.key.startsWith('Arrow') && event.stopPropagation()"
-    source = f"document.documentElement.addEventListener('keydown', {stop})"
-    # On their way up, the commands hear of keys there, and the camera after.
-    server.gui._websock_interface.queue_message(_messages.RunJavascriptMessage(source=source))
+    # Commands listen below this element, the camera above it.
+    run_javascript(server, f"document.documentElement.addEventListener('keydown', {stop})")
+
+
+def _unfit(reason: str) -> str:
+    return f"the page cannot be guarded with this version of viser ({viser.__version__}): {reason}"
 
 
 def _listener(port: int) -> socket.socket:
@@ -133,7 +167,7 @@ def _start(listener: socket.socket, token: str, title: str) -> viser.ViserServer
         listening.serve = original
     if not started:
         server.stop()
-        raise RunError(f"the page cannot be guarded with this version of viser ({viser.__version__})")
+        raise RunError(_unfit("it listens by other means"))
     return server
 
 
@@ -199,16 +233,19 @@ def understood(raw: Any, gui: Any) -> bool:
     """Could the controls of the page have sent this message?"""
     try:
         fields = msgspec.msgpack.decode(raw)
-        kind = MESSAGES[fields.pop("type")]
+        name = fields.pop("type")
+        if name not in ACCEPTED:
+            return False
+        kind = getattr(_messages, name)
         msgspec.convert(fields, kind)
         known = {field.name for field in dataclasses.fields(kind)}
         if not (fields.keys() <= known and _finite(fields)):
             return False
-        if kind is _messages.ViewerCameraMessage:
+        if name == "ViewerCameraMessage":
             return looks(fields)
-        if kind is not _messages.GuiUpdateMessage:
+        if name != "GuiUpdateMessage":
             return True
-        control = gui._gui_input_handle_from_uuid[fields["uuid"]]
+        control = attrgetter(CONTROLS)(gui)[fields["uuid"]]
         return fields["updates"].keys() == {"value"} and offered(control, fields["updates"]["value"])
     except Exception:  # whatever nonsense does to a parser
         return False

@@ -30,8 +30,8 @@ def check_file(option: str, file: Path, *endings: str) -> None:
     require(file.parent.is_dir(), f"cannot write '{file}': there is no folder '{file.parent}'")
 
 
-def check_film(option: str, file: Path) -> None:
-    """Raise a `UsageError` that names the option unless such a film can be written."""
+def check_video(option: str, file: Path) -> None:
+    """Raise a `UsageError` that names the option unless such a video can be written."""
     check_file(option, file, *FORMATS)
     require(
         file.suffix.lower() != ".mp4" or _ffmpeg() is not None,
@@ -53,7 +53,7 @@ def check_size(size: tuple[int, int], rate: float | None = None) -> None:
     )
 
 
-def write_film(file: Path, pictures: Iterable[np.ndarray], *, rate: float) -> None:
+def write_frames(file: Path, pictures: Iterable[np.ndarray], *, rate: float) -> None:
     """Write pictures uint8[height, width, 3], so many a second; the format is that of the name."""
     if file.suffix.lower() == ".mp4":
         _encode(file, pictures, rate)

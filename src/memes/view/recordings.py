@@ -15,7 +15,7 @@ from memes.errors import at_least, require
 from memes.task import PRECISION, Task
 
 
-class Episode(NamedTuple):
+class Recording(NamedTuple):
     """One episode: `qpos[T + 1, nq]`, from the start until its end, and its evaluation.
 
     Of a task on a map without a robot, `qpos[T + 1, 2]` is the place. `fitness` is a number and
@@ -45,7 +45,7 @@ def seconds_per_step(task: Task) -> float:
     return float(engine.substeps * engine.model.opt.timestep)
 
 
-def episodes(task: Task, x: Array, *, seed: int = 0, draws: int = 1) -> list[Episode]:
+def episodes(task: Task, x: Array, *, seed: int = 0, draws: int = 1) -> list[Recording]:
     """Play the genotype `x[d]` from so many starts; those of `draws=1` are the first of any more.
 
     The seed says which starts, where the task draws them.
@@ -53,7 +53,7 @@ def episodes(task: Task, x: Array, *, seed: int = 0, draws: int = 1) -> list[Epi
     return player(task, draws)(x, seed)
 
 
-def player(task: Task, draws: int = 1) -> Callable[[Array, int], list[Episode]]:
+def player(task: Task, draws: int = 1) -> Callable[[Array, int], list[Recording]]:
     """Return `(x[d], seed) -> episodes`, compiled at its first call: see `episodes`."""
     at_least(1, draws=draws)
     control = task.control
@@ -74,11 +74,13 @@ def player(task: Task, draws: int = 1) -> Callable[[Array, int], list[Episode]]:
     options = None if engine is None else engine.compiler_options
     compiled = jax.jit(play, compiler_options=options)
 
-    def episodes(x: Array, seed: int) -> list[Episode]:
+    def episodes(x: Array, seed: int) -> list[Recording]:
         require(0 <= seed < 2**32, f"seed must lie in [0, 2^32), got {seed}")
         played = jax.device_get(compiled(jax.random.key(seed), x))
         length, (fitness, feature), (before, after) = played
         states = np.concatenate([before[:1], after])
-        return [Episode(states[: length[i] + 1, i], float(fitness[i]), feature[i]) for i in range(draws)]
+        return [
+            Recording(states[: length[i] + 1, i], float(fitness[i]), feature[i]) for i in range(draws)
+        ]
 
     return episodes
