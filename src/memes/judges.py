@@ -175,9 +175,9 @@ class DNSPopulation:
 
     The score of an individual i is the mean distance of its feature to the k nearest features of fitter
     individuals, `s_i = 1/k sum_{j in N_k(i)} |b_i - b_j|` with N_k(i) within {j : f_j > f_i}, and
-    infinite if nothing is fitter. After each generation, the `size` individuals with the highest scores among the
-    population and the candidates survive (Bahlous-Boldi et al., Dominated Novelty Search, GECCO 2025,
-    arXiv:2502.00593). A candidate makes progress if it survives.
+    infinite if nothing is fitter. After each generation, the `size` individuals with the highest scores
+    among the population and the candidates survive (Bahlous-Boldi et al., Dominated Novelty Search,
+    GECCO 2025, arXiv:2502.00593). A candidate makes progress if it survives.
 
     If fewer than k individuals are fitter, the mean is over those. Of equally fit individuals, those of
     the population count as fitter than candidates, and then the first as fitter than the next: of equal

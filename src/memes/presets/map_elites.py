@@ -50,9 +50,9 @@ class Dns:
 
     The score of an individual i is the mean distance of its feature to the k nearest features of fitter
     individuals, `s_i = 1/k sum_{j in N_k(i)} |b_i - b_j|` with N_k(i) within {j : f_j > f_i}, and
-    infinite if nothing is fitter. The individuals with the highest scores survive. The cells do not affect the
-    search: the archive returns the best offspring of each. Reference: Bahlous-Boldi, Faldor et al.,
-    Dominated Novelty Search, GECCO 2025, arXiv:2502.00593.
+    infinite if nothing is fitter. The individuals with the highest scores survive. The cells do not
+    affect the search: the archive returns the best offspring of each. Reference: Bahlous-Boldi, Faldor
+    et al., Dominated Novelty Search, GECCO 2025, arXiv:2502.00593.
 
     Attributes:
         batch: Offspring in a generation.
