@@ -22,7 +22,7 @@ import pytest
 import freeing
 import memes
 from memes import api
-from memes.analysis import observers
+from memes.analysis import end_of_run
 from memes.commands import doctor, plot, reevaluate, replay, view  # noqa: F401  (before they are patched)
 from memes.commands.check import CheckOptions
 from memes.commands.main import COMMANDS, main
@@ -146,7 +146,7 @@ def small(traced_once):
         patch.setattr(command_line, "SCALES", {"paper": SMALL, "laptop": SMALL})
         patch.setattr(command_line, "TASK_SCALES", {"paper": {}, "laptop": {}})
         patch.setitem(experiments.CHANGES, "laptop", {})
-        patch.setattr(observers, "save_figures", lambda run: [])  # at the end of runs; `plot` draws
+        patch.setattr(end_of_run, "save_figures", lambda run: [])  # at the end of runs; `plot` draws
         patch.setattr(doctor, "self_check", dict)  # which takes ten seconds
         for command in (replay, view):
             patch.setattr(command, "browse", lambda *about, **more: None)  # until Ctrl-C
