@@ -255,8 +255,9 @@ def command(draw: random.Random) -> list[str]:
         ],
         "video": ["video", "run", "--out", "film.gif", *FILM],
         "run": [*QUICK, "out", *draw.choice([[], ["--config", "a.toml"]])],
+        "check": ["check", "noisy-arm", "--joints", "3", "--genotypes", "4"],
     }[kind]
-    odd = 0.9 if kind in ("run", "list", "doctor") else 0.1
+    odd = 0.9 if kind in ("run", "list", "doctor", "check") else 0.1
     for _ in range(draw.randrange(1, 4) if draw.random() < odd else 0):
         words.insert(draw.randrange(1, len(words) + 1), draw.choice(WORDS))
     return words

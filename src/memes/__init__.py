@@ -43,6 +43,7 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time `__getattr__` im
     from memes.executors import workers
     from memes.executors.remote_evaluation import parallelize
     from memes.executors.seeds import seeds_from_keys
+    from memes.genotypes import TreeGenotypes
     from memes.metrics import archive_loss, qd_score
     from memes.options.from_run import task_from_run
     from memes.presets import PRESETS
@@ -59,7 +60,17 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time `__getattr__` im
     from memes.tasks import TASKS
 
 __all__ = ["RunError", "UsageError", "__version__"]
-__all__ += ["TASKS", "Evaluation", "Task", "noisy", "resampled", "rowwise", "tasks", "uniform"]
+__all__ += [
+    "TASKS",
+    "Evaluation",
+    "Task",
+    "TreeGenotypes",
+    "noisy",
+    "resampled",
+    "rowwise",
+    "tasks",
+    "uniform",
+]
 __all__ += ["TaskReport", "check", "parallelize", "seeds_from_keys", "task_from_run", "workers"]
 __all__ += ["PRESETS", "Algorithm", "Info", "State", "compose", "presets"]
 __all__ += ["cells", "control", "emitters", "history", "judges", "objectives", "physics", "resets"]
@@ -99,6 +110,7 @@ _NAMES = {
     "memes.executors": ("workers",),
     "memes.executors.remote_evaluation": ("parallelize",),
     "memes.executors.seeds": ("seeds_from_keys",),
+    "memes.genotypes": ("TreeGenotypes",),
     "memes.metrics": ("archive_loss", "qd_score"),
     "memes.options.from_run": ("task_from_run",),
     "memes.presets": ("PRESETS",),

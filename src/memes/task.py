@@ -22,6 +22,7 @@ from memes.control.perturbations import rows as rows_of
 from memes.control.rollouts import Control, Transition
 from memes.errors import LARGEST_FLOAT, LONGEST_NAME, UsageError, at_least, require
 from memes.executors.seeds import seeds_from_keys as seeds_from_keys
+from memes.genotypes import TreeGenotypes
 from memes.pytrees import concatenate, in_chunks
 from memes.validation import check_types, checked, fits, short
 
@@ -116,6 +117,8 @@ class Task:
         map: The walls, if the features are a place.
         draw: `(x[d]) -> lines or figure` of a genotype, which `memes view` shows: lines of points [n, 2]
             or [n, 3], or a figure of matplotlib. Robots and paths on a map are shown without.
+        trees: The pytrees that genotypes stand for; None if they are plain vectors. `trees.tree(x)` is
+            the tree of a genotype, such as an elite.
         feature_names: Name of each feature, with its unit if it has one, such as "final x (m)"; figures,
             tables and replays use them. Without any they are "feature 1", "feature 2", ...
     """
@@ -137,6 +140,7 @@ class Task:
     map: Map | None = None
     draw: Callable[[np.ndarray], Any] | None = None
     feature_names: Sequence[str] = ()
+    trees: TreeGenotypes | None = None
 
     def __post_init__(self) -> None:
         good = isinstance(self.name, str) and 0 < len(self.name) <= LONGEST_NAME
@@ -152,6 +156,11 @@ class Task:
             check_types({named: value}, {named: hint})
             if hint is int:
                 at_least(1, **{named: value})
+        of_trees = self.dim if self.trees is None else self.trees.dim
+        require(
+            self.dim == of_trees,
+            f"dim of task '{self.name}' must be {of_trees}, as its trees have, got {self.dim}",
+        )
         least = self.min_fitness
         require(
             abs(least) <= LARGEST_FLOAT,
@@ -325,12 +334,16 @@ def uniform(dim: int, low: float, high: float) -> Callable[[Array, int], Array]:
     return lambda key, n: jax.random.uniform(key, (n, dim), minval=low, maxval=high)
 
 
-def rowwise(function: Callable[[Array, Any], Any]) -> Evaluator:
+def rowwise(function: Callable[[Array, Any], Any], trees: TreeGenotypes | None = None) -> Evaluator:
     """Turn a function of one key and one genotype, `x[d] -> (fitness, feature[k])`, into `evaluate`.
 
     JAX maps it over the rows; a task with `jit=False` calls it for one row after the other.
+
+    Args:
+        function: `(key, x[d]) -> (fitness, feature[k])`.
+        trees: The pytrees that genotypes stand for; the function then takes a tree in place of `x`.
     """
-    return Rowwise(function)
+    return Rowwise(function, trees)
 
 
 @dataclass(frozen=True)
@@ -338,13 +351,17 @@ class Rowwise:
     """An evaluator by rows; see `rowwise`."""
 
     function: Callable[[Array, Any], Any]
+    trees: TreeGenotypes | None = None
 
     def __call__(self, keys: Array, x: Any) -> Any:
         """Evaluate each row by itself."""
         if not isinstance(x, np.ndarray):
-            return jax.vmap(self.function)(keys, x)
-        rows = [self.function(key, row) for key, row in zip(keys, x, strict=True)]
+            return jax.vmap(self._evaluate)(keys, x)
+        rows = [self._evaluate(key, row) for key, row in zip(keys, x, strict=True)]
         return np.array([row[0] for row in rows]), np.array([row[1] for row in rows])
+
+    def _evaluate(self, key: Array, x: Any) -> Any:
+        return self.function(key, x if self.trees is None else self.trees.tree(x))
 
 
 @dataclass(frozen=True)

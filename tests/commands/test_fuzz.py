@@ -11,6 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from memes.commands.main import COMMANDS
+
 SPEC = importlib.util.spec_from_file_location("fuzz", Path(__file__).parents[2] / "benchmarks/fuzz.py")
 fuzz = importlib.util.module_from_spec(SPEC)
 sys.modules["fuzz"] = fuzz  # dataclasses look their module up
@@ -38,6 +40,11 @@ def test_commands_end_well_whatever_they_are_given(examples, originals, scratch)
         assert not wrong, words
 
     end_well()
+
+
+def test_operations_are_drawn_from_all_commands():
+    drawn = {fuzz.command(fuzz.random.Random(i))[0] for i in range(400)}
+    assert drawn == {"read", *COMMANDS}
 
 
 def test_what_does_not_end_well_is_noticed(originals, scratch, monkeypatch):

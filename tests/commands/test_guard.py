@@ -260,6 +260,7 @@ def test_resume_mentions_what_has_changed(here, capsys):
         ({"JAX_DISABLE_JIT": "1"}, "JAX_DISABLE_JIT=1: memes does not run with it"),
         ({"JAX_DEBUG_NANS": "true"}, "JAX_DEBUG_NANS=true: memes does not run with it"),
         ({"JAX_ENABLE_X64": "maybe"}, "JAX_ENABLE_X64=maybe: "),
+        ({"JAX_NUM_CPU_DEVICES": "abc"}, "JAX_NUM_CPU_DEVICES=abc: "),
         ({"SLURM_STEP_NUM_TASKS": "abc"}, "SLURM_STEP_NUM_TASKS must be a whole number, got 'abc'"),
     ],
     ids=lambda value: "" if isinstance(value, str) else next(iter(value)),

@@ -322,6 +322,17 @@ def test_wrong_uses_are_named(words, sentence, capsys, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("name", ["runs", "runs/arm", "summaries", "summaries/arm", "times"])
+def test_links_in_the_folder_of_a_sweep_are_refused(name, tmp_path, capsys):
+    place = tmp_path / "out/laptop" / name
+    place.parent.mkdir(parents=True)
+    (tmp_path / "elsewhere").mkdir()
+    place.symlink_to(tmp_path / "elsewhere")
+    assert main([*WORDS, str(tmp_path / "out")]) == 2
+    assert f"'{place}' is a link" in capsys.readouterr().err
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
 def test_every_task_of_the_paper_has_experiments_and_claims():
     assert {task for experiment in EXPERIMENTS.values() for task in experiment.tasks} == set(TASKS)
     for experiment in EXPERIMENTS.values():

@@ -45,6 +45,13 @@ def test_processes_are_counted_while_they_live(other):
     assert list(place.iterdir()) == []
 
 
+def test_only_files_with_the_id_of_a_process_are_counted_and_removed(tmp_path):
+    for name in ("mine", "12345"):
+        (tmp_path / name).touch()
+    assert count(tmp_path) == 1
+    assert [file.name for file in tmp_path.iterdir()] == ["mine"]
+
+
 def test_a_run_that_shares_its_device_says_so(other, tmp_path, monkeypatch):
     place, process = other
     monkeypatch.setattr(device_use, "place_of", lambda device: place)

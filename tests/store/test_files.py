@@ -85,7 +85,7 @@ def test_a_file_with_other_names_is_replaced_and_they_keep_what_they_hold(tmp_pa
     assert sorted(path.name for path in tmp_path.iterdir()) == ["log", "other"]
 
 
-WRONG = [None, 3, 1.5, b"bytes", ["a"], "", "a\0b", "x" * 300, "y/" * 3000]
+WRONG = [None, 3, 1.5, b"bytes", ["a"], "", "a\0b", "x" * 300, "y/" * 3000, "~", "~/runs"]
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: repr(wrong)[:9])

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import memes
+from contents import contents
 from memes import UsageError
 from memes.commands.main import main
 from memes.store import files, folder
@@ -171,6 +172,24 @@ def test_links_inside_of_folders_are_not_followed(capsys):
     Path("links/run").symlink_to(Path("runs/run").absolute())
     assert "there is no run and no summary in 'links'" in refused("plot", "links", capsys=capsys)
     assert main(["plot", "links/run"]) == 0  # a link that the user names
+
+
+def test_seeds_are_neither_run_nor_resumed_through_links(capsys):
+    """A folder of several seeds that somebody sent may have links among them."""
+    quick = ["run", "arm", "--scale", "laptop", "--algorithm", "me", "--batch", "4", "--joints", "3"]
+    Path("runs").mkdir()
+    for target in ("run", "mine"):  # one that holds a run, and one that does not
+        Path("runs/seed-1").symlink_to(Path(target).absolute())
+        before = contents(Path(target))
+        words = [*quick, "--seeds", "2", "--out", "runs", "--overwrite"]
+        assert "'runs/seed-1' is a link" in refused(*words, capsys=capsys)
+        shutil.copytree("run", "runs/seed-0")
+        config = json.loads(Path("run/config.json").read_text()) | {"seeds": [0, 1]}
+        Path("runs/seed-0/config.json").write_text(json.dumps(config))
+        assert "'runs/seed-1' is a link" in refused("resume", "runs", *RESUME, capsys=capsys)
+        shutil.rmtree("runs/seed-0")
+        Path("runs/seed-1").unlink()
+        assert contents(Path(target)) == before
 
 
 @pytest.fixture

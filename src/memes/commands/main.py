@@ -95,7 +95,7 @@ def _open_streams() -> None:
 def _culprit(error: BaseException) -> str | None:
     """The variable that an exception of a library is about."""
     names = [name for name in os.environ if name.startswith(VARIABLES)]
-    named = [name for name in names if name in str(error)]
+    named = [name for name in names if name in str(error).upper()]  # JAX's flags are lower case
     frame = traceback.extract_tb(error.__traceback__)[-1]
     if isinstance(error, AssertionError) and Path(frame.filename).name == "xla_bridge.py":
         named += [name for name in names if name == "JAX_PLATFORMS"]

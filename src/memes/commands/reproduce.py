@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +19,7 @@ from memes.reproduce.turns import load_times, measure, save_times
 from memes.runner.progress import Terminal
 from memes.store.files import intact, opened
 from memes.store.find import load_all
-from memes.store.folder import check_place
+from memes.store.folder import check_link, check_place
 from memes.store.summary import Summary
 
 ALL = "all"
@@ -156,6 +157,9 @@ def check_results(folder: Path) -> None:
     """Raise a `UsageError` if results cannot go to a folder, or would replace what is not of a sweep."""
     check_place(folder)
     check_place(folder.parent)
+    for place, folders, _ in os.walk(folder):
+        for name in folders:
+            check_link(Path(place, name))
     file = folder / "claims.md"
     if file.exists():
         with intact(file), opened(file) as stream:

@@ -4,11 +4,13 @@ from typing import TYPE_CHECKING, Any
 
 from memes.control.policies import mlp
 from memes.control.rollouts import Control, Controller, Environment, Episodes, rollout
+from memes.control.tree_policies import tree_policy
 
 if TYPE_CHECKING:
     from memes.control.control_task import control_task
 
-__all__ = ["Control", "Controller", "Environment", "Episodes", "control_task", "mlp", "rollout"]
+__all__ = ["Control", "Controller", "Environment", "Episodes"]
+__all__ += ["control_task", "mlp", "rollout", "tree_policy"]
 
 
 def __getattr__(name: str) -> Any:

@@ -80,5 +80,6 @@ def control_task(
         evaluate=FactoredEvaluate(evaluate, evaluate_factors) if controller.in_factors else evaluate,
         evaluate_transitions=evaluate_transitions,
         control=control,
+        trees=controller.trees,
         **about,
     )

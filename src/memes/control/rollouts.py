@@ -18,6 +18,7 @@ from jaxtyping import Bool, Float, Int, Key, PyTree
 
 from memes.control.mlp_kernels import Network
 from memes.control.perturbations import Pairs, Repeats, no_pairs
+from memes.genotypes import TreeGenotypes
 
 
 class Environment(NamedTuple):
@@ -66,6 +67,7 @@ class Controller(NamedTuple):
         in_factors: `(candidates, samples) -> act`, an `act(observation[n, o], t) -> action[n, a]` of
             repeated candidates and then mirrored samples; None if all genotypes must be whole.
         network: The perceptron that `policy` is; None if it is none, or not in float32.
+        trees: The pytrees that genotypes stand for; None if they are vectors.
     """
 
     dim: int
@@ -76,6 +78,7 @@ class Controller(NamedTuple):
     blocks: tuple[tuple[int, int], ...] | None = None
     in_factors: Callable[[Repeats, Pairs], Callable[[Array, Array], Array]] | None = None
     network: Network | None = None
+    trees: TreeGenotypes | None = None
 
 
 class Episodes(NamedTuple):

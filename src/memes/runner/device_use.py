@@ -93,7 +93,7 @@ def announced(place: Path) -> Iterator[None]:
 def count(place: Path) -> int:
     """Count the processes that announce themselves, and remove what others left that were killed."""
     found = 0
-    for file in place.iterdir() if place.is_dir() else ():
+    for file in place.glob("[0-9]*") if place.is_dir() else ():
         if file.name == str(os.getpid()):
             found += 1
             continue

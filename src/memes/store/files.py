@@ -51,6 +51,10 @@ def as_path(path: Any, name: str = "path") -> Path:
     text = os.fspath(path)
     require(text != "", f"{name} must name a file or folder, got ''; '.' is the current folder")
     require("\0" not in text, f"{name} must not contain the character NUL, got {short(text)}")
+    require(
+        Path(text).parts[:1] != ("~",),
+        f"{name} must not begin with '~', which only a shell replaces; os.path.expanduser does so, too",
+    )
     longest = max(map(len, map(os.fsencode, Path(text).parts)), default=0)
     require(
         longest <= LONGEST_PART and len(os.fsencode(text)) <= LONGEST_PATH,

@@ -10,7 +10,7 @@ from typing import Any
 
 from memes.errors import require
 from memes.store.files import as_path, intact, opened
-from memes.store.folder import ENDED, holds_run, load_config
+from memes.store.folder import ENDED, check_link, holds_run, load_config
 from memes.store.summary import FILE, FORMAT, Summary, load_summary
 
 
@@ -34,6 +34,7 @@ def begun(path: str | Path) -> dict[Path, dict[str, Any]]:
         with intact(other / "config.json"):
             for seed in config.get("seeds") or ():
                 folder = other.with_name(f"seed-{int(seed)}")
+                check_link(folder)
                 if folder.is_dir() and not holds_run(folder):
                     new = {name: value for name, value in config.items() if name not in ENDED}
                     configs[folder] = new | {"seed": seed}

@@ -144,11 +144,15 @@ def holds_run(path: Path) -> bool:
     return os.path.exists(path / "config.json")
 
 
+def check_link(path: Path) -> None:
+    """Raise a `UsageError` if a path is a link."""
+    require(not path.is_symlink(), f"'{path}' is a link, which memes does not follow")
+
+
 def check_links(path: Path) -> None:
     """Raise a `UsageError` if something that a run has in its folder is a link."""
     for name in (*CONTENT, ".lock"):
-        linked = (path / name).is_symlink()
-        require(not linked, f"'{path / name}' is a link, which memes does not follow")
+        check_link(path / name)
 
 
 def check_free(path: Path, overwrite: bool = False) -> None:
@@ -163,7 +167,7 @@ def check_free(path: Path, overwrite: bool = False) -> None:
     require(writable, f"out cannot be written: there is no permission for '{there}'")
     check_links(path)
     if holds_run(path):
-        choose = "choose another folder, or overwrite it"
+        choose = "choose another folder, or overwrite the run"
         require(overwrite, f"out must not hold a run yet, but '{path}' does; {choose}")
         load_config(path)  # refuses what is no run
         return
@@ -201,6 +205,8 @@ def check_beside(out: Path, seeds: Sequence[int] | None, overwrite: bool) -> Non
             f"out must not have other runs inside, but '{out}' has '{below}'; choose another folder",
         )
         return
+    for seed in seeds:
+        check_link(out / f"seed-{seed}")
     inside = [each for each in sorted(out.iterdir()) if holds_run(each)] if out.is_dir() else []
     require(not holds_run(out), f"out must not hold a run, but '{out}' does; choose another folder")
     stay = [each.name for each in inside if each.name not in {f"seed-{seed}" for seed in seeds}]

@@ -1,0 +1,132 @@
+"""Policies whose parameters are pytrees: networks of flax, equinox or any other library."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import ArrayLike
+from jaxtyping import Float, PyTree
+
+from memes.control.mlp_kernels import Network
+from memes.control.policies import mlp
+from memes.control.rollouts import Controller
+from memes.errors import at_least
+from memes.genotypes import TreeGenotypes
+from memes.pytrees import in_32_bits
+
+# `(parameters, observation[o]) -> action[a]`
+Apply = Callable[[PyTree, Array], Array]
+
+
+def identity(signal: Array) -> Array:
+    """Return the signal."""
+    return signal
+
+
+# Activations that a perceptron is recognised by, with what NumPy computes.
+HIDDEN: dict[Any, Callable[[Any], Any]] = {
+    jax.nn.relu: lambda signal: np.maximum(signal, 0),
+    jnp.tanh: np.tanh,
+}
+OUTPUT: dict[Any, Callable[[Any], Any]] = {**HIDDEN, identity: lambda signal: signal}
+DRAWS, TOLERANCE = 64, 1e-4
+
+
+def tree_policy(make: Callable[[Array], PyTree], apply: Apply, *, observation_size: int) -> Controller:
+    """Build the controller whose genotypes are the parameters of a network.
+
+    A network that computes what `mlp` does is recognised by its values for random parameters: layers of
+    float32 weights and biases, ReLU or tanh in between. Its genotypes then have the order of those of
+    `mlp`, and its rollouts use the same kernels.
+
+    Args:
+        make: `(key) -> parameters`, a pytree of random parameters to start from.
+        apply: `(parameters, observation[o]) -> action[a]`.
+        observation_size: Entries of an observation, o.
+    """
+    at_least(1, observation_size=observation_size)
+    trees = TreeGenotypes(make)
+    recognised = perceptron(trees, apply, observation_size)
+    if recognised is not None:
+        trees, network = recognised
+        like = mlp(network.sizes, hidden=network.hidden, output=network.output)
+        return like._replace(init=trees.init, trees=trees)
+
+    def act(arrays: list[Array], observation: Array, t: ArrayLike) -> Array:
+        return jax.vmap(lambda own, seen: apply(trees.join(own), seen))(arrays, observation)
+
+    def policy(x: Array, observation: Array) -> Array:
+        return jax.vmap(lambda seen: apply(trees.tree(x), seen))(observation)
+
+    return Controller(trees.dim, trees.init, trees.arrays, act, policy, trees=trees)
+
+
+@in_32_bits
+def perceptron(
+    trees: TreeGenotypes, apply: Apply, observation_size: int
+) -> tuple[TreeGenotypes, Network] | None:
+    """Find the perceptron that computes the same; None if there is none."""
+    layouts = [_layers(trees, observation_size, transposed) for transposed in (False, True)]
+    candidates = [layout for layout in layouts if layout is not None]
+    if not candidates:
+        return None
+    rng = np.random.default_rng(0)
+    # Scales of every layer from 0.01 to 10, so that activations are seen at small and at large values.
+    scales = 10 ** rng.uniform(-2, 1, (DRAWS, len(trees.shapes)))
+    arrays = [
+        (rng.normal(size=(DRAWS, *shape)).T * scales[:, i]).T.astype(np.float32)
+        for i, shape in enumerate(trees.shapes)
+    ]
+    observation = rng.normal(size=(DRAWS, observation_size)).astype(np.float32)
+    with jax.default_matmul_precision("highest"):
+        compute = jax.jit(jax.vmap(lambda own, seen: apply(trees.join(own), seen)))
+        found = np.asarray(compute(arrays, observation))
+    for layout, sizes in candidates:
+        ordered = [np.swapaxes(arrays[i], -1, -2) if flip else arrays[i] for i, flip in layout]
+        for hidden, output in itertools.product(HIDDEN, OUTPUT):
+            expected = forward(ordered, observation, HIDDEN[hidden], OUTPUT[output])
+            if found.shape == expected.shape and _alike(found, expected):
+                return TreeGenotypes(trees.make, layout), Network(sizes, hidden, output)
+    return None
+
+
+def forward(
+    arrays: list[np.ndarray],
+    observation: Float[np.ndarray, "n o"],
+    hidden: Callable[[np.ndarray], np.ndarray],
+    output: Callable[[np.ndarray], np.ndarray],
+) -> Float[np.ndarray, "n a"]:
+    """Compute perceptrons in NumPy, of alternate weights [n, i, o] and biases [n, o]."""
+    signal = np.asarray(observation, np.float64)
+    for i in range(0, len(arrays), 2):
+        signal = np.einsum("ni,nio->no", signal, arrays[i]) + arrays[i + 1]
+        signal = (hidden if i + 2 < len(arrays) else output)(signal)
+    return signal
+
+
+def _alike(found: np.ndarray, expected: np.ndarray) -> bool:
+    largest = np.maximum(np.abs(expected).max(axis=1, keepdims=True), 1e-6)
+    return bool((np.abs(found - expected) <= TOLERANCE * largest).all())
+
+
+def _layers(
+    trees: TreeGenotypes, observation_size: int, transposed: bool
+) -> tuple[tuple[tuple[int, bool], ...], tuple[int, ...]] | None:
+    """Return layout and sizes of layers that follow each other in the tree; None if they do not fit."""
+    shapes, sizes, layout = trees.shapes, [observation_size], []
+    if len(shapes) % 2 or any(dtype != jnp.float32 for dtype in trees.dtypes):
+        return None
+    for i in range(0, len(shapes), 2):
+        weights, bias = sorted((i, i + 1), key=lambda part: -len(shapes[part]))
+        rows, *columns = shapes[weights][::-1] if transposed else shapes[weights]
+        if rows != sizes[-1] or len(columns) != 1 or shapes[bias] != tuple(columns):
+            return None
+        sizes.append(columns[0])
+        layout += [(weights, transposed), (bias, False)]
+    return tuple(layout), tuple(sizes)
