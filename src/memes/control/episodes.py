@@ -15,6 +15,7 @@ import numpy as np
 
 from memes.executors.seeds import seeds_from_keys
 
+COMPARED, STEPS_COMPARED = 5, 100  # episodes, and steps of each
 Layers = list[tuple[np.ndarray, np.ndarray]]  # of each: the weights [n, in, out] and the biases [n, out]
 
 
@@ -72,6 +73,7 @@ class Player:
         steps: Steps of an episode, at most.
         feature: What makes a feature of an episode.
         seed: The seed of all episodes; None draws one from each key.
+        fresh: Whether each episode gets a new environment.
     """
 
     environment: str
@@ -80,6 +82,7 @@ class Player:
     steps: int
     feature: Feature
     seed: int | None = None
+    fresh: bool = False
 
     def __call__(self, keys: Any, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the sum of the rewards [n] and the feature [n, k] of an episode of each row."""
@@ -119,7 +122,19 @@ class Player:
     def play(self, keys: Any, x: np.ndarray) -> list[Episode]:
         """Play an episode of each genotype `x[n, d]`, all of them in step."""
         n = len(x)
-        environments = made(self.environment, self.arguments, n)
+        if self.fresh:
+            environments = [new(self.environment, self.arguments) for _ in range(n)]
+        else:
+            environments = made(self.environment, self.arguments, n)
+        try:
+            return self._played(environments, keys, x)
+        finally:
+            for each in environments if self.fresh else ():
+                each.close()
+
+    def _played(self, environments: list[Any], keys: Any, x: np.ndarray) -> list[Episode]:
+        n = len(x)
+        respond = action_of(environments[0].action_space)
         seeds = seeds_from_keys(keys) if self.seed is None else np.full(n, self.seed)
         starts = [each.reset(seed=int(s)) for each, s in zip(environments, seeds, strict=True)]
         seen = [[flat(each, start)] for each, (start, _) in zip(environments, starts, strict=True)]
@@ -133,7 +148,7 @@ class Player:
             over = []
             for i, output in zip(playing, outputs, strict=True):
                 each = environments[i]
-                found, reward, ended[i], truncated, info = each.step(action(each.action_space, output))
+                found, reward, ended[i], truncated, info = each.step(respond(output))
                 seen[i].append(flat(each, found))
                 infos[i].append(info)
                 actions[i].append(output)
@@ -157,13 +172,43 @@ def _pool(name: str, arguments: tuple[tuple[str, Any], ...]) -> list[Any]:
 
 def made(name: str, arguments: tuple[tuple[str, Any], ...], n: int) -> list[Any]:
     """So many environments, kept for the next time: some take long to make."""
-    import gymnasium
-
     pool = _pool(name, arguments)
     while len(pool) < n:
-        # The checks of a passive wrapper would cost a good part of a step.
-        pool.append(gymnasium.make(name, disable_env_checker=True, **dict(arguments)))
+        pool.append(new(name, arguments))
     return pool[:n]
+
+
+def new(name: str, arguments: tuple[tuple[str, Any], ...]) -> Any:
+    """A new environment."""
+    import gymnasium
+
+    # The checks of a passive wrapper would cost a good part of a step.
+    return gymnasium.make(name, disable_env_checker=True, **dict(arguments))
+
+
+@cache
+def repeats(name: str, arguments: tuple[tuple[str, Any], ...]) -> bool:
+    """Does an environment repeat an episode exactly if it is reset with the same seed?
+
+    In some, part of the simulated world survives a reset. The starts of several episodes of random
+    actions are compared with the same ones later.
+    """
+    environment = new(name, arguments)
+    first, again = ([_start(environment, seed) for seed in range(COMPARED)] for _ in range(2))
+    environment.close()
+    return all(a.shape == b.shape and (a == b).all() for a, b in zip(first, again, strict=True))
+
+
+def _start(environment: Any, seed: int) -> np.ndarray:
+    """Bytes of the observation and reward of each of the first steps under random actions."""
+    environment.action_space.seed(seed)
+    seen = [flat(environment, environment.reset(seed=seed)[0])]
+    for _ in range(STEPS_COMPARED):
+        found, reward, ended, truncated, _ = environment.step(environment.action_space.sample())
+        seen += [flat(environment, found), np.array([reward], np.float32)]
+        if ended or truncated:
+            break
+    return np.concatenate(seen).view(np.uint8)
 
 
 def flat(environment: Any, observation: Any) -> np.ndarray:
@@ -183,18 +228,23 @@ def outputs_for(space: Any) -> int | None:
     return int(np.prod(space.shape)) if kind == "Box" else None
 
 
-def action(space: Any, output: np.ndarray) -> Any:
+def action_of(space: Any) -> Callable[[np.ndarray], Any]:
     """The action of an output in [-1, 1]: a place in a box, or the choice with the largest entry."""
     kind = type(space).__name__
     if kind == "Discrete":
-        return int(space.start) + int(output.argmax())
+        return lambda output: int(space.start) + int(output.argmax())
     if kind == "MultiDiscrete":
-        parts = np.split(output, np.cumsum(space.nvec.ravel())[:-1])
-        chosen = np.array([part.argmax() for part in parts]).reshape(space.shape)
-        return (space.start + chosen).astype(space.dtype)
+        ends = np.cumsum(space.nvec.ravel())[:-1]
+
+        def chosen(output: np.ndarray) -> Any:
+            each = np.array([part.argmax() for part in np.split(output, ends)]).reshape(space.shape)
+            return (space.start + each).astype(space.dtype)
+
+        return chosen
     bounded = np.isfinite(space.low) & np.isfinite(space.high)
     low, high = np.where(bounded, space.low, -1.0), np.where(bounded, space.high, 1.0)
-    return (low + (output.reshape(space.shape) + 1) / 2 * (high - low)).astype(space.dtype)
+    size, shape, dtype = high - low, space.shape, space.dtype
+    return lambda output: (low + (output.reshape(shape) + 1) / 2 * size).astype(dtype)
 
 
 def layers_of(sizes: tuple[int, ...], x: np.ndarray) -> Layers:
