@@ -102,6 +102,17 @@ def test_environments_that_do_not_repeat_are_made_for_each_episode():
     assert not memes.tasks.gymnasium("CartPole-v1").evaluate.fresh
 
 
+def test_warnings_of_mujoco_are_printed_and_leave_no_file(tmp_path, monkeypatch, capfd):
+    """HalfCheetah's model has an attribute that MuJoCo warns of."""
+    monkeypatch.chdir(tmp_path)
+    task = memes.tasks.gymnasium("HalfCheetah-v5", hidden=(4,), steps=3)
+    assert np.isfinite(task.evaluate(KEYS, rows(task))[0]).all()
+    file = f"{gymnasium.__path__[0]}/envs/mujoco/assets/half_cheetah.xml"
+    memes.physics.compile(file, backend="numpy")
+    assert list(tmp_path.iterdir()) == []
+    assert capfd.readouterr().err.count("MuJoCo warns: ") <= 1
+
+
 def farthest(episode):
     return [np.abs(episode.observations[:, 0]).max(), len(episode.rewards)]
 

@@ -6,13 +6,16 @@ Workers import this module and the environments, and no JAX.
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from memes.errors import show_mujoco_warnings
 from memes.executors.seeds import seeds_from_keys
 
 COMPARED, STEPS_COMPARED = 5, 100  # episodes, and steps of each
@@ -182,6 +185,11 @@ def new(name: str, arguments: tuple[tuple[str, Any], ...]) -> Any:
     """A new environment."""
     import gymnasium
 
+    entry = gymnasium.spec(name).entry_point
+    if isinstance(entry, str):
+        import_module(entry.partition(":")[0])  # as `make` does
+    if "mujoco" in sys.modules:
+        show_mujoco_warnings()
     # The checks of a passive wrapper would cost a good part of a step.
     return gymnasium.make(name, disable_env_checker=True, **dict(arguments))
 

@@ -82,8 +82,9 @@ class Repeated:
             return (jax.tree.map(partial(jnp.where, over), before, after), total), None
 
         start = state, jnp.zeros_like(state.reward)
-        (after, total), _ = jax.lax.scan(again, start, length=self.times)
-        changed = after._replace if isinstance(after, tuple) else after.replace
+        found: Any
+        (found, total), _ = jax.lax.scan(again, start, length=self.times)
+        changed = getattr(found, "_replace", None) or found.replace
         return changed(reward=total)
 
 
