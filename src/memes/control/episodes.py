@@ -237,13 +237,8 @@ def outputs_for(space: Any) -> int | None:
     return int(np.prod(space.shape)) if kind == "Box" else None
 
 
-<<<<<<< HEAD
 def action_of(space: Any) -> Callable[[np.ndarray], Any]:
-    """The action of an output in [-1, 1]: a place in a box, or the choice with the largest entry."""
-=======
-def action(space: Any, output: np.ndarray) -> Any:
-    """Convert an output in [-1, 1] to an action: a point of a box, or the index of the largest entry."""
->>>>>>> main
+    """Return the function from an output in [-1, 1] to a point of a box, or to the largest entry."""
     kind = type(space).__name__
     if kind == "Discrete":
         return lambda output: int(space.start) + int(output.argmax())
