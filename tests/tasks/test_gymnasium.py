@@ -115,13 +115,13 @@ def test_policy_gradients_learn_from_its_transitions():
 def test_what_does_not_fit_is_named():
     wrong = [
         ({"environment": "CartPol-v1"}, "unknown environment of Gymnasium 'CartPol-v1': did you mean"),
-        ({"observed": (0, 4)}, "observed must name entries from 0 to 3, got 0, 4"),
+        ({"observed": (0, 4)}, "observed must be indices from 0 to 3, got 0, 4"),
         ({"informed": ("x",)}, "informed: 'CartPole-v1' has no entries of info; use observed"),
         ({"observed": (0,), "informed": ("x",)}, "observed and informed exclude each other"),
         ({"feature": farthest}, "feature_low and feature_high must be given"),
         ({"make": {"colour": 1}}, "'CartPole-v1' cannot be made: TypeError"),
         ({"steps": 0}, "steps must be at least 1, got 0"),
-        ({"feature_low": (0.0,)}, "must have an entry for each of 2 features, got 1"),
+        ({"feature_low": (0.0,)}, "must have one entry per feature \\(2\\), got 1"),
     ]
     for options, sentence in wrong:
         with pytest.raises(UsageError, match=sentence):
