@@ -16,6 +16,7 @@ MIN_WEIGHT = 1e-15  # MuJoCo's mjMINVAL
 # The same for slides and hinges.
 ON_JOINT = (int(mujoco.mjtTrn.mjTRN_JOINT), int(mujoco.mjtTrn.mjTRN_JOINTINPARENT))
 FIXED_GAIN, NO_DYNAMICS = int(mujoco.mjtGain.mjGAIN_FIXED), int(mujoco.mjtDyn.mjDYN_NONE)
+SIMPLE_INPUTS = (0, int(mujoco.mjtCtrlInput.mjINPUT_POS), int(mujoco.mjtCtrlInput.mjINPUT_VEL))
 NO_BIAS, AFFINE_BIAS = int(mujoco.mjtBias.mjBIAS_NONE), int(mujoco.mjtBias.mjBIAS_AFFINE)
 
 

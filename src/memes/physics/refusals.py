@@ -15,6 +15,7 @@ from memes.physics.mjcf import (
     NO_BIAS,
     NO_DYNAMICS,
     ON_JOINT,
+    SIMPLE_INPUTS,
     disabled,
     name_of,
 )
@@ -133,7 +134,7 @@ def note_unsupported(m: mujoco.MjModel, reasons: Reasons) -> None:
     reasons.unless(off or not np.any(m.eq_active0), "<equality> constraints")
     for j in range(m.njnt):
         _note_joint(m, j, reasons)
-    for i in range(m.nu):
+    for i in range(m.nactuator):
         _note_actuator(m, i, reasons)
 
 
@@ -191,4 +192,7 @@ def _note_actuator(m: mujoco.MjModel, i: int, reasons: Reasons) -> None:
         and m.actuator_biastype[i] in (NO_BIAS, AFFINE_BIAS)
     )
     reasons.unless(servo, "an actuator that is not a motor, position or velocity servo", name)
-    reasons.unless(m.actuator_ctrlnum[i] == 1, "an actuator with more than one control", name)
+    single = m.actuator_ctrlnum[i] == 1 and m.actuator_outnum[i] == 1
+    reasons.unless(single, "an actuator without exactly one control and one output", name)
+    simple = m.actuator_ctrlspec[i] in SIMPLE_INPUTS
+    reasons.unless(simple, "an actuator whose control is not a force, position or velocity", name)

@@ -7,7 +7,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from memes.control import Control, Environment, mlp
-from memes.control.episodes import Episode, LastInformed, MeanObserved, Player, made, outputs_for
+from memes.control.episodes import (
+    Episode,
+    LastInformed,
+    MeanObserved,
+    Player,
+    made,
+    outputs_for,
+    repeats,
+)
 from memes.errors import UsageError, at_least, in_a_line, known, package, require
 from memes.task import Task
 from memes.validation import checked
@@ -31,6 +39,7 @@ def gymnasium(
     feature_high: tuple[float, ...] | None = None,
     min_fitness: float = 0.0,
     make: dict[str, Any] | None = None,
+    fresh: bool | None = None,
 ) -> Task:
     """Environment of Gymnasium; genotypes are policies.
 
@@ -54,6 +63,8 @@ def gymnasium(
         feature_high: Upper bound of each feature, with corresponding defaults.
         min_fitness: Fitness that adds 0 to the QD-score.
         make: Further arguments of `gymnasium.make`.
+        fresh: Whether each episode gets a new environment. By default it does if the environment, reset
+            with the same seed, does not repeat an episode of random actions exactly.
     """
     at_least(1, steps=steps)
     arguments = {**(make or {}), **({} if steps is None else {"max_episode_steps": steps})}
@@ -83,7 +94,9 @@ def gymnasium(
     )
     sizes = (size, *hidden, outputs)
     policy = mlp(sizes)
-    player = Player(environment, frozen, sizes, limit, chosen, None if uncertain else 0)
+    if fresh is None:
+        fresh = not repeats(environment, frozen)
+    player = Player(environment, frozen, sizes, limit, chosen, None if uncertain else 0, fresh)
     return Task(
         name=environment,
         dim=policy.dim,

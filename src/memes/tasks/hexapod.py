@@ -41,6 +41,7 @@ def hexapod(*, steps: int = 250, fidelity: Fidelity = "fast", backend: Backend =
         steps=steps,
         reward=lambda before, action, after: jnp.zeros(action.shape[0]),
         measure=pose,
+        raw_controls=True,  # angles
     )
     return control_task(
         "hexapod",

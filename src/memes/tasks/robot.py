@@ -39,6 +39,7 @@ def robot(
     observe: Callable[[RobotState], Array] | None = None,
     ended: Callable[[RobotState], Array] | None = None,
     joint_noise: float = 0.0,
+    raw_controls: bool = False,
 ) -> Environment:
     """The environment of a robot that starts from the model's first keyframe, or else from `qpos0`.
 
@@ -46,7 +47,7 @@ def robot(
     the slides and the hinge of a planar robot. An arm on a table has no base.
 
     Args:
-        engine: The compiled model; one control step is one `step` of it, and an action is its controls.
+        engine: The compiled model; one control step is one `step` of it.
         steps: Control steps per episode.
         reward: `(before, action[n, nu], after) -> reward[n]`.
         measure: `(state) -> [n, m]`, the measurements from which fitness and feature are computed.
@@ -55,6 +56,8 @@ def robot(
         ended: `(state) -> bool[n]`; None never ends an episode early.
         joint_noise: Positions and velocities at the start are each changed by U(-joint_noise,
             joint_noise), for all hinges and slides except for those of the base.
+        raw_controls: Whether actions are the controls of the actuators. If not, an action in [-1, 1] is
+            scaled to the actuator's `ctrlrange`; if the actuator has no range, the action is its control.
     """
     at_least(0, joint_noise=joint_noise)
     model = engine.model
@@ -92,7 +95,7 @@ def robot(
         steps=steps,
         reset=reset,
         observe=look,
-        step=engine.step,
+        step=engine.step if raw_controls else _scaled(engine),
         reward=reward,
         ended=ended or never,
         failed=lambda state: state.failed,
@@ -100,6 +103,17 @@ def robot(
         engine=engine,
         at_once=episodes_at_once(),
     )
+
+
+def _scaled(engine: Engine) -> Callable[[RobotState, Array], RobotState]:
+    """Return the step of an engine for actions in [-1, 1], which are scaled to ranges of controls."""
+    model = engine.model
+    limited = np.asarray(model.actuator_ctrllimited, bool)
+    low, high = np.where(limited[:, None], model.actuator_ctrlrange, [-1.0, 1.0]).T
+    middle, half = ((low + high) / 2).astype(np.float32), ((high - low) / 2).astype(np.float32)
+    if not middle.any() and (half == 1).all():
+        return engine.step
+    return lambda state, action: engine.step(state, middle + half * action)
 
 
 def episodes_at_once() -> int | None:

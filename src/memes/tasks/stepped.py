@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from subprocess import SubprocessError
 from typing import Any
 
@@ -48,6 +49,43 @@ class Setup:
     feature_low: tuple[float, ...] = (-FAR, -FAR)
     feature_high: tuple[float, ...] = (FAR, FAR)
     min_fitness: float = 0.0
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """An environment that repeats each action; the reward is the sum over these steps, up to the end."""
+
+    env: Any
+    times: int
+
+    @property
+    def observation_size(self) -> Any:
+        """The size in the environment."""
+        return self.env.observation_size
+
+    @property
+    def action_size(self) -> int:
+        """The size in the environment."""
+        return int(self.env.action_size)
+
+    def reset(self, key: Array) -> PyTree:
+        """Return the start of an episode."""
+        return self.env.reset(key)
+
+    def step(self, state: PyTree, action: Array) -> PyTree:
+        """Take steps with the same action; after the end of an episode, its state is kept."""
+
+        def again(held: tuple[PyTree, Array], _: None) -> tuple[tuple[PyTree, Array], None]:
+            before, total = held
+            after, over = self.env.step(before, action), before.done > 0
+            total = total + jnp.where(over, 0.0, after.reward)
+            return (jax.tree.map(partial(jnp.where, over), before, after), total), None
+
+        start = state, jnp.zeros_like(state.reward)
+        found: Any
+        (found, total), _ = jax.lax.scan(again, start, length=self.times)
+        changed = getattr(found, "_replace", None) or found.replace
+        return changed(reward=total)
 
 
 @flat
@@ -159,22 +197,31 @@ def brax(
 
 @flat
 def playground(
-    environment: str, *, pipeline: str | None = None, steps: int | None = None, setup: Setup = Setup()
+    environment: str,
+    *,
+    pipeline: str | None = None,
+    steps: int | None = None,
+    action_repeat: int | None = None,
+    setup: Setup = Setup(),
 ) -> Task:
     """Environment of MuJoCo Playground; genotypes are policies.
 
     Args:
         environment: Name of the environment, such as `CartpoleBalance`.
         pipeline: Simulator: jax or warp; by default that of the environment.
-        steps: Steps per episode; by default the limit of the environment.
+        steps: Steps of the environment per episode; by default the limit of the environment.
+        action_repeat: Steps of the environment per action; by default the setting of the environment.
         setup: Policies, starts, features and bounds.
     """
+    at_least(1, steps=steps, action_repeat=action_repeat)
     registry = package("mujoco_playground", "playground", f"environment '{environment}'").registry
     name = known("environment of Playground", environment, list(registry.ALL_ENVS))
     chosen = {} if pipeline is None else {"impl": known("pipeline", pipeline, ("jax", "warp"))}
-    length = steps or int(registry.get_default_config(name).episode_length)
+    config = registry.get_default_config(name)
+    times = action_repeat or int(config.get("action_repeat", 1))
     env = _loaded(name, lambda: registry.load(name, config_overrides=chosen))
-    return stepped(name, env, steps=length, **vars(setup))
+    length = -(-(steps or int(config.episode_length)) // times)
+    return stepped(name, env if times == 1 else Repeated(env, times), steps=length, **vars(setup))
 
 
 def _loaded(name: str, make: Callable[[], Any]) -> Any:
