@@ -284,7 +284,7 @@ def test_features_outside_of_the_bounds_are_counted_and_said_once(build, capsys)
     assert (np.diff(counted) <= np.diff(evaluations)).all()
     assert (np.diff(counted) > 0).all()
     said = " ".join(capsys.readouterr().err.split())
-    assert said.count("of the features lie outside of feature_low and feature_high") == 1
+    assert said.count("of the features lie outside feature_low and feature_high") == 1
     assert "fit into feature_low=" in said
 
 

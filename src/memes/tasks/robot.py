@@ -57,7 +57,8 @@ def robot(
         joint_noise: Positions and velocities at the start are each changed by U(-joint_noise,
             joint_noise), for all hinges and slides except for those of the base.
         raw_controls: Whether actions are the controls of the actuators. If not, an action in [-1, 1] is
-            scaled to the actuator's `ctrlrange`; if the actuator has no range, the action is its control.
+            scaled to the actuator's `ctrlrange`; if the actuator has no range, the action is its
+            control.
     """
     at_least(0, joint_noise=joint_noise)
     model = engine.model
