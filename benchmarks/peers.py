@@ -53,7 +53,7 @@ def qdax_me(task: Task, *, batch: int, generations: int) -> Contestant:
 
 
 def qdax_me_es(task: Task, *, samples: int, generations: int, capacity: int) -> Contestant:
-    """ME-ES of QDax with the hyper-parameters of `presets.me_es`, with `capacity` features of history."""
+    """ME-ES of QDax with the hyper-parameters of `presets.me_es`, and room for `capacity` features."""
     from qdax.core.emitters.mees_emitter import MEESConfig, MEESEmitter
 
     config = MEESConfig(sample_number=samples, l2_coefficient=0.01)
