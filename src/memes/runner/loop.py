@@ -260,6 +260,12 @@ def _extended(
     metrics: dict[str, Any] = {"generation": done + new, **measures, "seconds": clock}
     lanes: dict[str, Any] = {"generation": done + new, **record.lanes}
     if done:
+        for before, after in ((run.metrics, metrics), (run.lanes, lanes)):
+            shapes = {name: column.shape[1:] for name, column in after.items()}
+            require(
+                all(column.shape[1:] == shapes.get(name) for name, column in before.items()),
+                f"the log in '{run.folder}' is of another algorithm or task; start a new run",
+            )
         metrics, lanes = (
             {name: np.concatenate([before[name], after[name]]) for name in before}
             for before, after in ((run.metrics, metrics), (run.lanes, lanes))

@@ -26,6 +26,7 @@ import numpy as np
 from memes.algorithm import State
 from memes.archive import Archive
 from memes.errors import UsageError, require
+from memes.metrics import column_kinds
 from memes.store.archives import ELITE, archive_from
 from memes.store.files import append, intact, opened, read_arrays, replace_file
 from memes.store.folder import CHECKPOINTS, Run, check_lanes, load_corrected
@@ -122,6 +123,8 @@ def load(
         try:
             with intact(file):
                 about, arrays, log = _read(file)
+                if log:
+                    check_lanes(file, log["lanes"])
         except UsageError as error:
             say(f"{error}; looking for an older checkpoint")
             continue
@@ -212,9 +215,26 @@ def _log(file: Path, size: int) -> bytes:
 
 def _parts(data: bytes, kind: np.dtype[Any]) -> dict[str, dict[str, np.ndarray]]:
     rows = np.frombuffer(data, kind)
-    return {
+    parts = {
         part: {name: rows[part][name].copy() for name in rows[part].dtype.names or ()} for part in PARTS
     }
+    _check_log(**parts)
+    return parts
+
+
+def _check_log(metrics: dict[str, np.ndarray], lanes: dict[str, np.ndarray]) -> None:
+    """Raise a `ValueError` if columns of a log are missing, unknown or of another type or shape."""
+    kinds = {"generation": "i", **column_kinds(), "seconds": "f"}
+    found = {name: column.dtype.kind if column.ndim == 1 else "" for name, column in metrics.items()}
+    if kinds | found != kinds or {*kinds} - {*found, "outside_bounds"}:
+        raise ValueError("its log does not have the columns of metrics.csv")
+    numbers = np.arange(1, len(metrics["generation"]) + 1)
+    if not all(np.array_equal(part["generation"], numbers) for part in (metrics, lanes)):
+        raise ValueError("its log does not have one row per generation")
+    if not np.isfinite(metrics["seconds"]).all():
+        raise ValueError("its log has seconds that are not finite")
+    if any(column.dtype.kind not in "biuf" for column in lanes.values()):
+        raise ValueError("its log has lanes that are not numbers")
 
 
 def _digest(arrays: dict[str, np.ndarray], log: Any) -> str:
