@@ -20,7 +20,7 @@ from memes.metrics import Totals, accumulate
 from memes.resets import Reason
 from memes.runner.device import Program, Record, compile_fitting, first_state, keep_compiled, keys_of
 from memes.runner.multihost import present
-from memes.runner.observers import Callbacks, Observer, RunContext, Update, standing
+from memes.runner.observers import Callbacks, Observer, RunContext, Update, progress_of
 from memes.runner.placement import Placement
 from memes.runner.progress import Reporter
 from memes.runner.scheduling import calls, interruptible
@@ -142,7 +142,7 @@ def _run_group(
         with interruptible(report.say, STOPPING) as heard:
             for member in members:
                 member.begin(observers)
-            report.begin(config["generations"], {run.config["seed"]: standing(run) for run in runs})
+            report.begin(config["generations"], {run.config["seed"]: progress_of(run) for run in runs})
 
             def due(generation: int) -> bool:
                 return any(member.due(generation) for member in members)

@@ -225,10 +225,10 @@ class Progress:
     def watch(self, context: RunContext) -> Callbacks:
         """Return the callbacks of a run."""
         seed = context.config["seed"]
-        return Callbacks(on_update=lambda update: context.report.update(seed, standing(update.run)))
+        return Callbacks(on_update=lambda update: context.report.update(seed, progress_of(update.run)))
 
 
-def standing(run: Run) -> ProgressPoint:
+def progress_of(run: Run) -> ProgressPoint:
     """Return the progress of a run after its last generation."""
     last = [run.metrics[name][-1] for name in ProgressPoint._fields if run.generations]
     return ProgressPoint(*last)
