@@ -291,7 +291,7 @@ WRONG = {
         "reseeded",
         *LONGER,
     ],
-    "damaged/checkpoints' can be read; remove them to start anew": [
+    "damaged/checkpoints' can be read; remove them to start again": [
         "resume",
         "damaged",
         "--quiet",

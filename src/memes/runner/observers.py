@@ -189,9 +189,7 @@ class Checkpoints:
 
         def start(run: Run) -> None:
             nonlocal latest
-            latest = thread.submit(
-                save, run, latest.result()
-            )  # raises the error of the last one, if any
+            latest = thread.submit(save, run, latest.result())
 
         def save(run: Run, before: checkpoint.Logged) -> checkpoint.Logged:
             nonlocal due_at
