@@ -156,8 +156,8 @@ def no_log(folder, newest):
 @pytest.mark.parametrize(
     ("edit", "sentence"),
     [
-        (edited_state, "it does not hold what was written"),
-        (edited_log, "it does not hold what was written"),
+        (edited_state, "its content differs from what was written"),
+        (edited_log, "its content differs from what was written"),
         (cut_log, "log.bin' is damaged or not what its name says: it has fewer generations"),
         (no_log, ""),
     ],
@@ -230,8 +230,8 @@ def test_a_checkpoint_of_an_algorithm_that_has_changed_is_named(whole):
     ("version", "sentence"),
     [
         (9, "format version 9, newer than this memes can read"),
-        (1, "format version 1, of an older memes: go on with that one, or start anew"),
-        (3, "format version 3, of an older memes: go on with that one, or start anew"),
+        (1, "format version 1, of an older memes: continue with that one, or start again"),
+        (3, "format version 3, of an older memes: continue with that one, or start again"),
     ],
 )
 def test_a_checkpoint_of_the_future_or_of_the_past_is_named(folder, version, sentence):
