@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
@@ -55,7 +54,7 @@ def draw(groups: Groups) -> dict[str, Figure]:
             "steps": steps_figure(groups, found),
         }
         for task, labels in groups.items():
-            name = "".join(c if c.isalnum() else "-" for c in Path(task).name[:100])
+            name = "".join(c if c.isalnum() else "-" for c in task[:100])
             figures[f"archives-{name}"] = archives_figure(task, labels)
     return {name: figure for name, figure in figures.items() if figure is not None}
 
