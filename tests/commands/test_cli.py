@@ -239,7 +239,7 @@ WRONG = {
     "must return feature of shape (4, 2), got (2, 4)": ["run", "mine:transposed"],
     "must return feature as one array, got a list": ["run", "mine:listed"],
     "must return (fitness, feature), got dict": ["run", "mine:dictionary"],
-    "uses NumPy, or if or float(), where JAX must trace it": ["run", "mine:with_numpy"],
+    "uses NumPy, or if or float(), on values that JAX traces": ["run", "mine:with_numpy"],
     "must be a function that returns a Task, got int": ["run", "mine:no_task"],
     "its option 'sigma' has the name of another option": ["run", "mine:clash"],
     "must take keyword-only parameters, got 'size'": ["run", "mine:positional"],

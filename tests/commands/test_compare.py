@@ -11,7 +11,7 @@ import pytest
 
 import memes
 from memes import UsageError
-from memes.analysis import archives, comparisons, plot, report, tables
+from memes.analysis import archive_figures, comparisons, plot, report, tables
 from memes.analysis.groups import all_labels, at, distinguish, group, main_view, views, without_short
 from memes.analysis.statistics import rank_sum
 from memes.analysis.style import looks
@@ -263,7 +263,7 @@ def test_a_stray_run_is_left_out_and_named():
     kept, said = without_short(runs | {"runs/stray": stray})
     assert kept == runs
     assert said == [
-        "arm: 'runs/stray' is left out: it has 1 generations, where the median of memes is 100."
+        "arm: 'runs/stray' is left out: it has 1 generations, but the median of memes is 100."
     ]
     (view, *_) = views(group(list(kept.values()))["arm"])
     assert view.words == "after 100 generations"
@@ -282,14 +282,14 @@ def test_an_algorithm_that_is_short_as_a_whole_stays_and_is_named():
     assert (kept, said) == (runs, [])
     (note,) = [note for note in tables.notes(group(list(kept.values()))) if "generations" in note]
     assert note == (
-        "arm: equal generations are only 9, since me-es, seed 0, has no more; the median run has 100."
+        "arm: equal generations are only 9, because me-es, seed 0, has no more; the median run has 100."
     )
 
 
 def test_panels_with_nothing_below_have_ticks():
     """Five algorithms in two rows: the one below has one panel."""
     runs = {name: [made(algorithm=name)] for name in "abcde"}
-    figure = archives.archives_figure("arm", runs)
+    figure = archive_figures.archives_figure("arm", runs)
     panels = [axes for axes in figure.axes if axes.images]
     labelled = [axes.xaxis.get_tick_params()["labelbottom"] for axes in panels]
     named = [bool(axes.get_xlabel()) for axes in panels]
@@ -300,7 +300,7 @@ def test_panels_have_the_names_of_features_that_any_of_the_runs_has():
     """Summaries of version 0.1 have none."""
     old, new = made(algorithm="me"), made(algorithm="memes")
     new = new._replace(about=new.about | {"feature_names": ["hand x", "hand y"]})
-    figure = archives.archives_figure("arm", {"me": [old], "memes": [new]})
+    figure = archive_figures.archives_figure("arm", {"me": [old], "memes": [new]})
     panels = [axes for axes in figure.axes if axes.images]
     assert [(axes.get_xlabel(), axes.get_ylabel()) for axes in panels] == [
         ("hand x", "hand y"),
@@ -402,12 +402,12 @@ def test_archives_share_a_colour_scale():
         ]
         for label, score in (("memes", 100), ("me", 60))
     }
-    figure = archives.archives_figure("arm", runs)
+    figure = archive_figures.archives_figure("arm", runs)
     images = [image for axes in figure.axes for image in axes.images]
     assert len(images) == 4
     assert len({image.get_clim() for image in images}) == 1
     assert images[0].get_clim()[1] == 101  # of the seed in the middle
-    assert archives.archives_figure("arm", {"memes": [made(heat=None)]}) is None
+    assert archive_figures.archives_figure("arm", {"memes": [made(heat=None)]}) is None
 
 
 def test_the_command_writes_tables_and_figures_of_committed_summaries(tmp_path, monkeypatch, capsys):
@@ -493,7 +493,7 @@ def test_a_comparison_touches_no_file_that_it_did_not_make(tmp_path, monkeypatch
     Path("mine/losses.png").write_text("mine")  # which this comparison has not made, and the next would
     save_summary("run.json", corrected(made(), 0.5))
     assert main(command) == 2
-    assert "'mine/losses.png' is not of a comparison" in capsys.readouterr().err
+    assert "'mine/losses.png' is not a file of a comparison" in capsys.readouterr().err
     assert Path("mine/losses.png").read_text() == "mine"
 
 

@@ -38,6 +38,7 @@ leaves_later = simulator(leave, after=1)
 fails_first = simulator(fail, after=0)
 wanders = simulator(wander, after=1)
 wanders_first = simulator(wander, after=0)
+untraceable = replace(arm, evaluate=lambda keys, x: x.nothing)
 def leaves_when_made(): sys.exit("enough")
 """
 
@@ -166,6 +167,19 @@ def test_a_simulator_that_leaves_or_fails_at_once_is_one_sentence(task, said, he
     assert said in sentence(capsys)
 
 
+@pytest.mark.parametrize(
+    ("task", "said"),
+    [
+        ("own.py:leaves_first", "task 'own.py:leaves_first' raised SystemExit: 0 ("),
+        ("own.py:fails_first", "task 'own.py:fails_first' raised ZeroDivisionError: no licence ("),
+        ("own.py:untraceable", "task 'own.py:untraceable' raised AttributeError: "),
+    ],
+)
+def test_a_task_that_cannot_be_checked_is_one_sentence(task, said, here, capsys):
+    assert main(["check", task, "--genotypes", "4"]) == 1
+    assert said in sentence(capsys)
+
+
 def test_a_simulator_may_go_elsewhere(here, capsys):
     where = Path.cwd()
     words = ["run", "own.py:wanders", *QUICK, "--reevaluate-samples", "2", "--quiet", "--out", "run"]
@@ -187,7 +201,7 @@ def test_a_simulator_may_go_elsewhere_at_its_first_evaluation(here, capsys, monk
         words = ["run", "own.py:wanders_first", *QUICK, "--reevaluate-samples", "2", "--quiet", *out]
         assert main(words) == 0
     assert Path.cwd() == Path("/")
-    default = where / "runs/own-py-wanders_first-me/seed-0"
+    default = where / "runs/arm-me/seed-0"
     assert [memes.load_run(each).generations for each in (where / "run", default)] == [2, 2]
     os.chdir(where)
     words = ["--quiet", "--task", "own.py:wanders_first"]

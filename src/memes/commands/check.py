@@ -9,7 +9,7 @@ from memes.analysis import task_report
 from memes.errors import require
 from memes.options.command_line import task_of
 from memes.options.flags import check_flags, check_no_more, options_of, read, show_help, split
-from memes.options.names import cells_of, made, task_factory
+from memes.options.names import cells_of, made, own_code, task_factory
 from memes.options.workers import WorkerOptions, elsewhere
 from memes.parameters import changed
 from memes.task import Task
@@ -52,26 +52,29 @@ def check(arguments: list[str]) -> int:
         name is not None or wants_help,
         f"TASK is missing: {program} TASK [OPTIONS]; 'memes list' shows tasks",
     )
-    groups = own | {"task": {} if name is None else options_of(task_factory(name))}
+    make = None if name is None else task_factory(name)
+    groups = own | {"task": {} if make is None else options_of(make)}
     if wants_help:
         shown = own | {f"options of task {name}": groups["task"]}
         show_help(program, f"{program} TASK [OPTIONS]", DESCRIPTION, shown)
     assert name is not None
-    make = task_factory(name)
+    assert make is not None  # help alone has ended the command
     check_flags(arguments, groups["options"] | groups["workers"] | groups["task"])
     found, placed = read(arguments, groups)
     check_no_more(placed[1:])
     options, given = changed(CheckOptions(), found["options"]), found["task"]
     with changed(WorkerOptions(), found["workers"]).executor() as executor:
         task = elsewhere(made(Task, name, make, **given), name, given, executor)
-        report = task_report.check(
-            task,
-            cells=cells_of(task, options.resolution, options.centroids),
-            genotypes=options.genotypes,
-            minutes=options.minutes,
-            evaluations=options.evaluations,
-            seed=options.seed,
-        )
+        cells = cells_of(task, options.resolution, options.centroids)
+        with own_code(f"task '{name}'"):
+            report = task_report.check(
+                task,
+                cells=cells,
+                genotypes=options.genotypes,
+                minutes=options.minutes,
+                evaluations=options.evaluations,
+                seed=options.seed,
+            )
     defaults = groups["task"] | groups["workers"] | groups["options"]
     chosen = {name: value for group in found.values() for name, value in group.items()}
     words = [
