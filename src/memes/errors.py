@@ -69,7 +69,7 @@ def in_unit_interval(**named: float) -> None:
 
 
 # Options that had another name in version 0.2, with the name of today.
-RENAMED = {"together": "seeds_per_batch", "about": "metadata"}
+RENAMED = {"short": "include_short", "together": "seeds_per_batch", "about": "metadata"}
 
 
 # Names of the literature and of figures for what has another name here.

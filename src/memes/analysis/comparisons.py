@@ -23,6 +23,8 @@ from memes.analysis.groups import (
     PLACES,
     Groups,
     all_labels,
+    are_alike,
+    evaluations_of,
     is_share,
     main_view,
     runs_of,
@@ -39,6 +41,11 @@ Looks = Mapping[str, Look]
 
 def _shortened(label: str, width: int) -> str:
     return mathtext(shorten(label, width, placeholder=" ..."))
+
+
+def _few(amount: float) -> str:
+    """Write a number to three digits: 32.8M."""
+    return str(EngFormatter(sep="")(float(f"{amount:.3g}")))
 
 
 def draw(groups: Groups) -> dict[str, Figure]:
@@ -68,8 +75,15 @@ def scores_figure(groups: Groups, looks: Looks, measures: Mapping[str, str] = ME
     )
     for row, (task, labels) in zip(panels, groups.items(), strict=True):
         view = main_view(labels)
-        row[0].set_title(mathtext(f"{task}, {view.words}"), loc="left")
-        row[0].set_yticks(range(len(labels)), [_shortened(label, 32) for label in labels])
+        spent = evaluations_of(labels, view)
+        alike = are_alike(spent.values())
+        shown = "" if alike else "; evaluations in brackets"
+        row[0].set_title(mathtext(f"{task}, {view.words}{shown}"), loc="left")
+        names = [
+            _shortened(label, 32) if alike else f"{_shortened(label, 26)} ({_few(spent[label])})"
+            for label in labels
+        ]
+        row[0].set_yticks(range(len(labels)), names)
         row[0].set_ylim(len(labels) - 0.5, -0.5)  # the first label on top
         for axes, (measure, words) in zip(row, measures.items(), strict=True):
             for y, (label, runs) in enumerate(labels.items()):

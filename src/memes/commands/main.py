@@ -48,6 +48,7 @@ COMMANDS = {
     ),
     "export": ("RUN --to FORMAT", "write a saved run as csv, parquet, npz or for TensorBoard"),
     "reproduce": ("EXPERIMENT", "run the paper's experiments and judge its claims; --list shows them"),
+    "completion": ("SHELL", "print a script with which bash or zsh completes words"),
     "doctor": ("", "what this machine has, what is missing, and a check of ten seconds"),
 }
 

@@ -33,6 +33,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "memes video": ("memes video runs/ant-memes/seed-0 -o ant.mp4 --elites 6",),
     "memes export": ("memes export runs/arm-memes/seed-0 --to csv",),
+    "memes completion": (
+        "memes completion bash > ~/.local/share/bash-completion/completions/memes",
+        "memes completion zsh >> ~/.zshrc",
+    ),
     "memes reproduce": (
         "memes reproduce --list",
         "memes reproduce main --scale laptop --tasks arm --seeds 3",

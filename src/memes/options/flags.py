@@ -265,7 +265,8 @@ def _by_place(placed: Mapping[str, inspect.Parameter], words: list[str], usage: 
         if several:
             arguments.append(tuple(taken))
         else:
-            arguments.append(parameter.annotation(taken[0]) if taken else parameter.default)
+            word = Flag(name.upper(), name, tuple(taken))
+            arguments.append(_value(word, parameter.annotation) if taken else parameter.default)
     check_no_more(words)
     return arguments
 

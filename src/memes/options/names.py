@@ -130,7 +130,8 @@ def _makes(kind: type, value: Any, module: ModuleType) -> bool:
     returned, places = signature.return_annotation, signature.parameters.values()
     if returned is not signature.empty:
         return str(returned).rpartition(".")[2].strip("'>") == kind.__name__
-    return kind is Algorithm or all(p.kind is p.KEYWORD_ONLY for p in places)
+    count = sum(p.kind is not p.KEYWORD_ONLY for p in places)
+    return count == (2 if kind is Algorithm else 0)  # a task and its cells
 
 
 def _function(what: str, name: str, found: Any, wanted: str) -> Callable[..., Any]:
