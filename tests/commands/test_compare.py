@@ -370,9 +370,10 @@ def test_lifespans_steps_times_and_seeds():
 def test_too_few_seeds_are_said():
     alone = tables.notes(group([made(), made(algorithm="me"), made(algorithm="me", seed=1)]))
     assert alone == ["arm: memes has one seed: no interval and no test."]
-    (few,) = tables.notes(group([run for run in RUNS if run.seed < 3]))
+    few, _ = tables.notes(group([run for run in RUNS if run.seed < 3]))
     assert "no corrected p below 0.1" in few
-    assert tables.notes(group(RUNS)) == []
+    (spent,) = tables.notes(group(RUNS))
+    assert "different numbers of evaluations" in spent
     by_title = report.pair_tables(tables.tests(group([made(), made(algorithm="me")])))
     for lines in by_title.values():
         assert [[*line.values()] for line in lines] == [["memes against me", "-", "-", "-"]]
@@ -405,8 +406,9 @@ def test_archives_share_a_colour_scale():
     figure = archive_figures.archives_figure("arm", runs)
     images = [image for axes in figure.axes for image in axes.images]
     assert len(images) == 4
-    assert len({image.get_clim() for image in images}) == 1
-    assert images[0].get_clim()[1] == 101  # of the seed in the middle
+    colours = [{tuple(pixel) for row in image.get_array() for pixel in row} for image in images]
+    assert len(set.intersection(*colours)) >= 1  # of empty cells
+    assert figure.axes[-1].get_ylim()[1] == 101  # the bar: of the seed in the middle
     assert archive_figures.archives_figure("arm", {"memes": [made(heat=None)]}) is None
 
 
@@ -429,7 +431,7 @@ def test_the_command_writes_tables_and_figures_of_committed_summaries(tmp_path, 
     assert "arm, after 5 generations: median [95% interval]" in printed
     assert "ant/x:y: memes has one seed" in printed
     figures = {"scores", "losses", "convergence-generations", "convergence-evaluations", "steps"}
-    figures |= {"archives-arm", "archives-x-y", "archives-empty"}
+    figures |= {"archives-arm", "archives-ant-x-y", "archives-empty"}
     written = {path.name for path in Path("a/b").iterdir()}
     names = {f"{name}.csv" for name in ("scores", "tests", "lifespans", "steps", "times", "seeds")}
     expected = (
@@ -483,7 +485,7 @@ def test_a_comparison_touches_no_file_that_it_did_not_make(tmp_path, monkeypatch
     for name in ("archives-mine.png", "scores.csv"):
         Path("mine", name).write_text("mine")
         assert main(command) == 2
-        assert f"earlier comparison, but 'mine' holds '{name}'" in capsys.readouterr().err
+        assert f"earlier comparison, but 'mine' contains '{name}'" in capsys.readouterr().err
         assert [path.read_text() for path in Path("mine").iterdir()] == ["mine"]
         Path("mine", name).unlink()
     assert main(command) == 0

@@ -89,7 +89,7 @@ def _archive_panels(
 def in_lines(label: str, letters: int, most: int = 3) -> str:
     """Break a label into lines of some letters, at spaces or after punctuation, never within a word."""
     lines = [""]
-    for part in re.findall(r"[^\s_:=,/.-]*[\s_:=,/.-]*", label):
+    for part in re.findall(r"[^\s_:=,/.-]*[\s_:=,/.-]*", label)[:-1]:
         if lines[-1] and len(lines[-1]) + len(part.rstrip()) > letters:
             lines.append("")
         lines[-1] += part
