@@ -103,7 +103,9 @@ def test_workers_that_raise_hang_or_are_killed_cost_their_rows(two):
     assert two.replaced - before == 6  # for each block twice, and then for the row
     assert len(said) == 1
     assert "task 'hills' raised" in said[0]
-    with pytest.raises(RunError, match="a worker was killed by SIGKILL for every row of a generation"):
+    with pytest.raises(
+        RunError, match="a worker was killed by SIGKILL for every genotype of a generation"
+    ):
         task.evaluate(keys[:4], np.full_like(x[:4], 0.95))
     assert str(two).startswith("2 workers, ")
 

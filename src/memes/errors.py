@@ -8,6 +8,7 @@ import re
 import sys
 import traceback
 from collections.abc import Collection, Mapping
+from functools import cache
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, distribution
 from numbers import Integral
@@ -155,6 +156,22 @@ def _direct_url() -> Any:
         return json.loads(text) if text else None
     except (PackageNotFoundError, OSError, ValueError):
         return None
+
+
+def show_mujoco_warnings() -> None:
+    """Print MuJoCo's warnings, each once; it would write them to a file in the current folder.
+
+    A handler that is set already stays. This one must not raise: an exception would end the process.
+    """
+    import mujoco
+
+    if mujoco.get_mju_user_warning() is None:
+        mujoco.set_mju_user_warning(_show_once)
+
+
+@cache
+def _show_once(message: str) -> None:
+    print(f"MuJoCo warns: {message}", file=sys.stderr)
 
 
 def place_of(error: BaseException) -> str:

@@ -223,8 +223,8 @@ WRONG = {
     "generations must be at least 1": ["run", "arm", "--generations", "0", "--joints", "2"],
     "joints must be at least 1": ["run", "arm", "--joints", "0"],
     "unknown strategy 'cma': did you mean 'cma-es'?": ["run", "arm", "--strategy", "cma"],
-    "rank is that of noise 'low-rank', got 2 with 'gaussian'": ["run", "arm", "--rank", "2"],
-    "resolution must have one entry for each of the 2": ["run", "arm", "--resolution", "5"],
+    "rank applies only to noise 'low-rank', got 2 with 'gaussian'": ["run", "arm", "--rank", "2"],
+    "resolution must have one entry per feature of task 'arm' (2)": ["run", "arm", "--resolution", "5"],
     "resolution must be at least 1": ["run", "arm", "--resolution", "5", "0"],
     "resolution and centroids exclude": ["run", "arm", "--resolution", "5", "5", "--centroids", "9"],
     "centroids must be at least 1": ["run", "arm", "--centroids", "0"],
@@ -294,7 +294,7 @@ WRONG = {
         "reseeded",
         *LONGER,
     ],
-    "damaged/checkpoints' can be read; remove them to start anew": [
+    "damaged/checkpoints' can be read; remove them to start again": [
         "resume",
         "damaged",
         "--quiet",
@@ -432,7 +432,7 @@ WRONG_CALLS = {
     "lanes must be int, got 4.5": lambda: memes.presets.memes(ARM, lanes=4.5),
     "batch must be int, got '4'": lambda: small(batch="4"),
     "explore must be one of fifo, everything, elites": lambda: memes.presets.memes(ARM, explore="all"),
-    "yields no transitions": lambda: memes.presets.pga_me(ARM),
+    "provides no transitions": lambda: memes.presets.pga_me(ARM),
     "joints must be int, got 2.5": lambda: memes.tasks.arm(joints=2.5),
     "resolution must be tuple[int, ...] or None": lambda: memes.cells.grid(ARM, (5.5, 5)),
     "dim of task 'arm' must be int, got '4'": lambda: replace(ARM, dim="4"),

@@ -154,7 +154,10 @@ def test_whatever_ends_a_command_from_outside_is_one_sentence(error, code, said,
     ("task", "said"),
     [
         ("own.py:leaves_first", "'me' on task 'noisy-arm' raised SystemExit: 0 ("),
-        ("own.py:leaves_later", "task 'noisy-arm' raised SystemExit: 0 for every row of a generation"),
+        (
+            "own.py:leaves_later",
+            "task 'noisy-arm' raised SystemExit: 0 for every genotype of a generation",
+        ),
         ("own.py:leaves_when_made", "'own.py:leaves_when_made' raised SystemExit: enough ("),
         ("leaving.py:task", "task 'leaving.py:task' raised SystemExit: 0 ("),
         ("own.py:fails_first", "own.py, line 15)"),

@@ -6,15 +6,19 @@ Workers import this module and the environments, but not JAX.
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from memes.errors import show_mujoco_warnings
 from memes.executors.seeds import seeds_from_keys
 
+COMPARED, STEPS_COMPARED = 5, 100  # episodes, and steps of each
 Layers = list[tuple[np.ndarray, np.ndarray]]  # per layer: weights [n, in, out] and biases [n, out]
 
 
@@ -72,6 +76,7 @@ class Player:
         steps: Maximum number of steps of an episode.
         feature: Function that computes the feature of an episode.
         seed: Seed of all episodes; None draws a seed from each key.
+        fresh: Whether each episode gets a new environment.
     """
 
     environment: str
@@ -80,6 +85,7 @@ class Player:
     steps: int
     feature: Feature
     seed: int | None = None
+    fresh: bool = False
 
     def __call__(self, keys: Any, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the total reward [n] and the feature [n, k] of one episode per genotype."""
@@ -119,7 +125,19 @@ class Player:
     def play(self, keys: Any, x: np.ndarray) -> list[Episode]:
         """Play one episode of each genotype `x[n, d]`, all of them in parallel."""
         n = len(x)
-        environments = made(self.environment, self.arguments, n)
+        if self.fresh:
+            environments = [new(self.environment, self.arguments) for _ in range(n)]
+        else:
+            environments = made(self.environment, self.arguments, n)
+        try:
+            return self._played(environments, keys, x)
+        finally:
+            for each in environments if self.fresh else ():
+                each.close()
+
+    def _played(self, environments: list[Any], keys: Any, x: np.ndarray) -> list[Episode]:
+        n = len(x)
+        respond = action_of(environments[0].action_space)
         seeds = seeds_from_keys(keys) if self.seed is None else np.full(n, self.seed)
         starts = [each.reset(seed=int(s)) for each, s in zip(environments, seeds, strict=True)]
         seen = [[flat(each, start)] for each, (start, _) in zip(environments, starts, strict=True)]
@@ -133,7 +151,7 @@ class Player:
             over = []
             for i, output in zip(playing, outputs, strict=True):
                 each = environments[i]
-                found, reward, ended[i], truncated, info = each.step(action(each.action_space, output))
+                found, reward, ended[i], truncated, info = each.step(respond(output))
                 seen[i].append(flat(each, found))
                 infos[i].append(info)
                 actions[i].append(output)
@@ -157,13 +175,49 @@ def _pool(name: str, arguments: tuple[tuple[str, Any], ...]) -> list[Any]:
 
 def made(name: str, arguments: tuple[tuple[str, Any], ...], n: int) -> list[Any]:
     """Return n environments, which are kept for the next call, because making them can be slow."""
-    import gymnasium
-
     pool = _pool(name, arguments)
     while len(pool) < n:
-        # The checks of a passive wrapper would take a large part of each step.
-        pool.append(gymnasium.make(name, disable_env_checker=True, **dict(arguments)))
+        pool.append(new(name, arguments))
     return pool[:n]
+
+
+def new(name: str, arguments: tuple[tuple[str, Any], ...]) -> Any:
+    """Return a new environment."""
+    import gymnasium
+
+    module, _, registered = name.rpartition(":")
+    for path in (module, getattr(gymnasium.registry.get(registered), "entry_point", None)):
+        if path and isinstance(path, str):
+            import_module(path.partition(":")[0])  # as `make` does
+    if "mujoco" in sys.modules:
+        show_mujoco_warnings()
+    # The checks of a passive wrapper would take a large part of each step.
+    return gymnasium.make(name, disable_env_checker=True, **dict(arguments))
+
+
+@cache
+def repeats(name: str, arguments: tuple[tuple[str, Any], ...]) -> bool:
+    """Does an environment repeat an episode exactly if it is reset with the same seed?
+
+    In some, part of the simulated world survives a reset. The starts of several episodes of random
+    actions are compared with the same ones later.
+    """
+    environment = new(name, arguments)
+    first, again = ([_start(environment, seed) for seed in range(COMPARED)] for _ in range(2))
+    environment.close()
+    return all(a.shape == b.shape and (a == b).all() for a, b in zip(first, again, strict=True))
+
+
+def _start(environment: Any, seed: int) -> np.ndarray:
+    """Bytes of the observation and reward of each of the first steps under random actions."""
+    environment.action_space.seed(seed)
+    seen = [flat(environment, environment.reset(seed=seed)[0])]
+    for _ in range(STEPS_COMPARED):
+        found, reward, ended, truncated, _ = environment.step(environment.action_space.sample())
+        seen += [flat(environment, found), np.array([reward], np.float32)]
+        if ended or truncated:
+            break
+    return np.concatenate(seen).view(np.uint8)
 
 
 def flat(environment: Any, observation: Any) -> np.ndarray:
@@ -183,18 +237,23 @@ def outputs_for(space: Any) -> int | None:
     return int(np.prod(space.shape)) if kind == "Box" else None
 
 
-def action(space: Any, output: np.ndarray) -> Any:
-    """Convert an output in [-1, 1] to an action: a point of a box, or the index of the largest entry."""
+def action_of(space: Any) -> Callable[[np.ndarray], Any]:
+    """Return the function from an output in [-1, 1] to a point of a box, or to the largest entry."""
     kind = type(space).__name__
     if kind == "Discrete":
-        return int(space.start) + int(output.argmax())
+        return lambda output: int(space.start) + int(output.argmax())
     if kind == "MultiDiscrete":
-        parts = np.split(output, np.cumsum(space.nvec.ravel())[:-1])
-        chosen = np.array([part.argmax() for part in parts]).reshape(space.shape)
-        return (space.start + chosen).astype(space.dtype)
+        ends = np.cumsum(space.nvec.ravel())[:-1]
+
+        def chosen(output: np.ndarray) -> Any:
+            each = np.array([part.argmax() for part in np.split(output, ends)]).reshape(space.shape)
+            return (space.start + each).astype(space.dtype)
+
+        return chosen
     bounded = np.isfinite(space.low) & np.isfinite(space.high)
     low, high = np.where(bounded, space.low, -1.0), np.where(bounded, space.high, 1.0)
-    return (low + (output.reshape(space.shape) + 1) / 2 * (high - low)).astype(space.dtype)
+    size, shape, dtype = high - low, space.shape, space.dtype
+    return lambda output: (low + (output.reshape(shape) + 1) / 2 * size).astype(dtype)
 
 
 def layers_of(sizes: tuple[int, ...], x: np.ndarray) -> Layers:
