@@ -111,6 +111,9 @@ class Task:
         cost: Evaluations of the underlying problem behind one row, for the ledger.
         single: The task that a `resampled` one evaluates repeatedly. Corrections use it, since luck is
             judged by single evaluations.
+        gradients: `(keys[n], x[n, d]) -> (of the fitness [n, d], of each feature [n, k, d])`, for
+            algorithms that use gradients. With None, JAX differentiates `evaluate`. It is compiled even
+            if `evaluate` is not.
         evaluate_transitions: As `evaluate`, with the `transitions` of every row, for algorithms that
             learn from them; None where there are none.
         control: Environment and controller of a control task, for replays and policy gradients.
@@ -141,6 +144,7 @@ class Task:
     draw: Callable[[np.ndarray], Any] | None = None
     feature_names: Sequence[str] = ()
     trees: TreeGenotypes | None = None
+    gradients: Callable[[Array, Array], tuple[ArrayLike, ArrayLike]] | None = None
 
     def __post_init__(self) -> None:
         good = isinstance(self.name, str) and 0 < len(self.name) <= LONGEST_NAME
