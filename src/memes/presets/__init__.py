@@ -119,15 +119,11 @@ _PRESETS = (
     Preset("me-es", MeEs(), "one evolution strategy that explores, then exploits"),
     Preset("cma-me", CmaMe(), "CMA-ES emitters that improve the archive, in turn"),
     Preset("cma-mae", CmaMae(), "CMA-ES emitters that improve on slowly rising thresholds"),
-<<<<<<< HEAD
     Preset("cma-mega", CmaMega(), "branches along gradients of fitness and features, for smooth tasks"),
     Preset("cma-maega", CmaMaega(), "the same on slowly rising thresholds, as in CMA-MAE"),
-    Preset("dns", Dns(), "MAP-Elites without cells: a population that survives by dominated novelty"),
-=======
     Preset(
         "dns", Dns(), "MAP-Elites with a population that survives by dominated novelty, without cells"
     ),
->>>>>>> main
     Preset("pga-me", PgaMe(), "MAP-Elites with policy gradients, for control tasks"),
 )
 PRESETS: dict[str, Preset] = {preset.name: preset for preset in _PRESETS}

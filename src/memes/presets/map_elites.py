@@ -114,32 +114,22 @@ class MapElitesSampling:
 class CmaMe:
     """CMA-ME: CMA-ES emitters that take turns; samples are ranked by what they add to the archive.
 
-    <<<<<<< HEAD
-        An emitter starts again from a random elite when none of its samples enters the archive. All samples
-        update its distribution, as in QDax. With `parents="accepted"` those that improve the archive do, as
-        in Fontaine et al., Covariance Matrix Adaptation for the Rapid Illumination of Behavior Space, GECCO
-        2020, arXiv:1912.02400: the i-th best of n has the weight log(n + 1/2) - log(i), divided by their
-        sum.
-    =======
-        An emitter restarts from a random elite if none of its samples enters the archive. All samples update
-        its distribution; the original uses only those that entered (docs/deviations.md).
-    >>>>>>> main
+    An emitter restarts from a random elite if none of its samples enters the archive. All samples update
+    its distribution, as in QDax. With `parents="accepted"` only those that improve the archive do, as in
+    Fontaine et al., Covariance Matrix Adaptation for the Rapid Illumination of Behavior Space, GECCO
+    2020, arXiv:1912.02400: the i-th best of n samples has the weight log(n + 1/2) - log(i), divided by
+    their sum.
 
-        Attributes:
-            pool: Number of emitters, one of which is active per generation.
-            ranking: Ranking of the samples: by their improvement of the archive (imp), by their fitness
-                (opt) or by their feature along a random direction (rnd).
-            batch: Samples per generation, all of which are offered to the archive.
-            sigma: Standard deviation of an emitter's first samples.
-    <<<<<<< HEAD
-            strategy: Search distribution, one of evosax by name; sep-cma-es is far quicker in many
-                dimensions. In Python also a `Strategy`, which has a batch and a sigma of its own.
-            parents: Samples that update the distribution: all of them, or those that would be accepted by
-                the archive as it was before; accepted is for cma-es and sep-cma-es by name.
-    =======
-            strategy: Name of a search distribution of evosax; sep-cma-es is far faster in many dimensions.
-                In Python also a `Strategy`, which has its own batch and sigma.
-    >>>>>>> main
+    Attributes:
+        pool: Number of emitters, one of which is active per generation.
+        ranking: Ranking of the samples: by their improvement of the archive (imp), by their fitness
+            (opt) or by their feature along a random direction (rnd).
+        batch: Samples per generation, all of which are offered to the archive.
+        sigma: Standard deviation of an emitter's first samples.
+        strategy: Name of a search distribution of evosax; sep-cma-es is far faster in many dimensions.
+            In Python also a `Strategy`, which has its own batch and sigma.
+        parents: Samples that update the distribution: all, or those that are better than the archive
+            before the generation (accepted); the latter needs cma-es or sep-cma-es by name.
     """
 
     pool: int = 15

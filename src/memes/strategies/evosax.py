@@ -20,24 +20,11 @@ from memes.errors import UsageError, at_least, known, package, positive, require
 from memes.pytrees import choose
 from memes.validation import check_fields
 
-<<<<<<< HEAD
 # The strategies that tests check: samples start with the given spread, and the mean climbs by ranks.
 SUITABLE = ("cma-es", "cr-fm-nes", "open-es", "pgpe", "sep-cma-es", "snes", "xnes")
 # Those whose weights and rates follow from the number of parents.
 WEIGHTED = ("cma-es", "sep-cma-es")
-# In float32, directions whose variances differ by more can no longer be told from rounding.
-=======
-# Strategies of evosax 0.3.2 that are excluded: those that compare values across generations, which need
-# more than ranks within one generation; those whose initial spread cannot be set; one that collapsed on
-# a quadratic with ranks; and one whose mean becomes NaN in few dimensions.
-UNSUITABLE = {
-    "gradientlessdescent", "hillclimbing", "randomsearch", "simulatedannealing",
-    "iamalgam-full", "iamalgam-univariate",
-    "cmaanchoredles",
-    "lm-ma-es",
-}  # fmt: skip
 # In float32, directions whose variances differ by more cannot be distinguished from rounding errors.
->>>>>>> main
 CONDITION = 1 / float(np.finfo(np.float32).eps)
 
 
@@ -45,12 +32,7 @@ CONDITION = 1 / float(np.finfo(np.float32).eps)
 class Evosax:
     """A strategy of the library evosax, such as `cma-es`, `sep-cma-es` or `snes`.
 
-<<<<<<< HEAD
     `names()` lists those that are tested. They update a distribution by the ranks of one generation.
-=======
-    It must be a strategy that updates a distribution by the ranks of one generation; `names()` lists
-    them.
->>>>>>> main
 
     Each strategy transforms the utilities again. CMA-ES and similar ones use only their order. A lane
     whose samples all failed is not changed.
@@ -112,16 +94,11 @@ class Evosax:
         algorithm, params = _built(self, x.shape[-1])
 
         def tell_one(x: Array, utilities: Array, state: PyTree) -> PyTree:
-<<<<<<< HEAD
-            no_key = jax.random.key(0)  # none of the suitable strategies draws anything here
+            no_key = jax.random.key(0)  # the supported strategies draw nothing here
             used = params
             if self.parents == "positive":
                 used = _of_parents(algorithm, params, jnp.sum(utilities > 0))
             return algorithm.tell(no_key, x, -utilities, state, used)[0]  # evosax minimises
-=======
-            no_key = jax.random.key(0)  # the supported strategies draw nothing here
-            return algorithm.tell(no_key, x, -utilities, state, params)[0]  # evosax minimises
->>>>>>> main
 
         told = _strong(jax.vmap(tell_one)(x, utilities, state))
         informed = utilities != 0 if self.parents == "all" else utilities > 0
@@ -197,12 +174,7 @@ def _constructors() -> dict[str, Any]:
     from evosax.algorithms import distribution_based_algorithms
 
     named = {key.lower().replace("_", "-"): cls for key, cls in distribution_based_algorithms.items()}
-<<<<<<< HEAD
     return {name: named[name] for name in SUITABLE if name in named}
-=======
-    # Strategies with several distributions (sv) have no single mean to offer.
-    return {k: v for k, v in named.items() if k not in UNSUITABLE and not k.startswith("sv-")}
->>>>>>> main
 
 
 def _degenerate(state: PyTree) -> Array:
