@@ -199,7 +199,7 @@ def recolour(cells: Cells, at: TileLayout, frame: np.ndarray, rows: memes.Change
 
     generations = 2000
     shown = colours.of_cells(
-        "fitness", cells.count, store.standing(rows, generations), generations, None
+        "fitness", cells.count, store.last_per_cell(rows, generations), generations, None
     )
     image = colours.picture(at, shown, "fitness", lately=50.0, chosen=(0, 1))
     title = f"{cells.count} cells after generation {generations}"
