@@ -248,6 +248,48 @@ def test_p_values_in_the_readme_are_those_of_the_summaries():
     assert f"{p('ant', 'MEMES', 'ME-16384'):.3f}" == "0.008"
 
 
+def test_brackets_are_intervals_of_the_claims():
+    """The 95% bootstrap intervals of medians and differences; or bounds such as [-1, 1]."""
+    claims = (RESULTS / "paper/claims.md").read_text()
+    number = r"[-+]?\d[\d .]*%?"
+    for page in (
+        README,
+        TABLE,
+        *ROOT.glob("*.md"),
+        *ROOT.glob("benchmarks/*.md"),
+        *ROOT.glob("docs/**/*.md"),
+    ):
+        text = re.sub(r"^```.*?^```|`[^`]*`", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+        for ends in re.findall(rf"\[({number}), ({number})\]", "" if "made" in page.parts else text):
+            low, high = (end.replace(" ", "") for end in ends)
+            bounds = all(re.fullmatch(r"-?\d\d?", end) for end in (low, high))
+            assert bounds or f"[{low}, {high}]" in claims, f"{page.name}: [{low}, {high}]"
+
+
+def test_prose_about_the_arm_has_the_numbers_of_the_summaries():
+    text = " ".join(TABLE.read_text().split())
+    fewer = [f"MEMES-{part}-samples" for part in ("half", "quarter", "eighth")]
+    four, three = (
+        [f"{np.median(values('QD-score', 'arm', name)):,.0f}".replace(",", " ") for name in names]
+        for names in (("MEMES-128", "ME-65536"), fewer)
+    )
+    p = rank_sum(*(values("QD-score", "arm", name) for name in ("MEMES-128", "ME-65536")))
+    assert f"MEMES-128 reaches {four[0]}, ME-65536 reaches {four[1]} (ten seeds, p = {p:.3f})" in text
+    assert f"reach {three[0]}, {three[1]} and {three[2]}" in text
+
+
+def test_the_comparison_with_the_authors_has_the_numbers_of_the_summaries():
+    (table,) = (rows for rows in tables(ROOT / "docs/deviations.md") if rows[0][1] == "authors' code")
+    for what, _, here in table[1:]:
+        name, _, quantity = what.partition(": ")
+        if quantity in ("seeds", "QD-score", "coverage"):
+            of = values(quantity, "arm", name)
+            median, *ends = re.findall(NUMBER, here)
+            check(median, np.median(of), what)
+            for end, value in zip(ends, (min(of), max(of)), strict=False):
+                check(end, value, what)
+
+
 MEASURED = [  # what README.md quotes, where it was measured, and as what
     ("takes 0.51 ms on an NVIDIA H200", "docs/speed.md", "| MEMES on the Arm | 16 416 | 0.51 ms |"),
     ("code takes 20.8 ms", "docs/deviations.md", "| 20.8 ms | 0.51 ms |"),
