@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import memes
 from memes.analysis.statistics import rank_sum
 from memes.reproduce import results
 from memes.reproduce.claims import judge
@@ -24,14 +25,16 @@ README, TABLE, BEYOND, CHOOSE = (
     ROOT / name for name in ("README.md", "results/README.md", "docs/beyond.md", "docs/howto/choose.md")
 )
 TASKS = {"Arm": "arm", "Hexapod": "hexapod", "Ant": "ant", "AntTrap": "ant-trap"}
-# Display names that are not the label in capitals.
-NAMES = {"ME-16384": "me", "ME-65536": "me-x4", "MEMES-128": "memes-x4", "ME": "me"}
+# The labels of display names; those of variants in experiments are labels in capitals, but for two.
+NAMES = {preset.title: name for name, preset in memes.PRESETS.items()}
+NAMES |= {"ME-65536": "me-x4", "MEMES-128": "memes-x4"}
 NUMBER = r"-?\d[\d \u00a0]*(?:\.\d+)?%?"
 NAMED = re.compile(rf"([A-Z][\w-]*|[a-z]+ lanes) \**({NUMBER})")
 
 
 def label_of(name: str) -> str:
-    return NAMES.get(name, name.lower())
+    found = NAMES.get(name, name.lower())
+    return found
 
 
 @cache
