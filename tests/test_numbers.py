@@ -33,8 +33,7 @@ NAMED = re.compile(rf"([A-Z][\w-]*|[a-z]+ lanes) \**({NUMBER})")
 
 
 def label_of(name: str) -> str:
-    found = NAMES.get(name, name.lower())
-    return found
+    return NAMES.get(name, name.lower())
 
 
 @cache
