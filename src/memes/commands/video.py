@@ -12,7 +12,7 @@ from memes.errors import at_least, require
 from memes.options.from_run import task_from_run
 from memes.runner.progress import Reporter
 from memes.store.changes import load_changes, within
-from memes.store.folder import feature_names, load_run
+from memes.store.folder import algorithm_label, feature_names, load_run, task_label
 from memes.view.archive_video import EliteClip, spread_elites, video_frames
 from memes.view.cameras import Camera
 from memes.view.drawings import drawer
@@ -68,7 +68,6 @@ def video(
     if cells is not None:
         require(len(cells) <= MOST_ELITES, f"cells must be at most {MOST_ELITES}, got {len(cells)}")
         chosen = [at_cell(saved.archive, [cell]) for cell in cells]
-    name = Path(saved.config["task"]).name
     with Reporter(show=True) as report:
         played: list[EliteClip] = []
         if chosen:
@@ -86,7 +85,7 @@ def video(
             saved.archive,
             changes,
             [elite for elite in played if elite.pictures],
-            title=f"{saved.config['algorithm']} on {name}",
+            title=f"{algorithm_label(saved.config)} on {task_label(saved.config)}",
             names=feature_names(saved.config, saved.archive.feature.shape[1]),
             generations=saved.generations,
             pictures=pictures,
