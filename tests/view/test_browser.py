@@ -54,7 +54,7 @@ def arm_run(tmp_path_factory):
 
 
 def known(run):
-    """The arm of these tests: their runs are made in Python, and do not say how many joints it has."""
+    """The arm of these tests: runs made in Python do not record its number of joints."""
     assert run.config["task"] == "arm"
     return task
 
