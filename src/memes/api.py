@@ -374,7 +374,7 @@ def _moved(described: dict[str, Any], config: dict[str, Any]) -> Iterator[str]:
     changed = [name for name in told[0] if told[0][name] != told[1].get(name)]
     before, here = (", ".join(f"{name} {each.get(name)}" for name in changed) for each in told)
     if changed:
-        yield f"the run began with {before}, and goes on with {here}: it may take another course"
+        yield f"the run began with {before}, and continues with {here}: results may differ"
 
 
 def _concluded(folder: Path, config: dict[str, Any], algorithm: Algorithm) -> bool:

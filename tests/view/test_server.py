@@ -432,4 +432,4 @@ def test_no_camera_and_no_event_ends_the_page(turning, monkeypatch, caplog):
         shown.turn()
     assert shown.panel.playing.value != playing
     (said,) = (text for text in caplog.messages if "by an event" in text)  # once
-    assert "the page goes on after ZeroDivisionError: by an event" in said
+    assert "the page continues after ZeroDivisionError: by an event" in said

@@ -35,7 +35,7 @@ def of_run(now: Snapshot) -> str:
     task, algorithm = (markdown(printable(each)) for each in names)
     total, said = config.get("generations"), "running"
     if "finished" in config:
-        said = "stopped early" if config.get("stopped") else "over"
+        said = "stopped early" if config.get("stopped") else "finished"
     scores = ""
     if now.generations:
         last = {name: column[-1] for name, column in now.metrics.items()}
