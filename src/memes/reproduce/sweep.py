@@ -145,7 +145,7 @@ def plan(
 def in_turns(
     experiments: Sequence[str], tasks: Sequence[str], scale: str, labels: Sequence[str] = ()
 ) -> dict[str, list[Item]]:
-    """List what the experiments time in turns, by task, as far as it is installed."""
+    """List the items that the experiments time in turns, by task, if their packages are installed."""
     found: dict[str, list[Item]] = {}
     for experiment in (EXPERIMENTS[name] for name in experiments if not EXPERIMENTS[name].seeds):
         for task, label in product(tasks, experiment.labels):
