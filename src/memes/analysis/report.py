@@ -124,7 +124,7 @@ def _files_of(figures: Iterable[str]) -> set[str]:
 
 
 def score_tables(rows: Iterable[Row], statistic: str) -> Tables:
-    """Make a table of medians or means per task and view, with a row per label and a column per measure."""
+    """Make a table of medians or means per task and view: a row per label, a column per measure."""
     return _tables(
         (
             f"{row['task']}, {row['where']}: {STATISTICS[statistic]} [95% interval]",
