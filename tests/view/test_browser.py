@@ -55,7 +55,7 @@ def arm_run(tmp_path_factory):
 
 def known(run):
     """The arm of these tests: their runs are made in Python, and do not say how many joints it has."""
-    assert run.config["task"] == "arm"
+    assert run.config.task == "arm"
     return task
 
 

@@ -101,7 +101,7 @@ class ChangeLog:
                 thinning = None  # the archive still has the last change of each cell
                 rewrite(complete(store.nothing(k), run))
                 return
-            if thinning is not None and thinning.generations > run.config["generations"]:
+            if thinning is not None and thinning.generations > run.config.generations:
                 thinning = None
             rows = store.until(store.within(found, cells.count), done)
             # Without what was recorded when the run was stopped between two marks.

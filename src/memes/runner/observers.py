@@ -24,6 +24,7 @@ from memes.runner.progress import ProgressPoint, Reporter
 from memes.store import archives, checkpoint
 from memes.store import folder as folders
 from memes.store.folder import Run
+from memes.store.schema import Header, RunConfig
 from memes.validation import check_fields
 
 MOST_WRITING = 0.1  # share of the time in which checkpoints that nobody asked for are written
@@ -70,7 +71,7 @@ class RunContext:
 
     Attributes:
         algorithm: As it is run here; it knows its task.
-        config: What `config.json` says of the run when it starts.
+        header: What `config.json` holds when the run starts.
         folder: Where the run is saved; None if it is only in memory.
         report: Where progress is shown.
         say: Prints a line, which names the run where there are several.
@@ -81,7 +82,7 @@ class RunContext:
     """
 
     algorithm: Algorithm
-    config: dict[str, Any]
+    header: Header
     folder: Path | None
     report: Reporter
     say: Callable[[str], None]
@@ -89,6 +90,11 @@ class RunContext:
     interrupted: Callable[[], str | None]
     once: Callable[[Hashable, Callable[[], Any]], Any]
     closing: Callable[[Callable[[], object]], object]
+
+    @property
+    def config(self) -> RunConfig:
+        """What is asked of the run."""
+        return self.header.config
 
 
 class Observer(Protocol):
@@ -221,7 +227,7 @@ class Progress:
 
     def watch(self, context: RunContext) -> Callbacks:
         """Follow a run."""
-        seed = context.config["seed"]
+        seed = context.config.seed
         return Callbacks(on_update=lambda update: context.report.update(seed, standing(update.run)))
 
 
