@@ -12,6 +12,7 @@ so that `import memes` is quick.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from memes import display
 from memes.errors import RunError, UsageError
 from memes.version import __version__
 
@@ -56,6 +57,7 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time `__getattr__` im
     from memes.store.archives import load_archive, save_archive
     from memes.store.changes import load_changes
     from memes.store.folder import Run, load_run
+    from memes.store.schema import Provenance, RunConfig, RunOutcome
     from memes.task import Evaluation, Task, noisy, rowwise, uniform
     from memes.tasks import TASKS
 
@@ -77,7 +79,8 @@ __all__ += ["cells", "control", "emitters", "history", "judges", "objectives", "
 __all__ += ["selectors", "strategies"]
 __all__ += ["Archive", "Changes", "Kind", "Reason", "Status", "archive", "load_archive", "save_archive"]
 __all__ += ["archive_loss", "metrics", "qd_score", "reevaluate"]
-__all__ += ["Run", "join_processes", "load_changes", "load_run", "plot", "resume", "run"]
+__all__ += ["Provenance", "Run", "RunConfig", "RunOutcome"]
+__all__ += ["join_processes", "load_changes", "load_run", "plot", "resume", "run"]
 __all__ += ["Callbacks", "ChangeLog", "Checkpoints", "Corrections", "Figures", "LogFunction", "Logger"]
 __all__ += ["RunContext", "Update"]
 
@@ -123,9 +126,11 @@ _NAMES = {
     "memes.store.archives": ("load_archive", "save_archive"),
     "memes.store.changes": ("load_changes",),
     "memes.store.folder": ("Run", "load_run"),
+    "memes.store.schema": ("Provenance", "RunConfig", "RunOutcome"),
     "memes.task": ("Evaluation", "Task", "noisy", "rowwise", "uniform"),
     "memes.tasks": ("TASKS",),
 }
+display.plots = lambda: import_module("memes.analysis.plot")
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import memes
 from memes import UsageError
-from memes.analysis import archives, comparisons, plot, report, tables
+from memes.analysis import archive_figures, comparisons, plot, report, tables
 from memes.analysis.groups import all_labels, at, distinguish, group, main_view, views, without_short
 from memes.analysis.statistics import rank_sum
 from memes.analysis.style import looks
@@ -292,7 +292,7 @@ def test_an_algorithm_that_is_short_as_a_whole_stays_and_is_named():
 def test_panels_with_nothing_below_have_ticks():
     """Five algorithms in two rows: the one below has one panel."""
     runs = {name: [made(algorithm=name)] for name in "abcde"}
-    figure = archives.archives_figure("arm", runs)
+    figure = archive_figures.archives_figure("arm", runs)
     panels = [axes for axes in figure.axes if axes.images]
     labelled = [axes.xaxis.get_tick_params()["labelbottom"] for axes in panels]
     named = [bool(axes.get_xlabel()) for axes in panels]
@@ -303,7 +303,7 @@ def test_panels_have_the_names_of_features_that_any_of_the_runs_has():
     """Summaries of version 0.1 have none."""
     old, new = made(algorithm="me"), made(algorithm="memes")
     new = new._replace(about=replace(new.about, feature_names=("hand x", "hand y")))
-    figure = archives.archives_figure("arm", {"me": [old], "memes": [new]})
+    figure = archive_figures.archives_figure("arm", {"me": [old], "memes": [new]})
     panels = [axes for axes in figure.axes if axes.images]
     assert [(axes.get_xlabel(), axes.get_ylabel()) for axes in panels] == [
         ("hand x", "hand y"),
@@ -405,12 +405,12 @@ def test_archives_share_a_colour_scale():
         ]
         for label, score in (("memes", 100), ("me", 60))
     }
-    figure = archives.archives_figure("arm", runs)
+    figure = archive_figures.archives_figure("arm", runs)
     images = [image for axes in figure.axes for image in axes.images]
     assert len(images) == 4
     assert len({image.get_clim() for image in images}) == 1
     assert images[0].get_clim()[1] == 101  # of the seed in the middle
-    assert archives.archives_figure("arm", {"memes": [made(heat=None)]}) is None
+    assert archive_figures.archives_figure("arm", {"memes": [made(heat=None)]}) is None
 
 
 def test_the_command_writes_tables_and_figures_of_committed_summaries(tmp_path, monkeypatch, capsys):

@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from memes import display
 from memes.algorithm import State
 from memes.archive import Archive, Status
 from memes.context import Kind
@@ -130,15 +131,13 @@ class Run(NamedTuple):
 
     def plot(self, figure: str = "archive") -> Any:
         """Draw a figure of `memes.plot`: "archive", "curves" or "positions"."""
-        import memes  # through which everything may be asked for
-
-        return getattr(memes.plot, known("figure", figure, ("archive", "curves", "positions")))(self)
+        known("figure", figure, ("archive", "curves", "positions"))
+        return getattr(display.plots(), figure)(self)
 
     def _repr_html_(self) -> str:
         """Show the run in a notebook: numbers and a picture."""
-        import memes
-
-        return memes.plot.html(self)
+        html: str = display.plots().html(self)
+        return html
 
     def __repr__(self) -> str:
         where = "" if self.folder is None else f" in '{self.folder}'"
