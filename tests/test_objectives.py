@@ -365,5 +365,5 @@ def test_a_wrong_argument_is_refused_by_name(mistake, sentence):
 def test_novelty_needs_a_history():
     task = memes.tasks.arm(joints=3)
     explorers = memes.emitters.ES(Novelty(3), lanes=2, strategy=memes.strategies.OpenAIES(samples=4))
-    with pytest.raises(UsageError, match="history must remember features for the objective Novelty"):
+    with pytest.raises(UsageError, match="history must store features for the objective Novelty"):
         memes.run(memes.compose(task, explorers), generations=1)

@@ -157,7 +157,7 @@ def test_lanes_beside_map_elites_take_from_its_evaluations():
     assert algorithm.emitter.persistent == (True,) * 3 + (False,) * 5
     for name in ("memes-me", "memes-hybrid"):
         assert memes.PRESETS[name].build(task).batch_size == memes.presets.me(task).batch_size
-    with pytest.raises(memes.UsageError, match="at least the 15 evaluations that 3 lanes take and 1 of"):
+    with pytest.raises(memes.UsageError, match="at least the 15 evaluations of 3 lanes plus 1 of"):
         memes.presets.memes_hybrid(task, batch=15, **small)
 
 
@@ -410,12 +410,14 @@ WRONG_USES = {
     ),
     "did you mean 'samples'": lambda task: memes.presets.me_es(task, sample=2),
     "did you mean 'sigma'": lambda task: memes.PRESETS["memes-all"].build(task, sigm=2),
-    "rank is that of noise 'low-rank', got 2 with 'gaus": lambda task: memes.presets.memes(task, rank=2),
+    "rank applies only to noise 'low-rank', got 2 with 'gaus": lambda task: memes.presets.memes(
+        task, rank=2
+    ),
     "got 2 with an object": lambda task: memes.presets.es(task, rank=2, noise=LowRank(2)),
     "optimiser must be a function or None": lambda task: memes.presets.es(
         task, optimiser=optax.adam(0.1)
     ),
-    "optimiser is that of strategy 'openai-es', got one with 'snes'": lambda task: memes.presets.es(
+    "optimiser applies only to strategy 'openai-es', got one with 'snes'": lambda task: memes.presets.es(
         task, strategy="snes", optimiser=optax.sgd
     ),
     "samples must be int, got '8'": lambda task: memes.presets.es(task, samples="8"),

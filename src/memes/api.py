@@ -390,5 +390,5 @@ def in_words(path: str | Path | None, algorithm: Algorithm) -> Iterator[None]:
         else:
             sentence = f"task '{algorithm.task.name}' failed on the device: {in_a_line(error)}"
         if place is not None and any(map(holds_run, run_folders(place))):
-            sentence += f"; 'memes resume {path}' goes on from the last checkpoint"
+            sentence += f"; 'memes resume {path}' continues from the last checkpoint"
         raise RunError(sentence) from error

@@ -6,6 +6,7 @@ import difflib
 import sys
 import traceback
 from collections.abc import Collection
+from functools import cache
 from importlib import import_module
 from numbers import Integral
 from pathlib import Path
@@ -90,6 +91,22 @@ def package(module: str, extra: str, what: str) -> Any:
 def install(extra: str) -> str:
     """Return the command that brings an extra of this library."""
     return f"pip install 'memes-qd[{extra}]'"
+
+
+def show_mujoco_warnings() -> None:
+    """Print MuJoCo's warnings, each once; it would write them to a file in the current folder.
+
+    A handler that is set already stays. This one must not raise: an exception would end the process.
+    """
+    import mujoco
+
+    if mujoco.get_mju_user_warning() is None:
+        mujoco.set_mju_user_warning(_show_once)
+
+
+@cache
+def _show_once(message: str) -> None:
+    print(f"MuJoCo warns: {message}", file=sys.stderr)
 
 
 def place_of(error: BaseException) -> str:

@@ -266,7 +266,7 @@ def test_a_stray_run_is_left_out_and_named():
     kept, said = without_short(runs | {"runs/stray": stray})
     assert kept == runs
     assert said == [
-        "arm: 'runs/stray' is left out: it has 1 generations, where the median of memes is 100."
+        "arm: 'runs/stray' is left out: it has 1 generations, but the median of memes is 100."
     ]
     (view, *_) = views(group(list(kept.values()))["arm"])
     assert view.words == "after 100 generations"
@@ -285,7 +285,7 @@ def test_an_algorithm_that_is_short_as_a_whole_stays_and_is_named():
     assert (kept, said) == (runs, [])
     (note,) = [note for note in tables.notes(group(list(kept.values()))) if "generations" in note]
     assert note == (
-        "arm: equal generations are only 9, since me-es, seed 0, has no more; the median run has 100."
+        "arm: equal generations are only 9, because me-es, seed 0, has no more; the median run has 100."
     )
 
 
@@ -496,7 +496,7 @@ def test_a_comparison_touches_no_file_that_it_did_not_make(tmp_path, monkeypatch
     Path("mine/losses.png").write_text("mine")  # which this comparison has not made, and the next would
     save_summary("run.json", corrected(made(), 0.5))
     assert main(command) == 2
-    assert "'mine/losses.png' is not of a comparison" in capsys.readouterr().err
+    assert "'mine/losses.png' is not a file of a comparison" in capsys.readouterr().err
     assert Path("mine/losses.png").read_text() == "mine"
 
 

@@ -38,6 +38,7 @@ leaves_later = simulator(leave, after=1)
 fails_first = simulator(fail, after=0)
 wanders = simulator(wander, after=1)
 wanders_first = simulator(wander, after=0)
+untraceable = replace(arm, evaluate=lambda keys, x: x.nothing)
 def leaves_when_made(): sys.exit("enough")
 """
 
@@ -153,7 +154,10 @@ def test_whatever_ends_a_command_from_outside_is_one_sentence(error, code, said,
     ("task", "said"),
     [
         ("own.py:leaves_first", "'me' on task 'noisy-arm' raised SystemExit: 0 ("),
-        ("own.py:leaves_later", "task 'noisy-arm' raised SystemExit: 0 for every row of a generation"),
+        (
+            "own.py:leaves_later",
+            "task 'noisy-arm' raised SystemExit: 0 for every genotype of a generation",
+        ),
         ("own.py:leaves_when_made", "'own.py:leaves_when_made' raised SystemExit: enough ("),
         ("leaving.py:task", "task 'leaving.py:task' raised SystemExit: 0 ("),
         ("own.py:fails_first", "own.py, line 15)"),
@@ -163,6 +167,19 @@ def test_whatever_ends_a_command_from_outside_is_one_sentence(error, code, said,
 )
 def test_a_simulator_that_leaves_or_fails_at_once_is_one_sentence(task, said, here, capsys):
     assert main(["run", task, *QUICK, "--quiet", "--out", "run"]) == 1
+    assert said in sentence(capsys)
+
+
+@pytest.mark.parametrize(
+    ("task", "said"),
+    [
+        ("own.py:leaves_first", "task 'own.py:leaves_first' raised SystemExit: 0 ("),
+        ("own.py:fails_first", "task 'own.py:fails_first' raised ZeroDivisionError: no licence ("),
+        ("own.py:untraceable", "task 'own.py:untraceable' raised AttributeError: "),
+    ],
+)
+def test_a_task_that_cannot_be_checked_is_one_sentence(task, said, here, capsys):
+    assert main(["check", task, "--genotypes", "4"]) == 1
     assert said in sentence(capsys)
 
 

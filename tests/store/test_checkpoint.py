@@ -250,3 +250,26 @@ def test_only_the_last_two_are_kept(whole, tmp_path):
         checkpoint.save(first_rows(run, n), checkpoint.logged(first_rows(run, 0)))
     found = sorted(file.name for file in (tmp_path / "checkpoints").iterdir())
     assert found == ["00000005.npz", "00000011.npz", checkpoint.LOG]
+
+
+FOREIGN = ("99.npz", "2024-backup.npz", "00000012 (copy).npz", "00000012.npz.bak", "notes.txt")
+
+
+def test_files_of_other_names_are_neither_read_nor_removed(folder, whole):
+    for name in FOREIGN:
+        (folder / "checkpoints" / name).write_text("mine")
+    assert loaded(folder, whole)[1] == []
+    memes.resume(ALGORITHM, folder, generations=15, progress=False)
+    found = {file.name for file in (folder / "checkpoints").iterdir()}
+    assert found == {*FOREIGN, "00000012.npz", "00000015.npz", checkpoint.LOG}
+    options = {"out": folder, "overwrite": True, "observers": [memes.Figures(draw=False)]}
+    memes.run(ALGORITHM, generations=2, progress=False, **options)
+    assert {*FOREIGN} < {file.name for file in (folder / "checkpoints").iterdir()}
+
+
+def test_damaged_checkpoints_do_not_replace_new_ones(folder):
+    for name in ("00000012.npz", "00000020.npz", "00000030.npz"):
+        (folder / "checkpoints" / name).write_text("damaged")
+    memes.resume(ALGORITHM, folder, generations=14, progress=False)
+    found = sorted(file.name for file in (folder / "checkpoints").iterdir())
+    assert found == ["00000012.npz", "00000014.npz", checkpoint.LOG]

@@ -1,4 +1,4 @@
-"""The archives of many runs in one figure."""
+"""A figure with the archives of many runs."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from memes.task import numbered
 
 
 def archives_figure(task: str, labels: Labels) -> Figure | None:
-    """Draw the archives of the runs with the median QD-score, as found and corrected, in one scale."""
+    """Draw the archives of the runs with the median QD-score, as found and corrected, on one scale."""
     view = main_view(labels)
     chosen = {}
     for label, runs in labels.items():
-        # The lower one of the two in the middle, if they are even in number.
+        # If their number is even, the lower of the two middle runs.
         order = np.argsort([view.value(run, "qd_score") for run in runs])
         middle = runs[int(order[(len(runs) - 1) // 2])]
         if middle.heat is not None:
@@ -41,7 +41,7 @@ def archives_figure(task: str, labels: Labels) -> Figure | None:
 def _archive_panels(
     task: str, chosen: Mapping[str, Summary], heats: Mapping[str, list[np.ndarray | None]], kinds: int
 ) -> Figure:
-    """Draw a column of panels for each label; in its first `kinds` heats."""
+    """Draw a column of panels per label, from the first `kinds` heats of each."""
     one = next(iter(chosen.values()))
     scale = scale_of(heat for pair in heats.values() for heat in pair if heat is not None)
     cells, place = _grid(one), one.about.map
@@ -52,7 +52,7 @@ def _archive_panels(
     columns = min(len(chosen), most)
     lines = math.ceil(len(chosen) / columns)
     side = (WIDTH - 1) / most
-    letters = int(13 * side)  # that fit below a panel
+    letters = int(13 * side)  # number of letters that fit below a panel
     width = 1.2 + columns * side
     figure = Picture(width, 0.6 + lines * (0.4 + kinds * (side * height + 0.1)))
     panels = figure.subplots(kinds * lines, columns, squeeze=False, sharex=True, sharey=True)

@@ -9,7 +9,7 @@ from typing import Any
 from memes.analysis import task_report
 from memes.errors import require
 from memes.options.flags import check_flags, options_of, read
-from memes.options.names import cells_of, made, task_factory
+from memes.options.names import cells_of, made, own_code, task_factory
 from memes.options.workers import WorkerOptions, elsewhere
 from memes.parameters import changed
 from memes.task import Task
@@ -68,14 +68,16 @@ def check(arguments: list[str]) -> int:
     options, given = changed(CheckOptions(), found["check"]), found["task"]
     with changed(WorkerOptions(), found["workers"]).executor() as executor:
         task = elsewhere(made(Task, name, make, **given), name, given, executor)
-        report = task_report.check(
-            task,
-            cells=cells_of(task, options.resolution, options.centroids),
-            genotypes=options.genotypes,
-            minutes=options.minutes,
-            evaluations=options.evaluations,
-            seed=options.seed,
-        )
+        cells = cells_of(task, options.resolution, options.centroids)
+        with own_code(f"task '{name}'"):
+            report = task_report.check(
+                task,
+                cells=cells,
+                genotypes=options.genotypes,
+                minutes=options.minutes,
+                evaluations=options.evaluations,
+                seed=options.seed,
+            )
     defaults = groups["task"] | groups["workers"] | groups["check"]
     chosen = {name: value for group in found.values() for name, value in group.items()}
     own = [

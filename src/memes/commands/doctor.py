@@ -19,7 +19,7 @@ EXTRAS = {
     "cuda": ("jax_cuda12_plugin",),
     "view": ("viser", "trimesh", "imageio_ffmpeg"),
     "evosax": ("evosax",),
-    "gymnasium": ("gymnasium",),
+    "gymnasium": ("gymnasium", "mujoco", "imageio"),
     "brax": ("brax",),
     "playground": ("mujoco_playground",),
     "ray": ("ray",),

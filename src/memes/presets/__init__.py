@@ -1,8 +1,8 @@
-"""Published algorithms, each a short composition of the parts, with the paper's hyper-parameters.
+"""Published algorithms, each a short composition of parts, with the paper's hyper-parameters.
 
 Each is a dataclass: its fields are the options, and its method `build` composes the algorithm for a
-task. `PRESETS` gives them names. Functions take the fields as keywords: `memes(task, lanes=16)` is
-`Memes(lanes=16).build(task)` with its name and its options, which runs record.
+task. `PRESETS` contains them by name. Functions take the fields as keywords: `memes(task, lanes=16)` is
+`Memes(lanes=16).build(task)` with a name and with the options, which runs record.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class Composition(Protocol):
 
 @dataclass(frozen=True)
 class Preset:
-    """An algorithm by its name.
+    """A named algorithm.
 
     Attributes:
-        name: Its name.
-        options: Its options.
-        summary: What it is, in one line.
+        name: Name of the preset.
+        options: Options of the algorithm.
+        summary: Description in one line.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Preset:
 
     @cached_property
     def build(self) -> Callable[..., Algorithm]:
-        """The function of a task and its cells that takes the options as keywords."""
+        """The function `(task, cells, **options)` that builds the algorithm."""
 
         def build(
             task: Task, cells: Cells | None = None, *, options: Composition = self.options
@@ -61,15 +61,15 @@ class Preset:
         build.__doc__ = f"""{description}
 
     Args:
-        task: What to optimise.
-        cells: The archive's cells; None is the task's grid.
+        task: The task to optimise.
+        cells: Cells of the archive; by default the grid of the task.
     """
         return flat(build)
 
 
 _PRESETS = (
     Preset("memes", Memes(), "evolution strategies for fitness and for novelty"),
-    Preset("memes-all", Memes(offer_samples=True), "MEMES that offers its samples to the archive too"),
+    Preset("memes-all", Memes(offer_samples=True), "MEMES that also offers its samples to the archive"),
     Preset(
         "memes-sampling",
         Memes(candidates=Candidates(candidate_samples=64), search=Search(samples=448)),
@@ -106,19 +106,21 @@ _PRESETS = (
             search=Search(samples=512),
             candidates=Candidates(candidate_samples=1),
         ),
-        "MAP-Elites and a few lanes of MEMES side by side",
+        "MAP-Elites together with a few lanes of MEMES",
     ),
-    Preset("me", MapElites(), "MAP-Elites, 16 384 offspring a generation"),
-    Preset("me-128", MapElites(batch=128), "MAP-Elites, 128 offspring a generation"),
+    Preset("me", MapElites(), "MAP-Elites, 16 384 offspring per generation"),
+    Preset("me-128", MapElites(batch=128), "MAP-Elites, 128 offspring per generation"),
     Preset("me-sampling", MapElitesSampling(), "MAP-Elites, 512 offspring evaluated 32 times each"),
     Preset("es", SingleEs(), "one evolution strategy for fitness"),
-    Preset("ns-es", NsEs(), "a population of means for novelty, one played at a time"),
+    Preset("ns-es", NsEs(), "a population of means for novelty, one sampled per generation"),
     Preset("nsr-es", NsrEs(), "the same for fitness and novelty in equal parts"),
     Preset("nsra-es", NsraEs(), "the same with a weight that adapts"),
     Preset("me-es", MeEs(), "one evolution strategy that explores, then exploits"),
     Preset("cma-me", CmaMe(), "CMA-ES emitters that improve the archive, in turn"),
     Preset("cma-mae", CmaMae(), "CMA-ES emitters that improve on slowly rising thresholds"),
-    Preset("dns", Dns(), "MAP-Elites without cells: a population that survives by dominated novelty"),
+    Preset(
+        "dns", Dns(), "MAP-Elites with a population that survives by dominated novelty, without cells"
+    ),
     Preset("pga-me", PgaMe(), "MAP-Elites with policy gradients, for control tasks"),
 )
 PRESETS: dict[str, Preset] = {preset.name: preset for preset in _PRESETS}

@@ -28,7 +28,7 @@ from memes.archive import Archive
 from memes.errors import UsageError, require
 from memes.store.archives import ELITE, archive_from
 from memes.store.files import append, intact, opened, read_arrays, replace_file
-from memes.store.folder import Run, check_lanes, load_corrected
+from memes.store.folder import CHECKPOINTS, Run, check_lanes, load_corrected
 from memes.store.schema import Header, RunConfig
 
 FORMAT_VERSION = 4  # 3 (of version 0.2) and before named arrays by their position
@@ -78,7 +78,9 @@ def save(run: Run, before: Logged) -> Logged:
         path / f"{run.generations:08d}.npz",
         lambda file: np.savez(file, about=np.array(json.dumps(about)), **arrays),
     )
-    for old in _newest_first(run.folder)[KEEP:]:
+    # Later ones were damaged: otherwise the run would have continued from them.
+    kept = [each for each in _newest_first(run.folder) if int(each.stem) <= run.generations][:KEEP]
+    for old in {*_newest_first(run.folder)} - {*kept}:
         old.unlink(missing_ok=True)
     return now
 
@@ -171,7 +173,10 @@ def load_lanes(file: Path) -> dict[str, np.ndarray]:
 
 
 def _newest_first(folder: Path) -> list[Path]:
-    return sorted((folder / "checkpoints").glob("[0-9]*.npz"), reverse=True)
+    """List the checkpoints of a run. Files with other names are not of `memes`."""
+    files = (folder / "checkpoints").glob("*.npz")
+    found = [file for file in files if CHECKPOINTS.fullmatch(file.name)]
+    return sorted(found, key=lambda file: int(file.stem), reverse=True)
 
 
 def _by_path(state: Any) -> dict[str, Any]:

@@ -61,13 +61,14 @@ CONTENT = (
 )  # fmt: skip
 # The names of all files that memes writes into a run folder and into the folders in it. config.json is
 # removed last: it says that there is a run.
-EVENTS = r"events\.out\.tfevents\.\d+\.\d+\.[0-9a-f]{8}"
+CHECKPOINTS = re.compile(r"[0-9]{8,}\.npz")
+EVENTS = r"events\.out\.tfevents\.[0-9]+\.[0-9]+\.[0-9a-f]{8}"
 TABLES = r"(metrics|archive|corrections|corrected_archive)\.(csv|parquet)|run\.npz"
 FILES = "|".join(re.escape(name) for name in CONTENT[1:] if "." in name)
 OWN = tuple(
     (folder, re.compile(names))
     for folder, names in (
-        ("checkpoints", r"\d{8,}\.npz|log\.bin"),
+        ("checkpoints", rf"{CHECKPOINTS.pattern}|log\.bin"),
         ("figures", r"(archive|curves|positions)\.png"),
         ("tensorboard", EVENTS),
         ("export", f"{TABLES}|{EVENTS}"),
@@ -75,6 +76,7 @@ OWN = tuple(
         (".", r"config\.json"),
     )
 )
+FOLDERS = {folder for folder, _ in OWN} - {"."}
 # Codes whose names `lanes.npz` holds beside the lanes.
 CODES: dict[str, type[IntEnum]] = {"kinds": Kind, "reasons": Reason, "statuses": Status}
 # What the tables and arrays of a run have at least.
@@ -173,6 +175,12 @@ def check_free(path: Path, overwrite: bool = False) -> None:
     check_place(path)
     there = next(p for p in (path, *path.absolute().parents) if os.path.exists(p))
     require(there.is_dir(), f"out must be a folder, but '{there}' is a file")
+    place = Path(os.path.realpath(path))
+    require(
+        not (place.name in FOLDERS and holds_run(place.parent)),
+        f"out must not be a folder of another run, but '{path}' is one of '{place.parent}'; choose "
+        "another folder",
+    )
     writable = os.access(there, os.W_OK | os.X_OK)
     require(writable, f"out cannot be written: there is no permission for '{there}'")
     check_links(path)

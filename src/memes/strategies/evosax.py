@@ -1,4 +1,4 @@
-"""Search distributions of evosax: CMA-ES and its kin."""
+"""Search distributions of evosax, such as CMA-ES."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from memes.errors import UsageError, at_least, known, package, positive, require
 from memes.pytrees import choose
 from memes.validation import check_fields
 
-# Of evosax 0.3.2: those that compare values across generations, which ranks within one cannot serve;
-# those whose first spread cannot be set; one that collapsed on a quadratic, given ranks; and one whose
-# mean becomes NaN in few dimensions.
+# Strategies of evosax 0.3.2 that are excluded: those that compare values across generations, which need
+# more than ranks within one generation; those whose initial spread cannot be set; one that collapsed on
+# a quadratic with ranks; and one whose mean becomes NaN in few dimensions.
 UNSUITABLE = {
     "gradientlessdescent", "hillclimbing", "randomsearch", "simulatedannealing",
     "iamalgam-full", "iamalgam-univariate",
     "cmaanchoredles",
     "lm-ma-es",
 }  # fmt: skip
-# In float32, directions whose variances differ by more can no longer be told from rounding.
+# In float32, directions whose variances differ by more cannot be distinguished from rounding errors.
 CONDITION = 1 / float(np.finfo(np.float32).eps)
 
 
@@ -37,21 +37,22 @@ CONDITION = 1 / float(np.finfo(np.float32).eps)
 class Evosax:
     """A strategy of the library evosax, such as `cma-es`, `sep-cma-es` or `snes`.
 
-    It must be one that updates a distribution by the ranks of one generation; `names()` lists them.
+    It must be a strategy that updates a distribution by the ranks of one generation; `names()` lists
+    them.
 
-    Each strategy shapes the utilities once more as it prescribes, CMA-ES and its kin by rank: of a blend
-    of ranks, only the order counts then. A lane none of whose samples could be evaluated stays as it is.
+    Each strategy transforms the utilities again. CMA-ES and similar ones use only their order. A lane
+    whose samples all failed is not changed.
 
-    CMA-ES was checked against Hansen's tutorial: its step agrees but for the stall indicator h_sigma,
-    which counts one update too many and so lets the path through slightly more often early on. It takes
-    an eigendecomposition of the d x d covariance for each lane that samples, 0.08 s for d = 1000 on two
-    CPU cores; with many lanes at once in as many dimensions, use `sep-cma-es`.
+    CMA-ES was compared with Hansen's tutorial: its step agrees except for the stall indicator h_sigma,
+    which counts one update too many, and therefore passes slightly more often early on. It computes an
+    eigendecomposition of the d x d covariance for each lane that samples: 0.08 s for d = 1000 on two CPU
+    cores. For many lanes in as many dimensions, use `sep-cma-es`.
 
     Attributes:
-        name: The name of the strategy in evosax, in lower case and with dashes.
+        name: Name of the strategy in evosax, in lower case and with dashes.
         samples: Samples per lane.
         sigma: Standard deviation of the first samples.
-        options: Further arguments of its constructor, names and values in pairs, such as
+        options: Further arguments of its constructor, as pairs of names and values, such as
             `(("elite_ratio", 0.25),)`.
     """
 
@@ -89,7 +90,7 @@ class Evosax:
         algorithm, params = _built(self, x.shape[-1])
 
         def tell_one(x: Array, utilities: Array, state: PyTree) -> PyTree:
-            no_key = jax.random.key(0)  # none of the suitable strategies draws anything here
+            no_key = jax.random.key(0)  # the supported strategies draw nothing here
             return algorithm.tell(no_key, x, -utilities, state, params)[0]  # evosax minimises
 
         told = _strong(jax.vmap(tell_one)(x, utilities, state))
@@ -102,7 +103,7 @@ class Evosax:
         return choose(where, self.init(key, mean), state)
 
     def degenerate(self, state: PyTree) -> Bool[Array, " L"]:
-        """Find lanes that are not finite, or whose samples lie on top of each other or on a line."""
+        """Find lanes that are not finite, or whose samples coincide or lie on a line."""
         return _degenerate(state)
 
 
@@ -113,7 +114,7 @@ def _built(strategy: Evosax, dim: int) -> tuple[Any, Any]:
     constructor = _constructor(name)
     if "std_schedule" in inspect.signature(constructor).parameters:
         options = {"std_schedule": optax.constant_schedule(sigma), **options}
-    # xNES multiplies the step size that it is given by a matrix of the same scale.
+    # xNES multiplies the given step size by a matrix of the same scale.
     spread = math.sqrt(sigma) if name == "xnes" else sigma
     with jax.ensure_compile_time_eval():  # constants, even if first needed inside a trace
         try:
@@ -129,13 +130,13 @@ def _built(strategy: Evosax, dim: int) -> tuple[Any, Any]:
 
 
 def names() -> list[str]:
-    """List the strategies that `Evosax` takes; none if the library is not installed."""
+    """List the strategies that `Evosax` supports; empty if the library is not installed."""
     return sorted(_constructors()) if importlib.util.find_spec("evosax") else []
 
 
 def _constructor(name: str) -> Any:
     package("evosax", "evosax", f"strategy '{name}'")
-    require(name != "openai-es", "strategy 'openai-es' is not of evosax: use memes.strategies.OpenAIES")
+    require(name != "openai-es", "strategy 'openai-es' is not in evosax: use memes.strategies.OpenAIES")
     constructors = _constructors()
     return constructors[known("strategy", name, ["openai-es", *constructors])]
 
@@ -144,14 +145,14 @@ def _constructors() -> dict[str, Any]:
     from evosax.algorithms import distribution_based_algorithms
 
     named = {key.lower().replace("_", "-"): cls for key, cls in distribution_based_algorithms.items()}
-    # Those of several distributions at once (sv) have no one mean to offer.
+    # Strategies with several distributions (sv) have no single mean to offer.
     return {k: v for k, v in named.items() if k not in UNSUITABLE and not k.startswith("sv-")}
 
 
 def _degenerate(state: PyTree) -> Array:
-    """Find the lanes that are not finite, or whose samples lie on top of each other or on a line."""
+    """Find the lanes that are not finite, or whose samples coincide or lie on a line."""
     lanes = state.mean.shape[0]
-    # The standard deviation along each axis; strategies without a `D` have it in `std` alone.
+    # The standard deviation along each axis; strategies without a `D` have it only in `std`.
     axes = getattr(state, "std", jnp.ones(lanes)).reshape(lanes, -1)
     axes = axes * getattr(state, "D", jnp.ones((lanes, 1))).reshape(lanes, -1)
     widest, narrowest = jnp.max(axes, axis=-1), jnp.min(axes, axis=-1)
@@ -163,5 +164,5 @@ def _degenerate(state: PyTree) -> Array:
 
 
 def _strong(tree: PyTree) -> PyTree:
-    """Give the arrays types of their own: a loop's state must keep its types."""
+    """Make array types strong, because the state of a loop must keep its types."""
     return jax.tree.map(lambda leaf: jax.lax.convert_element_type(leaf, leaf.dtype), tree)
