@@ -1,6 +1,6 @@
-"""Algorithms against those of pyribs on its sphere function: QD-scores of equally many evaluations.
+"""Comparison with algorithms of pyribs on its sphere function: QD-scores at equal evaluations.
 
-540 evaluations per generation, 100 x 100 cells, emitters that start at the origin. A time includes
+540 evaluations per generation, 100 x 100 cells, emitters that start at the origin. Times include
 compilation. Needs `pip install ribs cma` and the extra `evosax`.
 """
 
@@ -38,7 +38,7 @@ class Case:
 
     Attributes:
         ours: `(task, cells) -> Algorithm`.
-        archive: `(shape) -> archive` of pyribs, which the emitters are given.
+        archive: `(shape) -> archive` of pyribs for the emitters.
         emitter: `(archive, x0, seed) -> emitter` of pyribs.
         emitters: Number of emitters.
         gradients: Whether the emitters need gradients at their means.
@@ -98,7 +98,7 @@ def dns(task: memes.Task, cells: Any) -> memes.Algorithm:
     return memes.presets.dns(task, cells, batch=EMITTERS * SAMPLES, iso=0.5, line=0.2)
 
 
-# Like evosax' CMA-ES, pycma's has negative weights, which pyribs' own has not.
+# Like CMA-ES of evosax, that of pycma has negative weights, which that of pyribs does not have.
 CASES = {
     "cma-mae": Case(cma_mae("full"), annealed, es("cma_es")),
     "cma-mae-separable": Case(cma_mae("separable"), annealed, es("sep_cma_es")),

@@ -187,9 +187,42 @@ def forge_checkpoint(draw: random.Random, file: Path) -> None:
         with np.errstate(all="ignore"):
             arrays[name] = np.full(array.shape, odd).astype(array.dtype)
     log = checkpoint._log(file, arrays["log"].itemsize)
+    if draw.random() < 0.4:
+        rows = forge_log(draw, np.frombuffer(log, arrays["log"].dtype))
+        arrays["log"], log = rows[:0], rows.tobytes()
+        (file.parent / checkpoint.LOG).write_bytes(log)
     known = checkpoint.hashlib.blake2b(log, digest_size=16)
     about["digest"] = checkpoint._digest(arrays, known)
     np.savez(file, about=np.array(json.dumps(about)), **arrays)
+
+
+def forge_log(draw: random.Random, rows: np.ndarray) -> np.ndarray:
+    """Change the values, the type or the shape of a column of a log, drop it, or add another."""
+    parts = {
+        part: {name: rows[part][name] for name in rows[part].dtype.names} for part in checkpoint.PARTS
+    }
+    part = parts[draw.choice(checkpoint.PARTS)]
+    name = draw.choice(list(part))
+    column = part.pop(name)
+    odd = draw.choice([0, -1, np.nan, np.inf, 10**6, 2**31 - 1])
+    changed: list[Callable[[], Any]] = [
+        lambda: np.full(column.shape, odd).astype(column.dtype),
+        lambda: column[::-1],
+        lambda: column[..., None],
+        lambda: np.repeat(column[..., None], 3, axis=-1),
+        lambda: column.astype(draw.choice(["f8", "i1", "c16", "U3", "?", "V0"])),
+    ]
+    kind = draw.choice(["change", "change", "drop", "rename"])
+    if kind != "drop":
+        part[name if kind == "change" else draw.choice(["", "more", "about", "a" * 300])] = (
+            draw.choice(changed)() if kind == "change" else column
+        )
+    kinds = [(p, [(n, c.dtype, c.shape[1:]) for n, c in cs.items()]) for p, cs in parts.items()]
+    forged = np.zeros(len(rows), kinds)
+    for p, columns in parts.items():
+        for n, c in columns.items():
+            forged[p][n] = c
+    return forged
 
 
 def misplace(draw: random.Random, file: Path, outside: Path) -> None:

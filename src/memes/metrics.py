@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from functools import cache
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -230,3 +231,14 @@ def accumulate(totals: Totals, measured: Generation) -> tuple[Totals, dict[str, 
         columns[f"faults_{fault.name.lower()}"] = so_far.faults[:, fault]
     columns["outside_bounds"] = so_far.outside
     return Totals(*(total[-1] for total in so_far)), columns
+
+
+@cache
+def column_kinds() -> dict[str, str]:
+    """Return the columns that `accumulate` makes: "i" for integers, "f" for other numbers."""
+    kinds = np.zeros((1, len(Kind)))
+    zeros: dict[str, Any] = {name: np.zeros(1) for name in Generation._fields}
+    zeros |= {"parent_distance": kinds, "age": kinds}
+    zeros |= {name: zero[None] for name, zero in Totals.zero()._asdict().items()}
+    columns = accumulate(Totals.zero(), Generation(**zeros))[1]
+    return {name: column.dtype.kind for name, column in columns.items()}

@@ -291,7 +291,7 @@ WRONG = {
         "reseeded",
         *LONGER,
     ],
-    "damaged/checkpoints' can be read; remove them to start anew": [
+    "damaged/checkpoints' can be read; remove them to start again": [
         "resume",
         "damaged",
         "--quiet",
@@ -412,8 +412,8 @@ def small(**options):
 
 WRONG_CALLS = {
     "algorithm must be Algorithm, got Task": lambda: memes.run(ARM, generations=2, out="x"),
-    "generations must be int, got '3'": lambda: memes.run(small(), generations="3", out="x"),
-    "generations must be int, got True": lambda: memes.run(small(), generations=True, out="x"),
+    "generations must be int or None, got '3'": lambda: memes.run(small(), generations="3", out="x"),
+    "generations must be int or None, got True": lambda: memes.run(small(), generations=True, out="x"),
     "seed must be int, got 0.5": lambda: memes.run(small(), generations=2, seed=0.5, out="x"),
     "out must be str or Path or None, got 3": lambda: memes.run(small(), generations=2, out=3),
     "metadata must be dict or None": lambda: memes.run(small(), generations=2, metadata=[1], out="x"),

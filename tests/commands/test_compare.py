@@ -18,6 +18,7 @@ from memes.analysis.statistics import rank_sum
 from memes.analysis.style import looks
 from memes.commands.main import main
 from memes.store.folder import save_config
+from memes.store.schema import Header, RunConfig
 from memes.store.summary import RunFacts, Summary, save_summary, summarise
 
 
@@ -406,10 +407,9 @@ def test_archives_share_a_colour_scale():
         for label, score in (("memes", 100), ("me", 60))
     }
     figure = archive_figures.archives_figure("arm", runs)
-    images = [image for axes in figure.axes for image in axes.images]
-    assert len(images) == 4
-    assert len({image.get_clim() for image in images}) == 1
-    assert images[0].get_clim()[1] == 101  # of the seed in the middle
+    *panels, bar = figure.axes
+    assert [len(axes.images) for axes in panels] == [1] * 4
+    assert bar.get_ylim()[1] == 101  # of the seed in the middle
     assert archive_figures.archives_figure("arm", {"memes": [made(heat=None)]}) is None
 
 
@@ -486,7 +486,7 @@ def test_a_comparison_touches_no_file_that_it_did_not_make(tmp_path, monkeypatch
     for name in ("archives-mine.png", "scores.csv"):
         Path("mine", name).write_text("mine")
         assert main(command) == 2
-        assert f"earlier comparison, but 'mine' holds '{name}'" in capsys.readouterr().err
+        assert f"earlier comparison, but 'mine' contains '{name}'" in capsys.readouterr().err
         assert [path.read_text() for path in Path("mine").iterdir()] == ["mine"]
         Path("mine", name).unlink()
     assert main(command) == 0
@@ -568,7 +568,7 @@ def test_runs_without_an_archive_are_left_out_and_named(tmp_path, monkeypatch, c
     begun.mkdir(parents=True)
     for i, run in enumerate(RUNS):
         save_summary(tmp_path / f"all/{i}.json", run)
-    save_config(begun, {"seed": 7})
+    save_config(begun, Header(RunConfig(task="arm", algorithm="memes", seed=7)))
     note = "'all/begun' is left out: it has no archive yet; 'memes resume all/begun' goes on."
     assert main(["compare", "all"]) == 0
     assert note in " ".join(capsys.readouterr().out.split())

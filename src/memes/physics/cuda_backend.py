@@ -44,7 +44,7 @@ def cuda_backend(
     )
     kernel = step_kernel(stacked, fidelity, substeps)
     if launch is cuda.launch:
-        cuda.begun(kernel)  # compiled in a thread, until a rollout is traced
+        cuda.compile_in_background(kernel)  # compiled in a thread, until a rollout is traced
     robots = THREADS // WARP * (WARP // copies)  # in a block
 
     def advance(rows: Array, flags: Array, ctrl: Array) -> Any:

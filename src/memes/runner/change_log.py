@@ -80,7 +80,7 @@ class ChangeLog:
             try:
                 return store.load_changes(folder)
             except UsageError:  # the file was changed by another program
-                return store.nothing(len(cells.low))
+                return store.no_changes(len(cells.low))
 
         def complete(rows: Changes, run: Run) -> Changes:
             nonlocal pending
@@ -99,13 +99,13 @@ class ChangeLog:
                 found = None
             if found is None or found.feature.shape[1] != k:
                 thinning = None  # the archive still contains the last change of each cell
-                rewrite(complete(store.nothing(k), run))
+                rewrite(complete(store.no_changes(k), run))
                 return
             if thinning is not None and thinning.generations > run.config.generations:
                 thinning = None
-            rows = store.until(store.within(found, cells.count), done)
+            rows = store.up_to_generation(store.within(found, cells.count), done)
             # Drop changes that were recorded because the run was stopped between two marks.
-            rows = store.first_of_each(rows, MOST_CHANGES, since=mark_before(done))
+            rows = store.first_per_generation(rows, MOST_CHANGES, since=mark_before(done))
             last[rows.cell] = rows.generation
             pending = True
             rewrite(rows)
@@ -121,7 +121,7 @@ class ChangeLog:
             new = store.within(update.changes, cells.count)
             last[new.cell] = new.generation
             for mark in marks(done - update.new, done):
-                append(store.until(new, mark))
+                append(store.up_to_generation(new, mark))
                 new = store.select(new, new.generation >= mark)
                 if pending and mark == done:
                     rewrite(complete(known(), update.run))

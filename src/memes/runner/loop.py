@@ -20,7 +20,7 @@ from memes.metrics import Totals, accumulate
 from memes.resets import Reason
 from memes.runner.device import Program, Record, compile_fitting, first_state, keep_compiled, keys_of
 from memes.runner.multihost import present
-from memes.runner.observers import Callbacks, Observer, RunContext, Update, standing
+from memes.runner.observers import Callbacks, Observer, RunContext, Update, progress_of
 from memes.runner.placement import Placement
 from memes.runner.progress import Reporter
 from memes.runner.scheduling import calls, interruptible
@@ -148,7 +148,7 @@ def _run_group(
         with interruptible(report.say, STOPPING) as heard:
             for member in members:
                 member.begin(observers)
-            report.begin(config.generations, {run.config.seed: standing(run) for run in runs})
+            report.begin(config.generations, {run.config.seed: progress_of(run) for run in runs})
 
             def due(generation: int) -> bool:
                 return any(member.due(generation) for member in members)
@@ -269,6 +269,12 @@ def _extended(
     metrics: dict[str, Any] = {"generation": done + new, **measures, "seconds": clock}
     lanes: dict[str, Any] = {"generation": done + new, **record.lanes}
     if done:
+        for before, after in ((run.metrics, metrics), (run.lanes, lanes)):
+            shapes = {name: column.shape[1:] for name, column in after.items()}
+            require(
+                all(column.shape[1:] == shapes.get(name) for name, column in before.items()),
+                f"the log in '{run.folder}' is of another algorithm or task; start a new run",
+            )
         metrics, lanes = (
             {name: np.concatenate([before[name], after[name]]) for name in before}
             for before, after in ((run.metrics, metrics), (run.lanes, lanes))

@@ -195,9 +195,7 @@ class Checkpoints:
 
         def start(run: Run) -> None:
             nonlocal latest
-            latest = thread.submit(
-                save, run, latest.result()
-            )  # raises the error of the last one, if any
+            latest = thread.submit(save, run, latest.result())
 
         def save(run: Run, before: checkpoint.Logged) -> checkpoint.Logged:
             nonlocal due_at
@@ -231,10 +229,10 @@ class Progress:
     def watch(self, context: RunContext) -> Callbacks:
         """Return the callbacks of a run."""
         seed = context.config.seed
-        return Callbacks(on_update=lambda update: context.report.update(seed, standing(update.run)))
+        return Callbacks(on_update=lambda update: context.report.update(seed, progress_of(update.run)))
 
 
-def standing(run: Run) -> ProgressPoint:
+def progress_of(run: Run) -> ProgressPoint:
     """Return the progress of a run after its last generation."""
     last = [run.metrics[name][-1] for name in ProgressPoint._fields if run.generations]
     return ProgressPoint(*last)

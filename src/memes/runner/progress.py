@@ -80,18 +80,16 @@ class Reporter:
         except OSError:  # the run continues without output
             self._console.quiet = True
 
-    def begin(self, generations: int, standings: dict[int, ProgressPoint]) -> None:
+    def begin(self, generations: int, points: dict[int, ProgressPoint]) -> None:
         """Start to show runs of `generations`, by seed, from their current progress."""
-        self._generations, self._first, self._now = generations, standings, dict(standings)
-        done = min(standing.generation for standing in standings.values())
+        self._generations, self._first, self._now = generations, points, dict(points)
+        done = min(point.generation for point in points.values())
         self._shown.close()
         self._show = self._shown.enter_context(self.counting("generation", generations, done))
 
     def show_workers(self, task: Task) -> None:
         """Print the workers of a task, if it has any, and add them to the figures of the runs."""
-        for each in filter(
-            None, (task, task.single)
-        ):  # the workers of a resampled task belong to `single`
+        for each in filter(None, (task, task.single)):  # a resampled task has them in `single`
             if isinstance(each.evaluate, Spread):
                 self._workers = each.evaluate
                 self.say(f"evaluating on {self._workers}, in blocks of {self._workers.block}")
@@ -100,10 +98,10 @@ class Reporter:
         """Stop waiting for the run of a seed, because it was stopped."""
         self._ended.add(seed)
 
-    def update(self, seed: int, standing: ProgressPoint) -> None:
+    def update(self, seed: int, point: ProgressPoint) -> None:
         """Store the progress of the run of a seed; show it as soon as all runs have come as far."""
-        self._now[seed] = standing
-        done, going = standing.generation, self._now.keys() - self._ended
+        self._now[seed] = point
+        done, going = point.generation, self._now.keys() - self._ended
         if any(self._now[other].generation < done for other in going):
             return
         stands, before = self._now.values(), self._first.values()
