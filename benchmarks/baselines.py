@@ -48,7 +48,8 @@ def projection(cost: Callable[[Array], Array], dim: int = 20) -> memes.Task:
     worst = cost(jnp.full(dim, -1.4 * bound))
 
     def evaluate(key: Array, x: Array) -> tuple[Array, Array]:
-        inside = jnp.where(jnp.abs(x) <= bound, x, bound / x)
+        within = jnp.abs(x) <= bound
+        inside = jnp.where(within, x, bound / jnp.where(within, 1.0, x))  # the gradient at 0 is finite
         feature = jnp.stack([jnp.sum(inside[: dim // 2]), jnp.sum(inside[dim // 2 :])])
         return 100 * (1 - cost(x - 0.4 * bound) / worst), feature
 

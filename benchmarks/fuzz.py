@@ -288,6 +288,7 @@ def command(draw: random.Random) -> list[str]:
         ],
         "video": ["video", "run", "--out", "film.gif", *FILM],
         "run": [*QUICK, "out", *draw.choice([[], ["--config", "a.toml"]])],
+        "completion": ["completion", draw.choice(["bash", "zsh"])],
         "check": ["check", "noisy-arm", "--joints", "3", "--genotypes", "4"],
     }[kind]
     odd = 0.9 if kind in ("run", "list", "doctor", "check") else 0.1

@@ -33,6 +33,7 @@ from memes.emitters.base import Batch, Emitter, Lanes, Rows
 from memes.errors import at_least, require
 from memes.estimates import Candidates
 from memes.executors.task_check import check
+from memes.gradients import require_gradients
 from memes.history import History, Nothing
 from memes.judges import CandidateArchive, Judge, Offer, SameArchive
 from memes.pytrees import concatenate, in_32_bits, take
@@ -335,6 +336,8 @@ def compose(
         f"task '{task.name}' provides no transitions, which policy gradients need; use a control "
         "task, such as point-maze or ant, or another algorithm",
     )
+    if emitter.gradients:
+        require_gradients(task)
     tessellation = grid(task) if cells is None else cells
     require(
         tessellation.low.shape == (task.feature_dim,),

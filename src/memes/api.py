@@ -243,8 +243,8 @@ def resume(
         left = done < total or (done == total and not _concluded(folder, config, algorithm))
         require(
             left or not one,
-            f"generations must be more than the {done} after which the run in '{folder}' ended"
-            + ("" if generations is None else f", got {total}"),
+            f"the run in '{folder}' is finished: extend it with more than its {done} generations, "
+            f"by --generations {2 * done}" + ("" if generations is None else f"; got {total}"),
         )
         _check_same(here.config, config, folder)
         if left:
@@ -252,7 +252,10 @@ def resume(
             provenance = header.provenance.resumed_on(here.provenance.device, now())
             on = Header(config, provenance).updated(settings_of(watching))
             starts.append((on, folder.absolute() if team.leads else None))
-    require(bool(starts), f"all runs in '{path}' are over; ask for more generations")
+    require(
+        bool(starts),
+        f"all runs in '{path}' are finished: extend them with more generations, by --generations N",
+    )
     for name in ("generations", "seeds_together", "shards"):
         alike = len({getattr(header.config, name) for header, _ in starts}) == 1
         require(alike, f"the runs in '{path}' differ in {name}: resume them one by one")

@@ -113,6 +113,7 @@ def resampled(task: Task, n: int, statistic: Callable[..., Array] = jnp.mean) ->
         name=f"{task.name}-x{n}",
         evaluate=Resampled(task, n, statistic),
         evaluate_transitions=None,
+        gradients=None,
         cost=task.cost * n,
         single=task.single or task,
     )

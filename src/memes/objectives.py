@@ -240,6 +240,44 @@ class TwoStageImprovement(Stateless):
 
 
 @dataclass(frozen=True)
+class Accepted:
+    """Give the samples that the judge would accept their utility plus 1, and all others 0.
+
+    The judge is the one before this generation. A strategy whose parents are the samples of positive
+    utility then learns from the accepted samples alone, as in CMA-ME (Fontaine et al., Covariance Matrix
+    Adaptation for the Rapid Illumination of Behavior Space, GECCO 2020, arXiv:1912.02400).
+
+    Attributes:
+        objective: The objective that ranks the samples.
+    """
+
+    objective: Objective
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    def init(self, lanes: int) -> PyTree:
+        """Return the state of the objective."""
+        return self.objective.init(lanes)
+
+    def restart(self, key: Key[Array, ""], state: PyTree, where: Bool[Array, " L"]) -> PyTree:
+        """Restart the objective."""
+        return self.objective.restart(key, state, where)
+
+    def utilities(
+        self, state: PyTree, evaluation: Evaluation, context: Context
+    ) -> tuple[PyTree, Utilities]:
+        """Rank samples, then leave those that are accepted."""
+        state, utilities = self.objective.utilities(state, evaluation, context)
+        accepted = context.compare(evaluation).status != Status.REJECTED
+        return state, jnp.where(accepted & finite(evaluation), utilities + 1, 0.0)
+
+    def kind(self, generation: Int[Array, ""]) -> Int[Array, ""] | int:
+        """Candidates are of the kind of the objective."""
+        return self.objective.kind(generation)
+
+
+@dataclass(frozen=True)
 class RandomDirection:
     """Climb along a random direction of the feature space (explore).
 

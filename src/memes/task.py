@@ -111,6 +111,9 @@ class Task:
         cost: Evaluations of the underlying problem per evaluation of this task.
         single: The task that a `resampled` task evaluates repeatedly. Corrections use it, because the
             noise of single evaluations matters.
+        gradients: `(keys[n], x[n, d]) -> (of the fitness [n, d], of each feature [n, k, d])`, for
+            algorithms that use gradients. With None, JAX differentiates `evaluate`. It is compiled even
+            if `evaluate` is not.
         evaluate_transitions: Like `evaluate`, with the `transitions` of every episode, for algorithms
             that learn from them; None if there are none.
         control: Environment and controller of a control task, for replays and policy gradients.
@@ -141,6 +144,7 @@ class Task:
     draw: Callable[[np.ndarray], Any] | None = None
     feature_names: Sequence[str] = ()
     trees: TreeGenotypes | None = None
+    gradients: Callable[[Array, Array], tuple[ArrayLike, ArrayLike]] | None = None
 
     def __post_init__(self) -> None:
         good = isinstance(self.name, str) and 0 < len(self.name) <= LONGEST_NAME

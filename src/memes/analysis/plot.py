@@ -237,7 +237,7 @@ def _panels(height: float, n: int) -> tuple[Figure, list[Axes]]:
 
 def _words(run: Run) -> str:
     config = run.config
-    return f"{Path(config.task).name}, {config.algorithm}, seed {config.seed}" if config.task else ""
+    return f"{config.task_label}, {config.algorithm_label}, seed {config.seed}" if config.task else ""
 
 
 def _title(run: Run) -> str:

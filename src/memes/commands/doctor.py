@@ -29,7 +29,7 @@ EXTRAS = {
     "parquet": ("pyarrow",),
     "track": ("wandb",),
 }
-PACKAGES = ("jax", "jaxlib", "numpy", "optax", "mujoco", "tyro", "rich", "matplotlib")
+PACKAGES = ("jax", "jaxlib", "numpy", "optax", "mujoco", "rich", "matplotlib")
 
 
 def doctor() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 from memes.presets import PRESETS
 from memes.tasks import FAMILIES, TASKS
 
@@ -14,4 +16,4 @@ def list() -> None:
     for title, entries in (("tasks", tasks), ("algorithms", algorithms)):
         print(f"{title}:")
         for name, summary in entries.items():
-            print(f"  {name:18} {summary}")
+            print(textwrap.fill(f"  {name:18} {summary}", 79, subsequent_indent=" " * 21))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 import traceback
 import warnings
@@ -23,7 +22,6 @@ INTERRUPTED = 130  # the exit code
 # which nothing can be compiled, or every empty cell is a fault.
 VARIABLES = ("JAX_", "MUJOCO_GL")
 IMPOSSIBLE = ("JAX_DISABLE_JIT", "JAX_DEBUG_NANS", "JAX_DEBUG_INFS")
-NARROWEST = 20  # columns of a terminal, in which a help can still be laid out
 OVERVIEW = """usage: memes COMMAND ...
 
 Quality-diversity search with many evolution strategies at once.
@@ -50,6 +48,7 @@ COMMANDS = {
     ),
     "export": ("RUN --to FORMAT", "write a saved run as csv, parquet, npz or for TensorBoard"),
     "reproduce": ("EXPERIMENT", "run the paper's experiments and judge its claims; --list shows them"),
+    "completion": ("SHELL", "print a script with which bash or zsh completes words"),
     "doctor": ("", "what this machine has, what is missing, and a check of ten seconds"),
 }
 
@@ -81,7 +80,8 @@ def main(arguments: list[str] | None = None) -> int:
             raise
         said = str(error) and in_a_line(error)
         code, sentence = 2, f"{culprit}={os.environ[culprit]}: {said or 'this is not available here'}"
-    _tell(sentence)
+    if sentence:
+        _tell(sentence)
     return code
 
 
@@ -135,8 +135,8 @@ def _explained(error: BaseException) -> tuple[int, str]:
         return INTERRUPTED, "interrupted"
     if isinstance(error, OSError):
         _drop_output()
-        if isinstance(error, BrokenPipeError):
-            return 1, "nobody reads the output any more"
+        if isinstance(error, BrokenPipeError):  # as in 'memes list | head'
+            return 1, ""
         where = "the output" if error.filename is None else f"'{error.filename}'"
         return 1, f"cannot read or write {where}: {error.strerror or error}"
     return 1, str(error)
@@ -152,6 +152,8 @@ def _drop_output() -> None:
 
 
 def _call(words: list[str]) -> int:
+    if words[:1] == ["help"] and len(words) == 2:
+        words = [words[1], "--help"]
     if not words or words[0] in ("-h", "--help", "help"):
         print(overview())
         return 0 if words else 2
@@ -162,7 +164,7 @@ def _call(words: list[str]) -> int:
     _set_defaults(name)
     try:
         return _run(name, words)
-    except SystemExit:  # after a help, or words that tyro does not understand
+    except SystemExit:  # after a help
         sys.stdout.flush()
         raise
 
@@ -171,20 +173,14 @@ def _run(name: str, words: list[str]) -> int:
     for variable in IMPOSSIBLE:
         off = os.environ.get(variable, "").lower() in ("", "0", "false", "f", "no", "n", "off")
         require(off, f"{variable}={os.environ.get(variable)}: memes does not run with it; unset it")
-    if shutil.get_terminal_size().columns < NARROWEST:  # or the help would be laid out for minutes
-        os.environ["COLUMNS"] = str(NARROWEST)
-    function = getattr(import_module(f"memes.commands.{name}"), name)
+    module = import_module(f"memes.commands.{name}")
+    function = getattr(module, name)
     if name in ("run", "check"):  # whose options depend on the task
         return int(function(words))
-    usage, _ = COMMANDS[name]
-    given = words and (not words[0].startswith("-") or {"-h", "--help"} & set(words))
-    require(
-        bool(given) or not usage.startswith("RUN"),
-        f"RUN is missing: it comes first in 'memes {name} {usage} [OPTIONS]'",
-    )
     from memes.options.flags import call
 
-    return call(function, words, f"memes {name}")
+    whose = getattr(module, "whose", lambda option: "")
+    return call(function, words, f"memes {name}", whose)
 
 
 def _set_defaults(command: str) -> None:

@@ -81,7 +81,7 @@ def replay(
         library()
     draws = draws if paths and rebuilt.uncertain else 1
     played = episodes(rebuilt, archive.genotypes[chosen], seed=seed, draws=draws)
-    title = f"{Path(saved.config.task).name}, cell {elites.name(archive.cells, chosen)}"
+    title = f"{saved.config.task_label}, cell {elites.name(archive.cells, chosen)}"
     print(_described(title, rebuilt, archive, chosen, played[0]))
     if paths:
         free = model.njnt > 0 and model.jnt_type[0] == 0

@@ -6,15 +6,27 @@ from pathlib import Path
 
 from memes import api
 from memes.commands.run import conclude
+from memes.options.command_line import run_options
+from memes.options.flags import options_of
 from memes.options.from_run import algorithm_of
 from memes.options.names import code_of
 from memes.options.workers import WorkerOptions
 from memes.parameters import flat
+from memes.presets import PRESETS
 from memes.runner.loggers import Logger
 from memes.runner.multihost import HostOptions, join_processes
 from memes.runner.progress import Reporter
 from memes.store.find import run_folders
 from memes.store.folder import load_config
+from memes.tasks import TASKS
+
+
+def whose(option: str) -> str:
+    """Why an option of a run is not one of its continuation."""
+    makes = (*(preset.build for preset in PRESETS.values()), *TASKS.values())
+    own = [*run_options().values(), *map(options_of, makes)]
+    fixed = any(option in options for options in own)
+    return "is fixed by the run: 'memes run' starts another one" if fixed else ""
 
 
 @flat

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from threading import Timer
@@ -18,6 +18,7 @@ from memes.runner.progress import Reporter, duration
 from memes.store.folder import Run
 
 CODES = {"SIGINT": 130, "SIGTERM": 143}  # as shells have them
+LONGEST = 100  # characters of a name in the name of a folder
 PATIENCE = 2.0  # seconds without a word
 
 
@@ -45,8 +46,9 @@ def run(arguments: list[str]) -> int:
         if choice.seeds is not None:
             first = running.pop("seed")
             running["seeds"] = range(first, first + choice.seeds)
+        label = choice.label or algorithm.name
         out = (choice.out and from_there(choice.out, start)) or stack.enter_context(
-            output_folder(parsed, start)
+            output_folder((algorithm.task.name, label), parsed, start)
             if team.leads
             else nullcontext(Path())  # the others write nothing
         )
@@ -60,7 +62,7 @@ def run(arguments: list[str]) -> int:
             out=out,
             observers=parsed.observers(),
             progress=not choice.quiet,
-            metadata=parsed.recorded(),
+            metadata=parsed.recorded() | {"label": label},
         )
         team.part()
         if not team.leads:
@@ -101,14 +103,13 @@ def from_there(path: str | Path, start: Path) -> Path:
 
 
 @contextmanager
-def output_folder(parsed: Parsed, start: Path) -> Iterator[Path]:
-    """The first free folder under runs/ for such a command, or for its seeds.
+def output_folder(names: Sequence[str], parsed: Parsed, start: Path) -> Iterator[Path]:
+    """The first free folder under runs/ for a task and an algorithm of these names, or for the seeds.
 
     It is made at once, so that no other command takes it, and removed in the end if nothing is in it.
     """
-    names = (re.sub(r"\W+", "-", Path(each).name) for each in (parsed.task, parsed.choice.algorithm))
     runs = from_there("runs", start)
-    base = runs / "-".join(names)
+    base = runs / "-".join(re.sub(r"\W+", "-", name).strip("-")[:LONGEST] or "unnamed" for name in names)
     again = (base.with_name(f"{base.name}-take-{i}") for i in itertools.count(2))
     seed = () if parsed.choice.seeds is not None else (f"seed-{parsed.running['seed']}",)
     free = (path.joinpath(*seed) for path in itertools.chain([base], again))

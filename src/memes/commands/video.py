@@ -67,7 +67,6 @@ def video(
     if cells is not None:
         require(len(cells) <= MOST_ELITES, f"cells must be at most {MOST_ELITES}, got {len(cells)}")
         chosen = [at_cell(saved.archive, [cell]) for cell in cells]
-    name = Path(saved.config.task).name
     with Reporter(show=True) as report:
         played: list[EliteClip] = []
         if chosen:
@@ -85,7 +84,7 @@ def video(
             saved.archive,
             changes,
             [elite for elite in played if elite.pictures],
-            title=f"{saved.config.algorithm} on {name}",
+            title=f"{saved.config.algorithm_label} on {saved.config.task_label}",
             names=saved.config.names(saved.archive.feature.shape[1]),
             generations=saved.generations,
             pictures=pictures,

@@ -95,6 +95,10 @@ class Emitter(Protocol):
     def transitions(self) -> bool:
         """True if it learns from transitions, which the task must then provide."""
 
+    @property
+    def gradients(self) -> bool:
+        """True if it uses the gradients of the task, which must then be differentiable."""
+
     def init(self, key: Key[Array, ""], task: Task) -> PyTree:
         """Return the first state."""
 

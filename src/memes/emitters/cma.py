@@ -63,6 +63,7 @@ class CMA:
 
     samples: ClassVar[int] = 0
     transitions: ClassVar[bool] = False
+    gradients: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_fields(self)

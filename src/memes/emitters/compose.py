@@ -53,6 +53,11 @@ class Parallel:
         """True if any emitter learns from transitions."""
         return any(emitter.transitions for emitter in self.emitters)
 
+    @property
+    def gradients(self) -> bool:
+        """True if any of them uses gradients."""
+        return any(emitter.gradients for emitter in self.emitters)
+
     def init(self, key: Key[Array, ""], task: Task) -> tuple[PyTree, ...]:
         """Return the states of all emitters."""
         keys = jax.random.split(key, len(self.emitters))
@@ -140,6 +145,11 @@ class OneOf:
     def transitions(self) -> bool:
         """True if the emitter learns from transitions."""
         return self.emitter.transitions
+
+    @property
+    def gradients(self) -> bool:
+        """True if the emitter uses gradients."""
+        return self.emitter.gradients
 
     def init(self, key: Key[Array, ""], task: Task) -> tuple[Int[Array, ""], PyTree]:
         """Return the number of the active copy, and the states of all copies."""

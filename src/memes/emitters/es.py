@@ -74,6 +74,7 @@ class ES:
     selector: Selector = Uniform()
 
     transitions: ClassVar[bool] = False
+    gradients: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -39,6 +39,7 @@ class Isoline:
 
     samples: ClassVar[int] = 0
     transitions: ClassVar[bool] = False
+    gradients: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -55,6 +55,7 @@ class PolicyGradient:
 
     samples: ClassVar[int] = 0
     transitions: ClassVar[bool] = True
+    gradients: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -106,6 +106,7 @@ class Population:
     play: Play = ByNovelty()
 
     transitions: ClassVar[bool] = False
+    gradients: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -32,6 +32,7 @@ def task_factory(name: str) -> Callable[..., Task]:
     A user's is `module:name` or `file.py:name`.
     """
     if ":" not in name:
+        _offer("task", name, Task)
         return TASKS[_known("task", name, TASKS)]
     family, _, environment = name.partition(":")
     if family in FAMILIES:
@@ -53,6 +54,7 @@ def is_own(name: str) -> bool:
 def algorithm_factory(name: Any) -> Callable[..., Algorithm]:
     """The function `(task, cells, **options)` of a preset, or a user's, named as a task is."""
     if not isinstance(name, str) or ":" not in name:
+        _offer("algorithm", name, Algorithm)
         return PRESETS[_known("algorithm", name, PRESETS)].build
     wanted = "a function of a task and its cells that returns an Algorithm"
     return _function("algorithm", name, _imported("algorithm", name), wanted)
@@ -105,6 +107,31 @@ def cells_of(task: Task, resolution: Sequence[int] | None, centroids: int | None
 
 def _known(what: str, name: Any, choices: Collection[str]) -> str:
     return known(what, name, choices, ", or your own as module:name or file.py:name")
+
+
+def _offer(what: str, name: Any, kind: type) -> None:
+    """Raise a `UsageError` that lists what a file has, if the name is that of a file alone."""
+    if not isinstance(name, str) or not name.endswith(".py"):
+        return
+    with own_code(f"{what} '{name}'"):
+        module = _file(what, name)
+    found = [f"{name}:{of}" for of, value in vars(module).items() if _makes(kind, value, module)]
+    offered = f"such as {', '.join(found)}" if found else f"but there is no {kind.__name__} in it"
+    raise UsageError(f"{what}: '{name}' is a file: add the name of what to use from it, {offered}")
+
+
+def _makes(kind: type, value: Any, module: ModuleType) -> bool:
+    """Whether something is of the kind, or seems to be a function of the module that makes one."""
+    if isinstance(value, kind):
+        return True
+    if not inspect.isfunction(value) or value.__module__ != module.__name__:
+        return False
+    signature = inspect.signature(value)
+    returned, places = signature.return_annotation, signature.parameters.values()
+    if returned is not signature.empty:
+        return str(returned).rpartition(".")[2].strip("'>") == kind.__name__
+    count = sum(p.kind is not p.KEYWORD_ONLY for p in places)
+    return count == (2 if kind is Algorithm else 0)  # a task and its cells
 
 
 def _function(what: str, name: str, found: Any, wanted: str) -> Callable[..., Any]:

@@ -17,6 +17,7 @@ from memes.algorithm import Algorithm
 from memes.cells import Cells
 from memes.estimates import Candidates
 from memes.parameters import flat, recorded
+from memes.presets.differentiable import CmaMaega, CmaMega
 from memes.presets.map_elites import CmaMae, CmaMe, Dns, MapElites, MapElitesSampling, PgaMe
 from memes.presets.multi_es import Memes, MemesHybrid, MemesSequential
 from memes.presets.search import Search as Search
@@ -118,6 +119,8 @@ _PRESETS = (
     Preset("me-es", MeEs(), "one evolution strategy that explores, then exploits"),
     Preset("cma-me", CmaMe(), "CMA-ES emitters that improve the archive, in turn"),
     Preset("cma-mae", CmaMae(), "CMA-ES emitters that improve on slowly rising thresholds"),
+    Preset("cma-mega", CmaMega(), "branches along gradients of fitness and features, for smooth tasks"),
+    Preset("cma-maega", CmaMaega(), "the same on slowly rising thresholds, as in CMA-MAE"),
     Preset(
         "dns", Dns(), "MAP-Elites with a population that survives by dominated novelty, without cells"
     ),
@@ -137,5 +140,7 @@ nsra_es = PRESETS["nsra-es"].build
 me_es = PRESETS["me-es"].build
 cma_me = PRESETS["cma-me"].build
 cma_mae = PRESETS["cma-mae"].build
+cma_mega = PRESETS["cma-mega"].build
+cma_maega = PRESETS["cma-maega"].build
 dns = PRESETS["dns"].build
 pga_me = PRESETS["pga-me"].build

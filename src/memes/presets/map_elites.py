@@ -115,7 +115,10 @@ class CmaMe:
     """CMA-ME: CMA-ES emitters that take turns; samples are ranked by what they add to the archive.
 
     An emitter restarts from a random elite if none of its samples enters the archive. All samples update
-    its distribution; the original uses only those that entered (docs/deviations.md).
+    its distribution, as in QDax. With `parents="accepted"` only those that improve the archive do, as in
+    Fontaine et al., Covariance Matrix Adaptation for the Rapid Illumination of Behavior Space, GECCO
+    2020, arXiv:1912.02400: the i-th best of n samples has the weight log(n + 1/2) - log(i), divided by
+    their sum.
 
     Attributes:
         pool: Number of emitters, one of which is active per generation.
@@ -125,6 +128,8 @@ class CmaMe:
         sigma: Standard deviation of an emitter's first samples.
         strategy: Name of a search distribution of evosax; sep-cma-es is far faster in many dimensions.
             In Python also a `Strategy`, which has its own batch and sigma.
+        parents: Samples that update the distribution: all, or those that are better than the archive
+            before the generation (accepted); the latter needs cma-es or sep-cma-es by name.
     """
 
     pool: int = 15
@@ -132,11 +137,17 @@ class CmaMe:
     batch: int = 128
     sigma: float = 0.5
     strategy: str | Strategy = "cma-es"
+    parents: Literal["all", "accepted"] = "all"
 
     def __post_init__(self) -> None:
         check_fields(self)
         at_least(1, pool=self.pool)
         at_least(2, batch=self.batch)
+        require(
+            self.parents == "all" or isinstance(self.strategy, str),
+            "parents must be 'all' with a strategy as an object, got 'accepted'; name the strategy, or "
+            "compose objectives.Accepted with Evosax(parents='positive')",
+        )
 
     def build(self, task: Task, cells: Cells | None = None) -> Algorithm:
         """Compose the algorithm."""
@@ -145,10 +156,13 @@ class CmaMe:
             "opt": objectives.Fitness(),
             "rnd": objectives.RandomDirection(task.feature_dim),
         }
-        strategy = self.strategy
+        objective, strategy = ranked[self.ranking], self.strategy
         if isinstance(strategy, str):
-            strategy = Evosax(strategy, samples=self.batch, sigma=self.sigma)
-        emitter = OneOf(CMA(ranked[self.ranking], strategy), self.pool)
+            parents: Literal["all", "positive"] = "all" if self.parents == "all" else "positive"
+            strategy = Evosax(strategy, samples=self.batch, sigma=self.sigma, parents=parents)
+        if self.parents == "accepted":
+            objective = objectives.Accepted(objective)
+        emitter = OneOf(CMA(objective, strategy), self.pool)
         return compose(task, emitter, cells=cells)
 
 

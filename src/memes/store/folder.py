@@ -143,7 +143,8 @@ class Run(NamedTuple):
 
     def __repr__(self) -> str:
         where = "" if self.folder is None else f" in '{self.folder}'"
-        name = f"{self.config.algorithm} on {self.config.task}, seed {self.config.seed}{where}"
+        algorithm, task = self.config.algorithm_label, self.config.task_label
+        name = f"{algorithm} on {task}, seed {self.config.seed}{where}"
         if not self.generations:
             return f"<Run: {name}, not begun>"
         scores = self.metrics["qd_score"][-1], self.metrics["coverage"][-1]

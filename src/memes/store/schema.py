@@ -108,6 +108,16 @@ class RunConfig:
         """The options, and those that an earlier version did not have."""
         return ONCE_ABSENT | self.options
 
+    @property
+    def task_label(self) -> str:
+        """The name of the task in tables and figures; a custom task has its own."""
+        return (self.task_name or Path(self.task).name) if ":" in self.task else self.task
+
+    @property
+    def algorithm_label(self) -> str:
+        """The name of the algorithm in tables and figures."""
+        return self.label or self.algorithm
+
     def names(self, k: int) -> tuple[str, ...]:
         """Return the names of k features; their numbers, if an older version recorded none."""
         return self.feature_names or tuple(numbered(k))

@@ -161,9 +161,9 @@ def summarise(run: Run) -> Summary:
         require(within, f"a correction of the run in '{run.folder}' is of none of its generations")
         corrections = corrections | {"evaluations": metrics["evaluations"][row]}
     return Summary(
-        task=config.task,
+        task=config.task_label,
         algorithm=config.algorithm,
-        label=config.label or config.algorithm,
+        label=config.algorithm_label,
         seed=config.seed,
         scale=config.scale,
         generations=done,

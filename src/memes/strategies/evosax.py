@@ -7,7 +7,7 @@ import inspect
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -20,15 +20,10 @@ from memes.errors import UsageError, at_least, known, package, positive, require
 from memes.pytrees import choose
 from memes.validation import check_fields
 
-# Strategies of evosax 0.3.2 that are excluded: those that compare values across generations, which need
-# more than ranks within one generation; those whose initial spread cannot be set; one that collapsed on
-# a quadratic with ranks; and one whose mean becomes NaN in few dimensions.
-UNSUITABLE = {
-    "gradientlessdescent", "hillclimbing", "randomsearch", "simulatedannealing",
-    "iamalgam-full", "iamalgam-univariate",
-    "cmaanchoredles",
-    "lm-ma-es",
-}  # fmt: skip
+# The strategies that tests check: samples start with the given spread, and the mean climbs by ranks.
+SUITABLE = ("cma-es", "cr-fm-nes", "open-es", "pgpe", "sep-cma-es", "snes", "xnes")
+# Those whose weights and rates follow from the number of parents.
+WEIGHTED = ("cma-es", "sep-cma-es")
 # In float32, directions whose variances differ by more cannot be distinguished from rounding errors.
 CONDITION = 1 / float(np.finfo(np.float32).eps)
 
@@ -37,8 +32,7 @@ CONDITION = 1 / float(np.finfo(np.float32).eps)
 class Evosax:
     """A strategy of the library evosax, such as `cma-es`, `sep-cma-es` or `snes`.
 
-    It must be a strategy that updates a distribution by the ranks of one generation; `names()` lists
-    them.
+    `names()` lists those that are tested. They update a distribution by the ranks of one generation.
 
     Each strategy transforms the utilities again. CMA-ES and similar ones use only their order. A lane
     whose samples all failed is not changed.
@@ -54,18 +48,28 @@ class Evosax:
         sigma: Standard deviation of the first samples.
         options: Further arguments of its constructor, as pairs of names and values, such as
             `(("elite_ratio", 0.25),)`.
+        parents: The samples that update the distribution. With `all` the ranks of all samples do, as in
+            evosax. With `positive` the n samples of positive utility do, with the weights
+            `w_i = log(n + 1/2) - log(i)` divided by their sum for the i-th best of them, and with the
+            learning rates of CMA-ES for n parents; only for cma-es and sep-cma-es.
     """
 
     name: str
     samples: int = 512
     sigma: float = 0.02
     options: tuple[Any, ...] = ()
+    parents: Literal["all", "positive"] = "all"
 
     def __post_init__(self) -> None:
         check_fields(self)
         at_least(2, samples=self.samples)
         positive(sigma=self.sigma)
         _constructor(self.name)
+        require(
+            self.parents == "all" or self.name in WEIGHTED,
+            f"parents must be 'all' for strategy '{self.name}'; 'positive' is for "
+            f"{' and '.join(WEIGHTED)}",
+        )
 
     def init(self, key: Key[Array, ""], mean: Float[Array, "L d"]) -> PyTree:
         """Start each lane at its mean."""
@@ -91,10 +95,14 @@ class Evosax:
 
         def tell_one(x: Array, utilities: Array, state: PyTree) -> PyTree:
             no_key = jax.random.key(0)  # the supported strategies draw nothing here
-            return algorithm.tell(no_key, x, -utilities, state, params)[0]  # evosax minimises
+            used = params
+            if self.parents == "positive":
+                used = _of_parents(algorithm, params, jnp.sum(utilities > 0))
+            return algorithm.tell(no_key, x, -utilities, state, used)[0]  # evosax minimises
 
         told = _strong(jax.vmap(tell_one)(x, utilities, state))
-        return choose(jnp.any(utilities != 0, axis=-1), told, state)
+        informed = utilities != 0 if self.parents == "all" else utilities > 0
+        return choose(jnp.any(informed, axis=-1), told, state)
 
     def restart(
         self, key: Key[Array, ""], state: PyTree, where: Bool[Array, " L"], mean: Float[Array, "L d"]
@@ -129,6 +137,27 @@ def _built(strategy: Evosax, dim: int) -> tuple[Any, Any]:
         return algorithm, params
 
 
+def _of_parents(algorithm: Any, params: Any, n: Array) -> Any:
+    """Return the parameters of CMA-ES for the n best samples as parents, without negative weights."""
+    d, count = algorithm.num_dims, jnp.maximum(n, 1)
+    rank = jnp.arange(1, algorithm.population_size + 1)
+    raw = jnp.where(rank <= count, jnp.log(count + 0.5) - jnp.log(rank), 0.0)
+    weights = raw / jnp.sum(raw)
+    effective = 1 / jnp.sum(jnp.square(weights))
+    c_std = (effective + 2) / (d + effective + 5)
+    c_1 = 2 / ((d + 1.3) ** 2 + effective)
+    c_mu = 2 * (effective + 1 / effective - 2) / ((d + 2) ** 2 + effective)
+    return params.replace(
+        weights=weights,
+        mu_eff=effective,
+        c_std=c_std,
+        d_std=1 + 2 * jnp.maximum(0, jnp.sqrt((effective - 1) / (d + 1)) - 1) + c_std,
+        c_c=(4 + effective / d) / (d + 4 + 2 * effective / d),
+        c_1=c_1,
+        c_mu=jnp.minimum(1 - c_1, c_mu),
+    )
+
+
 def names() -> list[str]:
     """List the strategies that `Evosax` supports; empty if the library is not installed."""
     return sorted(_constructors()) if importlib.util.find_spec("evosax") else []
@@ -145,8 +174,7 @@ def _constructors() -> dict[str, Any]:
     from evosax.algorithms import distribution_based_algorithms
 
     named = {key.lower().replace("_", "-"): cls for key, cls in distribution_based_algorithms.items()}
-    # Strategies with several distributions (sv) have no single mean to offer.
-    return {k: v for k, v in named.items() if k not in UNSUITABLE and not k.startswith("sv-")}
+    return {name: named[name] for name in SUITABLE if name in named}
 
 
 def _degenerate(state: PyTree) -> Array:

@@ -45,8 +45,7 @@ def check_browser() -> None:
     """Raise a `UsageError` unless the page can be served."""
     require(
         importlib.util.find_spec("viser") is not None,
-        f"a page in the browser needs the extra view: {install('view')}; "
-        "'memes replay' with --video FILE.gif or --sheet FILE.png does without",
+        f"a page in the browser needs the extra view: {install('view')}",
     )
 
 

@@ -30,7 +30,8 @@ def of_run(now: Snapshot) -> str:
         folder = markdown(printable(str(now.folder)))
         return f"{_trouble(now)}waiting for a run in {folder} to begin"
     config, _, outcome = now.header
-    task, algorithm = (markdown(printable(each)) for each in (Path(config.task).name, config.algorithm))
+    names = config.task_label, config.algorithm_label
+    task, algorithm = (markdown(printable(each)) for each in names)
     said = "running"
     if outcome is not None:
         said = "stopped early" if outcome.stopped else "over"
