@@ -44,10 +44,10 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time `__getattr__` im
     from memes.executors import workers
     from memes.executors.remote_evaluation import parallelize
     from memes.executors.seeds import seeds_from_keys
-    from memes.genotypes import TreeGenotypes
     from memes.metrics import archive_loss, qd_score
     from memes.options.from_run import task_from_run
     from memes.presets import PRESETS
+    from memes.pytrees import TreeGenotypes
     from memes.resets import Reason
     from memes.runner.change_log import ChangeLog
     from memes.runner.corrections import Corrections
@@ -113,7 +113,7 @@ _NAMES = {
     "memes.executors": ("workers",),
     "memes.executors.remote_evaluation": ("parallelize",),
     "memes.executors.seeds": ("seeds_from_keys",),
-    "memes.genotypes": ("TreeGenotypes",),
+    "memes.pytrees": ("TreeGenotypes",),
     "memes.metrics": ("archive_loss", "qd_score"),
     "memes.options.from_run": ("task_from_run",),
     "memes.presets": ("PRESETS",),

@@ -101,7 +101,7 @@ def test_a_run_killed_during_a_correction_ends_the_same(
     resumed = memes.resume(algorithm, out, progress=False)
     assert_equal_runs(whole.folder, out)
     jax.tree.map(np.testing.assert_array_equal, resumed.correction, whole.correction)
-    with pytest.raises(memes.UsageError, match="generations must be more than the 6"):
+    with pytest.raises(memes.UsageError, match="extend it with more than its 6 generations"):
         memes.resume(algorithm, out, progress=False)
 
 

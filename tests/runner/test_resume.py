@@ -228,7 +228,7 @@ def test_a_signal_while_the_last_generation_is_seen_stops_nothing(algorithm, who
 def test_a_finished_run_goes_on_only_for_longer(algorithm, whole, tmp_path):
     out = tmp_path / "run"
     shutil.copytree(whole.folder, out)
-    with pytest.raises(UsageError, match="generations must be more than the 12"):
+    with pytest.raises(UsageError, match="is finished: extend it with more than its 12 generations"):
         memes.resume(algorithm, out, progress=False)
     longer = memes.resume(algorithm, out, generations=16, progress=False)
     again = memes.run(algorithm, **OPTIONS | {"generations": 16})
