@@ -402,6 +402,12 @@ def test_every_page_is_in_a_list_of_pages():
             assert f"\n{page.stem}\n" in text, page
 
 
+@pytest.mark.parametrize("document", ["README.md", "docs/index.md"])
+def test_algorithms_are_counted(document):
+    said = f"(MEMES), {len(memes.PRESETS) - 1} other algorithms"
+    assert said in " ".join((ROOT / document).read_text().split())
+
+
 def test_the_reference_tells_of_every_option():
     functions = [preset.build for preset in memes.PRESETS.values()]
     for function in (*functions, *memes.TASKS.values(), *FAMILIES.values(), memes.tasks.stepped):

@@ -308,7 +308,7 @@ def test_a_preset_shows_the_options_of_its_search_as_its_own():
     assert bound["offer_samples"] == (
         bool,
         True,
-        "Offer the samples to the archive too, not only the means.",
+        "Offer the samples to the archive, too, and not only the means.",
     )
     assert bound["sigma"] == (float, 0.02, "Standard deviation of the samples.")
     assert parameters(Search())["sigma"] == bound["sigma"]

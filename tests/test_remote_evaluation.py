@@ -69,7 +69,7 @@ def test_what_cannot_be_spread_is_said(two):
     with pytest.raises(UsageError, match="workers must be at most 10,000, got 1000000"):
         memes.workers(1_000_000)
     for nonsense in (None, "key", 3, [1.5], np.zeros((2, 1), np.uint32), object()):
-        with pytest.raises(UsageError, match="keys must be JAX's keys"):
+        with pytest.raises(UsageError, match="keys must be JAX keys"):
             memes.seeds_from_keys(nonsense)
     with pytest.raises(UsageError, match="block must be at least 1, got 0"):
         memes.parallelize(simulators.hilly, two, block=0)

@@ -1,4 +1,4 @@
-"""Pytrees: helpers for arrays with a common first axis, of rows or lanes, and genotypes that are pytrees."""
+"""Pytrees: helpers for rows or lanes of arrays, and genotypes that are pytrees."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from memes import UsageError
 from memes.analysis import archive_figures, comparisons, plot, report, tables
 from memes.analysis.groups import all_labels, at, distinguish, group, main_view, views, without_short
 from memes.analysis.statistics import rank_sum
-from memes.analysis.style import looks
+from memes.analysis.style import ALGORITHMS, looks
 from memes.commands.main import main
 from memes.store.folder import save_config
 from memes.store.schema import Header, RunConfig
@@ -391,6 +391,27 @@ def test_numbers_are_written_for_people():
     assert report.number(math.nan) == "-"
     row = {"x": -2.0, "x_low": -3.0, "x_high": 1.5}
     assert report._cell(row, "x") == "-2 [-3 to 1.5]"
+
+
+def test_a_preset_looks_the_same_in_every_figure():
+    alone, among = looks(["memes"]), looks(["other", "me", "memes"])
+    assert alone["memes"] == among["memes"]
+    assert set(ALGORITHMS) == set(memes.PRESETS)
+    found = looks([*ALGORITHMS, "other"]).values()
+    assert len({look.colour for look in found}) == len({look[1:] for look in found}) == len(found)
+
+
+def test_algorithms_have_the_names_of_the_paper():
+    labels = {
+        "me": [made(algorithm="me")],
+        "me-128": [made(algorithm="me-128")],
+        "mine": [made(algorithm="mine")],
+    }
+    names = comparisons.display_names({"arm": labels})
+    assert names == {"me": "ME-16384", "me-128": "ME-128", "mine": "mine"}
+    labels["me"] = [made(algorithm="me", options={"batch": 128})]
+    names = comparisons.display_names({"arm": labels})
+    assert names == {"me": "me", "me-128": "me-128", "mine": "mine"}
 
 
 def test_no_two_labels_look_the_same():

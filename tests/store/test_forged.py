@@ -207,7 +207,7 @@ def test_a_file_that_expands_to_far_more_than_its_size_is_refused(name, little_m
     for command in ("plot", "view"):
         said = refused(command, "run", capsys=capsys)
         assert f"'run/{name}' would need 2," in said
-        assert "1,048,576 are the most" in said
+        assert "at most 1,048,576 are allowed" in said
 
 
 def test_the_limits_leave_room_for_files_that_are_large_themselves(little_memory):

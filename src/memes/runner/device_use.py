@@ -93,7 +93,8 @@ def announced(place: Path) -> Iterator[None]:
 def count(place: Path) -> int:
     """Count the registered processes, and remove files of processes that were killed."""
     found = 0
-    for file in place.glob("[0-9]*") if place.is_dir() else ():
+    files = place.iterdir() if place.is_dir() else ()
+    for file in [each for each in files if each.name.isdecimal()]:
         if file.name == str(os.getpid()):
             found += 1
             continue

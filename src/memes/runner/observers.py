@@ -170,7 +170,7 @@ class Checkpoints:
     """Write checkpoints during a run, from which `memes resume` continues.
 
     Attributes:
-        every: Generations between checkpoints; 0 writes none. None writes one after each device call,
+        every: Generations between checkpoints; 0 writes none. None is one after each device call,
             unless that would take more than a tenth of the time.
     """
 
