@@ -368,7 +368,7 @@ def _moved(here: Provenance, recorded: Provenance) -> Iterator[str]:
     changed = [name for name in told[0] if told[0][name] != told[1].get(name)]
     before, now = (", ".join(f"{name} {each.get(name)}" for name in changed) for each in told)
     if changed:
-        yield f"the run began with {before}, and goes on with {now}: it may take another course"
+        yield f"the run began with {before}, and continues with {now}: results may differ"
 
 
 def _concluded(folder: Path, config: RunConfig, algorithm: Algorithm) -> bool:

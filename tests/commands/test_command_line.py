@@ -253,7 +253,7 @@ def test_a_pipe_that_is_closed_early_is_silent():
     assert done.stdout.count("\n") == 1
 
 
-def test_folders_have_names_whatever_the_task_is_called(tmp_path):
+def test_folders_have_valid_names_for_any_name_of_a_task(tmp_path):
     parsed = command_line.parse(["arm", "--joints", "2"], "memes run")
     for names, folder in {
         ("x/../y", "me"): "x-y-me",

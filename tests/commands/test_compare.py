@@ -23,7 +23,7 @@ from memes.store.summary import RunFacts, Summary, save_summary, summarise
 
 
 def made(task="arm", algorithm="memes", seed=0, *, score=100.0, each=10, points=5, **fields):
-    """A run of `each` evaluations a generation, whose score grows linearly to what is given."""
+    """A run of `each` evaluations per generation, whose score grows linearly up to `score`."""
     generation = np.arange(1.0, points + 1)
     rising = score * generation / points
     heat = np.full((3, 2), np.nan)
@@ -184,7 +184,7 @@ def test_corrected_scores_count_once_all_runs_have_them():
 
 
 def test_corrections_in_the_middle_are_compared_at_equal_generations_and_evaluations():
-    """One run is twice as long and evaluates half as much in a generation."""
+    """One run is twice as long, with half the evaluations per generation."""
 
     def rows(run, *generations):
         at_them = np.array(generations)
@@ -514,7 +514,7 @@ def test_a_comparison_touches_no_file_that_it_did_not_make(tmp_path, monkeypatch
         assert [path.read_text() for path in Path("mine").iterdir()] == ["mine"]
         Path("mine", name).unlink()
     assert main(command) == 0
-    Path("mine/archives-mine.png").write_text("mine")  # beside what the comparison made
+    Path("mine/archives-mine.png").write_text("mine")  # next to the files of the comparison
     assert main(command) == 0
     assert Path("mine/archives-mine.png").read_text() == "mine"
     Path("mine/losses.png").write_text("mine")  # which this comparison has not made, and the next would
@@ -627,7 +627,7 @@ def test_names_in_figures_are_not_formulas(tmp_path):
 
 
 def test_genotypes_of_other_lengths_are_told_apart_where_options_do_not():
-    """As of tasks that were made in Python; summaries of older versions do not know the length."""
+    """As for tasks made in Python; summaries of older versions do not record the length."""
     old, *new = (
         made(seed=i, about=replace(made().about, dim=dim)) for i, dim in enumerate((None, 6, 60))
     )

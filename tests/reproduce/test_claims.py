@@ -1,4 +1,4 @@
-"""Worlds in which the paper is right, wrong, or hard to tell; in each, every claim gets its verdict."""
+"""Made-up results for which the paper's claims are right, wrong or undecided, with verdicts on all."""
 
 from dataclasses import replace
 
@@ -49,7 +49,7 @@ def summary(task, label, seed, **numbers):
     corrected, heat = {}, None
     if about["uncertain"]:
         corrected = scores | {"qd_score_loss": 1 - numbers.get("kept", 1.0), "generation": 100.0}
-        scores = dict.fromkeys(scores, np.nan)  # what was luck must not matter
+        scores = dict.fromkeys(scores, np.nan)  # illusory scores must not matter
         heat = np.full(SHAPE, np.nan)
         heat[4] = 1.0  # from x = 12 to 15
         heat[5, 0] = 1.0 if numbers.get("beyond") else np.nan
@@ -210,7 +210,7 @@ def test_every_claim_gets_its_verdict(numbers, slower, spread, verdict):
         exempt = each.task == "arm" and each.name in (
             "C8",
             "C14",
-        )  # of which the paper says nothing there
+        )  # no claim of the paper for this task
         expected = Verdict.NOT_APPLICABLE if exempt else verdict
         assert each.outcome.verdict is expected, (each.name, each.task, each.outcome)
         assert bool(each.outcome.instead) == (
@@ -286,7 +286,7 @@ def test_all_of_a_claim_is_shown_uncorrected_and_one_of_it_refuted_corrected():
 
 
 def test_only_relations_that_the_runs_can_test_count_as_comparisons():
-    """Six that were run can be refuted, whatever else was not run or has too few seeds."""
+    """Six that were run can be refuted, even if others were not run or have too few seeds."""
     found = runs(a=HIGHER, b=LOWER, c=[1.0])
     tested, missing = above(qd("b"), qd("a")), above(qd("b"), qd("nobody"))
     few = [missing, above(qd("b"), qd("c")), near(qd("c"), 1.0, 0.1)]
@@ -305,7 +305,7 @@ def test_the_p_of_a_claim_is_the_largest_that_shows_it_or_the_least_that_refutes
     assert np.isnan(all_of([on_par(qd("a"), coverage("a"))], found).p)
 
 
-def test_the_numbers_by_means_stand_beside_those_by_medians_and_decide_nothing():
+def test_numbers_by_means_are_listed_but_do_not_affect_verdicts():
     def run(label, seed, qd, mean):
         run = summary("ant", label, seed, qd=qd)
         return run._replace(corrections=run.corrections | {"qd_score_by_mean": np.array([mean])})
@@ -444,7 +444,7 @@ def test_times_in_turns_make_the_table_of_minutes():
     assert results._run_times([]) == []
 
 
-def test_times_beside_other_processes_decide_nothing(tmp_path):
+def test_times_on_a_shared_device_do_not_affect_verdicts(tmp_path):
     seconds = {"memes": [1.0] * 10, "me": [1.0] * 10}
     for sharing, verdict in ((1, Verdict.REPRODUCED), (2, Verdict.NOT_TESTED)):
         about = Provenance(device="made up", processes_on_device=sharing)

@@ -32,7 +32,7 @@ def _tiny():
 
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory):
-    """The folder of a sweep that nobody stopped."""
+    """The folder of an uninterrupted sweep."""
     out = tmp_path_factory.mktemp("swept")
     assert main([*WORDS, str(out)]) == 0
     return out

@@ -1,4 +1,4 @@
-"""Runs on an uncertain task correct their archives; whatever happens to them, they end the same."""
+"""Runs on an uncertain task correct their archives; interrupted runs end with the same results."""
 
 import os
 import shutil
@@ -42,7 +42,7 @@ def algorithm():
 
 @pytest.fixture(scope="module")
 def whole(algorithm, tmp_path_factory):
-    """A run that nobody disturbed, corrected after generations 2, 4 and 6."""
+    """An uninterrupted run, corrected after generations 2, 4 and 6."""
     out = tmp_path_factory.mktemp("whole") / "run"
     return memes.run(algorithm, out=out, observers=[ON_THE_WAY], **OPTIONS)
 
@@ -168,7 +168,7 @@ def test_an_interrupt_saves_the_run_first_and_the_next_one_skips_the_correction(
         assert_equal_runs(whole.folder, out)
 
 
-def test_a_longer_run_forgets_the_correction_of_its_former_end(algorithm, whole, tmp_path):
+def test_an_extended_run_drops_the_correction_of_its_former_end(algorithm, whole, tmp_path):
     out = tmp_path / "run"
     short = memes.run(algorithm, out=out, observers=[AT_THE_END], **OPTIONS | {"generations": 3})
     assert short.corrected["generation"].tolist() == [3]
@@ -211,7 +211,7 @@ def test_fewer_samples_on_the_way_than_at_the_end(algorithm, whole):
 
 @pytest.fixture(scope="module")
 def batch(algorithm, tmp_path_factory):
-    """Three seeds together that nobody disturbed; the last one is that of the run above."""
+    """Three seeds together without interruption; the last one is that of the run above."""
     return memes.run(
         algorithm, out=tmp_path_factory.mktemp("batch"), seeds=BATCH, observers=[ON_THE_WAY], **TOGETHER
     )

@@ -1,4 +1,4 @@
-"""Runs notice that others use the device too, and their summaries say so."""
+"""Runs count other runs on the same device, and summaries record the number."""
 
 import subprocess
 import sys

@@ -36,13 +36,13 @@ def example():
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """A run that nobody disturbed."""
+    """An uninterrupted run."""
     return memes.run(algorithm, out=tmp_path_factory.mktemp("whole") / "run", **OPTIONS)
 
 
 @dataclass(frozen=True)
 class Notes:
-    """Writes down all that it is told, and asks for moments every so often."""
+    """Records its calls, and requests updates at fixed intervals."""
 
     every: int = 1000
     told: list = field(default_factory=list)
@@ -131,7 +131,7 @@ def test_a_run_is_what_an_observer_makes_of_it():
     assert memes.run(algorithm, observers=[Sign()], **OPTIONS).config.settings["signed"] == 40
 
 
-def test_whoever_stops_before_the_first_generation_gets_one(tmp_path):
+def test_a_run_that_is_stopped_at_its_start_has_one_generation(tmp_path):
     @dataclass(frozen=True)
     class Never:
         def watch(self, context):

@@ -46,7 +46,7 @@ def algorithm():
 
 @pytest.fixture(scope="module")
 def whole(algorithm, tmp_path_factory):
-    """A run that nobody disturbed."""
+    """An uninterrupted run."""
     return memes.run(algorithm, out=tmp_path_factory.mktemp("whole") / "run", **OPTIONS)
 
 
@@ -120,7 +120,7 @@ UNLIKE = ("memes", "memes-sequential", "me", "me-es", "cma-me", "pga-me")
 
 
 def assert_sound(state, task):
-    """No nonsense in the archive, the history, or whatever the emitters compute with."""
+    """No invalid numbers in the archive, the history, or the states of emitters."""
     elites = np.asarray(state.archive.occupied)
     assert elites.any()
     kept = [leaf[elites] for leaf in state.archive[1:]], state.history
@@ -322,7 +322,7 @@ def test_no_checkpoints_if_none_are_wanted_and_as_often_as_wanted(algorithm, tmp
 
 
 def written():
-    """How many bytes this process has written so far, to whatever."""
+    """How many bytes this process has written so far, to any file."""
     return int(re.search(r"wchar: (\d+)", Path("/proc/self/io").read_text())[1])
 
 

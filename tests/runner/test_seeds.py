@@ -32,7 +32,7 @@ def single():
 
 @pytest.fixture(scope="module")
 def batch(tmp_path_factory):
-    """Seeds that ran together and that nobody disturbed."""
+    """Seeds that ran together without interruption."""
     return memes.run(quick, out=tmp_path_factory.mktemp("batch"), **OPTIONS)
 
 
@@ -129,7 +129,7 @@ def test_corrections_of_all_seeds_are_compiled_once(compiled, traced_once):
 
 
 def test_seeds_together_are_the_runs_themselves_up_to_rounding(single, monkeypatch, capsys, tmp_path):
-    """Memory is said to have room for two of the three seeds: the second batch is half empty."""
+    """Memory suffices for two of the three seeds: the second batch is half empty."""
     needs = iter([1000, 10])
     monkeypatch.setattr(memory, "available", lambda: 100)
     monkeypatch.setattr(memory, "needed", lambda compiled: next(needs))
@@ -212,7 +212,7 @@ def test_a_seed_that_is_stopped_leaves_the_others_going(batch, tmp_path, capsys)
         assert_same_bits(runs[i], batch[i])
     said = capsys.readouterr().err
     assert "seed 3: stopping: it is enough" in said
-    assert "generation 12/12" in said  # nobody waits for the one that was stopped
+    assert "generation 12/12" in said  # without waiting for the one that was stopped
     (resumed,) = memes.resume(quick, tmp_path, progress=False)
     assert_same_bits(resumed, batch[1])
     assert_saved(tmp_path, batch)

@@ -48,7 +48,7 @@ def checkpoints(whole):
 
 
 def loaded(folder, whole, **changed):
-    """What is found in a folder by the run, and what is said about it."""
+    """The run that is loaded from a folder, and the printed messages."""
     said = []
     header = load_config(whole.folder)
     header = header._replace(config=replace(header.config, **changed))
@@ -129,7 +129,7 @@ def test_a_damaged_checkpoint_is_left_out_for_the_one_before(data, whole, checkp
     if said:
         assert newest in said[0]
         assert found.metrics["generation"][-1] == int(Path(older).stem)
-    else:  # a byte that nobody reads
+    else:  # a byte that is never read
         (folder / "checkpoints" / newest).write_bytes(good)
         expected, _ = loaded(folder, whole)
         jax.tree.map(np.testing.assert_array_equal, found, expected)

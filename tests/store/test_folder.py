@@ -1,4 +1,4 @@
-"""Run folders: what they hold, also if an older version made them, or if somebody damaged them."""
+"""Run folders: their content, also if an older version made them, or if they are damaged."""
 
 import json
 import shutil

@@ -52,7 +52,7 @@ def test_a_run_leaves_its_summary_which_reads_back_the_same(saved, tmp_path):
 
 
 def test_options_are_the_same_whether_a_run_is_read_or_at_hand(saved):
-    """Also as they print, by which labels tell runs apart: 0 and not 0.0."""
+    """Also as text, which distinguishes labels: 0 and not 0.0."""
     options = summarise(saved).options
     assert options["l2"] == 0
     assert repr(options) == repr(load_summary(saved.folder).options)

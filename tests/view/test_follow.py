@@ -202,7 +202,7 @@ def test_words_say_how_a_run_stands_and_escape_its_names(run):
     said = labels.of_run(now._replace(header=now.header._replace(config=config)))
     assert "&lt;script&gt;" in said
     assert "\\[a\\](b)" in said
-    assert "generation 8 of 8, over" in said
+    assert "generation 8 of 8, finished" in said
     assert f"coverage **{run.metrics['coverage'][-1]:.1%}**" in said
     assert "running" in labels.of_run(now._replace(header=now.header._replace(outcome=None)))
 

@@ -257,7 +257,7 @@ def test_without_a_renderer_one_sentence_says_what_to_install(ant_run, capsys, m
 
 
 def test_looking_for_a_renderer_runs_no_code_of_the_current_folder(monkeypatch):
-    """As in a run folder that somebody sent."""
+    """As in a run folder from somebody else."""
     for name in ("mujoco", "importlib", "OpenGL", "sitecustomize"):
         Path(f"{name}.py").write_text("import pathlib\npathlib.Path('executed').touch()\n")
     monkeypatch.delenv("PYTHONPATH", raising=False)

@@ -170,7 +170,7 @@ class Page:
             if not isinstance(error, (UsageError, OSError)) and sentence not in self._logged:
                 self._logged.add(sentence)
                 frame = traceback.extract_tb(error.__traceback__)[-1]
-                log.error("the page goes on after %s (%s:%s)", sentence, frame.filename, frame.lineno)
+                log.error("the page continues after %s (%s:%s)", sentence, frame.filename, frame.lineno)
 
     def _handle(self, name: str, value: Any, client: Any) -> None:
         """Handle an action of a user."""

@@ -34,7 +34,7 @@ def of_run(now: Snapshot) -> str:
     task, algorithm = (markdown(printable(each)) for each in names)
     said = "running"
     if outcome is not None:
-        said = "stopped early" if outcome.stopped else "over"
+        said = "stopped early" if outcome.stopped else "finished"
     scores = ""
     if now.generations:
         last = {name: column[-1] for name, column in now.metrics.items()}
