@@ -137,10 +137,10 @@ def test_a_preset_that_binds_an_option_is_resumed_under_its_own_name():
     words = ["arm", "--algorithm", "me-128", "--joints", "2", "--batch", "8", "--out", "run"]
     parsed = command_line.parse(words, "memes run")
     algorithm = parsed.build()
-    about = describe(algorithm) | parsed.recorded() | {"seed": 0}
-    assert algorithm.name == about["algorithm"] == "me-128"
+    header = describe(algorithm).updated(parsed.recorded())
+    assert algorithm.name == header.config.algorithm == "me-128"
     Path("run").mkdir()
-    save_config(Path("run"), about)
+    save_config(Path("run"), header)
     assert algorithm_of(Path("run")).name == "me-128"
 
 

@@ -1,5 +1,7 @@
 """Made-up results for which the paper's claims are right, wrong or undecided, with verdicts on all."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -30,7 +32,8 @@ from memes.reproduce.quantities import (
     step,
 )
 from memes.reproduce.turns import Times
-from memes.store.summary import Summary
+from memes.store.schema import Provenance
+from memes.store.summary import RunFacts, Summary
 
 LOW, HIGH, SHAPE = (0.0, -8.0), (30.0, 8.0), (10, 4)
 
@@ -58,7 +61,7 @@ def summary(task, label, seed, **numbers):
         scale="paper",
         generations=100,
         options={"stale_budget": 32},
-        about=about,
+        about=RunFacts(**about),
         curves={name: np.array([0.0, value]) for name, value in scores.items()},
         corrections={name: np.array([value]) for name, value in corrected.items()},
         lifespans={
@@ -421,7 +424,7 @@ def test_cells_beyond_the_trap_are_counted_by_what_they_earn():
 
 def test_the_best_fitness_of_the_hexapod_is_compared_from_the_least():
     runs = [summary("hexapod", "a", seed, best=-1e-7) for seed in range(2)]
-    runs[1].about["min_fitness"] = -2.0
+    runs[1] = runs[1]._replace(about=replace(runs[1].about, min_fitness=-2.0))
     np.testing.assert_allclose(
         best_above_least("a").values(Evidence({"a": runs})), [np.pi, 2.0], atol=1e-6
     )
@@ -433,7 +436,7 @@ def test_a_life_is_productive_until_the_last_candidate_that_entered():
 
 
 def test_times_in_turns_make_the_table_of_minutes():
-    about = {"device": "made up", "commit": "0123456789", "processes_on_device": 1}
+    about = Provenance(device="made up", commit="0123456789", processes_on_device=1)
     measured = Times("ant", "paper", 100, about, {"memes": [5.9, 6.0, 6.1]})
     title, table = results._run_times([measured])
     assert "ant: 3 turns, made up, commit 0123456" in title
@@ -444,7 +447,7 @@ def test_times_in_turns_make_the_table_of_minutes():
 def test_times_on_a_shared_device_do_not_affect_verdicts(tmp_path):
     seconds = {"memes": [1.0] * 10, "me": [1.0] * 10}
     for sharing, verdict in ((1, Verdict.REPRODUCED), (2, Verdict.NOT_TESTED)):
-        about = {"device": "made up", "commit": None, "processes_on_device": sharing}
+        about = Provenance(device="made up", processes_on_device=sharing)
         judged = results.write(
             ["time"], ["ant"], [], tmp_path, [Times("ant", "paper", 100, about, seconds)]
         )
@@ -486,11 +489,11 @@ def test_the_page_shows_verdicts_and_numbers():
 
 def test_runs_without_a_commit_are_marked():
     summaries = world(as_claimed, 0.002)
-    for run in summaries:
-        if run.label == "memes-all":
-            run.about["commit"] = None
-        if run.label == "me":
-            run.about["commit"] = "abcdef0123-dirty"
+    commits = {"memes-all": None, "me": "abcdef0123-dirty"}
+    summaries = [
+        run._replace(about=replace(run.about, commit=commits.get(run.label, run.about.commit)))
+        for run in summaries
+    ]
     page = results.page(judge(summaries, ["arm"]), summaries)
     assert "commit 0123456, abcdef0-dirty; without a commit 10 runs: memes-all (10)" in page
     row = next(line for line in page.splitlines() if line.startswith("| C3 |"))

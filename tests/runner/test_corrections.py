@@ -101,7 +101,7 @@ def test_a_run_killed_during_a_correction_ends_the_same(
     resumed = memes.resume(algorithm, out, progress=False)
     assert_equal_runs(whole.folder, out)
     jax.tree.map(np.testing.assert_array_equal, resumed.correction, whole.correction)
-    with pytest.raises(memes.UsageError, match="generations must be more than the 6"):
+    with pytest.raises(memes.UsageError, match="extend it with more than its 6 generations"):
         memes.resume(algorithm, out, progress=False)
 
 
@@ -250,7 +250,7 @@ def test_an_interrupt_during_a_correction_stops_the_whole_batch(
         stopped = memes.run(algorithm, out=tmp_path, seeds=BATCH, observers=[ON_THE_WAY], **TOGETHER)
     for run in stopped:
         assert run.generations == 2
-        assert run.config["stopped"] == "SIGINT"
+        assert run.stopped == "SIGINT"
         assert run.corrected["generation"].tolist() == [2]
     memes.resume(algorithm, tmp_path, progress=False)
     for run in batch:
@@ -268,7 +268,7 @@ def test_a_seed_whose_correction_was_skipped_is_not_over(
     assert [run.generations for run in runs] == [6, 6, 6]
     assert [run.correction is None for run in runs] == [False, True, True]
     resumed = memes.resume(algorithm, tmp_path, progress=False)
-    assert [run.config["seed"] for run in resumed] == [2, 3]
+    assert [run.config.seed for run in resumed] == [2, 3]
     for run, other in zip(resumed, batch[1:], strict=True):
         jax.tree.map(np.testing.assert_array_equal, run.correction, other.correction)
 

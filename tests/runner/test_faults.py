@@ -250,7 +250,7 @@ def test_a_run_killed_while_it_replaces_another_can_be_started_again(removed, tm
         patched.setattr(folder, "remove_files", dying)
         with pytest.raises(faults.Killed):
             run(tmp_path, overwrite=True)
-    assert run(tmp_path, overwrite=True, seed=1).config["seed"] == 1
+    assert run(tmp_path, overwrite=True, seed=1).config.seed == 1
 
 
 def test_a_sweep_knows_what_another_process_did_before_it_let_go(tmp_path, monkeypatch):

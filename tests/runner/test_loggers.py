@@ -209,7 +209,7 @@ def test_a_tracker_that_is_not_there_is_one_sentence(name, capsys, tmp_path):
 
 
 def test_tensorboard_needs_a_folder():
-    with pytest.raises(memes.UsageError, match="tensorboard needs a run that has a folder"):
+    with pytest.raises(memes.UsageError, match="tensorboard needs a run with a folder"):
         memes.run(algorithm, observers=[memes.Logger("tensorboard")], **OPTIONS)
 
 

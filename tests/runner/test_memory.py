@@ -95,11 +95,11 @@ def test_a_run_that_does_not_fit_is_evaluated_in_chunks(monkeypatch, tmp_path, c
     monkeypatch.setattr(memory, "needed", needed)
     memes.run(small(TASK), generations=2, out=tmp_path / "fits")
     assert "of the" in capsys.readouterr().err
-    assert memes.load_run(tmp_path / "fits").config["chunk"] is None
+    assert memes.load_run(tmp_path / "fits").config.chunk is None
     monkeypatch.setattr(memory, "available", lambda: full[0])  # nine tenths of it are not enough
     cut = memes.run(small(TASK), generations=2, out=tmp_path / "cut")
     said = " ".join(capsys.readouterr().err.split())
-    chunk = memes.load_run(tmp_path / "cut").config["chunk"]
+    chunk = memes.load_run(tmp_path / "cut").config.chunk
     assert f"that is too much memory: evaluating in chunks of {chunk} of 36 evaluations" in said
     assert chunk < 36
     assert cut.metrics["evaluations"][-1] == 72

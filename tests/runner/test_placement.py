@@ -94,7 +94,7 @@ def test_three_five_six_and_seven_devices_compute_the_bytes_of_one():
 def test_results_depend_on_the_number_of_shards(found):
     lanes = placements.RUNS["lanes"]()
     alone = memes.run(lanes, generations=5, progress=False)
-    assert alone.config["shards"] == 1
+    assert alone.config.shards == 1
     assert placements.digest(alone) not in found["resumed"].values()
 
 

@@ -12,6 +12,7 @@ import pytest
 from memes.runner import scheduling
 from memes.runner.device import MOST
 from memes.runner.scheduling import SIGNALS, interruptible
+from memes.store.schema import RunConfig
 
 
 class Device:
@@ -47,8 +48,13 @@ class Device:
         return [record]
 
 
+def config_of(generations, call_seconds):
+    names = {"task": "none", "algorithm": "none", "seed": 0}
+    return RunConfig(**names, generations=generations, call_seconds=call_seconds)
+
+
 def call(device, generations, *, done=0, aim=1.0, due=lambda generation: False, going=lambda: True):
-    config = {"generations": generations, "call_seconds": aim}
+    config = config_of(generations, aim)
     seen = []
     for each in scheduling.calls(device, None, done, done, config, due, going):
         device.events.append(("seen", each.states[0]))
@@ -149,7 +155,7 @@ def test_a_call_that_fails_on_the_device_fails_in_the_host(monkeypatch):
 def test_the_time_of_a_call_is_the_devices_and_not_the_hosts(monkeypatch):
     device = Device(monkeypatch, cost=0.5)
     seconds = []
-    config = {"generations": 6, "call_seconds": 0.0}
+    config = config_of(6, 0.0)
     for each in scheduling.calls(device, None, 0, 0, config, lambda generation: True, lambda: True):
         device.clock += 100.0  # an observer takes a long time
         seconds.append(each.seconds)

@@ -1,5 +1,6 @@
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -228,5 +229,5 @@ def test_summaries_of_version_0_1_are_read_and_compared(task, tmp_path):
 
 
 def test_the_length_of_a_run_was_an_option_once(saved):
-    old = saved._replace(config=saved.config | {"options": {"lanes": 4, "generations": 230}})
+    old = saved._replace(config=replace(saved.config, options={"lanes": 4, "generations": 230}))
     assert summarise(old).options == {"lanes": 4}

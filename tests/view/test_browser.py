@@ -55,7 +55,7 @@ def arm_run(tmp_path_factory):
 
 def known(run):
     """The arm of these tests: runs made in Python do not record its number of joints."""
-    assert run.config["task"] == "arm"
+    assert run.config.task == "arm"
     return task
 
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -43,7 +44,7 @@ def test_code_that_a_folder_names_is_not_executed(shown):
     (((_, rebuild), _),) = shown
     saved = memes.load_run(OLD)
     with pytest.raises(memes.UsageError, match="if you trust that code, name it with --task"):
-        rebuild(saved._replace(config=saved.config | {"task": "evil.py:task"}))
+        rebuild(saved._replace(config=replace(saved.config, task="evil.py:task")))
 
 
 @pytest.mark.parametrize(
