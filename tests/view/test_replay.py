@@ -329,7 +329,7 @@ def test_a_port_that_cannot_be_is_one_sentence(ant_run, capsys):
 WRONG = {
     "RUN is missing": [],
     "RUN is missing: it": ["--best"],
-    "'nothing' does not hold a run": ["nothing", "--paths", "paths.png"],
+    "'nothing' does not contain a run": ["nothing", "--paths", "paths.png"],
     "video must be a file ending in .mp4, .gif or .webp, got 'a.avi'": ["RUN", "--video", "a.avi"],
     "size must be two even numbers from 16 to 4096, got '640 481'": [
         "RUN",
