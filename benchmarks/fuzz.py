@@ -1,4 +1,4 @@
-"""Damage and forge run folders, TOML files and command lines at random; no command may fail with a traceback.
+"""Damage and forge run folders, TOML files and command lines at random; no command may show a traceback.
 
     python benchmarks/fuzz.py                           3 000 operations
     python benchmarks/fuzz.py --operations 100 --seed 7
