@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from textwrap import fill
 
@@ -12,12 +13,12 @@ from matplotlib.figure import Figure
 
 from memes.analysis.archive_axes import draw_bar, draw_cells, height_of
 from memes.analysis.groups import Labels, main_view
-from memes.analysis.render import map_of, scale_of
+from memes.analysis.render import scale_of
 from memes.analysis.style import WIDTH, Picture
 from memes.cells import Grid
-from memes.store.folder import feature_names
 from memes.store.sanitize import mathtext
 from memes.store.summary import Summary
+from memes.task import numbered
 
 
 def archives_figure(task: str, labels: Labels) -> Figure | None:
@@ -44,11 +45,9 @@ def _archive_panels(
     """Draw a column of panels per label, from the first `kinds` heats of each."""
     one = next(iter(chosen.values()))
     scale = scale_of(heat for pair in heats.values() for heat in pair if heat is not None)
-    cells, place = _grid(one), map_of(one.about)
-    named = [
-        run.about for run in chosen.values() if run.about.get("feature_names")
-    ]  # recorded since 0.2
-    names = feature_names(next(iter(named), one.about), len(one.low))
+    cells, place = _grid(one), one.about.map
+    named = [run.about.feature_names for run in chosen.values() if run.about.feature_names]  # not by 0.1
+    names = next(iter(named), tuple(numbered(len(one.low))))
     height = height_of(cells, place)
     most = 2 if height < 0.5 else 4 if len(chosen) <= 8 else 6
     columns = min(len(chosen), most)
@@ -69,9 +68,9 @@ def _archive_panels(
             axes.axis("on")
             axes.set_box_aspect(height)
             draw_cells(
-                axes, _grid(run), heat.ravel(), names, scale, place=map_of(run.about), letters=letters
+                axes, _grid(run), heat.ravel(), names, scale, place=run.about.map, letters=letters
             )
-            words = "corrected" if kind else f"{fill(label, letters, max_lines=2)}\nseed {run.seed}"
+            words = "corrected" if kind else f"{in_lines(label, letters)}\nseed {run.seed}"
             axes.set_title(mathtext(f"{words}, {np.isfinite(heat).mean():.0%}"))
             lowest = kind == kinds - 1 and i + columns >= len(chosen)
             axes.tick_params(labelbottom=lowest)
@@ -83,6 +82,17 @@ def _archive_panels(
         draw_bar(figure, scale, ax=panels, shrink=0.9, aspect=min(20 * kinds * lines, 50))
     figure.suptitle(fill(mathtext(f"{task}: the runs with the median QD-score"), int(13 * width)))
     return figure
+
+
+def in_lines(label: str, letters: int, most: int = 3) -> str:
+    """Break a label into lines of some letters, at spaces or after punctuation, never within a word."""
+    lines = [""]
+    for part in re.findall(r"[^\s_:=,/.-]*[\s_:=,/.-]*", label)[:-1]:
+        if lines[-1] and len(lines[-1]) + len(part.rstrip()) > letters:
+            lines.append("")
+        lines[-1] += part
+    kept = [line.strip() for line in lines[:most]]
+    return "\n".join(kept) + " ..." * (len(lines) > most)
 
 
 def _grid(run: Summary) -> Grid:

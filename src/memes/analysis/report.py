@@ -124,11 +124,15 @@ def _files_of(figures: Iterable[str]) -> set[str]:
 
 
 def score_tables(rows: Iterable[Row], statistic: str) -> Tables:
-    """Make a table of medians or means for each task and view: labels down, measures across."""
+    """Make a table of medians or means per task and view: a row per label, a column per measure."""
     return _tables(
         (
             f"{row['task']}, {row['where']}: {STATISTICS[statistic]} [95% interval]",
-            {"algorithm": row["label"], "seeds": str(row["n"])},
+            {
+                "algorithm": row["label"],
+                "seeds": str(row["n"]),
+                "evaluations": number(row["evaluations"]),
+            },
             {WORDS[row["measure"]]: _cell(row, statistic, row["measure"])},
         )
         for row in rows
@@ -136,7 +140,7 @@ def score_tables(rows: Iterable[Row], statistic: str) -> Tables:
 
 
 def pair_tables(rows: Sequence[Row], most: float = math.inf) -> Tables:
-    """Make a table for each task and view: pairs of labels down, measures across.
+    """Make a table per task and view, with a row per pair of labels and a column per measure.
 
     If there are more than `most` pairs, only those of the first label are shown.
     """
@@ -155,7 +159,7 @@ def pair_tables(rows: Sequence[Row], most: float = math.inf) -> Tables:
 
 
 def _tables(cells: Iterable[tuple[str, dict[str, str], dict[str, str]]]) -> Tables:
-    """Group cells into lines by the titles of their tables and the heads of their lines."""
+    """Group cells into rows by the titles of their tables and the headers of their rows."""
     found: dict[str, dict[str, dict[str, str]]] = {}
     for title, head, cell in cells:
         name = next(iter(head.values()))
