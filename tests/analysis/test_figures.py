@@ -16,6 +16,7 @@ from memes.analysis.end_of_run import Figures, save_figures
 from memes.analysis.render import PRINT, fitness_of, layout, render, scale_of
 from memes.archive import add, empty
 from memes.estimates import Correction
+from memes.store.schema import Provenance, RunConfig
 from memes.task import Map
 
 
@@ -135,8 +136,8 @@ def corrected_run(archive):
     cell = np.flatnonzero(archive.occupied)
     variance, k = np.arange(cell.size) ** 2.0, archive.feature.shape[1]
     correction = Correction(archive, cell, variance, np.zeros((cell.size, k)), 8)
-    config = {"task": "box", "algorithm": "me", "seed": 0}
-    return memes.Run(None, config, {}, {}, archive, {}, correction)
+    config = RunConfig(task="box", algorithm="me", seed=0)
+    return memes.Run(None, config, Provenance(), None, {}, {}, archive, {}, correction)
 
 
 @pytest.mark.parametrize("k", [1, 2])

@@ -173,8 +173,8 @@ def uncertainty(source: Run | str | Path) -> Figure:
     )
     assert run.correction is not None
     std, cells = deviations(run.archive, run.correction).fitness, run.archive.cells
-    names = feature_names(run.config, run.archive.feature.shape[1])
-    place, scale = map_of(run.config), scale_of([std])
+    names = run.config.names(run.archive.feature.shape[1])
+    place, scale = run.config.map, scale_of([std])
     height = height_of(cells, place)
     figure, (axes,) = _panels(height, 1)
     axes.set_box_aspect(height)
@@ -255,9 +255,7 @@ def space(source: Run | Archive | str | Path) -> Figure:
     look: dict[str, Any] = {"vmin": scale.low, "vmax": scale.high, "cmap": scale.colour_map}
     axes.scatter(*centres(cells)[occupied].T, c=fitness[occupied], s=14, depthshade=False, **look)
     low, high = np.asarray(cells.low), np.asarray(cells.high)
-    for name, label, ends in zip(
-        "xyz", feature_names(run.config, 3), zip(low, high, strict=True), strict=True
-    ):
+    for name, label, ends in zip("xyz", run.config.names(3), zip(low, high, strict=True), strict=True):
         axes.set(**{f"{name}label": fill(mathtext(label), 24, max_lines=2), f"{name}lim": ends})
     draw_bar(figure, scale, ax=axes, shrink=0.7, pad=0.12)
     figure.suptitle(_title(run))
