@@ -16,7 +16,7 @@ LIGHT = np.array([0.36, 0.48, -0.8])  # direction of the light of models without
 def camera_of(model: Any, states: np.ndarray, camera: Camera, shape: float) -> Any:
     """Make an `MjvCamera` for positions `states[n, nq]`, for pictures of the aspect ratio `shape`.
 
-    "follow" is the model's first camera that moves with a body, or else one around its first body. "wide" and
+    "follow" is the first camera that moves with a body, or else one around the first body. "wide" and
     "above" are fixed cameras that show the whole path and all walls, from the side or from above; they
     change the model's light. "auto" is "wide" if there are walls, and otherwise "follow".
     """
