@@ -69,7 +69,7 @@ def test_what_cannot_be_spread_is_said(two):
     with pytest.raises(UsageError, match="workers must be at most 10,000, got 1000000"):
         memes.workers(1_000_000)
     for nonsense in (None, "key", 3, [1.5], np.zeros((2, 1), np.uint32), object()):
-        with pytest.raises(UsageError, match="keys must be JAX's keys"):
+        with pytest.raises(UsageError, match="keys must be JAX keys"):
             memes.seeds_from_keys(nonsense)
     with pytest.raises(UsageError, match="block must be at least 1, got 0"):
         memes.parallelize(simulators.hilly, two, block=0)
@@ -103,7 +103,9 @@ def test_workers_that_raise_hang_or_are_killed_cost_their_rows(two):
     assert two.replaced - before == 6  # for each block twice, and then for the row
     assert len(said) == 1
     assert "task 'hills' raised" in said[0]
-    with pytest.raises(RunError, match="a worker was killed by SIGKILL for every row of a generation"):
+    with pytest.raises(
+        RunError, match="a worker was killed by SIGKILL for every genotype of a generation"
+    ):
         task.evaluate(keys[:4], np.full_like(x[:4], 0.95))
     assert str(two).startswith("2 workers, ")
 

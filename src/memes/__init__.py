@@ -1,12 +1,12 @@
 """Quality-diversity search with many evolution strategies at once (MEMES).
 
-    task = memes.tasks.arm()                    what is optimised; your own is memes.Task(...)
-    algorithm = memes.presets.memes(task)       how; memes.PRESETS names them all
+    task = memes.tasks.arm()                    the problem; a custom one is memes.Task(...)
+    algorithm = memes.presets.memes(task)       an algorithm; memes.PRESETS has all of them
     run = memes.run(algorithm, generations=2000, out="runs/arm")
     memes.plot.archive(run)                     and later memes.load_run("runs/arm")
 
-The parts that algorithms are composed of are the modules below. Everything is imported on first use,
-so that `import memes` is quick.
+The modules below contain the parts of algorithms. Everything is imported at its first use, so that
+`import memes` is fast.
 """
 
 from importlib import import_module
@@ -81,7 +81,7 @@ __all__ += ["Run", "join_processes", "load_changes", "load_run", "plot", "resume
 __all__ += ["Callbacks", "ChangeLog", "Checkpoints", "Corrections", "Figures", "LogFunction", "Logger"]
 __all__ += ["RunContext", "Update"]
 
-# The names that are imported on first use, by module.
+# The names that are imported at their first use, by module.
 _NAMES = {
     "memes": (
         "archive",
@@ -132,7 +132,7 @@ _MODULES = {name: module for module, names in _NAMES.items() for name in names}
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module 'memes' has no attribute '{name}'")
-    if _MODULES[name] in ("memes", "memes.analysis"):  # whose names are modules
+    if _MODULES[name] in ("memes", "memes.analysis"):  # their names are modules
         return import_module(f"{_MODULES[name]}.{name}")
     return getattr(import_module(_MODULES[name]), name)
 

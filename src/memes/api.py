@@ -1,4 +1,4 @@
-"""`memes.run` and `memes.resume`: from the settings of runs to what is left of them."""
+"""`memes.run` and `memes.resume`: they check settings, and start or continue runs."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ from memes.store.folder import (
 from memes.store.provenance import describe, now
 from memes.validation import check_types, checked, number_of
 
-# In the order in which they see a run. A checkpoint comes after the correction that it is to know of.
+# In the order in which they are called. Checkpoints come after corrections, so that they contain them.
 USUAL: tuple[Any, ...] = (
     DeviceUse, Log, ChangeLog, Corrections, Checkpoints, Progress, Summaries, Figures,
 )  # fmt: skip
-# The type and the least of each setting that is a number. Those of a `config.json` are checked as well.
+# The type and the minimum of each setting that is a number. Those of a `config.json` are also checked.
 NUMBERS: dict[str, tuple[Any, int]] = {
     "generations": (int, 1),
     "evaluations": (int | None, 1),
@@ -59,11 +59,11 @@ NUMBERS: dict[str, tuple[Any, int]] = {
     "shards": (int | None, 1),
 }
 SEEDS = 2**32
-# Without compilation, and with NaN as an error, which stands for what is unknown, nothing runs.
+# Runs do not work without compilation, or if NaN is an error, because NaN represents unknown values.
 IMPOSSIBLE = ("jax_disable_jit", "jax_debug_nans", "jax_debug_infs")
 THEN = ", then "  # between the devices of a run that went on elsewhere
 UNRECORDED = {"call_seconds": 1.0, "chunk": None, "shards": 1}  # by version 0.1
-# What a run and the algorithm that goes on with it must agree on, besides options.
+# Entries in which a run and the algorithm that continues it must agree, in addition to options.
 SAME = (
     "algorithm", "task_name", "dim", "cells", "feature_low", "feature_high", "min_fitness", "batch_size",
 )  # fmt: skip
@@ -77,7 +77,7 @@ def run(
 def run(
     algorithm: Algorithm, *, generations: int | None = None, seeds: Sequence[int], **options: Any
 ) -> list[Run]: ...
-@checked  # type: ignore[misc]  # which has the options one by one
+@checked  # type: ignore[misc]  # it lists the options, which the overloads do not
 def run(
     algorithm: Algorithm,
     *,
@@ -96,42 +96,43 @@ def run(
     progress: bool = True,
     metadata: dict[str, Any] | None = None,
 ) -> Run | list[Run]:
-    """Run an algorithm, for one seed or for several, and record what happens.
+    """Run an algorithm for one seed or for several, and record the results.
 
-    The key of generation g is `fold_in(run_key, g)`: results do not depend on how a run is cut into
-    calls of the device. Ctrl-C and SIGTERM end the run after the generations computed so far, with
-    everything saved.
+    The key of generation g is `fold_in(run_key, g)`, so results do not depend on how a run is divided
+    into device calls. Ctrl-C and SIGTERM end the run after the generations computed so far; everything
+    is saved.
 
     Seeds that run together are one batch on the device, a `vmap` of the whole run. Compilers round such
-    a batch differently: a seed's numbers agree with those of a run of its own to rounding, which a long
-    search can amplify into another, equally likely, course. Seeds that run one after the other are
-    compiled once, and agree to the last bit.
+    a batch differently: the results of a seed agree with those of a separate run up to rounding, which a
+    long search can amplify into a different, equally likely, result. Seeds that run one after the other
+    are compiled once, and agree to the last bit.
 
     Args:
-        algorithm: What to run; it knows its task. A task with `jit=False` is evaluated on the host.
-        generations: For how many generations to run; a command has the number of its scale.
-        evaluations: For how many evaluations to run, in place of generations: as many whole generations
-            as they allow. Re-evaluations are not counted.
+        algorithm: The algorithm, with its task. A task with `jit=False` is evaluated on the host.
+        generations: Number of generations; the default of a command depends on its scale.
+        evaluations: Maximum number of evaluations, instead of generations; the run has as many whole
+            generations as this allows. Re-evaluations are not counted.
         seed: Seed of all randomness.
-        seeds: Seeds of several runs, instead of `seed`; then there is a run for each of them.
-        out: Folder for the results, or for a folder `seed-0`, ... of each seed; None keeps them in
+        seeds: Seeds of several runs, instead of `seed`; each of them is a separate run.
+        out: Folder for the results; several seeds have subfolders `seed-0`, ... None keeps results in
             memory only.
-        overwrite: Replace a run that the folder already holds.
-        observers: What the run does besides advancing. They join the usual ones, and replace those of
-            their own type.
-        chunk: How many rows to evaluate at a time; None is all, or fewer if they do not fit into memory.
-        seeds_per_batch: How many seeds to run as one batch; None is as many as fit into memory, or one
-            if the task has a simulator, which fills the device by itself.
-        devices: How many devices to run on; None is all GPUs or TPUs, or one CPU.
-        shards: Parts that lanes, offspring or seeds are divided into, a multiple of the devices; None is
-            as many as devices. Results depend on it, and not on the devices that compute the shards.
-        call_seconds: How long a call of the device takes, about. Progress moves, Ctrl-C is heard and
-            metrics are written once a call.
+        overwrite: Replace a run that the folder already contains.
+        observers: Observers in addition to the usual ones; an observer replaces a usual one of the same
+            type.
+        chunk: Number of evaluations at a time; None is all, or fewer if they do not fit into memory.
+        seeds_per_batch: Number of seeds that run as one batch; None is as many as fit into memory, or
+            one if the task has a simulator, which uses the whole device for one seed.
+        devices: Number of devices; None is all GPUs or TPUs, or one CPU.
+        shards: Number of parts into which lanes, offspring or seeds are divided, a multiple of the
+            devices; None is the number of devices. Results depend on it, but not on the devices that
+            compute the shards.
+        call_seconds: Approximate duration of a device call. Progress is shown, Ctrl-C is handled and
+            metrics are written once per call.
         progress: Whether to show progress.
-        metadata: Anything JSON that should be written into `config.json`.
+        metadata: JSON values that are written into `config.json`.
 
     Returns:
-        The run, or the runs in the order of their seeds; without those that an interrupt left undone.
+        The run, or the runs in the order of their seeds, without those that an interrupt prevented.
     """
     leads = present().leads
     algorithm, watching = callbacks_outside(algorithm), with_usual(observers)
@@ -169,7 +170,7 @@ def run(
         check_free(folder, overwrite)
     if out is not None:
         check_beside(Path(out), config["seeds"], overwrite)
-    folders = [folder and folder.absolute() for folder in folders]  # a simulator may go elsewhere
+    folders = [folder and folder.absolute() for folder in folders]  # a simulator may change the folder
     with in_words(out, algorithm), ExitStack() as stack:
         for folder in filter(None, folders):
             folder.mkdir(parents=True, exist_ok=True)
@@ -203,25 +204,25 @@ def resume(
     observers: Sequence[Any] = (),
     progress: bool = True,
 ) -> Run | list[Run]:
-    """Go on with a run that was interrupted or killed, as if it had never stopped.
+    """Continue a run that was interrupted or killed, as if it had not been stopped.
 
     Args:
-        algorithm: What the run is of: the same algorithm, task and cells, with the same options.
+        algorithm: The algorithm of the run: the same task, cells and options.
         path: The run's folder, or one with the folders of several seeds.
-        generations: For how many generations in all; None is what was asked of the run.
-        seeds: Only these of several seeds; None is all.
-        devices: How many devices to go on with; None is as many as there are and divide the shards.
+        generations: Total number of generations; None is that of the run.
+        seeds: Continue only these of several seeds; None is all.
+        devices: Number of devices; None is as many as there are and as divide the shards.
         observers: As in `run`; the usual ones have the settings of the run.
         progress: Whether to show progress.
 
     Returns:
-        The run, or the runs of those seeds that were not done.
+        The run, or the runs of those seeds that were not finished.
     """
     check_jax()
     team = present()
     progress = progress and team.leads
     configs = {folder: UNRECORDED | config for folder, config in begun(path).items()}
-    team.agree(lambda: True)  # all have read them: the first may write
+    team.agree(lambda: True)  # after this, all have read the folders, and the first may write
     one = list(configs) == [Path(path)] and seeds is None
     if seeds is not None:
         configs = {folder: found for folder, found in configs.items() if found.get("seed") in seeds}
@@ -245,8 +246,8 @@ def resume(
             left = done < total or (done == total and not _concluded(folder, config, algorithm))
             require(
                 left or not one,
-                f"generations must be more than the {done} after which the run in '{folder}' ended"
-                + ("" if generations is None else f", got {total}"),
+                f"the run in '{folder}' is finished: extend it with more than its {done} generations, "
+                f"by --generations {2 * done}" + ("" if generations is None else f"; got {total}"),
             )
             _check_same(described, config, folder)
             for old in ENDED:
@@ -257,7 +258,10 @@ def resume(
             config["device"] = THEN.join(dict.fromkeys([*before, described["device"]]))
         if left:
             starts.append((config, folder.absolute() if team.leads else None))
-    require(bool(starts), f"all runs in '{path}' are over; ask for more generations")
+    require(
+        bool(starts),
+        f"all runs in '{path}' are finished: extend them with more generations, by --generations N",
+    )
     for name in ("generations", "seeds_together", "shards"):
         alike = len({config[name] for config, _ in starts}) == 1
         require(alike, f"the runs in '{path}' differ in {name}: resume them one by one")
@@ -284,7 +288,7 @@ def resume(
 
 
 def with_usual(given: Sequence[Any], config: Mapping[str, Any] | None = None) -> list[Observer]:
-    """The usual observers, each replaced by one of its own type if it is given, and the others.
+    """Return the usual observers, each replaced by a given one of the same type, and further given ones.
 
     Those that are not given have the settings that a run has recorded in its `config`, or the defaults.
     """
@@ -294,9 +298,9 @@ def with_usual(given: Sequence[Any], config: Mapping[str, Any] | None = None) ->
 
 
 def settings_of(observers: Sequence[Observer]) -> dict[str, Any]:
-    """The settings of observers as `config.json` has them: by prefix, or by the observer's name.
+    """Return the settings of observers for `config.json`: by prefix, or by the observer's name.
 
-    Raises a `UsageError` that names what cannot watch a run.
+    Raises a `UsageError` that names an object that is not an observer.
     """
     found: dict[str, Any] = {}
     for observer in observers:
@@ -313,22 +317,22 @@ def settings_of(observers: Sequence[Observer]) -> dict[str, Any]:
 
 
 def restored(kind: Any, config: Mapping[str, Any]) -> Any:
-    """An observer of the kind, with those settings that a run has recorded."""
+    """Return an observer of the kind, with those settings that a run has recorded."""
     names = {f"{kind.prefix}_{field.name}": field.name for field in dataclasses.fields(kind)}
     return kind(**{field: config[name] for name, field in names.items() if name in config})
 
 
 def check_jax() -> None:
-    """Raise a `UsageError` if JAX is set to what no run can do with."""
+    """Raise a `UsageError` if JAX has settings with which runs do not work."""
     for name in IMPOSSIBLE:
         require(not jax.config.values.get(name), f"{name} of JAX is set: memes does not run with it")
 
 
 def _generations(algorithm: Algorithm, generations: int | None, evaluations: int | None) -> Any:
-    """The length of a run: the generations, or as many as the evaluations allow."""
+    """Return the length of a run: the generations, or as many as the evaluations allow."""
     require(
         (generations is None) != (evaluations is None),
-        "generations or evaluations must say how long the run is: give one of them, "
+        "generations or evaluations must set the length of the run: give one of them, "
         + ("not both" if generations is not None else "such as generations=1000"),
     )
     if evaluations is None:
@@ -343,7 +347,7 @@ def _generations(algorithm: Algorithm, generations: int | None, evaluations: int
 
 
 def check_numbers(given: dict[str, Any], where: str = "") -> None:
-    """Raise a `UsageError` that names what is no number, or too small."""
+    """Raise a `UsageError` that names a value that is not a number, or too small."""
     for name, (hint, least) in NUMBERS.items():
         value: Any = given.get(name)
         check_types({f"{name}{where}": value}, {f"{name}{where}": hint})
@@ -363,7 +367,7 @@ def _check_same(described: dict[str, Any], config: dict[str, Any], folder: Path)
 
 
 def _moved(described: dict[str, Any], config: dict[str, Any]) -> Iterator[str]:
-    """Say what is not where, or with what, a run began."""
+    """Describe differences in the device or in versions from those with which a run began."""
     told = [
         {"device": each.get("device"), **(each.get("versions") or {})} for each in (config, described)
     ]
@@ -374,7 +378,7 @@ def _moved(described: dict[str, Any], config: dict[str, Any]) -> Iterator[str]:
 
 
 def _concluded(folder: Path, config: dict[str, Any], algorithm: Algorithm) -> bool:
-    """Does a run with all of its generations have the correction that it should have?"""
+    """Return True if a run with all of its generations has the correction that it should have."""
     made = load_corrected(folder).get("generation", np.zeros(0))
     wanted = algorithm.task.uncertain and config.get("reevaluate_every") != 0
     return not wanted or (config["generations"] in made and (folder / "corrected.npz").exists())
@@ -382,12 +386,12 @@ def _concluded(folder: Path, config: dict[str, Any], algorithm: Algorithm) -> bo
 
 @contextmanager
 def in_words(path: str | Path | None, algorithm: Algorithm) -> Iterator[None]:
-    """Turn what ends a run from outside into a sentence: a disk, a simulator or a device that fails."""
+    """Turn failures of a disk, a simulator or a device into an error message."""
     place = None if path is None else Path(path).absolute()
     try:
         yield
     except (OSError, RunError, jax.errors.JaxRuntimeError) as error:
-        if isinstance(error, RunError):  # of a simulator
+        if isinstance(error, RunError):  # raised by a simulator
             sentence = str(error)
         elif isinstance(error, OSError):
             if path is None:
@@ -396,5 +400,5 @@ def in_words(path: str | Path | None, algorithm: Algorithm) -> Iterator[None]:
         else:
             sentence = f"task '{algorithm.task.name}' failed on the device: {in_a_line(error)}"
         if place is not None and any(map(holds_run, run_folders(place))):
-            sentence += f"; 'memes resume {path}' goes on from the last checkpoint"
+            sentence += f"; 'memes resume {path}' continues from the last checkpoint"
         raise RunError(sentence) from error

@@ -1,28 +1,33 @@
-"""Exceptions with a sentence for the user, and the checks that raise them."""
+"""Exceptions with an error message for the user, and the checks that raise them."""
 
 from __future__ import annotations
 
 import difflib
+import json
+import re
 import sys
 import traceback
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from functools import cache
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, distribution
 from numbers import Integral
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
-# Where code is that is not the user's.
+PACKAGE = "memes-qd"
+# Folders of code that is not the user's.
 LIBRARIES = ("<", str(Path(__file__).parent), sys.prefix, sys.base_prefix)
-PLACE = "_memes_place"  # of exceptions that travel
+PLACE = "_memes_place"  # attribute of exceptions from workers
 
 
 class UsageError(ValueError):
-    """A wrong argument. The message is one sentence that names it."""
+    """A wrong argument. The message is one line that names it."""
 
 
 class RunError(RuntimeError):
-    """A run that cannot go on, through no fault of its arguments. The message is one sentence."""
+    """A run that cannot continue for reasons other than its arguments. The message is one line."""
 
 
 def require(condition: bool, sentence: str) -> None:
@@ -32,7 +37,7 @@ def require(condition: bool, sentence: str) -> None:
 
 
 LONGEST_NAME = 500  # characters
-# More of anything than a machine could hold, or finish.
+# Larger numbers exceed what any machine could store or compute.
 MOST = 10**8
 # The range of float32; smaller numbers lose digits.
 SMALLEST_FLOAT, LARGEST_FLOAT = 2.0**-126, 2.0**128 - 2.0**104
@@ -41,7 +46,7 @@ SMALLEST_FLOAT, LARGEST_FLOAT = 2.0**-126, 2.0**128 - 2.0**104
 def at_least(least: float, **named: float | None) -> None:
     """Raise a `UsageError` that names the first argument, not None, that is below `least`, or NaN.
 
-    Or too large: an integer for every machine, another number for float32.
+    The same holds for arguments that are too large: integers for any machine, other numbers for float32.
     """
     for name, value in named.items():
         if value is None:
@@ -64,23 +69,64 @@ def in_unit_interval(**named: float) -> None:
         require(0 <= value <= 1, f"{name} must lie in [0, 1], got {value}")
 
 
-# Options that had another name in version 0.2, with the name of today.
-RENAMED = {"together": "seeds_per_batch", "about": "metadata"}
+# Options that had another name in version 0.2, with their present name.
+RENAMED = {"short": "include_short", "together": "seeds_per_batch", "about": "metadata"}
+
+
+# Names in the literature and in figures for what has another name here.
+SYNONYMS = {
+    "map-elites": "me",
+    "mapelites": "me",
+    "me-16384": "me",
+    "map-elites-sampling": "me-sampling",
+    "cma-map-elites": "cma-me",
+    "pga-map-elites": "pga-me",
+    "pgame": "pga-me",
+    "cmame": "cma-me",
+    "cmamae": "cma-mae",
+    "dominated-novelty-search": "dns",
+    "openai-es": "es",
+    "antmaze": "ant-trap",
+}
+MOST_LISTED = 30  # maximum number of choices in a message
+ALIKE, ALIKE_IF_SHORT = 0.7, 0.6  # minimum similarity of names, and of those of up to three characters
 
 
 def known(what: str, name: Any, choices: Collection[str], hint: str = "") -> str:
-    """Return the name if it is among the choices; else raise a `UsageError` with the new or nearest."""
+    """Return the name if it is a choice.
+
+    Else raise a `UsageError` with its new name or a similar one.
+    """
     if isinstance(name, str) and name in choices:
         return name
     new = RENAMED.get(str(name))
     require(new not in choices, f"unknown {what} '{name}': it is called '{new}' now")
-    near = difflib.get_close_matches(str(name), choices, n=1)
-    suggestion = f"did you mean '{near[0]}'" if near else f"choose from {', '.join(choices)}"
+    near = nearest(str(name), choices)
+    suggestion = f"did you mean '{near}'" if near else f"choose from {_listed(choices)}"
     raise UsageError(f"unknown {what} '{name}': {suggestion}{hint}{'?' if near else ''}")
 
 
+def _listed(choices: Collection[str]) -> str:
+    shown = list(choices) if len(choices) <= MOST_LISTED else list(choices)[: MOST_LISTED // 2]
+    return ", ".join(shown) + f" and {len(choices) - len(shown)} others" * (len(shown) < len(choices))
+
+
+def nearest(name: str, choices: Collection[str]) -> str | None:
+    """Return the choice that a name probably means: in other case, as a synonym, or misspelt."""
+    plain = {re.sub(r"[\s_]+", "-", each.strip().lower()): each for each in choices}
+    word = re.sub(r"[\s_]+", "-", name.strip().lower())
+    for candidate in (word, SYNONYMS.get(word)):
+        if candidate in plain:
+            return plain[candidate]
+    cutoff = ALIKE if len(name) > 3 else ALIKE_IF_SHORT
+    return next((plain[each] for each in difflib.get_close_matches(word, plain, 1, cutoff)), None)
+
+
 def package(module: str, extra: str, what: str) -> Any:
-    """Import a module that not everybody has; a `UsageError` says what needs it and what to install."""
+    """Import an optional module.
+
+    A `UsageError` names the feature that needs it and how to install it.
+    """
     try:
         return import_module(module)
     except ImportError as error:
@@ -89,14 +135,39 @@ def package(module: str, extra: str, what: str) -> Any:
 
 
 def install(extra: str) -> str:
-    """Return the command that brings an extra of this library."""
-    return f"pip install 'memes-qd[{extra}]'"
+    """Return the command that installs an extra into this installation: a checkout, or the package."""
+    return install_command(extra, _direct_url())
+
+
+def install_command(extra: str, direct_url: Mapping[str, Any] | None) -> str:
+    """Return the command for an installation with this `direct_url.json`; None is an index."""
+    url = str((direct_url or {}).get("url", ""))
+    folder = Path(unquote(urlsplit(url).path))
+    if not url.startswith("file:") or not folder.exists():
+        return f"pip install '{PACKAGE}[{extra}]'"
+    if folder.is_file():  # a wheel
+        return f"pip install '{folder}[{extra}]'"
+    editable = "-e " * bool((direct_url or {}).get("dir_info", {}).get("editable"))
+    place = "." if folder == Path.cwd() else folder
+    return f"pip install {editable}'{place}[{extra}]'"
+
+
+def _direct_url() -> Any:
+    """Return the source of this installation, as recorded by installers; None if it was an index."""
+    checkout = Path(__file__).parents[2]
+    if (checkout / "pyproject.toml").is_file() and Path(__file__).parents[1].name == "src":
+        return {"url": checkout.as_uri(), "dir_info": {"editable": True}}
+    try:
+        text = distribution(PACKAGE).read_text("direct_url.json")
+        return json.loads(text) if text else None
+    except (PackageNotFoundError, OSError, ValueError):
+        return None
 
 
 def show_mujoco_warnings() -> None:
     """Print MuJoCo's warnings, each once; it would write them to a file in the current folder.
 
-    A handler that is set already stays. This one must not raise: an exception would end the process.
+    A handler that is already set is kept. This one must not raise: an exception would end the process.
     """
     import mujoco
 
@@ -110,8 +181,11 @@ def _show_once(message: str) -> None:
 
 
 def place_of(error: BaseException) -> str:
-    """The file and the line of a user's code that raised, here or in a worker; empty if it was none."""
-    if hasattr(error, PLACE):  # it comes from a worker, without its traceback
+    """Return the file and line of the user's code that raised, here or in a worker.
+
+    Empty if none did.
+    """
+    if hasattr(error, PLACE):  # from a worker, without a traceback
         return str(getattr(error, PLACE))
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not frame.filename.startswith(LIBRARIES)]
@@ -119,6 +193,6 @@ def place_of(error: BaseException) -> str:
 
 
 def in_a_line(error: BaseException) -> str:
-    """Return the message of an exception: its first line, or what raised a traceback that it quotes."""
+    """Return the message of an exception: its first line, or the last one if it quotes a traceback."""
     lines = f"{type(error).__name__}: {error}".strip().splitlines()
     return lines[-1] if "Traceback (most recent call last)" in str(error) else lines[0]

@@ -160,13 +160,13 @@ def test_policy_gradients_learn_from_its_transitions():
 def test_what_does_not_fit_is_named():
     wrong = [
         ({"environment": "CartPol-v1"}, "unknown environment of Gymnasium 'CartPol-v1': did you mean"),
-        ({"observed": (0, 4)}, "observed must name entries from 0 to 3, got 0, 4"),
+        ({"observed": (0, 4)}, "observed must be indices from 0 to 3, got 0, 4"),
         ({"informed": ("x",)}, "informed: 'CartPole-v1' has no entries of info; use observed"),
         ({"observed": (0,), "informed": ("x",)}, "observed and informed exclude each other"),
         ({"feature": farthest}, "feature_low and feature_high must be given"),
         ({"make": {"colour": 1}}, "'CartPole-v1' cannot be made: TypeError"),
         ({"steps": 0}, "steps must be at least 1, got 0"),
-        ({"feature_low": (0.0,)}, "must have an entry for each of 2 features, got 1"),
+        ({"feature_low": (0.0,)}, "must have one entry per feature \\(2\\), got 1"),
     ]
     for options, sentence in wrong:
         with pytest.raises(UsageError, match=sentence):
@@ -179,7 +179,7 @@ def test_a_command_runs_an_environment_by_its_name(tmp_path, capsys):
     out = ["--out", str(tmp_path / "run"), "--no-figures-draw", "--reevaluate-samples", "2"]
     assert main(["run", *words, *options, *out, "--workers", "2", "--worker-rows", "3"]) == 0
     said = capsys.readouterr()
-    assert "evaluating on 2 workers, 3 rows at a time" in said.err
+    assert "evaluating on 2 workers, in blocks of 3" in said.err
     assert "evaluations/s  2 workers" in " ".join(said.err.split("\n"))
     run = memes.load_run(tmp_path / "run")
     assert run.config["feature_low"] == pytest.approx([-4.8, -0.418879], abs=1e-5)

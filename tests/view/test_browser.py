@@ -153,7 +153,7 @@ def near(colour, wanted, atol=12):
 def standing(folder, by="fitness"):
     """The layout of a run's cells, what they show in the end, and the colours of their tiles."""
     now = Follower(folder).poll(strict=True)
-    last = memes.store.changes.standing(now.changes, now.generations)
+    last = memes.store.changes.last_per_cell(now.changes, now.generations)
     shown = colours.of_cells(by, now.cells.count, last, now.generations, now.correction)
     found = layout(now.cells, (0, 1), side=pages.SIDE)
     image = colours.picture(found, shown, by)

@@ -89,7 +89,7 @@ def test_the_cells_of_a_tessellation_are_known_after_the_first_checkpoint(tmp_pa
 def test_an_older_run_shows_what_its_archive_tells():
     now = Follower(OLD).poll(strict=True)
     archive = memes.load_archive(OLD)
-    last = store.standing(now.changes, 10**6)
+    last = store.last_per_cell(now.changes, 10**6)
     np.testing.assert_array_equal(np.sort(last.cell), np.flatnonzero(np.asarray(archive.occupied)))
     assert now.correction is not None
 

@@ -188,7 +188,7 @@ def test_a_task_is_rebuilt_with_its_options_on_a_backend_of_this_machine(ant_run
         ({"options": {"steps": "many"}}, "steps of the run in 'copy' must be int, got 'many'"),
         ({"options": {"fidelity": "none"}}, "fidelity of the run in 'copy' must be"),
         ({"task": "my-ant"}, "is of a task 'my-ant' that was made in Python"),
-        ({"task": "noisy-arm"}, "does not say which joints"),
+        ({"task": "noisy-arm"}, "does not record joints"),
         ({"task": "mine.py:task"}, "if you trust that code, name it with --task mine.py:task"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from textwrap import fill
 
@@ -71,7 +72,7 @@ def _archive_panels(
             draw_cells(
                 axes, _grid(run), heat.ravel(), names, scale, place=map_of(run.about), letters=letters
             )
-            words = "corrected" if kind else f"{fill(label, letters, max_lines=2)}\nseed {run.seed}"
+            words = "corrected" if kind else f"{in_lines(label, letters)}\nseed {run.seed}"
             axes.set_title(mathtext(f"{words}, {np.isfinite(heat).mean():.0%}"))
             lowest = kind == kinds - 1 and i + columns >= len(chosen)
             axes.tick_params(labelbottom=lowest)
@@ -83,6 +84,17 @@ def _archive_panels(
         draw_bar(figure, scale, ax=panels, shrink=0.9, aspect=min(20 * kinds * lines, 50))
     figure.suptitle(fill(mathtext(f"{task}: the runs with the median QD-score"), int(13 * width)))
     return figure
+
+
+def in_lines(label: str, letters: int, most: int = 3) -> str:
+    """Break a label into lines of some letters, at spaces or after punctuation, never within a word."""
+    lines = [""]
+    for part in re.findall(r"[^\s_:=,/.-]*[\s_:=,/.-]*", label)[:-1]:
+        if lines[-1] and len(lines[-1]) + len(part.rstrip()) > letters:
+            lines.append("")
+        lines[-1] += part
+    kept = [line.strip() for line in lines[:most]]
+    return "\n".join(kept) + " ..." * (len(lines) > most)
 
 
 def _grid(run: Summary) -> Grid:

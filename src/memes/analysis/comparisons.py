@@ -6,8 +6,8 @@ Each label has the same colour, line and marker in all figures. Each row of pane
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
@@ -24,12 +24,15 @@ from memes.analysis.groups import (
     PLACES,
     Groups,
     all_labels,
+    are_alike,
+    evaluations_of,
     is_share,
     main_view,
     runs_of,
 )
 from memes.analysis.statistics import interval
 from memes.analysis.style import PER_CENT, WIDTH, Look, Picture, looks, styled
+from memes.presets import display_name
 from memes.store.sanitize import mathtext
 from memes.store.summary import Summary
 
@@ -42,9 +45,26 @@ def _shortened(label: str, width: int) -> str:
     return mathtext(shorten(label, width, placeholder=" ..."))
 
 
+def display_names(groups: Groups) -> dict[str, str]:
+    """Name the algorithm of each label as in the paper; two labels never get the same name."""
+    first = {label: runs[0] for labels in groups.values() for label, runs in labels.items()}
+    names = {label: display_name(label, run.options) for label, run in first.items()}
+    counts = Counter(names.values())
+    return {label: name if counts[name] == 1 else label for label, name in names.items()}
+
+
+def _few(amount: float) -> str:
+    """Write a number to three digits: 32.8M."""
+    return str(EngFormatter(sep="")(float(f"{amount:.3g}")))
+
+
 def draw(groups: Groups) -> dict[str, Figure]:
     """Draw every figure for which there are data, by name."""
-    found = looks(all_labels(groups))
+    names = display_names(groups)
+    found = {names[label]: look for label, look in looks(all_labels(groups)).items()}
+    groups = {
+        task: {names[label]: runs for label, runs in labels.items()} for task, labels in groups.items()
+    }
     with styled():
         figures = {
             "scores": scores_figure(groups, found),
@@ -55,7 +75,7 @@ def draw(groups: Groups) -> dict[str, Figure]:
             "steps": steps_figure(groups, found),
         }
         for task, labels in groups.items():
-            name = "".join(c if c.isalnum() else "-" for c in Path(task).name[:100])
+            name = "".join(c if c.isalnum() else "-" for c in task[:100])
             figures[f"archives-{name}"] = archives_figure(task, labels)
     return {name: figure for name, figure in figures.items() if figure is not None}
 
@@ -69,8 +89,15 @@ def scores_figure(groups: Groups, looks: Looks, measures: Mapping[str, str] = ME
     )
     for row, (task, labels) in zip(panels, groups.items(), strict=True):
         view = main_view(labels)
-        row[0].set_title(mathtext(f"{task}, {view.words}"), loc="left")
-        row[0].set_yticks(range(len(labels)), [_shortened(label, 32) for label in labels])
+        spent = evaluations_of(labels, view)
+        alike = are_alike(spent.values())
+        shown = "" if alike else "; evaluations in brackets"
+        row[0].set_title(mathtext(f"{task}, {view.words}{shown}"), loc="left")
+        names = [
+            _shortened(label, 32) if alike else f"{_shortened(label, 26)} ({_few(spent[label])})"
+            for label in labels
+        ]
+        row[0].set_yticks(range(len(labels)), names)
         row[0].set_ylim(len(labels) - 0.5, -0.5)  # the first label on top
         for axes, (measure, words) in zip(row, measures.items(), strict=True):
             for y, (label, runs) in enumerate(labels.items()):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from memes.algorithm import UNNAMED
 from memes.errors import require
+from memes.metrics import finite_median
 from memes.presets import PRESETS
 from memes.store.summary import Summary
 
@@ -91,6 +92,15 @@ def distinguish(summaries: Sequence[Summary]) -> list[Summary]:
     An option that only some of the runs record is new; older runs used its default value. If no option
     differs, which is the case for tasks made in Python, the label may be extended by `dim`.
     """
+    algorithms: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for run in summaries:
+        algorithms[run.task, run.label].add(run.algorithm)
+    summaries = [
+        run._replace(label=f"{run.label} ({run.algorithm})")
+        if len(algorithms[run.task, run.label]) > 1
+        else run
+        for run in summaries
+    ]
     values: dict[tuple[str, str, str], set[str]] = defaultdict(set)
     for run in summaries:
         for name, value in run.options.items():
@@ -205,6 +215,20 @@ def views(labels: Labels) -> list[View]:
         found.append(View(f"corrected{suffix}", f"corrected, {where}", MEASURES, by, amount))
         found.append(View(f"losses{suffix}", f"lost by correction, {where}", LOSSES, by, amount))
     return found
+
+
+def evaluations_of(labels: Labels, view: View) -> dict[str, float]:
+    """Look up the evaluations of each label in a view, as the median over its seeds."""
+    return {
+        label: finite_median(np.array([view.value(run, "evaluations") for run in runs]))
+        for label, runs in labels.items()
+    }
+
+
+def are_alike(amounts: Iterable[float]) -> bool:
+    """Tell if numbers of evaluations count as equal."""
+    known = [amount for amount in amounts if np.isfinite(amount)]
+    return not known or max(known) <= ALIKE["evaluations"] * min(known)
 
 
 def _has_correction(run: Summary, by: str, amount: float) -> bool:

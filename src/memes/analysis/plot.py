@@ -34,7 +34,7 @@ from memes.archive import Archive
 from memes.errors import require
 from memes.store.archives import load_archive
 from memes.store.find import find, readable
-from memes.store.folder import Run, feature_names, load_run
+from memes.store.folder import Run, algorithm_label, feature_names, load_run, task_label
 from memes.store.sanitize import mathtext
 from memes.store.summary import Summary, load_summary, summarise
 from memes.task import Map
@@ -236,8 +236,7 @@ def _panels(height: float, n: int) -> tuple[Figure, list[Axes]]:
 def _words(run: Run) -> str:
     if not run.config:
         return ""
-    task, algorithm, seed = (run.config[name] for name in ("task", "algorithm", "seed"))
-    return f"{Path(task).name}, {algorithm}, seed {seed}"
+    return f"{task_label(run.config)}, {algorithm_label(run.config)}, seed {run.config['seed']}"
 
 
 def _title(run: Run) -> str:

@@ -128,7 +128,11 @@ def score_tables(rows: Iterable[Row], statistic: str) -> Tables:
     return _tables(
         (
             f"{row['task']}, {row['where']}: {STATISTICS[statistic]} [95% interval]",
-            {"algorithm": row["label"], "seeds": str(row["n"])},
+            {
+                "algorithm": row["label"],
+                "seeds": str(row["n"]),
+                "evaluations": number(row["evaluations"]),
+            },
             {WORDS[row["measure"]]: _cell(row, statistic, row["measure"])},
         )
         for row in rows

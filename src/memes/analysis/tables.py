@@ -12,7 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from memes.analysis.groups import Groups, Labels, View, runs_of, views
+from memes.analysis.groups import (
+    Groups,
+    Labels,
+    View,
+    are_alike,
+    evaluations_of,
+    main_view,
+    runs_of,
+    views,
+)
 from memes.analysis.statistics import (
     SIGNIFICANT,
     Estimate,
@@ -37,6 +46,7 @@ def scores(groups: Groups) -> list[Row]:
     """List the median and interquartile mean over the seeds of every measure, in every view."""
     return [
         {"task": task, "label": label, "view": view.name, "where": view.words, "measure": measure}
+        | {"evaluations": evaluations_of(groups[task], view)[label]}
         | _estimate("median", interval(values))
         | _estimate("iqm", interval(values, interquartile_mean))
         for task, view, measure, by_label in _measured(groups)
@@ -182,6 +192,13 @@ def _about_lengths(labels: Labels) -> Iterator[str]:
         yield (
             f": equal generations are only {runs[0].generations:,}, because {runs[0].label}, seed "
             f"{runs[0].seed}, has no more; the median run has {median:,.0f}"
+        )
+    spent = evaluations_of(labels, main_view(labels))
+    if not are_alike(spent.values()):
+        least, most = min(spent, key=spent.__getitem__), max(spent, key=spent.__getitem__)
+        yield (
+            f", {main_view(labels).words}: the algorithms have done different numbers of evaluations, "
+            f"from {spent[least]:,.0f} ({least}) to {spent[most]:,.0f} ({most})"
         )
     view = next(view for view in views(labels) if view.name == "evaluations")
     unknown = [run.label for run in runs if math.isnan(view.value(run, "coverage"))]

@@ -43,8 +43,7 @@ def tree_policy(make: Callable[[Array], PyTree], apply: Apply, *, observation_si
 
     If the network computes the same as an `mlp`, this is detected by comparing values for random
     parameters: layers of float32 weights and biases, with ReLU or tanh in between. Its genotypes then
-        have
-    the layout of `mlp`, and its rollouts use the same kernels.
+    have the layout of `mlp`, and its rollouts use the same kernels.
 
     Args:
         make: `(key) -> parameters`, a pytree of random initial parameters.

@@ -133,7 +133,7 @@ def _loaded(kernel: Kernel) -> str:
     key = digest(*kernel)
     if devices() and key not in _LOADED:
         numbers = [d.local_hardware_id for d in devices()]
-        image = begun(kernel).result()
+        image = compile_in_background(kernel).result()
         ordinals = (ctypes.c_int * len(numbers))(*numbers)
         load = _handler().load
         load.restype = ctypes.c_char_p
@@ -148,7 +148,7 @@ _BESIDE = ThreadPoolExecutor(thread_name_prefix="memes-kernels")
 
 
 @cache
-def begun(kernel: Kernel) -> Future[bytes]:
+def compile_in_background(kernel: Kernel) -> Future[bytes]:
     """Start to compile the kernel for the GPUs of this process in a thread."""
     return _BESIDE.submit(compiled, kernel.source, [d.compute_capability for d in devices()])
 

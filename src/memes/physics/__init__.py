@@ -1,4 +1,4 @@
-"""A simulator that computes what MuJoCo computes, specialised to one model, for thousands at once.
+"""A simulator with the results of MuJoCo, specialised to one model, for thousands of robots at once.
 
 engine = physics.compile("robot.xml", substeps=5)
 state = engine.init(qpos, qvel)          # [N, nq], [N, nv]

@@ -81,9 +81,10 @@ ENDED = {"finished", "generations_done", "seconds", "stopped", "signal"}  # what
 CODES: dict[str, type[IntEnum]] = {"kinds": Kind, "reasons": Reason, "statuses": Status}
 # What is read of `config.json`, of a map in it, of each row of `metrics.csv`, and of lanes.
 ENTRIES: dict[str, Any] = {
-    "task": str, "algorithm": str, "label": str | None, "scale": str | None, "seed": int,
-    "options": dict | None, "map": dict | None, "feature_names": tuple[str, ...] | None,
-    "chunk": int | None, "code": dict | None, "versions": dict | None, "device": str | None,
+    "task": str, "task_name": str | None, "algorithm": str, "label": str | None,
+    "scale": str | None, "seed": int, "options": dict | None, "map": dict | None,
+    "feature_names": tuple[str, ...] | None, "chunk": int | None, "code": dict | None,
+    "versions": dict | None, "device": str | None,
 }  # fmt: skip
 Points = tuple[tuple[float, ...], ...]
 MAP = {"walls": tuple[Points, ...], "start": tuple[float, ...], "goal": float | None}
@@ -133,7 +134,8 @@ class Run(NamedTuple):
 
     def __repr__(self) -> str:
         where = "" if self.folder is None else f" in '{self.folder}'"
-        name = f"{self.config['algorithm']} on {self.config['task']}, seed {self.config['seed']}{where}"
+        algorithm, task = algorithm_label(self.config), task_label(self.config)
+        name = f"{algorithm} on {task}, seed {self.config['seed']}{where}"
         if not self.generations:
             return f"<Run: {name}, not begun>"
         scores = self.metrics["qd_score"][-1], self.metrics["coverage"][-1]
@@ -361,6 +363,17 @@ def check_names(file: Path, entries: Mapping[str, Any], k: int | None = None) ->
     names = entries.get("feature_names") or ()
     sane = all(0 < len(name) <= LONGEST_NAME for name in names) and len(names) in (0, k or len(names))
     require(sane, f"feature_names in '{file}' must be a name for each feature")
+
+
+def task_label(config: Mapping[str, Any]) -> str:
+    """The name of a run's task in tables and figures: that of a custom task is its own."""
+    task = str(config["task"])
+    return (config.get("task_name") or Path(task).name) if ":" in task else task
+
+
+def algorithm_label(config: Mapping[str, Any]) -> str:
+    """The name of a run's algorithm in tables and figures."""
+    return str(config.get("label") or config["algorithm"])
 
 
 def feature_names(recorded: Mapping[str, Any], k: int) -> tuple[str, ...]:

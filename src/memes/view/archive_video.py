@@ -81,7 +81,7 @@ def video_frames(
     heading = figure.suptitle(mathtext(title), fontsize=11)
     recent, before = np.zeros(archive.cells.count), 0
     for i, done in enumerate(moments(generations, pictures)):
-        standing = log.standing(changes, int(done))
+        standing = log.last_per_cell(changes, int(done))
         fitness = np.full(archive.cells.count, np.nan)
         fitness[standing.cell] = standing.fitness
         recent *= FADE

@@ -45,8 +45,7 @@ def check_browser() -> None:
     """Raise a `UsageError` unless the page can be served."""
     require(
         importlib.util.find_spec("viser") is not None,
-        f"a page in the browser needs the extra view: {install('view')}; "
-        "'memes replay' with --video FILE.gif or --sheet FILE.png does without",
+        f"a page in the browser needs the extra view: {install('view')}",
     )
 
 
@@ -222,7 +221,7 @@ class Page:
 
     def _pick(self, tile: int, slot: int) -> None:
         """Play the elite that a tile shows; if the tile is empty, the nearest elite."""
-        at, fitness = self._placed(), self._standing().fitness
+        at, fitness = self._placed(), self._shown_cells().fitness
         occupied = np.flatnonzero(np.isfinite(fitness))
         if tile == render.BETWEEN or not occupied.size:
             return
@@ -247,7 +246,7 @@ class Page:
 
     def _walk(self, step: tuple[int, int]) -> None:
         """Choose the next elite in a direction, from the chosen one or else from the fittest."""
-        at, fitness, here = self._placed(), self._standing().fitness, self._marked()[0]
+        at, fitness, here = self._placed(), self._shown_cells().fitness, self._marked()[0]
         if here is not None:
             self._pick(at.step(int(at.of_cell[here]), step, at.fittest(fitness) >= 0), 0)
         elif np.isfinite(fitness).any():
@@ -291,12 +290,12 @@ class Page:
             return self.follower.latest.generations
         return int(self.panel.generation.value)
 
-    def _standing(self) -> colours.Shown:
+    def _shown_cells(self) -> colours.Shown:
         """Compute the content of each cell after `_after()` generations."""
         now, generations = self.follower.latest, self._after()
         assert now.cells is not None
-        changes = store.nothing(now.k) if now.changes is None else now.changes
-        last = store.standing(changes, generations)
+        changes = store.no_changes(now.k) if now.changes is None else now.changes
+        last = store.last_per_cell(changes, generations)
         return colours.of_cells(self.panel.by.value, now.cells.count, last, generations, now.correction)
 
     def _paint(self) -> None:
@@ -304,7 +303,7 @@ class Page:
         now, by = self.follower.latest, self.panel.by.value
         if now.cells is None:
             return
-        at, shown, generations = self._placed(), self._standing(), self._after()
+        at, shown, generations = self._placed(), self._shown_cells(), self._after()
         lately = max(1.0, LATELY * generations) if self.panel.lately.value else 0.0
         image = colours.picture(at, shown, by, lately=lately, chosen=self._marked())
         names = tuple(feature_names(now.config, now.k))

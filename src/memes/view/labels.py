@@ -14,6 +14,7 @@ from memes.context import Kind
 from memes.errors import RunError, UsageError, in_a_line
 from memes.estimates import Correction
 from memes.resets import Reason
+from memes.store.folder import algorithm_label, task_label
 from memes.store.sanitize import markdown, printable
 from memes.view import elites
 from memes.view.drawings import Drawing
@@ -30,8 +31,8 @@ def of_run(now: Snapshot) -> str:
     if not config:
         folder = markdown(printable(str(now.folder)))
         return f"{_trouble(now)}waiting for a run in {folder} to begin"
-    names = (Path(str(config["task"])).name, config["algorithm"])
-    task, algorithm = (markdown(printable(str(each))) for each in names)
+    names = task_label(config), algorithm_label(config)
+    task, algorithm = (markdown(printable(each)) for each in names)
     total, said = config.get("generations"), "running"
     if "finished" in config:
         said = "stopped early" if config.get("stopped") else "over"

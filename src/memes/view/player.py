@@ -133,7 +133,9 @@ class ElitePlayer:
         if played[0] is None and played[1] is None:
             return
         changes = (
-            store.nothing(now.k) if now.changes is None else store.standing(now.changes, generations)
+            store.no_changes(now.k)
+            if now.changes is None
+            else store.last_per_cell(now.changes, generations)
         )
         shown = dict(zip(changes.cell.tolist(), changes.generation.tolist(), strict=True))
         parts = []
