@@ -190,7 +190,7 @@ def place(document, small, traced_once, request, tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def ran_before():
-    """Commands of other documents that need nothing but the run that is there."""
+    """Commands of other documents that need only the existing run."""
     return set()
 
 
@@ -240,7 +240,7 @@ def run_command(command, where, capsys):
                 patch.setattr(command_line, "SCALES", SCALES)
             code = called(lambda: main([*words[1:], *smaller(words)]))
     printed = capsys.readouterr()
-    freeing.free()  # each compiles programs of its own
+    freeing.free()  # each compiles separate programs
     assert code == 0, f"{where}\n{printed.err}"
 
 

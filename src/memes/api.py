@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, overload
 
@@ -25,21 +25,19 @@ from memes.runner.observers import Checkpoints, Log, Observer, Progress
 from memes.runner.placement import placed
 from memes.runner.progress import Reporter
 from memes.runner.simulators import callbacks_outside
-from memes.store.files import as_path, intact, only_writer
-from memes.store.find import begun, run_folders
+from memes.store.files import as_path, only_writer
+from memes.store.find import load_headers, run_folders
 from memes.store.folder import (
-    ENDED,
-    ONCE_ABSENT,
     Run,
     check_beside,
     check_free,
     holds_run,
     load_corrected,
-    plain,
     remove_run,
     remove_unfinished,
 )
 from memes.store.provenance import describe, now
+from memes.store.schema import Header, Provenance, RunConfig
 from memes.validation import check_types, checked, number_of
 
 # In the order in which they are called. Checkpoints come after corrections, so that they contain them.
@@ -61,8 +59,6 @@ NUMBERS: dict[str, tuple[Any, int]] = {
 SEEDS = 2**32
 # Runs do not work without compilation, or if NaN is an error, because NaN represents unknown values.
 IMPOSSIBLE = ("jax_disable_jit", "jax_debug_nans", "jax_debug_infs")
-THEN = ", then "  # between the devices of a run that went on elsewhere
-UNRECORDED = {"call_seconds": 1.0, "chunk": None, "shards": 1}  # by version 0.1
 # Entries in which a run and the algorithm that continues it must agree, in addition to options.
 SAME = (
     "algorithm", "task_name", "dim", "cells", "feature_low", "feature_high", "min_fitness", "batch_size",
@@ -160,16 +156,16 @@ def run(
     )
     size = most_together(algorithm.task, len(chosen), seeds_per_batch)
     placement = placed(algorithm, devices, shards, size)
-    numbers |= placement.recorded()
-    config = {**describe(algorithm), **(metadata or {}), **numbers, **settings_of(watching)}
-    config["seeds"] = None if seeds is None else chosen
+    asked = {**numbers, **placement.recorded(), **settings_of(watching)}
+    asked["seeds"] = None if seeds is None else chosen
+    header = describe(algorithm).updated({**(metadata or {}), **asked})
     folders: list[Path | None] = [None] * len(chosen)
     if out is not None:
         folders = [as_path(out, "out") / ("" if seeds is None else f"seed-{each}") for each in chosen]
     for folder in filter(None, folders):
         check_free(folder, overwrite)
     if out is not None:
-        check_beside(Path(out), config["seeds"], overwrite)
+        check_beside(Path(out), header.config.seeds, overwrite)
     folders = [folder and folder.absolute() for folder in folders]  # a simulator may change the folder
     with in_words(out, algorithm), ExitStack() as stack:
         for folder in filter(None, folders):
@@ -178,7 +174,10 @@ def run(
             check_free(folder, overwrite)
             remove_run(folder)
             remove_unfinished(folder)
-        starts = [(config | {"seed": s}, folder) for s, folder in zip(chosen, folders, strict=True)]
+        starts = [
+            (header._replace(config=replace(header.config, seed=seed)), folder)
+            for seed, folder in zip(chosen, folders, strict=True)
+        ]
         runs = run_all(
             algorithm, starts, watching, progress=progress, seeds_per_batch=size, placement=placement
         )
@@ -221,54 +220,51 @@ def resume(
     check_jax()
     team = present()
     progress = progress and team.leads
-    configs = {folder: UNRECORDED | config for folder, config in begun(path).items()}
+    headers = load_headers(path)
     team.agree(lambda: True)  # after this, all have read the folders, and the first may write
-    one = list(configs) == [Path(path)] and seeds is None
+    one = list(headers) == [Path(path)] and seeds is None
     if seeds is not None:
-        configs = {folder: found for folder, found in configs.items() if found.get("seed") in seeds}
-        require(bool(configs), f"seeds: '{path}' holds no run of {', '.join(map(str, seeds))}")
-    first = next(iter(configs))
+        headers = {folder: found for folder, found in headers.items() if found.config.seed in seeds}
+        require(bool(headers), f"seeds: '{path}' holds no run of {', '.join(map(str, seeds))}")
+    first = next(iter(headers))
     try:
-        watching = with_usual(observers, configs[first])
+        watching = with_usual(observers, headers[first].config.settings)
     except UsageError as error:
         raise UsageError(f"the run in '{first}' cannot be resumed: {error}") from error
     algorithm = callbacks_outside(algorithm)
-    described = json.loads(json.dumps(describe(algorithm), default=plain))
-    moved = list(_moved(described, configs[first]))  # now: their devices are put together below
+    here = describe(algorithm).updated({})
     starts: list[Start] = []
-    for folder, config in configs.items():
-        with intact(folder / "config.json"):
-            check_numbers(config, f" in '{folder / 'config.json'}'")
-            if generations is not None:
-                config["generations"] = generations
-                check_numbers(config)
-            done, total = config.get("generations_done", 0), config["generations"]
-            left = done < total or (done == total and not _concluded(folder, config, algorithm))
-            require(
-                left or not one,
-                f"the run in '{folder}' is finished: extend it with more than its {done} generations, "
-                f"by --generations {2 * done}" + ("" if generations is None else f"; got {total}"),
-            )
-            _check_same(described, config, folder)
-            for old in ENDED:
-                config.pop(old, None)
-            config |= {"resumed": [*config.get("resumed", []), now()], **settings_of(watching)}
-            config["seeds_together"] = config.get("seeds_together") or 1
-            before = str(config.get("device") or described["device"]).split(THEN)
-            config["device"] = THEN.join(dict.fromkeys([*before, described["device"]]))
+    for folder, header in headers.items():
+        check_numbers(vars(header.config), f" in '{folder / 'config.json'}'")
+        config = header.config
+        if generations is not None:
+            config = replace(config, generations=generations)
+            check_numbers(vars(config))
+        done, total = header.outcome.generations_done if header.outcome else 0, config.generations
+        left = done < total or (done == total and not _concluded(folder, config, algorithm))
+        require(
+            left or not one,
+            f"the run in '{folder}' is finished: extend it with more than its {done} generations, "
+            f"by --generations {2 * done}" + ("" if generations is None else f"; got {total}"),
+        )
+        _check_same(here.config, config, folder)
         if left:
-            starts.append((config, folder.absolute() if team.leads else None))
+            config = replace(config, seeds_together=config.seeds_together or 1)
+            provenance = header.provenance.resumed_on(here.provenance.device, now())
+            on = Header(config, provenance).updated(settings_of(watching))
+            starts.append((on, folder.absolute() if team.leads else None))
     require(
         bool(starts),
         f"all runs in '{path}' are finished: extend them with more generations, by --generations N",
     )
     for name in ("generations", "seeds_together", "shards"):
-        alike = len({config[name] for config, _ in starts}) == 1
+        alike = len({getattr(header.config, name) for header, _ in starts}) == 1
         require(alike, f"the runs in '{path}' differ in {name}: resume them one by one")
-    size = starts[0][0]["seeds_together"]
-    placement = placed(algorithm, devices, starts[0][0]["shards"], size)
-    for config, _ in starts:
-        config |= placement.recorded()
+    config = starts[0][0].config
+    size = config.seeds_together or 1
+    placement = placed(algorithm, devices, config.shards, size)
+    starts = [(header.updated(placement.recorded()), folder) for header, folder in starts]
+    moved = _moved(here.provenance, headers[first].provenance)
     for sentence in moved:
         Reporter(show=progress).say(sentence)
     with in_words(path, algorithm), ExitStack() as stack:
@@ -287,13 +283,13 @@ def resume(
     return runs[0] if one else runs
 
 
-def with_usual(given: Sequence[Any], config: Mapping[str, Any] | None = None) -> list[Observer]:
+def with_usual(given: Sequence[Any], settings: Mapping[str, Any] | None = None) -> list[Observer]:
     """Return the usual observers, each replaced by a given one of the same type, and further given ones.
 
-    Those that are not given have the settings that a run has recorded in its `config`, or the defaults.
+    Those that are not given have the `settings` that a run has recorded, or the defaults.
     """
     own = {type(observer): observer for observer in given if type(observer) in USUAL}
-    usual = [own.get(kind) or restored(kind, config or {}) for kind in USUAL]
+    usual = [own.get(kind) or restored(kind, settings or {}) for kind in USUAL]
     return [*usual, *(observer for observer in given if type(observer) not in USUAL)]
 
 
@@ -316,10 +312,10 @@ def settings_of(observers: Sequence[Observer]) -> dict[str, Any]:
     return found
 
 
-def restored(kind: Any, config: Mapping[str, Any]) -> Any:
+def restored(kind: Any, settings: Mapping[str, Any]) -> Any:
     """Return an observer of the kind, with those settings that a run has recorded."""
     names = {f"{kind.prefix}_{field.name}": field.name for field in dataclasses.fields(kind)}
-    return kind(**{field: config[name] for name, field in names.items() if name in config})
+    return kind(**{field: settings[name] for name, field in names.items() if name in settings})
 
 
 def check_jax() -> None:
@@ -357,31 +353,29 @@ def check_numbers(given: dict[str, Any], where: str = "") -> None:
             at_least(least, **{f"{name}{where}": value})
 
 
-def _check_same(described: dict[str, Any], config: dict[str, Any], folder: Path) -> None:
-    """Raise a `UsageError` unless an algorithm, as described, is that of a run's `config.json`."""
-    pairs = [(name, described[name], config.get(name)) for name in SAME]
-    recorded = ONCE_ABSENT | config["options"]
-    pairs += [(name, found, recorded.get(name)) for name, found in described["options"].items()]
+def _check_same(described: RunConfig, recorded: RunConfig, folder: Path) -> None:
+    """Raise a `UsageError` unless an algorithm, as described, is the recorded one of a run."""
+    pairs = [(name, getattr(described, name), getattr(recorded, name)) for name in SAME]
+    options = recorded.known_options
+    pairs += [(name, found, options.get(name)) for name, found in described.options.items()]
     for name, found, expected in pairs:
         require(found == expected, f"{name} of the run in '{folder}' is {expected}, got {found}")
 
 
-def _moved(described: dict[str, Any], config: dict[str, Any]) -> Iterator[str]:
+def _moved(here: Provenance, recorded: Provenance) -> Iterator[str]:
     """Describe differences in the device or in versions from those with which a run began."""
-    told = [
-        {"device": each.get("device"), **(each.get("versions") or {})} for each in (config, described)
-    ]
+    told = [{"device": each.device, **each.versions} for each in (recorded, here)]
     changed = [name for name in told[0] if told[0][name] != told[1].get(name)]
-    before, here = (", ".join(f"{name} {each.get(name)}" for name in changed) for each in told)
+    before, now = (", ".join(f"{name} {each.get(name)}" for name in changed) for each in told)
     if changed:
-        yield f"the run began with {before}, and goes on with {here}: it may take another course"
+        yield f"the run began with {before}, and continues with {now}: results may differ"
 
 
-def _concluded(folder: Path, config: dict[str, Any], algorithm: Algorithm) -> bool:
+def _concluded(folder: Path, config: RunConfig, algorithm: Algorithm) -> bool:
     """Return True if a run with all of its generations has the correction that it should have."""
     made = load_corrected(folder).get("generation", np.zeros(0))
-    wanted = algorithm.task.uncertain and config.get("reevaluate_every") != 0
-    return not wanted or (config["generations"] in made and (folder / "corrected.npz").exists())
+    wanted = algorithm.task.uncertain and config.settings.get("reevaluate_every") != 0
+    return not wanted or (config.generations in made and (folder / "corrected.npz").exists())
 
 
 @contextmanager

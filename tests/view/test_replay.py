@@ -257,7 +257,7 @@ def test_without_a_renderer_one_sentence_says_what_to_install(ant_run, capsys, m
 
 
 def test_looking_for_a_renderer_runs_no_code_of_the_current_folder(monkeypatch):
-    """As in a run folder that somebody sent."""
+    """As in a run folder from somebody else."""
     for name in ("mujoco", "importlib", "OpenGL", "sitecustomize"):
         Path(f"{name}.py").write_text("import pathlib\npathlib.Path('executed').touch()\n")
     monkeypatch.delenv("PYTHONPATH", raising=False)
@@ -329,7 +329,7 @@ def test_a_port_that_cannot_be_is_one_sentence(ant_run, capsys):
 WRONG = {
     "RUN is missing": [],
     "RUN is missing: it": ["--best"],
-    "'nothing' does not hold a run": ["nothing", "--paths", "paths.png"],
+    "'nothing' does not contain a run": ["nothing", "--paths", "paths.png"],
     "video must be a file ending in .mp4, .gif or .webp, got 'a.avi'": ["RUN", "--video", "a.avi"],
     "size must be two even numbers from 16 to 4096, got '640 481'": [
         "RUN",
