@@ -20,7 +20,7 @@ from memes.analysis.statistics import SIGNIFICANT
 from memes.analysis.style import save
 from memes.analysis.tables import TABLES, Row, all_tables, counted, notes
 from memes.errors import require
-from memes.store.files import MOST_JSON, opened, replace_file, save_text
+from memes.store.files import MOST_JSON, open_regular, replace_file, save_text
 from memes.store.sanitize import markdown
 
 WORDS = MEASURES | LOSSES
@@ -106,7 +106,7 @@ def made_before(folder: Path) -> set[str]:
     """
     text = ""
     if (folder / PAGE).exists():
-        with opened(folder / PAGE) as file:
+        with open_regular(folder / PAGE) as file:
             text = file.read(MOST_JSON).decode(errors="replace")
     if re.match(r"# Comparison of \d+ runs\n", text):
         return {f"{name}.csv" for name in TABLES} | _files_of(FIGURE.findall(text))
