@@ -25,7 +25,7 @@ def runner(
         hidden: Sizes of the policy's hidden layers.
         start_noise: Maximum deviation of the joints at the start from standing.
     """
-    engine = memes.physics.compile(Path(__file__).with_name("runner.xml"), substeps=5, fidelity="fast")
+    engine = memes.physics.compile(Path(__file__).with_name("runner.xml"), substeps=5)
 
     def reward(before: RobotState, action: jax.Array, after: RobotState) -> jax.Array:
         forward = engine.qpos(after)[:, 0] - engine.qpos(before)[:, 0]
