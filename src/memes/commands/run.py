@@ -158,7 +158,7 @@ def conclude(runs: list[Run], wanted: int, out: str | Path) -> int:
             )
     if len(runs) < wanted:
         print(f"{len(runs)} of {wanted} seeds were begun; 'memes resume {out}' goes on with the others")
-    figure, hint = f"{runs[0].folder}/figures/archive.png", f"; 'memes compare {out}' sums up"
+    figure, hint = f"{out}/figures/archive.png", f"; 'memes compare {out}' sums up"
     if wanted == 1:
         hint = f"; see {figure}" if Path(figure).exists() else ""
     print(f"saved to {out}{hint}")
