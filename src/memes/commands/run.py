@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
@@ -10,6 +11,7 @@ from pathlib import Path
 from threading import Timer
 
 from memes import api
+from memes.analysis.tables import counted
 from memes.errors import require
 from memes.options.command_line import Parsed, parse
 from memes.options.flags import value_of
@@ -150,11 +152,12 @@ def conclude(runs: list[Run], wanted: int, out: str | Path) -> int:
         )
         if run.correction is not None:
             row = {name: column[-1] for name, column in run.corrected.items()}
+            loss = row["qd_score_loss"]
+            lost = f"; {loss:.1%} of the QD-score is lost" if math.isfinite(loss) else ""
             print(
-                f"{name}corrected by {run.correction.samples} evaluations of each elite: "
+                f"{name}corrected by {counted(run.correction.samples, 'evaluation')} of each elite: "
                 f"QD-score {row['qd_score']:.1f}, coverage {row['coverage']:.1%}, "
-                f"max fitness {row['max_fitness']:.4g}; "
-                f"{row['qd_score_loss']:.1%} of the QD-score is lost"
+                f"max fitness {row['max_fitness']:.4g}{lost}"
             )
     if len(runs) < wanted:
         print(f"{len(runs)} of {wanted} seeds were begun; 'memes resume {out}' goes on with the others")
