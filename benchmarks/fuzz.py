@@ -37,6 +37,8 @@ from memes.archive import Changes
 from memes.commands import doctor, replay, view
 from memes.commands.main import COMMANDS
 from memes.commands.main import main as memes_command
+from memes.reproduce.experiments import EXPERIMENTS
+from memes.reproduce.sweep import plan
 from memes.store import changes, checkpoint
 from memes.store.summary import load_summary
 from memes.view import browser
@@ -225,6 +227,19 @@ def forge_log(draw: random.Random, rows: np.ndarray) -> np.ndarray:
     return forged
 
 
+def forge_summaries(draw: random.Random, run: Path, folder: Path) -> None:
+    """Write summaries of a run as those of the runs that an experiment needs; one of them is odd."""
+    folder.mkdir()
+    about = json.loads((run / "summary.json").read_text())
+    for item in draw.sample(plan([*EXPERIMENTS], ["hexapod"], "laptop"), 4):
+        own = {"task": item.task, "label": item.label, "generations": item.generations}
+        for seed in item.seeds[:3]:
+            summary = about | own | {"seed": seed, "scale": "laptop", "options": {}}
+            file = folder / f"{item.name}-seed-{seed}.json"
+            file.write_text(json.dumps(summary))
+    forge_json(draw, draw.choice(sorted(folder.iterdir())))
+
+
 def misplace(draw: random.Random, file: Path, outside: Path) -> None:
     """Put a link, a pipe or a folder in the place of a file, or nothing."""
     kind = draw.choice(["link", "link to itself", "link to a folder", "pipe", "folder", "nothing"])
@@ -279,7 +294,8 @@ def command(draw: random.Random) -> list[str]:
         "list": ["list"],
         "doctor": ["doctor"],
         "reproduce": [
-            *("reproduce", draw.choice(["all", "local"]), "--report-only", "--summaries", "run"),
+            *("reproduce", draw.choice(["all", "local"]), "--report-only", "--summaries"),
+            draw.choice(["run", "summaries", "summaries", "summaries"]),
             *("--out", draw.choice(["reproduction", "run", "."]), "--scale", "laptop"),
         ],
         "export": [
@@ -378,10 +394,13 @@ def operate(draw: random.Random, originals: list[Path], scratch: Path) -> tuple[
     (outside / "valuable").write_text("valuable")
     (outside / "00000001.npz.tmp").write_text("valuable")
     before = content(outside)
-    shutil.copytree(draw.choice(originals), here / "run")
+    original = draw.choice(originals)
+    shutil.copytree(original, here / "run")
     forge(draw, here / "run", outside)
     (here / "a.toml").write_text(toml(draw))
     words, wrong, code, back = command(draw), "", None, Path.cwd()
+    if "summaries" in words:
+        forge_summaries(draw, original, here / "summaries")
     os.chdir(here)
     try:
         code, printed = perform(words)

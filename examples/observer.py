@@ -33,5 +33,5 @@ if __name__ == "__main__":
     task = memes.tasks.arm(joints=10)
     algorithm = memes.presets.memes(task, memes.cells.grid(task, (16, 16)), lanes=8, samples=32)
     result = memes.run(algorithm, generations=5000, seed=0, observers=[Stagnation(patience=50)])
-    print(f"stopped after {result.generations} generations: {result.config['stopped']}")
+    print(f"stopped after {result.generations} generations: {result.stopped}")
     print(f"coverage {result.metrics['coverage'][-1]:.1%}")

@@ -1,4 +1,4 @@
-"""Runs on eight devices that a CPU is divided into: prints the digest of each. A process of its own."""
+"""Runs on eight devices into which a CPU is divided; prints digests. Runs as a separate process."""
 
 import hashlib
 import json

@@ -187,7 +187,7 @@ def place(document, small, traced_once, request, tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def ran_before():
-    """Commands of other documents that need nothing but the run that is there."""
+    """Commands of other documents that need only the existing run."""
     return set()
 
 
@@ -237,7 +237,7 @@ def run_command(command, where, capsys):
                 patch.setattr(command_line, "SCALES", SCALES)
             code = called(lambda: main([*words[1:], *smaller(words)]))
     printed = capsys.readouterr()
-    freeing.free()  # each compiles programs of its own
+    freeing.free()  # each compiles separate programs
     assert code == 0, f"{where}\n{printed.err}"
 
 
@@ -400,6 +400,12 @@ def test_every_page_is_in_a_list_of_pages():
         if page.stem != "index":
             assert f"({page.name})" in text, page
             assert f"\n{page.stem}\n" in text, page
+
+
+@pytest.mark.parametrize("document", ["README.md", "docs/index.md"])
+def test_algorithms_are_counted(document):
+    said = f"(MEMES), {len(memes.PRESETS) - 1} other algorithms"
+    assert said in " ".join((ROOT / document).read_text().split())
 
 
 def test_the_reference_tells_of_every_option():

@@ -69,7 +69,7 @@ def test_what_cannot_be_spread_is_said(two):
     with pytest.raises(UsageError, match="workers must be at most 10,000, got 1000000"):
         memes.workers(1_000_000)
     for nonsense in (None, "key", 3, [1.5], np.zeros((2, 1), np.uint32), object()):
-        with pytest.raises(UsageError, match="keys must be JAX's keys"):
+        with pytest.raises(UsageError, match="keys must be JAX keys"):
             memes.seeds_from_keys(nonsense)
     with pytest.raises(UsageError, match="block must be at least 1, got 0"):
         memes.parallelize(simulators.hilly, two, block=0)
@@ -188,7 +188,7 @@ def test_ctrl_c_leaves_no_process_behind(tmp_path):
         said += line
     deadline = time.monotonic() + 60
     while len(below := children(run.pid)) < 3 and time.monotonic() < deadline:
-        time.sleep(0.1)  # two workers, and what multiprocessing keeps beside them
+        time.sleep(0.1)  # two workers, and the helper processes of multiprocessing
     time.sleep(0.5)
     os.killpg(run.pid, signal.SIGINT)
     while "Ctrl-C again" not in said:  # or two signals may count as one

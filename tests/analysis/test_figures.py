@@ -116,7 +116,7 @@ def test_blocks_of_the_last_of_an_odd_number_of_features_have_titles(k):
     assert not [*axes.get_xticks(), *axes.get_yticks()]
 
 
-def test_a_corrected_archive_is_drawn_beside_the_illusory_one_in_the_same_colours():
+def test_a_corrected_archive_is_drawn_next_to_the_illusory_one_in_the_same_colours():
     task, cells = box(2), memes.cells.grid(box(2), (3, 3))
     x = jax.random.uniform(jax.random.key(0), (20, 2))
     illusory, corrected = filled(task, cells, x), filled(task, cells, x[:4] - 0.2)
@@ -215,7 +215,7 @@ def test_a_run_draws_what_its_folder_shows(run):
     assert save_figures(run._replace(folder=None)) == []
 
 
-def test_nothing_is_drawn_where_nobody_asks_for_it(tmp_path):
+def test_figures_are_drawn_only_on_request(tmp_path):
     task = box(2)
     algorithm = memes.presets.me(task, memes.cells.grid(task, (3, 3)), batch=4)
     options = {"generations": 2, "out": tmp_path / "run", "progress": False}

@@ -137,10 +137,10 @@ def test_a_preset_that_binds_an_option_is_resumed_under_its_own_name():
     words = ["arm", "--algorithm", "me-128", "--joints", "2", "--batch", "8", "--out", "run"]
     parsed = command_line.parse(words, "memes run")
     algorithm = parsed.build()
-    about = describe(algorithm) | parsed.recorded() | {"seed": 0}
-    assert algorithm.name == about["algorithm"] == "me-128"
+    header = describe(algorithm).updated(parsed.recorded())
+    assert algorithm.name == header.config.algorithm == "me-128"
     Path("run").mkdir()
-    save_config(Path("run"), about)
+    save_config(Path("run"), header)
     assert algorithm_of(Path("run")).name == "me-128"
 
 
@@ -285,7 +285,7 @@ WRONG = {
     "generations must be at least 1, got -1": ["resume", "done", "--generations", "-1"],
     "dim of the run in 'done' is 4, got 3": ["resume", "done", "--task", "mine:arm", *LONGER],
     "task_name of the run in 'done' is arm": ["resume", "done", "--task", "mine:renamed", *LONGER],
-    "of a task of its own, 'mine.py:task': if you trust": ["resume", "own", *LONGER],
+    "has a task that is custom code, 'mine.py:task': if you trust": ["resume", "own", *LONGER],
     "unknown algorithm of the run in 'strange' 'mems'": ["resume", "strange", *LONGER],
     "seed in 'unsown/config.json' must be int, got 'x'": ["resume", "unsown", *LONGER],
     "'future/config.json' has format version 99": ["resume", "future", *LONGER],

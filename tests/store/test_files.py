@@ -60,7 +60,7 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path, error):
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("file", b"new")]
 
 
-def test_whatever_is_wrong_with_a_file_is_one_sentence_that_names_it(tmp_path):
+def test_any_damage_of_a_file_is_one_message_that_names_it(tmp_path):
     for error, words in (
         (KeyError("cells"), "is damaged or not what its name says: 'cells'"),
         (ValueError("first\nsecond"), "is damaged or not what its name says: first"),

@@ -188,7 +188,7 @@ def test_a_task_is_rebuilt_with_its_options_on_a_backend_of_this_machine(ant_run
         ({"options": {"steps": "many"}}, "steps of the run in 'copy' must be int, got 'many'"),
         ({"options": {"fidelity": "none"}}, "fidelity of the run in 'copy' must be"),
         ({"task": "my-ant"}, "is of a task 'my-ant' that was made in Python"),
-        ({"task": "noisy-arm"}, "does not say which joints"),
+        ({"task": "noisy-arm"}, "does not record joints"),
         ({"task": "mine.py:task"}, "if you trust that code, name it with --task mine.py:task"),
     ],
 )
@@ -257,7 +257,7 @@ def test_without_a_renderer_one_sentence_says_what_to_install(ant_run, capsys, m
 
 
 def test_looking_for_a_renderer_runs_no_code_of_the_current_folder(monkeypatch):
-    """As in a run folder that somebody sent."""
+    """As in a run folder from somebody else."""
     for name in ("mujoco", "importlib", "OpenGL", "sitecustomize"):
         Path(f"{name}.py").write_text("import pathlib\npathlib.Path('executed').touch()\n")
     monkeypatch.delenv("PYTHONPATH", raising=False)

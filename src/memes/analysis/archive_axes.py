@@ -63,7 +63,7 @@ def draw_cells(
         if room >= 6:
             for block in at.blocks:
                 whole = len(block.title) <= 1.45 * room
-                title = block.title if whole else f"{block.title.split()[0]} ..."  # where it begins
+                title = block.title if whole else block.beginning
                 x, y = block.x, block.top + 0.01
                 axes.text(x, y, title, ha="center", va="bottom", fontsize="x-small")
     elif len(cells.low) == 1:

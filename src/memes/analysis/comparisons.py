@@ -6,6 +6,7 @@ Each label has the same colour, line and marker in all figures. Each row of pane
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from textwrap import shorten
 from typing import Any
@@ -31,6 +32,7 @@ from memes.analysis.groups import (
 )
 from memes.analysis.statistics import interval
 from memes.analysis.style import PER_CENT, WIDTH, Look, Picture, looks, styled
+from memes.presets import display_name
 from memes.store.sanitize import mathtext
 from memes.store.summary import Summary
 
@@ -43,6 +45,14 @@ def _shortened(label: str, width: int) -> str:
     return mathtext(shorten(label, width, placeholder=" ..."))
 
 
+def display_names(groups: Groups) -> dict[str, str]:
+    """Name the algorithm of each label as in the paper; two labels never get the same name."""
+    first = {label: runs[0] for labels in groups.values() for label, runs in labels.items()}
+    names = {label: display_name(label, run.options) for label, run in first.items()}
+    counts = Counter(names.values())
+    return {label: name if counts[name] == 1 else label for label, name in names.items()}
+
+
 def _few(amount: float) -> str:
     """Write a number to three digits: 32.8M."""
     return str(EngFormatter(sep="")(float(f"{amount:.3g}")))
@@ -50,7 +60,11 @@ def _few(amount: float) -> str:
 
 def draw(groups: Groups) -> dict[str, Figure]:
     """Draw every figure for which there are data, by name."""
-    found = looks(all_labels(groups))
+    names = display_names(groups)
+    found = {names[label]: look for label, look in looks(all_labels(groups)).items()}
+    groups = {
+        task: {names[label]: runs for label, runs in labels.items()} for task, labels in groups.items()
+    }
     with styled():
         figures = {
             "scores": scores_figure(groups, found),

@@ -28,14 +28,15 @@ from memes.analysis import comparisons, page
 from memes.analysis.archive_axes import draw_bar, draw_cells, draw_walls, height_of
 from memes.analysis.groups import MEASURES, group, without_short
 from memes.analysis.page import numbers
-from memes.analysis.render import fitness_of, map_of, scale_of
+from memes.analysis.render import fitness_of, scale_of
 from memes.analysis.style import PER_CENT, Picture, colour
 from memes.archive import Archive
 from memes.errors import require
 from memes.store.archives import load_archive
 from memes.store.find import find, readable
-from memes.store.folder import Run, algorithm_label, feature_names, load_run, task_label
+from memes.store.folder import Run, load_run
 from memes.store.sanitize import mathtext
+from memes.store.schema import Provenance, RunConfig
 from memes.store.summary import Summary, load_summary, summarise
 from memes.task import Map
 from memes.validation import checked
@@ -74,8 +75,8 @@ def archive(
     archives = {"": run.archive}
     if corrected is not None:
         archives = {"illusory: ": run.archive, "corrected: ": corrected}
-    cells, place = run.archive.cells, map or map_of(run.config)
-    names = feature_names(run.config, run.archive.feature.shape[1])
+    cells, place = run.archive.cells, map or run.config.map
+    names = run.config.names(run.archive.feature.shape[1])
     scale = scale_of(fitness_of(each) for each in archives.values())
     height = height_of(cells, place)
     figure, panels = _panels(height, len(archives)) if ax is None else (ax.get_figure(root=True), [ax])
@@ -131,7 +132,7 @@ def positions(source: Run | Archive | str | Path, *, map: Map | None = None) -> 
         map: The map of the task; by default that of the run, if it has one.
     """
     run = _run(source)
-    elites, place = run.archive, map or map_of(run.config) or Map()
+    elites, place = run.archive, map or run.config.map or Map()
     require(elites.feature.shape[1] >= 2, "source must have two features or more, got one")
     figure = Picture(8, 4.6)
     axes = figure.subplots()
@@ -140,7 +141,7 @@ def positions(source: Run | Archive | str | Path, *, map: Map | None = None) -> 
     fitness = np.asarray(elites.fitness)[occupied]
     order = np.argsort(fitness)  # the fittest on top
     scale = scale_of([fitness])
-    _draw_map(axes, place, *feature_names(run.config, elites.feature.shape[1])[:2])
+    _draw_map(axes, place, *run.config.names(elites.feature.shape[1])[:2])
     look: dict[str, Any] = {"vmin": scale.low, "vmax": scale.high, "cmap": scale.colour_map}
     axes.scatter(x[order], y[order], c=fitness[order], s=8, zorder=3, **look)
     axes.update_datalim(np.stack([elites.cells.low, elites.cells.high])[:, :2])  # equal for all runs
@@ -223,7 +224,8 @@ def _run(source: Run | Archive | str | Path) -> Run:
     if isinstance(source, (str, Path)) and Path(source).is_dir():
         return load_run(source)
     elites = source if isinstance(source, Archive) else load_archive(source)
-    return Run(None, {}, {}, {}, elites, {}, None)
+    config = RunConfig(task="", algorithm="", seed=0)  # of no run
+    return Run(None, config, Provenance(), None, {}, {}, elites, {}, None)
 
 
 def _panels(height: float, n: int) -> tuple[Figure, list[Axes]]:
@@ -234,9 +236,8 @@ def _panels(height: float, n: int) -> tuple[Figure, list[Axes]]:
 
 
 def _words(run: Run) -> str:
-    if not run.config:
-        return ""
-    return f"{task_label(run.config)}, {algorithm_label(run.config)}, seed {run.config['seed']}"
+    config = run.config
+    return f"{config.task_label}, {config.algorithm_label}, seed {config.seed}" if config.task else ""
 
 
 def _title(run: Run) -> str:

@@ -13,10 +13,10 @@ only in features that do not span the image.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple, TypeGuard
+from typing import NamedTuple, TypeGuard
 
 import jax.numpy as jnp
 import numpy as np
@@ -85,12 +85,6 @@ def fitness_of(archive: Archive) -> np.ndarray:
     return np.where(np.asarray(archive.occupied), np.asarray(archive.fitness, float), np.nan)
 
 
-def map_of(recorded: Mapping[str, Any]) -> Map | None:
-    """Read the map of a task from a recorded configuration; None if there is none."""
-    about = recorded.get("map")
-    return Map(**about) if about else None
-
-
 class Block(NamedTuple):
     """A block in the rows of an image: centre and top as fractions of the image, and interval."""
 
@@ -103,6 +97,11 @@ class Block(NamedTuple):
     def title(self) -> str:
         """The interval as text."""
         return f"{self.low:.2g} \N{EN DASH} {self.high:.2g}"
+
+    @property
+    def beginning(self) -> str:
+        """The start of the interval as text, for narrow blocks."""
+        return f"{self.low:.2g} ..."
 
 
 @dataclass(frozen=True, eq=False)

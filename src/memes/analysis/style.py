@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from io import BytesIO
+from itertools import count
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -24,6 +25,13 @@ COLOURS = (
     "#D55E00", "#0072B2", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000",
     "#882255", "#7F7F7F", "#332288", "#8C6D31", "#8FBC5A", "#B2182B", "#9467BD", "#00B3B3", "#1B5E20",
     "#F4A6A6", "#5D4037", "#B8A800", "#E7298A",
+)  # fmt: skip
+# Presets in the order in which they get colours: those that are compared most often differ most.
+ALGORITHMS = (
+    "memes", "me", "memes-sampling", "pga-me", "me-sampling", "memes-all", "cma-me", "memes-me", "es",
+    "me-128", "me-es", "memes-hybrid", "cma-mae", "ns-es", "dns", "nsr-es", "memes-ga", "nsra-es",
+    "memes-everything", "memes-elites", "memes-fixed-reset", "memes-sequential",
+    "cma-mega", "cma-maega",
 )  # fmt: skip
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
 LINES: tuple[LineStyle, ...] = ("-", "--", "-.", ":")
@@ -52,10 +60,13 @@ class Look(NamedTuple):
 
 
 def looks(labels: Sequence[str]) -> dict[str, Look]:
-    """Choose a look for each label: no two have the same colour."""
+    """Choose a look for each label: a preset always has the same one, and all colours differ."""
+    fixed = {label: ALGORITHMS.index(label) for label in labels if label in ALGORITHMS}
+    free = (i for i in count() if i not in fixed.values())
+    numbers = {label: fixed[label] if label in fixed else next(free) for label in labels}
     return {
         label: Look(colour(i), LINES[i % len(LINES)], MARKERS[i % len(MARKERS)])
-        for i, label in enumerate(labels)
+        for label, i in numbers.items()
     }
 
 

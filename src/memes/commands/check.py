@@ -14,11 +14,11 @@ from memes.options.workers import WorkerOptions, elsewhere
 from memes.parameters import changed
 from memes.task import Task
 
-DESCRIPTION = """Evaluate some random genotypes of a task twice, and report what to know before a run: \
-time, memory, features outside of the bounds, noise, faults, whether min_fitness fits, and which \
-algorithm suits the time that there is, with the command to paste.
+DESCRIPTION = """Evaluate some random genotypes of a task twice, and report time, memory, features \
+outside the bounds, noise, faults, and whether min_fitness fits. The report suggests an algorithm for \
+the available time, with a command to paste.
 
-TASK is as in 'memes run'. The exit code is 1 if a run of the task cannot mean anything."""
+TASK is as in 'memes run'. The exit code is 1 if a run of the task would be meaningless."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,12 +26,12 @@ class CheckOptions:
     """Options of the check.
 
     Attributes:
-        genotypes: How many random genotypes to evaluate, each of them twice.
-        minutes: Time that the suggested run may take, re-evaluation included.
-        evaluations: Evaluations that the search of the suggested run may take, in place of minutes.
+        genotypes: Number of random genotypes, each of which is evaluated twice.
+        minutes: Time budget of the suggested run, including re-evaluation.
+        evaluations: Evaluation budget of the suggested search; replaces minutes.
         seed: Seed of the genotypes and of their evaluations.
-        resolution: Grid cells along each feature; by default as the task has it, or about 2500 in all.
-        centroids: Use a centroidal Voronoi tessellation of so many cells instead of a grid.
+        resolution: Grid cells along each feature; by default that of the task, or about 2500 in total.
+        centroids: Use a centroidal Voronoi tessellation with this number of cells instead of a grid.
     """
 
     genotypes: int = 32
@@ -58,7 +58,7 @@ def check(arguments: list[str]) -> int:
         shown = own | {f"options of task {name}": groups["task"]}
         show_help(program, f"{program} TASK [OPTIONS]", DESCRIPTION, shown)
     assert name is not None
-    assert make is not None  # help alone has ended the command
+    assert make is not None  # otherwise the help has ended the command
     check_flags(arguments, groups["options"] | groups["workers"] | groups["task"])
     found, placed = read(arguments, groups)
     check_no_more(placed[1:])
@@ -89,7 +89,7 @@ def check(arguments: list[str]) -> int:
 
 
 def _words(option: str, value: Any) -> list[str]:
-    """An option with its value as words of the command line."""
+    """Return an option with its value as words of the command line."""
     flag = option.replace("_", "-")
     if isinstance(value, bool):
         return [f"--{flag}" if value else f"--no-{flag}"]

@@ -28,20 +28,20 @@ def compare(
     Runs of a task that differ only in their seeds form a group.
 
     Args:
-        runs: Run folders, summary files, folders of either, or patterns such as 'runs/arm-*'; each of
-            them as LABEL=RUN to give its runs another label. Links inside of folders are not followed.
-        out: Folder for the tables and figures; None is comparison/, or comparison-take-2/ if there is
-            one already.
+        runs: Run folders, summary files, folders of either, or patterns such as 'runs/arm-*'. LABEL=RUN
+            gives runs another label. Links inside folders are not followed.
+        out: Folder for the tables and figures; None is comparison/, or comparison-take-2/ if it already
+            exists.
         overwrite: Replace the files of an earlier comparison in the folder, and no other files.
-        include_short: Compare runs with less than half of the usual generations of their algorithm too.
+        include_short: Also compare runs with less than half of the usual generations of their algorithm.
     """
     folder = out or _free_folder(overwrite)
     check_free(folder)
     earlier = report.made_before(folder)
     require(
         overwrite or not earlier,
-        f"out: '{folder}' holds an earlier comparison: replace it with --overwrite, or choose another "
-        "folder",
+        f"out: '{folder}' contains an earlier comparison: replace it with --overwrite, or choose "
+        "another folder",
     )
     found: dict[str, Summary] = {}
     unfinished: list[str] = []
@@ -59,11 +59,11 @@ def compare(
     console = Terminal(markup=False, highlight=False)
     report.show(comparison, console)
     drawn = report.write(comparison, folder)
-    console.print(f"tables and {len(drawn)} figures are in {folder}; begin with {folder}/comparison.md")
+    console.print(f"tables and {len(drawn)} figures are in {folder}; start with {folder}/comparison.md")
 
 
 def _free_folder(overwrite: bool) -> Path:
-    """The first folder for a comparison that does not exist or is empty; or simply the first one."""
+    """Return the first folder that does not exist or is empty; with `overwrite`, the first one."""
     first = Path("comparison")
     again = (Path(f"{first}-take-{i}") for i in itertools.count(2))
     places = itertools.chain([first], again)
@@ -71,7 +71,7 @@ def _free_folder(overwrite: bool) -> Path:
 
 
 def _labelled(word: str) -> tuple[str, str]:
-    """The label and the run of LABEL=RUN; no label if that is the name of a file."""
+    """Split LABEL=RUN into its parts; the label is empty if the whole word is the name of a file."""
     label, equals, run = word.partition("=")
     named = bool(label and equals) and "/" not in label and not os.path.lexists(word)
     return (label, run) if named else ("", word)

@@ -36,7 +36,7 @@ ZSH = "autoload -U +X compinit && compinit\nautoload -U +X bashcompinit && bashc
 
 
 def completion(shell: Literal["bash", "zsh"]) -> None:
-    """Print a script with which a shell completes commands, tasks, algorithms and options.
+    """Print a script for a shell that completes commands, tasks, algorithms and options.
 
     Args:
         shell: The shell.
@@ -62,7 +62,7 @@ def completion(shell: Literal["bash", "zsh"]) -> None:
 
 
 def _options_of(command: str) -> Options:
-    """All options of a command, those of every task and algorithm of the library included."""
+    """Return all options of a command, including those of every task and algorithm of the library."""
     of_tasks = [options_of(make) for make in TASKS.values()]
     if command == "run":
         groups = [*run_options().values(), *of_tasks]

@@ -22,7 +22,7 @@ from memes.tasks import TASKS
 
 
 def whose(option: str) -> str:
-    """Why an option of a run is not one of its continuation."""
+    """Explain why an option of a run is not an option of its continuation."""
     makes = (*(preset.build for preset in PRESETS.values()), *TASKS.values())
     own = [*run_options().values(), *map(options_of, makes)]
     fixed = any(option in options for options in own)
@@ -42,24 +42,24 @@ def resume(
     away: WorkerOptions = WorkerOptions(),
     meeting: HostOptions = HostOptions(),
 ) -> int:
-    """Go on with a run, or with the runs of several seeds, as if they had never stopped.
+    """Continue a run, or the runs of several seeds, as if they had not been stopped.
 
     Args:
-        run: The run's folder, or that of several seeds.
-        generations: For how many generations in all; None is as many as were asked of the run.
-        task: The task as module:name or file.py:name, if it is your own: its code is executed.
-        algorithm: The algorithm as module:name or file.py:name, if it is your own.
-        track: Where metrics go as they come, as in 'memes run'.
-        devices: How many devices to go on with; None is as many as there are and divide the shards.
+        run: Folder of the run, or of several seeds.
+        generations: Total number of generations; None is that of the run.
+        task: The task as module:name or file.py:name, if it is a custom task: its code is executed.
+        algorithm: The algorithm as module:name or file.py:name, if it is a custom algorithm.
+        track: Tools that receive the metrics, as in 'memes run'.
+        devices: Number of devices; None is as many as there are and as divide the shards.
         quiet: Show no progress.
-        away: Where the simulator runs.
-        meeting: Where processes meet; they need not be as many as before.
+        away: Workers of the simulator.
+        meeting: Addresses of processes; their number may differ from before.
     """
     start = Path.cwd()
     team = join_processes(**vars(meeting))
     first = run_folders(run)[0]
-    place = run.absolute()  # a simulator may go elsewhere
-    report, recorded = Reporter(show=not quiet and team.leads), load_config(first).get("code") or {}
+    place = run.absolute()  # a simulator may change the current folder
+    report, recorded = Reporter(show=not quiet and team.leads), load_config(first).provenance.code
     for name in (name for name in (task, algorithm) if name and is_own(name)):
         if recorded.get(name, code_of(name)) != code_of(name):
             report.say(f"the code of '{name}' has changed since the run began")
@@ -77,5 +77,5 @@ def resume(
     if not team.leads:
         return 0
     found = runs if isinstance(runs, list) else [runs]
-    left = sum("finished" not in load_config(folder) for folder in run_folders(place))
+    left = sum(load_config(folder).outcome is None for folder in run_folders(place))
     return conclude(found, len(found) + left, run)

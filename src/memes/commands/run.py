@@ -19,9 +19,9 @@ from memes.runner.multihost import Team, join_processes
 from memes.runner.progress import Reporter, duration
 from memes.store.folder import Run
 
-CODES = {"SIGINT": 130, "SIGTERM": 143}  # as shells have them
+CODES = {"SIGINT": 130, "SIGTERM": 143}  # exit codes as in shells
 LONGEST = 100  # characters of a name in the name of a folder
-PATIENCE = 2.0  # seconds without a word
+PATIENCE = 2.0  # seconds until a message is printed
 
 
 def run(arguments: list[str]) -> int:
@@ -35,16 +35,16 @@ def run(arguments: list[str]) -> int:
     if running["evaluations"] is not None:
         require(
             value_of("generations", arguments) is None,
-            "--generations and --evaluations both say how long the run is: give one of them",
+            "--generations and --evaluations both set the length of the run: give only one of them",
         )
-        running["generations"] = None  # that of the scale
+        running["generations"] = None  # removes the default of the scale
     report = Reporter(show=team.leads and not choice.quiet)
     with ExitStack() as stack:
         executor = stack.enter_context(parsed.away.executor())
         with said_if_slow(report.say, f"building {parsed.task} ..."):  # its simulator may be compiled
             algorithm = parsed.build(executor)
         if choice.scale == "paper" and default_backend() == "cpu":
-            report.say("no GPU found: '--scale laptop' is the quicker choice on a CPU")
+            report.say("no GPU found: '--scale laptop' is faster on a CPU")
         if choice.seeds is not None:
             first = running.pop("seed")
             running["seeds"] = range(first, first + choice.seeds)
@@ -52,10 +52,10 @@ def run(arguments: list[str]) -> int:
         out = (choice.out and from_there(choice.out, start)) or stack.enter_context(
             output_folder((algorithm.task.name, label), parsed, start)
             if team.leads
-            else nullcontext(Path())  # the others write nothing
+            else nullcontext(Path())  # the other processes write nothing
         )
         if choice.view and team.leads:
-            from memes.commands.view import viewed  # not every run needs its libraries
+            from memes.commands.view import viewed  # imports libraries that other runs do not need
 
             stack.enter_context(viewed(out, parsed.task))
         runs = api.run(
@@ -74,7 +74,7 @@ def run(arguments: list[str]) -> int:
 
 @contextmanager
 def said_if_slow(say: Callable[[str], None], sentence: str) -> Iterator[None]:
-    """Say the sentence if what is done meanwhile takes long; not before an error that comes at once."""
+    """Print a message if the work inside the context takes long, but not before an immediate error."""
     timer = Timer(PATIENCE, say, [sentence])
     timer.daemon = True
     timer.start()
@@ -85,7 +85,7 @@ def said_if_slow(say: Callable[[str], None], sentence: str) -> Iterator[None]:
 
 
 def join_from(words: list[str]) -> Team:
-    """Join the other processes, if words of the command line or a launcher say that there are any."""
+    """Join the other processes, if options or a launcher state that there are any."""
 
     def number(name: str) -> int | None:
         value = value_of(name, words)
@@ -100,15 +100,15 @@ def join_from(words: list[str]) -> Team:
 
 
 def from_there(path: str | Path, start: Path) -> Path:
-    """Return a path that was meant from a folder, also if the user's code has left that folder."""
+    """Return a path relative to `start`, even if the user's code has changed the current folder."""
     return Path(path) if Path.cwd() == start else start / path
 
 
 @contextmanager
 def output_folder(names: Sequence[str], parsed: Parsed, start: Path) -> Iterator[Path]:
-    """The first free folder under runs/ for a task and an algorithm of these names, or for the seeds.
+    """Make the first free folder under runs/ for a task and an algorithm of these names.
 
-    It is made at once, so that no other command takes it, and removed in the end if nothing is in it.
+    It is made at once, so that no other command takes it, and removed at the end if it is empty.
     """
     runs = from_there("runs", start)
     base = runs / "-".join(re.sub(r"\W+", "-", name).strip("-")[:LONGEST] or "unnamed" for name in names)
@@ -119,7 +119,7 @@ def output_folder(names: Sequence[str], parsed: Parsed, start: Path) -> Iterator
     try:
         yield path
     finally:
-        with suppress(OSError):  # something is in it
+        with suppress(OSError):  # it is not empty
             for folder in (path, *path.parents):
                 folder.rmdir()
                 if folder == runs:
@@ -127,7 +127,7 @@ def output_folder(names: Sequence[str], parsed: Parsed, start: Path) -> Iterator
 
 
 def _made(path: Path) -> bool:
-    """Make a folder; false if it is there already."""
+    """Make a folder; returns False if it already exists."""
     try:
         path.mkdir(parents=True)
     except FileExistsError:
@@ -136,14 +136,14 @@ def _made(path: Path) -> bool:
 
 
 def conclude(runs: list[Run], wanted: int, out: str | Path) -> int:
-    """Say how runs ended; returns the exit code."""
+    """Print the results of runs; returns the exit code."""
     for run in runs:
         last = {name: column[-1] for name, column in run.metrics.items()}
-        name = f"seed {run.config['seed']}: " if wanted > 1 else ""
-        if run.config["stopped"]:
+        name = f"seed {run.config.seed}: " if wanted > 1 else ""
+        if run.stopped:
             print(
-                f"{name}stopped after {run.generations} of {run.config['generations']} generations "
-                f"({run.config['stopped']}); 'memes resume {run.folder}' goes on"
+                f"{name}stopped after {run.generations} of {run.config.generations} generations "
+                f"({run.stopped}); 'memes resume {run.folder}' continues it"
             )
         print(
             f"{name}QD-score {last['qd_score']:.1f}, coverage {last['coverage']:.1%}, "
@@ -160,11 +160,13 @@ def conclude(runs: list[Run], wanted: int, out: str | Path) -> int:
                 f"max fitness {row['max_fitness']:.4g}{lost}"
             )
     if len(runs) < wanted:
-        print(f"{len(runs)} of {wanted} seeds were begun; 'memes resume {out}' goes on with the others")
-    figure, hint = f"{out}/figures/archive.png", f"; 'memes compare {out}' sums up"
+        print(
+            f"{len(runs)} of {wanted} seeds were started; 'memes resume {out}' continues with the others"
+        )
+    figure, hint = f"{out}/figures/archive.png", f"; 'memes compare {out}' summarises them"
     if wanted == 1:
         hint = f"; see {figure}" if Path(figure).exists() else ""
     print(f"saved to {out}{hint}")
-    signals = [run.config["signal"] for run in runs if run.config["signal"]]
-    unfinished = len(runs) < wanted or any(run.config["stopped"] for run in runs)
+    signals = [run.signal for run in runs if run.signal]
+    unfinished = len(runs) < wanted or any(run.stopped for run in runs)
     return CODES[signals[0]] if unfinished and signals else 0

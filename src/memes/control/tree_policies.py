@@ -17,8 +17,7 @@ from memes.control.mlp_kernels import Network
 from memes.control.policies import mlp
 from memes.control.rollouts import Controller
 from memes.errors import at_least
-from memes.genotypes import TreeGenotypes
-from memes.pytrees import in_32_bits
+from memes.pytrees import TreeGenotypes, in_32_bits
 
 # `(parameters, observation[o]) -> action[a]`
 Apply = Callable[[PyTree, Array], Array]
@@ -43,8 +42,7 @@ def tree_policy(make: Callable[[Array], PyTree], apply: Apply, *, observation_si
 
     If the network computes the same as an `mlp`, this is detected by comparing values for random
     parameters: layers of float32 weights and biases, with ReLU or tanh in between. Its genotypes then
-        have
-    the layout of `mlp`, and its rollouts use the same kernels.
+    have the layout of `mlp`, and its rollouts use the same kernels.
 
     Args:
         make: `(key) -> parameters`, a pytree of random initial parameters.

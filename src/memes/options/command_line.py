@@ -1,4 +1,4 @@
-"""From words to a run: a task and an algorithm by their names, their options, scales and TOML files."""
+"""Parsing of commands that make runs: task, algorithm, their options, scales and TOML files."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ from memes.task import Task
 from memes.tasks import TASKS
 from memes.validation import described, fits
 
-# What a scale changes, by option; options that a task or an algorithm does not have are ignored, and
-# none of theirs is made larger than its default.
+# Defaults that a scale changes, by option. Options that a task or an algorithm does not have are
+# ignored, and no option becomes larger than its default.
 SCALES: dict[str, dict[str, Any]] = {
     "paper": {"generations": 2000},
     "laptop": {
@@ -58,7 +58,7 @@ SCALES: dict[str, dict[str, Any]] = {
         "replay_size": 200_000,
     },
 }
-# What it changes further on a task.
+# Further defaults for a task.
 TASK_SCALES: dict[str, dict[str, dict[str, Any]]] = {
     "paper": {"ant-trap": {"generations": 10_000}},
     "laptop": {
@@ -69,7 +69,7 @@ TASK_SCALES: dict[str, dict[str, dict[str, Any]]] = {
     },
 }
 
-# What it changes further for an algorithm.
+# Further defaults for an algorithm.
 ALGORITHM_SCALES: dict[str, dict[str, dict[str, Any]]] = {
     "paper": {},
     "laptop": {"memes-hybrid": {"lanes": 8}},
@@ -114,25 +114,25 @@ GROUPS: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """Choices of a command that makes runs.
+    """Options of a command that makes runs.
 
     Attributes:
-        algorithm: An algorithm of `memes list`, or your own as module:name or file.py:name, a function
-            of a task and its cells. Together with --help, shows its options.
+        algorithm: An algorithm of `memes list`, or a custom one as module:name or file.py:name, a
+            function of a task and its cells. Together with --help, shows its options.
         scale: The defaults: those of the paper, for a GPU, or smaller ones for a laptop.
-        out: Folder for the results, or for those of each seed; a new one below runs/ if there is none.
-        seeds: How many seeds to run, from --seed on; each has a folder of its own.
+        out: Folder for the results, or for those of each seed; by default a new one under runs/.
+        seeds: Number of seeds to run, starting with --seed; each has a separate folder.
         label: Name of the algorithm in folders, tables and figures; by default the name of the
             algorithm.
-        resolution: Grid cells along each feature; by default as the task has it, or about 2500 in all.
-        centroids: Use a centroidal Voronoi tessellation of so many cells instead of a grid.
-        track: Where metrics go as they come: tensorboard, for event files in the run's folder, wandb, or
-            a module with the same functions as wandb.
-        worker_rows: Rows that a worker gets at a time.
+        resolution: Grid cells along each feature; by default that of the task, or about 2500 in total.
+        centroids: Use a centroidal Voronoi tessellation with this number of cells instead of a grid.
+        track: Tools that receive the metrics during the run: tensorboard, for event files in the run's
+            folder, wandb, or a module with the same functions as wandb.
+        worker_rows: Number of genotypes that a worker gets at a time.
         quiet: Show no progress.
-        view: Show the run in the browser while it goes on, and then until Ctrl-C, as 'memes view' does.
+        view: Show the run in the browser during the run, and then until Ctrl-C, like 'memes view'.
         config: TOML file with any of these options, such as lanes = 64, and the task. Options below a
-            heading such as [me] are for that algorithm alone. Flags win over it.
+            heading such as [me] apply only to that algorithm. Flags take precedence over the file.
     """
 
     algorithm: str = "memes"
@@ -159,7 +159,7 @@ SHARED: tuple[Any, ...] = (Choice(), WorkerOptions(), HostOptions())
 
 
 class Parsed(NamedTuple):
-    """A parsed command: names, what makes the task and the algorithm, and the options of each.
+    """A parsed command: names, the functions that make the task and the algorithm, and their options.
 
     `running` are the keywords of `memes.run`, and `observing` the settings of observers.
     """
@@ -187,12 +187,12 @@ class Parsed(NamedTuple):
         return {**said, "task": self.task, "options": self.options, "code": code}
 
     def observers(self) -> list[Observer]:
-        """The usual observers, as they are asked for."""
+        """The observers of a run, with their settings."""
         usual = [restored(kind, self.observing) for kind in USUAL]
         return [*usual, *map(Logger, self.choice.track)]
 
     def build(self, executor: Executor | None = None) -> Algorithm:
-        """Build the algorithm, on its task, which is spread over an executor if there is one."""
+        """Build the algorithm on its task, which is parallelised on an executor if there is one."""
         task = made(Task, self.task, self.make_task, **self.task_options)
         task = elsewhere(task, self.task, self.task_options, executor, self.choice.worker_rows)
         cells = cells_of(task, self.choice.resolution, self.choice.centroids)
@@ -206,7 +206,7 @@ class Parsed(NamedTuple):
 
 
 def run_options() -> dict[str, Options]:
-    """The options that every run has: its own, and the settings of its observers."""
+    """Return the options that every run has, and the settings of its observers."""
     shared = {name: option for group in SHARED for name, option in options_of(group).items()}
     return {
         "run": shared | options_of(run, without=("progress", "out")),
@@ -215,14 +215,14 @@ def run_options() -> dict[str, Options]:
 
 
 def help_groups(options: Options) -> dict[str, Options]:
-    """The options that every run has, by the titles of `GROUPS`."""
+    """Return the options that every run has, by the titles of `GROUPS`."""
     return {title: {name: options[name] for name in names} for title, names in GROUPS.items()}
 
 
 def parse(words: list[str], program: str, changes: Mapping[str, Any] | None = None) -> Parsed:
-    """Parse TASK and options, in any order; the task and the algorithm have options of their own.
+    """Parse TASK and options, in any order; the task and the algorithm have additional options.
 
-    `program` is what comes before the words, and `changes` what a scale changes further.
+    `program` is the command before these words, and `changes` are further defaults of a scale.
     """
     own = run_options()
     shared = _all(own)
@@ -268,9 +268,9 @@ def parse(words: list[str], program: str, changes: Mapping[str, Any] | None = No
 
 
 def task_of(words: Sequence[str], options: Mapping[str, Parameter]) -> str | None:
-    """The first word that is neither a flag nor the value of an option; None if there is none.
+    """Return the first word that is neither a flag nor the value of an option; None if there is none.
 
-    Options of the task are not known yet: what follows one of them may be the task, if nothing else is.
+    Options of the task are not known yet: a word after one of them is the task if there is no other.
     """
     line = split(words, options)
     after = (value for flag in line.flags if flag.name not in options for value in flag.values)
@@ -278,7 +278,7 @@ def task_of(words: Sequence[str], options: Mapping[str, Parameter]) -> str | Non
 
 
 def _all(groups: Mapping[str, Options]) -> Options:
-    """The options of all groups; raises a `UsageError` if two have the same name."""
+    """Return the options of all groups; raises a `UsageError` if two have the same name."""
     found = [pair for group in groups.values() for pair in group.items()]
     (name, times), *_ = Counter(name for name, _ in found).most_common(1)
     unique = times == 1
@@ -289,7 +289,7 @@ def _all(groups: Mapping[str, Options]) -> Options:
 def _entries(
     table: dict[str, Any], file: str | None, algorithm: Any, options: Options
 ) -> dict[str, Any]:
-    """The entries of a TOML file, checked: those for all, then those for the algorithm."""
+    """Return the entries of a TOML file, checked: those for all algorithms, then those for this one."""
     sections = {k: v for k, v in table.items() if isinstance(v, dict)}
     for name in sections:
         known(f"section of '{file}'", name, PRESETS) if ":" not in name else name
@@ -312,7 +312,7 @@ def _entries(
 
 
 def _whose(task: Any, algorithm: Any, name: str) -> str:
-    """The algorithms, or the tasks, that have an option which a run of others does not have."""
+    """Describe which other algorithms or tasks have an option that is not one of this run."""
     owners = [preset.name for preset in PRESETS.values() if name in options_of(preset.build)]
     if owners:
         return f"is an option of {', '.join(owners)}, not of {algorithm}"

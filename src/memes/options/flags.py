@@ -1,4 +1,4 @@
-"""Flags, keys of TOML files and help texts, derived from where an option is declared.
+"""Flags, keys of TOML files and help texts, derived from the declarations of options.
 
 An option is a field of a preset or of an observer, or a keyword-only parameter of the function of a task
 or of `memes.run`; its help is in the docstring there.
@@ -23,9 +23,9 @@ from memes.options.examples import EXAMPLES
 from memes.parameters import REQUIRED, Parameter, help_of, parameters, writable
 
 Options = dict[str, Parameter]
-MOST_TOML, MOST_DOTS = 2**16, 1000  # bytes, and dots in a line
+MOST_TOML, MOST_DOTS = 2**16, 1000  # bytes per file, and dots per line
 SHORT = {"g": "generations", "s": "seed", "o": "out", "h": "help"}
-# Columns of a help: at least, at most, and of the flags.
+# Columns of a help text: the minimum, the maximum, and those for flags.
 NARROWEST, WIDEST, FLAGS = 40, 100, 30
 
 
@@ -33,9 +33,9 @@ class Flag(NamedTuple):
     """A flag of a command line.
 
     Attributes:
-        word: The flag as it was written, such as `-g`, `--lanes` or `--no-view`.
-        name: The name of the option.
-        values: The words after it that are its values, or what follows `=`.
+        word: The flag as written, such as `-g`, `--lanes` or `--no-view`.
+        name: Name of the option.
+        values: The following words that are its values, or the text after `=`.
     """
 
     word: str
@@ -44,7 +44,7 @@ class Flag(NamedTuple):
 
 
 class CommandLine(NamedTuple):
-    """The words of a command line: those without a flag, in their order, and the flags."""
+    """The words of a command line: those without a flag, in order, and the flags."""
 
     placed: list[str]
     flags: list[Flag]
@@ -55,7 +55,7 @@ class CommandLine(NamedTuple):
         return values[-1] if values else None
 
     def has(self, name: str) -> bool:
-        """Tell if a flag is given, with or without a value."""
+        """Return True if a flag is given, with or without a value."""
         return any(flag.name == name for flag in self.flags)
 
 
@@ -103,13 +103,13 @@ def _name_of(flag: str, options: Collection[str]) -> str:
 
 
 def _kinds(hint: Any) -> tuple[Any, ...]:
-    """The types that a hint allows, without None."""
+    """Return the types that a hint allows, without None."""
     union = typing.get_origin(hint) in (typing.Union, UnionType)
     return tuple(part for part in typing.get_args(hint) if part is not NoneType) if union else (hint,)
 
 
 def _most_values(hint: Any) -> float:
-    """The most values that a flag takes: none for a bool."""
+    """Return the maximum number of values of a flag: 0 for a bool."""
 
     def most(kind: Any) -> float:
         parts = typing.get_args(kind)
@@ -121,7 +121,7 @@ def _most_values(hint: Any) -> float:
 
 
 def _may_follow(word: str, hint: Any) -> bool:
-    """Whether a word can be a further value: after `--resolution 5 5` a name is not."""
+    """Return whether a word can be a further value: after `--resolution 5 5` a name cannot."""
     kinds = [kind for kind in _kinds(hint) if typing.get_origin(kind) is tuple]
     numbers = bool(kinds) and all(typing.get_args(kind)[0] in (int, float) for kind in kinds)
     if not numbers:
@@ -134,7 +134,7 @@ def _may_follow(word: str, hint: Any) -> bool:
 
 
 def _spelt(hint: Any) -> str:
-    """The values of an option as the help shows them: INT, {a,b} or INT [INT ...]."""
+    """Return the values of an option as in the help: INT, {a,b} or INT [INT ...]."""
 
     def spelt(kind: Any) -> str:
         parts = typing.get_args(kind)
@@ -149,7 +149,7 @@ def _spelt(hint: Any) -> str:
 
 
 def _value(flag: Flag, hint: Any) -> Any:
-    """The value of a flag; a `UsageError` names the flag, the value and what it should be."""
+    """Return the value of a flag; a `UsageError` names the flag, the value and the expected type."""
     if _most_values(hint) == 0:
         require(not flag.values, f"{flag.word} takes no value, got '{' '.join(flag.values)}'")
         return not flag.word.startswith("--no-")
@@ -165,7 +165,7 @@ def _value(flag: Flag, hint: Any) -> Any:
 
 
 def _converted(kind: Any, words: Sequence[str]) -> Any:
-    """Words as a value of a type; raises a `ValueError` if they are none."""
+    """Convert words to a value of a type; raises a `ValueError` if that is impossible."""
     parts = typing.get_args(kind)
     if typing.get_origin(kind) is tuple:
         parts = parts[:1] * len(words) if parts[-1] is Ellipsis else parts
@@ -185,10 +185,10 @@ def _converted(kind: Any, words: Sequence[str]) -> Any:
 
 
 def options_of(of: Any, prefix: str = "", without: Collection[str] = ()) -> Options:
-    """The options of a function or of a dataclass instance that can be written down, by name."""
+    """Return the options of a function or a dataclass instance that can be written as text, by name."""
     if inspect.isfunction(of):
         for parameter in inspect.signature(of).parameters.values():
-            given = parameter.name in ("task", "cells", "algorithm")  # by the command itself
+            given = parameter.name in ("task", "cells", "algorithm")  # given by the command
             require(
                 given or parameter.kind is parameter.KEYWORD_ONLY or parameter.default is not REQUIRED,
                 f"task: '{of.__name__}' must take keyword-only parameters, got '{parameter.name}'",
@@ -201,7 +201,7 @@ def options_of(of: Any, prefix: str = "", without: Collection[str] = ()) -> Opti
 
 
 def replaced(options: Options, scale: Mapping[str, Any], file: Mapping[str, Any]) -> Options:
-    """The options with the defaults of a scale, where these are smaller, and then those of a file."""
+    """Apply the defaults of a scale, if they are smaller, and then those of a file to options."""
     found = {}
     for name, option in options.items():
         value = option.default
@@ -236,8 +236,8 @@ def call(
 ) -> int:
     """Call the function of a command with the values of its command line; returns the exit code.
 
-    Its keyword-only parameters are options, and the others are identified by their places. `whose` is as
-    in `check_flags`.
+    Keyword-only parameters are options, and the others are identified by their position. `whose` is that
+    of `check_flags`.
     """
     options = parameters(function)
     signature = inspect.signature(function, eval_str=True)
@@ -255,7 +255,7 @@ def call(
 
 
 def _by_place(placed: Mapping[str, inspect.Parameter], words: list[str], usage: str) -> list[Any]:
-    """The arguments that are identified by their places: one word each, or all words."""
+    """Return the arguments that are identified by their position: one word each, or all words."""
     arguments: list[Any] = []
     for name, parameter in placed.items():
         several = typing.get_origin(parameter.annotation) is tuple
@@ -277,7 +277,7 @@ def check_no_more(words: Sequence[str]) -> None:
 
 
 def _word_of(name: str, hint: Any) -> str:
-    """The word that stands for a value at a place: RUN, or RUN..."""
+    """Return the placeholder of a positional argument: RUN, or RUN..."""
     several = "..." if typing.get_origin(hint) is tuple else ""
     return name.upper().rstrip("S") + several
 
@@ -296,11 +296,11 @@ def show_help(
     """Print the help of a command and exit.
 
     Args:
-        program: The command, such as `memes run`, which has examples.
+        program: The command, such as `memes run`, for its examples.
         usage: Its arguments.
-        text: What it does, in paragraphs.
+        text: Its description, in paragraphs.
         groups: Its options by title.
-        placed: The help of the words without a flag.
+        placed: The help of its positional arguments.
     """
     width = min(max(shutil.get_terminal_size().columns - 1, NARROWEST), WIDEST)
     parts = [f"usage: {usage}"]
@@ -318,7 +318,7 @@ def show_help(
 
 
 def _left(name: str, option: Parameter) -> str:
-    """The spelling of an option: -g, --generations INT."""
+    """Return the spelling of an option: -g, --generations INT."""
     letter = next((f"-{letter}, " for letter, of in SHORT.items() if of == name), "")
     if _most_values(option.hint) == 0:
         off = "" if option.default is False else f", --no-{name.replace('_', '-')}"
@@ -327,7 +327,7 @@ def _left(name: str, option: Parameter) -> str:
 
 
 def _told(option: Parameter) -> str:
-    """The help of an option, and its default unless that is nothing."""
+    """Return the help of an option, with its default if it has one."""
     text = (option.help or "").replace(". None is ", ". By default ").replace("`", "'")
     text = text.replace("None is ", "by default ")
     if option.default is REQUIRED:
@@ -340,7 +340,7 @@ def _told(option: Parameter) -> str:
 
 
 def _row(left: str, text: str, width: int) -> str:
-    """A line of a help, or several: what is on the left, and its text beside or below it."""
+    """Format one or more lines of a help: the left column, with its text next to it or below."""
     column = min(FLAGS, width // 3)
     lines = textwrap.wrap(text, width - column) or [""]
     if len(left) + 2 > column:
@@ -354,7 +354,7 @@ def check_flags(
 ) -> None:
     """Raise a `UsageError` for a flag that has a new name, belongs to something else, or is unknown.
 
-    `whose(name)` says to what an option belongs; it is empty if there is no such option.
+    `whose(name)` describes to what an option belongs; it is empty if there is no such option.
     """
     for flag in split(words, options).flags:
         if flag.name not in options:
@@ -365,19 +365,19 @@ def check_flags(
 
 
 def value_of(option: str, words: Sequence[str]) -> str | None:
-    """The value of an option in words whose options are not known yet; the last one."""
+    """Return the last value of an option, in words whose options are not known yet."""
     return split(words, {}).value(option)
 
 
 def read_toml(file: Path) -> dict[str, Any]:
-    """The table in a TOML file."""
+    """Return the table in a TOML file."""
     try:
         with file.open("rb") as stream:
             text = stream.read(MOST_TOML + 1)
     except OSError as error:
         raise UsageError(f"config: cannot read '{file}': {error.strerror}") from None
     require(len(text) <= MOST_TOML, f"config: '{file}' has more than {MOST_TOML:,} bytes")
-    # Names within names take a time that grows with the square of their number.
+    # Reading nested names takes quadratic time in their number.
     shallow = all(line.count(b".") <= MOST_DOTS for line in text.splitlines())
     require(shallow, f"config: '{file}' is nested too deeply")
     try:

@@ -8,10 +8,11 @@ task. `PRESETS` contains them by name. Functions take the fields as keywords: `m
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol, runtime_checkable
+from types import MappingProxyType
+from typing import Any, Protocol, runtime_checkable
 
 from memes.algorithm import Algorithm
 from memes.cells import Cells
@@ -41,11 +42,13 @@ class Preset:
         name: Name of the preset.
         options: Options of the algorithm.
         summary: Description in one line.
+        title: Name in figures and texts, as in the paper.
     """
 
     name: str
     options: Composition
     summary: str
+    title: str
 
     @cached_property
     def build(self) -> Callable[..., Algorithm]:
@@ -69,35 +72,52 @@ class Preset:
 
 
 _PRESETS = (
-    Preset("memes", Memes(), "evolution strategies for fitness and for novelty"),
-    Preset("memes-all", Memes(offer_samples=True), "MEMES that also offers its samples to the archive"),
+    Preset("memes", Memes(), "evolution strategies for fitness and for novelty", "MEMES"),
+    Preset(
+        "memes-all",
+        Memes(offer_samples=True),
+        "MEMES that also offers its samples to the archive",
+        "MEMES-all",
+    ),
     Preset(
         "memes-sampling",
         Memes(candidates=Candidates(candidate_samples=64), search=Search(samples=448)),
         "MEMES that evaluates every mean 64 times",
+        "MEMES-sampling",
     ),
     Preset(
         "memes-sequential",
         MemesSequential(),
         "MEMES whose lanes all explore, then all exploit, in turn",
+        "MEMES-sequential",
     ),
     Preset(
         "memes-fixed-reset",
         Memes(reset_every=10),
         "MEMES whose lanes are reset every 10 generations",
+        "MEMES-fixed-reset",
     ),
     Preset(
         "memes-everything",
         Memes(explore="everything"),
         "MEMES that measures novelty against all offspring",
+        "MEMES-everything",
     ),
     Preset(
         "memes-elites",
         Memes(explore="elites"),
         "MEMES that measures novelty against the elites",
+        "MEMES-elites",
     ),
-    Preset("memes-ga", Memes(explore="ga"), "MEMES that explores by random variation of elites"),
-    Preset("memes-hybrid", MemesHybrid(), "lanes of MEMES and offspring of MAP-Elites in one archive"),
+    Preset(
+        "memes-ga", Memes(explore="ga"), "MEMES that explores by random variation of elites", "MEMES-GA"
+    ),
+    Preset(
+        "memes-hybrid",
+        MemesHybrid(),
+        "lanes of MEMES and offspring of MAP-Elites in one archive",
+        "MEMES-hybrid",
+    ),
     Preset(
         "memes-me",
         MemesHybrid(
@@ -108,25 +128,51 @@ _PRESETS = (
             candidates=Candidates(candidate_samples=1),
         ),
         "MAP-Elites together with a few lanes of MEMES",
+        "MEMES-ME",
     ),
-    Preset("me", MapElites(), "MAP-Elites, 16 384 offspring per generation"),
-    Preset("me-128", MapElites(batch=128), "MAP-Elites, 128 offspring per generation"),
-    Preset("me-sampling", MapElitesSampling(), "MAP-Elites, 512 offspring evaluated 32 times each"),
-    Preset("es", SingleEs(), "one evolution strategy for fitness"),
-    Preset("ns-es", NsEs(), "a population of means for novelty, one sampled per generation"),
-    Preset("nsr-es", NsrEs(), "the same for fitness and novelty in equal parts"),
-    Preset("nsra-es", NsraEs(), "the same with a weight that adapts"),
-    Preset("me-es", MeEs(), "one evolution strategy that explores, then exploits"),
-    Preset("cma-me", CmaMe(), "CMA-ES emitters that improve the archive, in turn"),
-    Preset("cma-mae", CmaMae(), "CMA-ES emitters that improve on slowly rising thresholds"),
-    Preset("cma-mega", CmaMega(), "branches along gradients of fitness and features, for smooth tasks"),
-    Preset("cma-maega", CmaMaega(), "the same on slowly rising thresholds, as in CMA-MAE"),
+    Preset("me", MapElites(), "MAP-Elites, 16 384 offspring per generation", "ME-16384"),
+    Preset("me-128", MapElites(batch=128), "MAP-Elites, 128 offspring per generation", "ME-128"),
     Preset(
-        "dns", Dns(), "MAP-Elites with a population that survives by dominated novelty, without cells"
+        "me-sampling",
+        MapElitesSampling(),
+        "MAP-Elites, 512 offspring evaluated 32 times each",
+        "ME-Sampling",
     ),
-    Preset("pga-me", PgaMe(), "MAP-Elites with policy gradients, for control tasks"),
+    Preset("es", SingleEs(), "one evolution strategy for fitness", "ES"),
+    Preset("ns-es", NsEs(), "a population of means for novelty, one sampled per generation", "NS-ES"),
+    Preset("nsr-es", NsrEs(), "the same for fitness and novelty in equal parts", "NSR-ES"),
+    Preset("nsra-es", NsraEs(), "the same with a weight that adapts", "NSRA-ES"),
+    Preset("me-es", MeEs(), "one evolution strategy that explores, then exploits", "ME-ES"),
+    Preset("cma-me", CmaMe(), "CMA-ES emitters that improve the archive, in turn", "CMA-ME"),
+    Preset("cma-mae", CmaMae(), "CMA-ES emitters that improve on slowly rising thresholds", "CMA-MAE"),
+    Preset(
+        "cma-mega",
+        CmaMega(),
+        "branches along gradients of fitness and features, for smooth tasks",
+        "CMA-MEGA",
+    ),
+    Preset("cma-maega", CmaMaega(), "the same on slowly rising thresholds, as in CMA-MAE", "CMA-MAEGA"),
+    Preset(
+        "dns",
+        Dns(),
+        "MAP-Elites with a population that survives by dominated novelty, without cells",
+        "DNS",
+    ),
+    Preset("pga-me", PgaMe(), "MAP-Elites with policy gradients, for control tasks", "PGA-ME"),
 )
 PRESETS: dict[str, Preset] = {preset.name: preset for preset in _PRESETS}
+
+
+def display_name(label: str, options: Mapping[str, Any] = MappingProxyType({})) -> str:
+    """Return the name of an algorithm in figures: that of a preset, or else the label.
+
+    The name of MAP-Elites contains its batch size, which `options` may change.
+    """
+    if label not in PRESETS:
+        return label
+    batch = options.get("batch") if label in ("me", "me-128") else None
+    return PRESETS[label].title if batch is None else f"ME-{batch}"
+
 
 memes = PRESETS["memes"].build
 memes_sequential = PRESETS["memes-sequential"].build

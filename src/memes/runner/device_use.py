@@ -8,7 +8,7 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, ClassVar
 
@@ -36,7 +36,7 @@ class DeviceUse:
         if place is None:
             return Callbacks()
         context.closing(stack.close)
-        most, looked = int(context.config.get("processes_on_device") or 1), 0.0
+        most, looked = context.header.provenance.processes_on_device or 1, 0.0
 
         def look() -> None:
             nonlocal most, looked
@@ -52,7 +52,7 @@ class DeviceUse:
 
         def on_end(run: Run) -> Run:
             look()
-            return run._replace(config=run.config | {"processes_on_device": most})
+            return run._replace(provenance=replace(run.provenance, processes_on_device=most))
 
         return Callbacks(on_start=on_start, on_update=on_update, on_end=on_end)
 
@@ -93,7 +93,8 @@ def announced(place: Path) -> Iterator[None]:
 def count(place: Path) -> int:
     """Count the registered processes, and remove files of processes that were killed."""
     found = 0
-    for file in place.glob("[0-9]*") if place.is_dir() else ():
+    files = place.iterdir() if place.is_dir() else ()
+    for file in [each for each in files if each.name.isdecimal()]:
         if file.name == str(os.getpid()):
             found += 1
             continue

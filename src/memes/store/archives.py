@@ -108,7 +108,7 @@ def load_npz(file: Path, needed: Iterable[str]) -> dict[str, np.ndarray]:
         return arrays
 
 
-def check_version(version: int, file: Path) -> None:
+def check_version(version: int, file: Path | str) -> None:
     """Raise a `UsageError` if the format of a file is newer than this library."""
     require(
         version <= FORMAT_VERSION,

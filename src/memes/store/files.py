@@ -151,7 +151,7 @@ def _printable(value: Any) -> Any:
     return value
 
 
-def check_entries(file: Path, entries: Mapping[str, Any], hints: Mapping[str, Any]) -> None:
+def check_entries(file: Path | str, entries: Mapping[str, Any], hints: Mapping[str, Any]) -> None:
     """Raise a `UsageError` that names the first entry of a file that does not fit its hint."""
     for name, hint in hints.items():
         value = entries.get(name)

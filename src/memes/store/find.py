@@ -5,12 +5,13 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from memes.errors import require
 from memes.store.files import as_path, intact, opened
-from memes.store.folder import ENDED, check_link, holds_run, load_config
+from memes.store.folder import check_link, holds_run, load_config
+from memes.store.schema import Header
 from memes.store.summary import FILE, FORMAT, Summary, load_summary
 
 
@@ -19,26 +20,25 @@ def run_folders(path: str | Path) -> list[Path]:
     folder = as_path(path)
     inside = folder.iterdir() if folder.is_dir() and not holds_run(folder) else ()
     runs = [each for each in sorted(inside) if not each.is_symlink() and holds_run(each)]
-    found = {each: load_config(each)["seed"] for each in runs}
+    found = {each: load_config(each).config.seed for each in runs}
     return sorted(found, key=found.__getitem__) or [folder]
 
 
-def begun(path: str | Path) -> dict[Path, dict[str, Any]]:
-    """The configurations of the runs that a path means, by folder.
+def begun(path: str | Path) -> dict[Path, Header]:
+    """What `config.json` holds of the runs that a path means, by folder.
 
     Of several seeds also of those that have none yet: their process was killed in between.
     """
     folders = run_folders(path)
-    configs = {folder: load_config(folder) for folder in folders}
-    for other, config in list(configs.items()) if folders != [Path(path)] else ():
+    headers = {folder: load_config(folder) for folder in folders}
+    for other, header in list(headers.items()) if folders != [Path(path)] else ():
         with intact(other / "config.json"):
-            for seed in config.get("seeds") or ():
-                folder = other.with_name(f"seed-{int(seed)}")
+            for seed in header.config.seeds or ():
+                folder = other.with_name(f"seed-{seed}")
                 check_link(folder)
                 if folder.is_dir() and not holds_run(folder):
-                    new = {name: value for name, value in config.items() if name not in ENDED}
-                    configs[folder] = new | {"seed": seed}
-    return configs
+                    headers[folder] = Header(replace(header.config, seed=seed), header.provenance)
+    return headers
 
 
 def load_all(paths: Iterable[str | Path], argument: str = "RUN") -> list[Summary]:

@@ -27,24 +27,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from memes import display
 from memes.algorithm import State
-from memes.archive import LIMIT, Archive, Status
+from memes.archive import Archive, Status
 from memes.context import Kind
-from memes.errors import LONGEST_NAME, MOST, known, require
+from memes.errors import MOST, known, require
 from memes.estimates import Correction
 from memes.resets import Reason
-from memes.store.archives import (
-    FORMAT_VERSION,
-    check_version,
-    load_archive,
-    load_correction,
-    load_npz,
-    save_npz,
-)
+from memes.store.archives import load_archive, load_correction, load_npz, save_npz
 from memes.store.files import (
     append,
     as_path,
-    check_entries,
     intact,
     read_json,
     read_table,
@@ -52,7 +45,15 @@ from memes.store.files import (
     replace_file,
     save_text,
 )
-from memes.task import numbered
+from memes.store.schema import (
+    Header,
+    Provenance,
+    RunConfig,
+    RunOutcome,
+    check_names,
+    header_of,
+    plain,
+)
 
 CONTENT = (
     "config.json", "metrics.csv", "lanes.npz", "changes.bin", "archive.npz", "corrected.npz",
@@ -76,18 +77,9 @@ OWN = tuple(
     )
 )
 FOLDERS = {folder for folder, _ in OWN} - {"."}
-ENDED = {"finished", "generations_done", "seconds", "stopped", "signal"}  # what a config says of the end
 # Codes whose names `lanes.npz` holds beside the lanes.
 CODES: dict[str, type[IntEnum]] = {"kinds": Kind, "reasons": Reason, "statuses": Status}
-# What is read of `config.json`, of a map in it, of each row of `metrics.csv`, and of lanes.
-ENTRIES: dict[str, Any] = {
-    "task": str, "task_name": str | None, "algorithm": str, "label": str | None,
-    "scale": str | None, "seed": int, "options": dict | None, "map": dict | None,
-    "feature_names": tuple[str, ...] | None, "chunk": int | None, "code": dict | None,
-    "versions": dict | None, "device": str | None,
-}  # fmt: skip
-Points = tuple[tuple[float, ...], ...]
-MAP = {"walls": tuple[Points, ...], "start": tuple[float, ...], "goal": float | None}
+# What the tables and arrays of a run have at least.
 METRICS = ("generation", "evaluations", "seconds", "qd_score", "coverage", "max_fitness")
 LANES = ("generation", "kind", "age", "reset")
 
@@ -97,7 +89,9 @@ class Run(NamedTuple):
 
     Attributes:
         folder: Where it is saved; None if it is only in memory.
-        config: What `config.json` holds, or would.
+        config: What was asked for. With the next two it is what `config.json` holds.
+        provenance: Where it was computed, and by what.
+        outcome: How it ended; None if it has not.
         metrics: The columns of `metrics.csv`, each [G].
         lanes: What each lane did in each generation, arrays [G, L, ...] by name.
         archive: The elites.
@@ -107,7 +101,9 @@ class Run(NamedTuple):
     """
 
     folder: Path | None
-    config: dict[str, Any]
+    config: RunConfig
+    provenance: Provenance
+    outcome: RunOutcome | None
     metrics: dict[str, np.ndarray]
     lanes: dict[str, np.ndarray]
     archive: Archive
@@ -116,26 +112,39 @@ class Run(NamedTuple):
     state: State | None = None
 
     @property
+    def header(self) -> Header:
+        """What `config.json` holds."""
+        return Header(self.config, self.provenance, self.outcome)
+
+    @property
+    def stopped(self) -> str | None:
+        """Why it ended before its last generation; None if it did not."""
+        return None if self.outcome is None else self.outcome.stopped
+
+    @property
+    def signal(self) -> str | None:
+        """The signal that ended it; None if none did."""
+        return None if self.outcome is None else self.outcome.signal
+
+    @property
     def generations(self) -> int:
         """How many generations were done."""
         return len(self.metrics.get("generation", ()))
 
     def plot(self, figure: str = "archive") -> Any:
         """Draw a figure of `memes.plot`: "archive", "curves" or "positions"."""
-        import memes  # through which everything may be asked for
-
-        return getattr(memes.plot, known("figure", figure, ("archive", "curves", "positions")))(self)
+        known("figure", figure, ("archive", "curves", "positions"))
+        return getattr(display.plots(), figure)(self)
 
     def _repr_html_(self) -> str:
         """Show the run in a notebook: numbers and a picture."""
-        import memes
-
-        return memes.plot.html(self)
+        html: str = display.plots().html(self)
+        return html
 
     def __repr__(self) -> str:
         where = "" if self.folder is None else f" in '{self.folder}'"
-        algorithm, task = algorithm_label(self.config), task_label(self.config)
-        name = f"{algorithm} on {task}, seed {self.config['seed']}{where}"
+        algorithm, task = self.config.algorithm_label, self.config.task_label
+        name = f"{algorithm} on {task}, seed {self.config.seed}{where}"
         if not self.generations:
             return f"<Run: {name}, not begun>"
         scores = self.metrics["qd_score"][-1], self.metrics["coverage"][-1]
@@ -267,15 +276,9 @@ def remove_unfinished(path: Path) -> None:
         remove_files(path / folder, names, unfinished=True)
 
 
-def save_config(path: Path, config: dict[str, Any]) -> None:
+def save_config(path: Path, header: Header) -> None:
     """Write `config.json`. What JSON does not know is written as it prints."""
-    entries = {"format_version": FORMAT_VERSION, **config}
-    save_text(path / "config.json", json.dumps(entries, indent=2, default=plain))
-
-
-def plain(value: Any) -> Any:
-    """Turn a value that JSON does not know into one that it knows."""
-    return value.tolist() if isinstance(value, (np.generic, np.ndarray)) else str(value)
+    save_text(path / "config.json", json.dumps(header.entries(), indent=2, default=plain))
 
 
 def save_metrics(path: Path, columns: Mapping[str, np.ndarray]) -> None:
@@ -322,75 +325,26 @@ def save_lanes(path: Path, lanes: dict[str, Any]) -> None:
     save_npz(path, **codes, **lanes)
 
 
-# Options that earlier versions did not have, with the values that stand for what they did.
-ONCE_ABSENT = {
-    "candidate_samples": 1,
-    "candidate_statistic": "median",
-    "fifo_size": 50_000,  # of memes-me
-    "noise_dtype": "float32",
-    "statistic": "mean",  # of me-sampling
-}
-
-
-def load_config(folder: Path) -> dict[str, Any]:
+def load_config(folder: Path) -> Header:
     """Read what a run is, also if it did not finish."""
     require(holds_run(folder), f"'{folder}' does not hold a run: it has no config.json")
     check_links(folder)
     file = folder / "config.json"
-    config = read_json(file)
+    entries = read_json(file)
     with intact(file):
-        check_version(int(config["format_version"]), file)
-        check_entries(file, config, ENTRIES)
-        check_map(file, config)
-        check_names(file, config)
-        return config
-
-
-def check_map(file: Path, entries: Mapping[str, Any]) -> None:
-    """Raise a `UsageError` if a file has a map that cannot be drawn."""
-    about = entries.get("map")
-    if about is None:
-        return
-    check_entries(file, about, MAP)
-    corners = [*about["walls"], [about["start"]], [[about["goal"] or 0.0] * 2]]
-    sound = all(wall and np.shape(wall)[1:] == (2,) for wall in corners)
-    sane = sound and all((np.abs(np.asarray(wall, float)) < LIMIT).all() for wall in corners)
-    require(sane and set(about) == set(MAP), f"map in '{file}' cannot be drawn")
-
-
-def check_names(file: Path, entries: Mapping[str, Any], k: int | None = None) -> None:
-    """Raise a `UsageError` if a file has names that are none, or not one for each of k features."""
-    names = entries.get("feature_names") or ()
-    sane = all(0 < len(name) <= LONGEST_NAME for name in names) and len(names) in (0, k or len(names))
-    require(sane, f"feature_names in '{file}' must be a name for each feature")
-
-
-def task_label(config: Mapping[str, Any]) -> str:
-    """The name of a run's task in tables and figures: that of a custom task is its own."""
-    task = str(config["task"])
-    return (config.get("task_name") or Path(task).name) if ":" in task else task
-
-
-def algorithm_label(config: Mapping[str, Any]) -> str:
-    """The name of a run's algorithm in tables and figures."""
-    return str(config.get("label") or config["algorithm"])
-
-
-def feature_names(recorded: Mapping[str, Any], k: int) -> tuple[str, ...]:
-    """Read the names of k features; their numbers, where an older version recorded none."""
-    return tuple(recorded.get("feature_names") or numbered(k))
+        return header_of(entries, file)
 
 
 def load_run(path: str | Path) -> Run:
     """Read a whole run folder."""
     folder = as_path(path)
-    config, file = load_config(folder), folder / "archive.npz"
+    header, file = load_config(folder), folder / "archive.npz"
     require(file.exists(), f"the run in '{folder}' has no archive.npz yet; 'memes resume' goes on")
     metrics = read_metrics(folder / "metrics.csv")
     lanes = read_lanes(folder / "lanes.npz")
     corrected, correction, archive = load_corrected(folder), load_correction(folder), load_archive(file)
-    check_names(folder / "config.json", config, archive.feature.shape[1])
-    return Run(folder, config, metrics, lanes, archive, corrected, correction)
+    check_names(folder / "config.json", header.config.feature_names, archive.feature.shape[1])
+    return Run(folder, *header, metrics, lanes, archive, corrected, correction)
 
 
 def read_lanes(file: Path) -> dict[str, np.ndarray]:

@@ -8,41 +8,45 @@ from datetime import UTC, datetime
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import jax
 
 from memes.algorithm import Algorithm
 from memes.cells import Grid
+from memes.store.schema import Header, Provenance, RunConfig
 from memes.task import PRECISION
 from memes.version import __version__
 
 
-def describe(algorithm: Algorithm) -> dict[str, Any]:
-    """The entries of `config.json` that every run has, whatever its settings."""
+def describe(algorithm: Algorithm) -> Header:
+    """What every run of an algorithm records here and now, whatever its settings."""
     task, cells, device = algorithm.task, algorithm.cells, jax.devices()[0]
     packages = {name: metadata.version(name) for name in ("jax", "jaxlib", "numpy", "optax")}
-    return {
-        "task": task.name,
-        "task_name": task.name,  # also where a command names the task by where it is
-        "algorithm": algorithm.name,
-        "options": algorithm.options,
-        "cells": list(cells.shape) if isinstance(cells, Grid) else cells.count,
-        "dim": task.dim,
-        "feature_low": list(map(float, task.feature_low)),
-        "feature_high": list(map(float, task.feature_high)),
-        "feature_names": list(task.feature_names),
-        "min_fitness": task.min_fitness,
-        "uncertain": task.uncertain,
-        "map": None if task.map is None else task.map._asdict(),
-        "precision": PRECISION,
-        "batch_size": algorithm.batch_size,
-        "device": f"{device.platform}: {device.device_kind}",
-        "versions": {"memes": __version__, "python": platform.python_version(), **packages},
-        "commit": library_commit(),
-        "git_commit": _git("rev-parse", "HEAD"),
-        "started": now(),
-    }
+    config = RunConfig(
+        task=task.name,
+        task_name=task.name,
+        algorithm=algorithm.name,
+        seed=0,
+        options=algorithm.options,
+        cells=cells.shape if isinstance(cells, Grid) else cells.count,
+        dim=task.dim,
+        feature_low=tuple(map(float, task.feature_low)),
+        feature_high=tuple(map(float, task.feature_high)),
+        feature_names=tuple(task.feature_names),
+        min_fitness=task.min_fitness,
+        uncertain=task.uncertain,
+        map=task.map,
+        batch_size=algorithm.batch_size,
+    )
+    provenance = Provenance(
+        started=now(),
+        device=f"{device.platform}: {device.device_kind}",
+        precision=PRECISION,
+        versions={"memes": __version__, "python": platform.python_version(), **packages},
+        commit=library_commit(),
+        git_commit=_git("rev-parse", "HEAD"),
+    )
+    return Header(config, provenance)
 
 
 def now() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,46 +18,67 @@ from memes.metrics import finite_median
 from memes.resets import Reason
 from memes.store.archives import FORMAT_VERSION, check_version
 from memes.store.files import check_entries, intact, read_json, save_text
-from memes.store.folder import (
-    METRICS,
-    Run,
-    algorithm_label,
-    check_links,
-    check_map,
-    check_names,
-    load_run,
-    plain,
-    task_label,
-)
+from memes.store.folder import METRICS, Run, check_links, load_run
+from memes.store.schema import check_names, entries_of, plain, read
+from memes.task import Map
 
 FILE = "summary.json"
 FORMAT = "memes-summary"
 POINTS = 120  # generations that the curves show, at most
 MAX_CELLS = 20_000  # of an archive whose fitness is written down cell by cell
 CURVES = METRICS
-ABOUT = (
-    "device", "versions", "precision", "compile_seconds", "cells", "uncertain", "map", "feature_names",
-    "seeds_together", "dim", "min_fitness", "processes_on_device",
-)  # fmt: skip
 Lifespans = dict[str, dict[str, dict[str, float]]]
 Columns = dict[str, tuple[float | None, ...]]
-# The entries of a file, and of its `about`.
 ENTRIES: dict[str, Any] = {
     "task": str, "algorithm": str, "label": str, "seed": int, "scale": str | None, "generations": int,
     "options": dict, "about": dict, "curves": Columns, "corrections": Columns, "lifespans": Lifespans,
     "longest_lives": Columns, "steps": dict[str, float | None],
     "low": tuple[float, ...], "high": tuple[float, ...],
 }  # fmt: skip
-ABOUT_ENTRIES = {
-    "compile_seconds": float | None, "seconds_per_generation": float | None, "commit": str | None,
-    "map": dict | None, "feature_names": tuple[str, ...] | None, "min_fitness": float | None,
-    "processes_on_device": int | None, "device": str | None,
-}  # fmt: skip
 # What each correction and each lifespan has at least.
 CORRECTED = {"generation", "evaluations"}
 LIFE = {"count", "mean", "median"}
 MOST = 1e30  # no number of a run is larger
 _array = partial(np.asarray, dtype=float)  # None becomes NaN
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunFacts:
+    """Facts about a run beside its numbers; None and empty if an older version did not record them.
+
+    Attributes:
+        device: As in `Provenance`, with the number of processes that shared it.
+        versions: As in `Provenance`, like all until `compile_seconds`.
+        precision: Precision of matrix products.
+        compile_seconds: How long compilation took.
+        cells: As in `RunConfig`, like all until `min_fitness`.
+        uncertain: Whether the task is uncertain.
+        map: The walls of the task.
+        feature_names: Names of the features.
+        seeds_together: Seeds that were run as one batch.
+        dim: Entries of a genotype.
+        min_fitness: The least fitness of the task.
+        processes_on_device: The most processes that used the device at the same time.
+        commit: Commit of the library; in version 0.2 of the working directory.
+        when: When the run was started.
+        seconds_per_generation: Mean time per generation.
+    """
+
+    device: str | None = None
+    versions: dict[str, Any] = field(default_factory=dict)
+    precision: str | None = None
+    compile_seconds: float | None = None
+    cells: int | tuple[int, ...] | None = None
+    uncertain: bool = False
+    map: Map | None = None
+    feature_names: tuple[str, ...] = ()
+    seeds_together: int | None = None
+    dim: int | None = None
+    min_fitness: float | None = None
+    processes_on_device: int | None = None
+    commit: str | None = None
+    when: str | None = None
+    seconds_per_generation: float | None = None
 
 
 class Summary(NamedTuple):
@@ -70,10 +92,7 @@ class Summary(NamedTuple):
         scale: Which defaults it had; None if it was made in Python.
         generations: How many were done.
         options: Options of the task and the algorithm.
-        about: `commit` (of the library; in version 0.2 of the working directory), `when`,
-            `seconds_per_generation`, and what `config.json` says of the device, the versions, the
-            precision, compilation, the cells, the map, the names of features, the entries of a genotype,
-            the least fitness and the processes that shared the device.
+        about: Facts about the run.
         curves: `CURVES` at up to `POINTS` generations, the first and the last among them, half of them
             in equal distances and half in equal ratios; and for each kind of offspring `step_exploit`,
             ...: its mean distance from the parent in feature space, in cell widths, as the median over
@@ -100,7 +119,7 @@ class Summary(NamedTuple):
     scale: str | None
     generations: int
     options: dict[str, Any]
-    about: dict[str, Any]
+    about: RunFacts
     curves: dict[str, np.ndarray]
     corrections: dict[str, np.ndarray]
     lifespans: Lifespans
@@ -130,11 +149,11 @@ def summarise(run: Run) -> Summary:
     config, metrics, cells = run.config, run.metrics, run.archive.cells
     done, steps = len(metrics["generation"]), _steps(run)
     lifespans, longest_lives = _lives(run.lanes)
-    about = {name: config.get(name) for name in ABOUT}
-    about |= {"commit": config.get("commit") or config.get("git_commit"), "when": config.get("started")}
-    sharing = config.get("processes_on_device") or 1
+    found = vars(config) | vars(run.provenance)
+    facts = RunFacts(**{each.name: found[each.name] for each in fields(RunFacts) if each.name in found})
+    sharing = facts.processes_on_device or 1
     if sharing > 1:  # the times are then not those of a run that has the device alone
-        about["device"] = f"{config.get('device')}, shared by {sharing} processes"
+        facts = replace(facts, device=f"{facts.device}, shared by {sharing} processes")
     corrections = run.corrected
     if corrections:
         row = corrections["generation"].astype(int) - 1
@@ -142,14 +161,19 @@ def summarise(run: Run) -> Summary:
         require(within, f"a correction of the run in '{run.folder}' is of none of its generations")
         corrections = corrections | {"evaluations": metrics["evaluations"][row]}
     return Summary(
-        task=task_label(config),
-        algorithm=config["algorithm"],
-        label=algorithm_label(config),
-        seed=int(config["seed"]),
-        scale=config.get("scale"),
+        task=config.task_label,
+        algorithm=config.algorithm,
+        label=config.algorithm_label,
+        seed=config.seed,
+        scale=config.scale,
         generations=done,
-        options=_options(config.get("options") or {}),
-        about=about | {"seconds_per_generation": float(metrics["seconds"][-1]) / done},
+        options=_options(config.options),
+        about=replace(
+            facts,
+            commit=run.provenance.commit or run.provenance.git_commit,
+            when=run.provenance.started,
+            seconds_per_generation=float(metrics["seconds"][-1]) / done,
+        ),
         curves=_curves(metrics, steps),
         corrections=corrections,
         lifespans=lifespans,
@@ -237,6 +261,7 @@ def _rounded(values: np.ndarray, digits: int) -> np.ndarray:
 def save_summary(path: str | Path, summary: Summary) -> None:
     """Write a summary as JSON, without spaces: most of it is one number after the other."""
     content = {"format": FORMAT, "format_version": FORMAT_VERSION, **summary._asdict()}
+    content["about"] = entries_of(summary.about)
     text = json.dumps(content, default=plain)
     # Numbers that are not finite become null.
     short = json.loads(text, parse_float=_shortest, parse_constant=lambda name: None)
@@ -272,35 +297,34 @@ def _parse(content: dict[str, Any], file: Path) -> Summary:
     require(content.get("format") == FORMAT, f"'{file}' is not the summary of a run")
     check_version(int(content["format_version"]), file)
     content.setdefault("longest_lives", {})  # which summaries did not have from the beginning
-    fields = {name: content[name] for name in Summary._fields}
-    check_entries(file, fields, ENTRIES)
-    check_entries(file, fields["about"], ABOUT_ENTRIES)
-    check_map(file, fields["about"])
-    check_names(file, fields["about"], len(fields["low"]))
+    parts = {name: content[name] for name in Summary._fields}
+    check_entries(file, parts, ENTRIES)
+    parts["about"] = read(RunFacts, parts["about"], file)
+    check_names(file, parts["about"].feature_names, len(parts["low"]))
     for name in ("curves", "corrections", "longest_lives"):
-        fields[name] = {column: _array(values) for column, values in fields[name].items()}
-    low, high = _array(fields["low"]), _array(fields["high"])
-    lives = [life for by_reason in fields["lifespans"].values() for life in by_reason.values()]
-    numbers = [*fields["curves"].values(), *fields["corrections"].values(), low, high]
+        parts[name] = {column: _array(values) for column, values in parts[name].items()}
+    low, high = _array(parts["low"]), _array(parts["high"])
+    lives = [life for by_reason in parts["lifespans"].values() for life in by_reason.values()]
+    numbers = [*parts["curves"].values(), *parts["corrections"].values(), low, high]
     for fault, found in {
-        "its curves are not equally long": not _level(fields["curves"], set(CURVES)),
-        "its corrections are not equally long": fields["corrections"]
-        and not _level(fields["corrections"], CORRECTED),
+        "its curves are not equally long": not _level(parts["curves"], set(CURVES)),
+        "its corrections are not equally long": parts["corrections"]
+        and not _level(parts["corrections"], CORRECTED),
         "its features have no bounds": low.shape != high.shape or not (low < high).all(),
         "its lifespans are incomplete": not all(life.keys() >= LIFE for life in lives),
         "its numbers are absurd": any((np.abs(column) > MOST).any() for column in numbers)
-        or not all(0 <= fields[name] <= MOST for name in ("seed", "generations")),
+        or not all(0 <= parts[name] <= MOST for name in ("seed", "generations")),
     }.items():
         require(not found, f"'{file}' is damaged: {fault}")
     for name in ("heat", "corrected_heat"):
-        if fields[name] is not None:
-            fields[name] = _array(fields[name])
-            flat = fields[name].ndim != len(low) or not fields[name].size
+        if parts[name] is not None:
+            parts[name] = _array(parts[name])
+            flat = parts[name].ndim != len(low) or not parts[name].size
             require(not flat, f"'{file}' is damaged: its {name} is not that of a grid")
-    fields |= {"low": tuple(low.tolist()), "high": tuple(high.tolist())}
-    fields["options"] = _options(fields["options"])
-    fields["steps"] = {kind: float(_array(step)) for kind, step in fields["steps"].items()}
-    return Summary(**fields)
+    parts |= {"low": tuple(low.tolist()), "high": tuple(high.tolist())}
+    parts["options"] = _options(parts["options"])
+    parts["steps"] = {kind: float(_array(step)) for kind, step in parts["steps"].items()}
+    return Summary(**parts)
 
 
 def _level(columns: dict[str, np.ndarray], needed: set[str]) -> bool:
