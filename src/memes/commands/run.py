@@ -9,12 +9,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from threading import Timer
+from typing import Any
 
 from memes import api
+from memes.algorithm import Algorithm
 from memes.analysis.tables import counted
+from memes.analysis.task_report import advise
 from memes.errors import require
 from memes.options.command_line import Parsed, parse
 from memes.options.flags import value_of
+from memes.options.names import is_own
 from memes.runner.multihost import Team, join_processes
 from memes.runner.progress import Reporter, duration
 from memes.store.folder import Run
@@ -45,6 +49,8 @@ def run(arguments: list[str]) -> int:
             algorithm = parsed.build(executor)
         if choice.scale == "paper" and default_backend() == "cpu":
             report.say("no GPU found: '--scale laptop' is faster on a CPU")
+        if choice.algorithm == "memes" and is_own(parsed.task):
+            report.say(better_choice(parsed.task, algorithm, **running))
         if choice.seeds is not None:
             first = running.pop("seed")
             running["seeds"] = range(first, first + choice.seeds)
@@ -70,6 +76,27 @@ def run(arguments: list[str]) -> int:
         if not team.leads:
             return 0
         return conclude(runs if isinstance(runs, list) else [runs], choice.seeds or 1, out)
+
+
+def better_choice(
+    task: str, algorithm: Algorithm, *, generations: int, evaluations: int | None, **others: Any
+) -> str:
+    """Name the algorithm that suits a custom task, as the default is for long runs of uncertain ones."""
+    each = algorithm.batch_size * algorithm.task.cost
+    budget = evaluations or generations * each
+    advice = advise(
+        algorithm.task,
+        algorithm.cells.count,
+        seconds=0.0,
+        uncertain=algorithm.task.uncertain,
+        gpu=False,
+        evaluations=budget,
+        includes_corrections=False,
+    )
+    return (
+        f"for {budget:,} evaluations of this task '--algorithm {advice.algorithm}' may be better "
+        f"({advice.reason}); 'memes check {task}' measures the task"
+    )
 
 
 @contextmanager
