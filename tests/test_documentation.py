@@ -81,7 +81,10 @@ NOT_RUN = {
     "srun": "needs Slurm",
     "memes resume runs/big": "is of a run that Slurm would have made",
     "memes run arm --lanes 64 --coordinator": "needs the other process",
+    "memes run robot:half_cheetah.xml": "is of a model of another package",
+    "memes run robot:ant.xml": "is of a model of another package",
 }
+NEEDS = {"robot": "mujoco"}  # the package of a family of tasks, if it has another name
 KINDS = ("inline", "python", "sh", "toml", "text", "bibtex")
 SCALES = command_line.SCALES
 GENERATIONS, SEEDS = 3, 2
@@ -273,7 +276,7 @@ def lacking(words):
     if WITHOUT_RESULTS and any(word.startswith("results/") for word in words):
         return True
     families = [word.partition(":")[0] for word in words]
-    if any(find_spec(name) is None for name in families if name in FAMILIES):
+    if any(find_spec(NEEDS.get(name, name)) is None for name in families if name in FAMILIES):
         return True
     try:
         videos = [

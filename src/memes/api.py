@@ -26,7 +26,7 @@ from memes.runner.placement import placed
 from memes.runner.progress import Reporter
 from memes.runner.simulators import callbacks_outside
 from memes.store.files import as_path, only_writer
-from memes.store.find import begun, run_folders
+from memes.store.find import load_headers, run_folders
 from memes.store.folder import (
     Run,
     check_beside,
@@ -220,7 +220,7 @@ def resume(
     check_jax()
     team = present()
     progress = progress and team.leads
-    headers = begun(path)
+    headers = load_headers(path)
     team.agree(lambda: True)  # after this, all have read the folders, and the first may write
     one = list(headers) == [Path(path)] and seeds is None
     if seeds is not None:

@@ -642,7 +642,7 @@ def test_runs_without_an_archive_are_left_out_and_named(tmp_path, monkeypatch, c
     for i, run in enumerate(RUNS):
         save_summary(tmp_path / f"all/{i}.json", run)
     save_config(begun, Header(RunConfig(task="arm", algorithm="memes", seed=7)))
-    note = "'all/begun' is left out: it has no archive yet; 'memes resume all/begun' goes on."
+    note = "'all/begun' is left out: it has no archive yet; 'memes resume all/begun' continues it."
     assert main(["compare", "all"]) == 0
     assert note in " ".join(capsys.readouterr().out.split())
     with pytest.warns(UserWarning, match=re.escape(note)):

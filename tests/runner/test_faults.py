@@ -277,6 +277,6 @@ def test_a_run_does_not_replace_what_another_process_did_before_it_let_go(tmp_pa
         return only_writer(folder)
 
     monkeypatch.setattr(api, "only_writer", later)
-    with pytest.raises(UsageError, match="out must not hold a run yet"):
+    with pytest.raises(UsageError, match="out must not contain a run yet"):
         run(tmp_path, seeds=[0, 1])
     assert all(memes.load_run(tmp_path / f"seed-{seed}").generations == 2 for seed in (0, 1))

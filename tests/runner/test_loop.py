@@ -170,7 +170,7 @@ def test_offspring_of_random_variation_are_not_lanes():
 
 def test_a_folder_that_holds_a_run_is_refused_and_left_alone(saved):
     before = {file: file.stat().st_mtime_ns for file in saved.folder.rglob("*")}
-    with pytest.raises(memes.UsageError, match="out must not hold a run yet"):
+    with pytest.raises(memes.UsageError, match="out must not contain a run yet"):
         memes.run(algorithm, generations=2, out=saved.folder, progress=False)
     assert before == {file: file.stat().st_mtime_ns for file in saved.folder.rglob("*")}
 
@@ -209,7 +209,7 @@ def test_overwriting_replaces_the_files_of_the_run_and_no_others(saved, tmp_path
             {},
             "config.json' is damaged or not what its name says",
         ),
-        ({"checkpoints/7.npz": ""}, {}, "out must not hold checkpoints of another run"),
+        ({"checkpoints/7.npz": ""}, {}, "out must not contain checkpoints of another run"),
         ({"changes.bin": "mine"}, {}, "holds '.*changes.bin' and no run"),
         ({"figures/curves.png": "mine"}, {}, "holds '.*figures/curves.png' and no run"),
         ({".lock": "of yarn"}, {}, "is not a lock of memes"),
@@ -273,13 +273,13 @@ def test_runs_do_not_hide_or_mix_with_those_of_other_seeds(tmp_path):
     quick(seeds=[0, 1, 2], out=tmp_path / "several")
     with pytest.raises(memes.UsageError, match="out must not have other runs inside"):
         quick(out=tmp_path / "several")
-    with pytest.raises(memes.UsageError, match=r"out: seed-2 of .* would stay beside the runs"):
+    with pytest.raises(memes.UsageError, match=r"out: seed-2 of .* would stay next to the runs"):
         quick(seeds=[0, 1], out=tmp_path / "several", overwrite=True)
     with pytest.raises(memes.UsageError, match=r"out must not have other runs inside.*seed-0"):
         quick(out=tmp_path)  # which has them two folders below
     quick(seeds=[3], out=tmp_path / "several")  # one more
     quick(out=tmp_path / "one")
-    with pytest.raises(memes.UsageError, match="out must not hold a run, but"):
+    with pytest.raises(memes.UsageError, match="out must not contain a run, but"):
         quick(seeds=[0], out=tmp_path / "one")
     for name in ("checkpoints", "export"):  # whose files a command on the run would replace
         with pytest.raises(memes.UsageError, match="out must not be a folder of another run"):

@@ -275,7 +275,7 @@ def test_another_algorithm_does_not_go_on_with_a_run(whole, tmp_path):
     with pytest.raises(UsageError, match=r"algorithm of the run in .* is memes, got me"):
         memes.resume(memes.presets.me(TASK, CELLS, batch=36), out, generations=20)
     for nothing in (tmp_path / "nowhere", tmp_path / "run/checkpoints"):
-        with pytest.raises(UsageError, match="does not hold a run"):
+        with pytest.raises(UsageError, match="does not contain a run"):
             memes.resume(other, nothing)
 
 

@@ -286,7 +286,7 @@ def test_one_folder_that_is_taken_refuses_all_seeds(batch, tmp_path):
     (tmp_path / "seed-5").mkdir()
     config = '{"format_version": 1, "task": "arm", "algorithm": "me", "seed": 5}'
     (tmp_path / "seed-5/config.json").write_text(config)
-    with pytest.raises(memes.UsageError, match=r"out must not hold a run yet, but '.*seed-5' does"):
+    with pytest.raises(memes.UsageError, match=r"out must not contain a run yet, but '.*seed-5' does"):
         memes.run(quick, out=tmp_path, **OPTIONS)
     assert [file.name for file in tmp_path.iterdir()] == ["seed-5"]
     memes.run(quick, out=tmp_path, overwrite=True, **OPTIONS)

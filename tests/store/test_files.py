@@ -10,7 +10,7 @@ import pytest
 import memes
 from memes import UsageError
 from memes.store import files
-from memes.store.files import append, intact, only_writer, read_table, replace_file
+from memes.store.files import append, only_writer, read_table, reading, replace_file
 from memes.store.folder import load_metrics
 
 
@@ -68,7 +68,7 @@ def test_any_damage_of_a_file_is_one_message_that_names_it(tmp_path):
         (FileNotFoundError("x"), "there is no file"),
         (UsageError("a sentence of its own"), "a sentence of its own"),
     ):
-        with pytest.raises(UsageError) as raised, intact(tmp_path / "file"):
+        with pytest.raises(UsageError) as raised, reading(tmp_path / "file"):
             raise error
         assert words in str(raised.value)
         assert "\n" not in str(raised.value)

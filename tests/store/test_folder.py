@@ -136,5 +136,5 @@ def test_damaged_files_of_a_run_are_named_in_one_sentence(data, whole, tmp_path)
         said = str(error)
     finally:
         (folder / name).write_bytes(good)
-    assert name in said or "does not hold a run" in said
+    assert name in said or "does not contain a run" in said
     assert "\n" not in said

@@ -24,7 +24,7 @@ from memes.runner.corrections import Corrections
 from memes.runner.device import compile_fitting, keep_compiled, most_together
 from memes.runner.observers import Callbacks, RunContext, Update
 from memes.store.files import only_writer, remove_files
-from memes.store.find import begun
+from memes.store.find import load_headers
 from memes.store.folder import Run, holds_run, load_config, remove_run
 from memes.store.schema import plain
 from memes.store.summary import Summary, load_summary, save_summary, summarise
@@ -146,7 +146,7 @@ def plan(
 def in_turns(
     experiments: Sequence[str], tasks: Sequence[str], scale: str, labels: Sequence[str] = ()
 ) -> dict[str, list[Item]]:
-    """List what the experiments time in turns, by task, as far as it is installed."""
+    """List the items that the experiments time in turns, by task, if their packages are installed."""
     found: dict[str, list[Item]] = {}
     for experiment in (EXPERIMENTS[name] for name in experiments if not EXPERIMENTS[name].seeds):
         for task, label in product(tasks, experiment.labels):
@@ -348,7 +348,7 @@ def _run(
 def _begun_together(folder: Path, seeds: Sequence[int]) -> list[int]:
     """List the seeds that have begun, and can continue in one batch with the first of them."""
     any_begun = any(holds_run(folder / f"seed-{seed}") for seed in seeds)
-    configs = [header.config for header in begun(folder).values()] if any_begun else []
+    configs = [header.config for header in load_headers(folder).values()] if any_begun else []
     batch = {each.seed: each.seeds_together for each in configs if each.seed in seeds}
     return [seed for seed in batch if batch[seed] == next(iter(batch.values()))]
 

@@ -20,7 +20,7 @@ from memes.reproduce.sweep import Item
 from memes.runner.device import MOST, compile_fitting, first_state, keys_of
 from memes.runner.device_use import announced, count, place_of
 from memes.runner.scheduling import wait
-from memes.store.files import check_entries, intact, read_json, save_text
+from memes.store.files import check_entries, read_json, reading, save_text
 from memes.store.provenance import describe
 from memes.store.schema import Provenance, read
 
@@ -106,7 +106,7 @@ def load_times(folder: Path) -> list[Times]:
     found = []
     for file in sorted(folder.glob("*.json")):
         content = read_json(file)
-        with intact(file):
+        with reading(file):
             check_entries(file, content, ENTRIES)
             content["about"] = read(Provenance, content["about"], file)
             found.append(Times(*(content[name] for name in Times._fields)))

@@ -45,7 +45,8 @@ class Corrections:
     search.
 
     Attributes:
-        every: Generations between corrections; 0 disables corrections. None is only one, at the end.
+        every: Generations between corrections; 0 disables corrections. None is a single correction at
+            the end.
         samples: Number of re-evaluations of each elite at the end.
         every_samples: Number of re-evaluations in corrections before the end; None is `samples`.
         statistic: Statistic that summarises the evaluations of an elite.

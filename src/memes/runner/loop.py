@@ -67,7 +67,7 @@ def run_all(
         here = task if task.jit else surviving(task, report.say, algorithm.batch_size)
         report.show_workers(task)
         first = first_state(algorithm, placement, seeds_per_batch)
-        begun = [_begun(first, *start, report.say) for start in starts]
+        begun = [_start_or_resume(first, *start, report.say) for start in starts]
         fitting = replace(algorithm, task=here, chunk=chunk)
         program = compile_fitting(fitting, seeds_per_batch, generations, report.say, exactly, placement)
         fitted = partial(replace, chunk=program.algorithm.chunk, seeds_together=program.seeds)
@@ -95,7 +95,7 @@ def run_all(
     return [over[i] for i in sorted(over)]
 
 
-def _begun(
+def _start_or_resume(
     first: Callable[[jax.Array, int], State],
     header: Header,
     folder: Path | None,

@@ -171,8 +171,8 @@ class Checkpoints:
     """Write checkpoints during a run, from which `memes resume` continues.
 
     Attributes:
-        every: Generations between checkpoints; 0 writes none. None is one after each device call,
-            unless that would take more than a tenth of the time.
+        every: Generations between checkpoints; 0 writes none. None is a checkpoint after each device
+            call, unless that would take more than a tenth of the time.
     """
 
     every: int | None = None

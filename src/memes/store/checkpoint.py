@@ -28,7 +28,7 @@ from memes.archive import Archive
 from memes.errors import UsageError, require
 from memes.metrics import column_kinds
 from memes.store.archives import ELITE, archive_from
-from memes.store.files import append, intact, opened, read_arrays, replace_file
+from memes.store.files import append, open_regular, read_arrays, reading, replace_file
 from memes.store.folder import CHECKPOINTS, Run, check_lanes, load_corrected
 from memes.store.schema import Header, RunConfig
 
@@ -122,7 +122,7 @@ def load(
     """
     for file in _newest_first(folder):
         try:
-            with intact(file):
+            with reading(file):
                 about, arrays, log = _read(file)
                 if log:
                     check_lanes(file, log["lanes"])
@@ -131,7 +131,7 @@ def load(
             continue
         _check_version(file, about["format_version"])
         require(about["identity"] == identity(header.config), f"'{file}' is a checkpoint of another run")
-        with intact(file):
+        with reading(file):
             state = _fitted(file, arrays, about["generations"], header.config.generations, blank)
         metrics, lanes = (log[part] for part in PARTS)
         corrected = load_corrected(folder)
@@ -153,7 +153,7 @@ def load_elites(file: Path, config: RunConfig) -> Archive:
 
     Neither the task nor the algorithm is needed, and unknown arrays are ignored.
     """
-    with intact(file):
+    with reading(file):
         about, arrays, _ = _read(file)
         _check_version(file, about["format_version"])
         archive = {name.removeprefix(ARCHIVE): array for name, array in arrays.items()}
@@ -171,7 +171,7 @@ def load_elites(file: Path, config: RunConfig) -> Archive:
 def load_lanes(file: Path) -> dict[str, np.ndarray]:
     """Read the records of each lane up to a checkpoint, arrays [G, L, ...] by name."""
     kind = read_arrays(file, ("log",), only=("log",))["log"].dtype
-    with intact(file):
+    with reading(file):
         return check_lanes(file, _parts(_log(file, kind.itemsize), kind)["lanes"])
 
 
@@ -207,7 +207,7 @@ def _read(
 def _log(file: Path, size: int) -> bytes:
     """Read the rows of the log, of a given size, that belong to a checkpoint."""
     shared, wanted = file.parent / LOG, int(file.stem) * size
-    with intact(shared), opened(shared) as stream:
+    with reading(shared), open_regular(shared) as stream:
         if stream.seek(0, os.SEEK_END) < wanted:
             raise ValueError(f"it has fewer generations than {file.name}")
         stream.seek(0)

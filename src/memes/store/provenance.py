@@ -1,4 +1,4 @@
-"""Where a result comes from: the task, the device, the versions and the commit."""
+"""Provenance of a run: the task, the device, the versions and the commit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from memes.version import __version__
 
 
 def describe(algorithm: Algorithm) -> Header:
-    """What every run of an algorithm records here and now, whatever its settings."""
+    """Return the header of a run of an algorithm on this machine, without its settings."""
     task, cells, device = algorithm.task, algorithm.cells, jax.devices()[0]
     packages = {name: metadata.version(name) for name in ("jax", "jaxlib", "numpy", "optax")}
     config = RunConfig(
@@ -50,13 +50,13 @@ def describe(algorithm: Algorithm) -> Header:
 
 
 def now() -> str:
-    """The time, in UTC, to the second."""
+    """Return the time in UTC, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 @cache
 def library_commit() -> str | None:
-    """The commit of this library, by its wheel or its checkout; "-dirty" if that was changed."""
+    """Return the commit of this library, from its wheel or its checkout; "-dirty" if it was changed."""
     package = Path(__file__).parents[1]
     written = package / "commit.txt"
     if written.exists():
@@ -68,7 +68,7 @@ def library_commit() -> str | None:
 
 
 def _git(*words: str, folder: Path | None = None) -> str | None:
-    """Return the output of git for a folder or the working directory; None if it is no checkout."""
+    """Return the output of git for a folder or the working directory; None if it is not a checkout."""
     command = ["git", *words]
     try:
         found = subprocess.run(

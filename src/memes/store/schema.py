@@ -1,7 +1,7 @@
-"""What `config.json` holds, as types: what was asked of a run, where it was computed, how it ended.
+"""The types of `config.json`: settings of a run, its provenance, and its outcome.
 
-The fields of these types are the schema: whatever is read from a file is checked against them. In the
-file all entries are side by side.
+The fields of these types are the schema: entries of a file are checked against them. In the file all
+entries are at the same level.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from memes.store.files import check_entries
 from memes.task import Map, numbered
 
 THEN = ", then "  # between the devices of a run that was resumed on another one
-# Options that earlier versions did not have, with the values that stand for what they did.
+# Options that earlier versions did not have, with the values that correspond to their behaviour.
 ONCE_ABSENT = {
     "candidate_samples": 1,
     "candidate_statistic": "median",
@@ -38,36 +38,36 @@ MAP = {"walls": tuple[Points, ...], "start": tuple[float, ...], "goal": float | 
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """What was asked of a run.
+    """Settings of a run.
 
     Attributes:
-        task: The task as a command names it, such as `arm` or `file.py:name`; otherwise its name.
-        task_name: Its name.
+        task: The task as in a command, such as `arm` or `file.py:name`; otherwise its name.
+        task_name: Name of the task.
         algorithm: Name of the algorithm.
-        label: How the run is called in tables; None is by its algorithm.
-        scale: Which defaults the command used; None if the run was made in Python.
+        label: Label of the run in tables; None is the name of the algorithm.
+        scale: Scale of the defaults of a command; None if the run was made in Python.
         options: Options of the task and the algorithm.
         seed: Seed of all randomness.
         seeds: All seeds of the call that made the run; None if it was made for one seed.
-        generations: Length of the run.
-        evaluations: Length in evaluations, if it was given so.
-        dim: Entries of a genotype.
+        generations: Number of generations.
+        evaluations: Maximum number of evaluations, if it was given.
+        dim: Number of entries of a genotype.
         cells: Cells along each feature of a grid, or the number of cells of a tessellation.
-        centroids: Centroids of the tessellation that a command was given.
+        centroids: Number of centroids of a tessellation, if a command made it.
         feature_low: Lower bounds of the features.
         feature_high: Upper bounds of the features.
         feature_names: Names of the features; empty if an older version recorded none.
-        min_fitness: The least fitness of the task.
+        min_fitness: Fitness that adds 0 to the QD-score.
         uncertain: Whether the task is uncertain.
-        map: The walls of the task, if its features are a place.
+        map: The walls of the task, if its features are a position.
         batch_size: Evaluations per generation.
-        chunk: Evaluations at a time; None is all.
-        seeds_per_batch: Seeds to be run as one batch, if it was given.
-        seeds_together: Seeds that were run as one batch.
+        chunk: Maximum number of evaluations at a time; None is all.
+        seeds_per_batch: Requested number of seeds per batch, if it was given.
+        seeds_together: Number of seeds that ran as one batch.
         devices: Number of devices.
         shards: Number of shards.
-        call_seconds: How long a device call should take.
-        worker_rows: Rows that a worker gets at a time, if a command made the run.
+        call_seconds: Requested duration of a device call.
+        worker_rows: Number of genotypes that a worker gets at a time, if a command made the run.
         observers: Settings of custom observers, by the name of their class.
         settings: All other entries: settings of the default observers, such as `checkpoint_every`, other
             options of the command, and the `metadata` of `memes.run`.
@@ -105,12 +105,12 @@ class RunConfig:
 
     @property
     def known_options(self) -> dict[str, Any]:
-        """The options, and those that an earlier version did not have."""
+        """The options, including those that an earlier version did not have."""
         return ONCE_ABSENT | self.options
 
     @property
     def task_label(self) -> str:
-        """The name of the task in tables and figures; a custom task has its own."""
+        """The name of the task in tables and figures."""
         return (self.task_name or Path(self.task).name) if ":" in self.task else self.task
 
     @property
@@ -125,19 +125,19 @@ class RunConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class Provenance:
-    """Where a run was computed, and by what.
+    """Device, versions and times of a run.
 
     Attributes:
-        started: When it was started.
-        resumed: When it was resumed, each time.
+        started: Time of the start.
+        resumed: Times at which the run was resumed.
         device: The device; several, if the run was resumed on another one.
         precision: Precision of matrix products.
         versions: Versions of packages.
-        commit: Commit of the library; in version 0.2 there was only `git_commit`.
+        commit: Commit of the library; version 0.2 recorded only `git_commit`.
         git_commit: Commit of the working directory.
         code: Digests of custom tasks and algorithms, by name.
-        compile_seconds: How long compilation took.
-        processes_on_device: The most processes that used the device at the same time.
+        compile_seconds: Compilation time.
+        processes_on_device: Maximum number of processes that used the device at the same time.
     """
 
     started: str | None = None
@@ -152,7 +152,7 @@ class Provenance:
     processes_on_device: int | None = None
 
     def resumed_on(self, device: str | None, when: str) -> Provenance:
-        """Return the provenance of the run when it goes on."""
+        """Return the provenance of the run after it is resumed."""
         devices = filter(None, [*(self.device or "").split(THEN), device])
         return replace(
             self, resumed=(*self.resumed, when), device=THEN.join(dict.fromkeys(devices)) or None
@@ -161,13 +161,13 @@ class Provenance:
 
 @dataclass(frozen=True, kw_only=True)
 class RunOutcome:
-    """How a run ended.
+    """The end of a run.
 
     Attributes:
-        finished: When.
-        generations_done: After how many generations.
-        seconds: How long these took; empty time before a resumption is not counted.
-        stopped: Why it ended before its last generation; None if it did not.
+        finished: Time of the end.
+        generations_done: Number of generations that were done.
+        seconds: Time of these generations, without the time between interruptions and resumptions.
+        stopped: Reason why the run ended before its last generation; None if it did not.
         signal: The signal that ended it, if one did.
     """
 
@@ -192,18 +192,18 @@ class Header(NamedTuple):
         return {"format_version": FORMAT_VERSION, **settings, **config, **vars(self.provenance), **ended}
 
     def updated(self, entries: Mapping[str, Any]) -> Header:
-        """Return the header with other entries, all as they will be read from the file."""
+        """Return the header with changed entries, in the form in which they are read from the file."""
         written = json.dumps(self.entries() | dict(entries), default=plain)
         return header_of(json.loads(written), "metadata")
 
 
 def plain(value: Any) -> Any:
-    """Turn a value that JSON does not know into one that it knows."""
+    """Convert a value that JSON does not support into one that it supports."""
     return value.tolist() if isinstance(value, (np.generic, np.ndarray)) else str(value)
 
 
 def entries_of(instance: Any) -> dict[str, Any]:
-    """Return the entries of a file that a dataclass stands for."""
+    """Return the entries of a file for a dataclass."""
     return {
         name: value._asdict() if isinstance(value, Map) else value
         for name, value in vars(instance).items()
@@ -221,7 +221,7 @@ def header_of(entries: Mapping[str, Any], file: Path | str) -> Header:
 
 
 def read(of: Callable[..., T], entries: Mapping[str, Any], file: Path | str) -> T:
-    """Make a dataclass of the entries of a file. Missing and null entries have their defaults."""
+    """Make a dataclass from the entries of a file. Missing and null entries get their defaults."""
     every: Any = of
     needed = {f.name for f in fields(every) if (f.default, f.default_factory) == (MISSING, MISSING)}
     given = {name for name in hints_of(of) if name in needed or entries.get(name) is not None}
@@ -236,9 +236,9 @@ def read(of: Callable[..., T], entries: Mapping[str, Any], file: Path | str) -> 
 
 @cache
 def hints_of(of: Callable[..., Any]) -> Mapping[str, Any]:
-    """Return the types of the entries of a file that a dataclass stands for, by name."""
+    """Return the types of the entries of a file for a dataclass, by name."""
     hints = typing.get_type_hints(of)
-    hints.pop("settings", None)  # whatever is left
+    hints.pop("settings", None)  # contains the remaining entries
     return hints | ({"map": dict[str, Any] | None} if "map" in hints else {})
 
 
@@ -258,6 +258,6 @@ def map_of(file: Path | str, about: Mapping[str, Any]) -> Map:
 
 
 def check_names(file: Path | str, names: tuple[str, ...], k: int | None = None) -> None:
-    """Raise a `UsageError` if a file has names that are none, or not one for each of k features."""
+    """Raise a `UsageError` if the names in a file are invalid, or if their number is not k."""
     sane = all(0 < len(name) <= LONGEST_NAME for name in names) and len(names) in (0, k or len(names))
-    require(sane, f"feature_names in '{file}' must be a name for each feature")
+    require(sane, f"feature_names in '{file}' must be one name per feature")

@@ -209,7 +209,7 @@ def _sign(file: Path) -> Sign:
 
 def _header(now: Snapshot) -> Header:
     """Return the content of `config.json`; a `UsageError` if there is no run yet."""
-    require(now.header is not None, f"'{now.folder}' does not hold a run yet")
+    require(now.header is not None, f"'{now.folder}' does not contain a run yet")
     assert now.header is not None
     return now.header
 
