@@ -23,7 +23,7 @@ from jaxtyping import Float, Int, Key
 from memes.archive import LIMIT, Archive, add, empty
 from memes.control.perturbations import Repeats
 from memes.errors import at_least, require
-from memes.task import Evaluation, Task, evaluate
+from memes.task import Evaluation, Task, evaluate, rows_like
 from memes.validation import check_fields, checked
 
 # `(values, axis=) -> summary`. It sees NaN where an evaluation was not finite.
@@ -72,7 +72,8 @@ def by_genotype(each: Evaluation, count: int) -> Evaluation:
     def split(values: Array) -> Array:
         return values.reshape(-1, count, *values.shape[1:])
 
-    return Evaluation(split(each.fitness), split(each.feature))
+    found: Evaluation = jax.tree.map(split, each._replace(transitions=None))
+    return found
 
 
 def finite_or_nan(each: Evaluation) -> Evaluation:
@@ -81,12 +82,22 @@ def finite_or_nan(each: Evaluation) -> Evaluation:
     def mask(values: Array) -> Array:
         return jnp.where(jnp.abs(values) < LIMIT, values, jnp.nan)
 
-    return Evaluation(mask(each.fitness), mask(each.feature))
+    return Evaluation(mask(each.fitness), mask(each.feature), each.extras)
 
 
 def summarise(each: Evaluation, statistic: Statistic) -> Evaluation:
-    """Summarise evaluations `by_genotype`: fitness [n, m] and feature [n, m, k] to [n] and [n, k]."""
-    return Evaluation(statistic(each.fitness, axis=1), statistic(each.feature, axis=1))
+    """Summarise evaluations `by_genotype`: fitness [n, m] and feature [n, m, k] to [n] and [n, k].
+
+    Extras can be of any type, so they are not summarised: they are those of the evaluation whose fitness
+    is nearest to the summary, and of equally near ones the first.
+    """
+    fitness, feature = statistic(each.fitness, axis=1), statistic(each.feature, axis=1)
+    if not each.extras:
+        return Evaluation(fitness, feature)
+    apart = jnp.abs(each.fitness - fitness[:, None])
+    nearest = jnp.argmin(jnp.where(jnp.isnan(apart), jnp.inf, apart), axis=1)
+    row = jnp.arange(len(nearest))
+    return Evaluation(fitness, feature, jax.tree.map(lambda leaf: leaf[row, nearest], each.extras))
 
 
 @dataclass(frozen=True)
@@ -122,7 +133,8 @@ class Correction(NamedTuple):
 
     Attributes:
         archive: The elites that hold a cell by the statistic of their evaluations. Each keeps the
-            generation and lane of its discovery.
+            generation and lane of its discovery. Its extras are those of the evaluation whose fitness is
+            nearest to the statistic.
         elite_cell: The cell that each elite held in the illusory archive.
         fitness_variance: Over the evaluations of each elite.
         feature_variance: The same of each feature.
@@ -197,7 +209,8 @@ def reevaluator(task: Task, samples: int, *, statistic: Statistic, rows: int, mo
         keys = jax.vmap(lambda c: jax.random.split(jax.random.fold_in(key, c), samples))(cell)
         chunk = rows if rows < samples else None
         each = finite_or_nan(evaluate_repeatedly(task, keys, genotypes[cell], chunk=chunk))
-        mean, variance = summarise(each, jnp.nanmean), summarise(each, jnp.nanvar)
+        numbers = each._replace(extras={})
+        mean, variance = summarise(numbers, jnp.nanmean), summarise(numbers, jnp.nanvar)
         return Estimates(summarise(each, statistic), mean, variance.fitness, variance.feature)
 
     return Reevaluator(
@@ -227,32 +240,31 @@ def correct(archive: Archive, samples: int, parts: Sequence[Estimates]) -> Corre
     """Correct an archive by the estimates of all its elites, as `estimates` yields them."""
     elites = np.flatnonzero(np.asarray(archive.occupied))
     if elites.size == 0:
-        nothing = empty(archive.cells, archive.genotypes.shape[1])
+        nothing = empty(archive.cells, archive.genotypes.shape[1], rows_like(archive.extras))
         blank = np.zeros(0), np.zeros((0, archive.feature.shape[1]))
         return Correction(nothing, elites, *blank, samples, *blank)
     found: Estimates = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
     variances = np.asarray(found.fitness_variance), np.asarray(found.feature_variance)
     means = np.asarray(found.mean.fitness), np.asarray(found.mean.feature)
-    corrected = entered_again(archive, elites, found.of.fitness, found.of.feature)
+    corrected = entered_again(archive, elites, found.of)
     return Correction(corrected, elites, *variances, samples, *means)
 
 
-def entered_again(archive: Archive, elites: np.ndarray, *of: Array | np.ndarray) -> Archive:
-    """Put the elites in these cells into an empty archive, by another fitness [e] and feature [e, k]."""
+def entered_again(archive: Archive, elites: np.ndarray, found: Evaluation) -> Archive:
+    """Put the elites in these cells into an empty archive, by another evaluation [e]."""
 
     def by_cell(values: Array | np.ndarray) -> Array:
         # With a row for each cell, however many elites there are, the same program serves all archives.
-        rows = np.full((archive.cells.count, *values.shape[1:]), np.nan, np.float32)
+        rows = np.zeros((archive.cells.count, *values.shape[1:]), values.dtype)
         rows[elites] = np.asarray(values)
         return jnp.asarray(rows)
 
-    fitness, feature = map(by_cell, of)
-    entered: Archive = _entered(archive, Evaluation(fitness, feature))
+    entered: Archive = _entered(archive, jax.tree.map(by_cell, found))
     return entered
 
 
 @jax.jit
 def _entered(archive: Archive, of: Evaluation) -> Archive:
-    nothing = empty(archive.cells, archive.genotypes.shape[1])
+    nothing = empty(archive.cells, archive.genotypes.shape[1], rows_like(of.extras))
     lane, generation = archive.lane, archive.generation
     return add(nothing, archive.genotypes, of, archive.occupied, lane=lane, generation=generation)[0]

@@ -42,6 +42,7 @@ COMMANDS = {
     "reevaluate": ("RUN", "evaluate the elites of a saved run again: what of them was luck"),
     "plot": ("RUN...", "draw the figures of saved runs again"),
     "compare": ("RUN...", "compare runs: tables, tests and figures over their seeds"),
+    "merge": ("RUN... --out FILE", "merge the archives of runs: each cell keeps the fittest elite"),
     "view": ("RUN...", "show runs in the browser, live: click a cell and its elite moves"),
     "replay": ("RUN", "play an elite of a saved run: in the browser, or as a video or a picture"),
     "video": (

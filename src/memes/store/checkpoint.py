@@ -2,10 +2,10 @@
 
 A checkpoint is one npz file of plain arrays, written aside and renamed, so that it is there as a whole
 or not at all. It holds the state of the algorithm, each array under its path in the state, such as
-`state.archive.fitness`; the keys of a run follow from its seed. The metrics
-and lanes so far are in a file that all checkpoints share and that only grows, with a row for each
-generation: as many of them count as a checkpoint has generations. A digest of all arrays and of these
-rows tells a damaged or edited file; then the checkpoint before is used.
+`state.archive.fitness`, and a description of the cells; the keys of a run follow from its seed. The
+metrics and lanes so far are in a file that all checkpoints share and that only grows, with a row for
+each generation: as many of them count as a checkpoint has generations. A digest of all arrays and of
+these rows tells a damaged or edited file; then the checkpoint before is used.
 
 Plain files rather than Orbax: a state is a few dozen arrays on one machine, and a file that is renamed
 into place needs neither a folder of shards and metadata nor a protocol to tell whether it is complete.
@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,7 +26,7 @@ import numpy as np
 from memes.algorithm import State
 from memes.archive import Archive
 from memes.errors import UsageError, require
-from memes.store.archives import ELITE, archive_from
+from memes.store.archives import ELITE, EXTRA, archive_from, arrays_of
 from memes.store.files import append, intact, opened, read_arrays, replace_file
 from memes.store.folder import Run, check_lanes, load_corrected
 
@@ -34,7 +34,8 @@ FORMAT_VERSION = 4  # 3 (of version 0.2) and before named arrays by their positi
 KEEP = 2  # the last ones; the older is there in case the newer is damaged
 LOG = "log.bin"
 PARTS = ("metrics", "lanes")  # of a run, that its log holds
-ARCHIVE = "state.archive."  # how the names of the archive's arrays begin
+STATE, ARCHIVE = "state.", "state.archive."  # how the names of the arrays of these begin
+EXTRAS = f"{ARCHIVE}extras['"
 
 
 class Logged(NamedTuple):
@@ -63,7 +64,8 @@ def save(run: Run, before: Logged) -> Logged:
     rows = _rows(run, before.rows)
     now = Logged(run.generations, before.digest.copy())
     now.digest.update(rows.tobytes())
-    arrays = {"log": rows[:0], **jax.device_get(_by_path(run.state))}
+    state = jax.device_get(_by_path(run.state))
+    arrays = {"log": rows[:0], **arrays_of(run.archive.cells), **state}
     about = {
         "format_version": FORMAT_VERSION,
         "identity": identity(run.config),
@@ -142,7 +144,7 @@ def newest(folder: Path) -> Path | None:
     return next(iter(_newest_first(folder)), None)
 
 
-def load_elites(file: Path, config: Mapping[str, Any]) -> Archive:
+def load_elites(file: Path) -> Archive:
     """Read the archive of a checkpoint.
 
     It needs neither the task nor the algorithm, and ignores arrays that it does not know.
@@ -150,16 +152,14 @@ def load_elites(file: Path, config: Mapping[str, Any]) -> Archive:
     with intact(file):
         about, arrays, _ = _read(file)
         _check_version(file, about["format_version"])
-        archive = {name.removeprefix(ARCHIVE): array for name, array in arrays.items()}
-        elites = {name: archive[name] for name in ELITE}
+        elites = {name: arrays[ARCHIVE + name] for name in ELITE}
+        for path, array in arrays.items():
+            if path.startswith(EXTRAS):
+                elites[EXTRA + path.removeprefix(EXTRAS).removesuffix("']")] = array
         cell = np.flatnonzero(elites["fitness"] > -np.inf)
         data = {name: column[cell] for name, column in elites.items()}
-        data |= {f"feature_{end}": archive[f"cells.{end}"] for end in ("low", "high")}
-        if isinstance(config["cells"], list):
-            data["grid_shape"] = np.asarray(config["cells"])
-        else:
-            data["centroids"] = archive["cells.centroids"]
-        return archive_from(data | {"cell": cell}, file)
+        cells = {name: array for name, array in arrays.items() if not name.startswith(STATE)}
+        return archive_from(cells | data | {"cell": cell}, file)
 
 
 def load_lanes(file: Path) -> dict[str, np.ndarray]:
@@ -236,6 +236,7 @@ def _fitted(
 
     What grows with the length of a run is filled from its beginning, which is kept.
     """
+    arrays = {name: array for name, array in arrays.items() if name.startswith(STATE)}
     like = jax.eval_shape(lambda: blank(before))
     expected = {name: (leaf.shape, leaf.dtype) for name, leaf in _by_path(like).items()}
     require(
