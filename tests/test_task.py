@@ -151,7 +151,7 @@ WRONG_EVALUATE = {
     "feature of shape \\(4, 2\\), got \\(4,\\)": lambda keys, x: (x[:, 0], x[:, 0]),
     "feature of shape \\(4, 2\\), got \\(4, 3\\)": lambda keys, x: (x[:, 0], x),
     "must return \\(fitness, feature\\), got float": lambda keys, x: 1.0,
-    "must return \\(fitness, feature\\), got tuple": lambda keys, x: (x[:, 0], x[:, :2], x),
+    "must return \\(fitness, feature\\), got tuple": lambda keys, x: (x[:, 0], x[:, :2], {}, x),
 }
 
 
