@@ -1,4 +1,4 @@
-"""Print the lowest versions that are allowed, of the base and of the extras named, for `pip -c`."""
+"""Print the lowest allowed versions of the dependencies and of the named extras, for `pip -c`."""
 
 import re
 import sys

@@ -1,7 +1,7 @@
 """Check the folder that `python -m build` has filled.
 
-The wheel holds the package and nothing else, the source distribution all of the checkout but results/.
-The version is the same everywhere, and the description has nothing that only a checkout can show.
+The wheel contains only the package; the source distribution contains the checkout without results/. All
+versions must agree, and the description must not refer to files of the checkout.
 """
 
 import re

@@ -1,6 +1,6 @@
-"""Algorithms against those of pyribs on its sphere function: QD-scores of equally many evaluations.
+"""Comparison with algorithms of pyribs on its sphere function: QD-scores at equal evaluations.
 
-540 evaluations per generation, 100 x 100 cells, emitters that start at the origin. A time includes
+540 evaluations per generation, 100 x 100 cells, emitters that start at the origin. Times include
 compilation. Needs `pip install ribs cma` and the extra `evosax`.
 """
 
@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import tyro
 from baselines import archives, projection, sphere, spread
 
 import memes
+from memes.gradients import gradients
 
 SEEDS_APART = 1000  # between the random seeds of the emitters of two runs
 EMITTERS, SAMPLES = 15, 36
@@ -26,10 +28,15 @@ EMITTERS, SAMPLES = 15, 36
 class Settings:
     """Size of the comparison."""
 
-    cases: tuple[str, ...] = ("cma-mae", "cma-mae-separable", "cma-mae-pycma", "dns")
+    cases: tuple[str, ...] = (
+        *("cma-mae", "cma-mae-separable", "cma-mae-pycma", "dns"),
+        *("cma-mega", "cma-maega", "cma-maega-pycma", "cma-me-accepted"),
+    )
     dims: tuple[int, ...] = (20, 100)
     seeds: int = 5
     generations: int = 1000
+    like_pyribs: bool = False
+    """Give evosax' CMA-ES the formulas of pyribs' own."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +45,7 @@ class Case:
 
     Attributes:
         ours: `(task, cells) -> Algorithm`.
-        archive: `(shape) -> archive` of pyribs, which the emitters are given.
+        archive: `(shape) -> archive` of pyribs for the emitters.
         emitter: `(archive, x0, seed) -> emitter` of pyribs.
         emitters: Number of emitters.
         gradients: Whether the emitters need gradients at their means.
@@ -55,6 +62,12 @@ def annealed(shape: dict) -> Any:
     from ribs.archives import GridArchive
 
     return GridArchive(**shape, learning_rate=0.01, threshold_min=0.0)
+
+
+def plain(shape: dict) -> Any:
+    from ribs.archives import GridArchive
+
+    return GridArchive(**shape)
 
 
 def population(shape: dict) -> Any:
@@ -77,6 +90,27 @@ def es(strategy: str) -> Callable[[Any, np.ndarray, int], Any]:
     return emitter
 
 
+def arborescence(**options: str) -> Callable[[Any, np.ndarray, int], Any]:
+    def emitter(archive: Any, x0: np.ndarray, seed: int) -> Any:
+        from ribs.emitters import GradientArborescenceEmitter
+
+        return GradientArborescenceEmitter(
+            archive, x0=x0, sigma0=10.0, lr=1.0, grad_opt="gradient_ascent", selection_rule="mu",
+            batch_size=SAMPLES - 1, seed=seed, **options,
+        )  # fmt: skip
+
+    return emitter
+
+
+def improvement(archive: Any, x0: np.ndarray, seed: int) -> Any:
+    from ribs.emitters import EvolutionStrategyEmitter
+
+    return EvolutionStrategyEmitter(
+        archive, x0=x0, sigma0=0.5, ranker="2imp", selection_rule="filter",
+        restart_rule="no_improvement", batch_size=SAMPLES, seed=seed,
+    )  # fmt: skip
+
+
 def isoline(archive: Any, x0: np.ndarray, seed: int) -> Any:
     from ribs.emitters import IsoLineEmitter
 
@@ -94,25 +128,80 @@ def cma_mae(covariance: str) -> Callable[[memes.Task, Any], memes.Algorithm]:
     return build
 
 
+def cma_mega(task: memes.Task, cells: Any) -> memes.Algorithm:
+    return memes.presets.cma_mega(task, cells, lanes=EMITTERS, samples=SAMPLES - 1)
+
+
+def cma_maega(task: memes.Task, cells: Any) -> memes.Algorithm:
+    return memes.presets.cma_maega(task, cells, lanes=EMITTERS, samples=SAMPLES - 1, threshold_min=0.0)
+
+
+def cma_me_accepted(task: memes.Task, cells: Any) -> memes.Algorithm:
+    strategy = memes.strategies.Evosax("cma-es", samples=SAMPLES, sigma=0.5, parents="positive")
+    objective = memes.objectives.Accepted(memes.objectives.TwoStageImprovement())
+    return memes.compose(task, memes.emitters.CMA(objective, strategy, EMITTERS), cells=cells)
+
+
 def dns(task: memes.Task, cells: Any) -> memes.Algorithm:
     return memes.presets.dns(task, cells, batch=EMITTERS * SAMPLES, iso=0.5, line=0.2)
 
 
-# Like evosax' CMA-ES, pycma's has negative weights, which pyribs' own has not.
+# Like CMA-ES of evosax, that of pycma has negative weights, which that of pyribs does not have.
 CASES = {
     "cma-mae": Case(cma_mae("full"), annealed, es("cma_es")),
     "cma-mae-separable": Case(cma_mae("separable"), annealed, es("sep_cma_es")),
     "cma-mae-pycma": Case(cma_mae("full"), annealed, es("pycma_es")),
+    "cma-mega": Case(cma_mega, plain, arborescence(), gradients=True),
+    "cma-maega": Case(
+        cma_maega, annealed, arborescence(ranker="imp", restart_rule="basic"), gradients=True
+    ),
+    "cma-maega-pycma": Case(
+        cma_maega,
+        annealed,
+        arborescence(ranker="imp", restart_rule="basic", es="pycma_es"),
+        gradients=True,
+    ),
+    "cma-me-accepted": Case(cma_me_accepted, plain, improvement),
     "dns": Case(dns, population, isoline, emitters=1),
 }
+
+
+def change_cma_es() -> None:
+    """Replace formulas of evosax' CMA-ES by those of pyribs 0.12.
+
+    The path of the covariance is in units of genotypes, not of the step size; the rank-one update has
+    the factor c_1 twice; and the step size follows the squared length of its path.
+    """
+    from evosax.algorithms.distribution_based.cma_es import CMA_ES
+
+    standard_path = CMA_ES._tell
+
+    def tell(self: Any, key: Any, population: Any, fitness: Any, state: Any, params: Any) -> Any:
+        self.scale = state.std
+        return standard_path(self, key, population, fitness, state, params)
+
+    def path(self: Any, before: Any, h_std: Any, step: Any, p: Any) -> Any:
+        factor = jnp.sqrt(p.c_c * (2 - p.c_c) * p.mu_eff)
+        return (1 - p.c_c) * before + h_std * factor * step * self.scale
+
+    def covariance(self: Any, c: Any, delta: Any, rank_one: Any, rank_mu: Any, p: Any) -> Any:
+        kept = 1 + p.c_1 * delta - p.c_1 - p.c_mu * jnp.sum(p.weights)
+        return kept * c + p.c_1**2 * rank_one + p.c_mu * rank_mu
+
+    def std(self: Any, before: Any, length: Any, p: Any) -> Any:
+        exponent = p.c_std / p.d_std * (length**2 / self.num_dims - 1) / 2
+        return before * jnp.exp(jnp.minimum(1.0, exponent))
+
+    CMA_ES._tell, CMA_ES.update_p_c = tell, path
+    CMA_ES.update_C, CMA_ES.update_std = covariance, std
 
 
 def ours(case: Case, task: memes.Task, cells: memes.cells.Grid, s: Settings) -> list[float]:
     """QD-scores of this library, one per seed."""
     algorithm = case.ours(task, cells)
     found = archives(algorithm, s.generations * algorithm.batch_size, s.seeds)
-    fitness = np.asarray(found.fitness)
-    return [float(row[np.isfinite(row)].sum()) for row in fitness]
+    # Every fitness below 0 counts 0, as it does for pyribs below.
+    return [float(np.maximum(row, 0.0).sum()) for row in np.asarray(found.fitness)]
 
 
 def of_pyribs(case: Case, task: memes.Task, cells: memes.cells.Grid, s: Settings) -> list[float]:
@@ -123,6 +212,8 @@ def of_pyribs(case: Case, task: memes.Task, cells: memes.cells.Grid, s: Settings
     ranges = list(zip(task.feature_low, task.feature_high, strict=True))
     shape = {"solution_dim": task.dim, "dims": cells.shape, "ranges": ranges}
     evaluate = jax.jit(lambda x: task.evaluate(None, x)[:2])
+    one = jax.random.key(0)[None]  # the task is deterministic
+    differentiate = jax.jit(jax.vmap(lambda x: gradients(task, one, x[None])))
     scores = []
     for seed in range(s.seeds):
         archive, result = case.archive(shape), GridArchive(**shape)
@@ -132,12 +223,19 @@ def of_pyribs(case: Case, task: memes.Task, cells: memes.cells.Grid, s: Settings
         ]
         scheduler = Scheduler(archive, emitters, result_archive=result)
         for _ in range(s.generations):
+            if case.gradients:
+                x = scheduler.ask_dqd().astype(np.float32)
+                found = jax.device_get(differentiate(x))
+                jacobian = np.concatenate([found.fitness, found.feature[:, 0]], axis=1)
+                scheduler.tell_dqd(*jax.device_get(evaluate(x)), jacobian)
             scheduler.tell(*jax.device_get(evaluate(scheduler.ask().astype(np.float32))))
-        scores.append(float(result.stats.qd_score))
+        scores.append(float(np.maximum(result.data("objective"), 0.0).sum()))
     return scores
 
 
 def main(s: Settings) -> None:
+    if s.like_pyribs:
+        change_cma_es()
     print(f"QD-score, median [lowest, highest] of {s.seeds} seeds, {s.generations} generations")
     print("| dimensions | algorithm | memes | seconds | pyribs | seconds |\n|---|---|---|---|---|---|")
     for dim in s.dims:

@@ -1,4 +1,4 @@
-"""Does each baseline do what it is known for? Medians over seeds, at equal evaluations in each table.
+"""Checks that each baseline shows its known strengths: medians over seeds, at equal evaluations.
 
 python benchmarks/baselines.py                   (all tables, minutes on two CPU cores)
 python benchmarks/baselines.py --tables trap     (one of them)
@@ -27,7 +27,7 @@ class Settings:
 
 
 def trap() -> memes.Task:
-    """A point in a square. Around the start a low hill; far from it, past a valley, a high one."""
+    """A point in a square: a low hill around the start, and a high one far from it, past a valley."""
 
     def evaluate(key: Array, x: Array) -> tuple[Array, Array]:
         x = jnp.clip(x, -1.0, 1.0)
@@ -40,7 +40,7 @@ def trap() -> memes.Task:
 
 
 def projection(cost: Callable[[Array], Array], dim: int = 20) -> memes.Task:
-    """The linear projection of CMA-ME's paper: features are sums of halves, which pile up at 0.
+    """The linear projection of CMA-ME's paper: features are sums of halves, which concentrate at 0.
 
     `cost(z)` of the distance z from an optimum off the centre is scaled to a fitness in [0, 100].
     """
@@ -48,7 +48,8 @@ def projection(cost: Callable[[Array], Array], dim: int = 20) -> memes.Task:
     worst = cost(jnp.full(dim, -1.4 * bound))
 
     def evaluate(key: Array, x: Array) -> tuple[Array, Array]:
-        inside = jnp.where(jnp.abs(x) <= bound, x, bound / x)
+        within = jnp.abs(x) <= bound
+        inside = jnp.where(within, x, bound / jnp.where(within, 1.0, x))  # the gradient at 0 is finite
         feature = jnp.stack([jnp.sum(inside[: dim // 2]), jnp.sum(inside[dim // 2 :])])
         return 100 * (1 - cost(x - 0.4 * bound) / worst), feature
 
@@ -73,7 +74,7 @@ def rastrigin(z: Array) -> Array:
 
 
 def archives(algorithm: memes.Algorithm, evaluations: int, seeds: int) -> memes.Archive:
-    """The final archive of each seed, [seeds, ...]."""
+    """Return the final archive of each seed, [seeds, ...]."""
     generations = evaluations // (algorithm.batch_size * algorithm.task.cost)
 
     def run(key: Array) -> memes.Archive:
@@ -93,7 +94,7 @@ def spread(values: list[float]) -> str:
 
 
 def table(title: str, algorithms: dict[str, memes.Algorithm], s: Settings, loss: bool = False) -> None:
-    """Print what each algorithm reaches; with `loss`, also what re-evaluation leaves of it."""
+    """Print the scores of each algorithm; with `loss`, also the loss by re-evaluation."""
     print(f"\n{title}: {s.evaluations:,} evaluations, {s.seeds} seeds, median [smallest, largest]\n")
     print("| | QD-score | coverage | max fitness |" + (" loss of QD-score |" if loss else ""))
     print("|---|---|---|---|" + ("---|" if loss else ""))

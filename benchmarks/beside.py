@@ -1,11 +1,11 @@
-"""How fast runs are beside each other on one device, in processes of their own.
+"""Speed of several runs at the same time on one device, each in a separate process.
 
     python benchmarks/beside.py
     python benchmarks/beside.py ant-trap ant-trap-me --generations 50 --turns 5
 
-The cases are those of `versions.py`. A process compiles each. Then, in every turn, they run one after
-the other, and all at once. On a GPU kernels of different processes run side by side only under CUDA's
-multi-process service: start it before, by `nvidia-cuda-mps-control -d`.
+The cases are those of `versions.py`. One process compiles each case. In every turn, they run one after
+the other, and then all at once. On a GPU, kernels of different processes run at the same time only with
+CUDA's multi-process service: start it before, with `nvidia-cuda-mps-control -d`.
 """
 
 import dataclasses
@@ -18,17 +18,17 @@ from versions import CASES, answer, ask, worker
 
 @dataclasses.dataclass
 class Settings:
-    """The runs, and how long they take turns."""
+    """The runs, and the number of turns."""
 
     cases: tyro.conf.Positional[tuple[Literal[*CASES], ...]] = ("ant-trap",) * 3
-    """A case for each run."""
+    """One case per run."""
     generations: int = 50
-    """Generations in a turn."""
+    """Generations per turn."""
     turns: int = 3
 
 
 def main() -> None:
-    """Compare the times of each run alone and beside the others."""
+    """Compare the times of each run alone and at the same time as the others."""
     settings = tyro.cli(Settings, description=__doc__)
     processes = [worker(case, None) for case in settings.cases]
     for process in processes:
@@ -43,7 +43,7 @@ def main() -> None:
         beside[:] = [answer(process) for process in processes]
     for process in processes:
         process.communicate()
-    print("| case | a generation alone | beside the others |\n|---|---|---|")
+    print("| case | per generation, alone | with the others |\n|---|---|---|")
     for case, (alone, beside) in zip(settings.cases, np.median(seconds, 0).T, strict=True):
         times = [f"{1e3 * took / settings.generations:.3g} ms" for took in (alone, beside)]
         print(f"| {case} | {' | '.join(times)} |")

@@ -1,4 +1,4 @@
-"""What `speed.py` measures: each case yields rounds, in which contestants do the same work."""
+"""The cases of `speed.py`: each yields rounds, in which contestants do the same work."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -26,9 +26,9 @@ NEIGHBOURS, HISTORY = 10, 50_000
 
 
 class Round(NamedTuple):
-    """Contestants, ours first, that each do `amount` of the `unit` in a call.
+    """Contestants, ours first, each of which does `amount` of the `unit` per call.
 
-    The others are compared with the first. What could not be built is a sentence that says why.
+    The others are compared with the first. A contestant that could not be built is the reason as text.
     """
 
     title: str
@@ -39,7 +39,7 @@ class Round(NamedTuple):
 
 
 def novelty_case(scale: Scale, repeats: int) -> Iterator[Round]:
-    """The novelty score against the plain distance matrix and `lax.top_k`."""
+    """The novelty score, compared with the plain distance matrix and `lax.top_k`."""
     queries, times = (8192, 20) if scale == "paper" else (2048, 1)
     near = "in crowds, as samples are"
     settings = [(2, 1.0, ""), (2, 1.0, near), (2, 0.5, ""), (1, 1.0, ""), (4, 1.0, ""), (6, 1.0, "")]
@@ -55,7 +55,7 @@ def novelty_case(scale: Scale, repeats: int) -> Iterator[Round]:
         exact = jax.jit(_plain_novelty)(query, past)
 
         def score(function: Callable[[Array, Past], Array], query=query, past=past, exact=exact):
-            def at(shift: Array) -> Array:  # both: what is prepared of one past serves no other
+            def at(shift: Array) -> Array:  # shifts both, so that no computation can be reused
                 return function(query + shift, past._replace(feature=past.feature + shift))
 
             compiled = jax.jit(lambda shifts: jax.lax.map(at, shifts))
@@ -101,7 +101,7 @@ def arm_case(scale: Scale, repeats: int) -> Iterator[Round]:
 
 
 def me_case(scale: Scale, repeats: int) -> Iterator[Round]:
-    """MAP-Elites on the arm against QDax."""
+    """MAP-Elites on the arm, compared with QDax."""
     paper, laptop = (16_384, 1000, 200), (2048, 100, 50)
     for batch, joints, generations in [paper] if scale == "paper" else [laptop, (*paper[:2], 3)]:
         task = memes.tasks.arm(joints=joints)
@@ -116,7 +116,7 @@ def me_case(scale: Scale, repeats: int) -> Iterator[Round]:
 
 
 def me_es_case(scale: Scale, repeats: int) -> Iterator[Round]:
-    """ME-ES on the arm against QDax."""
+    """ME-ES on the arm, compared with QDax."""
     generations = 100  # novelty and fitness take turns of ten
     sizes = [(10_000, 1000)] if scale == "paper" else [(1000, 100), (10_000, 100)]
     for samples, joints in sizes:
@@ -136,8 +136,8 @@ def me_es_case(scale: Scale, repeats: int) -> Iterator[Round]:
 
 
 def cma_me_case(scale: Scale, repeats: int) -> Iterator[Round]:
-    """CMA-ME on the arm of 100 joints against pyribs."""
-    # With the default sigma of 0.5 nearly all emitters start again in each generation.
+    """CMA-ME on the arm with 100 joints, compared with pyribs."""
+    # With the default sigma of 0.5, nearly all emitters restart in each generation.
     options = {"pool": 15, "batch": 128, "sigma": 0.1}
     turns, task = 20, memes.tasks.arm(joints=100)
     yield Round(
@@ -152,13 +152,13 @@ def cma_me_case(scale: Scale, repeats: int) -> Iterator[Round]:
 
 
 def ours_cma_me(task: memes.Task, *, turns: int, pool: int, **options: Any) -> Contestant:
-    import evosax  # noqa: F401 (so that its absence is that of a contestant)
+    import evosax  # noqa: F401 (its absence raises an ImportError here)
 
     return ours(presets.cma_me(task, pool=pool, **options), pool * turns)
 
 
 def ant_case(scale: Scale, repeats: int) -> Iterator[Round]:
-    """MEMES on the ant against as many rollouts alone, and against MAP-Elites; small on a CPU."""
+    """MEMES on the ant, compared with rollouts alone and with MAP-Elites; small on a CPU."""
     lanes, samples, generations = (32, 512, 10) if scale == "paper" else (8, 64, 1)
     task = memes.tasks.ant()
     algorithm = presets.memes(task, lanes=lanes, samples=samples)
@@ -175,7 +175,7 @@ def ant_case(scale: Scale, repeats: int) -> Iterator[Round]:
 
 
 def pga_me_case(scale: Scale, repeats: int) -> Iterator[Round]:
-    """PGA-ME on the ant, and the training of its critics alone, also in plain XLA; small on a CPU."""
+    """PGA-ME on the ant, and only the training of its critics, also in plain XLA; small on a CPU."""
     task = memes.tasks.ant()
     steps, size = (5000, 1_000_000) if scale == "paper" else (20, 50_000)
     settings = TD3(num_critic_training_steps=steps, replay_size=size)
@@ -204,7 +204,7 @@ def pga_me_case(scale: Scale, repeats: int) -> Iterator[Round]:
 
 
 def policy_case(scale: Scale, repeats: int) -> Iterator[Round]:
-    """Ways to keep the weights of mirrored samples while their policies act."""
+    """Layouts of the weights of mirrored samples for their policies."""
     lanes, pairs, steps = (32, 256, 250) if scale == "paper" else (8, 16, 50)
     yield Round(
         f"policies of 27-64-64-8, {lanes} lanes of {pairs} pairs",
@@ -254,14 +254,14 @@ def rollouts_case(scale: Scale, repeats: int) -> Iterator[Round]:
 
 
 def rollouts(task: memes.Task, n: int, generations: int) -> Contestant:
-    """`n` rollouts a generation, of other genotypes each time, and nothing else."""
+    """`n` rollouts per generation of different genotypes, and nothing else."""
     init_key, key = jax.random.split(jax.random.key(0))
     x = task.init(init_key, n)
 
     def step(carry, _):
         key, total, x = carry
         key, rows_key = jax.random.split(key)
-        # Nearly one, but not known to be: what a rollout prepares of its genotypes serves no other.
+        # Nearly 1, but unknown to the compiler, so that no computation on genotypes can be reused.
         found = task.evaluate(jax.random.split(rows_key, n), x * (1 + 1e-9 * total))
         return (key, total + jnp.mean(found.fitness) + jnp.mean(found.feature), x), None
 
@@ -271,7 +271,7 @@ def rollouts(task: memes.Task, n: int, generations: int) -> Contestant:
 def ours(algorithm: memes.Algorithm, generations: int, length: int | None = None) -> Contestant:
     """An algorithm of this library, whose history has room for `length` generations.
 
-    None is for one that may forget: it is full from the start.
+    None is for a history with a fixed size, which is full from the start.
     """
     task = algorithm.task
     init_key, past_key, key = jax.random.split(jax.random.key(0), 3)
@@ -295,7 +295,7 @@ def ours(algorithm: memes.Algorithm, generations: int, length: int | None = None
 
 
 def built(make: Callable[..., Contestant], *arguments: Any, **options: Any) -> Contestant | str:
-    """A contestant, or why there is none."""
+    """Return a contestant, or the reason if it cannot be built."""
     try:
         return make(*arguments, **options)
     except ImportError as error:

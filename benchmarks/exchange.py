@@ -1,6 +1,6 @@
-"""Bytes that devices exchange in a generation, read from the collectives of the compiled program.
+"""Number of bytes that devices exchange per generation, from the collectives of the compiled program.
 
-Nothing is run: the program is compiled for devices that a CPU is divided into.
+Nothing is run: the program is compiled for devices into which a CPU is divided.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def main() -> None:
 
     jax.config.update("jax_disable_most_optimizations", True)
     task = memes.TASKS[parsed.task]()
-    print("| devices | lanes | gathered | added up | in all |\n|---|---|---|---|---|")
+    print("| devices | lanes | gathered | summed | total |\n|---|---|---|---|---|")
     for devices in parsed.devices:
         lanes = devices * parsed.lanes
         sizes = (

@@ -37,6 +37,8 @@ from memes.archive import Changes
 from memes.commands import doctor, replay, view
 from memes.commands.main import COMMANDS
 from memes.commands.main import main as memes_command
+from memes.reproduce.experiments import EXPERIMENTS
+from memes.reproduce.sweep import plan
 from memes.store import changes, checkpoint
 from memes.store.summary import load_summary
 from memes.view import browser
@@ -187,9 +189,55 @@ def forge_checkpoint(draw: random.Random, file: Path) -> None:
         with np.errstate(all="ignore"):
             arrays[name] = np.full(array.shape, odd).astype(array.dtype)
     log = checkpoint._log(file, arrays["log"].itemsize)
+    if draw.random() < 0.4:
+        rows = forge_log(draw, np.frombuffer(log, arrays["log"].dtype))
+        arrays["log"], log = rows[:0], rows.tobytes()
+        (file.parent / checkpoint.LOG).write_bytes(log)
     known = checkpoint.hashlib.blake2b(log, digest_size=16)
     about["digest"] = checkpoint._digest(arrays, known)
     np.savez(file, about=np.array(json.dumps(about)), **arrays)
+
+
+def forge_log(draw: random.Random, rows: np.ndarray) -> np.ndarray:
+    """Change the values, the type or the shape of a column of a log, drop it, or add another."""
+    parts = {
+        part: {name: rows[part][name] for name in rows[part].dtype.names} for part in checkpoint.PARTS
+    }
+    part = parts[draw.choice(checkpoint.PARTS)]
+    name = draw.choice(list(part))
+    column = part.pop(name)
+    odd = draw.choice([0, -1, np.nan, np.inf, 10**6, 2**31 - 1])
+    changed: list[Callable[[], Any]] = [
+        lambda: np.full(column.shape, odd).astype(column.dtype),
+        lambda: column[::-1],
+        lambda: column[..., None],
+        lambda: np.repeat(column[..., None], 3, axis=-1),
+        lambda: column.astype(draw.choice(["f8", "i1", "c16", "U3", "?", "V0"])),
+    ]
+    kind = draw.choice(["change", "change", "drop", "rename"])
+    if kind != "drop":
+        part[name if kind == "change" else draw.choice(["", "more", "about", "a" * 300])] = (
+            draw.choice(changed)() if kind == "change" else column
+        )
+    kinds = [(p, [(n, c.dtype, c.shape[1:]) for n, c in cs.items()]) for p, cs in parts.items()]
+    forged = np.zeros(len(rows), kinds)
+    for p, columns in parts.items():
+        for n, c in columns.items():
+            forged[p][n] = c
+    return forged
+
+
+def forge_summaries(draw: random.Random, run: Path, folder: Path) -> None:
+    """Write summaries of a run as those of the runs that an experiment needs; one of them is odd."""
+    folder.mkdir()
+    about = json.loads((run / "summary.json").read_text())
+    for item in draw.sample(plan([*EXPERIMENTS], ["hexapod"], "laptop"), 4):
+        own = {"task": item.task, "label": item.label, "generations": item.generations}
+        for seed in item.seeds[:3]:
+            summary = about | own | {"seed": seed, "scale": "laptop", "options": {}}
+            file = folder / f"{item.name}-seed-{seed}.json"
+            file.write_text(json.dumps(summary))
+    forge_json(draw, draw.choice(sorted(folder.iterdir())))
 
 
 def misplace(draw: random.Random, file: Path, outside: Path) -> None:
@@ -251,7 +299,8 @@ def command(draw: random.Random) -> list[str]:
         "list": ["list"],
         "doctor": ["doctor"],
         "reproduce": [
-            *("reproduce", draw.choice(["all", "local"]), "--report-only", "--summaries", "run"),
+            *("reproduce", draw.choice(["all", "local"]), "--report-only", "--summaries"),
+            draw.choice(["run", "summaries", "summaries", "summaries"]),
             *("--out", draw.choice(["reproduction", "run", "."]), "--scale", "laptop"),
         ],
         "export": [
@@ -260,6 +309,7 @@ def command(draw: random.Random) -> list[str]:
         ],
         "video": ["video", "run", "--out", "film.gif", *FILM],
         "run": [*QUICK, "out", *draw.choice([[], ["--config", "a.toml"]])],
+        "completion": ["completion", draw.choice(["bash", "zsh"])],
         "check": ["check", "noisy-arm", "--joints", "3", "--genotypes", "4"],
     }[kind]
     odd = 0.9 if kind in ("run", "list", "doctor", "check") else 0.1
@@ -349,10 +399,13 @@ def operate(draw: random.Random, originals: list[Path], scratch: Path) -> tuple[
     (outside / "valuable").write_text("valuable")
     (outside / "00000001.npz.tmp").write_text("valuable")
     before = content(outside)
-    shutil.copytree(draw.choice(originals), here / "run")
+    original = draw.choice(originals)
+    shutil.copytree(original, here / "run")
     forge(draw, here / "run", outside)
     (here / "a.toml").write_text(toml(draw))
     words, wrong, code, back = command(draw), "", None, Path.cwd()
+    if "summaries" in words:
+        forge_summaries(draw, original, here / "summaries")
     os.chdir(here)
     try:
         code, printed = perform(words)

@@ -1,13 +1,13 @@
-"""Kill a run again and again at random moments, resume it, and compare it with one left in peace.
+"""Kill a run repeatedly at random times, resume it, and compare it with an uninterrupted run.
 
     python benchmarks/kill_soak.py                  50 kills, some minutes
     python benchmarks/kill_soak.py --kills 5 --algorithm cma-me
     python benchmarks/kill_soak.py --kills 5 --task noisy-arm
 
-One moment in four is drawn from the time that a process takes to start and compile, the others from the
-half second after its first checkpoint, while it computes, writes its log, writes the next or, on an
-uncertain task, re-evaluates its elites. A run that ends before all kills are spent is compared, and
-another one begins. Prints what each kill met.
+One time in four is drawn from the time that a process takes to start and compile. The others are drawn
+from the half second after its first checkpoint, while it computes, writes its log or the next
+checkpoint, or, on an uncertain task, re-evaluates its elites. A run that ends before all kills are done
+is compared, and another one begins. Prints the state after each kill.
 """
 
 import dataclasses
@@ -27,14 +27,14 @@ import tyro
 
 @dataclasses.dataclass
 class Settings:
-    """How often to kill what."""
+    """The number of kills, and the run."""
 
     kills: int = 50
     task: str = "arm"
     algorithm: str = "memes"
     generations: int = 3000
     seed: int = 0
-    """Of the moments, not of the run."""
+    """Seed of the times, not of the run."""
 
 
 def command(*words: object) -> list[str]:
@@ -42,7 +42,7 @@ def command(*words: object) -> list[str]:
 
 
 def state_of(folder: Path) -> str:
-    """What a kill left: rows of the log, and checkpoints."""
+    """Describe the state after a kill: rows of the log, and checkpoints."""
     metrics = folder / "metrics.csv"
     rows = len(metrics.read_bytes().splitlines()) - 1 if metrics.exists() else 0
     checkpoints = sorted(int(f.stem) for f in folder.glob("checkpoints/*.npz"))
@@ -50,12 +50,12 @@ def state_of(folder: Path) -> str:
 
 
 def unfinished(folder: Path) -> dict[str, int]:
-    """The files in the middle of being written, and since when."""
+    """Return the unfinished files, with their times of modification."""
     return {file.name: file.stat().st_mtime_ns for file in folder.rglob("*.tmp")}
 
 
 def finished(folder: Path) -> bool:
-    """Whether all is written but, perhaps, the figures."""
+    """Return True if everything is written, except perhaps for the figures."""
     file = folder / "config.json"
     config = json.loads(file.read_text()) if file.exists() else {}
     table = folder / "corrected.csv"
@@ -65,7 +65,7 @@ def finished(folder: Path) -> bool:
 
 
 def differences(one: Path, other: Path) -> list[str]:
-    """The files of two runs that differ; in metrics.csv the column of seconds aside."""
+    """Return the files that differ between two runs, ignoring the column of seconds in metrics.csv."""
     names = ["archive.npz", "lanes.npz"]
     names += [n for n in ("corrected.npz", "corrected.csv") if (one / n).exists()]
     found = [n for n in names if (one / n).read_bytes() != (other / n).read_bytes()]
@@ -78,7 +78,7 @@ def differences(one: Path, other: Path) -> list[str]:
 
 
 def until_next_checkpoint(process: subprocess.Popen[bytes], folder: Path) -> float:
-    """Wait until there is a new checkpoint, or the process has ended; returns the seconds it took."""
+    """Wait for a new checkpoint, or for the end of the process; returns the seconds."""
     start, before = time.perf_counter(), set(folder.glob("checkpoints/*.npz"))
     while process.poll() is None and set(folder.glob("checkpoints/*.npz")) <= before:
         time.sleep(0.002)
@@ -101,12 +101,12 @@ def main(s: Settings) -> None:
             return subprocess.Popen(command(*words), env=environment, stdout=subprocess.DEVNULL)
 
         whole = Path(scratch) / "whole"
-        for _ in range(2):  # the second finds its programs compiled, as those that are killed will
+        for _ in range(2):  # the second run finds its programs compiled, like the runs that are killed
             shutil.rmtree(whole, ignore_errors=True)
             process = start(*words, "--out", whole)
             starting = until_next_checkpoint(process, whole)
             if process.wait() != 0:
-                sys.exit(f"the run in peace failed: exit code {process.returncode}")
+                sys.exit(f"the uninterrupted run failed: exit code {process.returncode}")
         print(f"{starting:.1f} s until the first checkpoint", flush=True)
 
         kills = torn = runs = 0
@@ -127,7 +127,7 @@ def main(s: Settings) -> None:
                 if process.wait() == 0:
                     break
                 if process.returncode != -signal.SIGKILL:
-                    sys.exit(f"after {kills} kills the run cannot go on: exit code {process.returncode}")
+                    sys.exit(f"after {kills} kills the run fails: exit code {process.returncode}")
                 kills += 1
                 halves = [name for name, since in unfinished(cut).items() if before.get(name) != since]
                 torn += bool(halves)
@@ -136,8 +136,8 @@ def main(s: Settings) -> None:
             if found:
                 sys.exit(f"after {kills} kills the runs differ in {', '.join(found)}")
             print(f"run {runs} ends with the same bytes", flush=True)
-        torn_files = f"{torn} of them in the middle of a file"
-        print(f"{kills} kills in {runs} runs, {torn_files}: all the same bytes")
+        torn_files = f"{torn} of them while a file was written"
+        print(f"{kills} kills in {runs} runs, {torn_files}: all files are equal")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Which models of other packages `memes.physics` accepts, and how exactly it simulates them.
+"""Which models of other packages `memes.physics` accepts, and how accurately it simulates them.
 
-Looks at every MJCF file of the packages with models that are installed here, and at the environments of
-MuJoCo Playground. Files that MuJoCo cannot compile alone and those without joints are left out. Each
-accepted model steps once in float64 from states that MuJoCo itself visits, beside MuJoCo C;
-both solve their constraints until they converge.
+Reads every MJCF file of the installed packages with models, and the environments of MuJoCo Playground.
+Files that MuJoCo cannot compile alone and those without joints are ignored. Each accepted model is
+stepped once in float64 from states that MuJoCo visits, and compared with MuJoCo C; both solve their
+constraints until they converge.
 
     python benchmarks/models.py                                  everything that is installed
     python benchmarks/models.py --packages gymnasium brax --json models.json
@@ -26,7 +26,7 @@ import tyro
 from memes import physics
 from memes.errors import UsageError
 
-# The folders of each package that hold models, below the package's own.
+# The folders with models in each package, relative to the package.
 PACKAGES = {
     "gymnasium": "envs/mujoco/assets",
     "dm_control": "suite",
@@ -39,12 +39,12 @@ PACKAGES = {
 }
 OPTIONS = {"as written": {}, "with options": {"self_collision": False}}
 CONVERGED = physics.Fidelity(30, 8)
-EXPLODED = 1e4  # a speed
+EXPLODED = 1e4  # speed from which a simulation counts as unstable
 
 
 @dataclasses.dataclass
 class Settings:
-    """What to survey."""
+    """The models of the survey."""
 
     packages: tuple[str, ...] = tuple(PACKAGES)
     states: int = 24
@@ -95,7 +95,7 @@ def models(packages: tuple[str, ...]) -> Iterator[tuple[str, str, mujoco.MjModel
 
 
 def without_self_collision(model: mujoco.MjModel) -> None:
-    """Let MuJoCo leave out contacts between moving geoms."""
+    """Make MuJoCo ignore contacts between moving geoms."""
     moves = model.body_weldid[model.geom_bodyid] > 0
     both = moves[model.pair_geom1] & moves[model.pair_geom2]
     model.pair_margin[both] = -1e6
@@ -109,7 +109,7 @@ def without_self_collision(model: mujoco.MjModel) -> None:
 
 
 def visited(model: mujoco.MjModel, count: int) -> list[tuple[np.ndarray, ...]]:
-    """States that MuJoCo visits under random controls, from the start and from below it."""
+    """Return states that MuJoCo visits under random controls, from the start and from below it."""
     rng = np.random.default_rng(0)
     low, high = np.where(model.actuator_ctrllimited[:, None], model.actuator_ctrlrange, [-1, 1]).T
     data, states = mujoco.MjData(model), []
@@ -137,8 +137,9 @@ class Accuracy:
 
 
 def accuracy(model: mujoco.MjModel, options: dict, count: int) -> Accuracy:
-    """Compare a step of each of some states with MuJoCo C."""
-    # Geoms that rest on the ground exactly touch it or not by rounding alone: lift the ground a little.
+    """Compare one step from each of some states with MuJoCo C."""
+    # Whether geoms that rest exactly on the ground touch it depends on rounding: lift the ground a
+    # little.
     ground = model.geom_bodyid == 0
     model.geom_pos[ground, 2] += 1e-3
     model.geom_sameframe[ground] = 0

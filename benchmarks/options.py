@@ -1,10 +1,10 @@
-"""What options that trade exactness for speed cost in quality: MEMES with each of them, over seeds.
+"""The effect on quality of options that trade exactness for speed: MEMES with each of them, over seeds.
 
     python benchmarks/options.py                             the Arm and the Ant, on a GPU
     python benchmarks/options.py --tasks ant --options default rank-4 --generations 500
 
-Weights of policies in bfloat16 are read twice as fast; noise of low rank needs fewer random numbers.
-Neither is the paper's. On the Ant, which is uncertain, scores are corrected by re-evaluation.
+Weights of policies in bfloat16 need half the memory bandwidth; low-rank noise needs fewer random
+numbers. The paper uses neither. On the Ant, which is uncertain, scores are corrected by re-evaluation.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ import memes
 
 OPTIONS = {
     "default": {},
-    "bfloat16": {},  # of the task
+    "bfloat16": {},  # an option of the task
     "rank-1": {"noise": "low-rank", "rank": 1},
     "rank-4": {"noise": "low-rank", "rank": 4},
 }
@@ -33,7 +33,7 @@ class Settings:
 
     tasks: tuple[Literal["arm", "ant"], ...] = ("arm", "ant")
     options: tuple[Literal["default", "bfloat16", "rank-1", "rank-4"], ...] = tuple(OPTIONS)
-    """The Arm has no weights: bfloat16 is for the Ant."""
+    """The Arm has no weights: bfloat16 applies only to the Ant."""
     lanes: int = 32
     samples: int = 512
     generations: int | None = None
@@ -41,11 +41,11 @@ class Settings:
     seeds: int | None = None
     """None: 10 on the Arm, 5 on the Ant."""
     reevaluations: int = 64
-    """Of each elite of the Ant."""
+    """Re-evaluations per elite of the Ant."""
 
 
 def row(s: Settings, option: str, task: memes.Task, generations: int, seeds: int) -> str:
-    """What MEMES with an option reaches: medians, smallest and largest over the seeds."""
+    """Return the scores of MEMES with an option: median, minimum and maximum over the seeds."""
     results = memes.run(
         memes.presets.memes(task, lanes=s.lanes, samples=s.samples, **OPTIONS[option]),
         seeds=range(seeds),

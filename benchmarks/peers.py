@@ -1,6 +1,6 @@
-"""Other libraries at the same work: QDax's MAP-Elites and ME-ES, and CMA-ME of pyribs.
+"""Other libraries with the same work: MAP-Elites and ME-ES of QDax, and CMA-ME of pyribs.
 
-Each function returns a `Contestant`, and raises ImportError where its library is not installed.
+Each function returns a `Contestant`, and raises an ImportError if its library is not installed.
 """
 
 from collections.abc import Callable
@@ -16,19 +16,20 @@ from memes.cells import grid
 
 
 class Contestant(NamedTuple):
-    """`call()` does so much of the work; `outcome(result)` says in numbers what the last call led to."""
+    """`call()` does a fixed amount of work; `outcome(result)` describes the last result in numbers."""
 
     call: Callable[[], Any]
     outcome: Callable[[Any], dict[str, float]]
 
 
 def advancing(step: Callable[[Any, None], tuple[Any, Any]], carry: Any, generations: int) -> Callable:
-    """A function that takes `generations` more steps with each call, in one compiled scan."""
+    """Return a function that advances by `generations` per call, in one compiled scan."""
 
     def advance(carry):
         return jax.lax.scan(lambda c, _: (step(c, None)[0], None), carry, length=generations)[0]
 
-    # Once: a jitted function would compile again where the result's types are stronger than the start's.
+    # Jitted once: otherwise it would compile again, because types of results are stronger than those
+    # given.
     compiled = cache(lambda: jax.jit(advance).lower(carry).compile())
 
     def call():
@@ -52,7 +53,7 @@ def qdax_me(task: Task, *, batch: int, generations: int) -> Contestant:
 
 
 def qdax_me_es(task: Task, *, samples: int, generations: int, capacity: int) -> Contestant:
-    """ME-ES of QDax with the hyper-parameters of `presets.me_es` and a history of so many features."""
+    """ME-ES of QDax with the hyper-parameters of `presets.me_es`, and room for `capacity` features."""
     from qdax.core.emitters.mees_emitter import MEESConfig, MEESEmitter
 
     config = MEESConfig(sample_number=samples, l2_coefficient=0.01)
@@ -69,7 +70,7 @@ def _scoring(task: Task) -> Callable:
 
 
 def _qdax(task: Task, emitter: Any, start: int, generations: int) -> Contestant:
-    """An emitter of QDax in its MAP-Elites, from so many genotypes, without metrics."""
+    """An emitter of QDax in its MAP-Elites, with `start` initial genotypes, without metrics."""
     from qdax.core.containers.mapelites_repertoire import compute_euclidean_centroids
     from qdax.core.map_elites import MAPElites
     from qdax.utils.metrics import default_qd_metrics
@@ -89,7 +90,7 @@ def _qdax(task: Task, emitter: Any, start: int, generations: int) -> Contestant:
 def ribs_cma_me(task: Task, *, turns: int, pool: int, batch: int, sigma: float) -> Contestant:
     """CMA-ME of pyribs with the ranking, selection and restarts of `presets.cma_me`.
 
-    In each of the turns all emitters of the pool play; the task is evaluated by one compiled call.
+    In each turn all emitters of the pool are active; the task is evaluated by one compiled call.
     """
     from ribs.archives import GridArchive
     from ribs.emitters import EvolutionStrategyEmitter

@@ -1,7 +1,7 @@
-"""How many control steps a second: each backend, beside MuJoCo's C engine and MJX where installed.
+"""Control steps per second of each backend, and of MuJoCo's C engine and MJX, if installed.
 
 A control step is five timesteps of the ant at equal solver settings (4 Newton iterations of 2
-line-search steps, `fast`). "With policy" adds a network 27-64-64-8 of its own for every ant.
+line-search steps, `fast`). "With policy" adds a separate network 27-64-64-8 for every ant.
 
     python benchmarks/physics.py                                 everything that this machine can run
     python benchmarks/physics.py --sizes 256 2048 --json out.json
@@ -25,20 +25,20 @@ from timing import about, interleaved
 from memes import physics
 
 SUBSTEPS = 5
-PEER_STEPS = 400_000  # at most so many control steps in a measured call of a peer
+PEER_STEPS = 400_000  # maximum number of control steps per measured call of a peer
 
 
 @dataclasses.dataclass
 class Settings:
-    """What to measure."""
+    """The measurements."""
 
     sizes: tuple[int, ...] = (256, 2048, 16384, 65536)
     backends: tuple[str, ...] = ()
-    """Backends to measure. None given: all that work here, and the peers."""
+    """Backends to measure. By default, all that work here, and the peers."""
     policy_sizes: tuple[int, ...] = (2048, 16384)
     """Sizes to measure with policies as well."""
     steps: int = 50
-    """Control steps in a measured call; fewer for slow peers, which are as fast in a few."""
+    """Control steps per measured call; fewer for slow peers, whose speed does not depend on it."""
     fidelity: str = "fast"
     model: str = "ant"
     json: Path | None = None
@@ -48,7 +48,7 @@ class Settings:
 
 
 def timed(function: Callable[[], object]) -> tuple[float, float]:
-    """Seconds of the first call, and the median of three more."""
+    """Return the seconds of the first call, and the median of three more calls."""
     timing = interleaved({"": function})[""]
     return timing.first, timing.median
 
@@ -118,7 +118,7 @@ def mjx(model: mujoco.MjModel, n: int, s: Settings) -> tuple[float, float]:
 
 
 def draw(files: tuple[Path, ...], figure: Path) -> None:
-    """The best figure of each backend on each device, on a logarithmic axis."""
+    """Draw the best number of each backend on each device, on a logarithmic axis."""
     from matplotlib.figure import Figure
 
     best: dict[str, float] = {}
@@ -181,7 +181,7 @@ def main(s: Settings) -> None:
                 f"{row['compile_seconds']:9.1f}s",
                 flush=True,
             )
-            if s.json:  # after each row: what was measured survives an interruption
+            if s.json:  # after each row, so that an interruption loses no results
                 s.json.write_text(json.dumps(report, indent=1))
 
 

@@ -1,13 +1,13 @@
-"""How fast, beside others that do the same work in the same run on the same machine.
+"""Speed compared with other implementations of the same work, in one run on one machine.
 
     python benchmarks/speed.py --list                        the cases
     python benchmarks/speed.py                               all of them
     python benchmarks/speed.py --cases novelty me --json out.json
 
 Contestants take turns after a first call each, which compiles; every call waits for the device. The
-table shows the median and the range of the later calls, and how long a contestant takes in units of the
-first one's time, as the median over the turns. Peers that are not installed are left out (`pip install
-qdax ribs`).
+table shows the median and the range of the later calls, and the time relative to that of the first
+contestant, as the median over the turns. Peers that are not installed are skipped (`pip install qdax
+ribs`).
 """
 
 import dataclasses
@@ -29,21 +29,21 @@ PACKAGES = ("jax", "jaxlib", "numpy", "evosax", "qdax", "ribs")
 
 @dataclasses.dataclass
 class Settings:
-    """What to measure."""
+    """The measurements."""
 
     cases: tuple[str, ...] = tuple(CASES)
     list: bool = False
-    """Only say which cases there are."""
+    """Only list the cases."""
     scale: Scale | None = None
-    """Size of the work: that of the paper, or less. None: the paper's on a GPU."""
+    """Size of the work: that of the paper, or less. By default, the paper's on a GPU."""
     repeats: int = 5
-    """Measured calls of each contestant."""
+    """Measured calls per contestant."""
     json: Path | None = None
-    """File to write what was measured to, with device and versions."""
+    """File for the results, with device and versions."""
 
 
 def measured(case: str, compared: Round, repeats: int) -> Iterator[dict[str, Any]]:
-    """The rows of a round."""
+    """Yield the rows of a round."""
     runnable = {n: c for n, c in compared.contestants.items() if isinstance(c, Contestant)}
     timings = interleaved({name: c.call for name, c in runnable.items()}, repeats)
     for name, contestant in compared.contestants.items():
@@ -62,7 +62,7 @@ def measured(case: str, compared: Round, repeats: int) -> Iterator[dict[str, Any
 
 
 def line(row: dict[str, Any]) -> str:
-    """A row of the table."""
+    """Format a row of the table."""
     if "skipped" in row:
         return f"| {row['name']} | skipped: {row['skipped']} | | | |"
     size, unit = (1e3, "ms") if np.median(row["seconds"]) >= 1e-4 else (1e6, "µs")
@@ -93,7 +93,7 @@ def main(s: Settings) -> None:
             for row in measured(case, compared, s.repeats):
                 report["rows"].append(row)
                 print(line(row), flush=True)
-            if s.json:  # after each round: what was measured survives an interruption
+            if s.json:  # after each round, so that an interruption loses no results
                 s.json.write_text(json.dumps(report, indent=1))
 
 

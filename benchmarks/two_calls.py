@@ -1,9 +1,8 @@
-"""Does one evaluation call a generation cost quality? MEMES here against Algorithm 1 to the letter.
+"""The effect of one evaluation call per generation: MEMES compared with the literal Algorithm 1.
 
-`straightforward` is the paper's Algorithm 1 as it is written, on its own: the samples are evaluated,
-then the updated means, in two calls; resets happen at once. It shares no code with the library but
-the task. Both run on the same seeds; the table compares what they reach, and the time a generation
-takes.
+`straightforward` is a separate implementation of the paper's Algorithm 1: the samples are evaluated,
+then the updated means, in two calls; resets happen at once. It shares only the task with the library.
+Both run on the same seeds; the table compares their scores, and the time per generation.
 
     python benchmarks/two_calls.py --joints 1000 --generations 2000 --seeds 10      (a GPU)
     python benchmarks/two_calls.py --joints 100 --lanes 8 --samples 64 --generations 300 --seeds 3

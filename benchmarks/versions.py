@@ -6,8 +6,8 @@
 
 Each version runs in a separate process, which compiles a case. Then the two take turns with equal
 numbers of generations. The older version uses the packages that are installed here, and must be 0.2
-or newer. With `--most` the exit code is 1 if a generation of this version takes more than so many times
-as long.
+or newer. With `--most` the exit code is 1 if a generation of this version takes more than this multiple
+of the older version's time.
 """
 
 import dataclasses
@@ -128,7 +128,7 @@ CASES = {
     "ant-trap": preset("memes", "ant_trap"),
     "ant-trap-me": preset("me", "ant_trap"),
 }
-SLOW = {"correction": 20}  # as many generations of others take about as long
+SLOW = {"correction": 20}  # this number of generations of other cases takes about as long
 
 
 @dataclasses.dataclass
@@ -142,15 +142,17 @@ class Settings:
     """Generations per turn."""
     turns: int = 3
     cpu: bool = False
-    """Compare the CPU time of all threads, which depends less on what else the machine does."""
+    """Compare the CPU time of all threads, which depends less on other programs."""
     most: float | None = None
-    """Fail if this version takes more than so many times as long."""
+    """Fail if this version takes more than this multiple of the time."""
 
 
 def work(case: str) -> None:
-    """Compile a case, then run as many generations as each line of stdin says; print the seconds.
+    """Compile a case.
 
-    They are those of the clock and those of the CPU.
+    Then, for each line of stdin, run that number of generations and print the seconds.
+
+    They are wall-clock and CPU seconds.
     """
     import memes
 
@@ -167,7 +169,7 @@ def work(case: str) -> None:
 def worker(case: str, source: Path | None) -> subprocess.Popen:
     """Start a process that works on a case with the version at `source`, or with the present one."""
     environment = os.environ | {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
-    if source:  # whose compiled code is kept apart: it may have been made for another JAX
+    if source:  # its compiled code is cached separately, because it may depend on the version of JAX
         path = os.pathsep.join([str(source), os.environ.get("PYTHONPATH", "")])
         environment |= {"PYTHONPATH": path, "XDG_CACHE_HOME": str(source / "cache")}
     command = [sys.executable, __file__, "--work", case]
@@ -181,14 +183,14 @@ def worker(case: str, source: Path | None) -> subprocess.Popen:
 
 
 def ask(process: subprocess.Popen, generations: int) -> None:
-    """Let a worker run so many generations."""
+    """Send a number of generations to a worker."""
     stream: IO[bytes] = process.stdin
     stream.write(f"{generations}\n".encode())
     stream.flush()
 
 
 def answer(process: subprocess.Popen) -> object:
-    """The next line of a worker."""
+    """Read the next line of a worker."""
     stream: IO[bytes] = process.stdout
     line = stream.readline()
     if not line:
@@ -197,7 +199,7 @@ def answer(process: subprocess.Popen) -> object:
 
 
 def compared(case: str, old: Path, settings: Settings) -> tuple[str, float]:
-    """The row of a case, with milliseconds of a generation of both, and their ratio by turns."""
+    """Return the row of a case, with milliseconds per generation of both, and the median ratio."""
     processes = [worker(case, old), worker(case, None)]
     began = [answer(process) for process in processes]
     seconds, count = np.empty((settings.turns, 2)), -(-settings.generations // SLOW.get(case, 1))

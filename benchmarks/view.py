@@ -1,13 +1,13 @@
-"""The cost of `memes view`: to the run that it watches, a click, and a recolouring of the archive.
+"""The cost of `memes view`: for the run that it follows, for a click, and for recolouring the archive.
 
-    python benchmarks/view.py                     on this machine, at a laptop's scale
+    python benchmarks/view.py                     on this machine, at laptop scale
     python benchmarks/view.py --scale paper       on a GPU: the Ant of the paper
 
-Runs that a page follows and runs without a chronicle take turns; without it neither the device nor the
-host notes a change.
-Where a machine does other things, too, whole runs tell little: the parts are timed as well, in seconds
-of the CPU. What an observer costs the host has the shapes of the paper's Ant at either scale; its share
-of a generation on an H200 is calculated. Only whole runs of --scale paper on a GPU measure it.
+Runs that a page follows and runs without a change log take turns; without it, neither the device nor the
+host records changes. On a machine with other load, the time of whole runs is not precise. Therefore the
+parts are timed as well, in CPU seconds. The cost of an observer on the host is measured with the shapes
+of the paper's Ant at either scale; its share of a generation on an H200 is calculated. Only whole runs
+with --scale paper on a GPU measure it.
 """
 
 import argparse
@@ -39,7 +39,7 @@ from memes.view.drawings import drawer
 from memes.view.follow import Follower
 
 GENERATION = 0.0372  # seconds of the paper's Ant on an H200: docs/speed.md
-CALL = 27  # generations, which take a second there
+CALL = 27  # generations per device call, which takes a second there
 SCALES = {
     "laptop": {"lanes": 8, "samples": 32, "generations": 100},
     "paper": {"lanes": 32, "samples": 512, "generations": 250},
@@ -48,7 +48,7 @@ SCALES = {
 
 @contextmanager
 def recorded(most: int):
-    """Let so many changes be recorded in a generation."""
+    """Set the number of changes that are recorded per generation."""
     before = device.MOST_CHANGES
     device.MOST_CHANGES = change_log.MOST_CHANGES = most
     yield
@@ -56,7 +56,7 @@ def recorded(most: int):
 
 
 def run(task: memes.Task, folder: Path, generations: int, noted: bool, **options: int) -> float:
-    """Run MEMES, and return the seconds that it took, without compilation."""
+    """Run MEMES, and return its seconds, without compilation."""
     algorithm = memes.presets.memes(task, **options)
     observers = [memes.Figures(draw=False), memes.Corrections(every=0)]
     observers.append(memes.ChangeLog() if noted else memes.ChangeLog(rows=0))
@@ -75,7 +75,7 @@ def run(task: memes.Task, folder: Path, generations: int, noted: bool, **options
 
 @contextmanager
 def page(folder: Path):
-    """Have `memes view` follow a folder, in a process of its own."""
+    """Follow a folder with `memes view` in a separate process."""
     command = [sys.executable, "-m", "memes", "view", str(folder)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -87,7 +87,7 @@ def page(folder: Path):
 
 
 def ratios(task: memes.Task, place: Path, repeats: int, **options: int) -> list[float]:
-    """Return how much longer a run takes that a page follows than without a chronicle, by turns."""
+    """Return the ratio of times of a run that a page follows to one without a change log, by turns."""
     turns = []
     for turn in range(1 + repeats):
         both, seconds = (True, False) if turn % 2 else (False, True), {}
@@ -96,11 +96,11 @@ def ratios(task: memes.Task, place: Path, repeats: int, **options: int) -> list[
             with page(folder) if noted else nullcontext():
                 seconds[noted] = run(task, folder, noted=noted, **options)
         turns.append(seconds[True] / seconds[False])
-    return turns[1:]  # the first fills caches
+    return turns[1:]  # the first turn fills caches
 
 
 def generations(task: memes.Task, n: int, repeats: int, **options: int) -> float:
-    """Return how much longer n generations take on the device if changes are recorded."""
+    """Return the ratio of device times of n generations with and without recorded changes."""
     algorithm = memes.presets.memes(task, **options)
     init, key = device.keys_of(0)
     state = device.first_state(algorithm)(init, n)
@@ -115,14 +115,14 @@ def generations(task: memes.Task, n: int, repeats: int, **options: int) -> float
 
 
 def cpu_seconds(function: Callable[[], object]) -> float:
-    """Time a call, in seconds of the CPU."""
+    """Measure the CPU seconds of a call."""
     start = time.process_time()
     function()
     return time.process_time() - start
 
 
 def found(calls: int, cells: int, k: int) -> Iterator[memes.Changes]:
-    """Make up the changes of calls of the device, [CALL, 32] each: more than any run has."""
+    """Generate changes of device calls, [CALL, 32] each: more than any run has."""
     random = np.random.default_rng(0)
     for call in range(calls):
         generation = np.repeat(np.arange(CALL * call, CALL * (call + 1), dtype=np.int32), 32)
@@ -137,7 +137,7 @@ def found(calls: int, cells: int, k: int) -> Iterator[memes.Changes]:
 
 
 def observing(folder: Path, generations: int = 2000) -> dict[str, float]:
-    """Time what an observer does with each call of the device in a run of the paper's Ant."""
+    """Time the observer for each device call of a run of the paper's Ant."""
     algorithm = memes.presets.memes(memes.tasks.ant(), lanes=32)
     archive = memes.archive.empty(algorithm.cells, algorithm.task.dim)
     saved = Run(folder, {}, {}, {}, archive, {}, None)
@@ -150,7 +150,7 @@ def observing(folder: Path, generations: int = 2000) -> dict[str, float]:
 
 
 def following(folder: Path, generations: int = 2000) -> dict[str, float]:
-    """Time what the page does after each call of the device, at the end of so many generations."""
+    """Time the page after each device call, at the end of `generations` generations."""
     saved = memes.load_run(folder)
     rows = {name: np.resize(column, generations) for name, column in saved.metrics.items()}
     folders.save_metrics(folder, rows)
@@ -175,7 +175,7 @@ def following(folder: Path, generations: int = 2000) -> dict[str, float]:
 
 
 def clicks(task: memes.Task, folder: Path, repeats: int) -> dict[str, float]:
-    """Time the first simulation of an elite, and that of others after it; also by the clock."""
+    """Time the first simulation of an elite, and those of others after it, also in wall-clock time."""
     archive, draw = memes.load_archive(folder), drawer(task)
     chosen = np.flatnonzero(np.asarray(archive.occupied))[: 1 + repeats]
     seconds, clock = [], []
@@ -188,7 +188,7 @@ def clicks(task: memes.Task, folder: Path, repeats: int) -> dict[str, float]:
 
 
 def frame_of(cells: Cells, features: tuple[int, ...]) -> tuple[TileLayout, np.ndarray]:
-    """Lay out cells, and draw what is around them, as the page does once."""
+    """Lay out cells, and draw the frame around them, as the page does once."""
     at, names = layout(cells, features, side=SIDE), memes.task.numbered(len(cells.low))
     return at, archive_panel.drawn(archive_panel.Frame(at, names, "fitness", ColourScale()), cells)
 
@@ -199,7 +199,7 @@ def recolour(cells: Cells, at: TileLayout, frame: np.ndarray, rows: memes.Change
 
     generations = 2000
     shown = colours.of_cells(
-        "fitness", cells.count, store.standing(rows, generations), generations, None
+        "fitness", cells.count, store.last_per_cell(rows, generations), generations, None
     )
     image = colours.picture(at, shown, "fitness", lately=50.0, chosen=(0, 1))
     title = f"{cells.count} cells after generation {generations}"
@@ -208,7 +208,7 @@ def recolour(cells: Cells, at: TileLayout, frame: np.ndarray, rows: memes.Change
 
 
 def recolouring(repeats: int) -> float:
-    """Time what happens between a change of 2 500 cells and the messages to the browser."""
+    """Time the work between a change of 2 500 cells and the messages to the browser."""
     cells = memes.cells.grid(memes.tasks.arm(), (50, 50))
     rows = store.joined(*(store.within(each, 2500) for each in found(2000 // CALL, 2500, 2)))
     frame = frame_of(cells, (0, 1))
@@ -230,14 +230,14 @@ def main() -> None:
             **about("viser"),
             "task": given.task,
             "scale": given.scale,
-            "followed by a page, over without a chronicle": {
+            "run time with a page, relative to a run without a change log": {
                 "median": float(np.median(turns)),
                 "turns": turns,
             },
-            "generations that record changes, over those that do not": generations(
+            "device time with recorded changes, relative to that without": generations(
                 task, 5, 4 * given.repeats, **lanes
             ),
-            "CPU seconds of the observer, of the paper's Ant": observing(Path(place)),
+            "CPU seconds of the observer, with the paper's Ant": observing(Path(place)),
             "CPU seconds of a click": clicks(task, Path(place, "noted-True"), 20),
             "CPU seconds of recolouring 2 500 cells": recolouring(20),
             "CPU seconds of the page, after each call": following(Path(place, "noted-True")),

@@ -1,10 +1,10 @@
-"""How much faster a slow Python simulator is on several workers, beside the same in one process.
+"""Speed of a slow Python simulator on several workers, compared with a single process.
 
-`python benchmarks/workers.py` evaluates rows by a simulator that counts in Python for about five
-milliseconds a row: with no workers, with one, and with as many as `--workers` says. Contestants take
-turns, after a first call each that starts the workers. The ratio is of the medians. `--simulator wait`
-waits instead of counting, as one that asks another program does: what workers cost can then be seen on a
-machine that is busy.
+`python benchmarks/workers.py` evaluates genotypes with a simulator that counts in Python for about five
+milliseconds per genotype: without workers, with one, and with `--workers` workers. Contestants take
+turns, after a first call each that starts the workers. The ratio is that of the medians. `--simulator
+wait` waits instead of counting, like a simulator that calls another program. This shows the cost of
+workers even on a busy machine.
 """
 
 import argparse
@@ -16,11 +16,11 @@ import numpy as np
 
 import memes
 
-ROUNDS = 60_000  # of a loop; about five milliseconds
+ROUNDS = 60_000  # of a loop, which takes about five milliseconds
 
 
 def count(keys: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Work in pure Python, row by row, which holds the interpreter."""
+    """Evaluate genotypes one by one in pure Python, which blocks the interpreter."""
     totals = []
     for row in x:
         total = 0.0
@@ -31,7 +31,7 @@ def count(keys: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def wait(keys: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Wait for five milliseconds a row."""
+    """Wait for five milliseconds per genotype."""
     time.sleep(0.005 * len(x))
     return x.sum(axis=1), x[:, :2]
 

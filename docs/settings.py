@@ -38,14 +38,15 @@ def _flag(name: str, option: Parameter) -> str:
 
 
 def _default(option: Parameter) -> str:
-    if isinstance(option.default, bool) or option.default is None:
+    if isinstance(option.default, bool) or option.default in (None, ()):
         return ""
-    choices = typing.get_args(option.hint) if typing.get_origin(option.hint) is Literal else ()
-    return " or ".join([f"{option.default}", *(each for each in choices if each != option.default)])
+    return f"{option.default}"
 
 
 def _text(option: Parameter) -> str:
-    return " ".join((option.help or "").split())
+    text = " ".join((option.help or "").split())
+    choices = typing.get_args(option.hint) if typing.get_origin(option.hint) is Literal else ()
+    return f"{text} Choices: {', '.join(choices)}." if choices else text
 
 
 def written(page: str) -> str:

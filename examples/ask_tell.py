@@ -1,4 +1,4 @@
-"""The bare loop: ask for genotypes, evaluate them however you like, tell the results."""
+"""A custom loop: ask for genotypes, evaluate them in any way, and tell the results."""
 
 import jax
 import numpy as np

@@ -1,7 +1,7 @@
-"""Your own robot: an MJCF model, and what its episodes are worth.
+"""A custom robot: an MJCF model, with a reward and features.
 
 Run it from the shell, `memes run examples/custom_robot.py:runner --scale laptop --generations 100`, and
-look at an elite with `memes replay RUN --task examples/custom_robot.py:runner`; or run this file.
+show an elite with `memes replay RUN --task examples/custom_robot.py:runner`; or run this file.
 """
 
 from pathlib import Path

@@ -1,7 +1,7 @@
-"""Your own task in about ten lines: a function of one genotype, a start, and the feature bounds.
+"""A custom task in about ten lines: a function of one genotype, random starts, and feature bounds.
 
-Run it from the shell, `memes run examples/custom_task.py:task --scale laptop`, or as this file does.
-With `--view` its elites are drawn in the browser.
+Run it from the shell, `memes run examples/custom_task.py:task --scale laptop`, or run this file. With
+`--view` its elites are drawn in the browser.
 """
 
 import jax

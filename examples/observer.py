@@ -1,6 +1,6 @@
-"""Your own observer: stop a run once its archive has stopped growing.
+"""A custom observer: it stops a run when its archive no longer grows.
 
-An observer is a frozen dataclass. Its fields are its settings, which `config.json` records.
+An observer is a frozen dataclass. Its fields are its settings, which are recorded in `config.json`.
 """
 
 from dataclasses import dataclass

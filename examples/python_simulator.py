@@ -1,7 +1,7 @@
 """A task that JAX cannot compile: an ordinary Python simulator over NumPy arrays.
 
-With `jit=False` the same `memes.run` (and `memes run examples/python_simulator.py:task`) calls it on
-the host, once a generation, with every row that the generation needs.
+With `jit=False` the same `memes.run` (and `memes run examples/python_simulator.py:task`) calls it on the
+host, once per generation, with all genotypes of the generation.
 """
 
 import jax

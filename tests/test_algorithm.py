@@ -172,7 +172,7 @@ def test_what_is_told_must_have_the_right_shape(fitness, feature):
 
 def test_cells_must_fit_the_task():
     other = dataclasses.replace(task, feature_low=(0.0,), feature_high=(1.0,), feature_names=())
-    with pytest.raises(memes.UsageError, match="cells must be of 2 features"):
+    with pytest.raises(memes.UsageError, match="cells must have 2 features"):
         memes.presets.memes(task, memes.cells.grid(other))
 
 

@@ -21,7 +21,7 @@ X = np.random.default_rng(0).uniform(0, 0.6, (11, 4)).astype(np.float32)
         (0, {}, "workers must be at least 1, got 0"),
         ("-2", {}, "workers must be at least 1, got -2"),
         (2, {"timeout": 0.0}, "simulator_timeout must be positive, got 0.0"),
-        ("ray", {"timeout": 2.0}, "simulator_timeout is for processes; ray has time limits of its own"),
+        ("ray", {"timeout": 2.0}, "simulator_timeout is for processes only; set the time limits of ray"),
         ("dask", {}, "workers: Dask needs the address of its scheduler, as in dask:tcp://host:8786"),
         ("mpi:x", {}, "workers: mpi takes no address, got 'x'"),
         ("ray", {}, "workers: 'ray' needs the extra ray: pip install 'memes-qd[ray]'"),

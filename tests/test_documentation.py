@@ -38,7 +38,7 @@ DOCUMENTS = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md")),
     *(
         document
-        for folder in ("", "howto", "tutorials")
+        for folder in ("", "howto", "tutorials", "lab")
         for document in sorted((ROOT / "docs" / folder).glob("*.md"))
     ),
 ]
@@ -77,10 +77,12 @@ NOT_RUN = {
     "nvidia-cuda-mps-control": "needs a GPU",
     "export": "is for the shell",
     "cp": "is for the shell",
+    "memes reproduce all --out results --report-only": "would replace the results",
     "srun": "needs Slurm",
     "memes resume runs/big": "is of a run that Slurm would have made",
     "memes run arm --lanes 64 --coordinator": "needs the other process",
 }
+KINDS = ("inline", "python", "sh", "toml", "text", "bibtex")
 SCALES = command_line.SCALES
 GENERATIONS, SEEDS = 3, 2
 SMALL = {
@@ -208,7 +210,7 @@ def test_snippets_and_commands_run_as_printed(document, place, ran_before, capsy
             Path(file[1]).write_text(piece.text)
         if piece.kind.startswith("{"):  # for the site, whose build runs or checks it
             continue
-        assert piece.kind in ("inline", "python", "sh", "toml"), f"{where}: a block without a language"
+        assert piece.kind in KINDS, f"{where}: a block without a language"
         if piece.kind == "python" and not lacking(re.findall(r"memes\.tasks\.(\w+)\(", piece.text)):
             lines = "\n" * (piece.line - 1) + piece.text  # so that a traceback names the right one
             exec(compile(lines, str(document), "exec"), names)
@@ -392,13 +394,18 @@ def test_every_page_is_in_a_list_of_pages():
     index, howto = ROOT / "docs" / "index.md", ROOT / "docs" / "howto"
     listed = {(index.parent / name).resolve() for name in index.read_text().split()}
     text = (howto / "index.md").read_text()
-    assert {page for page in (ROOT / "docs").glob("*.md") if page.with_suffix("") not in listed} == {
-        index
-    }
+    pages = [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs/lab").glob("*.md")]
+    assert {page for page in pages if page.with_suffix("") not in listed} == {index}
     for page in howto.glob("*.md"):
         if page.stem != "index":
             assert f"({page.name})" in text, page
             assert f"\n{page.stem}\n" in text, page
+
+
+@pytest.mark.parametrize("document", ["README.md", "docs/index.md"])
+def test_algorithms_are_counted(document):
+    said = f"(MEMES), {len(memes.PRESETS) - 1} other algorithms"
+    assert said in " ".join((ROOT / document).read_text().split())
 
 
 def test_the_reference_tells_of_every_option():

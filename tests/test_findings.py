@@ -102,8 +102,8 @@ def test_suggested_bounds_hold_all_features_and_are_short_and_hardly_wider(scale
     ("min_fitness", "sentence"),
     [
         (4.0, "no fitness of task 'plain' exceeds its min_fitness, 4"),
-        (1.5, "of the fitness found lies below min_fitness"),
-        (-1e6, "is far below the fitness found"),
+        (1.5, "of the fitness values lie below min_fitness"),
+        (-1e6, "is far below the fitness values"),
     ],
 )
 def test_a_min_fitness_that_does_not_fit_is_found(min_fitness, sentence):

@@ -17,6 +17,7 @@ from memes.history import Past
 from memes.judges import SameArchive
 from memes.objectives import (
     PAIRS,
+    Accepted,
     AdaptiveBlend,
     Alternate,
     Blend,
@@ -247,6 +248,21 @@ def test_improvement_ranks_what_could_not_be_evaluated_in_the_middle():
     np.testing.assert_array_equal(np.argsort(-np.delete(found, [0, 4])), [2, 5, 0, 3, 1, 4])
 
 
+def test_accepted_samples_have_positive_utilities_in_the_order_of_their_objective():
+    broken = VALUES.copy()
+    broken[4] = np.inf
+    batch = Evaluation(broken[None], CORNERS[None])
+    plain, kept = (ranked(o, (), batch)[0] for o in (TwoStageImprovement(), accepted))
+    accepts = [0, 1, 3, 5, 7]  # 2 and 6 are worse than the elites, 4 could not be evaluated
+    np.testing.assert_array_equal(np.flatnonzero(kept), accepts)
+    np.testing.assert_allclose(kept[accepts], plain[accepts] + 1)
+    assert (kept >= 0).all()
+    assert accepted.kind(jnp.int32(0)) == Kind.EXPLORE
+
+
+accepted = Accepted(TwoStageImprovement())
+
+
 def test_a_random_direction_ranks_along_it_those_that_enter_the_archive_first():
     objective = RandomDirection(2)
     direction = np.float32([[0.6, -0.8], [-1.0, 0.1]])
@@ -366,5 +382,5 @@ def test_a_wrong_argument_is_refused_by_name(mistake, sentence):
 def test_novelty_needs_a_history():
     task = memes.tasks.arm(joints=3)
     explorers = memes.emitters.ES(Novelty(3), lanes=2, strategy=memes.strategies.OpenAIES(samples=4))
-    with pytest.raises(UsageError, match="history must remember features for the objective Novelty"):
+    with pytest.raises(UsageError, match="history must store features for the objective Novelty"):
         memes.run(memes.compose(task, explorers), generations=1)

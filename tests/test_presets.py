@@ -157,7 +157,7 @@ def test_lanes_beside_map_elites_take_from_its_evaluations():
     assert algorithm.emitter.persistent == (True,) * 3 + (False,) * 5
     for name in ("memes-me", "memes-hybrid"):
         assert memes.PRESETS[name].build(task).batch_size == memes.presets.me(task).batch_size
-    with pytest.raises(memes.UsageError, match="at least the 15 evaluations that 3 lanes take and 1 of"):
+    with pytest.raises(memes.UsageError, match="at least the 15 evaluations of 3 lanes plus 1 of"):
         memes.presets.memes_hybrid(task, batch=15, **small)
 
 
@@ -288,6 +288,10 @@ def test_wrong_hyper_parameters_are_named(options, sentence):
         ("cma-me", {"pool": 0}, "pool must be at least 1"),
         ("cma-me", {"batch": 1}, "batch must be at least 2"),
         ("cma-me", {"ranking": "nonsense"}, "ranking must be one of imp, opt, rnd"),
+        ("cma-me", {"parents": "accepted", "strategy": "snes"}, "parents must be 'all' for strategy"),
+        ("cma-me", {"parents": "accepted", "strategy": OpenAIES()}, "parents must be 'all' with a str"),
+        ("cma-mega", {"step_size": 0.0}, "step_size must be positive"),
+        ("cma-maega", {"threshold_rate": 2.0}, r"learning_rate must lie in \[0, 1\]"),
     ],
 )
 def test_wrong_hyper_parameters_of_the_baselines_are_named(preset, options, sentence):
@@ -304,7 +308,7 @@ def test_a_preset_shows_the_options_of_its_search_as_its_own():
     assert bound["offer_samples"] == (
         bool,
         True,
-        "Offer the samples to the archive too, not only the means.",
+        "Offer the samples to the archive, too, and not only the means.",
     )
     assert bound["sigma"] == (float, 0.02, "Standard deviation of the samples.")
     assert parameters(Search())["sigma"] == bound["sigma"]
@@ -410,12 +414,14 @@ WRONG_USES = {
     ),
     "did you mean 'samples'": lambda task: memes.presets.me_es(task, sample=2),
     "did you mean 'sigma'": lambda task: memes.PRESETS["memes-all"].build(task, sigm=2),
-    "rank is that of noise 'low-rank', got 2 with 'gaus": lambda task: memes.presets.memes(task, rank=2),
+    "rank applies only to noise 'low-rank', got 2 with 'gaus": lambda task: memes.presets.memes(
+        task, rank=2
+    ),
     "got 2 with an object": lambda task: memes.presets.es(task, rank=2, noise=LowRank(2)),
     "optimiser must be a function or None": lambda task: memes.presets.es(
         task, optimiser=optax.adam(0.1)
     ),
-    "optimiser is that of strategy 'openai-es', got one with 'snes'": lambda task: memes.presets.es(
+    "optimiser applies only to strategy 'openai-es', got one with 'snes'": lambda task: memes.presets.es(
         task, strategy="snes", optimiser=optax.sgd
     ),
     "samples must be int, got '8'": lambda task: memes.presets.es(task, samples="8"),

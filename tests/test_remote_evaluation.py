@@ -69,12 +69,12 @@ def test_what_cannot_be_spread_is_said(two):
     with pytest.raises(UsageError, match="workers must be at most 10,000, got 1000000"):
         memes.workers(1_000_000)
     for nonsense in (None, "key", 3, [1.5], np.zeros((2, 1), np.uint32), object()):
-        with pytest.raises(UsageError, match="keys must be JAX's keys"):
+        with pytest.raises(UsageError, match="keys must be JAX keys"):
             memes.seeds_from_keys(nonsense)
     with pytest.raises(UsageError, match="block must be at least 1, got 0"):
         memes.parallelize(simulators.hilly, two, block=0)
     local = simulators.task(lambda keys, x: simulators.hills(keys, x))
-    with pytest.raises(UsageError, match="stands at the top level of a module"):
+    with pytest.raises(UsageError, match="must be defined at the top level of a module"):
         memes.parallelize(local, two).evaluate(KEYS, X)
     with pytest.raises(UsageError, match=r"must return fitness of shape \(11,\), got \(4,\)"):
         memes.parallelize(simulators.task(simulators.transposed), two).evaluate(KEYS, X)
@@ -103,7 +103,9 @@ def test_workers_that_raise_hang_or_are_killed_cost_their_rows(two):
     assert two.replaced - before == 6  # for each block twice, and then for the row
     assert len(said) == 1
     assert "task 'hills' raised" in said[0]
-    with pytest.raises(RunError, match="a worker was killed by SIGKILL for every row of a generation"):
+    with pytest.raises(
+        RunError, match="a worker was killed by SIGKILL for every genotype of a generation"
+    ):
         task.evaluate(keys[:4], np.full_like(x[:4], 0.95))
     assert str(two).startswith("2 workers, ")
 
@@ -119,7 +121,7 @@ def test_workers_that_hang_in_the_trial_cost_their_rows(monkeypatch):
 @pytest.mark.parametrize(
     ("end", "said"),
     [
-        ("kill", "raised WorkerDied: a worker was killed by SIGSEGV for every row that was tried"),
+        ("kill", "raised WorkerDied: a worker was killed by SIGSEGV for every genotype that was tried"),
         ("interrupt", "KeyboardInterrupt"),
     ],
 )

@@ -1,8 +1,8 @@
 """A quality-diversity algorithm: ask, evaluate, tell.
 
 The paper's Algorithm 1 evaluates the samples of each evolution strategy, and afterwards the means that
-they lead to. Here each mean is evaluated together with the samples drawn around it, in one call of the
-simulator. For every lane that is not reset this is Algorithm 1, sample for sample:
+result from them. Here each mean is evaluated together with the samples drawn around it, in one call of
+the simulator. For every lane that is not reset this is Algorithm 1, sample for sample:
 
     ask       lanes that require a reset start from an elite     "if require_reset"
               every lane proposes its mean and samples around it
@@ -33,6 +33,7 @@ from memes.emitters.base import Batch, Emitter, Lanes, Rows
 from memes.errors import at_least, require
 from memes.estimates import Candidates
 from memes.executors.task_check import check
+from memes.gradients import require_gradients
 from memes.history import History, Nothing
 from memes.judges import CandidateArchive, Judge, Offer, SameArchive
 from memes.pytrees import concatenate, in_32_bits, take
@@ -65,8 +66,8 @@ class Outcome(NamedTuple):
     Attributes:
         candidates: The candidates, with one estimate each.
         samples: The samples.
-        faults: Evaluations that cannot be used, by `Fault`.
-        outside: Evaluations whose feature lies outside of the bounds of the cells.
+        faults: Number of invalid evaluations, by `Fault`.
+        outside: Number of evaluations whose feature lies outside the bounds of the cells.
         transitions: Transitions of all evaluations, if the emitter learns from them.
     """
 
@@ -78,11 +79,11 @@ class Outcome(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The answer to a batch: what the archive did, and whether candidates made progress.
+    """The response to a batch: changes of the archive, and progress of the candidates.
 
     Attributes:
-        added: `Status` that the archive gave candidates, and samples if they are offered too.
-        status: `Status` that the judge gave candidates.
+        added: `Status` given by the archive to candidates, and to samples if they are offered, too.
+        status: `Status` given by the judge to candidates.
     """
 
     added: Int[Array, " n"]
@@ -97,23 +98,23 @@ class Ledger(NamedTuple):
 
 
 class Info(NamedTuple):
-    """The events of a generation. The first fields have an entry for each of C candidates.
+    """The events of a generation. The first fields have one entry per candidate, of C candidates.
 
     Attributes:
-        lane: The lane that the candidate came from.
+        lane: The lane of the candidate.
         kind: Its `Kind`.
         offered: Whether it was offered to the archive.
         fitness: Its fitness.
         feature: Its feature.
         parent_feature: The feature of its parent; NaN if it has none.
-        status: The `Status` that the judge gave it.
+        status: The `Status` given by the judge.
         age: Steps of its lane since the last start.
-        stale: Rejected candidates of its lane in a row.
-        reset: The `Reason` for which the lane is reset now.
-        additions: Evaluations of the whole batch that entered the archive, by `Kind` of lane.
-        faults: Evaluations of the whole batch that cannot be used, by `Fault`.
-        outside: Evaluations of the whole batch whose feature lies outside of the bounds of the cells.
-        ledger: Evaluations that were spent.
+        stale: Number of rejected candidates of its lane in a row.
+        reset: The `Reason` if the lane is reset now.
+        additions: Number of evaluations of the whole batch that entered the archive, by `Kind` of lane.
+        faults: Number of invalid evaluations in the whole batch, by `Fault`.
+        outside: Number of evaluations in the whole batch whose feature lies outside the bounds.
+        ledger: Evaluations that were used.
     """
 
     lane: Int[Array, " C"]
@@ -133,7 +134,7 @@ class Info(NamedTuple):
 
     @property
     def non_finite(self) -> Int[Array, "*G"]:
-        """Evaluations with any fault."""
+        """Number of evaluations with any fault."""
         return jnp.sum(self.faults, axis=-1)
 
 
@@ -145,13 +146,13 @@ class Algorithm:
         task: The problem to optimise.
         emitter: The source of genotypes.
         cells: The cells of the archive.
-        history: The features that novelty is measured against.
-        judge: The rule by which candidates make progress, and which samples are ranked against.
-        offer_samples: Whether samples may enter the archive too.
-        candidates: How the evaluations of a candidate become one estimate.
-        name: Its name in files and figures.
-        options: Its hyper-parameters, for the record.
-        chunk: Evaluations at a time, if memory is short; None is all.
+        history: The features against which novelty is measured.
+        judge: The rule by which candidates make progress, and against which samples are ranked.
+        offer_samples: Whether samples may also enter the archive.
+        candidates: How the evaluations of a candidate are summarised.
+        name: Name of the algorithm in files and figures.
+        options: Hyper-parameters, which runs record.
+        chunk: Maximum number of evaluations at a time, if memory is short; None evaluates all at once.
     """
 
     task: Task
@@ -167,13 +168,13 @@ class Algorithm:
 
     @property
     def batch_size(self) -> int:
-        """Evaluations per generation."""
+        """Number of evaluations per generation."""
         repeated = len(self.emitter.persistent) * self.candidates.candidate_samples
         return repeated + self.emitter.samples
 
     @in_32_bits
     def init(self, key: Key[Array, ""], generations: int | None = None) -> State:
-        """Return the first state; only a history of everything needs the number of generations."""
+        """Return the first state; only the history `Everything` needs the number of generations."""
         room = None
         if generations is not None:
             at_least(1, generations=generations)
@@ -217,7 +218,7 @@ class Algorithm:
         return self.advance(after, emitter), self.info(outcome, answer, lanes)
 
     def assess(self, batch: Batch, evaluation: Evaluated) -> Outcome:
-        """Estimate each candidate from its evaluations, and count the unusable and the outlying ones."""
+        """Estimate each candidate from its evaluations; count faults and features outside the bounds."""
         batch = jax.tree.map(jnp.asarray, batch)
         first, n = batch.candidates.evaluations, batch.size
         whole = as_evaluation(self.task, n, evaluation)
@@ -240,8 +241,8 @@ class Algorithm:
     def insert(self, state: State, outcome: Outcome, fetch: Fetch = rows_at) -> tuple[State, Answer]:
         """Offer the batch to the archive, to the judge and to the history.
 
-        `fetch(x, row)` returns the genotypes that enter the archive, so `x` may also be the places where
-        they are found.
+        `fetch(x, row)` returns the genotypes that enter the archive, so `x` may also contain their
+        places instead.
         """
         candidates = outcome.candidates
         found, offered = candidates.evaluation, candidates.offered
@@ -258,7 +259,7 @@ class Algorithm:
     def learn(
         self, before: State, after: State, outcome: Outcome, status: Int[Array, " C"]
     ) -> tuple[PyTree, Lanes]:
-        """Let the emitter count stale candidates, decide on resets, and take its steps."""
+        """Let the emitter learn: it counts stale candidates, decides on resets, and takes its steps."""
         candidates, samples = outcome.candidates, outcome.samples
         unknown = jnp.zeros_like(samples.lane)
         return self.emitter.tell(
@@ -294,7 +295,7 @@ class Algorithm:
         )
 
     def _context(self, before: State, after: State, transitions: Transition | None = None) -> Context:
-        """Return what parts may read: archive and history now, and the judge as it was before."""
+        """Return the context of parts: archive and history now, and the judge as it was before."""
         past = self.history.past(after.history, after.archive)
         parents = self.judge.parents(after.judge, after.archive)
         compare = partial(self.judge.compare, before.judge, before.archive)
@@ -308,9 +309,9 @@ class Algorithm:
         return f"Algorithm({where}, {size} per generation, {self.cells.count} cells)"
 
 
-UNNAMED = Algorithm.name  # an algorithm that was given no name
-MOST_ROWS = 2**31 - 1  # evaluations in a generation: they are counted in int32
-MOST_NUMBERS = 2**40  # in one array
+UNNAMED = Algorithm.name  # of algorithms without a name
+MOST_ROWS = 2**31 - 1  # evaluations per generation, which are counted in int32
+MOST_NUMBERS = 2**40  # per array
 
 
 @checked
@@ -330,22 +331,24 @@ def compose(
     Args:
         task: The problem to optimise.
         emitter: The source of genotypes.
-        cells: The cells of the archive; None is the grid of the task.
-        history: The features that novelty is measured against; None keeps nothing.
-        judge: The rule by which candidates make progress. None is the archive itself or, if samples are
-            offered, a second archive that only candidates enter.
-        offer_samples: Offer the samples to the archive too, not only the candidates.
-        candidates: How the evaluations of a candidate become one estimate. Archive, history and judge
-            use the estimate.
+        cells: The cells of the archive; by default the grid of the task.
+        history: The features against which novelty is measured; None stores nothing.
+        judge: The rule by which candidates make progress. The default is the archive itself or, if
+            samples are offered, a second archive that only candidates enter.
+        offer_samples: Offer the samples to the archive, too, and not only the candidates.
+        candidates: How the evaluations of a candidate are summarised. Archive, history and judge use the
+            summary.
         name: Name of the algorithm in files and figures. `memes compare` and `memes.resume` distinguish
-            composed algorithms by their names alone.
+            composed algorithms only by their names.
     """
     task = with_extras(task, check(task))
     require(
         not emitter.transitions or task.evaluate_transitions is not None,
-        f"task '{task.name}' yields no transitions, which policy gradients learn from; use a control "
+        f"task '{task.name}' provides no transitions, which policy gradients need; use a control "
         "task, such as point-maze or ant, or another algorithm",
     )
+    if emitter.gradients:
+        require_gradients(task)
     tessellation = grid(task) if cells is None else cells
     require_arrays(tessellation)
     require(

@@ -247,8 +247,8 @@ def resume(
             left = done < total or (done == total and not _concluded(folder, config, algorithm))
             require(
                 left or not one,
-                f"generations must be more than the {done} after which the run in '{folder}' ended"
-                + ("" if generations is None else f", got {total}"),
+                f"the run in '{folder}' is finished: extend it with more than its {done} generations, "
+                f"by --generations {2 * done}" + ("" if generations is None else f"; got {total}"),
             )
             _check_same(described, config, folder)
             for old in ENDED:
@@ -259,7 +259,10 @@ def resume(
             config["device"] = THEN.join(dict.fromkeys([*before, described["device"]]))
         if left:
             starts.append((config, folder.absolute() if team.leads else None))
-    require(bool(starts), f"all runs in '{path}' are over; ask for more generations")
+    require(
+        bool(starts),
+        f"all runs in '{path}' are finished: extend them with more generations, by --generations N",
+    )
     for name in ("generations", "seeds_together", "shards"):
         alike = len({config[name] for config, _ in starts}) == 1
         require(alike, f"the runs in '{path}' differ in {name}: resume them one by one")
@@ -398,5 +401,5 @@ def in_words(path: str | Path | None, algorithm: Algorithm) -> Iterator[None]:
         else:
             sentence = f"task '{algorithm.task.name}' failed on the device: {in_a_line(error)}"
         if place is not None and any(map(holds_run, run_folders(place))):
-            sentence += f"; 'memes resume {path}' goes on from the last checkpoint"
+            sentence += f"; 'memes resume {path}' continues from the last checkpoint"
         raise RunError(sentence) from error

@@ -20,7 +20,7 @@ from memes.task import Evaluation, numbered
 
 
 class Status(IntEnum):
-    """The answer of the archive to a row that was offered."""
+    """The response of the archive to an offered evaluation."""
 
     REJECTED = 0
     IMPROVED = 1
@@ -81,7 +81,7 @@ class Archive:
 
     @property
     def occupied(self) -> Bool[Array, "*c"]:
-        """The cells that hold an elite."""
+        """The cells with an elite."""
         return self.fitness > -jnp.inf
 
     def __len__(self) -> int:
@@ -223,12 +223,13 @@ class Archive:
         return after[0]
 
     def columns(self, feature_names: Sequence[str] = ()) -> dict[str, np.ndarray]:
-        """Make a table of the elites: equally long columns by name, one row for each occupied cell.
+        """Make a table of the elites: columns of equal length by name, with one row per occupied cell.
 
-        Extra fields with one number per elite are columns too.
+        Features have their names, or numbers if no names are given. Extra fields with one number per
+        elite are columns too.
 
         Args:
-            feature_names: A name for each feature; by default their numbers.
+            feature_names: A name for each feature.
         """
         at = np.flatnonzero(np.asarray(self.occupied))
         feature = np.asarray(self.feature)[at]
@@ -299,7 +300,7 @@ class Archive:
         """Show the archive in a notebook: numbers and a picture."""
         if isinstance(self.fitness, jax.core.Tracer) or not hasattr(self.fitness, "max"):
             return None
-        import memes  # the public names of all layers
+        import memes  # provides the functions that draw
 
         return memes.plot.html(self)
 
@@ -320,7 +321,7 @@ def is_column(extra: Array | np.ndarray) -> bool:
 
 
 class Entries(NamedTuple):
-    """Evaluated genotypes [n, d], of which those that are `offered` may enter an archive."""
+    """Evaluated genotypes [n, d]; those that are `offered` may enter an archive."""
 
     x: Shaped[Array, "n ..."]
     evaluation: Evaluation
@@ -349,7 +350,7 @@ def empty(cells: Cells, dim: int, extras: Mapping[str, jax.ShapeDtypeStruct] | N
 
 
 class Changes(NamedTuple):
-    """Cells that got another elite: n of them, by generation (0 is the first) and then by cell."""
+    """Cells whose elite changed: n of them, ordered by generation (0 is the first) and then by cell."""
 
     generation: Int[Array | np.ndarray, "*n"]
     cell: Int[Array | np.ndarray, "*n"]
@@ -358,12 +359,12 @@ class Changes(NamedTuple):
     feature: Float[Array | np.ndarray, "*n k"]
 
 
-# A larger number can be no measurement, and its square no float32.
+# A larger number cannot be a measurement, and its square would overflow float32.
 LIMIT = 1e15
 
 
 class Fault(IntEnum):
-    """A flaw of an evaluation."""
+    """The kind of fault that makes an evaluation invalid."""
 
     NAN = 0
     INFINITE = 1
@@ -371,7 +372,7 @@ class Fault(IntEnum):
 
 
 def finite(evaluation: Evaluation) -> Bool[Array, "*n"]:
-    """Find the rows whose fitness and feature are finite and of no absurd size."""
+    """Find the rows whose fitness and feature are finite and not of absurd size."""
     sound = jnp.abs(evaluation.feature) < LIMIT
     return (jnp.abs(evaluation.fitness) < LIMIT) & sound.all(axis=-1)
 
@@ -386,7 +387,7 @@ def faults(evaluation: Evaluation) -> Int[Array, " faults"]:
 
 
 def outside(evaluation: Evaluation, cells: Cells) -> Int[Array, ""]:
-    """Count the finite rows whose feature lies outside of the bounds; they count for edge cells."""
+    """Count the finite rows whose feature lies outside the bounds; they count for cells at the edge."""
     feature = evaluation.feature
     beyond = ((feature < cells.low) | (feature > cells.high)).any(axis=-1)
     return jnp.sum(beyond & finite(evaluation), dtype=jnp.int32)
@@ -397,7 +398,7 @@ Fetch = Callable[[Array, Array], Array]
 
 
 def rows_at(x: Shaped[Array, "n ..."], row: Int[Array, " w"]) -> Shaped[Array, "w ..."]:
-    """Return some rows of `x`; the usual `Fetch`. A row beyond the last is any row."""
+    """Return some rows of `x`; the usual `Fetch`. An index beyond the last gives an arbitrary row."""
     return jnp.take(x, row, axis=0, mode="clip")
 
 
@@ -411,20 +412,20 @@ def add(
     generation: Int[Array, "*"] | int,
     fetch: Fetch = rows_at,
 ) -> tuple[Archive, Int[Array, " n"]]:
-    """Offer rows to the archive; each cell takes the fittest row if it beats the present elite.
+    """Offer rows to the archive; each cell takes the fittest row if it is fitter than the present elite.
 
-    An elite is replaced only by a strictly fitter row. Among equally fit rows of one batch the first
-    wins. The winner is written whole; every other row is rejected, as are rows that are not `offered`
-    and rows with a non-finite fitness or feature. The cost grows with the batch, not with the archive.
+    An elite is replaced only by a strictly fitter row. Among equally fit rows of one batch the first is
+    taken. Every other row is rejected, as are rows that are not `offered` and rows with a non-finite
+    fitness or feature. The cost grows with the batch, and not with the archive.
 
     Args:
         archive: The archive before.
-        x: Genotypes [n, d], or what `fetch` finds them by.
+        x: Genotypes [n, d], or the values by which `fetch` finds them.
         evaluation: Their fitness [n] and feature [n, k], and the extra fields of the archive [n, ...].
         offered: The rows that may enter.
-        lane: Where each row came from.
-        generation: When; one number, or one for each row.
-        fetch: `(x, row[w]) -> genotypes[w, d]`, called for the winners alone.
+        lane: The lane of each row.
+        generation: The generation; one number, or one per row.
+        fetch: `(x, row[w]) -> genotypes[w, d]`, called only for rows that enter the archive.
 
     Returns:
         The archive after, and the `Status` of each row.
@@ -441,7 +442,7 @@ def add(
     first = jnp.full(c, n).at[cell].min(jnp.where(contender, row, n), mode="drop")
     won = contender & (row == first.at[cell].get(mode="fill", fill_value=-1))
 
-    # At most min(n, c) rows win: gather those alone before the one scatter that writes them.
+    # At most min(n, c) rows enter: only these are gathered before the scatter that writes them.
     (winner,) = jnp.nonzero(won, size=min(n, c), fill_value=n)
     target = cell.at[winner].get(mode="fill", fill_value=c)
 

@@ -56,7 +56,7 @@ def require_arrays(cells: Cells) -> None:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Grid:
-    """Equal boxes: `shape[i]` of them along feature i; the index is arithmetic, in C order."""
+    """Equal boxes: `shape[i]` of them along feature i; the index is in C order."""
 
     low: Float[Array, " k"]
     high: Float[Array, " k"]
@@ -79,7 +79,7 @@ class Grid:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class CVT:
-    """The nearest of `centroids[c, k]`, measured in units of the feature bounds."""
+    """The cell of a point is the nearest of `centroids[c, k]`, in units of the feature bounds."""
 
     low: Float[Array, " k"]
     high: Float[Array, " k"]
@@ -93,7 +93,7 @@ class CVT:
     def index(self, feature: Features) -> Int[Array, "*n"]:
         """Find the cell of each finite feature."""
         width = self.high - self.low
-        # Clipped: far outside the bounds, rounding would swallow the differences between centroids.
+        # Clipped, because far outside the bounds rounding would hide differences between centroids.
         position = jnp.clip((jnp.asarray(feature) - self.low) / width, 0, 1)
         flat = position.reshape(-1, self.low.shape[0])
         cell = _nearest(flat, (self.centroids - self.low) / width)
@@ -102,12 +102,12 @@ class CVT:
 
 @checked
 def grid(task: Task, resolution: tuple[int, ...] | None = None) -> Grid:
-    """Lay a regular grid over the task's features.
+    """Make a regular grid over the task's features.
 
     Args:
-        task: Whose feature bounds to cover.
-        resolution: Cells along each feature. None takes the task's own, or else the same number along
-            each feature, for about 2 500 cells in all (50 x 50 for two features).
+        task: Task with the feature bounds.
+        resolution: Number of cells along each feature. The default is that of the task, or else the same
+            number along each feature, about 2 500 cells in total (50 x 50 for two features).
     """
     k = task.feature_dim
     shape = task.resolution if resolution is None else resolution
@@ -115,8 +115,7 @@ def grid(task: Task, resolution: tuple[int, ...] | None = None) -> Grid:
         shape = (max(2, round(TARGET_CELLS ** (1 / k))),) * k
     require(
         len(shape) == k,
-        f"resolution must have one entry for each of the {k} features of task '{task.name}', "
-        f"got {len(shape)}",
+        f"resolution must have one entry per feature of task '{task.name}' ({k}), got {len(shape)}",
     )
     require(min(shape) >= 1, f"resolution must be at least 1 in each feature, got {tuple(shape)}")
     require(
@@ -134,9 +133,9 @@ def cvt(
 
     Args:
         key: PRNG key of the random points.
-        task: Whose feature bounds to cover.
+        task: Task with the feature bounds.
         centroids: Number of cells.
-        points: How many uniform points stand for the feature space.
+        points: Number of uniform points that represent the feature space.
         iterations: Lloyd iterations.
     """
     at_least(1, centroids=centroids, points=points)
@@ -155,7 +154,7 @@ def cvt(
 
 
 def centres(cells: Cells) -> Float[np.ndarray, "c k"]:
-    """Compute the middle of each cell; of a tessellation, its centroid."""
+    """Return the centre of each cell; for a tessellation, its centroid."""
     if isinstance(cells, CVT):
         return np.asarray(cells.centroids, float)
     require(isinstance(cells, Grid), f"cells must be a grid or a CVT, got {type(cells).__name__}")
@@ -167,14 +166,14 @@ def centres(cells: Cells) -> Float[np.ndarray, "c k"]:
 
 def _bounds(task: Task) -> tuple[Array, Array]:
     bounds = (np.asarray(bound, np.float32) for bound in (task.feature_low, task.feature_high))
-    low, high = map(jax.device_put, bounds)  # which compiles nothing
+    low, high = map(jax.device_put, bounds)  # this compiles nothing
     return low, high
 
 
 def _nearest(points: Array, centres: Array) -> Array:
-    """Find the centre [c, k] nearest to each of the points [n, k]: int32[n]; the first on ties.
+    """Find the centre [c, k] nearest to each of the points [n, k]: int32[n]; the first if several are.
 
-    Points go by in blocks, so that memory does not grow with points x centres.
+    Points are processed in blocks, so that memory does not grow with points x centres.
     """
 
     def block(rows: Array) -> Array:

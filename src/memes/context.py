@@ -1,4 +1,4 @@
-"""The context of a generation: all that the parts of an algorithm may read."""
+"""The context of a generation: the data that parts of an algorithm may read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from memes.task import Evaluation, Task
 
 
 class Kind(IntEnum):
-    """The purpose that a candidate was made for."""
+    """The purpose for which a candidate was made."""
 
     EXPLOIT = 0
     EXPLORE = 1
@@ -26,10 +26,10 @@ class Kind(IntEnum):
 
 
 class Comparison(NamedTuple):
-    """Evaluations compared with a judge, each by itself.
+    """Evaluations compared with a judge, independently of each other.
 
     Attributes:
-        status: The `Status` that the evaluation would get if nothing else was offered.
+        status: The `Status` that the evaluation would get if it were offered alone.
         value: Fitness minus the fitness that it has to exceed; the fitness itself in an empty cell.
     """
 
@@ -38,7 +38,7 @@ class Comparison(NamedTuple):
 
 
 class Parents(NamedTuple):
-    """The individuals that selectors choose from; `fitness` is -inf where there is none."""
+    """The individuals that selectors choose from; `fitness` is -inf in unused rows."""
 
     genotypes: Float[Array, "p d"]
     fitness: Float[Array, " p"]
@@ -47,7 +47,7 @@ class Parents(NamedTuple):
 
     @property
     def occupied(self) -> Bool[Array, " p"]:
-        """The rows that hold an individual."""
+        """The rows with an individual."""
         return self.fitness > -jnp.inf
 
 
@@ -58,9 +58,10 @@ class Context:
     Attributes:
         task: The task.
         generation: Number of the generation.
-        archive: The archive; in a `tell` it contains this generation.
-        parents: The individuals that selectors choose from, likewise; the archive or what a judge keeps.
-        past: The history, likewise.
+        archive: The archive; in a `tell` it includes this generation.
+        parents: The individuals that selectors choose from: the archive, or those of the judge. In a
+            `tell` they include this generation.
+        past: The history; in a `tell` it includes this generation.
         compare: `(evaluation[*n]) -> Comparison` with the judge as it was before this generation.
         transitions: Transitions of all evaluations in a `tell`, if the emitter learns from them.
     """

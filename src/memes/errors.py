@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import difflib
+import json
+import re
 import sys
 import traceback
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from functools import cache
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, distribution
 from numbers import Integral
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
+PACKAGE = "memes-qd"
 # Where code is that is not the user's.
 LIBRARIES = ("<", str(Path(__file__).parent), sys.prefix, sys.base_prefix)
 PLACE = "_memes_place"  # of exceptions that travel
@@ -64,7 +70,26 @@ def in_unit_interval(**named: float) -> None:
 
 
 # Options that had another name in version 0.2, with the name of today.
-RENAMED = {"together": "seeds_per_batch", "about": "metadata"}
+RENAMED = {"short": "include_short", "together": "seeds_per_batch", "about": "metadata"}
+
+
+# Names of the literature and of figures for what has another name here.
+SYNONYMS = {
+    "map-elites": "me",
+    "mapelites": "me",
+    "me-16384": "me",
+    "map-elites-sampling": "me-sampling",
+    "cma-map-elites": "cma-me",
+    "pga-map-elites": "pga-me",
+    "pgame": "pga-me",
+    "cmame": "cma-me",
+    "cmamae": "cma-mae",
+    "dominated-novelty-search": "dns",
+    "openai-es": "es",
+    "antmaze": "ant-trap",
+}
+MOST_LISTED = 30  # choices in a message
+ALIKE, ALIKE_IF_SHORT = 0.7, 0.6  # similarity of names; of those of up to three characters
 
 
 def known(what: str, name: Any, choices: Collection[str], hint: str = "") -> str:
@@ -73,9 +98,25 @@ def known(what: str, name: Any, choices: Collection[str], hint: str = "") -> str
         return name
     new = RENAMED.get(str(name))
     require(new not in choices, f"unknown {what} '{name}': it is called '{new}' now")
-    near = difflib.get_close_matches(str(name), choices, n=1)
-    suggestion = f"did you mean '{near[0]}'" if near else f"choose from {', '.join(choices)}"
+    near = nearest(str(name), choices)
+    suggestion = f"did you mean '{near}'" if near else f"choose from {_listed(choices)}"
     raise UsageError(f"unknown {what} '{name}': {suggestion}{hint}{'?' if near else ''}")
+
+
+def _listed(choices: Collection[str]) -> str:
+    shown = list(choices) if len(choices) <= MOST_LISTED else list(choices)[: MOST_LISTED // 2]
+    return ", ".join(shown) + f" and {len(choices) - len(shown)} others" * (len(shown) < len(choices))
+
+
+def nearest(name: str, choices: Collection[str]) -> str | None:
+    """The choice that a name stands for: in other letters, as a synonym, or with a slip of the pen."""
+    plain = {re.sub(r"[\s_]+", "-", each.strip().lower()): each for each in choices}
+    word = re.sub(r"[\s_]+", "-", name.strip().lower())
+    for candidate in (word, SYNONYMS.get(word)):
+        if candidate in plain:
+            return plain[candidate]
+    cutoff = ALIKE if len(name) > 3 else ALIKE_IF_SHORT
+    return next((plain[each] for each in difflib.get_close_matches(word, plain, 1, cutoff)), None)
 
 
 def package(module: str, extra: str, what: str) -> Any:
@@ -88,8 +129,49 @@ def package(module: str, extra: str, what: str) -> Any:
 
 
 def install(extra: str) -> str:
-    """Return the command that brings an extra of this library."""
-    return f"pip install 'memes-qd[{extra}]'"
+    """Return the command that installs an extra into this installation: a checkout, or the package."""
+    return install_command(extra, _direct_url())
+
+
+def install_command(extra: str, direct_url: Mapping[str, Any] | None) -> str:
+    """Return the command for an installation with such a `direct_url.json`; None is an index."""
+    url = str((direct_url or {}).get("url", ""))
+    folder = Path(unquote(urlsplit(url).path))
+    if not url.startswith("file:") or not folder.exists():
+        return f"pip install '{PACKAGE}[{extra}]'"
+    if folder.is_file():  # a wheel
+        return f"pip install '{folder}[{extra}]'"
+    editable = "-e " * bool((direct_url or {}).get("dir_info", {}).get("editable"))
+    place = "." if folder == Path.cwd() else folder
+    return f"pip install {editable}'{place}[{extra}]'"
+
+
+def _direct_url() -> Any:
+    """Where this package was installed from, as installers record it; None if that was an index."""
+    checkout = Path(__file__).parents[2]
+    if (checkout / "pyproject.toml").is_file() and Path(__file__).parents[1].name == "src":
+        return {"url": checkout.as_uri(), "dir_info": {"editable": True}}
+    try:
+        text = distribution(PACKAGE).read_text("direct_url.json")
+        return json.loads(text) if text else None
+    except (PackageNotFoundError, OSError, ValueError):
+        return None
+
+
+def show_mujoco_warnings() -> None:
+    """Print MuJoCo's warnings, each once; it would write them to a file in the current folder.
+
+    A handler that is set already stays. This one must not raise: an exception would end the process.
+    """
+    import mujoco
+
+    if mujoco.get_mju_user_warning() is None:
+        mujoco.set_mju_user_warning(_show_once)
+
+
+@cache
+def _show_once(message: str) -> None:
+    print(f"MuJoCo warns: {message}", file=sys.stderr)
 
 
 def place_of(error: BaseException) -> str:

@@ -1,9 +1,9 @@
-"""Estimates: the evaluations of a genotype that is evaluated several times, in one summary.
+"""Estimates: summaries of several evaluations of the same genotype.
 
-- `evaluate_repeatedly` evaluates genotypes several times each, and `summarise` summarises that.
-- `resampled` makes a task of it.
-- `Candidates` says how algorithms estimate the candidates that they offer to the archive.
-- `reevaluate` corrects an archive that was found on an uncertain task. Its two halves serve programs
+- `evaluate_repeatedly` evaluates genotypes several times each, and `summarise` summarises the results.
+- `resampled` makes a task that does both.
+- `Candidates` determines how algorithms estimate the candidates that they offer to the archive.
+- `reevaluate` corrects an archive that was found on an uncertain task. Its two parts are for programs
   that show progress or can be stopped: `reevaluator` estimates a few elites at a time, compiled once,
   and `correct` makes the corrected archive from the estimates of all elites.
 """
@@ -26,20 +26,21 @@ from memes.errors import at_least, require
 from memes.task import Evaluation, Task, evaluate, rows_like
 from memes.validation import check_fields, checked
 
-# `(values, axis=) -> summary`. It sees NaN where an evaluation was not finite.
+# `(values, axis=) -> summary`. Values are NaN if an evaluation was not finite.
 Statistic = Callable[..., Array]
-# By name. They leave out evaluations that were not finite.
+# The statistics by name. They ignore evaluations that were not finite.
 STATISTICS: dict[str, Statistic] = {"median": jnp.nanmedian, "mean": jnp.nanmean}
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """How candidates for the archive are judged.
+    """Evaluation of candidates for the archive.
 
     Attributes:
-        candidate_samples: Evaluations of each mean that is offered to the archive; 1 is the paper's.
-        candidate_statistic: What is believed of them, for the fitness and for each feature: their median
-            or their mean. In Python also a function such as `jnp.nanmedian`.
+        candidate_samples: Number of evaluations of each candidate that is offered to the archive; the
+            paper uses 1.
+        candidate_statistic: Statistic that summarises their fitness and each of their features: median
+            or mean. In Python also a function such as `jnp.nanmedian`.
     """
 
     candidate_samples: int = 1
@@ -50,7 +51,7 @@ class Candidates:
         at_least(1, candidate_samples=self.candidate_samples)
 
     def judge(self, each: Evaluation) -> Evaluation:
-        """Estimate candidates from their evaluations, those of one candidate in a row."""
+        """Estimate candidates from their evaluations; those of one candidate are consecutive."""
         if self.candidate_samples == 1:
             return each
         named = self.candidate_statistic
@@ -67,7 +68,7 @@ def evaluate_repeatedly(
 
 
 def by_genotype(each: Evaluation, count: int) -> Evaluation:
-    """Give the evaluations of each genotype, `count` in a row, a separate axis."""
+    """Give the `count` consecutive evaluations of each genotype a separate axis."""
 
     def split(values: Array) -> Array:
         return values.reshape(-1, count, *values.shape[1:])
@@ -77,7 +78,7 @@ def by_genotype(each: Evaluation, count: int) -> Evaluation:
 
 
 def finite_or_nan(each: Evaluation) -> Evaluation:
-    """Replace numbers that no archive takes by NaN, which `STATISTICS` leave out."""
+    """Replace numbers that no archive accepts by NaN, which `STATISTICS` ignore."""
 
     def mask(values: Array) -> Array:
         return jnp.where(jnp.abs(values) < LIMIT, values, jnp.nan)
@@ -109,38 +110,38 @@ class Resampled:
     statistic: Statistic
 
     def __call__(self, keys: Array, x: Any) -> Evaluation:
-        """Summarise the evaluations of each row."""
+        """Evaluate genotypes and summarise the evaluations of each."""
         keys = jax.vmap(lambda key: jax.random.split(key, self.n))(keys)
         return summarise(evaluate_repeatedly(self.task, keys, jnp.asarray(x)), self.statistic)
 
 
 @checked
 def resampled(task: Task, n: int, statistic: Callable[..., Array] = jnp.mean) -> Task:
-    """Evaluate each row `n` times and return the `statistic` of its fitness and feature."""
+    """Make a task that evaluates each genotype `n` times and returns the `statistic` of the results."""
     at_least(1, n=n)
     return replace(
         task,
         name=f"{task.name}-x{n}",
         evaluate=Resampled(task, n, statistic),
         evaluate_transitions=None,
+        gradients=None,
         cost=task.cost * n,
         single=task.single or task,
     )
 
 
 class Correction(NamedTuple):
-    """A corrected archive, and how uncertain the e elites of the illusory archive are.
+    """A corrected archive, and the uncertainty of the e elites of the illusory archive.
 
     Attributes:
-        archive: The elites that hold a cell by the statistic of their evaluations. Each keeps the
-            generation and lane of its discovery. Its extras are those of the evaluation whose fitness is
-            nearest to the statistic.
-        elite_cell: The cell that each elite held in the illusory archive.
-        fitness_variance: Over the evaluations of each elite.
-        feature_variance: The same of each feature.
-        samples: Evaluations of each elite.
-        fitness_mean: Over the evaluations of each elite; None in files of version 0.2.
-        feature_mean: The same of each feature.
+        archive: The elites that survive re-evaluation. Each keeps the generation and lane of its
+            discovery. Its extras are those of the evaluation whose fitness is nearest to the statistic.
+        elite_cell: The cell of each elite in the illusory archive.
+        fitness_variance: Variance over the evaluations of each elite.
+        feature_variance: The same for each feature.
+        samples: Evaluations per elite.
+        fitness_mean: Mean over the evaluations of each elite; None in files of version 0.2.
+        feature_mean: The same for each feature.
     """
 
     archive: Archive
@@ -162,12 +163,12 @@ class Estimates(NamedTuple):
 
 
 class Reevaluator(NamedTuple):
-    """A way to evaluate elites again.
+    """A function that re-evaluates elites.
 
     Attributes:
-        elites: The number that is taken together, n.
+        elites: Number of elites per call, n.
         estimate: `(key, genotypes[c, d], cell[n]) -> Estimates` of the elites in these cells; compiled,
-            if the task can be.
+            if the task is.
     """
 
     elites: int
@@ -183,16 +184,16 @@ def reevaluate(
     statistic: Statistic = jnp.nanmedian,
     rows: int = 16_384,
 ) -> Correction:
-    """Evaluate the elites again and let them compete anew for the cells.
+    """Re-evaluate the elites and offer them again to an empty archive.
 
     Args:
         archive: The illusory archive, as it was found.
-        task: The task that its elites were found on.
-        samples: Evaluations of each elite.
-        key: PRNG key of the evaluations; None is `jax.random.key(0)`.
-        statistic: Summary over an axis of an elite's fitness and of each of its features. It sees NaN
-            where an evaluation was not finite, so use `nanmedian` (the default) or `nanmean`.
-        rows: Evaluations at once; as many elites are taken together as this allows.
+        task: The task on which its elites were found.
+        samples: Evaluations per elite.
+        key: PRNG key of the evaluations; by default `jax.random.key(0)`.
+        statistic: Summary over an axis of an elite's fitness and of each of its features. Values are NaN
+            if an evaluation was not finite, so use `nanmedian` (the default) or `nanmean`.
+        rows: Maximum number of evaluations at a time.
     """
     count = int(archive.occupied.sum())
     again = reevaluator(task, samples, statistic=statistic, rows=rows, most=count)
@@ -201,11 +202,14 @@ def reevaluate(
 
 
 def reevaluator(task: Task, samples: int, *, statistic: Statistic, rows: int, most: int) -> Reevaluator:
-    """Build a `Reevaluator` of at most `most` elites at once; other arguments as of `reevaluate`."""
+    """Build a `Reevaluator` for at most `most` elites at a time.
+
+    For other arguments see `reevaluate`.
+    """
     at_least(1, samples=samples, rows=rows)
 
     def estimates_of(key: Array, genotypes: Array, cell: Array) -> Estimates:
-        # Keys follow from the cell, so that the result does not depend on what is taken together.
+        # Keys depend on the cell, so that the result does not depend on the number of elites per call.
         keys = jax.vmap(lambda c: jax.random.split(jax.random.fold_in(key, c), samples))(cell)
         chunk = rows if rows < samples else None
         each = finite_or_nan(evaluate_repeatedly(task, keys, genotypes[cell], chunk=chunk))
@@ -224,20 +228,20 @@ def estimates(
     """Yield the estimates of all elites in the order of their cells, a few at a time."""
     require(
         archive.genotypes.shape[1] == task.dim,
-        f"archive must hold genotypes of {task.dim} entries, as task '{task.name}' has, "
+        f"archive must have genotypes of {task.dim} entries like task '{task.name}', "
         f"got {archive.genotypes.shape[1]}",
     )
     elites = np.flatnonzero(np.asarray(archive.occupied))
     for start in range(0, elites.size, again.elites):
         cell = elites[start : start + again.elites]
-        # A compiled program takes just so many: the last ones are filled up with others.
+        # The compiled program has a fixed number of elites, so the last call is padded with others.
         taken = np.resize(cell, again.elites) if task.jit else cell
         found = again.estimate(key, archive.genotypes, taken.astype(np.int32))
         yield jax.tree.map(lambda leaf, n=cell.size: np.asarray(leaf)[:n], found)
 
 
 def correct(archive: Archive, samples: int, parts: Sequence[Estimates]) -> Correction:
-    """Correct an archive by the estimates of all its elites, as `estimates` yields them."""
+    """Correct an archive, given the estimates of all its elites, as yielded by `estimates`."""
     elites = np.flatnonzero(np.asarray(archive.occupied))
     if elites.size == 0:
         nothing = empty(archive.cells, archive.genotypes.shape[1], rows_like(archive.extras))
@@ -251,10 +255,10 @@ def correct(archive: Archive, samples: int, parts: Sequence[Estimates]) -> Corre
 
 
 def entered_again(archive: Archive, elites: np.ndarray, found: Evaluation) -> Archive:
-    """Put the elites in these cells into an empty archive, by another evaluation [e]."""
+    """Put the elites in these cells into an empty archive, with another evaluation [e]."""
 
     def by_cell(values: Array | np.ndarray) -> Array:
-        # With a row for each cell, however many elites there are, the same program serves all archives.
+        # With one row per cell, the same program works for any number of elites.
         rows = np.zeros((archive.cells.count, *values.shape[1:]), values.dtype)
         rows[elites] = np.asarray(values)
         return jnp.asarray(rows)

@@ -1,6 +1,6 @@
-"""Findings about a task: what some evaluations of random genotypes show that its author should know.
+"""Findings about a task: problems that evaluations of random genotypes reveal.
 
-`memes.check` evaluates a few genotypes for that; a run uses its first generation.
+`memes.check` evaluates a few genotypes for this; a run uses its first generation.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from memes.cells import Cells
 from memes.task import Evaluation, Task, evaluate, initial
 
 FAULTS = {Fault.NAN: "not a number", Fault.INFINITE: "infinite", Fault.ABSURD: "of absurd size"}
-SHARE = 0.05  # of the evaluations, from which on a finding is worth a sentence
-MARGIN = 0.1  # of the width of the features found, by which suggested bounds are wider
-VAST = 1000.0  # times the spread of fitness: a min_fitness as far below hides every difference
+SHARE = 0.05  # minimum share of the evaluations for a finding
+MARGIN = 0.1  # suggested bounds are wider than the range of the features by this share
+VAST = 1000.0  # a min_fitness further below, in units of the range of fitness, hides all differences
 
 
 class Finding(NamedTuple):
@@ -31,7 +31,7 @@ class Finding(NamedTuple):
     Attributes:
         topic: "faults", "bounds", "noise" or "min_fitness".
         sentence: What is wrong, what was found, and what to do.
-        fatal: Whether a run of the task cannot mean anything.
+        fatal: Whether a run of the task would be meaningless.
     """
 
     topic: str
@@ -41,15 +41,15 @@ class Finding(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Observations:
-    """What evaluations of random genotypes showed.
+    """Observations from evaluations of random genotypes.
 
     Attributes:
-        evaluations: How many there were.
-        faults: Evaluations that cannot be used, by `Fault`.
-        outside: Evaluations whose feature lies outside of the bounds.
-        fitness: The fitness of some evaluations that can be used.
-        feature: Their features.
-        noisy: Whether equal genotypes can evaluate differently; None if that is not known.
+        evaluations: Number of evaluations.
+        faults: Number of invalid evaluations, by `Fault`.
+        outside: Number of evaluations whose feature lies outside the bounds.
+        fitness: Fitness of some valid evaluations.
+        feature: Features of these evaluations.
+        noisy: Whether evaluations of equal genotypes can differ; None if unknown.
     """
 
     evaluations: int
@@ -61,12 +61,12 @@ class Observations:
 
     @property
     def usable(self) -> int:
-        """Evaluations without a fault."""
+        """Number of valid evaluations."""
         return self.evaluations - sum(self.faults)
 
 
 def observe(evaluation: Evaluation, cells: Cells, noisy: bool | None = None) -> Observations:
-    """Observe n evaluations, whose cells are to be these."""
+    """Summarise n evaluations, for an archive with these cells."""
     usable = np.asarray(finite(evaluation))
     return Observations(
         evaluations=len(usable),
@@ -79,7 +79,7 @@ def observe(evaluation: Evaluation, cells: Cells, noisy: bool | None = None) -> 
 
 
 def findings(task: Task, seen: Observations) -> list[Finding]:
-    """Derive findings from observations; none if the task is as it should be."""
+    """Derive findings from observations; empty if there are no problems."""
     return [*_faults(task, seen), *_bounds(task, seen), *_noise(task, seen), *_min_fitness(task, seen)]
 
 
@@ -89,7 +89,7 @@ def _faults(task: Task, seen: Observations) -> Iterator[Finding]:
     if seen.usable == 0:
         yield Finding(
             "faults",
-            f"evaluate of task '{task.name}' returned nothing that can be used: of {seen.evaluations:,} "
+            f"evaluate of task '{task.name}' returned no valid result: of {seen.evaluations:,} "
             f"evaluations of random genotypes {what}; a run would find no elite: correct its fitness "
             "and its feature",
             fatal=True,
@@ -105,24 +105,24 @@ def _faults(task: Task, seen: Observations) -> Iterator[Finding]:
 def _bounds(task: Task, seen: Observations) -> Iterator[Finding]:
     if seen.outside > SHARE * seen.usable:
         outside = (
-            f"{seen.outside / seen.usable:.0%} of the features lie outside of feature_low and "
+            f"{seen.outside / seen.usable:.0%} of the features lie outside feature_low and "
             f"feature_high of task '{task.name}' and count for cells at the edge"
         )
         if len(seen.feature):
             low, high = fitting_bounds(seen.feature)
-            outside += f"; the features found fit into feature_low={low}, feature_high={high}"
+            outside += f"; bounds that fit are feature_low={low}, feature_high={high}"
         yield Finding("bounds", outside)
 
 
 def fitting_bounds(
     feature: Float[np.ndarray, "m k"],
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Suggest bounds of features: those found and a margin, in two significant digits."""
+    """Suggest bounds of features: their range plus a margin, in two significant digits."""
     low, high = feature.min(axis=0).astype(float), feature.max(axis=0).astype(float)
     unit = np.where(high > low, high - low, np.maximum(np.abs(high), 1.0)) * MARGIN
     step = 10.0 ** np.floor(np.log10(unit))
     low, high = np.floor((low - unit) / step) * step, np.ceil((high + unit) / step) * step
-    # Through text: 0.1 * 3 is no short number.
+    # Rounded through text, because 0.1 * 3 has many digits.
     short_low, short_high = (tuple(float(f"{x:.6g}") for x in bound) for bound in (low, high))
     return short_low, short_high
 
@@ -137,8 +137,8 @@ def _noise(task: Task, seen: Observations) -> Iterator[Finding]:
     if seen.noisy is False and task.uncertain:
         yield Finding(
             "noise",
-            f"task '{task.name}' evaluates equal genotypes alike, but has uncertain=True; with "
-            "uncertain=False no elite is evaluated again",
+            f"evaluations of equal genotypes by task '{task.name}' are equal, but it has "
+            "uncertain=True; with uncertain=False no elite is re-evaluated",
         )
 
 
@@ -150,26 +150,26 @@ def _min_fitness(task: Task, seen: Observations) -> Iterator[Finding]:
     if most <= given:
         yield Finding(
             "min_fitness",
-            f"no fitness of task '{task.name}' exceeds its min_fitness, {given:g}: {least:.4g} to "
-            f"{most:.4g} were found, and the QD-score is 0; give the task the least fitness that it "
-            "can have",
+            f"no fitness of task '{task.name}' exceeds its min_fitness, {given:g}: values are "
+            f"{least:.4g} to {most:.4g}, and the QD-score is 0; set min_fitness to the lowest "
+            "fitness that the task can have",
         )
     elif below > SHARE:
         yield Finding(
             "min_fitness",
-            f"{below:.0%} of the fitness found lies below min_fitness of task '{task.name}', {given:g}, "
-            f"and adds nothing to the QD-score; the least was {least:.4g}",
+            f"{below:.0%} of the fitness values lie below min_fitness of task '{task.name}', {given:g}, "
+            f"and add nothing to the QD-score; the lowest was {least:.4g}",
         )
     elif most > least and least - given > VAST * (most - least):
         yield Finding(
             "min_fitness",
-            f"min_fitness of task '{task.name}', {given:g}, is far below the fitness found, {least:.4g} "
-            f"to {most:.4g}: the QD-score will measure hardly more than coverage",
+            f"min_fitness of task '{task.name}', {given:g}, is far below the fitness values, "
+            f"{least:.4g} to {most:.4g}: the QD-score will measure little more than coverage",
         )
 
 
 def uses_keys(task: Task) -> bool:
-    """Tell, without evaluating anything, if the result of a compiled task depends on its keys."""
+    """Return whether the result of a compiled task depends on its keys, without evaluating it."""
 
     def results(keys: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
         found = evaluate(task, keys, x)

@@ -20,15 +20,15 @@ from memes.pytrees import in_32_bits
 
 @dataclass(frozen=True)
 class TreeGenotypes:
-    """The way from pytrees to the rows of numbers that algorithms vary, and back.
+    """Conversion between pytrees and the vectors that algorithms vary.
 
-    The arrays of floats in a tree become one row. All other leaves, such as the activation function of
-    an equinox module, are the same in every tree.
+    The arrays of floats in a tree are concatenated to one vector. All other leaves, such as the
+    activation function of an equinox module, are the same in every tree.
 
     Attributes:
-        make: `(key) -> tree`, a random tree to start from. All trees have the same structure.
-        layout: Order of the arrays in a row, as their numbers among the arrays of floats in the tree,
-            and whether each is a matrix that is transposed. None is the order of the tree.
+        make: `(key) -> tree`, a random initial tree. All trees have the same structure.
+        layout: Order of the arrays in a vector, as indices of the arrays of floats in the tree, each
+            with True if it is a matrix that is transposed. None is the order of the tree.
     """
 
     make: Callable[[Array], PyTree]
@@ -36,7 +36,7 @@ class TreeGenotypes:
 
     @property
     def dim(self) -> int:
-        """Number of entries in a row, d."""
+        """The number of entries of a vector, d."""
         return sum(math.prod(shape) for shape in self.shapes)
 
     @property
@@ -52,30 +52,30 @@ class TreeGenotypes:
         return [leaf.dtype for leaf in leaves if is_floats(leaf)]
 
     def init(self, key: Key[Array, ""], n: int) -> Float[Array, "n d"]:
-        """Return the rows of n random trees; the `init` of a task."""
+        """Return the vectors of n random trees; the `init` of a task."""
         return jax.vmap(lambda key: self.row(self.make(key)))(jax.random.split(key, n))
 
     def row(self, tree: PyTree) -> Float[Array, " d"]:
-        """Return the row of a tree."""
+        """Return the vector of a tree."""
         arrays = [leaf for leaf in jax.tree.leaves(tree) if is_floats(leaf)]
         shapes = [array.shape for array in arrays]
         require(
             shapes == self.shapes,
-            f"tree must have arrays of floats of shapes {self.shapes}, as make returns, got {shapes}",
+            f"tree must have arrays of floats with the shapes {self.shapes} of make, got {shapes}",
         )
         parts = [arrays[i].T if transposed else arrays[i] for i, transposed in self._layout]
         return jnp.concatenate([jnp.ravel(part).astype(jnp.float32) for part in parts])
 
     def tree(self, x: Float[Array | np.ndarray, "*n d"]) -> PyTree:
-        """Return the tree of a row, or a tree of stacked arrays `[*n, ...]` for rows `[*n, d]`."""
+        """Return the tree of a vector, or a tree of stacked arrays `[*n, ...]` for vectors `[*n, d]`."""
         return self.join(self.arrays(x))
 
     def arrays(self, x: Float[Array | np.ndarray, "*n d"]) -> list[Array]:
-        """Return the arrays of floats of the tree of a row, or of several rows, stacked."""
+        """Return the arrays of floats of the tree of a vector, or stacked ones of several vectors."""
         x = jnp.asarray(x)
         require(
             x.shape[-1] == self.dim,
-            f"x must have rows of {self.dim} entries, as make returns, got {x.shape}",
+            f"x must have {self.dim} entries per genotype, like trees of make, got {x.shape}",
         )
         shapes, dtypes, start = self.shapes, self.dtypes, 0
         found: dict[int, Array] = {}
@@ -113,5 +113,5 @@ class TreeGenotypes:
 
 
 def is_floats(leaf: Any) -> bool:
-    """Is the leaf an array of floats, which search varies?"""
+    """Return True if the leaf is an array of floats, which algorithms vary."""
     return isinstance(leaf, (jax.Array, np.ndarray)) and jnp.issubdtype(leaf.dtype, jnp.floating)

@@ -1,4 +1,4 @@
-"""Histories: the features of past offspring, and the novelty score that is measured against them.
+"""Histories: the features of past offspring, against which novelty is measured.
 
 Histories of a limited size, and the replay buffer of policy gradients, are a `Ring`.
 """
@@ -19,8 +19,8 @@ from memes.kernels.neighbours import nearest
 from memes.task import Evaluation
 from memes.validation import check_fields
 
-HIGHEST = LARGEST_FLOAT  # in place of an infinite score, if it has to be finite to count
-BLOCK = 128  # individuals at a time: the distances of no more are in memory
+HIGHEST = LARGEST_FLOAT  # replaces an infinite score if it must be finite
+BLOCK = 128  # individuals whose distances are in memory at a time
 
 
 class Past(NamedTuple):
@@ -31,10 +31,10 @@ class Past(NamedTuple):
 
 
 class Ring(NamedTuple):
-    """A ring buffer of the last rows pushed: `rows`, an array or a pytree of arrays [capacity, ...].
+    """A ring buffer of the last rows: `rows`, an array or a pytree of arrays [capacity, ...].
 
-    `pushed[]` counts them; once the ring is full it goes round in [capacity, 2 capacity). So a ring that
-    never was full can be given more room behind.
+    `pushed[]` counts the rows; after the ring is full, it cycles in [capacity, 2 capacity). So a ring
+    that has not been full can be enlarged.
     """
 
     rows: PyTree
@@ -42,21 +42,21 @@ class Ring(NamedTuple):
 
     @property
     def capacity(self) -> int:
-        """The number of rows that fit in."""
+        """The maximum number of rows."""
         return int(jax.tree.leaves(self.rows)[0].shape[0])
 
     @property
     def size(self) -> Int[Array, ""]:
-        """The number of rows that are filled, from the first on."""
+        """The number of rows in use, from the first on."""
         return jnp.minimum(self.pushed, self.capacity)
 
 
 def push(ring: Ring, rows: PyTree, mask: Bool[Array, " n"]) -> Ring:
-    """Write those of the rows [n, ...] that are in the mask, in their order."""
+    """Write those of the rows [n, ...] that are in the mask, in order."""
     capacity = ring.capacity
     order = jnp.cumsum(mask) - 1
     added = jnp.sum(mask, dtype=jnp.int32)
-    # Where a batch exceeds the capacity only its last rows may write, each to a slot of its own.
+    # If a batch exceeds the capacity, only its last rows are written, each to a different slot.
     written = mask & (order >= added - capacity)
     slot = jnp.where(written, (ring.pushed + order) % capacity, capacity)
     pushed = ring.pushed + added
@@ -68,24 +68,24 @@ def push(ring: Ring, rows: PyTree, mask: Bool[Array, " n"]) -> Ring:
 
 @runtime_checkable
 class History(Protocol):
-    """A memory of features."""
+    """A store of features."""
 
     def init(self, k: int, room: int | None) -> PyTree:
         """Return the first state for k features.
 
-        `room` is the number of features that the whole run can push; None if its length is not known.
+        `room` is the number of features that the whole run can push; None if its length is unknown.
         """
 
     def push(self, state: PyTree, feature: Float[Array, "n k"], mask: Bool[Array, " n"]) -> PyTree:
-        """Remember the features in the mask."""
+        """Store the features in the mask."""
 
     def past(self, state: PyTree, archive: Archive) -> Past:
-        """Return the features that are remembered now."""
+        """Return the stored features."""
 
 
 @dataclass(frozen=True)
 class FIFO:
-    """The last `capacity` features; the oldest make room for the newest.
+    """The last `capacity` features; the newest replace the oldest.
 
     Attributes:
         capacity: Number of features.
@@ -112,7 +112,7 @@ class FIFO:
 
 @dataclass(frozen=True)
 class Everything:
-    """Every feature of the run, whose length `Algorithm.init` needs."""
+    """Every feature of a run, whose length must be given to `Algorithm.init`."""
 
     def init(self, k: int, room: int | None) -> Ring:
         """Return an empty buffer for all features of the run."""
@@ -177,10 +177,10 @@ def _filled(ring: Ring) -> Past:
 def novelty(query: Float[Array, "n k"], past: Past, neighbours: int) -> Float[Array, " n"]:
     """Measure the mean Euclidean distance of each query to its nearest `neighbours` in the past.
 
-    Where the past holds fewer points than `neighbours`, the mean is over those; where it is empty, it
+    If the past has fewer points than `neighbours`, the mean is over those; if it is empty, the novelty
     is 0.
     """
-    # An absent point is infinitely far away: it can be no one's neighbour.
+    # An invalid point is infinitely far away, so it is never among the nearest.
     points = jnp.where(past.valid[:, None], past.feature, jnp.inf)
     return _mean_distance(nearest(query, points, neighbours))
 
@@ -190,12 +190,12 @@ def dominated_novelty(
 ) -> Float[Array, "*n"]:
     """Measure the mean distance of each query to its nearest `neighbours` that are fitter.
 
-    If fewer are fitter, the mean is over those; if none is, it is infinite. Of equally fit individuals,
-    those `among` which it is measured count as fitter than a query.
+    If fewer are fitter, the mean is over those; if none is, it is infinite. Individuals in `among` that
+    are as fit as a query count as fitter.
 
     Args:
         query: Fitness `[*n]` and feature `[*n, k]`.
-        among: Fitness [h] and feature [h, k] of the individuals; a fitness of -inf is of none.
+        among: Fitness [h] and feature [h, k] of the individuals; rows with fitness -inf are unused.
         neighbours: Number of nearest individuals.
         itself: Whether query and individuals are the same. Of two that are equally fit, the first then
             counts as fitter.

@@ -1,9 +1,9 @@
-"""Judges: they decide whether a candidate made progress, and what samples are ranked against.
+"""Judges: they decide whether a candidate made progress, and against what samples are ranked.
 
-The archive is the result of a run, and each of its cells keeps the fittest. A judge may be more lenient:
-MEMES-all ignores the samples, and CMA-MAE raises its thresholds slowly. It may also keep a population,
-from which parents are then selected, as in dominated novelty search. The fields of a `Comparison` have
-the meaning that they have in pyribs.
+The archive is the result of a run, and each of its cells stores the fittest candidate. A judge may
+differ from it: that of MEMES-all ignores the samples, and that of CMA-MAE has thresholds that rise
+slowly. It may also store a population from which parents are selected, as in dominated novelty search.
+The fields of a `Comparison` have the same meaning as in pyribs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Offer(NamedTuple):
 
     Attributes:
         candidates: The candidates.
-        added: `Status` that the archive gave them.
+        added: `Status` given by the archive.
         generation: Number of the generation.
         fetch: `(candidates.x, row[w]) -> genotypes[w, d]`, as in `archive.add`.
     """
@@ -44,16 +44,19 @@ class Offer(NamedTuple):
 
 @runtime_checkable
 class Judge(Protocol):
-    """The rule by which candidates make progress. `archive` is the one before the generation."""
+    """The rule by which candidates make progress. `archive` is that before the generation."""
 
     def init(self, cells: Cells, dim: int) -> PyTree:
         """Return the first state, for genotypes of `dim` entries."""
 
     def parents(self, state: PyTree, archive: Archive) -> Archive | Parents:
-        """Return what selectors choose from; here `archive` is the one after the generation."""
+        """Return what selectors choose from; here `archive` is that after the generation."""
 
     def compare(self, state: PyTree, archive: Archive, evaluation: Evaluation) -> Comparison:
-        """Compare evaluations `[*n]` with the present state, each by itself; objectives rank by it."""
+        """Compare evaluations `[*n]` with the present state, independently.
+
+        Objectives rank by the result.
+        """
 
     def update(self, state: PyTree, archive: Archive, offer: Offer) -> tuple[PyTree, Int[Array, " n"]]:
         """Return the next state and the `Status` of each candidate."""
@@ -82,13 +85,13 @@ class SameArchive:
     def update(
         self, state: tuple[()], archive: Archive, offer: Offer
     ) -> tuple[tuple[()], Int[Array, " n"]]:
-        """Return the status that the archive gave."""
+        """Return the status given by the archive."""
         return state, offer.added
 
 
 @dataclass(frozen=True)
 class CandidateArchive:
-    """A second archive that only candidates enter, for algorithms that offer samples too (MEMES-all).
+    """A second archive for candidates only, for algorithms that also offer samples (MEMES-all).
 
     The mean of a lane rarely exceeds the best of all samples. Compared with the result archive, nearly
     every lane would be reset.
@@ -118,13 +121,13 @@ class CandidateArchive:
 class Thresholds:
     """A threshold per cell that rises slowly towards the fitness of what exceeds it.
 
-    It is the acceptance rule of CMA-MAE (Fontaine and Nikolaidis, 2023). A candidate of fitness f in
+    This is the acceptance rule of CMA-MAE (Fontaine and Nikolaidis, 2023). A candidate of fitness f in
     cell e is accepted if f > t_e, and then t_e becomes (1 - a) t_e + a f. For n candidates of one batch
     that are accepted in the same cell, t_e becomes (1 - a)^n t_e + (1 - (1 - a)^n) times the mean of
     their fitness, which does not depend on their order (pyribs does the same).
 
     Attributes:
-        learning_rate: The rate a. With 1 the rule is that of an archive, with 0 thresholds stay.
+        learning_rate: The rate a. With 1 the rule is that of an archive, with 0 thresholds are constant.
         threshold_min: First threshold of each cell.
     """
 
@@ -161,7 +164,8 @@ class Thresholds:
         status = jnp.where(valid, self.compare(state, archive, evaluation).status, Status.REJECTED)
         accepted = status != Status.REJECTED
         cell = jnp.where(accepted, archive.cells.index(evaluation.feature), state.size)
-        # A sum per candidate over its cell, not a scatter: floats must be added in a fixed order.
+        # A sum over the cell of each candidate instead of a scatter, because the order of sums must be
+        # fixed.
         together = (cell[:, None] == cell) & accepted
         count = jnp.sum(together, axis=1)
         mean = jnp.sum(jnp.where(together, evaluation.fitness, 0.0), axis=1) / jnp.maximum(count, 1)
@@ -180,13 +184,13 @@ class DNSPopulation:
     among the population and the candidates survive (Bahlous-Boldi et al., Dominated Novelty Search,
     GECCO 2025, arXiv:2502.00593). A candidate makes progress if it survives.
 
-    If fewer than k individuals are fitter, the mean is over those. Of equally fit individuals, those of
-    the population count as fitter than candidates, and then the first as fitter than the next: of equal
-    copies one survives.
+    If fewer than k individuals are fitter, the mean is over those. If individuals are equally fit, those
+    of the population count as fitter than candidates, and earlier ones as fitter than later ones, so
+    that one of several equal copies survives.
 
     Attributes:
         size: Individuals in the population.
-        neighbours: Nearest fitter individuals in the score, k.
+        neighbours: Number of nearest fitter individuals in the score, k.
     """
 
     size: int = 1024
@@ -212,7 +216,7 @@ class DNSPopulation:
     def compare(self, state: Parents, archive: Archive, evaluation: Evaluation) -> Comparison:
         """Compare the scores of evaluations with the lowest score in a full population.
 
-        The `value` is the score, and the largest float32 if the score is infinite.
+        The `value` is the score, or the largest float32 if the score is infinite.
         """
         population = Evaluation(state.fitness, state.feature)
         score = dominated_novelty(evaluation, population, self.neighbours)
@@ -223,7 +227,7 @@ class DNSPopulation:
         )
 
     def update(self, state: Parents, archive: Archive, offer: Offer) -> tuple[Parents, Int[Array, " n"]]:
-        """Let the individuals with the highest scores survive."""
+        """Select the individuals with the highest scores."""
         x, evaluation, offered, _ = offer.candidates
         size, n = self.size, evaluation.fitness.shape[0]
         fitness = jnp.where(offered & archives.finite(evaluation), evaluation.fitness, -jnp.inf)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from functools import cache
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +30,7 @@ def qd_score(archive: Archive, min_fitness: float = 0.0) -> Float[Array, ""]:
 
 
 def coverage(archive: Archive) -> Float[Array, ""]:
-    """Share of the cells that hold an elite."""
+    """Share of the cells with an elite."""
     return jnp.mean(archive.occupied, dtype=jnp.float32)
 
 
@@ -44,7 +45,7 @@ def mean_fitness(archive: Archive) -> Float[Array, ""]:
 
 
 def finite_median(values: np.ndarray) -> float:
-    """Return the median of what is finite; NaN, and no warning, if nothing is."""
+    """Return the median of finite values; NaN, without a warning, if there are none."""
     finite = values[np.isfinite(values)]
     return float(np.median(finite)) if finite.size else float("nan")
 
@@ -59,15 +60,15 @@ def score(archive: Archive, min_fitness: float = 0.0) -> dict[str, Array]:
     }
 
 
-# As one program: each of its operations by itself takes as long to compile.
+# Compiled as one program, because compiling each operation separately takes as long.
 scored: Callable[..., dict[str, Array]] = jax.jit(score, static_argnums=1)
 
 
 def archive_loss(illusory: Archive, corrected: Archive, min_fitness: float = 0.0) -> dict[str, float]:
-    """Return the relative drop of each measure from the archive as found to the corrected one.
+    """Return the relative drop of each measure from the illusory to the corrected archive.
 
-    Fitness is measured from `min_fitness`, as the QD-score is. 0 is no loss, 1 is everything lost, as
-    when no elite is left; a measure that is 0 before has no loss to speak of (NaN).
+    Fitness is measured from `min_fitness`, like the QD-score. 0 is no loss, and 1 is a total loss, for
+    example if no elite survives. The loss of a measure that was 0 is NaN.
     """
     before, after = scored(illusory, min_fitness), scored(corrected, min_fitness)
     nothing_left = float(after["coverage"]) == 0
@@ -85,8 +86,8 @@ def archive_loss(illusory: Archive, corrected: Archive, min_fitness: float = 0.0
 def compare(illusory: Archive, correction: Correction, min_fitness: float = 0.0) -> dict[str, float]:
     """Return the measures of both archives, the loss of each, and the variances.
 
-    Names that end with `_by_mean` are of the archive that is corrected by the means of the evaluations,
-    whatever the statistic of the correction was. `median_fitness_variance` is the median over the
+    Names that end with `_by_mean` refer to the archive corrected by the means of the evaluations,
+    regardless of the statistic of the correction. `median_fitness_variance` is the median over the
     elites, and `median_feature_variance` that of the mean over the features; NaN if there is no elite.
     """
     names = ("qd_score", "coverage", "max_fitness")
@@ -115,7 +116,7 @@ def compare(illusory: Archive, correction: Correction, min_fitness: float = 0.0)
 def parent_distance(info: Info) -> Float[Array, " kinds"]:
     """Return the mean distance in feature space between offspring and their parents, by kind.
 
-    Candidates that no step produced are left out. NaN where a kind has no offspring.
+    Candidates without a parent are ignored. The result is NaN for a kind without offspring.
     """
     distance = jnp.linalg.norm(info.feature - info.parent_feature, axis=-1)
     counted = info.offered & jnp.isfinite(distance)
@@ -129,7 +130,7 @@ def _mean_by_kind(values: Array, kind: Array, counted: Array) -> Array:
 
 
 class Generation(NamedTuple):
-    """The measures of one generation; stacked by a scan, of G."""
+    """The measures of one generation, or of G generations, stacked by a scan."""
 
     qd_score: Float[Array, "*G"]
     coverage: Float[Array, "*G"]
@@ -149,7 +150,7 @@ class Generation(NamedTuple):
 
 @in_32_bits
 def measure(archive: Archive, info: Info, min_fitness: float = 0.0) -> Generation:
-    """Sum up one generation in a few numbers.
+    """Summarise one generation.
 
     `age[kinds]` is the mean age of the lanes of each kind, `lifespans[kinds]` the sum of the ages of the
     lanes that were reset now, and `ended[kinds]` their number.
@@ -172,7 +173,7 @@ def measure(archive: Archive, info: Info, min_fitness: float = 0.0) -> Generatio
 
 
 class Totals(NamedTuple):
-    """Sums since the start of a run, as int64 arrays, from which the cumulative columns are made."""
+    """Sums since the start of a run, as int64 arrays, for the cumulative columns."""
 
     samples: np.ndarray
     candidates: np.ndarray
@@ -195,9 +196,9 @@ def accumulate(totals: Totals, measured: Generation) -> tuple[Totals, dict[str, 
     """Turn the stacked measures of G generations into the columns of `metrics.csv`, each [G].
 
     Returns:
-        The totals after them, and the columns: `samples`, `candidates`, their sum `evaluations`,
-        `resets_*`, `share_*`, `lifespan_*`, `faults_*` and `outside_bounds` count from the start of the
-        run; the others are of the generation alone. A mean over nothing is NaN.
+        The totals after these generations, and the columns. `samples`, `candidates`, their sum
+        `evaluations`, `resets_*`, `share_*`, `lifespan_*`, `faults_*` and `outside_bounds` count from
+        the start of the run; the others refer to a single generation. A mean over nothing is NaN.
     """
     so_far = Totals(
         *(
@@ -231,3 +232,14 @@ def accumulate(totals: Totals, measured: Generation) -> tuple[Totals, dict[str, 
         columns[f"faults_{fault.name.lower()}"] = so_far.faults[:, fault]
     columns["outside_bounds"] = so_far.outside
     return Totals(*(total[-1] for total in so_far)), columns
+
+
+@cache
+def column_kinds() -> dict[str, str]:
+    """Return the columns that `accumulate` makes: "i" for integers, "f" for other numbers."""
+    kinds = np.zeros((1, len(Kind)))
+    zeros: dict[str, Any] = {name: np.zeros(1) for name in Generation._fields}
+    zeros |= {"parent_distance": kinds, "age": kinds}
+    zeros |= {name: zero[None] for name, zero in Totals.zero()._asdict().items()}
+    columns = accumulate(Totals.zero(), Generation(**zeros))[1]
+    return {name: column.dtype.kind for name, column in columns.items()}

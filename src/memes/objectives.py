@@ -1,4 +1,4 @@
-"""Objectives: they turn the evaluations of a lane's samples into the utilities that it climbs."""
+"""Objectives: they turn the evaluations of a lane's samples into utilities."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ class Objective(Protocol):
         """Return the first state."""
 
     def restart(self, key: Key[Array, ""], state: PyTree, where: Bool[Array, " L"]) -> PyTree:
-        """Return the state for lanes in `where` that start, for the first time or again."""
+        """Return the state after the lanes in `where` start, for the first time or again."""
 
     def utilities(
         self, state: PyTree, evaluation: Evaluation, context: Context
     ) -> tuple[PyTree, Utilities]:
         """Score M samples of each of L lanes: `fitness[L, M]` and `feature[L, M, k]`.
 
-        A sample whose evaluation is not finite gets utility 0, so that it is not in the gradient.
+        A sample whose evaluation is not finite gets utility 0, so that it does not affect the gradient.
         """
 
     def kind(self, generation: Int[Array, ""]) -> Int[Array, ""] | int:
-        """Return the `Kind` of the candidates that it makes."""
+        """Return the `Kind` of the candidates that it produces."""
 
 
 class Stateless:
@@ -56,7 +56,8 @@ class Stateless:
         return state
 
 
-# Up to so many samples all pairs are compared: on a GPU that is one fused kernel, a sort is several.
+# Up to this number of samples all pairs are compared: on a GPU that is one fused kernel instead of
+# several.
 PAIRS = 1024
 PAIRS_ON_CPU = 256
 
@@ -64,7 +65,7 @@ PAIRS_ON_CPU = 256
 def centred_ranks(values: Float[Array, "*l m"], valid: Bool[Array, "*l m"]) -> Float[Array, "*l m"]:
     """Rank along the last axis, spread evenly over [-0.5, 0.5]; ties share the mean of their ranks.
 
-    Samples that are not `valid` rank 0 and do not count for the others.
+    Samples that are not `valid` have rank 0 and do not affect the others.
     """
 
     def by(few: int) -> Callable[[Array, Array], Array]:
@@ -76,22 +77,23 @@ def centred_ranks(values: Float[Array, "*l m"], valid: Bool[Array, "*l m"]) -> F
 
 
 def _beaten_by_pairs(values: Array, valid: Array) -> Array:
-    """Count the valid entries below each valid one, less those above it: float32."""
+    """Count the valid entries below each valid one, minus those above it: float32."""
     values = jnp.where(valid, values, 0.0)
     above = jnp.sign(values[..., :, None] - values[..., None, :]) * valid[..., None, :]
     return jnp.sum(above, axis=-1)
 
 
 def _beaten_by_sorting(values: Array, valid: Array) -> Array:
-    """Count them in M log M steps."""
-    behind = jnp.where(valid, values, jnp.inf)  # all that count
-    # Of n valid entries, one of rank r lies above r - 1 and below n - r; equals share the mean rank.
+    """Compute the same by sorting, in M log M steps."""
+    behind = jnp.where(valid, values, jnp.inf)  # invalid entries are sorted last
+    # Of n valid entries, that of rank r is above r - 1 and below n - r; equal ones share the mean
+    # rank.
     ranks: Array = jax.scipy.stats.rankdata(behind, axis=-1)
     return 2 * ranks - 1 - jnp.sum(valid, axis=-1, keepdims=True)
 
 
 def ranked(score: Utilities, evaluation: Evaluation) -> Utilities:
-    """Rank samples by a score, higher is better; those whose evaluation is not finite do not count."""
+    """Rank samples by a score, higher is better; samples that are not finite are ignored."""
     return centred_ranks(score, finite(evaluation) & jnp.isfinite(score))
 
 
@@ -101,7 +103,7 @@ class Ranked(Stateless):
 
     Attributes:
         score: `(evaluation, context) -> score[L, M]`, higher is better.
-        purpose: The `Kind` of the candidates that it makes.
+        purpose: The `Kind` of the candidates that it produces.
     """
 
     score: Callable[[Evaluation, Context], Array]
@@ -156,7 +158,7 @@ class Novelty(Stateless):
         """Rank samples by novelty."""
         require(
             context.past.feature.shape[0] > 0,
-            "history must remember features for the objective Novelty, such as memes.history.FIFO()",
+            "history must store features for the objective Novelty, such as memes.history.FIFO()",
         )
         feature = evaluation.feature.reshape(-1, evaluation.feature.shape[-1])
         score = novelty(feature, context.past, self.neighbours).reshape(evaluation.fitness.shape)
@@ -171,8 +173,8 @@ class Novelty(Stateless):
 class DominatedNovelty(Stateless):
     """Climb the mean distance to the nearest fitter individuals among the parents (explore).
 
-    It is the score of dominated novelty search (`judges.DNSPopulation` has the formula), measured among
-    the archive, or what the judge keeps. Samples that are fitter than all of them rank first.
+    This is the score of dominated novelty search (`judges.DNSPopulation` has the formula), among the
+    individuals of the archive, or those of the judge. Samples that are fitter than all rank first.
 
     Attributes:
         neighbours: Number of nearest fitter individuals.
@@ -199,10 +201,10 @@ class DominatedNovelty(Stateless):
 
 @dataclass(frozen=True)
 class Improvement(Stateless):
-    """Climb the difference from the fitness that the judge compares a sample with (explore).
+    """Climb the fitness above that with which the judge compares a sample (explore).
 
-    The judge is the one before this generation. In an empty cell, the archive as a judge compares with
-    0. It is the ranking of CMA-MAE ("imp" in pyribs).
+    The judge is in its state before this generation. If the judge is the archive, samples in empty cells
+    are compared with 0. This is the ranking of CMA-MAE ("imp" in pyribs).
     """
 
     def utilities(
@@ -218,11 +220,11 @@ class Improvement(Stateless):
 
 @dataclass(frozen=True)
 class TwoStageImprovement(Stateless):
-    """Climb what a sample adds to the archive, empty cells first (explore).
+    """Climb the improvement of the archive, empty cells first (explore).
 
     Samples in empty cells rank above all others, by their fitness. The others follow, by the difference
-    from the elite of their cell before this generation. It is the improvement ranking of CMA-ME ("2imp"
-    in pyribs).
+    from the elite of their cell before this generation. This is the improvement ranking of CMA-ME
+    ("2imp" in pyribs).
     """
 
     def utilities(
@@ -238,12 +240,50 @@ class TwoStageImprovement(Stateless):
 
 
 @dataclass(frozen=True)
+class Accepted:
+    """Give the samples that the judge would accept their utility plus 1, and all others 0.
+
+    The judge is the one before this generation. A strategy whose parents are the samples of positive
+    utility then learns from the accepted samples alone, as in CMA-ME (Fontaine et al., Covariance Matrix
+    Adaptation for the Rapid Illumination of Behavior Space, GECCO 2020, arXiv:1912.02400).
+
+    Attributes:
+        objective: The objective that ranks the samples.
+    """
+
+    objective: Objective
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    def init(self, lanes: int) -> PyTree:
+        """Return the state of the objective."""
+        return self.objective.init(lanes)
+
+    def restart(self, key: Key[Array, ""], state: PyTree, where: Bool[Array, " L"]) -> PyTree:
+        """Restart the objective."""
+        return self.objective.restart(key, state, where)
+
+    def utilities(
+        self, state: PyTree, evaluation: Evaluation, context: Context
+    ) -> tuple[PyTree, Utilities]:
+        """Rank samples, then leave those that are accepted."""
+        state, utilities = self.objective.utilities(state, evaluation, context)
+        accepted = context.compare(evaluation).status != Status.REJECTED
+        return state, jnp.where(accepted & finite(evaluation), utilities + 1, 0.0)
+
+    def kind(self, generation: Int[Array, ""]) -> Int[Array, ""] | int:
+        """Candidates are of the kind of the objective."""
+        return self.objective.kind(generation)
+
+
+@dataclass(frozen=True)
 class RandomDirection:
     """Climb along a random direction of the feature space (explore).
 
     A lane draws its direction when it starts, uniformly among all directions, in units of the feature
-    bounds. Samples that the judge would accept rank above all others. It is the random-direction ranking
-    of CMA-ME.
+    bounds. Samples that the judge would accept rank above all others. This is the random-direction
+    ranking of CMA-ME.
 
     Attributes:
         features: Number of features.
@@ -295,7 +335,7 @@ class Blend:
     Attributes:
         a: The first objective, which gives the kind of the candidates.
         b: The second objective.
-        weight: Weight of the first; the second has the rest.
+        weight: Weight of the first; that of the second is 1 minus this.
     """
 
     a: Objective
@@ -339,17 +379,17 @@ class Adaptation(NamedTuple):
 
 @dataclass(frozen=True)
 class AdaptiveBlend:
-    """Blend two objectives with a weight of `a` that rises while the best fitness improves, else falls.
+    """Blend two objectives with a weight of `a` that rises when the best fitness improves, else falls.
 
-    The best fitness is that of the archive, so of all candidates so far; samples do not count. With
-    fitness as `a` and novelty as `b` this is the rule of NSRA-ES (Conti et al., 2018).
+    The best fitness is that of all candidates so far; samples do not count. With fitness as `a` and
+    novelty as `b` this is the rule of NSRA-ES (Conti et al., 2018).
 
     Attributes:
-        a: The objective to climb while the best fitness improves.
-        b: The objective to climb when it does not.
+        a: The objective with the given weight.
+        b: The objective with the remaining weight.
         weight: First weight of `a`.
         step: Change of the weight, which stays in [0, 1].
-        patience: Generations without improvement after which the weight falls; then as many again.
+        patience: Generations without improvement after which the weight falls, each time.
     """
 
     a: Objective
@@ -431,7 +471,7 @@ class Alternate:
     def utilities(
         self, state: tuple[PyTree, PyTree], evaluation: Evaluation, context: Context
     ) -> tuple[tuple[PyTree, PyTree], Utilities]:
-        """Return the utilities of the objective whose turn it is."""
+        """Return the utilities of the current objective."""
 
         def climb_a() -> tuple[tuple[PyTree, PyTree], Array]:
             state_a, of_a = self.a.utilities(state[0], evaluation, context)
@@ -447,7 +487,7 @@ class Alternate:
         return found
 
     def kind(self, generation: Int[Array, ""]) -> Int[Array, ""]:
-        """Candidates are of the kind of the objective whose turn it is."""
+        """Candidates are of the kind of the current objective."""
         return jnp.where(self._first(generation), self.a.kind(generation), self.b.kind(generation))
 
     def _first(self, generation: Int[Array, ""]) -> Bool[Array, ""]:

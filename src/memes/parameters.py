@@ -17,7 +17,7 @@ from memes.validation import check_keywords, check_types
 
 T = TypeVar("T")
 R = TypeVar("R")
-REQUIRED = inspect.Parameter.empty  # the default of a parameter that has none
+REQUIRED = inspect.Parameter.empty  # the default of a parameter without a default
 
 
 class Parameter(NamedTuple):
@@ -31,8 +31,8 @@ class Parameter(NamedTuple):
 def parameters(of: Any) -> dict[str, Parameter]:
     """Return the fields of a dataclass instance, or the keyword-only parameters of a function, by name.
 
-    The help is what the docstring says under `Attributes:` or `Args:`. In place of a field that is a
-    group of options, such as `search: Search`, there are the fields of the group.
+    The help is the description under `Attributes:` or `Args:` in the docstring. A field that is a group
+    of options, such as `search: Search`, is replaced by the fields of the group.
     """
     told = help_of(of)
     if not dataclasses.is_dataclass(of):
@@ -62,14 +62,14 @@ def changed(options: T, changes: Mapping[str, Any]) -> T:
 
 
 def _fields(options: Any) -> list[tuple[str, Any, Any]]:
-    """The name, the type and the value of each field."""
+    """Return the name, the type and the value of each field."""
     hints = typing.get_type_hints(type(options))
     return [(f.name, hints[f.name], getattr(options, f.name)) for f in dataclasses.fields(options)]
 
 
 @cache
 def help_of(of: Any) -> dict[str, str]:
-    """Return what the docstring of a function or a dataclass says of each parameter."""
+    """Return the description of each parameter in the docstring of a function or a dataclass."""
     from docstring_parser import parse
 
     plain = of.func if isinstance(of, partial) else of
@@ -79,10 +79,10 @@ def help_of(of: Any) -> dict[str, str]:
 
 
 def flat(function: Callable[..., R]) -> Callable[..., R]:
-    """Let a function take the fields of its groups of options as keywords of its own.
+    """Make a function accept the fields of its groups of options as keywords.
 
-    With `setup: Setup = Setup(uncertain=True)`, the result takes `uncertain=` and the other fields of
-    `Setup`, whose defaults are those of that very instance. Its signature and its docstring show them.
+    With `setup: Setup = Setup(uncertain=True)`, the result accepts `uncertain=` and the other fields of
+    `Setup`, whose defaults are those of this instance. They appear in its signature and its docstring.
     Wrong keywords and types raise a `UsageError`.
     """
     hints, told = typing.get_type_hints(function), dict(help_of(function))
@@ -115,9 +115,9 @@ def flat(function: Callable[..., R]) -> Callable[..., R]:
 
 
 def writable(hint: Any) -> Any:
-    """Return the part of a type whose values a shell or a TOML file can spell; None if there is none.
+    """Return the part of a type whose values can be written in a shell or a TOML file; None if none can.
 
-    So `str | Strategy` becomes `str`; an object or None cannot be spelt at all.
+    For example, `str | Strategy` becomes `str`; objects and None cannot be written.
     """
     kind, parts = typing.get_origin(hint), typing.get_args(hint)
     if kind in (typing.Union, UnionType):
@@ -129,12 +129,12 @@ def writable(hint: Any) -> Any:
 
 
 def recorded(options: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass of options, and of its groups, as a file can hold them."""
+    """Return the fields of a dataclass of options, and of its groups, in a form for files."""
     return {name: recordable(option.default) for name, option in parameters(options).items()}
 
 
 def recordable(value: Any) -> Any:
-    """Return a value as a file can hold it: a part becomes its name and its fields."""
+    """Return a value in a form for files: a part becomes its name and its fields."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, (tuple, list)) and not hasattr(value, "_fields"):

@@ -1,4 +1,4 @@
-"""Helpers for pytrees of arrays that share their first axis: rows, or lanes."""
+"""Helpers for pytrees of arrays with a common first axis, of rows or lanes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ R = TypeVar("R")
 
 
 def in_32_bits(function: Callable[P, R]) -> Callable[P, R]:
-    """Let a function make arrays of 32 bits, also where JAX makes those of 64 elsewhere."""
+    """Make a function create 32-bit arrays, even if JAX creates 64-bit arrays elsewhere."""
 
     @wraps(function)
     def call(*arguments: P.args, **keywords: P.kwargs) -> R:
@@ -38,7 +38,7 @@ def choose(where: Bool[Array, " n"], new: T, old: T) -> T:
 
 
 def take(tree: T, start: int, stop: int, step: int = 1) -> T:
-    """Take the rows from `start` to `stop`, or every so many of them."""
+    """Take the rows from `start` to `stop`, in steps of `step`."""
     taken: T = jax.tree.map(lambda leaf: leaf[start:stop:step], tree)
     return taken
 
@@ -56,13 +56,13 @@ def put(tree: T, index: Int[Array, "*n"], rows: T) -> T:
 
 
 def concatenate(trees: Sequence[T]) -> T:
-    """Put the rows of several trees one after the other."""
+    """Concatenate the rows of several trees."""
     joined: T = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *trees)
     return joined
 
 
 def by_lane(tree: T, lanes: int) -> T:
-    """Give rows [L * M, ...] an axis for their lanes: [L, M, ...]."""
+    """Split rows [L * M, ...] by lane: [L, M, ...]."""
 
     def split_leaf(leaf: Array) -> Array:
         return leaf.reshape(lanes, leaf.shape[0] // lanes, *leaf.shape[1:])
@@ -72,7 +72,7 @@ def by_lane(tree: T, lanes: int) -> T:
 
 
 def filled(array: Array, size: int, axis: int) -> Array:
-    """Fill an axis up to a size, with zeros or with keys that nobody else has."""
+    """Extend an axis to a size, with zeros or with unused keys."""
     shape = (*array.shape[:axis], size - array.shape[axis], *array.shape[axis + 1 :])
     if jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
         filler = jax.random.split(jax.random.key(0, impl=jax.random.key_impl(array)), shape)
@@ -82,10 +82,10 @@ def filled(array: Array, size: int, axis: int) -> Array:
 
 
 def in_chunks(function: Callable[..., T], rows: int | None, *arrays: Array) -> T:
-    """Compute `function(*arrays)` of arrays [n, ...] for so many rows at a time; None is all at once.
+    """Compute `function(*arrays)` of arrays [n, ...] in chunks of `rows` rows; None is one chunk.
 
-    Every chunk has just as many rows, the last one is filled up: compilers round differently for
-    different sizes, and a row's result must not depend on how many others there are.
+    All chunks have the same size, and the last one is padded: compilers round differently for different
+    sizes, and the result of a row must not depend on the number of other rows.
     """
     if rows is None:
         return function(*arrays)

@@ -15,7 +15,7 @@ from memes.validation import check_fields
 
 
 class Reason(IntEnum):
-    """The reason for which a lane was reset."""
+    """The reason why a lane was reset."""
 
     NONE = 0
     STALE = 1
@@ -28,7 +28,7 @@ class Reset(Protocol):
     """Decides on the resets of L lanes."""
 
     def earned(self, stale: Int[Array, " L"]) -> Bool[Array, " L"]:
-        """Decide after it is known whether the archive accepted the candidate of each lane.
+        """Decide after the archive has accepted or rejected the candidate of each lane.
 
         The samples that the lane drew in that generation are discarded.
         """
@@ -44,7 +44,7 @@ class Reset(Protocol):
 def reason(
     *, stale: Bool[Array, " L"], planned: Bool[Array, " L"], degenerate: Bool[Array, " L"]
 ) -> Int[Array, " L"]:
-    """Return the first `Reason` that holds for each lane."""
+    """Return the first `Reason` that applies to each lane."""
     reasons = [Reason.STALE, Reason.PLANNED, Reason.DEGENERATE]
     return jnp.select([stale, planned, degenerate], reasons, Reason.NONE).astype(jnp.int32)
 
@@ -87,7 +87,7 @@ class Stagnation:
 
 @dataclass(frozen=True)
 class Every:
-    """Reset a lane every `n` generations, whatever its progress.
+    """Reset a lane every `n` generations, regardless of its progress.
 
     Attributes:
         n: Generations between two resets.

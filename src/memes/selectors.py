@@ -1,4 +1,4 @@
-"""Selectors: they choose the elites that lanes start from."""
+"""Selectors: they choose the elites from which lanes start."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from memes.validation import check_fields
 
 
 class Individuals(NamedTuple):
-    """Whole elites."""
+    """Elites with their genotypes."""
 
     x: Float[Array, "n d"]
     fitness: Float[Array, " n"]
@@ -44,16 +44,16 @@ def select(
     n: int,
     wanted: Bool[Array, " n"] | None = None,
 ) -> Individuals:
-    """Select `n` individuals; from an empty archive, draw them from `task.init` instead.
+    """Select `n` individuals; if the archive is empty, draw them from `task.init` instead.
 
-    Such draws have never been evaluated: their fitness and feature are NaN. If none of them is
-    `wanted`, it returns any individuals; None wants all of them.
+    These draws have not been evaluated: their fitness and feature are NaN. If none of them is `wanted`,
+    the result is arbitrary; None wants all of them.
     """
 
     def draw(key: Array) -> Individuals:
         select_key, init_key = jax.random.split(key)
         elites = selector(select_key, context, n)
-        # Both are computed: on a GPU, a branch would make the host wait for the device.
+        # Both are computed: on a GPU, the host would have to wait for a branch.
         some = context.parents.occupied.any()
         return Individuals(
             jnp.where(some, elites.x, initial(context.task, init_key, n)),
@@ -70,15 +70,15 @@ def select(
         drawn: Individuals = jax.lax.cond(wanted.any(), lambda: draw(again()), lambda: nobody)
         return drawn
 
-    # A CPU is spared the work in all generations in which no lane starts anew.
+    # On a CPU, this saves the work in all generations in which no lane starts again.
     return by_platform(xla_on_cpu=draw_if_wanted, xla=lambda: draw(again()))()
 
 
 def _for_branches(key: Array) -> Callable[[], Array]:
-    """Let branches, of which one is taken, have a key each.
+    """Return a function that gives a key to each branch, of which one is taken.
 
-    The key goes in as numbers: where seeds run together a branch becomes a choice, which would look
-    like a key that is used twice.
+    The key is passed as numbers. If seeds run together, JAX evaluates both branches, and would report a
+    key that is used twice.
     """
     numbers, kind = jax.random.key_data(key), jax.random.key_impl(key)
     return lambda: jax.random.wrap_key_data(numbers, impl=kind)
@@ -94,7 +94,7 @@ class Uniform:
         c = occupied.shape[0]
         filled = jnp.cumsum(occupied)
         nth = jax.random.randint(key, (n,), 0, jnp.maximum(filled[-1], 1))
-        # A list of the occupied cells instead of a binary search for each: that loop is slow on a GPU.
+        # A list of the occupied cells instead of a binary search, which is slow on a GPU.
         slot = jnp.where(occupied, filled - 1, c)
         cells = jnp.zeros(c, jnp.int32).at[slot].set(jnp.arange(c, dtype=jnp.int32), mode="drop")
         return _take(context, cells[nth])
@@ -125,7 +125,7 @@ class MostNovel:
 
     Attributes:
         count: Number of elites to choose from.
-        neighbours: Nearest features in the novelty score.
+        neighbours: Number of nearest features in the novelty score.
     """
 
     count: int
@@ -161,7 +161,7 @@ class FittestOfLatest:
         """Choose n elites."""
         parents = context.parents
         _, recent = jax.lax.top_k(parents.generation, min(self.latest, parents.generation.shape[0]))
-        # As far below all others as fitness can be; empty cells remain lower still.
+        # The lowest possible fitness; empty cells are still lower.
         lowest = jnp.full_like(parents.fitness, np.finfo(np.float32).min)
         score = lowest.at[recent].set(parents.fitness[recent])
         return _one_of_best(key, context, n, min(self.count, self.latest), score)

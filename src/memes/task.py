@@ -46,19 +46,19 @@ class Evaluation(NamedTuple):
     transitions: Transition | None = None
 
 
-# What an `evaluate` returns: fitness[n], feature[n, k] and, if there are any, extras [n, ...] by name.
+# The result of an `evaluate`: fitness[n], feature[n, k] and, if there are any, extras [n, ...] by name.
 Evaluated = (
     Evaluation | tuple[ArrayLike, ArrayLike] | tuple[ArrayLike, ArrayLike, Mapping[str, ArrayLike]]
 )
 
 
 class Map(NamedTuple):
-    """The walls of a task whose two features are a place; figures draw it under the elites.
+    """The walls of a task whose two features are a position; figures draw them below the elites.
 
     Attributes:
-        walls: Their outlines seen from above, polygons of corners (x, y); two for a thin wall.
-        start: Where episodes start.
-        goal: The x beyond which an episode has got past the walls, if there is such a line.
+        walls: Outlines of the walls seen from above, polygons of corners (x, y); two for a thin wall.
+        start: Start of the episodes.
+        goal: The x beyond which an episode has passed the walls; None if there is no such line.
     """
 
     walls: tuple[tuple[tuple[float, float], ...], ...] = ()
@@ -68,24 +68,24 @@ class Map(NamedTuple):
 
 @runtime_checkable
 class Evaluator(Protocol):
-    """Evaluates genotypes: any function, or a frozen dataclass of what it was made from.
+    """Evaluates genotypes: any function, or a frozen dataclass with the data that it needs.
 
-    Wrappers of other evaluators are such dataclasses: they can be compared, printed, and sent to workers
-    if what they hold can.
+    Wrappers of other evaluators are such dataclasses. They can be compared and printed, and sent to
+    workers if their fields can.
     """
 
     def __call__(self, keys: Any, x: Any, /) -> Evaluated:
-        """Evaluate x[n, d], with a PRNG key [n] for each row."""
+        """Evaluate x[n, d], with one PRNG key [n] per genotype."""
 
 
 @dataclass(frozen=True)
 class FactoredEvaluate:
-    """An evaluator of whole genotypes that takes genotypes in factors too.
+    """An evaluator of whole genotypes that also accepts genotypes in factors.
 
     Attributes:
         rows: `(keys[n], x[n, d]) -> Evaluation`.
         factors: `(keys[n], candidates, samples) -> Evaluation`, the same for the evaluations of repeated
-            candidates and then of mirrored samples.
+            candidates followed by those of mirrored samples.
     """
 
     rows: Evaluator
@@ -105,32 +105,35 @@ class Task:
         dim: Number of genotype entries, d.
         feature_low: Lower bound of each feature. Features outside the bounds fall into border cells.
         feature_high: Upper bound of each feature.
-        init: `(key, n) -> x[n, d]`, random genotypes to start from.
-        evaluate: `(keys[n], x[n, d]) -> Evaluation` (or a plain tuple: `fitness[n]`, `feature[n, k]`
-            and optionally a dictionary of extras `[n, ...]`). There
-            is one PRNG key for each row, so that a row's result depends on neither batch nor chunk.
-            One that can evaluate samples in factors is a `FactoredEvaluate`.
-        min_fitness: The fitness that the QD-score measures from, so that every elite adds a positive
+        init: `(key, n) -> x[n, d]`, random initial genotypes.
+        evaluate: `(keys[n], x[n, d]) -> Evaluation` (or a plain tuple of `fitness[n]`, `feature[n, k]`
+            and optionally a dictionary of extras `[n, ...]`). Each genotype has a PRNG key, so its
+            result depends on neither batch nor chunk. An evaluator that accepts samples in factors is a
+            `FactoredEvaluate`.
+        min_fitness: Fitness that adds 0 to the QD-score, so that every fitter elite adds a positive
             amount. Elites below it add nothing.
-        uncertain: Whether equal genotypes can evaluate differently.
-        jit: False for an ordinary Python `evaluate`: it is called outside of JAX's compilation with a
-            NumPy `x`, and may return NumPy arrays or lists. `seeds_from_keys(keys)` gives it integers.
-        resolution: Grid cells for each feature; None chooses about 2 500 cells in all.
-        cost: Evaluations of the underlying problem behind one row, for the ledger.
-        single: The task that a `resampled` one evaluates repeatedly. Corrections use it, since luck is
-            judged by single evaluations.
-        evaluate_transitions: As `evaluate`, with the `transitions` of every row, for algorithms that
-            learn from them; None where there are none.
+        uncertain: Whether evaluations of equal genotypes can differ.
+        jit: False for an ordinary Python `evaluate`: it is called outside JAX's compilation with a NumPy
+            `x`, and may return NumPy arrays or lists. `seeds_from_keys(keys)` gives it integers.
+        resolution: Number of grid cells per feature; None chooses about 2 500 cells in total.
+        cost: Evaluations of the underlying problem per evaluation of this task.
+        single: The task that a `resampled` task evaluates repeatedly. Corrections use it, because the
+            noise of single evaluations matters.
+        gradients: `(keys[n], x[n, d]) -> (of the fitness [n, d], of each feature [n, k, d])`, for
+            algorithms that use gradients. With None, JAX differentiates `evaluate`. It is compiled even
+            if `evaluate` is not.
+        evaluate_transitions: Like `evaluate`, with the `transitions` of every episode, for algorithms
+            that learn from them; None if there are none.
         control: Environment and controller of a control task, for replays and policy gradients.
-        map: The walls, if the features are a place.
+        map: The walls, if the features are a position.
         draw: `(x[d]) -> lines or figure` of a genotype, which `memes view` shows: lines of points [n, 2]
-            or [n, 3], or a figure of matplotlib. Robots and paths on a map are shown without.
-        trees: The pytrees that genotypes stand for; None if they are plain vectors. `trees.tree(x)` is
-            the tree of a genotype, such as an elite.
+            or [n, 3], or a matplotlib figure. Robots and paths on a map are shown without it.
+        trees: Conversion between genotypes and pytrees; None if genotypes are plain vectors.
+            `trees.tree(x)` is the tree of a genotype, such as an elite.
         feature_names: Name of each feature, with its unit if it has one, such as "final x (m)"; figures,
-            tables and replays use them. Without any they are "feature 1", "feature 2", ...
+            tables and replays use them. The default is "feature 1", "feature 2", ...
         extras: Shape and dtype of each extra that `evaluate` returns for a genotype, by name; a shape
-            alone, such as `()`, is of float32. Algorithms find them by a trial if this is empty.
+            alone, such as `()`, is of float32. If this is empty, algorithms find the extras by a trial.
     """
 
     name: str
@@ -151,6 +154,7 @@ class Task:
     draw: Callable[[np.ndarray], Any] | None = None
     feature_names: Sequence[str] = ()
     trees: TreeGenotypes | None = None
+    gradients: Callable[[Array, Array], tuple[ArrayLike, ArrayLike]] | None = None
     extras: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
@@ -198,7 +202,7 @@ class Task:
     def _checked_names(self) -> tuple[str, ...]:
         named, given = f"feature_names of task '{self.name}'", self.feature_names
         check_types({named: given}, {named: tuple[str, ...]})
-        # Where `replace` makes a task of other features, they are numbered anew.
+        # If `replace` changes the number of features, they are numbered again.
         if tuple(given) == numbered(len(given)):
             return numbered(self.feature_dim)
         require(
@@ -227,7 +231,7 @@ def numbered(k: int) -> tuple[str, ...]:
     return tuple(f"feature {i + 1}" for i in range(k))
 
 
-# Genotypes; NumPy's where a task is not compiled.
+# Genotypes; NumPy arrays if a task is not compiled.
 Genotypes = Float[Array | np.ndarray, "n d"]
 
 
@@ -239,14 +243,14 @@ def evaluate(
     transitions: bool = False,
     chunk: int | None = None,
 ) -> Evaluation:
-    """Evaluate genotypes, one key per evaluation; float32, traceable if the task is, checked for shape.
+    """Evaluate genotypes with one key per evaluation; checks shapes, and returns float32.
 
     Args:
         task: The task.
-        keys: A PRNG key for each evaluation.
+        keys: One PRNG key per evaluation.
         x: The genotypes, or genotypes that are evaluated several times.
-        transitions: Whether the evaluation of a control task holds them; they take memory.
-        chunk: Evaluations at a time, if memory is short; None is all.
+        transitions: Whether to return the transitions of a control task; they need memory.
+        chunk: Maximum number of evaluations at a time, if memory is short; None evaluates all at once.
     """
     if isinstance(x, Repeats):
         if x.count > 1 and takes_factors(task) and not transitions:
@@ -269,7 +273,7 @@ def evaluate(
 
 
 def takes_factors(task: Task) -> bool:
-    """Can the task evaluate genotypes in factors?"""
+    """Return True if the task can evaluate genotypes in factors."""
     return task.jit and isinstance(task.evaluate, FactoredEvaluate)
 
 
@@ -281,7 +285,7 @@ def evaluate_factors(
     *,
     chunk: int | None = None,
 ) -> Evaluation:
-    """As `evaluate`, of candidates and then samples in factors, by a task that takes them."""
+    """Evaluate candidates followed by samples in factors, like `evaluate`."""
     function = task.evaluate
     assert isinstance(function, FactoredEvaluate), "the caller checks this"
 
@@ -293,12 +297,12 @@ def evaluate_factors(
 
 
 def slices(n: int, size: int | None) -> list[slice]:
-    """The consecutive parts of n rows, of so many rows each; the last may have fewer. None is all."""
+    """Return consecutive slices of n rows, with `size` rows each except for the last; None is all."""
     return [slice(start, min(start + (size or n), n)) for start in range(0, n, size or n)]
 
 
 def as_evaluation(task: Task, n: int, result: Any) -> Evaluation:
-    """Check what an `evaluate` returned for n rows, or a user told, and make it float32 arrays."""
+    """Check the result of an `evaluate`, or one given to `tell`, and convert it to float32 arrays."""
     require(
         isinstance(result, Evaluation) or (isinstance(result, tuple) and len(result) in (2, 3)),
         f"evaluate of task '{task.name}' must return (fitness, feature), got {type(result).__name__}",
@@ -401,7 +405,7 @@ def extra_like(which: str, name: Any, like: Any) -> jax.ShapeDtypeStruct:
 
 
 def _as_array(task: Task, what: str, part: Any, shape: tuple[int, ...]) -> Array:
-    """Make float32 of what an `evaluate` returned; of lists too, where nothing is compiled."""
+    """Convert a part of the result of `evaluate` to float32; lists are allowed if it is not compiled."""
     must = f"evaluate of task '{task.name}' must return {what} as"
     if not task.jit and isinstance(part, (list, tuple)):
         try:
@@ -422,7 +426,7 @@ def initial(task: Task, key: Key[Array, ""], n: int) -> Float[Array, "n d"]:
 
 
 def _require_array(task: Task, function: str, what: str, value: Any, shape: tuple[int, ...]) -> None:
-    """Raise a `UsageError` unless the value is of real numbers and has the shape."""
+    """Raise a `UsageError` unless the value has real numbers and the required shape."""
     found = np.shape(value)
     require(
         found == shape,
@@ -445,26 +449,25 @@ def uniform(dim: int, low: float, high: float) -> Callable[[Array, int], Array]:
 def rowwise(function: Callable[[Array, Any], Any], trees: TreeGenotypes | None = None) -> Evaluator:
     """Turn a function of one key and one genotype, `x[d] -> (fitness, feature[k])`, into `evaluate`.
 
-    The function may return a dictionary of extras in third place.
-
-    JAX maps it over the rows; a task with `jit=False` calls it for one row after the other.
+    JAX maps it over the genotypes; a task with `jit=False` calls it once per genotype. The function may
+    return a dictionary of extras in third place.
 
     Args:
         function: `(key, x[d]) -> (fitness, feature[k])`.
-        trees: The pytrees that genotypes stand for; the function then takes a tree in place of `x`.
+        trees: Conversion of genotypes to pytrees; the function then takes a tree instead of `x`.
     """
     return Rowwise(function, trees)
 
 
 @dataclass(frozen=True)
 class Rowwise:
-    """An evaluator by rows; see `rowwise`."""
+    """An evaluator of single genotypes; see `rowwise`."""
 
     function: Callable[[Array, Any], Any]
     trees: TreeGenotypes | None = None
 
     def __call__(self, keys: Array, x: Any) -> Any:
-        """Evaluate each row by itself."""
+        """Evaluate each genotype separately."""
         if not isinstance(x, np.ndarray):
             return jax.vmap(self._evaluate)(keys, x)
         rows = [self._evaluate(key, row) for key, row in zip(keys, x, strict=True)]
@@ -487,7 +490,7 @@ class Noisy:
     feature: float
 
     def __call__(self, keys: Array, x: Any) -> Evaluation:
-        """Evaluate rows and add noise to each."""
+        """Evaluate genotypes and add noise to the results."""
         inner, fitness_keys, feature_keys = jax.vmap(lambda key: tuple(jax.random.split(key, 3)))(keys)
         exact, k = evaluate(self.task, inner, x), self.task.feature_dim
         noise = jax.vmap(jax.random.normal)(fitness_keys)

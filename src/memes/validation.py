@@ -1,4 +1,4 @@
-"""Arguments checked against the type hints of a function, with a sentence that names what is wrong."""
+"""Checks of arguments against the type hints of a function."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ R = TypeVar("R")
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Return whether a value can be given to a parameter of a type."""
+    """Return True if a value has the type of a hint."""
     kind, parts = typing.get_origin(hint), typing.get_args(hint)
     if kind in (typing.Union, UnionType):
         return any(fits(value, part) for part in parts)
-    if kind is tuple:  # of any length; files have lists
+    if kind is tuple:  # or a list of any length, as in files
         return isinstance(value, (tuple, list)) and all(fits(x, parts[0]) for x in value)
     if kind is dict:
         return isinstance(value, dict) and all(fits(each, parts[1]) for each in value.values())
@@ -38,12 +38,12 @@ def fits(value: Any, hint: Any) -> bool:
 
 
 def number_of(value: Any) -> Any:
-    """Return the number that an array of no dimensions is; anything else as it is."""
+    """Return the number in an array without dimensions; return other values unchanged."""
     return value.item() if getattr(value, "ndim", None) == 0 else value
 
 
 def described(hint: Any) -> str:
-    """Return a type in words."""
+    """Describe a type in words."""
     kind, parts = typing.get_origin(hint), typing.get_args(hint)
     if kind in (typing.Union, UnionType):
         return " or ".join(map(described, parts))
@@ -57,7 +57,7 @@ def described(hint: Any) -> str:
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
-    """Wrap a function so that a wrong keyword, or an argument that does not fit, is a `UsageError`."""
+    """Wrap a function so that wrong keywords and arguments of a wrong type raise a `UsageError`."""
     signature = inspect.signature(function)
 
     @wraps(function)
@@ -71,27 +71,27 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def check_keywords(name: str, signature: inspect.Signature, keywords: Iterable[str]) -> None:
-    """Raise a `UsageError`, with the nearest name, for a keyword that a function does not have."""
+    """Raise a `UsageError` with the most similar name for a keyword that a function does not have."""
     if all(p.kind is not p.VAR_KEYWORD for p in signature.parameters.values()):
         for keyword in keywords:
             known(f"argument of {name}", keyword, signature.parameters)
 
 
 def check_types(values: Mapping[str, Any], hints: Mapping[str, Any]) -> None:
-    """Raise a `UsageError` that names the first value that does not fit the hint of that name."""
+    """Raise a `UsageError` that names the first value without the type of its hint."""
     for name, value in values.items():
         hint = hints[name]
         require(fits(value, hint), f"{name} must be {described(hint)}, got {short(value)}")
 
 
 def short(value: Any) -> str:
-    """Return the value, or its type where it does not fit into a sentence."""
+    """Return the value as text, or its type if the text is too long for a message."""
     text = repr(value)
     return text if len(text) < 60 and "\n" not in text else type(value).__name__
 
 
 def check_fields(instance: Any) -> None:
-    """Raise a `UsageError` that names the first field of a dataclass that does not fit its hint.
+    """Raise a `UsageError` that names the first field of a dataclass without the type of its hint.
 
     Dataclasses of hyper-parameters call it in `__post_init__`.
     """

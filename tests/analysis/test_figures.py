@@ -139,7 +139,7 @@ def test_an_archive_is_drawn_into_axes_of_the_caller():
         right.images[0].get_array(), plot.archive(archive).axes[0].images[0].get_array()
     )
     assert len(figure.axes) == 3  # and the scale of colours
-    with pytest.raises(memes.UsageError, match="ax has room for one archive"):
+    with pytest.raises(memes.UsageError, match="ax can show only one archive"):
         plot.archive(archive, ax=left, corrected=archive)
 
 

@@ -31,7 +31,7 @@ def test_a_good_task_has_a_report_without_findings(jit):
     assert (report.compile_seconds is None) == (not jit)
     assert report.seconds > 0
     text = repr(report)
-    assert "equal genotypes evaluate alike; uncertain=False" in text
+    assert "evaluations of the same genotype are equal; uncertain=False" in text
     assert len(text.splitlines()) < 20
 
 

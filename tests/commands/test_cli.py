@@ -196,7 +196,7 @@ def test_help_spells_the_options_of_a_task_of_your_own(capsys):
     text = capsys.readouterr().out
     for spelt in (
         "--kind {a,b}",
-        "--size INT ",
+        "--size INT\n",
         "--sizes INT [INT ...]",
         "--pair INT INT",
         "--free INT",
@@ -213,7 +213,7 @@ WRONG = {
     "unknown command 'rnu': did you mean 'run'?": ["rnu"],
     "unknown command 'hlep': did you mean 'help'?": ["hlep"],
     "TASK is missing": ["run"],
-    "TASK is missing: it": ["run", "--lanes", "3"],
+    "TASK is missing: memes run": ["run", "--lanes", "3"],
     "unknown task 'amr': did you mean 'arm'": ["run", "amr"],
     "unknown task 'zzz': choose from arm": ["run", "zzz"],
     "unknown algorithm 'mems': did you mean 'memes'": ["run", "arm", "--algorithm", "mems"],
@@ -223,8 +223,8 @@ WRONG = {
     "generations must be at least 1": ["run", "arm", "--generations", "0", "--joints", "2"],
     "joints must be at least 1": ["run", "arm", "--joints", "0"],
     "unknown strategy 'cma': did you mean 'cma-es'?": ["run", "arm", "--strategy", "cma"],
-    "rank is that of noise 'low-rank', got 2 with 'gaussian'": ["run", "arm", "--rank", "2"],
-    "resolution must have one entry for each of the 2": ["run", "arm", "--resolution", "5"],
+    "rank applies only to noise 'low-rank', got 2 with 'gaussian'": ["run", "arm", "--rank", "2"],
+    "resolution must have one entry per feature of task 'arm' (2)": ["run", "arm", "--resolution", "5"],
     "resolution must be at least 1": ["run", "arm", "--resolution", "5", "0"],
     "resolution and centroids exclude": ["run", "arm", "--resolution", "5", "5", "--centroids", "9"],
     "centroids must be at least 1": ["run", "arm", "--centroids", "0"],
@@ -239,12 +239,12 @@ WRONG = {
     "must return feature of shape (4, 2), got (2, 4)": ["run", "mine:transposed"],
     "must return feature as one array, got a list": ["run", "mine:listed"],
     "must return (fitness, feature), got dict": ["run", "mine:dictionary"],
-    "uses NumPy, or if or float(), where JAX must trace it": ["run", "mine:with_numpy"],
+    "uses NumPy, or if or float(), on values that JAX traces": ["run", "mine:with_numpy"],
     "must be a function that returns a Task, got int": ["run", "mine:no_task"],
     "its option 'sigma' has the name of another option": ["run", "mine:clash"],
     "must take keyword-only parameters, got 'size'": ["run", "mine:positional"],
     "must be module:name or file.py:name": ["run", ":task"],
-    "Unrecognized options: all": ["list", "all"],
+    "unexpected 'all': options begin with --": ["list", "all"],
     "seed must lie in [0, 2^32), got -1": ["run", "arm", *QUICK, "--seed", "-1"],
     "seed must lie in [0, 2^32), got 4294967296": ["run", "arm", *QUICK, "--seed", "4294967296"],
     "resolution must give at most": ["run", "arm", "--resolution", "100000", "100000"],
@@ -268,21 +268,24 @@ WRONG = {
     "fitness of real numbers, got dtype <U1": ["run", "mine:written"],
     "init of task 'arm' must return genotypes of shape (4, 3), got (3, 4)": ["run", "mine:turned"],
     "neither a module nor a file": ["run", "./taken:task"],
-    "Missing value for argument '--algorithm'": ["run", "arm", "--algorithm"],
-    "Unrecognized options: everything": ["doctor", "everything"],
+    "--algorithm must be STR, got nothing": ["run", "arm", "--algorithm"],
+    "unexpected 'everything'": ["doctor", "everything"],
     "RUN is missing": ["plot"],
-    "RUN is missing: it comes first in 'memes resume RUN": ["resume"],
-    "RUN is missing: it comes first": ["replay"],
+    "RUN is missing: memes resume RUN [OPTIONS]": ["resume"],
+    "RUN is missing: memes replay RUN": ["replay", "--best"],
     "RUN: there is no file or folder 'nothing'": ["plot", "nothing"],
     "'nothing' does not hold a run: it": ["resume", "nothing"],
     "'typo.toml' does not hold a run": ["resume", "typo.toml"],
     "'taken/config.json' is damaged": ["resume", "taken"],
-    "generations must be more than the 3 after which": ["resume", "done"],
-    "which the run in 'done' ended, got 2": ["resume", "done", "--generations", "2"],
+    "'done' is finished: extend it with more than its 3 generations, by --generations 6": [
+        "resume",
+        "done",
+    ],
+    "by --generations 6; got 2": ["resume", "done", "--generations", "2"],
     "generations must be at least 1, got -1": ["resume", "done", "--generations", "-1"],
     "dim of the run in 'done' is 4, got 3": ["resume", "done", "--task", "mine:arm", *LONGER],
     "task_name of the run in 'done' is arm": ["resume", "done", "--task", "mine:renamed", *LONGER],
-    "of a task of its own, 'mine.py:task': if you trust": ["resume", "own", *LONGER],
+    "has a task that is custom code, 'mine.py:task': if you trust": ["resume", "own", *LONGER],
     "unknown algorithm of the run in 'strange' 'mems'": ["resume", "strange", *LONGER],
     "seed in 'unsown/config.json' must be int, got 'x'": ["resume", "unsown", *LONGER],
     "'future/config.json' has format version 99": ["resume", "future", *LONGER],
@@ -291,14 +294,14 @@ WRONG = {
         "reseeded",
         *LONGER,
     ],
-    "damaged/checkpoints' can be read; remove them to start anew": [
+    "damaged/checkpoints' can be read; remove them to start again": [
         "resume",
         "damaged",
         "--quiet",
         *LONGER,
     ],
     "'damaged/lanes.npz' is damaged": ["plot", "done", "damaged"],
-    "Unrecognized options: --lanse": ["run", "arm", "--lanse", "3"],
+    "unknown option '--lanse': did you mean '--lanes'?": ["run", "arm", "--lanse", "3"],
     "--together is called --seeds-per-batch now": ["run", "arm", "--together", "2"],
     "--together is called --seeds-per-batch": ["reproduce", "main", "--together=2"],
     "'old.toml' 'together': it is called 'seeds_per_batch' now": ["run", "arm", "--config", "old.toml"],
@@ -309,7 +312,7 @@ WRONG = {
     "key 'pool' of 'others.toml' is an option of cma-me, not of memes; put it below the heading": [
         *("run", "arm", "--config", "others.toml"),
     ],
-    "Error parsing --lanes": ["run", "arm", "--lanes", "many"],
+    "--lanes must be INT, got 'many'": ["run", "arm", "--lanes", "many"],
 }
 
 FILES = {
@@ -412,8 +415,8 @@ def small(**options):
 
 WRONG_CALLS = {
     "algorithm must be Algorithm, got Task": lambda: memes.run(ARM, generations=2, out="x"),
-    "generations must be int, got '3'": lambda: memes.run(small(), generations="3", out="x"),
-    "generations must be int, got True": lambda: memes.run(small(), generations=True, out="x"),
+    "generations must be int or None, got '3'": lambda: memes.run(small(), generations="3", out="x"),
+    "generations must be int or None, got True": lambda: memes.run(small(), generations=True, out="x"),
     "seed must be int, got 0.5": lambda: memes.run(small(), generations=2, seed=0.5, out="x"),
     "out must be str or Path or None, got 3": lambda: memes.run(small(), generations=2, out=3),
     "metadata must be dict or None": lambda: memes.run(small(), generations=2, metadata=[1], out="x"),
@@ -429,7 +432,7 @@ WRONG_CALLS = {
     "lanes must be int, got 4.5": lambda: memes.presets.memes(ARM, lanes=4.5),
     "batch must be int, got '4'": lambda: small(batch="4"),
     "explore must be one of fifo, everything, elites": lambda: memes.presets.memes(ARM, explore="all"),
-    "yields no transitions": lambda: memes.presets.pga_me(ARM),
+    "provides no transitions": lambda: memes.presets.pga_me(ARM),
     "joints must be int, got 2.5": lambda: memes.tasks.arm(joints=2.5),
     "resolution must be tuple[int, ...] or None": lambda: memes.cells.grid(ARM, (5.5, 5)),
     "dim of task 'arm' must be int, got '4'": lambda: replace(ARM, dim="4"),
@@ -551,7 +554,11 @@ def test_a_home_that_cannot_be_written_is_no_error(tmp_path, monkeypatch):
 def test_a_default_folder_is_taken_by_one_command_alone(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     parsed = command_line.parse(["arm", *QUICK], "memes run")
-    with run.output_folder(parsed, tmp_path) as first, run.output_folder(parsed, tmp_path) as second:
+    names = "arm", "memes"
+    with (
+        run.output_folder(names, parsed, tmp_path) as first,
+        run.output_folder(names, parsed, tmp_path) as second,
+    ):
         assert (str(first), str(second)) == ("runs/arm-memes/seed-0", "runs/arm-memes-take-2/seed-0")
         (second / "something").touch()
     assert not first.exists()

@@ -11,10 +11,10 @@ import pytest
 
 import memes
 from memes import UsageError
-from memes.analysis import archives, comparisons, plot, report, tables
+from memes.analysis import archive_figures, comparisons, plot, report, tables
 from memes.analysis.groups import all_labels, at, distinguish, group, main_view, views, without_short
 from memes.analysis.statistics import rank_sum
-from memes.analysis.style import looks
+from memes.analysis.style import ALGORITHMS, looks
 from memes.commands.main import main
 from memes.store.folder import save_config
 from memes.store.summary import Summary, save_summary, summarise
@@ -263,7 +263,7 @@ def test_a_stray_run_is_left_out_and_named():
     kept, said = without_short(runs | {"runs/stray": stray})
     assert kept == runs
     assert said == [
-        "arm: 'runs/stray' is left out: it has 1 generations, where the median of memes is 100."
+        "arm: 'runs/stray' is left out: it has 1 generations, but the median of memes is 100."
     ]
     (view, *_) = views(group(list(kept.values()))["arm"])
     assert view.words == "after 100 generations"
@@ -282,14 +282,14 @@ def test_an_algorithm_that_is_short_as_a_whole_stays_and_is_named():
     assert (kept, said) == (runs, [])
     (note,) = [note for note in tables.notes(group(list(kept.values()))) if "generations" in note]
     assert note == (
-        "arm: equal generations are only 9, since me-es, seed 0, has no more; the median run has 100."
+        "arm: equal generations are only 9, because me-es, seed 0, has no more; the median run has 100."
     )
 
 
 def test_panels_with_nothing_below_have_ticks():
     """Five algorithms in two rows: the one below has one panel."""
     runs = {name: [made(algorithm=name)] for name in "abcde"}
-    figure = archives.archives_figure("arm", runs)
+    figure = archive_figures.archives_figure("arm", runs)
     panels = [axes for axes in figure.axes if axes.images]
     labelled = [axes.xaxis.get_tick_params()["labelbottom"] for axes in panels]
     named = [bool(axes.get_xlabel()) for axes in panels]
@@ -300,7 +300,7 @@ def test_panels_have_the_names_of_features_that_any_of_the_runs_has():
     """Summaries of version 0.1 have none."""
     old, new = made(algorithm="me"), made(algorithm="memes")
     new = new._replace(about=new.about | {"feature_names": ["hand x", "hand y"]})
-    figure = archives.archives_figure("arm", {"me": [old], "memes": [new]})
+    figure = archive_figures.archives_figure("arm", {"me": [old], "memes": [new]})
     panels = [axes for axes in figure.axes if axes.images]
     assert [(axes.get_xlabel(), axes.get_ylabel()) for axes in panels] == [
         ("hand x", "hand y"),
@@ -370,9 +370,10 @@ def test_lifespans_steps_times_and_seeds():
 def test_too_few_seeds_are_said():
     alone = tables.notes(group([made(), made(algorithm="me"), made(algorithm="me", seed=1)]))
     assert alone == ["arm: memes has one seed: no interval and no test."]
-    (few,) = tables.notes(group([run for run in RUNS if run.seed < 3]))
+    few, _ = tables.notes(group([run for run in RUNS if run.seed < 3]))
     assert "no corrected p below 0.1" in few
-    assert tables.notes(group(RUNS)) == []
+    (spent,) = tables.notes(group(RUNS))
+    assert "different numbers of evaluations" in spent
     by_title = report.pair_tables(tables.tests(group([made(), made(algorithm="me")])))
     for lines in by_title.values():
         assert [[*line.values()] for line in lines] == [["memes against me", "-", "-", "-"]]
@@ -386,6 +387,27 @@ def test_numbers_are_written_for_people():
     assert report.number(math.nan) == "-"
     row = {"x": -2.0, "x_low": -3.0, "x_high": 1.5}
     assert report._cell(row, "x") == "-2 [-3 to 1.5]"
+
+
+def test_a_preset_looks_the_same_in_every_figure():
+    alone, among = looks(["memes"]), looks(["other", "me", "memes"])
+    assert alone["memes"] == among["memes"]
+    assert set(ALGORITHMS) == set(memes.PRESETS)
+    found = looks([*ALGORITHMS, "other"]).values()
+    assert len({look.colour for look in found}) == len({look[1:] for look in found}) == len(found)
+
+
+def test_algorithms_have_the_names_of_the_paper():
+    labels = {
+        "me": [made(algorithm="me")],
+        "me-128": [made(algorithm="me-128")],
+        "mine": [made(algorithm="mine")],
+    }
+    names = comparisons.display_names({"arm": labels})
+    assert names == {"me": "ME-16384", "me-128": "ME-128", "mine": "mine"}
+    labels["me"] = [made(algorithm="me", options={"batch": 128})]
+    names = comparisons.display_names({"arm": labels})
+    assert names == {"me": "me", "me-128": "me-128", "mine": "mine"}
 
 
 def test_no_two_labels_look_the_same():
@@ -402,12 +424,13 @@ def test_archives_share_a_colour_scale():
         ]
         for label, score in (("memes", 100), ("me", 60))
     }
-    figure = archives.archives_figure("arm", runs)
+    figure = archive_figures.archives_figure("arm", runs)
     images = [image for axes in figure.axes for image in axes.images]
     assert len(images) == 4
-    assert len({image.get_clim() for image in images}) == 1
-    assert images[0].get_clim()[1] == 101  # of the seed in the middle
-    assert archives.archives_figure("arm", {"memes": [made(heat=None)]}) is None
+    colours = [{tuple(pixel) for row in image.get_array() for pixel in row} for image in images]
+    assert len(set.intersection(*colours)) >= 1  # of empty cells
+    assert figure.axes[-1].get_ylim()[1] == 101  # the bar: of the seed in the middle
+    assert archive_figures.archives_figure("arm", {"memes": [made(heat=None)]}) is None
 
 
 def test_the_command_writes_tables_and_figures_of_committed_summaries(tmp_path, monkeypatch, capsys):
@@ -429,7 +452,7 @@ def test_the_command_writes_tables_and_figures_of_committed_summaries(tmp_path, 
     assert "arm, after 5 generations: median [95% interval]" in printed
     assert "ant/x:y: memes has one seed" in printed
     figures = {"scores", "losses", "convergence-generations", "convergence-evaluations", "steps"}
-    figures |= {"archives-arm", "archives-x-y", "archives-empty"}
+    figures |= {"archives-arm", "archives-ant-x-y", "archives-empty"}
     written = {path.name for path in Path("a/b").iterdir()}
     names = {f"{name}.csv" for name in ("scores", "tests", "lifespans", "steps", "times", "seeds")}
     expected = (
@@ -443,13 +466,13 @@ def test_the_command_writes_tables_and_figures_of_committed_summaries(tmp_path, 
         *SCORES["me"],
     ]
     page = Path("a/b/comparison.md").read_text()
-    assert "| memes | 4 | 135 [120-150] |" in page
+    assert "| memes | 4 | 50 | 135 [120-150] |" in page
     assert "![archives-arm](archives-arm.png)" in page
     save_summary("stray.json", made(seed=9, points=1))
     pair = ["summaries/0.json", "summaries/1.json", "stray.json"]
-    assert main(["compare", *pair, "--out", "a/b", "--short"]) == 0
+    assert main(["compare", *pair, "--out", "a/b", "--overwrite", "--include-short"]) == 0
     assert "arm, after 1 generations: median" in capsys.readouterr().out
-    assert main(["compare", *pair, "--out", "a/b"]) == 0
+    assert main(["compare", *pair, "--out", "a/b", "--overwrite"]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "arm, after 5 generations: median" in printed
     assert "'stray.json' is left out" in printed
@@ -478,12 +501,12 @@ def test_a_wrong_use_is_one_sentence(words, sentence, tmp_path, monkeypatch, cap
 def test_a_comparison_touches_no_file_that_it_did_not_make(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     save_summary("run.json", made())
-    command = ["compare", "run.json", "--out", "mine"]
+    command = ["compare", "run.json", "--out", "mine", "--overwrite"]
     Path("mine").mkdir()
     for name in ("archives-mine.png", "scores.csv"):
         Path("mine", name).write_text("mine")
         assert main(command) == 2
-        assert f"earlier comparison, but 'mine' holds '{name}'" in capsys.readouterr().err
+        assert f"earlier comparison, but 'mine' contains '{name}'" in capsys.readouterr().err
         assert [path.read_text() for path in Path("mine").iterdir()] == ["mine"]
         Path("mine", name).unlink()
     assert main(command) == 0
@@ -493,7 +516,7 @@ def test_a_comparison_touches_no_file_that_it_did_not_make(tmp_path, monkeypatch
     Path("mine/losses.png").write_text("mine")  # which this comparison has not made, and the next would
     save_summary("run.json", corrected(made(), 0.5))
     assert main(command) == 2
-    assert "'mine/losses.png' is not of a comparison" in capsys.readouterr().err
+    assert "'mine/losses.png' is not a file of a comparison" in capsys.readouterr().err
     assert Path("mine/losses.png").read_text() == "mine"
 
 
@@ -505,7 +528,7 @@ def test_a_forged_page_removes_no_other_figures(tmp_path, monkeypatch, capsys):
         page.write("\n![thesis](thesis.png)\n\n![archives-old](archives-old.png)\n")
     for name in ("thesis", "archives-old"):
         Path("mine", f"{name}.png").write_text("mine")
-    assert main(["compare", "run.json", "--out", "mine"]) == 0
+    assert main(["compare", "run.json", "--out", "mine", "--overwrite"]) == 0
     assert Path("mine/thesis.png").exists()
     assert not Path("mine/archives-old.png").exists()
 
@@ -520,8 +543,57 @@ def test_a_comparison_that_was_cut_off_is_made_again(tmp_path, monkeypatch, caps
     with monkeypatch.context() as full:
         full.setattr(report, "save", cut_off)
         assert main(["compare", "run.json"]) == 1
-    assert main(["compare", "run.json"]) == 0
+    assert main(["compare", "run.json", "--overwrite"]) == 0
     assert Path("comparison/scores.png").exists()
+
+
+def test_an_earlier_comparison_is_kept_unless_it_is_to_be_replaced(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    save_summary("a.json", made())
+    save_summary("b.json", made(seed=1))
+    assert main(["compare", "a.json"]) == 0
+    first = Path("comparison/comparison.md").read_text()
+    assert main(["compare", "a.json", "b.json"]) == 0
+    assert Path("comparison/comparison.md").read_text() == first
+    assert Path("comparison-take-2/comparison.md").read_text().startswith("# Comparison of 2 runs")
+    assert main(["compare", "a.json", "b.json", "-o", "comparison"]) == 2
+    assert "earlier comparison: replace it with --overwrite" in capsys.readouterr().err
+    assert main(["compare", "a.json", "b.json", "--overwrite"]) == 0
+    assert Path("comparison/comparison.md").read_text().startswith("# Comparison of 2 runs")
+
+
+def test_runs_get_labels_on_the_command_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name, run in {"a": made(), "b": made(seed=1), "c=d": made(seed=2)}.items():
+        save_summary(f"{name}.json", run)
+    assert main(["compare", "paper=a.json", "other=b.json", "c=d.json"]) == 0
+    with Path("comparison/seeds.csv").open(newline="") as stream:
+        found = {row["seed"]: row["label"] for row in csv.DictReader(stream)}
+    assert found == {"0": "paper", "1": "other", "2": "memes"}
+
+
+def test_algorithms_of_one_label_are_told_apart():
+    runs = [made(algorithm="a.py:search", label="mine"), made(algorithm="b.py:search", label="mine")]
+    assert {run.label for run in distinguish(runs)} == {"mine (a.py:search)", "mine (b.py:search)"}
+
+
+def test_comparisons_state_evaluations():
+    groups = group(RUNS)
+    rows = {(row["label"], row["view"]): row["evaluations"] for row in tables.scores(groups)}
+    assert rows["memes", "generations"] == 50
+    assert rows["me", "generations"] == 20
+    assert rows["me", "evaluations"] == rows["memes", "evaluations"] == 20
+    (note,) = (note for note in tables.notes(groups) if "different numbers of evaluations" in note)
+    assert "from 20 (me) to 50 (memes)" in note
+    figure = comparisons.scores_figure(groups, looks(all_labels(groups)))
+    ticks = [text.get_text() for text in figure.axes[0].get_yticklabels()]
+    assert ticks == ["memes (50)", "me (20)"]
+
+
+def test_labels_are_not_broken_within_words():
+    wrapped = archive_figures.in_lines("myalgo.py:exploit_iso lanes=16", 14)
+    assert wrapped == "myalgo.py:\nexploit_iso\nlanes=16"
+    assert archive_figures.in_lines("a" * 30, 14) == "a" * 30
 
 
 NASTY = "\x1b[31mred <script>alert(1)</script> $x_{$ | [a](http://b) `c`\u202e"
@@ -541,7 +613,7 @@ def test_names_command_neither_terminals_nor_pages_nor_figures(tmp_path, monkeyp
     assert not re.search(r"(?<!\\)\[a\\?\]", page)
     assert all(c.isprintable() for c in page if c != "\n")
     row = next(line for line in page.splitlines() if line.startswith(r"| \\x1b"))
-    assert len(re.findall(r"(?<!\\)\|", row)) == 6  # cells end where they should
+    assert len(re.findall(r"(?<!\\)\|", row)) == 7  # cells end where they should
 
 
 def test_names_in_figures_are_not_formulas(tmp_path):

@@ -38,6 +38,7 @@ leaves_later = simulator(leave, after=1)
 fails_first = simulator(fail, after=0)
 wanders = simulator(wander, after=1)
 wanders_first = simulator(wander, after=0)
+untraceable = replace(arm, evaluate=lambda keys, x: x.nothing)
 def leaves_when_made(): sys.exit("enough")
 """
 
@@ -83,12 +84,12 @@ def test_a_full_disk_under_the_output_is_one_sentence(words):
 
 
 @pytest.mark.parametrize("words", [["--version"], ["list"]])
-def test_output_that_nobody_reads_is_one_sentence(words):
+def test_output_that_nobody_reads_is_no_message(words):
     reading, writing = os.pipe()
     os.close(reading)
     ended = start(*words, stdout=writing)
     os.close(writing)
-    assert ended.stderr == "memes: nobody reads the output any more\n"
+    assert ended.stderr == ""
     assert ended.returncode == 1
 
 
@@ -153,7 +154,10 @@ def test_whatever_ends_a_command_from_outside_is_one_sentence(error, code, said,
     ("task", "said"),
     [
         ("own.py:leaves_first", "'me' on task 'noisy-arm' raised SystemExit: 0 ("),
-        ("own.py:leaves_later", "task 'noisy-arm' raised SystemExit: 0 for every row of a generation"),
+        (
+            "own.py:leaves_later",
+            "task 'noisy-arm' raised SystemExit: 0 for every genotype of a generation",
+        ),
         ("own.py:leaves_when_made", "'own.py:leaves_when_made' raised SystemExit: enough ("),
         ("leaving.py:task", "task 'leaving.py:task' raised SystemExit: 0 ("),
         ("own.py:fails_first", "own.py, line 15)"),
@@ -163,6 +167,19 @@ def test_whatever_ends_a_command_from_outside_is_one_sentence(error, code, said,
 )
 def test_a_simulator_that_leaves_or_fails_at_once_is_one_sentence(task, said, here, capsys):
     assert main(["run", task, *QUICK, "--quiet", "--out", "run"]) == 1
+    assert said in sentence(capsys)
+
+
+@pytest.mark.parametrize(
+    ("task", "said"),
+    [
+        ("own.py:leaves_first", "task 'own.py:leaves_first' raised SystemExit: 0 ("),
+        ("own.py:fails_first", "task 'own.py:fails_first' raised ZeroDivisionError: no licence ("),
+        ("own.py:untraceable", "task 'own.py:untraceable' raised AttributeError: "),
+    ],
+)
+def test_a_task_that_cannot_be_checked_is_one_sentence(task, said, here, capsys):
+    assert main(["check", task, "--genotypes", "4"]) == 1
     assert said in sentence(capsys)
 
 
@@ -187,7 +204,7 @@ def test_a_simulator_may_go_elsewhere_at_its_first_evaluation(here, capsys, monk
         words = ["run", "own.py:wanders_first", *QUICK, "--reevaluate-samples", "2", "--quiet", *out]
         assert main(words) == 0
     assert Path.cwd() == Path("/")
-    default = where / "runs/own-py-wanders_first-me/seed-0"
+    default = where / "runs/noisy-arm-me/seed-0"
     assert [memes.load_run(each).generations for each in (where / "run", default)] == [2, 2]
     os.chdir(where)
     words = ["--quiet", "--task", "own.py:wanders_first"]

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from itertools import count
 
 import jax.numpy as jnp
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 import memes
 from contents import contents
 from memes.commands.main import main
+from memes.view.follow import Follower
 
 pytestmark = pytest.mark.usefixtures("traced_once", "no_figures")
 SMALL = (
@@ -84,6 +86,25 @@ def test_six_runs_that_start_at_once_with_an_empty_cache(tmp_path):
     found = [(tmp_path / file).read_bytes() for file in sorted(tmp_path.glob("runs/*/*/archive.npz"))]
     assert len(found) == 6
     assert len(set(found)) == 1
+
+
+def test_a_clock_that_is_set_back_changes_no_result(tmp_path, monkeypatch):
+    algorithm = memes.presets.me(memes.tasks.arm(joints=4), batch=4)
+    quick = {"observers": [memes.Logger("tensorboard")], "progress": False}
+    whole = memes.run(algorithm, generations=6, out=tmp_path / "whole", **quick)
+    memes.run(algorithm, generations=3, out=tmp_path / "back", **quick)
+    follower = Follower(tmp_path / "back")
+    assert follower.poll(strict=True).generations == 3
+    clock = count(1_600_000_000, -1000)
+    monkeypatch.setattr("time.time", lambda: next(clock))
+    resumed = memes.resume(algorithm, tmp_path / "back", generations=6, **quick)
+    for file in tmp_path.glob("back/**/*"):
+        os.utime(file, (0, 0))
+    assert follower.poll().generations == 6
+    assert (np.diff(resumed.metrics["seconds"]) >= 0).all()
+    files = ("archive.npz", "lanes.npz", "changes.bin")
+    for name in files:
+        assert (tmp_path / "back" / name).read_bytes() == (whole.folder / name).read_bytes()
 
 
 def plane(fitness, **options):

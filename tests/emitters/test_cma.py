@@ -91,6 +91,32 @@ def test_samples_that_cannot_be_evaluated_do_no_harm(bad):
     assert np.isfinite(x).all()
 
 
+def test_the_published_cma_me_learns_from_the_samples_that_improve_the_archive():
+    """What the other samples are does not matter; without any, the lane starts again."""
+    algorithm = memes.presets.cma_me(
+        task, memes.cells.grid(task, (4,)), pool=1, batch=BATCH, parents="accepted"
+    )
+    ask, tell = jax.jit(algorithm.ask), jax.jit(algorithm.tell)
+    state, batch = ask(jax.random.key(1), jax.jit(algorithm.init)(jax.random.key(0)))
+    fitness = jnp.arange(BATCH) * 1.0
+    state, _ = tell(state, batch, (fitness, MIDDLE))
+    asked, batch = ask(jax.random.key(2), state)
+    improving = fitness + 2 > BATCH - 1  # the elite of the cell
+    means = []
+    for worse in (fitness, -fitness):
+        after, info = tell(asked, batch, (jnp.where(improving, fitness + 2, worse), MIDDLE))
+        assert int(info.reset[0]) == Reason.NONE
+        means.append(np.asarray(after.emitter[1].strategy.mean[0, 0]))
+    np.testing.assert_array_equal(*means)
+    # The best two, by the weights log(n + 1/2) - log(i).
+    weights = np.log(2.5) - np.log([1, 2])
+    expected = weights / weights.sum() @ np.asarray(batch.x)[[BATCH - 1, BATCH - 2]]
+    np.testing.assert_allclose(means[0], expected, rtol=1e-5)
+    after, info = tell(asked, batch, (fitness - 2, MIDDLE))
+    assert int(info.reset[0]) == Reason.STALE
+    np.testing.assert_array_equal(after.emitter[1].strategy.mean, asked.emitter[1].strategy.mean)
+
+
 def test_a_pool_takes_turns_and_each_keeps_a_distribution_of_its_own():
     pool = OneOf(CMA(memes.objectives.RandomDirection(1), strategy=STRATEGY), 3)
     algorithm = memes.compose(task, pool)

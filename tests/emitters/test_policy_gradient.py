@@ -195,7 +195,7 @@ def test_the_greedy_actor_learns_to_go_forward():
 
 
 def test_tasks_without_transitions_are_refused_by_name():
-    with pytest.raises(UsageError, match="task 'arm' yields no transitions"):
+    with pytest.raises(UsageError, match="task 'arm' provides no transitions"):
         memes.presets.pga_me(memes.tasks.arm(joints=3))
     with pytest.raises(UsageError, match="task 'hexapod' has no policies"):
         memes.presets.pga_me(memes.tasks.hexapod(steps=1), replay_size=10).init(jax.random.key(0))

@@ -86,7 +86,7 @@ def test_what_is_done_here_or_elsewhere_is_not_done_again(swept, asked, tmp_path
     assert main([*elsewhere, "--report-only"]) == 0
     assert asked == {}
     assert main([*elsewhere, "--report-only", "--generations", "5"]) == 2  # these are other runs
-    assert "there are none of these experiments" in capsys.readouterr().err
+    assert "there are none for these experiments" in capsys.readouterr().err
 
 
 def test_only_the_seeds_that_are_missing_are_run(swept, asked, tmp_path):
@@ -186,7 +186,7 @@ def test_no_run_starts_after_the_minutes_are_over(swept, asked, tmp_path, monkey
         limits = ["--seeds-per-batch", "1", "--minutes", "1", "--runs-only"]
         assert main([*words, str(tmp_path), *limits]) == 0
     said = capsys.readouterr()
-    assert "1 minutes are over: the same command goes on" in said.err
+    assert "1 minutes are over: the same command continues" in said.err
     assert "1 of 2 runs" in said.out
     assert set(summaries(tmp_path)) == {("me", 0)}
     assert not (tmp_path / "laptop/claims.md").exists()
@@ -197,7 +197,7 @@ def test_no_run_starts_after_the_minutes_are_over(swept, asked, tmp_path, monkey
 
 
 def test_a_run_that_goes_on_is_stopped_if_that_is_asked_for(swept, asked, tmp_path, monkeypatch):
-    """After two of four generations; the same command goes on from the checkpoint."""
+    """After two of four generations; the same command continues from the checkpoint."""
     monkeypatch.setattr(scheduling, "MOST", 1)
     clock, write = [0.0], observers.folders.append_metrics
 
@@ -312,7 +312,7 @@ def test_the_list_shows_what_would_run(capsys):
         (["main", "--generations", "0"], "generations must be at least 1"),
         (["main", "--minutes", "0"], "minutes must be more than 0"),
         (["main", "--runs-only", "--report-only"], "exclude each other"),
-        (["sampling", "--tasks", "arm"], "tasks: there is nothing to run of sampling on arm"),
+        (["sampling", "--tasks", "arm"], "tasks: nothing to run of sampling on arm"),
         (["main", "--summaries", "nowhere"], "there is no file or folder 'nowhere'"),
     ],
 )

@@ -29,7 +29,7 @@ def assert_same(one, other):
 
 def step_by_step(algorithm, generations):
     """The changes that a loop over generations finds by comparing archives."""
-    return store.until(forty_steps(algorithm.name), generations)
+    return store.up_to_generation(forty_steps(algorithm.name), generations)
 
 
 @cache
@@ -58,7 +58,7 @@ def test_every_change_is_written_down(algorithm, tmp_path):
 def test_the_last_changes_are_the_archive(tmp_path):
     runs = memes.run(variation, generations=20, seeds=[1, 2], out=tmp_path, progress=False)
     for run in runs:
-        last = store.standing(memes.load_changes(run.folder), 20)
+        last = store.last_per_cell(memes.load_changes(run.folder), 20)
         occupied = np.flatnonzero(np.asarray(run.archive.occupied))
         order = np.argsort(last.cell)
         np.testing.assert_array_equal(last.cell[order], occupied)
@@ -74,7 +74,7 @@ def test_where_more_cells_change_than_are_recorded_the_archive_tells_the_rest(tm
         monkeypatch.setattr(f"memes.runner.{module}.MOST_CHANGES", 2)
     run = memes.run(variation, generations=40, out=tmp_path, **QUIET)
     found, every = memes.load_changes(tmp_path), step_by_step(variation, 40)
-    assert_same(store.standing(found, 40), store.standing(every, 40))
+    assert_same(store.last_per_cell(found, 40), store.last_per_cell(every, 40))
     assert np.asarray(run.archive.occupied).sum() < len(found.cell) < len(every.cell)
     known = {(g, c) for g, c in zip(*every[:2], strict=True)}
     assert all(pair in known for pair in zip(*found[:2], strict=True))
@@ -99,7 +99,7 @@ def test_a_resumed_run_goes_on_with_its_chronicle(spoil, tmp_path):
     memes.resume(variation, tmp_path / "run", generations=16, **every)
     whole = step_by_step(variation, 16)
     found = store.load_changes(tmp_path / "run")
-    assert_same(store.standing(found, 16), store.standing(whole, 16))
+    assert_same(store.last_per_cell(found, 16), store.last_per_cell(whole, 16))
     assert_same(store.select(found, found.generation >= 8), store.select(whole, whole.generation >= 8))
     if spoil in ("nothing", "append"):
         assert_same(found, whole)
@@ -109,7 +109,7 @@ def test_the_chronicle_is_bounded_and_can_be_left_out(tmp_path):
     memes.run(variation, generations=40, out=tmp_path / "few", observers=[ChangeLog(rows=1)], **QUIET)
     few, whole = store.load_changes(tmp_path / "few"), step_by_step(variation, 40)
     assert len(few.cell) <= 2 * cells.count < len(whole.cell)
-    assert_same(store.standing(few, 40), store.standing(whole, 40))
+    assert_same(store.last_per_cell(few, 40), store.last_per_cell(whole, 40))
     memes.run(variation, generations=2, out=tmp_path / "none", observers=[ChangeLog(rows=0)], **QUIET)
     assert not (tmp_path / "none" / store.NAME).exists()
 

@@ -195,7 +195,7 @@ def test_too_many_elites_for_the_memory_are_taken_fewer_at_a_time(algorithm, who
     monkeypatch.setattr(memory, "available", lambda: next(room, 2**40))
     cut = memes.run(algorithm, observers=[AT_THE_END], **OPTIONS | {"progress": True})
     said = " ".join(capsys.readouterr().err.split())
-    assert "that is too much: evaluating 1 rows at a time" in said
+    assert "that is too much memory: re-evaluating in batches of 1 evaluations" in said
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), cut.correction, whole.correction
     )
@@ -324,7 +324,7 @@ def test_wrong_uses_of_the_command_are_one_sentence(whole, tmp_path, capsys):
         "RUN is missing: it comes first": ["reevaluate", "--samples", "3"],
         "'nothing' does not hold a run": ["reevaluate", "nothing"],
         "samples must be at least 1, got 0": ["reevaluate", str(run), "--samples", "0"],
-        "does not say which joints": ["reevaluate", str(run)],  # it was made in Python
+        "does not record joints": ["reevaluate", str(run)],  # it was made in Python
         "reevaluate_every must be at least 0, got -1": ["run", *COMMAND, "--reevaluate-every", "-1"],
         "reevaluate_samples must be at least 1": ["run", *COMMAND, "--reevaluate-samples", "0"],
     }
@@ -393,7 +393,7 @@ def test_a_correction_on_the_host_takes_no_more_than_the_limit(limit, times, cap
     expected = max(1, min(40, times * searched[-1] // elites[-1]))
     assert (samples.tolist(), spent.tolist()) == ([expected], [expected * elites[-1]])
     said = " ".join(capsys.readouterr().err.split())
-    assert f"evaluating every elite again, {expected:.0f} times: {spent[-1]:,.0f} evaluations" in said
+    assert f"re-evaluating every elite {expected:.0f} times: {spent[-1]:,.0f} evaluations" in said
     needed = f"--reevaluate-limit {-(-40 * elites[-1] // int(searched[-1]))} allows them"
     assert (needed in said) == (expected < 40)
 

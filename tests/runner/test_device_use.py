@@ -46,10 +46,10 @@ def test_processes_are_counted_while_they_live(other):
 
 
 def test_only_files_with_the_id_of_a_process_are_counted_and_removed(tmp_path):
-    for name in ("mine", "12345"):
+    for name in ("mine", "1-notes", "12345"):
         (tmp_path / name).touch()
     assert count(tmp_path) == 1
-    assert [file.name for file in tmp_path.iterdir()] == ["mine"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["1-notes", "mine"]
 
 
 def test_a_run_that_shares_its_device_says_so(other, tmp_path, monkeypatch):

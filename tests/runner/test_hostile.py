@@ -48,7 +48,7 @@ def test_nonsense_is_counted_and_said_once_and_enters_nowhere(fault, feature, ca
     assert 0.7 * expected < counts.pop(fault) < 1.3 * expected
     assert not any(counts.values())
     said = " ".join(capsys.readouterr().err.split())
-    assert said.count("such rows are left out") == 1
+    assert said.count("they are left out") == 1
     for leaf in jax.tree.leaves(result.state._replace(archive=None)):
         assert np.isfinite(leaf).all()
         assert np.abs(leaf).max(initial=0) < LIMIT
@@ -66,7 +66,7 @@ def test_nonsense_is_said_once_for_each_seed_of_a_batch(capsys):
         assert 0 < run.metrics["faults_nan"][-1] < 12 * 8 / 2
         assert np.isfinite(run.archive.fitness[run.archive.occupied]).all()
         lines = [line for line in said.splitlines() if line.startswith(f"seed {run.config['seed']}: ")]
-        assert sum("are not a number: such rows are left out" in line for line in lines) == 1
+        assert sum("are not a number: they are left out" in line for line in lines) == 1
 
 
 def test_a_row_counts_once_by_its_worst_fault():
@@ -113,7 +113,7 @@ def test_a_simulator_that_raises_now_and_then_loses_only_those_rows(capsys):
     algorithm = small(task, sigma=0.2)
     result = memes.run(algorithm, generations=5, seed=0)
     said = " ".join(capsys.readouterr().err.split())
-    assert said.count("raised ArithmeticError: joint [/0] got stuck; rows for which") == 1
+    assert said.count("raised ArithmeticError: joint [/0] got stuck; evaluations that fail") == 1
     assert result.metrics["faults_nan"][-1] > 5
     assert (np.asarray(result.archive.genotypes)[:, 0] <= 0.9).all()
     assert result.archive.occupied.any()
@@ -147,7 +147,7 @@ def test_a_simulator_that_raises_for_a_whole_generation_is_broken():
         small(host(always))
     task = surviving(host(always), lambda sentence: None, rows=8)
     task.evaluate(np.arange(4), np.zeros((4, 4)))
-    with pytest.raises(RunError, match="raised ZeroDivisionError: nothing works for every row"):
+    with pytest.raises(RunError, match="raised ZeroDivisionError: nothing works for every genotype"):
         task.evaluate(np.arange(4), np.zeros((4, 4)))
 
 
@@ -169,7 +169,7 @@ def test_a_callback_from_jax_may_raise(tmp_path, capfd, no_figures):
     algorithm = memes.presets.me(task, memes.cells.grid(task, (10, 10)), batch=16)
     memes.run(algorithm, generations=3, out=tmp_path / "run")
     said = " ".join(capfd.readouterr().err.split())
-    assert said.count("raised FileNotFoundError: no joint 0; rows for which") == 1
+    assert said.count("raised FileNotFoundError: no joint 0; evaluations that fail") == 1
     assert "Traceback" not in said
     lost = int(memes.load_run(tmp_path / "run").metrics["faults_nan"][-1])
     assert 2 < lost < 30
@@ -177,7 +177,10 @@ def test_a_callback_from_jax_may_raise(tmp_path, capfd, no_figures):
     with pytest.raises(RunError) as ended:
         memes.resume(algorithm, tmp_path / "run", generations=5, progress=False)
     assert "\n" not in str(ended.value)
-    for part in (f"'{task.name}' raised FileNotFoundError: no joint 0 for every row", "'memes resume"):
+    for part in (
+        f"'{task.name}' raised FileNotFoundError: no joint 0 for every genotype",
+        "'memes resume",
+    ):
         assert part in str(ended.value)
     refused[0] = 2.0
     resumed = memes.resume(algorithm, tmp_path / "run", generations=5, progress=False)
@@ -217,7 +220,7 @@ def test_a_device_that_fails_ends_the_run_with_a_sentence(tmp_path, monkeypatch,
         )
     assert str(ended.value) == (
         "task 'arm' failed on the device: JaxRuntimeError: RESOURCE_EXHAUSTED: Out of memory; "
-        f"'memes resume {tmp_path / 'run'}' goes on from the last checkpoint"
+        f"'memes resume {tmp_path / 'run'}' continues from the last checkpoint"
     )
 
 
@@ -235,8 +238,8 @@ def test_a_simulator_that_breaks_ends_all_seeds_with_a_sentence(tmp_path, no_fig
     out = tmp_path / "runs"
     with pytest.raises(RunError) as ended:
         memes.run(algorithm, generations=2, seeds=[5, 6], out=out, progress=False)
-    assert "raised ZeroDivisionError: no licence for every row of a generation" in str(ended.value)
-    assert f"'memes resume {out}' goes on from the last checkpoint" in str(ended.value)
+    assert "raised ZeroDivisionError: no licence for every genotype of a generation" in str(ended.value)
+    assert f"'memes resume {out}' continues from the last checkpoint" in str(ended.value)
     assert memes.load_run(out / "seed-5").config["generations_done"] == 2
     broken[0] = False
     (resumed,) = memes.resume(algorithm, out, progress=False)
@@ -281,8 +284,8 @@ def test_features_outside_of_the_bounds_are_counted_and_said_once(build, capsys)
     assert (np.diff(counted) <= np.diff(evaluations)).all()
     assert (np.diff(counted) > 0).all()
     said = " ".join(capsys.readouterr().err.split())
-    assert said.count("of the features lie outside of feature_low and feature_high") == 1
-    assert "fit into feature_low=" in said
+    assert said.count("of the features lie outside feature_low and feature_high") == 1
+    assert "bounds that fit are feature_low=" in said
 
 
 def test_noise_of_a_compiled_task_that_is_not_declared_is_said(capsys):

@@ -281,6 +281,10 @@ def test_runs_do_not_hide_or_mix_with_those_of_other_seeds(tmp_path):
     quick(out=tmp_path / "one")
     with pytest.raises(memes.UsageError, match="out must not hold a run, but"):
         quick(seeds=[0], out=tmp_path / "one")
+    for name in ("checkpoints", "export"):  # whose files a command on the run would replace
+        with pytest.raises(memes.UsageError, match="out must not be a folder of another run"):
+            quick(out=tmp_path / "one" / name)
+    assert not (tmp_path / "one/export").exists()
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,7 @@ def test_a_run_that_does_not_fit_is_evaluated_in_chunks(monkeypatch, tmp_path, c
     cut = memes.run(small(TASK), generations=2, out=tmp_path / "cut")
     said = " ".join(capsys.readouterr().err.split())
     chunk = memes.load_run(tmp_path / "cut").config["chunk"]
-    assert f"that is too much: evaluating {chunk} of 36 rows at a time" in said
+    assert f"that is too much memory: evaluating in chunks of {chunk} of 36 evaluations" in said
     assert chunk < 36
     assert cut.metrics["evaluations"][-1] == 72
 

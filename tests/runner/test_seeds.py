@@ -136,7 +136,7 @@ def test_seeds_together_are_the_runs_themselves_up_to_rounding(single, monkeypat
     results = memes.run(algorithm, out=tmp_path, **OPTIONS | {"progress": True})
     said = capsys.readouterr().err
     assert "3 seeds of memes together" in said
-    assert "that is too much: running 2 at once" in said
+    assert "that is too much memory: running 2 at once" in said
     assert_agree(results, single)
     assert sorted(folder.name for folder in tmp_path.iterdir()) == ["seed-0", "seed-3", "seed-5"]
     for seed, result in zip(SEEDS, results, strict=True):

@@ -36,12 +36,12 @@ def by_hand(rows, generations, width):
 
 def test_what_was_written_and_appended_is_read_and_a_part_of_a_row_does_not_count(tmp_path):
     rows = drawn(50, 10, 20)
-    size = store.save_changes(tmp_path, store.until(rows, 7))
+    size = store.save_changes(tmp_path, store.up_to_generation(rows, 7))
     rest = store.select(rows, rows.generation >= 7)
-    assert_same(store.load_changes(tmp_path), store.until(rows, 7))
+    assert_same(store.load_changes(tmp_path), store.up_to_generation(rows, 7))
     with (tmp_path / store.NAME).open("ab") as file:
         file.write(b"half a row")
-    assert_same(store.load_changes(tmp_path), store.until(rows, 7))
+    assert_same(store.load_changes(tmp_path), store.up_to_generation(rows, 7))
     assert store.append_changes(tmp_path, rest, size) == (tmp_path / store.NAME).stat().st_size
     assert_same(memes.load_changes(tmp_path), rows)
 
@@ -50,7 +50,7 @@ def test_what_was_written_and_appended_is_read_and_a_part_of_a_row_does_not_coun
 def test_the_archive_after_some_generations(generations):
     rows = drawn(300, 20, 50)
     expected = store.select(rows, by_hand(rows, generations, 10**6))
-    assert_same(store.standing(rows, generations), expected)
+    assert_same(store.last_per_cell(rows, generations), expected)
 
 
 @pytest.mark.parametrize("most", [1, 20, 100, 10**6])
@@ -61,7 +61,7 @@ def test_thinning_keeps_the_last_change_of_each_cell_in_ever_longer_spans(most):
     spans = [by_hand(rows, 50, width) for width in widths]
     expected = next((kept for kept in spans if len(kept) <= most), spans[-1])
     assert_same(thin, store.select(rows, expected))
-    assert_same(store.standing(thin, 50), store.standing(rows, 50))
+    assert_same(store.last_per_cell(thin, 50), store.last_per_cell(rows, 50))
 
 
 def header(**about):

@@ -4,6 +4,7 @@ import json
 import shutil
 from dataclasses import fields, make_dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -155,8 +156,8 @@ def no_log(folder, newest):
 @pytest.mark.parametrize(
     ("edit", "sentence"),
     [
-        (edited_state, "it does not hold what was written"),
-        (edited_log, "it does not hold what was written"),
+        (edited_state, "its content differs from what was written"),
+        (edited_log, "its content differs from what was written"),
         (cut_log, "log.bin' is damaged or not what its name says: it has fewer generations"),
         (no_log, ""),
     ],
@@ -229,8 +230,8 @@ def test_a_checkpoint_of_an_algorithm_that_has_changed_is_named(whole):
     ("version", "sentence"),
     [
         (9, "format version 9, newer than this memes can read"),
-        (1, "format version 1, of an older memes: go on with that one, or start anew"),
-        (3, "format version 3, of an older memes: go on with that one, or start anew"),
+        (1, "format version 1, of an older memes: continue with that one, or start again"),
+        (3, "format version 3, of an older memes: continue with that one, or start again"),
     ],
 )
 def test_a_checkpoint_of_the_future_or_of_the_past_is_named(folder, version, sentence):
@@ -249,3 +250,69 @@ def test_only_the_last_two_are_kept(whole, tmp_path):
         checkpoint.save(first_rows(run, n), checkpoint.logged(first_rows(run, 0)))
     found = sorted(file.name for file in (tmp_path / "checkpoints").iterdir())
     assert found == ["00000005.npz", "00000011.npz", checkpoint.LOG]
+
+
+FOREIGN = ("99.npz", "2024-backup.npz", "00000012 (copy).npz", "00000012.npz.bak", "notes.txt")
+
+
+def test_files_of_other_names_are_neither_read_nor_removed(folder, whole):
+    for name in FOREIGN:
+        (folder / "checkpoints" / name).write_text("mine")
+    assert loaded(folder, whole)[1] == []
+    memes.resume(ALGORITHM, folder, generations=15, progress=False)
+    found = {file.name for file in (folder / "checkpoints").iterdir()}
+    assert found == {*FOREIGN, "00000012.npz", "00000015.npz", checkpoint.LOG}
+    options = {"out": folder, "overwrite": True, "observers": [memes.Figures(draw=False)]}
+    memes.run(ALGORITHM, generations=2, progress=False, **options)
+    assert {*FOREIGN} < {file.name for file in (folder / "checkpoints").iterdir()}
+
+
+def test_damaged_checkpoints_do_not_replace_new_ones(folder):
+    for name in ("00000012.npz", "00000020.npz", "00000030.npz"):
+        (folder / "checkpoints" / name).write_text("damaged")
+    memes.resume(ALGORITHM, folder, generations=14, progress=False)
+    found = sorted(file.name for file in (folder / "checkpoints").iterdir())
+    assert found == ["00000012.npz", "00000014.npz", checkpoint.LOG]
+
+
+def forged_log(folder, part, name, change):
+    """Change a column of the log of a run's only checkpoint, and its digest; None drops the column."""
+    older, file = sorted(folder.glob("checkpoints/*.npz"))
+    older.unlink()
+    about, state, parts = checkpoint._read(file)
+    column = parts[part].pop(name)
+    parts[part] |= {} if change is None else {name: change(column)}
+    rows = checkpoint._rows(SimpleNamespace(generations=int(file.stem), **parts), 0)
+    (folder / "checkpoints" / checkpoint.LOG).write_bytes(rows.tobytes())
+    arrays = {"log": rows[:0], **state}
+    digest = checkpoint.hashlib.blake2b(rows.tobytes(), digest_size=16)
+    about["digest"] = checkpoint._digest(arrays, digest)
+    np.savez(file, about=np.array(json.dumps(about)), **arrays)
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "change", "sentence"),
+    [
+        ("metrics", "samples", None, "the columns of metrics.csv"),
+        ("metrics", "samples", lambda column: column.astype(float), "the columns of metrics.csv"),
+        ("metrics", "coverage", lambda column: column.astype(complex), "the columns of metrics.csv"),
+        ("metrics", "coverage", lambda column: column[:, None], "the columns of metrics.csv"),
+        ("metrics", "generation", lambda column: column[::-1], "one row per generation"),
+        ("lanes", "generation", lambda column: column + 1, "one row per generation"),
+        ("metrics", "seconds", lambda column: column * np.nan, "seconds that are not finite"),
+        ("lanes", "fitness", lambda column: column.astype("U3"), "lanes that are not numbers"),
+        ("lanes", "age", lambda column: column[..., None], "not of the same generations and lanes"),
+        ("lanes", "kind", None, "kind"),
+    ],
+)
+def test_a_log_with_other_columns_is_left_out(folder, whole, part, name, change, sentence, capsys):
+    forged_log(folder, part, name, change)
+    with pytest.raises(UsageError, match=r"no checkpoint in .* can be read"):
+        memes.resume(ALGORITHM, folder, generations=15)
+    assert sentence in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_log_with_lanes_of_another_algorithm_is_named(folder):
+    forged_log(folder, "lanes", "feature", lambda column: np.repeat(column, 2, axis=-1))
+    with pytest.raises(UsageError, match="is of another algorithm or task; start a new run"):
+        memes.resume(ALGORITHM, folder, generations=15, progress=False)

@@ -112,9 +112,9 @@ def test_a_table_is_read_in_memory_of_its_size_and_lines_are_limited(tmp_path, m
     for content, words in (
         (",".join(["ab"] * 30_000) + "\n", "a line has more than 65,536 bytes"),
         ("a,b\n" + ",\n" * 1000, "2,000 numbers are too many for a file of 2,004 bytes"),
-        ("", "it has no head"),
-        ("\n", "it has no head"),
-        ("\n1\n", "it has no head"),
+        ("", "it has no header"),
+        ("\n", "it has no header"),
+        ("\n1\n", "it has no header"),
         ("a\n\n", "line 2 has 0 fields, not 1"),
         ("a\n" + "1" * 70_000 + "\n", "a line has more than"),
     ):

@@ -66,7 +66,7 @@ def test_a_run_of_version_0_1_goes_on_only_from_the_start(tmp_path, capsys):
     command = ["resume", str(run), "--generations", "31", "--quiet"]
     assert main(command) == 2
     said = capsys.readouterr().err
-    assert "has format version 1, of an older memes: go on with that one, or start anew" in said
+    assert "has format version 1, of an older memes: continue with that one, or start again" in said
     assert said.count("\n") == 1
     shutil.rmtree(run / "checkpoints")
     assert main(command) == 0

@@ -206,8 +206,8 @@ def test_a_file_that_expands_to_far_more_than_its_size_is_refused(name, little_m
         np.savez_compressed(Path("run", name), **dict(data), bomb=np.zeros(2**21, np.int8))
     for command in ("plot", "view"):
         said = refused(command, "run", capsys=capsys)
-        assert f"'run/{name}' would take 2," in said
-        assert "1,048,576 are the most" in said
+        assert f"'run/{name}' would need 2," in said
+        assert "at most 1,048,576 are allowed" in said
 
 
 def test_the_limits_leave_room_for_files_that_are_large_themselves(little_memory):
@@ -219,8 +219,8 @@ def test_the_limits_leave_room_for_files_that_are_large_themselves(little_memory
 @pytest.mark.parametrize(
     ("arrays", "sentence"),
     [
-        ({"grid_shape": [30_000, 20_000]}, "it must have 1 to 10,000,000 cells of its 2 features"),
-        ({"grid_shape": [3_000, 3_000]}, "would take"),
+        ({"grid_shape": [30_000, 20_000]}, "it must have 1 to 10,000,000 cells for its 2 features"),
+        ({"grid_shape": [3_000, 3_000]}, "would need"),
         ({"grid_shape": [-6, -6]}, "it must have 1 to 10,000,000 cells"),
         ({"grid_shape": [6, 6, 6]}, "it must have 1 to 10,000,000 cells"),
         ({"grid_shape": "xy"}, "is damaged"),

@@ -178,7 +178,7 @@ def test_a_run_without_a_summary_is_summarised(folder):
     ("text", "sentence"),
     [
         ("{", "is damaged"),
-        ("[]", "must hold a table of JSON"),
+        ("[]", "must contain a JSON object"),
         ("{}", "is not the summary of a run"),
         ('{"format": "memes-summary", "format_version": 99}', "format version 99"),
         ('{"format": "memes-summary", "format_version": 1}', "is damaged"),

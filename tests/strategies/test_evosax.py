@@ -98,8 +98,48 @@ def test_cma_es_follows_the_tutorial_from_the_first_update_on():
                 np.testing.assert_allclose(found[lane], expected, rtol=2e-4, atol=2e-4)
 
 
+class OfParents(Tutorial):
+    """The same with the samples of positive utility as parents, as the publication of CMA-ME has it."""
+
+    def tell(self, x, utilities):
+        n, parents = DIM, int((utilities > 0).sum())
+        if parents == 0:
+            return
+        raw = np.zeros(SAMPLES)
+        raw[:parents] = np.log(parents + 0.5) - np.log(np.arange(1, parents + 1))
+        self.weights = raw / raw.sum()
+        self.mueff = 1 / (self.weights**2).sum()
+        self.cc = (4 + self.mueff / n) / (n + 4 + 2 * self.mueff / n)
+        self.c1 = 2 / ((n + 1.3) ** 2 + self.mueff)
+        self.cmu = min(1 - self.c1, 2 * (self.mueff - 2 + 1 / self.mueff) / ((n + 2) ** 2 + self.mueff))
+        self.cs = (self.mueff + 2) / (n + self.mueff + 5)
+        self.ds = 1 + 2 * max(0, np.sqrt((self.mueff - 1) / (n + 1)) - 1) + self.cs
+        super().tell(x, utilities)
+
+
+def test_cma_es_learns_from_the_samples_of_positive_utility():
+    strategy = Evosax("cma-es", samples=SAMPLES, sigma=SIGMA, parents="positive")
+    ask, tell = jax.jit(strategy.ask), jax.jit(strategy.tell)
+    state, oracles = init(strategy, means(7)), [OfParents(mean) for mean in means(7)]
+    for generation, counts in enumerate([(3, 1), (SAMPLES, 5), (0, 2), (4, 0)]):
+        state, x = ask(jax.random.fold_in(jax.random.key(8), generation), state)
+        ranks = np.asarray(ranks_of(-jnp.sum(jnp.square(x), axis=-1))) + 1
+        order = np.argsort(np.argsort(-ranks, axis=1), axis=1)
+        utilities = np.where(order < np.array(counts)[:, None], ranks, 0.0)
+        state = tell(state, x, utilities)
+        for lane, oracle in enumerate(oracles):
+            oracle.tell(np.asarray(x)[lane], utilities[lane])
+            for found, expected in [(state.mean, oracle.mean), (state.std, oracle.sigma)]:
+                np.testing.assert_allclose(found[lane], expected, rtol=2e-4, atol=2e-4)
+            np.testing.assert_allclose(state.C[lane], oracle.C, rtol=2e-3, atol=2e-4)
+
+
+def test_the_strategies_are_those_that_are_tested():
+    assert names() == sorted([*USUAL, *OTHERS])
+
+
 USUAL = ["cma-es", "sep-cma-es", "snes"]
-OTHERS = ["xnes", "cr-fm-nes", "pgpe", "open-es"]  # of other families; all are names()
+OTHERS = ["xnes", "cr-fm-nes", "pgpe", "open-es"]  # of other families
 
 
 @pytest.mark.filterwarnings("ignore:optax.global_norm is deprecated")  # by evosax's PGPE
@@ -179,6 +219,8 @@ def test_a_distribution_of_no_more_use_is_degenerate(fault, change):
         (lambda: Evosax("sep-cma"), "unknown strategy 'sep-cma': did you mean 'sep-cma-es'"),
         (lambda: Evosax("zzz"), "unknown strategy 'zzz': choose from openai-es, "),
         (lambda: Evosax("hillclimbing"), "unknown strategy 'hillclimbing'"),
+        (lambda: Evosax("ma-es"), "unknown strategy 'ma-es'"),
+        (lambda: Evosax("snes", parents="positive"), "^parents must be 'all' for strategy 'snes'"),
         (lambda: Evosax("snes", samples=1), "^samples must be at least 2"),
         (lambda: Evosax("snes", sigma=0.0), "^sigma must be positive"),
         (

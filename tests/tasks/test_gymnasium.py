@@ -7,7 +7,7 @@ import pytest
 import memes
 from memes import UsageError
 from memes.commands.main import main
-from memes.control.episodes import act, action, layers_of
+from memes.control.episodes import act, action_of, layers_of
 
 gymnasium = pytest.importorskip("gymnasium")
 KEYS = np.asarray(jax.random.key_data(jax.random.split(jax.random.key(3), 6)))
@@ -58,14 +58,59 @@ def test_policies_act_as_those_of_control_tasks():
 def test_actions_lie_in_their_space():
     spaces = gymnasium.spaces
     box = spaces.Box(np.array([-2.0, 0.0], np.float32), np.array([2.0, 10.0], np.float32))
-    np.testing.assert_allclose(action(box, np.array([-1.0, 0.5])), [-2.0, 7.5])
-    assert action(spaces.Discrete(3, start=-1), np.array([0.1, 0.2, 0.9])) == 1
+    np.testing.assert_allclose(action_of(box)(np.array([-1.0, 0.5])), [-2.0, 7.5])
+    assert action_of(spaces.Discrete(3, start=-1))(np.array([0.1, 0.2, 0.9])) == 1
     several = spaces.MultiDiscrete([2, 3])
-    np.testing.assert_array_equal(action(several, np.array([0.0, 1.0, 0.3, 0.2, 0.1])), [1, 0])
+    np.testing.assert_array_equal(action_of(several)(np.array([0.0, 1.0, 0.3, 0.2, 0.1])), [1, 0])
     free = spaces.Box(-np.inf, np.inf, (1, 2))
-    np.testing.assert_allclose(action(free, np.array([0.5, -1.0])), [[0.5, -1.0]])
+    np.testing.assert_allclose(action_of(free)(np.array([0.5, -1.0])), [[0.5, -1.0]])
     for space in (box, several, free):
-        assert space.contains(action(space, np.linspace(-1, 1, 5 if space is several else 2)))
+        assert space.contains(action_of(space)(np.linspace(-1, 1, 5 if space is several else 2)))
+
+
+class Worn(gymnasium.Env):
+    """An environment in which something survives a reset, as worlds of Box2D do."""
+
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,))
+    action_space = gymnasium.spaces.Box(np.array([0.0], np.float32), np.array([4.0], np.float32))
+    wear = 0.0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.place = self.np_random.uniform(-1, 1)
+        return np.array([self.place, 0.0], np.float32), {}
+
+    def step(self, action):
+        self.wear += float(action[0])
+        self.place += float(action[0]) - 1e-3 * self.wear
+        return np.array([self.place, 1.0], np.float32), self.place, False, False, {}
+
+
+def test_environments_that_do_not_repeat_are_made_for_each_episode():
+    gymnasium.register("Worn-v0", Worn, max_episode_steps=10)
+    try:
+        found = {}
+        for fresh in (None, True, False):
+            task = memes.tasks.gymnasium("Worn-v0", hidden=(4,), fresh=fresh)
+            x = rows(task)
+            found[fresh] = [task.evaluate(KEYS, x)[0] for _ in range(3)]
+        np.testing.assert_array_equal(found[None], found[True])
+        np.testing.assert_array_equal(found[None], [found[None][0]] * 3)
+        assert (found[False][0] != found[False][1]).all()
+    finally:
+        del gymnasium.registry["Worn-v0"]
+    assert not memes.tasks.gymnasium("CartPole-v1").evaluate.fresh
+
+
+def test_warnings_of_mujoco_are_printed_and_leave_no_file(tmp_path, monkeypatch, capfd):
+    """HalfCheetah's model has an attribute that MuJoCo warns of."""
+    monkeypatch.chdir(tmp_path)
+    task = memes.tasks.gymnasium("HalfCheetah-v5", hidden=(4,), steps=3)
+    assert np.isfinite(task.evaluate(KEYS, rows(task))[0]).all()
+    file = f"{gymnasium.__path__[0]}/envs/mujoco/assets/half_cheetah.xml"
+    memes.physics.compile(file, backend="numpy")
+    assert list(tmp_path.iterdir()) == []
+    assert capfd.readouterr().err.count("MuJoCo warns: ") <= 1
 
 
 def farthest(episode):
@@ -115,13 +160,13 @@ def test_policy_gradients_learn_from_its_transitions():
 def test_what_does_not_fit_is_named():
     wrong = [
         ({"environment": "CartPol-v1"}, "unknown environment of Gymnasium 'CartPol-v1': did you mean"),
-        ({"observed": (0, 4)}, "observed must name entries from 0 to 3, got 0, 4"),
+        ({"observed": (0, 4)}, "observed must be indices from 0 to 3, got 0, 4"),
         ({"informed": ("x",)}, "informed: 'CartPole-v1' has no entries of info; use observed"),
         ({"observed": (0,), "informed": ("x",)}, "observed and informed exclude each other"),
         ({"feature": farthest}, "feature_low and feature_high must be given"),
         ({"make": {"colour": 1}}, "'CartPole-v1' cannot be made: TypeError"),
         ({"steps": 0}, "steps must be at least 1, got 0"),
-        ({"feature_low": (0.0,)}, "must have an entry for each of 2 features, got 1"),
+        ({"feature_low": (0.0,)}, "must have one entry per feature \\(2\\), got 1"),
     ]
     for options, sentence in wrong:
         with pytest.raises(UsageError, match=sentence):
@@ -134,7 +179,7 @@ def test_a_command_runs_an_environment_by_its_name(tmp_path, capsys):
     out = ["--out", str(tmp_path / "run"), "--no-figures-draw", "--reevaluate-samples", "2"]
     assert main(["run", *words, *options, *out, "--workers", "2", "--worker-rows", "3"]) == 0
     said = capsys.readouterr()
-    assert "evaluating on 2 workers, 3 rows at a time" in said.err
+    assert "evaluating on 2 workers, in blocks of 3" in said.err
     assert "evaluations/s  2 workers" in " ".join(said.err.split("\n"))
     run = memes.load_run(tmp_path / "run")
     assert run.config["feature_low"] == pytest.approx([-4.8, -0.418879], abs=1e-5)

@@ -272,6 +272,26 @@ def test_the_base_is_what_no_actuator_moves(root, motor, hidden, base):
     assert np.sum(np.ptp(qvel, axis=0) > 0) == nq - len(base)
 
 
+def test_actions_are_scaled_to_the_range_of_each_control():
+    motors = """<position joint="neck" kp="3" ctrlrange="-0.5 2"/>
+      <motor joint="turn" ctrlrange="-3 3" gear="0.1"/>"""
+    root = '<joint name="turn" axis="0 0 1"/><joint name="neck" axis="0 1 0"/>'
+    engine = physics.compile(TORSO.format(root=root, motor=motors), backend="xla")
+    keys, action = jax.random.split(jax.random.key(0), 1), jnp.array([[0.7, -0.2, 1.0]])
+    for raw, ctrl in ((False, [[0.7, 0.5, 3.0]]), (True, action)):
+        environment = robot(engine, steps=1, reward=None, measure=None, raw_controls=raw)
+        state = environment.reset(keys)
+        np.testing.assert_allclose(
+            environment.step(state, action).rows, engine.step(state, jnp.array(ctrl)).rows, atol=1e-6
+        )
+
+
+@pytest.mark.parametrize("name", ["ant", "ant-trap", "hexapod"])
+def test_actions_of_the_tasks_of_the_library_are_controls(name):
+    environment = task_from_run(name).control.environment
+    assert environment.step == environment.engine.step
+
+
 def test_a_robot_starts_as_its_keyframe_says():
     key = '<keyframe><key qpos="1 2 3 0.5" qvel="4 5 6 7"/></keyframe></mujoco>'
     root = PLANAR.format(first="1 0 0", second="0 0 1")

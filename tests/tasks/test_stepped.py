@@ -10,6 +10,7 @@ import pytest
 import memes
 from memes import UsageError
 from memes.commands.main import main
+from memes.tasks.stepped import Repeated
 
 
 def keys():
@@ -76,6 +77,26 @@ def test_an_evaluation_is_an_episode(named):
                 break
         np.testing.assert_allclose(found.fitness[i], total, rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(found.feature[i], state.data, rtol=1e-4, atol=1e-5)
+
+
+def test_an_action_is_repeated_until_the_end():
+    repeated = task(Repeated(Walk(), 3))
+    x = repeated.init(jax.random.key(2), 5) * 3
+    found = repeated.evaluate(keys(), x)
+    lengths = []
+    for i in range(5):
+        state, total, policy = Walk().reset(keys()[i]), 0.0, repeated.control.controller.policy
+        for step in range(27):
+            if step % 3 == 0:
+                action = policy(x[i], state.obs[None])[0]
+            state = Walk().step(state, action)
+            total += float(state.reward)
+            if state.done:
+                break
+        lengths.append(step + 1)
+        np.testing.assert_allclose(found.fitness[i], total, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(found.feature[i], state.data, rtol=1e-4, atol=1e-5)
+    assert any(length % 3 for length in lengths)  # some end within a repetition
 
 
 def test_all_episodes_of_a_certain_task_start_at_one_place():

@@ -52,7 +52,7 @@ def test_archives_of_any_dimension_fill(shape):
 
 def test_the_last_picture_is_the_archive_of_the_run():
     archive, changes = found((4, 3))
-    standing = archive_video.log.standing(changes, 12)
+    standing = archive_video.log.last_per_cell(changes, 12)
     fitness = np.full(12, -np.inf)
     fitness[standing.cell] = standing.fitness
     np.testing.assert_allclose(fitness, archive.fitness, rtol=1e-6)

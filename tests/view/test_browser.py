@@ -153,7 +153,7 @@ def near(colour, wanted, atol=12):
 def standing(folder, by="fitness"):
     """The layout of a run's cells, what they show in the end, and the colours of their tiles."""
     now = Follower(folder).poll(strict=True)
-    last = memes.store.changes.standing(now.changes, now.generations)
+    last = memes.store.changes.last_per_cell(now.changes, now.generations)
     shown = colours.of_cells(by, now.cells.count, last, now.generations, now.correction)
     found = layout(now.cells, (0, 1), side=pages.SIDE)
     image = colours.picture(found, shown, by)
@@ -281,7 +281,7 @@ def test_curves_of_several_runs_and_lanes(arm_run, ant_run, open_page):
         tab.says("runs", seconds=5)
         tab.choose("column", "mean_fitness")
         tab.page.get_by_role("tab", name="lanes").click()
-        tab.says("has no lanes that go on")
+        tab.says("has no lanes that continue")
         tab.page.get_by_label("run", exact=True).first.click()
         tab.page.get_by_role("option").nth(1).click()
         tab.says("memes on ant")
@@ -315,7 +315,7 @@ def test_buttons_save_what_is_on_the_stage_and_the_command_replays_it(
                 assert video_file.n_frames == 21
         else:
             assert video.read_bytes()[4:8] == b"ftyp"
-        tab.says(f"{video.name} is drawn")
+        tab.says(f"{video.name} has been drawn")
         said = tab.page.locator("table").first.inner_text()
     words = ["replay", str(ant_run), "--cell", str(cell), "--sheet", str(tmp_path / "sheet.png")]
     assert main(words) == 0

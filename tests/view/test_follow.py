@@ -90,7 +90,7 @@ def test_the_cells_of_a_tessellation_are_known_after_the_first_checkpoint(tmp_pa
 def test_an_older_run_shows_what_its_archive_tells():
     now = Follower(OLD).poll(strict=True)
     archive = memes.load_archive(OLD)
-    last = store.standing(now.changes, 10**6)
+    last = store.last_per_cell(now.changes, 10**6)
     np.testing.assert_array_equal(np.sort(last.cell), np.flatnonzero(np.asarray(archive.occupied)))
     assert now.correction is not None
 
@@ -182,7 +182,7 @@ def test_a_correction_of_another_archive_is_refused(forged, run, tmp_path):
         none = np.zeros(2, np.float32), np.zeros((2, 2), np.float32)
         other = Correction(run.archive, np.array([-9, 10**6]), *none, 8)
     save_correction(folder, other)
-    with pytest.raises(UsageError, match=r"corrected\.npz' is of another archive"):
+    with pytest.raises(UsageError, match=r"corrected\.npz' belongs to another archive"):
         Follower(folder).poll(strict=True)
 
 
@@ -248,7 +248,7 @@ def test_an_elite_is_compared_with_its_correction_and_its_replay(run):
     assert f"| x | {x} | 0 | {x} |" in said
     lost = labels.of_elite(elite._replace(holds=None, drawing=None, shown=99), ["x", "y"])
     assert f"| fitness | {stored} | lost |" in lost.replace(labels.SPACE, "")
-    assert "the genotype of generation 100, whose colour it has, is not saved" in lost
+    assert "the colour shows the elite of generation 100, which is not saved" in lost
 
 
 def test_elites_of_a_corrected_archive_are_those_that_were_stored_elsewhere(run):

@@ -81,8 +81,8 @@ def test_the_nearest_elite_is_the_nearest_in_units_of_the_bounds():
 @pytest.mark.parametrize(
     ("cell", "sentence"),
     [
-        ((0,), "cell 0 (0 0) is empty; the nearest that is not is 4 (1 0)"),
-        ((2, 2), "cell 10 (2 2) is empty; the nearest that is not is 11 (2 3)"),
+        ((0,), "cell 0 (0 0) is empty; the nearest occupied cell is 4 (1 0)"),
+        ((2, 2), "cell 10 (2 2) is empty; the nearest occupied cell is 11 (2 3)"),
         ((12,), "cell must lie in 0 ... 11, got 12"),
         ((-1,), "cell must lie in 0 ... 11, got -1"),
         ((1, 4), "cell must lie in 0 ... 2 x 0 ... 3, got '1 4'"),
@@ -101,7 +101,7 @@ def test_cells_of_a_tessellation_have_an_index_only():
     archive = archive_with(cells, cells.centroids[:1])
     assert elites.at_cell(archive, [0]) == 0
     assert elites.name(cells, 0) == "0"
-    with pytest.raises(memes.UsageError, match="cell 3 is empty; the nearest that is not is 0"):
+    with pytest.raises(memes.UsageError, match="cell 3 is empty; the nearest occupied cell is 0"):
         elites.at_cell(archive, [3])
     with pytest.raises(memes.UsageError, match="cell must be an index, got '1 2'"):
         elites.at_cell(archive, [1, 2])
@@ -188,7 +188,7 @@ def test_a_task_is_rebuilt_with_its_options_on_a_backend_of_this_machine(ant_run
         ({"options": {"steps": "many"}}, "steps of the run in 'copy' must be int, got 'many'"),
         ({"options": {"fidelity": "none"}}, "fidelity of the run in 'copy' must be"),
         ({"task": "my-ant"}, "is of a task 'my-ant' that was made in Python"),
-        ({"task": "noisy-arm"}, "does not say which joints"),
+        ({"task": "noisy-arm"}, "does not record joints"),
         ({"task": "mine.py:task"}, "if you trust that code, name it with --task mine.py:task"),
     ],
 )
@@ -339,7 +339,7 @@ WRONG = {
         "640",
         "481",
     ],
-    "rate must lie in 0.1 ... 240 pictures a second, got 0.0": [
+    "rate must lie in 0.1 ... 240 pictures per second, got 0.0": [
         "RUN",
         "--video",
         "video.gif",
@@ -350,7 +350,7 @@ WRONG = {
     "there is no folder 'nowhere'": ["RUN", "--paths", "nowhere/paths.png"],
     "exclude each other": ["RUN", "--best", "--cell", "3", "--paths", "paths.png"],
     "cell must lie in 0 ... 1295": ["RUN", "--cell", "5000", "--paths", "paths.png"],
-    "is empty; the nearest that is not is": ["RUN", "--cell", "0", "--paths", "paths.png"],
+    "is empty; the nearest occupied cell is": ["RUN", "--cell", "0", "--paths", "paths.png"],
     "feature must have 4 entries": ["RUN", "--feature", "0.5", "--paths", "paths.png"],
     "draws must be at least 1, got 0": ["RUN", "--draws", "0", "--paths", "paths.png"],
     "seed must lie in": ["RUN", "--seed", "-1", "--paths", "paths.png"],

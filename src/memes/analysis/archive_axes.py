@@ -1,7 +1,8 @@
 """Archives and maps on the axes of a figure.
 
-One feature: fitness over it. Two features, or up to six of a grid: the image of `render`, with its axes.
-More, or three and more of a tessellation: parallel axes, with a line for each elite.
+- One feature: fitness over the feature.
+- Two features, or up to six features of a grid: the image of `render` with axes.
+- More features, or a tessellation of at least three: parallel axes with one line per elite.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ LEVELS = ("", "in each block: ", "in each of those: ")
 
 
 def image_of(cells: Cells, place: Map | None = None) -> TileLayout | None:
-    """Lay out the image of all features; None for one feature and for too many."""
+    """Lay out the image of all features; None if there is one feature, or too many for an image."""
     return layout(cells, place=place) if len(cells.low) == 2 or is_nested(cells) else None
 
 
 def height_of(cells: Cells, place: Map | None = None) -> float:
-    """Choose the height of a drawing of cells for a width of 1."""
+    """Choose the height of a drawing of cells of width 1."""
     at = image_of(cells, place)
     return at.aspect if at is not None else 0.6 if len(cells.low) == 1 else 0.7
 
@@ -47,9 +48,10 @@ def draw_cells(
     place: Map | None = None,
     letters: int = 50,
 ) -> TileLayout | None:
-    """Draw the fitness of cells, NaN where empty, over the named features; walls, if there is a map.
+    """Draw the fitness of cells, NaN if empty, over the named features, and the walls of the map.
 
-    Names are wrapped after so many letters. Returns the layout of the image; None if there is no image.
+    Names are wrapped after `letters` letters. Returns the layout of the image; None if there is no
+    image.
     """
     axes.grid(visible=False)
     at = image_of(cells, place)
@@ -72,10 +74,10 @@ def draw_cells(
 def label_axes(
     axes: Axes, at: TileLayout, cells: Cells, names: Sequence[str], letters: int = 50
 ) -> tuple[float, float, float, float]:
-    """Name the features along the axes of an image, the outermost first; returns its extent.
+    """Label the axes of an image with the features, the outermost first; returns its extent.
 
     The axes have the units of the outermost features. Blocks in rows have no common axes: the range of
-    each feature is written behind its name.
+    each feature follows its name.
     """
     low, high = np.asarray(cells.low, float), np.asarray(cells.high, float)
     extent: list[float] = []
@@ -111,7 +113,7 @@ def _borders(count: int, most: int) -> np.ndarray:
 
 
 def draw_bar(figure: Figure | SubFigure, scale: ColourScale, **options: Any) -> Colorbar:
-    """Draw the scale of fitness."""
+    """Draw the colour bar of fitness."""
     return figure.colorbar(scale.mappable(), label="fitness", extend=scale.extend, **options)
 
 
@@ -141,11 +143,11 @@ def _draw_heights(axes: Axes, cells: Cells, fitness: np.ndarray, scale: ColourSc
 def _draw_parallel(
     axes: Axes, cells: Cells, fitness: np.ndarray, names: Sequence[str], scale: ColourScale
 ) -> None:
-    """Draw a line for each elite through an axis for each feature; the fittest on top."""
+    """Draw one line per elite through one axis per feature; the fittest on top."""
     low, high = np.asarray(cells.low, float), np.asarray(cells.high, float)
     order = np.argsort(fitness)[: np.isfinite(fitness).sum()]
     places = (centres(cells)[order] - low) / (high - low)
-    if isinstance(cells, Grid):  # or many lines would be one
+    if isinstance(cells, Grid):  # otherwise many lines would coincide
         jitter = np.random.default_rng(0).uniform(-0.4, 0.4, places.shape)
         places = places + jitter / np.array(cells.shape)
     k = low.size

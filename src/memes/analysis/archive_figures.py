@@ -1,8 +1,9 @@
-"""The archives of many runs in one figure."""
+"""A figure with the archives of many runs."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from textwrap import fill
 
@@ -21,11 +22,11 @@ from memes.store.summary import Summary
 
 
 def archives_figure(task: str, labels: Labels) -> Figure | None:
-    """Draw the archives of the runs with the median QD-score, as found and corrected, in one scale."""
+    """Draw the archives of the runs with the median QD-score, as found and corrected, on one scale."""
     view = main_view(labels)
     chosen = {}
     for label, runs in labels.items():
-        # The lower one of the two in the middle, if they are even in number.
+        # If their number is even, the lower of the two middle runs.
         order = np.argsort([view.value(run, "qd_score") for run in runs])
         middle = runs[int(order[(len(runs) - 1) // 2])]
         if middle.heat is not None:
@@ -41,18 +42,20 @@ def archives_figure(task: str, labels: Labels) -> Figure | None:
 def _archive_panels(
     task: str, chosen: Mapping[str, Summary], heats: Mapping[str, list[np.ndarray | None]], kinds: int
 ) -> Figure:
-    """Draw a column of panels for each label; in its first `kinds` heats."""
+    """Draw a column of panels per label, from the first `kinds` heats of each."""
     one = next(iter(chosen.values()))
     scale = scale_of(heat for pair in heats.values() for heat in pair if heat is not None)
     cells, place = _grid(one), map_of(one.about)
-    named = [run.about for run in chosen.values() if run.about.get("feature_names")]  # not by 0.1
+    named = [
+        run.about for run in chosen.values() if run.about.get("feature_names")
+    ]  # recorded since 0.2
     names = feature_names(next(iter(named), one.about), len(one.low))
     height = height_of(cells, place)
     most = 2 if height < 0.5 else 4 if len(chosen) <= 8 else 6
     columns = min(len(chosen), most)
     lines = math.ceil(len(chosen) / columns)
     side = (WIDTH - 1) / most
-    letters = int(13 * side)  # that fit below a panel
+    letters = int(13 * side)  # number of letters that fit below a panel
     width = 1.2 + columns * side
     figure = Picture(width, 0.6 + lines * (0.4 + kinds * (side * height + 0.1)))
     panels = figure.subplots(kinds * lines, columns, squeeze=False, sharex=True, sharey=True)
@@ -69,7 +72,7 @@ def _archive_panels(
             draw_cells(
                 axes, _grid(run), heat.ravel(), names, scale, place=map_of(run.about), letters=letters
             )
-            words = "corrected" if kind else f"{fill(label, letters, max_lines=2)}\nseed {run.seed}"
+            words = "corrected" if kind else f"{in_lines(label, letters)}\nseed {run.seed}"
             axes.set_title(mathtext(f"{words}, {np.isfinite(heat).mean():.0%}"))
             lowest = kind == kinds - 1 and i + columns >= len(chosen)
             axes.tick_params(labelbottom=lowest)
@@ -81,6 +84,17 @@ def _archive_panels(
         draw_bar(figure, scale, ax=panels, shrink=0.9, aspect=min(20 * kinds * lines, 50))
     figure.suptitle(fill(mathtext(f"{task}: the runs with the median QD-score"), int(13 * width)))
     return figure
+
+
+def in_lines(label: str, letters: int, most: int = 3) -> str:
+    """Break a label into lines of some letters, at spaces or after punctuation, never within a word."""
+    lines = [""]
+    for part in re.findall(r"[^\s_:=,/.-]*[\s_:=,/.-]*", label)[:-1]:
+        if lines[-1] and len(lines[-1]) + len(part.rstrip()) > letters:
+            lines.append("")
+        lines[-1] += part
+    kept = [line.strip() for line in lines[:most]]
+    return "\n".join(kept) + " ..." * (len(lines) > most)
 
 
 def _grid(run: Summary) -> Grid:

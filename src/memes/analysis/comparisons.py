@@ -1,13 +1,13 @@
 """Figures of many runs: final scores, losses, convergence, parent-offspring distances and archives.
 
-Every label looks the same in all figures of a comparison; a row of panels is a task.
+Each label has the same colour, line and marker in all figures. Each row of panels shows one task.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
@@ -24,12 +24,15 @@ from memes.analysis.groups import (
     PLACES,
     Groups,
     all_labels,
+    are_alike,
+    evaluations_of,
     is_share,
     main_view,
     runs_of,
 )
 from memes.analysis.statistics import interval
 from memes.analysis.style import PER_CENT, WIDTH, Look, Picture, looks, styled
+from memes.presets import display_name
 from memes.store.sanitize import mathtext
 from memes.store.summary import Summary
 
@@ -42,9 +45,26 @@ def _shortened(label: str, width: int) -> str:
     return mathtext(shorten(label, width, placeholder=" ..."))
 
 
+def display_names(groups: Groups) -> dict[str, str]:
+    """Name the algorithm of each label as in the paper; two labels never get the same name."""
+    first = {label: runs[0] for labels in groups.values() for label, runs in labels.items()}
+    names = {label: display_name(label, run.options) for label, run in first.items()}
+    counts = Counter(names.values())
+    return {label: name if counts[name] == 1 else label for label, name in names.items()}
+
+
+def _few(amount: float) -> str:
+    """Write a number to three digits: 32.8M."""
+    return str(EngFormatter(sep="")(float(f"{amount:.3g}")))
+
+
 def draw(groups: Groups) -> dict[str, Figure]:
-    """Draw every figure that there is something to show in, by name."""
-    found = looks(all_labels(groups))
+    """Draw every figure for which there are data, by name."""
+    names = display_names(groups)
+    found = {names[label]: look for label, look in looks(all_labels(groups)).items()}
+    groups = {
+        task: {names[label]: runs for label, runs in labels.items()} for task, labels in groups.items()
+    }
     with styled():
         figures = {
             "scores": scores_figure(groups, found),
@@ -55,13 +75,13 @@ def draw(groups: Groups) -> dict[str, Figure]:
             "steps": steps_figure(groups, found),
         }
         for task, labels in groups.items():
-            name = "".join(c if c.isalnum() else "-" for c in Path(task).name[:100])
+            name = "".join(c if c.isalnum() else "-" for c in task[:100])
             figures[f"archives-{name}"] = archives_figure(task, labels)
     return {name: figure for name, figure in figures.items() if figure is not None}
 
 
 def scores_figure(groups: Groups, looks: Looks, measures: Mapping[str, str] = MEASURES) -> Figure:
-    """Draw each seed as a dot, with the median and its interval, at the end as `main_view` has it."""
+    """Draw each seed as a dot, with the median and its interval, in the `main_view` of each task."""
     heights = [0.55 + 0.19 * len(labels) for labels in groups.values()]
     figure = Picture(WIDTH, sum(heights))
     panels = figure.subplots(
@@ -69,9 +89,16 @@ def scores_figure(groups: Groups, looks: Looks, measures: Mapping[str, str] = ME
     )
     for row, (task, labels) in zip(panels, groups.items(), strict=True):
         view = main_view(labels)
-        row[0].set_title(mathtext(f"{task}, {view.words}"), loc="left")
-        row[0].set_yticks(range(len(labels)), [_shortened(label, 32) for label in labels])
-        row[0].set_ylim(len(labels) - 0.5, -0.5)  # the first on top
+        spent = evaluations_of(labels, view)
+        alike = are_alike(spent.values())
+        shown = "" if alike else "; evaluations in brackets"
+        row[0].set_title(mathtext(f"{task}, {view.words}{shown}"), loc="left")
+        names = [
+            _shortened(label, 32) if alike else f"{_shortened(label, 26)} ({_few(spent[label])})"
+            for label in labels
+        ]
+        row[0].set_yticks(range(len(labels)), names)
+        row[0].set_ylim(len(labels) - 0.5, -0.5)  # the first label on top
         for axes, (measure, words) in zip(row, measures.items(), strict=True):
             for y, (label, runs) in enumerate(labels.items()):
                 _draw_seeds(axes, y, [view.value(run, measure) for run in runs], looks[label])
@@ -84,7 +111,7 @@ def scores_figure(groups: Groups, looks: Looks, measures: Mapping[str, str] = ME
 
 
 def _draw_seeds(axes: Axes, y: int, values: Sequence[float], look: Look) -> None:
-    """Draw the seeds' values as open dots, side by side, over the interval of the median; the median."""
+    """Draw the values of the seeds as open dots above the interval of the median, and the median."""
     found = interval(values)
     if not math.isfinite(found.value):
         return
@@ -96,18 +123,18 @@ def _draw_seeds(axes: Axes, y: int, values: Sequence[float], look: Look) -> None
 
 
 def losses_figure(groups: Groups, looks: Looks) -> Figure | None:
-    """Draw the share of each measure that correction takes away, where all runs are corrected."""
+    """Draw the relative loss of each measure by correction, for tasks whose runs are all corrected."""
     corrected = _labels_of(groups, lambda runs: all(run.corrections for run in runs))
     if not corrected:
         return None
     figure = scores_figure(corrected, looks, LOSSES)
     for axes in figure.axes:
-        axes.axvline(0, color="black", linewidth=0.6)  # a share is read as a distance from nothing
+        axes.axvline(0, color="black", linewidth=0.6)  # losses are read as distances from 0
     return figure
 
 
 def convergence_figure(groups: Groups, looks: Looks, by: str) -> Figure:
-    """Draw the measures of the archive as it was found, by "generation" or "evaluations"."""
+    """Draw the measures of the illusory archive over "generation" or "evaluations"."""
 
     def title(task: str, runs: Sequence[Summary]) -> str:
         return f"{task}, as found, not corrected" if any(run.corrections for run in runs) else task
@@ -116,7 +143,7 @@ def convergence_figure(groups: Groups, looks: Looks, by: str) -> Figure:
 
 
 def corrected_figure(groups: Groups, looks: Looks) -> Figure | None:
-    """Draw the measures of the corrected archive, of those runs that were corrected on the way too."""
+    """Draw the measures of the corrected archive, for runs with corrections before their end."""
     corrected = {
         task: {
             label: [run._replace(curves=_corrections(run)) for run in runs if _on_the_way(run)]
@@ -135,18 +162,18 @@ def corrected_figure(groups: Groups, looks: Looks) -> Figure | None:
 
 
 def _on_the_way(run: Summary) -> bool:
-    """Tell if a run was corrected before its end."""
+    """Return True if a run was corrected before its end."""
     return len(np.unique(run.corrections.get("generation", []))) > 1
 
 
 def _corrections(run: Summary) -> dict[str, np.ndarray]:
-    """List the corrections of a run, with the last one of several after the same generation."""
+    """List the corrections of a run; of several after the same generation, the last one."""
     _, last = np.unique(run.corrections["generation"][::-1], return_index=True)
     return {name: column[::-1][last] for name, column in run.corrections.items()}
 
 
 def steps_figure(groups: Groups, looks: Looks) -> Figure | None:
-    """Draw how far offspring are from their parents, in cell widths, by kind of offspring."""
+    """Draw the distance between offspring and parents, in cell widths, by kind of offspring."""
     drawn = _labels_of(groups, lambda runs: any(set(KINDS) & set(run.steps) for run in runs))
     if not drawn:
         return None
@@ -179,9 +206,9 @@ def _curves(
     title: Callable[[str, Sequence[Summary]], str],
     **options: Any,
 ) -> Figure:
-    """Draw median and quartiles over the seeds, as far as all seeds go.
+    """Draw the median and quartiles over the seeds, up to the end of the shortest run.
 
-    The curve `by` lies along x; `panels` has the other ones, with their words.
+    `by` is the column on the x axis; `panels` maps the other columns to their labels.
     """
     figure = Picture(WIDTH, 1.9 * len(groups))
     rows = figure.subplots(len(groups), len(panels), squeeze=False, **options)
@@ -210,7 +237,7 @@ def _curves(
 
 
 def _draw_band(axes: Axes, runs: Sequence[Summary], by: str, column: str, look: Look) -> None:
-    """Draw the median over the runs, each on lines between what is known of it, and the quartiles."""
+    """Draw the median and quartiles over the runs; each run is interpolated linearly."""
     curves = []
     for run in runs:
         known = np.isfinite(run.curves.get(column, np.full(len(run.curves[by]), np.nan)))

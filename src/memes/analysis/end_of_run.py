@@ -1,4 +1,4 @@
-"""Observers that sum up and draw a run when it is over."""
+"""Observers that summarise and draw a run at its end."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from memes.validation import check_fields
 
 @dataclass(frozen=True)
 class Summaries:
-    """Writes `summary.json` into the folder of a run, for `memes compare`."""
+    """Write `summary.json` into the folder of a run, for `memes compare`."""
 
     prefix: ClassVar[str] = "summaries"
 
     def watch(self, context: RunContext) -> Callbacks:
-        """Follow a run."""
+        """Return the callbacks of a run."""
         return Callbacks(on_end=write_summary)
 
 
 @dataclass(frozen=True)
 class Figures:
-    """Draws a run into `figures/` of its folder.
+    """Draw the figures of a run into `figures/` of its folder.
 
     Attributes:
-        draw: Draw figures when the run is over, which takes a second or two.
+        draw: Draw figures at the end of the run, which takes one or two seconds.
     """
 
     draw: bool = True
@@ -40,7 +40,7 @@ class Figures:
         check_fields(self)
 
     def watch(self, context: RunContext) -> Callbacks:
-        """Follow a run."""
+        """Return the callbacks of a run."""
 
         def on_end(run: Run) -> None:
             save_figures(run)

@@ -1,9 +1,9 @@
-"""Runs side by side: by task and label, at equal generations, at equal evaluations, and corrected."""
+"""Runs grouped by task and label, and the points at which they are compared."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,17 +11,18 @@ from numpy.typing import ArrayLike
 
 from memes.algorithm import UNNAMED
 from memes.errors import require
+from memes.metrics import finite_median
 from memes.presets import PRESETS
 from memes.store.summary import Summary
 
 MEASURES = {"qd_score": "QD-score", "coverage": "coverage", "max_fitness": "max fitness"}
-PLACES = {"generation": "generations", "evaluations": "evaluations"}  # where runs are compared
+PLACES = {"generation": "generations", "evaluations": "evaluations"}  # at which runs are compared
 LOSSES = {f"{name}_loss": f"{words} loss" for name, words in MEASURES.items()}
-SLACK = 0.15  # by which share of a number of generations or evaluations a known score may be earlier
-# Amounts that differ by no more than such a factor count as equal: MEMES evaluates its means too.
+SLACK = 0.15  # a score may be older than the compared amount by this share of the amount
+# Amounts within this factor count as equal, because MEMES also evaluates its means.
 ALIKE = {"generation": 1.0, "evaluations": 1.01}
 
-# The runs of a task by label, and those of all tasks, in the order in which they are shown.
+# The runs of a task by label, and those of all tasks, in the order of display.
 Labels = Mapping[str, Sequence[Summary]]
 Groups = dict[str, dict[str, list[Summary]]]
 
@@ -32,10 +33,10 @@ def runs_of(labels: Labels) -> list[Summary]:
 
 
 def group(summaries: Sequence[Summary], names: Sequence[str] = ()) -> Groups:
-    """Put runs together that differ by their seeds alone.
+    """Group runs that differ only in their seeds.
 
-    Labels are in the order of `memes list`, the same for every task; runs in that of their seeds. A run
-    that is there twice, as a folder and as a summary of it, counts once. Errors call runs by `names`.
+    Labels have the order of `memes list`, the same for every task; runs have the order of their seeds. A
+    run that is given twice, as a folder and as its summary, counts once. Error messages use `names`.
     """
     called = [f"'{name}'" for name in names] or [f"run {i + 1}" for i in range(len(summaries))]
     first: dict[str, tuple[Summary, str]] = {}
@@ -69,7 +70,7 @@ def _cells(run: Summary) -> str:
 
 
 def _same(a: Summary, b: Summary) -> bool:
-    """Tell by the moment of their start if two summaries are of the very same run."""
+    """Return True if two summaries have the same start time, and so describe the same run."""
     when = a.about.get("when")
     return when is not None and (when, a.generations) == (b.about.get("when"), b.generations)
 
@@ -80,17 +81,26 @@ def _place(run: Summary) -> tuple[int, str]:
 
 
 def all_labels(groups: Groups) -> list[str]:
-    """List the labels of all tasks, in the order in which each task has them."""
+    """List the labels of all tasks, in the order of each task."""
     places = {label: _place(runs[0]) for labels in groups.values() for label, runs in labels.items()}
     return sorted(places, key=lambda label: places[label])
 
 
 def distinguish(summaries: Sequence[Summary]) -> list[Summary]:
-    """Add to the label of each run the options by which runs of that label differ on a task.
+    """Extend the label of each run by the options in which the runs of that label differ on a task.
 
-    An option that only some of them record had no other value before it was one. Where all are the same,
-    as they are not known of tasks that were made in Python, the entries of a genotype may still differ.
+    An option that only some of the runs record is new; older runs used its default value. If no option
+    differs, which is the case for tasks made in Python, the label may be extended by `dim`.
     """
+    algorithms: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for run in summaries:
+        algorithms[run.task, run.label].add(run.algorithm)
+    summaries = [
+        run._replace(label=f"{run.label} ({run.algorithm})")
+        if len(algorithms[run.task, run.label]) > 1
+        else run
+        for run in summaries
+    ]
     values: dict[tuple[str, str, str], set[str]] = defaultdict(set)
     for run in summaries:
         for name, value in run.options.items():
@@ -115,11 +125,11 @@ def distinguish(summaries: Sequence[Summary]) -> list[Summary]:
 
 
 def without_short(runs: Mapping[str, Summary]) -> tuple[dict[str, Summary], list[str]]:
-    """Leave out runs with less than half of the generations that runs of their label have as a median.
+    """Leave out runs with less than half of the median number of generations of their label.
 
-    They were stopped early, or made to try something, and would cut a comparison at equal generations
-    short. A label that is short as a whole stays. Returns the other runs, by name as they were given,
-    and a sentence for each one that is left out.
+    Such runs were stopped early, or were trials. They would shorten a comparison at equal generations.
+    If all runs of a label are short, they are kept. Returns the other runs, by their given names, and a
+    message for each run that is left out.
     """
     labelled = distinguish(list(runs.values()))
     lengths: dict[tuple[str, str], list[int]] = defaultdict(list)
@@ -132,17 +142,17 @@ def without_short(runs: Mapping[str, Summary]) -> tuple[dict[str, Summary], list
             kept[name] = runs[name]
         else:
             notes.append(
-                f"{run.task}: '{name}' is left out: it has {run.generations:,} generations, where the "
+                f"{run.task}: '{name}' is left out: it has {run.generations:,} generations, but the "
                 f"median of {run.label} is {median:,.0f}."
             )
     return kept, notes
 
 
 def at(run: Summary, measure: str, by: str, amount: ArrayLike) -> np.ndarray:
-    """Look up a measure as it was last known at or before so many generations or evaluations.
+    """Look up the last value of a measure at or before a number of generations or evaluations.
 
-    NaN before the first one known, and where the last one known is earlier by more than `SLACK` with
-    generations in between. The amounts may have any shape.
+    The value is NaN before the first recorded one. It is also NaN if the last recorded one is older than
+    `SLACK` allows. `amount` may have any shape.
     """
     amount = np.asarray(amount, float)
     places, generation = run.curves[by], run.curves["generation"]
@@ -153,20 +163,20 @@ def at(run: Summary, measure: str, by: str, amount: ArrayLike) -> np.ndarray:
 
 
 def is_share(measure: str) -> bool:
-    """Tell if a measure is shown in per cent."""
+    """Return True if a measure is shown in per cent."""
     return measure == "coverage" or measure in LOSSES
 
 
 class View(NamedTuple):
-    """One way to look at the runs of a task: where they are compared, and by which measures.
+    """One way to compare the runs of a task: at which point, and by which measures.
 
     Attributes:
         name: "generations", "evaluations", "corrected" or "losses", or one of the latter two with
             "-evaluations".
-        words: The place in words.
-        measures: The names of the measures in words.
+        words: The point of comparison in words.
+        measures: The measures, with their names in words.
         by: "generation" or "evaluations".
-        amount: How many of them.
+        amount: Number of generations or evaluations.
     """
 
     name: str
@@ -176,7 +186,7 @@ class View(NamedTuple):
     amount: float
 
     def value(self, run: Summary, measure: str) -> float:
-        """Look up a measure of a run, as found or in its last correction until there; NaN if unknown."""
+        """Look up a measure, as found or in the last correction up to `amount`; NaN if unknown."""
         if self.name in ("generations", "evaluations"):
             return float(at(run, measure, self.by, self.amount))
         if measure not in run.corrections:
@@ -186,7 +196,7 @@ class View(NamedTuple):
 
 
 def views(labels: Labels) -> list[View]:
-    """List the views of the runs of one task, those of corrections if any of them was corrected."""
+    """List the views of the runs of one task, with those of corrections if any run was corrected."""
     runs = runs_of(labels)
     common = {by: min(float(run.curves[by][-1]) for run in runs) for by in PLACES}
     after = {by: f"after {common[by]:,.0f} {words}" for by, words in PLACES.items()}
@@ -207,14 +217,28 @@ def views(labels: Labels) -> list[View]:
     return found
 
 
+def evaluations_of(labels: Labels, view: View) -> dict[str, float]:
+    """Look up the evaluations of each label in a view, as the median over its seeds."""
+    return {
+        label: finite_median(np.array([view.value(run, "evaluations") for run in runs]))
+        for label, runs in labels.items()
+    }
+
+
+def are_alike(amounts: Iterable[float]) -> bool:
+    """Tell if numbers of evaluations count as equal."""
+    known = [amount for amount in amounts if np.isfinite(amount)]
+    return not known or max(known) <= ALIKE["evaluations"] * min(known)
+
+
 def _has_correction(run: Summary, by: str, amount: float) -> bool:
-    """Tell if the archive was corrected at so many generations or evaluations, or hardly before."""
+    """Return True if the archive was corrected at `amount`, or shortly before."""
     places = run.corrections[by]
     least = amount if by == "generation" else (1 - SLACK) * amount
     return bool(((places <= ALIKE[by] * amount) & (places >= least)).any())
 
 
 def main_view(labels: Labels) -> View:
-    """Choose the view that counts: corrected if all runs are, and else at equal generations."""
+    """Choose the main view: corrected if all runs are corrected, else at equal generations."""
     name = "corrected" if all(run.corrections for run in runs_of(labels)) else "generations"
     return next(view for view in views(labels) if view.name == name)

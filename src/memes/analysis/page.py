@@ -1,4 +1,4 @@
-"""A run or an archive as a piece of a page."""
+"""A run or an archive as a piece of HTML."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from memes.store.folder import Run
 
 
 def numbers(run: Run) -> dict[str, str]:
-    """Collect what there is to say of a run in words and numbers, by what it is."""
+    """Collect the main facts about a run, by their names."""
     elites, cells = int(run.archive.occupied.sum()), run.archive.cells.count
     found = {"elites": f"{elites:,} of {cells:,} cells ({elites / cells:.1%})"}
     if elites:
@@ -36,7 +36,7 @@ def numbers(run: Run) -> dict[str, str]:
 
 
 def html(title: str, rows: Mapping[str, str], png: bytes) -> str:
-    """Write a title, a table of words and a picture side by side. All words are escaped."""
+    """Write a title, a table and a picture side by side. All texts are escaped."""
     lines = "".join(
         f"<tr><th style='text-align:left'>{escape(name)}</th>"
         f"<td style='text-align:left'>{escape(words)}</td></tr>"

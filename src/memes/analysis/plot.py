@@ -1,13 +1,13 @@
 """Figures of runs, for notebooks and papers: `memes.plot`.
 
-    memes.plot.archive(run)             fitness over the features, beside what correction leaves of it
+    memes.plot.archive(run)             fitness over the features, next to the corrected archive
     memes.plot.curves(run)              scores, resets and additions over the evaluations
-    memes.plot.positions(run)           where elites end up on the map of their task
+    memes.plot.positions(run)           final positions of elites on the map of their task
     memes.plot.compare(["runs/arm-*"])  scores, convergence, ... of many runs, by name
     memes.plot.html(run)                numbers and a picture, as notebooks show a run
 
-A run is what `memes.run` returns, or the path of its folder. All return figures of matplotlib, which
-notebooks show and `figure.savefig("file.pdf")` writes.
+A run is the result of `memes.run`, or the path of its folder. All functions return matplotlib figures,
+which notebooks show and `figure.savefig("file.pdf")` writes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from memes.archive import Archive
 from memes.errors import require
 from memes.store.archives import load_archive
 from memes.store.find import find, readable
-from memes.store.folder import Run, feature_names, load_run
+from memes.store.folder import Run, algorithm_label, feature_names, load_run, task_label
 from memes.store.sanitize import mathtext
 from memes.store.summary import Summary, load_summary, summarise
 from memes.task import Map
@@ -57,17 +57,17 @@ def archive(
     Args:
         source: A run, an archive, or the path of either.
         ax: Axes to draw into, without a title; by default those of a new figure.
-        corrected: What re-evaluation left of it, to be drawn beside it in the same colours; by default
-            that of the run, if it has one. `ax` shows the archive as found.
-        map: What stands where; that of the run's task, if it has one.
+        corrected: The corrected archive, which is drawn next to it on the same colour scale; by default
+            that of the run, if it has one. With `ax`, only the archive as found is drawn.
+        map: The map of the task; by default that of the run, if it has one.
 
     Returns:
-        The new figure, or the one of `ax`.
+        The new figure, or that of `ax`.
     """
     run = _run(source)
     require(
         ax is None or corrected is None,
-        "ax has room for one archive: draw the corrected one into other axes",
+        "ax can show only one archive: draw the corrected one into other axes",
     )
     if ax is None and corrected is None and run.correction is not None:
         corrected = run.correction.archive
@@ -96,7 +96,7 @@ def archive(
 
 @checked
 def curves(source: Run | str | Path) -> Figure:
-    """Draw how a run went: scores, resets and additions over the evaluations spent.
+    """Draw the course of a run: scores, resets and additions over evaluations.
 
     Args:
         source: The run, or its folder.
@@ -110,7 +110,7 @@ def curves(source: Run | str | Path) -> Figure:
         axes.set_ylabel(words)
     panels[0, 1].yaxis.set_major_formatter(PER_CENT)
     _draw_kinds(panels[1, 0], run, "share", "share of additions")
-    panels[1, 0].set_ylim(0, 1.02)  # all of them are seen, too
+    panels[1, 0].set_ylim(0, 1.02)  # so that a share of 1 is visible
     if panels[1, 0].lines:
         panels[1, 0].legend(frameon=False, loc="lower right")  # the colours are the same in all three
     _draw_kinds(panels[1, 1], run, "lifespan", "mean lifespan of reset lanes")
@@ -124,11 +124,11 @@ def curves(source: Run | str | Path) -> Figure:
 
 @checked
 def positions(source: Run | Archive | str | Path, *, map: Map | None = None) -> Figure:
-    """Draw where elites end up on a map: features of their stored evaluations, coloured by fitness.
+    """Draw the final positions of elites on a map: their stored features, coloured by fitness.
 
     Args:
         source: A run, an archive, or the path of either.
-        map: What stands where; that of the run's task, if it has one.
+        map: The map of the task; by default that of the run, if it has one.
     """
     run = _run(source)
     elites, place = run.archive, map or map_of(run.config) or Map()
@@ -143,7 +143,7 @@ def positions(source: Run | Archive | str | Path, *, map: Map | None = None) -> 
     _draw_map(axes, place, *feature_names(run.config, elites.feature.shape[1])[:2])
     look: dict[str, Any] = {"vmin": scale.low, "vmax": scale.high, "cmap": scale.colour_map}
     axes.scatter(x[order], y[order], c=fitness[order], s=8, zorder=3, **look)
-    axes.update_datalim(np.stack([elites.cells.low, elites.cells.high])[:, :2])  # the same for every run
+    axes.update_datalim(np.stack([elites.cells.low, elites.cells.high])[:, :2])  # equal for all runs
     draw_bar(figure, scale, ax=axes)
     said = f"{x.size} elites"
     if place.goal is not None:
@@ -155,11 +155,11 @@ def positions(source: Run | Archive | str | Path, *, map: Map | None = None) -> 
 
 @checked
 def paths(ways: Mapping[str, Sequence[np.ndarray]], *, map: Map | None = None) -> Figure:
-    """Draw paths over the ground seen from above, with a colour for each label.
+    """Draw paths over the ground as seen from above, with one colour per label.
 
     Args:
         ways: For each label, such as a cell, the paths [T, 2] of its episodes.
-        map: What stands where.
+        map: The map of the task.
     """
     figure = Picture(8, 4.6)
     axes = figure.subplots()
@@ -179,11 +179,11 @@ def compare(
 ) -> dict[str, Figure]:
     """Draw the figures of `memes compare`, by name: "scores", "convergence-generations", ...
 
-    A run that has no archive yet, or is much shorter than others of its label, is left out, with a
+    A run without an archive, or one that is much shorter than others of its label, is left out with a
     warning.
 
     Args:
-        runs: Runs, their summaries, or paths and patterns as `memes compare` takes them; or only one.
+        runs: Runs, their summaries, or paths and patterns as for `memes compare`; or a single one.
     """
     runs = [runs] if isinstance(runs, (Run, Summary, str, Path)) else runs
     found: dict[str, Summary] = {}
@@ -205,7 +205,7 @@ def compare(
 
 @checked
 def html(source: Run | Archive | str | Path) -> str:
-    """Write a run or an archive as HTML: numbers in a table beside its picture; notebooks show it.
+    """Write a run or an archive as HTML, as notebooks show it: a table of numbers next to a picture.
 
     Args:
         source: A run, an archive, or the path of either.
@@ -217,7 +217,7 @@ def html(source: Run | Archive | str | Path) -> str:
 
 
 def _run(source: Run | Archive | str | Path) -> Run:
-    """Read a run; of an archive by itself, nothing else is known."""
+    """Read a run; an archive becomes a run with nothing else."""
     if isinstance(source, Run):
         return source
     if isinstance(source, (str, Path)) and Path(source).is_dir():
@@ -236,8 +236,7 @@ def _panels(height: float, n: int) -> tuple[Figure, list[Axes]]:
 def _words(run: Run) -> str:
     if not run.config:
         return ""
-    task, algorithm, seed = (run.config[name] for name in ("task", "algorithm", "seed"))
-    return f"{Path(task).name}, {algorithm}, seed {seed}"
+    return f"{task_label(run.config)}, {algorithm_label(run.config)}, seed {run.config['seed']}"
 
 
 def _title(run: Run) -> str:
@@ -245,7 +244,7 @@ def _title(run: Run) -> str:
 
 
 def _draw_map(axes: Axes, place: Map, *names: str) -> None:
-    draw_walls(axes, place, color=WALLS, linewidth=2)  # a wall may have no width of its own
+    draw_walls(axes, place, color=WALLS, linewidth=2)  # the width of a wall may be 0
     axes.plot(*place.start, marker="P", markersize=9, color="black", markeredgecolor="white", zorder=4)
     if place.goal is not None:
         axes.axvline(place.goal, color="grey", linestyle="--", linewidth=1)

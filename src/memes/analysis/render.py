@@ -1,12 +1,13 @@
-"""An archive as an image, for figures, the page and videos alike.
+"""An archive as an image, for figures, the page and videos.
 
-`layout` decides which cells each pixel shows, and its result finds the cells of a pixel; `render` gives
-pixels the colours of values. One or two features span the image. More features of a grid are a grid of
-grids: the first two span the innermost grids, the next two the grids of these, and so on. If their
-number is odd, the last feature has a block for each of its intervals, in rows from the top left.
+`layout` decides which cells each pixel shows, and its result finds the cells of a pixel. `render` gives
+pixels the colours of values. One or two features span the image. More features of a grid are shown as a
+grid of grids: the first two features span the innermost grids, the next two the grids of these, and so
+on. If their number is odd, each interval of the last feature has a block; the blocks are arranged in
+rows from the top left.
 
-A tile is a part of the image with one colour. It stands for one cell, or for all cells that differ only
-in features that the image leaves out; then it shows the fittest of them.
+A tile is a part of the image with one colour. It shows one cell, or the fittest of all cells that differ
+only in features that do not span the image.
 """
 
 from __future__ import annotations
@@ -28,19 +29,19 @@ from memes.archive import Archive
 from memes.cells import CVT, Cells, Grid, centres
 from memes.task import Map
 
-SIDE = 900  # pixels along the longer side, about
-MOST_TILES = 400  # along a side
-BETWEEN = -1  # in place of a tile: pixels between blocks
-TITLE = 0.05  # height of the space above separate blocks, as a part of the side
-OUTLIER = 3.0  # distance from the quartiles, in units of their difference
-FAR = 10.0  # images: walls are clipped there
-CHOSEN = ((255, 80, 50), (70, 170, 255))  # around the first and the second chosen tile
+SIDE = 900  # approximate number of pixels of the longer side
+MOST_TILES = 400  # per side
+BETWEEN = -1  # marks pixels between blocks, which have no tile
+TITLE = 0.05  # height of the space above separate blocks, as a fraction of the side
+OUTLIER = 3.0  # distance from the quartiles, in units of the interquartile range
+FAR = 10.0  # walls are clipped at this number of image sizes
+CHOSEN = ((255, 80, 50), (70, 170, 255))  # outlines of the first and the second chosen tile
 # Unit steps on the image: x to the right, y up.
 STEPS = {"left": (-1, 0), "right": (1, 0), "down": (0, -1), "up": (0, 1)}
 
 
 class Palette(NamedTuple):
-    """Colours of what is no value: empty cells, the space between blocks, walls, and recent changes."""
+    """Colours of everything but values: empty cells, gaps between blocks, walls, and recent changes."""
 
     empty: tuple[int, int, int]
     between: tuple[int, int, int]
@@ -53,7 +54,7 @@ SCREEN = Palette((44, 48, 58), (20, 20, 20), (255, 255, 255))
 
 
 class ColourScale(NamedTuple):
-    """The values of the first and the last colour, and at which end there are values beyond."""
+    """The values of the first and the last colour, and the ends at which values are clipped."""
 
     low: float = 0.0
     high: float = 1.0
@@ -61,12 +62,12 @@ class ColourScale(NamedTuple):
     colour_map: str = "viridis"
 
     def mappable(self) -> ScalarMappable:
-        """Return what matplotlib draws a colour bar of."""
+        """Return the object from which matplotlib draws a colour bar."""
         return ScalarMappable(Normalize(self.low, self.high), self.colour_map)
 
 
 def scale_of(values: Iterable[np.ndarray], colour_map: str = "viridis") -> ColourScale:
-    """Choose a scale for all finite values of some arrays, in which outliers share the end colours."""
+    """Choose a scale for all finite values of some arrays; outliers get the colours at the ends."""
     finite = np.concatenate([each[np.isfinite(each)] for each in values])
     if not finite.size:
         return ColourScale(colour_map=colour_map)
@@ -80,18 +81,18 @@ def scale_of(values: Iterable[np.ndarray], colour_map: str = "viridis") -> Colou
 
 
 def fitness_of(archive: Archive) -> np.ndarray:
-    """Read the fitness of each cell, NaN where it is empty: [c]."""
+    """Read the fitness of each cell, NaN if it is empty: [c]."""
     return np.where(np.asarray(archive.occupied), np.asarray(archive.fitness, float), np.nan)
 
 
 def map_of(recorded: Mapping[str, Any]) -> Map | None:
-    """Read the map of a task from a recorded configuration; None without one."""
+    """Read the map of a task from a recorded configuration; None if there is none."""
     about = recorded.get("map")
     return Map(**about) if about else None
 
 
 class Block(NamedTuple):
-    """One of the blocks in rows: its middle and upper end as parts of the image, and its interval."""
+    """A block in the rows of an image: centre and top as fractions of the image, and interval."""
 
     x: float
     top: float
@@ -100,21 +101,21 @@ class Block(NamedTuple):
 
     @property
     def title(self) -> str:
-        """The interval in words."""
+        """The interval as text."""
         return f"{self.low:.2g} \N{EN DASH} {self.high:.2g}"
 
 
 @dataclass(frozen=True, eq=False)
 class TileLayout:
-    """Which of c cells each pixel of an image shows.
+    """The cells that each pixel of an image shows, of c cells.
 
     Attributes:
-        tile: The tile of each pixel, int[H, W], the top row first; `BETWEEN` where there is none.
-        of_cell: The tile that each cell belongs to, int[c].
-        features: The features that span the image; none if it is a grid of grids.
+        tile: The tile of each pixel, int[H, W], the top row first; `BETWEEN` if it has none.
+        of_cell: The tile of each cell, int[c].
+        features: The features that span the image; empty for a grid of grids.
         along: The features along x and those along y, the outermost first.
         blocks: The blocks in rows, if the number of features is odd.
-        walls: The walls of a map, as corners in parts of the width and height, from below.
+        walls: The walls of a map; corners are fractions of the width and height, counted from below.
     """
 
     tile: np.ndarray
@@ -126,13 +127,13 @@ class TileLayout:
 
     @property
     def aspect(self) -> float:
-        """Height over width of the image."""
+        """The ratio of height to width of the image."""
         height, width = self.tile.shape
         return float(height / width)
 
     @cached_property
     def centre(self) -> np.ndarray:
-        """The middle of each tile as parts of the width and height, from below: [t, 2]."""
+        """The centre of each tile as fractions of the width and height, counted from below: [t, 2]."""
         height, width = self.tile.shape
         y, x = np.nonzero(self.tile != BETWEEN)
         tile = self.tile[y, x]
@@ -141,14 +142,14 @@ class TileLayout:
         return np.column_stack([sums[0] / number, 1 - sums[1] / number])
 
     def at(self, x: float, y: float) -> int:
-        """Find the tile at parts of the width and height, from below; `BETWEEN` if there is none."""
+        """Find the tile at fractions of the width and height, counted from below; `BETWEEN` if none."""
         if not (0 <= x <= 1 and 0 <= y <= 1):
             return BETWEEN
         height, width = self.tile.shape
         return int(self.tile[min(int((1 - y) * height), height - 1), min(int(x * width), width - 1)])
 
     def fittest(self, fitness: np.ndarray) -> np.ndarray:
-        """Find the fittest cell of each tile, int[t]; -1 where all are empty (NaN or infinite)."""
+        """Find the fittest cell of each tile, int[t]; -1 if all are empty (NaN or infinite)."""
         best = np.full(len(self.centre), -1)
         order = np.argsort(fitness, kind="stable")
         order = order[np.isfinite(fitness[order])]
@@ -156,9 +157,9 @@ class TileLayout:
         return best
 
     def step(self, tile: int, step: tuple[int, int], occupied: np.ndarray) -> int:
-        """Find the nearest occupied tile in a direction, preferring those straight ahead.
+        """Find the nearest occupied tile in a direction, with a preference for those straight ahead.
 
-        Without one, the same tile is returned.
+        If there is none, the same tile is returned.
         """
         apart = self.centre - self.centre[tile]
         ahead = apart @ np.array(step)
@@ -169,7 +170,7 @@ class TileLayout:
         return int(candidates[np.argmin(ahead[candidates] + 2 * aside[candidates])])
 
     def outline(self, tile: int) -> np.ndarray:
-        """Find the pixels around a tile, bool[H, W]; on it, where the image ends beside it."""
+        """Find the pixels around a tile, bool[H, W]; at an edge of the image, of the tile itself."""
         inside, width = self.tile == tile, max(1, max(self.tile.shape) // 200)
         spread = np.zeros_like(np.pad(inside, width))
         height, along = inside.shape
@@ -182,7 +183,7 @@ class TileLayout:
 
 
 def is_nested(cells: Cells) -> TypeGuard[Grid]:
-    """Tell whether it is a grid of three features or more that a grid of grids can show."""
+    """Return True for a grid of three or more features that a grid of grids can show."""
     shape = cells.shape if isinstance(cells, Grid) else ()
     return 3 <= len(shape) <= 6 and max(math.prod(shape[0::2]), math.prod(shape[1::2])) <= MOST_TILES
 
@@ -194,9 +195,9 @@ def layout(
 
     Args:
         cells: The cells.
-        features: What spans the image; by default all features.
-        place: The map of the task, whose proportions and walls an image of its two features has.
-        side: Pixels along the longer side, about.
+        features: The features that span the image; by default all features.
+        place: The map of the task. An image of its two features has its proportions and its walls.
+        side: Approximate number of pixels of the longer side.
     """
     k = len(cells.low)
     if not features and is_nested(cells):
@@ -219,13 +220,13 @@ def layout(
 def _plane(
     cells: Cells, features: tuple[int, ...], size: tuple[int, int]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Divide an image of a width and height among the tiles of one or two features."""
+    """Divide an image of a given width and height among the tiles of one or two features."""
     k, low, high = len(cells.low), np.asarray(cells.low), np.asarray(cells.high)
     if not isinstance(cells, Grid) and len(features) == k:
         x, y = ((np.arange(n) + 0.5) / n for n in size)
         unit = np.stack(np.meshgrid(x, y[::-1] if k == 2 else [0.5]), axis=-1)[..., list(features)]
         feature = (low + unit * (high - low)).reshape(-1, k)
-        if isinstance(cells, CVT):  # as its `index`, but faster
+        if isinstance(cells, CVT):  # equals its `index`, but is faster
             points = (np.asarray(cells.centroids, float) - low) / (high - low)
             tile = cKDTree(points).query((feature - low) / (high - low))[1]
         else:
@@ -277,24 +278,24 @@ def _in_rows(block: TileLayout, cells: Grid, columns: int, side: int) -> TileLay
 
 
 def _columns(blocks: int) -> int:
-    """Choose how many blocks are in a row: about as many as rows, with few places left over."""
+    """Choose the number of blocks per row: about the number of rows, with few empty places."""
     about = math.ceil(math.sqrt(blocks))
     return min((about, about + 1), key=lambda columns: -blocks % columns)
 
 
 def _numbers(shape: Sequence[int], across: Sequence[int], up: Sequence[int]) -> np.ndarray:
-    """Number the cells of a grid by their place in a grid of grids: [x, y]."""
+    """Number the cells of a grid by their position in a grid of grids: [x, y]."""
     numbers = np.arange(math.prod(shape)).reshape(shape).transpose([*across, *up])
     return numbers.reshape(math.prod(shape[i] for i in across), -1)
 
 
 def _pixels(counts: Sequence[int], size: int, gap: int) -> np.ndarray:
-    """Number pixels along a side by their place in nested blocks, `BETWEEN` between these: int[n].
+    """Number pixels along a side by their position in nested blocks, `BETWEEN` between these: int[n].
 
     Args:
-        counts: Cells in the innermost block, blocks in a block of these, ...
-        size: How many pixels there should be, about.
-        gap: Pixels between the innermost blocks; there are more between blocks of these.
+        counts: Cells per innermost block, blocks per block of these, ...
+        size: Approximate number of pixels.
+        gap: Pixels between the innermost blocks; gaps between outer blocks are wider.
     """
     index, cells = np.arange(counts[0]).repeat(max(1, size // math.prod(counts))), counts[0]
     for level, count in enumerate(counts[1:]):
@@ -308,7 +309,7 @@ def _pixels(counts: Sequence[int], size: int, gap: int) -> np.ndarray:
 def nearest(at: TileLayout, cells: Cells, tile: int, occupied: np.ndarray) -> int:
     """Find the cell among `occupied` whose features are nearest to those of a tile.
 
-    Only features that the image shows count, in units of their bounds.
+    Only features that span the image count, in units of their bounds.
     """
     low, high = np.asarray(cells.low, float), np.asarray(cells.high, float)
     unit = (centres(cells) - low) / (high - low)
@@ -332,12 +333,12 @@ def render(
     """Draw cells in the colours of their values, uint8[H, W, 3].
 
     Args:
-        at: Where they are.
-        values: The value of each cell, NaN where it is empty: [c].
-        scale: Which values have which colours.
-        fitness: By which a tile chooses among its cells; by default the values.
-        recent: How much each cell is lightened, from 0 to 1: [c].
-        chosen: Cells to draw a line around.
+        at: Layout of the cells.
+        values: The value of each cell, NaN if it is empty: [c].
+        scale: Range of the colours.
+        fitness: Fitness by which a tile selects one of its cells; by default the values.
+        recent: By how much each cell is lightened, from 0 to 1: [c].
+        chosen: Cells to outline.
         palette: Colours of everything else.
     """
     best = at.fittest(values if fitness is None else fitness)
@@ -347,7 +348,7 @@ def render(
         share = np.where(best >= 0, recent[best], 0)[:, None]
         colours = (1 - share) * colours + share * np.array(palette.recent)
     colours = np.where(np.isnan(shown)[:, None], palette.empty, colours)
-    table = np.concatenate([colours, [palette.between]]).round().astype(np.uint8)  # the last is of -1
+    table = np.concatenate([colours, [palette.between]]).round().astype(np.uint8)  # index -1: between
     image = table[at.tile]
     for cell, colour in zip(chosen, CHOSEN, strict=False):
         if cell is not None:

@@ -1,4 +1,4 @@
-"""Comparisons as people read them: tables in the terminal, as Markdown and as CSV files, and figures."""
+"""Reports of comparisons: tables in the terminal, as Markdown and as CSV files, and figures."""
 
 from __future__ import annotations
 
@@ -32,38 +32,38 @@ OTHERS = {
 }
 HEADS = {"label": "algorithm", "n": "seeds"}
 PAGE = "comparison.md"
-# The figures of a page that are those of a comparison.
+# The names of figures that a comparison may write.
 NAMES = r"scores|losses|steps|convergence-(?:generations|evaluations|corrected)|archives-[\w-]*"
 FIGURE = re.compile(rf"^!\[.*\]\(({NAMES})\.png\)$", re.MULTILINE)
-MAX_PAIRS = 10  # in a table of the terminal
+MAX_PAIRS = 10  # per table in the terminal
 
 READING = """\
 Intervals are percentile bootstrap intervals over the seeds, at 95%. At equal generations or evaluations
-a run counts with what it last knew at or before that number, or not at all where that was much earlier.
-Corrected scores are those of the archive after every elite was evaluated again; a loss is the share of a
-score that this took away. Pairs are compared by two-sided Wilcoxon rank-sum tests with Bonferroni
-correction for the pairs of a task; an asterisk marks p < 0.05."""
+a run counts with its last score at or before that number, or not at all if that score is much older.
+Corrected scores are those of the archive after every elite was re-evaluated. A loss is the relative
+drop of a score by this correction. Pairs are compared by two-sided Wilcoxon rank-sum tests with
+Bonferroni correction for the pairs of a task; an asterisk marks p < 0.05."""
 
 
 class ComparedRuns(NamedTuple):
-    """Runs that are compared, the rows of all tables by name, and sentences about them."""
+    """The compared runs, the rows of all tables by name, and notes."""
 
     groups: Groups
     rows: dict[str, list[Row]]
     notes: list[str]
 
 
-# Lines of words by the heads of their columns, under the title of their table.
+# Titles of tables, with their lines: texts by the heads of their columns.
 Tables = dict[str, list[dict[str, str]]]
 
 
 def compare(groups: Groups, said: Sequence[str] = ()) -> ComparedRuns:
-    """Compare runs; sentences that are said of them already come first."""
+    """Compare runs; notes about them that exist already come first."""
     return ComparedRuns(groups, all_tables(groups), [*said, *notes(groups)])
 
 
 def show(comparison: ComparedRuns, console: Console) -> None:
-    """Print medians, and means and tests where they count, and what is said of the runs."""
+    """Print medians, means and tests if there are enough seeds, and the notes."""
     main = {(task, main_view(labels).name) for task, labels in comparison.groups.items()}
     scores, tests = (
         [row for row in comparison.rows[name] if (row["task"], row["view"]) in main]
@@ -86,9 +86,11 @@ def write(comparison: ComparedRuns, folder: Path) -> list[Path]:
     new = {*tables, *_files_of(figures)}
     for name in sorted(new - made):
         there = (folder / name).exists()
-        require(not there, f"out: '{folder / name}' is not of a comparison, and would be overwritten")
+        require(
+            not there, f"out: '{folder / name}' is not a file of a comparison, and would be overwritten"
+        )
     folder.mkdir(parents=True, exist_ok=True)
-    # First of all: it says what else is of a comparison, also if that is cut off.
+    # The page is written first: it lists the other files, also if the comparison is interrupted.
     save_text(folder / PAGE, page(comparison, list(figures)).rstrip("\n"))
     for name in made - new:
         (folder / name).unlink(missing_ok=True)
@@ -98,9 +100,9 @@ def write(comparison: ComparedRuns, folder: Path) -> list[Path]:
 
 
 def made_before(folder: Path) -> set[str]:
-    """List the tables and figures that an earlier comparison left in a folder, which its page tells.
+    """List the tables and figures of an earlier comparison in a folder, according to its page.
 
-    A `UsageError` if the folder holds something, but no such page.
+    Raises a `UsageError` if the folder is not empty and has no such page.
     """
     text = ""
     if (folder / PAGE).exists():
@@ -111,7 +113,7 @@ def made_before(folder: Path) -> set[str]:
     there = sorted(file.name for file in folder.iterdir()) if folder.is_dir() else []
     require(
         not there,
-        f"out must be a folder that is new, empty or of an earlier comparison, but '{folder}' holds "
+        f"out must be a new or empty folder, or that of an earlier comparison, but '{folder}' contains "
         f"'{''.join(there[:1])}'",
     )
     return set()
@@ -126,7 +128,11 @@ def score_tables(rows: Iterable[Row], statistic: str) -> Tables:
     return _tables(
         (
             f"{row['task']}, {row['where']}: {STATISTICS[statistic]} [95% interval]",
-            {"algorithm": row["label"], "seeds": str(row["n"])},
+            {
+                "algorithm": row["label"],
+                "seeds": str(row["n"]),
+                "evaluations": number(row["evaluations"]),
+            },
             {WORDS[row["measure"]]: _cell(row, statistic, row["measure"])},
         )
         for row in rows
@@ -136,7 +142,7 @@ def score_tables(rows: Iterable[Row], statistic: str) -> Tables:
 def pair_tables(rows: Sequence[Row], most: float = math.inf) -> Tables:
     """Make a table for each task and view: pairs of labels down, measures across.
 
-    Where there are more pairs than `most`, only those of the first label are shown.
+    If there are more than `most` pairs, only those of the first label are shown.
     """
     first = {row["task"]: row["a"] for row in reversed(rows)}
     return _tables(
@@ -153,7 +159,7 @@ def pair_tables(rows: Sequence[Row], most: float = math.inf) -> Tables:
 
 
 def _tables(cells: Iterable[tuple[str, dict[str, str], dict[str, str]]]) -> Tables:
-    """Put cells into their lines: each has the title of its table, the head of its line, and itself."""
+    """Group cells into lines by the titles of their tables and the heads of their lines."""
     found: dict[str, dict[str, dict[str, str]]] = {}
     for title, head, cell in cells:
         name = next(iter(head.values()))
@@ -164,7 +170,7 @@ def _tables(cells: Iterable[tuple[str, dict[str, str], dict[str, str]]]) -> Tabl
 def other_tables(rows: dict[str, list[Row]]) -> Tables:
     """Show the rows of lifespans, steps and times, if there are any."""
     kinds = [(row["task"], row["label"], row["kind"]) for row in rows["lifespans"]]
-    telling = [  # without those of all resets where there is only one reason
+    telling = [  # without the rows of all resets if there is only one reason
         row
         for row, kind in zip(rows["lifespans"], kinds, strict=True)
         if row["reason"] != "all" or kinds.count(kind) > 2
@@ -192,7 +198,7 @@ def _for_terminal(title: str, lines: list[dict[str, str]]) -> RichTable:
 
 
 def page(comparison: ComparedRuns, figures: Sequence[str]) -> str:
-    """Put all tables and figures onto one page of Markdown."""
+    """Write all tables and figures as one page of Markdown."""
     rows = {
         name: [{k: markdown(v) if isinstance(v, str) else v for k, v in row.items()} for row in table]
         for name, table in comparison.rows.items()
@@ -251,7 +257,7 @@ def number(value: float, measure: str = "") -> str:
 
 
 def _cell(row: Row, name: str, measure: str = "") -> str:
-    """Write what a row has under a name: words, a number, or an estimate with its interval."""
+    """Write the value of a row under a name: text, a number, or an estimate with its interval."""
     if isinstance(row[name], str):
         return str(row[name])
     shown = number(row[name], measure)

@@ -1,6 +1,6 @@
-"""Statistics of a handful of seeds: intervals by bootstrap, and the Wilcoxon rank-sum test.
+"""Statistics of a few seeds: bootstrap intervals and the Wilcoxon rank-sum test.
 
-Values that are not finite are left out. Where there are too few, the result is NaN.
+Values that are not finite are ignored. If too few values remain, the result is NaN.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-# `scipy.stats` is imported where it is used: that takes a second, and figures of a run do without it.
+# `scipy.stats` is imported in functions: its import takes a second, and figures of a run do not need it.
 
 LEVEL = 0.95
 SIGNIFICANT = 0.05
-RESAMPLES = 20_000  # with fewer, the ends of an interval depend on which ones
-EXACT = 25  # values on either side up to which the rank-sum test counts arrangements
+RESAMPLES = 20_000  # with fewer, the ends of an interval vary between sets of resamples
+EXACT = 25  # largest number of values per side for which the rank-sum test is exact
 
 
 class Estimate(NamedTuple):
-    """A statistic of `n` values, with an interval that is NaN for fewer than two."""
+    """A statistic of `n` values with its interval, which is NaN for fewer than two values."""
 
     value: float
     low: float
@@ -35,9 +35,9 @@ def interval(values: ArrayLike, statistic: Callable[..., np.ndarray] = np.median
 
 
 def relative_difference(a: ArrayLike, b: ArrayLike) -> Estimate:
-    """Compute by which share of the median of `b[m]` the median of `a[n]` exceeds it, with an interval.
+    """Compute the relative difference of the median of `a[n]` to the median of `b[m]`, with an interval.
 
-    Both sides are resampled. NaN where the median of `b` is 0.
+    Both sides are resampled. The result is NaN if the median of `b` is 0.
     """
 
     def difference(a: np.ndarray, b: np.ndarray, axis: int = -1) -> np.ndarray:
@@ -48,7 +48,7 @@ def relative_difference(a: ArrayLike, b: ArrayLike) -> Estimate:
 
 
 def _estimate(statistic: Callable[..., np.ndarray], *samples: ArrayLike) -> Estimate:
-    """Resample in the same way on every call, so that a table comes out the same again."""
+    """Estimate a statistic by resampling with a fixed seed, so that tables can be reproduced."""
     found = [_finite(values) for values in samples]
     n = min(values.size for values in found)
     value = float(statistic(*found, axis=-1)) if n else math.nan
@@ -78,15 +78,15 @@ def interquartile_mean(values: ArrayLike, axis: int = -1) -> np.ndarray:
 def rank_sum(a: ArrayLike, b: ArrayLike) -> float:
     """Compute the two-sided p-value of the Wilcoxon rank-sum test for `a[n]` against `b[m]`.
 
-    It is exact for up to 25 values without ties, and a normal approximation otherwise. NaN where either
-    side has fewer than two values.
+    The test is exact for up to 25 values without ties; otherwise it uses a normal approximation. The
+    result is NaN if either side has fewer than two values.
     """
     one, other = _finite(a), _finite(b)
     if min(one.size, other.size) < 2:
         return math.nan
     both = np.concatenate([one, other])
     if np.ptp(both) == 0:
-        return 1.0  # nothing tells them apart
+        return 1.0  # all values are equal
     from scipy import stats
 
     exact = np.unique(both).size == both.size and max(one.size, other.size) <= EXACT
@@ -96,7 +96,7 @@ def rank_sum(a: ArrayLike, b: ArrayLike) -> float:
 def fisher(a: int, of_a: int, b: int, of_b: int) -> float:
     """Compute the two-sided p-value of Fisher's exact test for `a` of `of_a` against `b` of `of_b`.
 
-    NaN where either side has fewer than two.
+    The result is NaN if either side has fewer than two values.
     """
     if min(of_a, of_b) < 2:
         return math.nan
@@ -106,7 +106,7 @@ def fisher(a: int, of_a: int, b: int, of_b: int) -> float:
 
 
 def holm(ps: Sequence[float]) -> list[float]:
-    """Correct p-values for each other, after Holm; NaN stays, and does not count."""
+    """Correct p-values for multiple comparisons after Holm; NaN values stay NaN and do not count."""
     order = sorted((i for i, p in enumerate(ps) if math.isfinite(p)), key=lambda i: ps[i])
     corrected, largest = [math.nan] * len(ps), 0.0
     for rank, i in enumerate(order):
@@ -116,7 +116,7 @@ def holm(ps: Sequence[float]) -> list[float]:
 
 
 def corrected_p(p: float, comparisons: int) -> float:
-    """Correct a p-value for so many comparisons, after Bonferroni."""
+    """Correct a p-value for a number of comparisons after Bonferroni."""
     return min(1.0, p * comparisons) if math.isfinite(p) else math.nan
 
 

@@ -1,4 +1,4 @@
-"""How figures look: for print, and for readers who do not tell all colours apart."""
+"""The style of figures, for print and for colour-blind readers."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from io import BytesIO
+from itertools import count
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -18,20 +19,28 @@ from memes.store.files import replace_file
 
 LineStyle = Literal["-", "--", "-.", ":"]
 
-# Okabe and Ito's palette without yellow, which is faint on paper; then others that are unlike these.
+# The palette of Okabe and Ito without yellow, which is too light on paper; then further distinct
+# colours.
 COLOURS = (
     "#D55E00", "#0072B2", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000",
     "#882255", "#7F7F7F", "#332288", "#8C6D31", "#8FBC5A", "#B2182B", "#9467BD", "#00B3B3", "#1B5E20",
     "#F4A6A6", "#5D4037", "#B8A800", "#E7298A",
 )  # fmt: skip
+# Presets in the order in which they get colours: those that are compared most often differ most.
+ALGORITHMS = (
+    "memes", "me", "memes-sampling", "pga-me", "me-sampling", "memes-all", "cma-me", "memes-me", "es",
+    "me-128", "me-es", "memes-hybrid", "cma-mae", "ns-es", "dns", "nsr-es", "memes-ga", "nsra-es",
+    "memes-everything", "memes-elites", "memes-fixed-reset", "memes-sequential",
+    "cma-mega", "cma-maega",
+)  # fmt: skip
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
 LINES: tuple[LineStyle, ...] = ("-", "--", "-.", ":")
-WIDTH = 7.2  # inches: a page of two columns
+WIDTH = 7.2  # inches: the width of a page with two columns
 PER_CENT = FuncFormatter(lambda share, _: f"{100 * share:.3g}%")
 
 
 class Picture(Figure):
-    """A figure that notebooks show by themselves; pyplot knows nothing of it."""
+    """A figure that notebooks show without pyplot."""
 
     def __init__(self, width: float, height: float) -> None:
         super().__init__(figsize=(width, height), layout="constrained")
@@ -43,7 +52,7 @@ class Picture(Figure):
 
 
 class Look(NamedTuple):
-    """A colour, a line and a marker that tell a label from the others, also without colours."""
+    """A colour, a line style and a marker, which distinguish a label even without colours."""
 
     colour: str
     line: LineStyle
@@ -51,15 +60,18 @@ class Look(NamedTuple):
 
 
 def looks(labels: Sequence[str]) -> dict[str, Look]:
-    """Choose a look for each label: no two have the same colour."""
+    """Choose a look for each label: a preset always has the same one, and all colours differ."""
+    fixed = {label: ALGORITHMS.index(label) for label in labels if label in ALGORITHMS}
+    free = (i for i in count() if i not in fixed.values())
+    numbers = {label: fixed[label] if label in fixed else next(free) for label in labels}
     return {
         label: Look(colour(i), LINES[i % len(LINES)], MARKERS[i % len(MARKERS)])
-        for i, label in enumerate(labels)
+        for label, i in numbers.items()
     }
 
 
 def colour(i: int) -> str:
-    """Choose the i-th colour: those of `COLOURS`, then ever new hues."""
+    """Choose the i-th colour: those of `COLOURS`, then computed hues."""
     if i < len(COLOURS):
         return COLOURS[i]
     j = i - len(COLOURS)
@@ -68,16 +80,16 @@ def colour(i: int) -> str:
 
 
 def styled() -> AbstractContextManager[None]:
-    """Make and save figures in the style of `print.mplstyle`, as long as the context lasts."""
+    """Make and save figures in the style of `print.mplstyle` while the context lasts."""
     return style.context("memes.analysis.print")
 
 
 def save(figure: Figure, file: Path) -> Path:
-    """Write a figure as PNG, which is returned, and PDF; the same figure gives the same bytes."""
+    """Write a figure as PNG and PDF; returns the PNG file. Equal figures give equal bytes."""
     png = file.with_name(f"{file.name}.png")
     with styled():
         replace_file(png, partial(figure.savefig, dpi=200))
-        figure.set_layout_engine("none")  # everything has its place now
+        figure.set_layout_engine("none")  # keep the layout
         as_pdf = partial(figure.savefig, format="pdf", metadata={"CreationDate": None})
         replace_file(png.with_suffix(".pdf"), as_pdf)
     return png

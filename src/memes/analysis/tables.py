@@ -1,6 +1,6 @@
-"""The numbers of a comparison: rows of plain values, one function for each table.
+"""The numbers of a comparison: rows of plain values, one function per table, and notes.
 
-And sentences about what the runs of a task do not allow to be said.
+Notes say what the runs of a task do not allow to conclude.
 """
 
 from __future__ import annotations
@@ -12,7 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from memes.analysis.groups import Groups, Labels, View, runs_of, views
+from memes.analysis.groups import (
+    Groups,
+    Labels,
+    View,
+    are_alike,
+    evaluations_of,
+    main_view,
+    runs_of,
+    views,
+)
 from memes.analysis.statistics import (
     SIGNIFICANT,
     Estimate,
@@ -37,6 +46,7 @@ def scores(groups: Groups) -> list[Row]:
     """List the median and interquartile mean over the seeds of every measure, in every view."""
     return [
         {"task": task, "label": label, "view": view.name, "where": view.words, "measure": measure}
+        | {"evaluations": evaluations_of(groups[task], view)[label]}
         | _estimate("median", interval(values))
         | _estimate("iqm", interval(values, interquartile_mean))
         for task, view, measure, by_label in _measured(groups)
@@ -47,7 +57,7 @@ def scores(groups: Groups) -> list[Row]:
 def tests(groups: Groups) -> list[Row]:
     """List rank-sum tests between the labels of a task, for every measure in every view.
 
-    p-values are corrected for the pairs of labels that a task has.
+    p-values are corrected for the number of pairs of labels of the task.
     """
     rows = []
     for task, view, measure, by_label in _measured(groups):
@@ -75,7 +85,7 @@ def _measured(groups: Groups) -> Iterator[tuple[str, View, str, dict[str, list[f
 
 
 def lifespans(groups: Groups) -> list[Row]:
-    """List how old lanes were at their resets: the mean of each run, as the median over the seeds."""
+    """List the ages of lanes at their resets: the mean per run, and its median over the seeds."""
     rows = []
     for task, label, runs in _each(groups):
         for kind in dict.fromkeys(kind for run in runs for kind in run.lifespans):
@@ -92,7 +102,7 @@ def lifespans(groups: Groups) -> list[Row]:
 
 
 def steps(groups: Groups) -> list[Row]:
-    """List how far offspring are from their parents, in cell widths, by kind: medians over the seeds."""
+    """List parent-offspring distances in cell widths, by kind of offspring: medians over the seeds."""
     return [
         {"task": task, "label": label, "kind": kind}
         | _estimate("distance", interval([run.steps[kind] for run in runs if kind in run.steps]))
@@ -102,7 +112,7 @@ def steps(groups: Groups) -> list[Row]:
 
 
 def times(groups: Groups) -> list[Row]:
-    """List what runs took, and on what."""
+    """List the run times and the devices."""
 
     def evaluations_per_second(run: Summary) -> float:
         seconds = float(run.curves["seconds"][-1])
@@ -118,7 +128,7 @@ def times(groups: Groups) -> list[Row]:
             "n": len(runs),
             "device": " / ".join(dict.fromkeys(str(run.about.get("device")) for run in runs)),
             "generations": median(runs, lambda run: run.generations),
-            # Of the seed that compiled, if later ones used its programs.
+            # Of the seed that compiled, because later seeds may have reused its programs.
             "compile_seconds": max(run.about.get("compile_seconds") or 0.0 for run in runs),
             "seconds_per_generation": median(runs, lambda run: run.about.get("seconds_per_generation")),
             "seconds": median(runs, lambda run: float(run.curves["seconds"][-1])),
@@ -129,7 +139,7 @@ def times(groups: Groups) -> list[Row]:
 
 
 def seeds(groups: Groups) -> list[Row]:
-    """List every run by itself, and what it reached at its end."""
+    """List every run with its final scores."""
     rows = [
         {"task": task, "label": label, "seed": run.seed, "algorithm": run.algorithm, "scale": run.scale}
         | {name: float(run.curves[name][-1]) for name in CURVES}
@@ -153,7 +163,7 @@ def _estimate(name: str, estimate: Estimate) -> Row:
 
 
 def notes(groups: Groups) -> list[str]:
-    """Collect the sentences of all tasks."""
+    """Collect the notes of all tasks."""
     about = _about_seeds, _about_lengths, _about_corrections
     return [
         f"{task}{said}." for task, labels in groups.items() for each in about for said in each(labels)
@@ -180,14 +190,21 @@ def _about_lengths(labels: Labels) -> Iterator[str]:
     median = float(np.median([run.generations for run in runs]))
     if 2 * runs[0].generations < median:
         yield (
-            f": equal generations are only {runs[0].generations:,}, since {runs[0].label}, seed "
+            f": equal generations are only {runs[0].generations:,}, because {runs[0].label}, seed "
             f"{runs[0].seed}, has no more; the median run has {median:,.0f}"
+        )
+    spent = evaluations_of(labels, main_view(labels))
+    if not are_alike(spent.values()):
+        least, most = min(spent, key=spent.__getitem__), max(spent, key=spent.__getitem__)
+        yield (
+            f", {main_view(labels).words}: the algorithms have done different numbers of evaluations, "
+            f"from {spent[least]:,.0f} ({least}) to {spent[most]:,.0f} ({most})"
         )
     view = next(view for view in views(labels) if view.name == "evaluations")
     unknown = [run.label for run in runs if math.isnan(view.value(run, "coverage"))]
     if unknown:
         named = [label for label in labels if label in unknown]
-        yield f": scores {view.words} are not known of {', '.join(named)}"
+        yield f": scores {view.words} are missing for {', '.join(named)}"
 
 
 def _about_corrections(labels: Labels) -> Iterator[str]:
@@ -208,7 +225,7 @@ def _about_corrections(labels: Labels) -> Iterator[str]:
 
 
 def counted(n: int, what: str) -> str:
-    """Say how many there are: "1 pair", "3 pairs"."""
+    """Write a number with a noun: "1 pair", "3 pairs"."""
     return f"1 {what}" if n == 1 else f"{n} {what}s"
 
 

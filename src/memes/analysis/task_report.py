@@ -1,4 +1,4 @@
-"""`memes.check`: what a task costs, whether it is as it declares, and which run suits it."""
+"""`memes.check`: measures the cost of a task, checks its declarations, and suggests a run."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from memes.runner.simulators import on_host, surviving
 from memes.task import Evaluation, Task, evaluate, initial
 from memes.validation import checked
 
-ROWS = {"cpu": 1024}  # evaluations at a time, by which a compiled task is timed
+ROWS = {"cpu": 1024}  # batch size with which a compiled task is timed
 ROWS_ELSEWHERE = 16_384
-PATIENCE = 5.0  # seconds that this may take; else the time of the genotypes counts
+PATIENCE = 5.0  # longest expected time of that batch; otherwise the genotypes of the check are timed
 
 # The evidence is in docs/howto/choose.md.
 PAPER = 2000 * 16_384  # evaluations of the paper's runs
-LONGEST = {"paper": PAPER, "laptop": 10_000_000}  # runs that are suggested
-MANY = 7_000_000  # evaluations, from which on evolution strategies are ahead
-SOME = 500_000  # from which on it pays to evaluate offspring of an uncertain task several times
+LONGEST = {"paper": PAPER, "laptop": 10_000_000}  # longest suggested runs
+MANY = 7_000_000  # evaluations from which evolution strategies are better
+SOME = 500_000  # evaluations from which repeated evaluation of offspring pays off on uncertain tasks
 FEW_PARAMETERS = 100
-GENERATIONS = 64  # of MAP-Elites at least, by which a small budget has small batches
-SAMPLES = {"paper": 512, "laptop": 64}  # re-evaluations of each elite
+GENERATIONS = 64  # minimum for MAP-Elites; smaller budgets use smaller batches
+SAMPLES = {"paper": 512, "laptop": 64}  # re-evaluations per elite
 LAPTOP: dict[str, dict[str, int]] = {
     "me-sampling": {"batch": 512, "resamples": 8},
     "memes-sampling": {"lanes": 16, "samples": 128, "candidate_samples": 8},
@@ -52,8 +52,8 @@ class Noise(NamedTuple):
     """Standard deviations over the evaluations of one genotype.
 
     Attributes:
-        fitness: As a multiple of the standard deviation of fitness over genotypes.
-        feature: Of each feature, in cells.
+        fitness: That of fitness, divided by the standard deviation of fitness over genotypes.
+        feature: That of each feature, in cell widths.
     """
 
     fitness: float
@@ -64,14 +64,14 @@ class Advice(NamedTuple):
     """A run that suits a task and a budget.
 
     Attributes:
-        algorithm: Its name in `memes list`.
+        algorithm: Name of the preset.
         scale: "paper" or "laptop".
-        options: Options of the algorithm that differ from the paper's.
+        options: Options of the preset that differ from its defaults.
         evaluations: Evaluations of the search.
-        reevaluations: Evaluations of the correction at the end, at most; 0 for a deterministic task.
-        limited: Whether the correction needs a limit to be no longer than the search.
+        reevaluations: Maximum number of evaluations of the final correction; 0 for a deterministic task.
+        limited: Whether the correction must be limited to take no longer than the search.
         seconds: Time of all evaluations.
-        reason: Why this algorithm.
+        reason: Reason for the choice of the algorithm.
     """
 
     algorithm: str
@@ -84,7 +84,7 @@ class Advice(NamedTuple):
     reason: str
 
     def in_python(self) -> str:
-        """The run as an expression of Python, with the task called `task`."""
+        """The run as a Python expression, in which the task is called `task`."""
         options = "".join(f", {name}={value}" for name, value in self.options.items())
         corrections = [f"samples={SAMPLES[self.scale]}"] if self.scale == "laptop" else []
         corrections += ["limit=1.0"] if self.limited else []
@@ -94,7 +94,7 @@ class Advice(NamedTuple):
         return f"memes.run({built}, evaluations={self.evaluations}{watched})"
 
     def on_command_line(self, task: str) -> str:
-        """The run as a command, for a task by its name."""
+        """The run as a command, for a task with a name."""
         scale = ["--scale laptop"] if self.scale == "laptop" else []
         options = [f"--{name.replace('_', '-')} {value}" for name, value in self.options.items()]
         limit = ["--reevaluate-limit 1"] if self.limited else []
@@ -104,28 +104,28 @@ class Advice(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class TaskReport:
-    """What `memes.check` found out about a task; prints as one screen.
+    """The findings of `memes.check` about a task; prints as one screen.
 
     Attributes:
         task: The task.
-        cells: The cells of the archive that it would have.
-        device: Where it is evaluated.
-        genotypes: How many random genotypes were evaluated, each twice.
+        cells: The cells of its archive.
+        device: The device that evaluates it.
+        genotypes: Number of random genotypes, each of which was evaluated twice.
         seconds: Time per evaluation.
-        rows: How many evaluations at a time this is for.
-        compile_seconds: Time of compilation; None if nothing is compiled.
-        memory: Bytes that so many evaluations need; None if that is not known.
+        rows: Batch size to which `seconds` and `memory` refer.
+        compile_seconds: Compilation time; None if nothing is compiled.
+        memory: Bytes that a batch of `rows` evaluations needs; None if unknown.
         archive_memory: Bytes of the archive.
-        outside: Share of the usable evaluations whose feature lies outside of the bounds.
-        low: Least of each feature found.
-        high: Greatest of each feature found.
-        fitness: Least, median and greatest fitness found; NaN if there is none.
-        noise: Noise of the evaluations; None if equal genotypes evaluate alike.
-        faults: Evaluations that cannot be used, by `Fault`.
-        reached: Cells that the genotypes reach.
-        findings: What is wrong, and what to do.
-        advice: A run that suits the budget.
-        command: That run as a command or as an expression of Python.
+        outside: Share of the valid evaluations whose feature lies outside the bounds.
+        low: Smallest value of each feature.
+        high: Greatest value of each feature.
+        fitness: Smallest, median and greatest fitness; NaN if there is no valid evaluation.
+        noise: Noise of the evaluations; None if evaluations of the same genotype are equal.
+        faults: Number of invalid evaluations, by `Fault`.
+        reached: Number of cells that the genotypes reach.
+        findings: Problems, each with a remedy.
+        advice: A run that fits the budget.
+        command: That run as a command or as a Python expression.
     """
 
     task: Task
@@ -150,11 +150,11 @@ class TaskReport:
 
     @property
     def fatal(self) -> bool:
-        """Whether a run of the task cannot mean anything."""
+        """Whether a run of the task would be meaningless."""
         return any(finding.fatal for finding in self.findings)
 
     def lines(self) -> dict[str, str]:
-        """The report in words, by topic."""
+        """The report as text, by topic."""
         task, advice = self.task, self.advice
         compiled = "" if self.compile_seconds is None else f", compiled in {self.compile_seconds:.1f} s"
         needed = "" if self.memory is None else f"{_size(self.memory)} for {self.rows:,} evaluations, "
@@ -175,14 +175,14 @@ class TaskReport:
             "faults": ", ".join(f"{count} {what}" for what, count in faults if count) or "none",
             "cells": f"{self.reached} of {self.cells.count:,} reached by random genotypes",
             "suggested": f"{advice.algorithm}, {advice.scale} scale: {advice.evaluations:,} evaluations"
-            f"{again}, about {duration(advice.seconds)} without what the algorithm itself computes",
+            f"{again}, about {duration(advice.seconds)} without the time of the algorithm itself",
             "because": advice.reason,
         }
 
     def _noise(self) -> str:
         declared = f"uncertain={self.task.uncertain}"
         if self.noise is None:
-            return f"none, equal genotypes evaluate alike; {declared}"
+            return f"none, evaluations of the same genotype are equal; {declared}"
         cells = ", ".join(f"{sd:.2g}" for sd in self.noise.feature)
         return (
             f"of fitness {self.noise.fitness:.2g} times the spread over genotypes, of features {cells} "
@@ -190,7 +190,7 @@ class TaskReport:
         )
 
     def __repr__(self) -> str:
-        """The report on one screen."""
+        """Return the report as text that fits on one screen."""
         lines = [f"task '{self.task.name}'"]
         lines += [f"  {topic:10} {text}" for topic, text in self.lines().items()]
         lines += [
@@ -204,7 +204,7 @@ def _size(number: int) -> str:
 
 
 def short_time(seconds: float) -> str:
-    """A time that may be very short: 2.1 us, 15 ms, 3.2 s."""
+    """Write a time that may be very short: 2.1 us, 15 ms, 3.2 s."""
     units = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
     unit = next((unit for unit, size in units.items() if seconds >= size), "us")
     return f"{seconds / units[unit]:.3g} {unit}"
@@ -220,14 +220,14 @@ def check(
     evaluations: int | None = None,
     seed: int = 0,
 ) -> TaskReport:
-    """Evaluate some random genotypes twice, and report what to know before a run.
+    """Evaluate some random genotypes twice, and report the cost and the problems of a task.
 
     Args:
         task: The task.
-        cells: The cells of the archive; None is the task's grid.
-        genotypes: How many genotypes to evaluate.
-        minutes: Time that the suggested run may take, re-evaluation included.
-        evaluations: Evaluations that the search of the suggested run may take, in place of minutes.
+        cells: The cells of the archive; by default the grid of the task.
+        genotypes: Number of genotypes to evaluate.
+        minutes: Time budget of the suggested run, including re-evaluation.
+        evaluations: Evaluation budget of the suggested search; replaces `minutes`.
         seed: Seed of the genotypes and of their evaluations.
 
     Returns:
@@ -241,8 +241,7 @@ def check(
     found = grid(task) if cells is None else cells
     require(
         found.low.shape == (task.feature_dim,),
-        f"cells must be of {task.feature_dim} features, as task '{task.name}' has, "
-        f"got {found.low.shape[0]}",
+        f"cells must have {task.feature_dim} features like task '{task.name}', got {found.low.shape[0]}",
     )
     init_key, *keys = jax.random.split(jax.random.key(seed), 4)
     x = initial(task, init_key, genotypes)
@@ -298,7 +297,7 @@ def check(
 
 
 class Timing(NamedTuple):
-    """The time per evaluation, for `rows` at a time; what compilation took, and memory, if known."""
+    """Time per evaluation for a batch of `rows`; compilation time and memory, or None if unknown."""
 
     seconds: float
     rows: int
@@ -309,12 +308,12 @@ class Timing(NamedTuple):
 def _evaluated_twice(
     task: Task, x: Array, given: Sequence[Array], raised: list[str]
 ) -> tuple[Evaluation, Timing]:
-    """Evaluate genotypes [n, d] twice, by two keys, and time it; a third key is for more of them."""
+    """Evaluate genotypes [n, d] twice, with two keys, and time it; a third key is for a larger batch."""
     n, keys = len(x), [jax.random.split(key, len(x)) for key in given[:2]]
     if not task.jit:
         here = surviving(task, raised.append, 2 * n)
         first = jax.device_get(evaluate(here, keys[0], x))
-        start = time.perf_counter()  # again: what the first evaluation prepared is there
+        start = time.perf_counter()  # timed again: the first evaluation included preparations
         again = jax.device_get(evaluate(here, keys[1], x))
         seconds = (time.perf_counter() - start) / n
         both = jax.tree.map(lambda a, b: np.concatenate([a, b]), first, again)
@@ -349,7 +348,7 @@ def _device(task: Task) -> str:
 
 
 def noise_of(first: Evaluation, again: Evaluation, cells: Cells) -> Noise:
-    """Estimate the noise from two evaluations of each of n genotypes; only usable ones count.
+    """Estimate the noise from two evaluations of each of n genotypes; only valid ones count.
 
     The standard deviation over the evaluations of one genotype is sqrt(mean((a - b)^2) / 2).
     """
@@ -382,16 +381,16 @@ def advise(
     evaluations: int,
     includes_corrections: bool,
 ) -> Advice:
-    """Choose algorithm, scale and length of a run by docs/howto/choose.md.
+    """Choose algorithm, scale and length of a run according to docs/howto/choose.md.
 
     Args:
         task: The task.
-        cells: Cells of the archive.
+        cells: Number of cells of the archive.
         seconds: Time per evaluation.
         uncertain: Whether the archive will be corrected.
-        gpu: Whether there is a device for the paper's batches.
+        gpu: Whether the device is fast enough for the paper's batches.
         evaluations: The budget.
-        includes_corrections: Whether corrections are paid from it.
+        includes_corrections: Whether the budget includes corrections.
     """
     scale = "paper" if gpu and task.jit and evaluations >= PAPER // 2 else "laptop"
     corrected = cells * SAMPLES[scale] if uncertain else 0
@@ -408,12 +407,12 @@ def advise(
         batch = 2 ** int(math.log2(max(search / GENERATIONS, 8)))
         options = {"batch": min(batch, most)}
     total = (search + corrected) * seconds
-    # A task on the host has the limit by itself.
+    # Tasks with `jit=False` are limited by default.
     return Advice(algorithm, scale, options, search, corrected, limited and task.jit, total, reason)
 
 
 def _algorithm(task: Task, uncertain: bool, evaluations: int) -> tuple[str, str]:
-    """The algorithm for a number of evaluations, and why."""
+    """Return the algorithm for a number of evaluations, and the reason."""
     if uncertain:
         if evaluations < SOME:
             return "me", f"MAP-Elites is ahead below {SOME:,} evaluations, on uncertain tasks too"
@@ -431,6 +430,6 @@ def _algorithm(task: Task, uncertain: bool, evaluations: int) -> tuple[str, str]
 
 
 def _rounded_down(number: int) -> int:
-    """The number in two significant digits, no larger."""
+    """Round down to two significant digits."""
     unit = 10 ** max(len(str(number)) - 2, 0)
     return int(number // unit * unit)

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass, replace
 from typing import Any
 
 from memes.analysis import task_report
 from memes.errors import require
-from memes.options.flags import check_flags, options_of, read
-from memes.options.names import cells_of, made, task_factory
+from memes.options.command_line import task_of
+from memes.options.flags import check_flags, check_no_more, options_of, read, show_help, split
+from memes.options.names import cells_of, made, own_code, task_factory
 from memes.options.workers import WorkerOptions, elsewhere
 from memes.parameters import changed
 from memes.task import Task
 
-DESCRIPTION = """Evaluate some random genotypes of a task twice, and report what to know before a run: \
-time, memory, features outside of the bounds, noise, faults, whether min_fitness fits, and which \
-algorithm suits the time that there is, with the command to paste.
+DESCRIPTION = """Evaluate some random genotypes of a task twice, and report time, memory, features \
+outside the bounds, noise, faults, and whether min_fitness fits. The report suggests an algorithm for \
+the available time, with a command to paste.
 
-TASK is as in 'memes run'. The exit code is 1 if a run of the task cannot mean anything.
-
-examples:
-  memes check arm --joints 20
-  memes check task.py:task --minutes 10
-  memes check gymnasium:LunarLander-v3 --workers 8"""
+TASK is as in 'memes run'. The exit code is 1 if a run of the task would be meaningless."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,12 +26,12 @@ class CheckOptions:
     """Options of the check.
 
     Attributes:
-        genotypes: How many random genotypes to evaluate, each of them twice.
-        minutes: Time that the suggested run may take, re-evaluation included.
-        evaluations: Evaluations that the search of the suggested run may take, in place of minutes.
+        genotypes: Number of random genotypes, each of which is evaluated twice.
+        minutes: Time budget of the suggested run, including re-evaluation.
+        evaluations: Evaluation budget of the suggested search; replaces minutes.
         seed: Seed of the genotypes and of their evaluations.
-        resolution: Grid cells along each feature; by default as the task has it, or about 2500 in all.
-        centroids: Use a centroidal Voronoi tessellation of so many cells instead of a grid.
+        resolution: Grid cells along each feature; by default that of the task, or about 2500 in total.
+        centroids: Use a centroidal Voronoi tessellation with this number of cells instead of a grid.
     """
 
     genotypes: int = 32
@@ -49,48 +44,52 @@ class CheckOptions:
 
 def check(arguments: list[str]) -> int:
     """Check a task; returns the exit code."""
-    name = arguments[0] if arguments and not arguments[0].startswith("-") else None
-    words = arguments[1:] if name else arguments
+    program = "memes check"
+    own = {"options": options_of(CheckOptions()), "workers": options_of(WorkerOptions())}
+    name = task_of(arguments, own["options"] | own["workers"])
+    wants_help = split(arguments, {}).has("help")
     require(
-        name is not None or bool({"-h", "--help"} & set(words)),
-        "TASK is missing: it comes first in 'memes check TASK [OPTIONS]'; 'memes list' shows tasks",
+        name is not None or wants_help,
+        f"TASK is missing: {program} TASK [OPTIONS]; 'memes list' shows tasks",
     )
     make = None if name is None else task_factory(name)
-    groups = {
-        "check": options_of(CheckOptions()),
-        "workers": options_of(WorkerOptions()),
-        "task": {} if make is None else options_of(make),
-    }
-    check_flags(words, set(itertools.chain.from_iterable(groups.values())))
-    found = read(groups, words, "memes check TASK", DESCRIPTION)
-    assert make is not None  # help alone has ended the command
+    groups = own | {"task": {} if make is None else options_of(make)}
+    if wants_help:
+        shown = own | {f"options of task {name}": groups["task"]}
+        show_help(program, f"{program} TASK [OPTIONS]", DESCRIPTION, shown)
     assert name is not None
-    options, given = changed(CheckOptions(), found["check"]), found["task"]
+    assert make is not None  # otherwise the help has ended the command
+    check_flags(arguments, groups["options"] | groups["workers"] | groups["task"])
+    found, placed = read(arguments, groups)
+    check_no_more(placed[1:])
+    options, given = changed(CheckOptions(), found["options"]), found["task"]
     with changed(WorkerOptions(), found["workers"]).executor() as executor:
         task = elsewhere(made(Task, name, make, **given), name, given, executor)
-        report = task_report.check(
-            task,
-            cells=cells_of(task, options.resolution, options.centroids),
-            genotypes=options.genotypes,
-            minutes=options.minutes,
-            evaluations=options.evaluations,
-            seed=options.seed,
-        )
-    defaults = groups["task"] | groups["workers"] | groups["check"]
+        cells = cells_of(task, options.resolution, options.centroids)
+        with own_code(f"task '{name}'"):
+            report = task_report.check(
+                task,
+                cells=cells,
+                genotypes=options.genotypes,
+                minutes=options.minutes,
+                evaluations=options.evaluations,
+                seed=options.seed,
+            )
+    defaults = groups["task"] | groups["workers"] | groups["options"]
     chosen = {name: value for group in found.values() for name, value in group.items()}
-    own = [
+    words = [
         word
         for option, value in chosen.items()
         if option not in ("genotypes", "minutes", "evaluations", "seed")
         and value != defaults[option].default
         for word in _words(option, value)
     ]
-    print(replace(report, command=report.advice.on_command_line(" ".join([name, *own]))))
+    print(replace(report, command=report.advice.on_command_line(" ".join([name, *words]))))
     return 1 if report.fatal else 0
 
 
 def _words(option: str, value: Any) -> list[str]:
-    """An option with its value as words of the command line."""
+    """Return an option with its value as words of the command line."""
     flag = option.replace("_", "-")
     if isinstance(value, bool):
         return [f"--{flag}" if value else f"--no-{flag}"]

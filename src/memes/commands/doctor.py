@@ -1,4 +1,4 @@
-"""`memes doctor`: what this machine has, what is missing, and whether the library works on it."""
+"""`memes doctor`: shows the hardware and the installation, and checks that the library works."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from importlib.util import find_spec
 from memes.errors import RunError, install
 from memes.version import __version__
 
-# What an extra needs, by the name it is imported under.
+# The modules that each extra needs.
 EXTRAS = {
     "robots": ("mujoco",),
     "cuda": ("jax_cuda12_plugin",),
     "view": ("viser", "trimesh", "imageio_ffmpeg"),
     "evosax": ("evosax",),
-    "gymnasium": ("gymnasium",),
+    "gymnasium": ("gymnasium", "mujoco", "imageio"),
     "brax": ("brax",),
     "playground": ("mujoco_playground",),
     "ray": ("ray",),
@@ -29,18 +29,18 @@ EXTRAS = {
     "parquet": ("pyarrow",),
     "track": ("wandb",),
 }
-PACKAGES = ("jax", "jaxlib", "numpy", "optax", "mujoco", "tyro", "rich", "matplotlib")
+PACKAGES = ("jax", "jaxlib", "numpy", "optax", "mujoco", "rich", "matplotlib")
 
 
 def doctor() -> None:
-    """Show versions, devices, memory and what is missing, and try the library for ten seconds."""
+    """Show versions, devices, memory and missing packages, and test the library for ten seconds."""
     for line in report():
         print(line)
     failed = []
     for name, check in self_check().items():
         try:
             print(f"{name}: {check()}")
-        except Exception as error:  # whatever it is, it is what the doctor looks for
+        except Exception as error:  # any exception is a failed check
             failed.append(name)
             print(f"{name}: FAILED: {type(error).__name__}: {error}")
     if failed:
@@ -48,7 +48,7 @@ def doctor() -> None:
 
 
 def report() -> Iterator[str]:
-    """The lines that describe this machine."""
+    """Yield the lines that describe this machine."""
     import jax
 
     from memes.kernels.cxx import compiler
@@ -70,9 +70,9 @@ def report() -> Iterator[str]:
     wide, cache = config.get("jax_enable_x64"), config.get("jax_compilation_cache_dir")
     yield f"matrix products in precision '{PRECISION}', 64-bit floats {'on' if wide else 'off'}"
     if cache and config.get("jax_enable_compilation_cache"):
-        yield f"compiled programs are kept in {cache}"
+        yield f"compiled programs are cached in {cache}"
     else:
-        yield "compiled programs are not kept; set JAX_COMPILATION_CACHE_DIR to keep them"
+        yield "compiled programs are not cached; set JAX_COMPILATION_CACHE_DIR to a folder for them"
     yield f"C++ compiler for physics on CPUs: {compiler() or 'none, which makes it ten times slower'}"
     for extra, modules in EXTRAS.items():
         missing = [name for name in modules if find_spec(name) is None]
@@ -81,7 +81,7 @@ def report() -> Iterator[str]:
 
 
 def self_check() -> dict[str, Callable[[], str]]:
-    """The checks of what is installed, by name; each returns what it saw or raises."""
+    """Return the checks of the installed packages, by name; each returns its result or raises."""
     robots = {"physics against MuJoCo": _check_physics} if find_spec("mujoco") else {}
     return {"evolution on the arm": _check_arm, **robots}
 

@@ -21,9 +21,9 @@ def export(
 
     Args:
         run: Folder of the run.
-        to: The format: csv or parquet, a file for each table; npz, one file for all; tensorboard,
+        to: The format: csv or parquet, one file per table; npz, one file for all; tensorboard,
             an event file of the metrics. Genotypes and long extras are in parquet and npz.
-        out: Folder for the files, which must not have files of these names yet; by default export/ in
+        out: Folder for the files, which must not contain files with these names; by default export/ in
             the folder of the run, whose files are replaced.
     """
     saved = load_run(run)

@@ -1,9 +1,8 @@
-"""The command `memes`. What is slow to import is imported by the command that needs it."""
+"""The command `memes`. Modules that are slow to import are imported by the commands that need them."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 import traceback
 import warnings
@@ -19,11 +18,10 @@ from memes.store.sanitize import printable
 from memes.version import __version__
 
 INTERRUPTED = 130  # the exit code
-# Variables of libraries below, which do not start with a value that they do not know; and those with
-# which nothing can be compiled, or every empty cell is a fault.
+# Variables that make libraries fail at import if their values are unknown to them; and variables with
+# which nothing can be compiled, or with which every empty cell counts as a fault.
 VARIABLES = ("JAX_", "MUJOCO_GL")
 IMPOSSIBLE = ("JAX_DISABLE_JIT", "JAX_DEBUG_NANS", "JAX_DEBUG_INFS")
-NARROWEST = 20  # columns of a terminal, in which a help can still be laid out
 OVERVIEW = """usage: memes COMMAND ...
 
 Quality-diversity search with many evolution strategies at once.
@@ -32,47 +30,49 @@ Quality-diversity search with many evolution strategies at once.
 
 'memes COMMAND --help' explains a command and its options."""
 
-# The arguments of each command, as they are shown, and what it does. It is the function of that name in
-# the module of that name; its parameters are its options.
+# The arguments of each command, as they are shown, and its summary. A command is the function of that
+# name in the module of that name; the parameters of the function are its options.
 COMMANDS = {
     "run": ("TASK [OPTIONS]", "run an algorithm on a task (memes run arm --scale laptop)"),
-    "check": ("TASK [OPTIONS]", "evaluate a few genotypes: time, bounds, noise, which run suits"),
+    "check": ("TASK [OPTIONS]", "evaluate a few genotypes: time, bounds, noise, a suggested run"),
     "list": ("", "the tasks and the algorithms"),
-    "resume": ("RUN", "go on with a run that was interrupted or killed"),
-    "reevaluate": ("RUN", "evaluate the elites of a saved run again: what of them was luck"),
+    "resume": ("RUN", "continue a run that was interrupted or killed"),
+    "reevaluate": ("RUN", "re-evaluate the elites of a saved run: archive loss by evaluation noise"),
     "plot": ("RUN...", "draw the figures of saved runs again"),
     "compare": ("RUN...", "compare runs: tables, tests and figures over their seeds"),
     "merge": ("RUN... --out FILE", "merge the archives of runs: each cell keeps the fittest elite"),
-    "view": ("RUN...", "show runs in the browser, live: click a cell and its elite moves"),
+    "view": ("RUN...", "show runs in the browser, live: click a cell to show its elite"),
     "replay": ("RUN", "play an elite of a saved run: in the browser, or as a video or a picture"),
     "video": (
         "RUN --out FILE",
-        "make a video of a saved run: the archive as it fills, elites beside it",
+        "make a video of a saved run: its archive as it fills up, with some elites",
     ),
     "export": ("RUN --to FORMAT", "write a saved run as csv, parquet, npz or for TensorBoard"),
     "reproduce": ("EXPERIMENT", "run the paper's experiments and judge its claims; --list shows them"),
-    "doctor": ("", "what this machine has, what is missing, and a check of ten seconds"),
+    "completion": ("SHELL", "print a script with which bash or zsh completes words"),
+    "doctor": ("", "show hardware, installation and missing packages; test for ten seconds"),
 }
 
 
 def overview() -> str:
-    """The help about all commands."""
+    """Return the help about all commands."""
     rows = [(f"memes {name} {usage}", summary) for name, (usage, summary) in COMMANDS.items()]
     lines = (f"  {usage:28} {summary}" for usage, summary in [*rows, ("memes version", "the version")])
     return OVERVIEW.format("\n".join(lines))
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a command; returns the exit code. A wrong use is one sentence and exit code 2.
+    """Run a command; returns the exit code.
 
-    So is whatever else ends a command from outside, with exit code 1; only our own faults are not.
+    A wrong use prints one error message and returns 2. Other failures, such as a full disk, print a
+    message and return 1. Errors of the library itself show a traceback.
     """
     words = sys.argv[1:] if arguments is None else arguments
     _open_streams()
     try:
         with _plain_warnings():
             code = _call(words)
-        sys.stdout.flush()  # a disk that is full is heard here
+        sys.stdout.flush()  # raises an error if the disk is full
         return code
     except (UsageError, RunError, OSError, MemoryError, RecursionError, KeyboardInterrupt) as error:
         code, sentence = _explained(error)
@@ -82,19 +82,20 @@ def main(arguments: list[str] | None = None) -> int:
             raise
         said = str(error) and in_a_line(error)
         code, sentence = 2, f"{culprit}={os.environ[culprit]}: {said or 'this is not available here'}"
-    _tell(sentence)
+    if sentence:
+        _tell(sentence)
     return code
 
 
 def _open_streams() -> None:
-    """Print to nowhere where the shell has closed the output."""
+    """Replace streams that the shell has closed by os.devnull."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  (until the process ends)
 
 
 def _culprit(error: BaseException) -> str | None:
-    """The variable that an exception of a library is about."""
+    """Find the environment variable to which an exception of a library refers."""
     names = [name for name in os.environ if name.startswith(VARIABLES)]
     named = [name for name in names if name in str(error).upper()]  # JAX's flags are lower case
     frame = traceback.extract_tb(error.__traceback__)[-1]
@@ -104,13 +105,13 @@ def _culprit(error: BaseException) -> str | None:
 
 
 def _tell(sentence: str) -> None:
-    with suppress(OSError):  # nobody may listen
+    with suppress(OSError):  # the stream may be closed
         print(f"memes: {printable(sentence)}", file=sys.stderr, flush=True)
 
 
 @contextmanager
 def _plain_warnings() -> Iterator[None]:
-    """Warnings are sentences too, without the line of code that gave them."""
+    """Print warnings as messages, without the line of code that raised them."""
     with warnings.catch_warnings():
         usual = warnings.showwarning
 
@@ -125,26 +126,26 @@ def _plain_warnings() -> Iterator[None]:
 
 
 def _explained(error: BaseException) -> tuple[int, str]:
-    """The exit code and the sentence for what ended a command."""
+    """Return the exit code and the message for an exception that ended a command."""
     if isinstance(error, UsageError):
         return 2, str(error)
     if isinstance(error, RecursionError):
-        return 2, "what was given is nested too deeply"
+        return 2, "the input is nested too deeply"
     if isinstance(error, MemoryError):
         return 1, f"there is not enough memory: {str(error) or 'a smaller problem may fit'}"
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED, "interrupted"
     if isinstance(error, OSError):
         _drop_output()
-        if isinstance(error, BrokenPipeError):
-            return 1, "nobody reads the output any more"
+        if isinstance(error, BrokenPipeError):  # as in 'memes list | head'
+            return 1, ""
         where = "the output" if error.filename is None else f"'{error.filename}'"
         return 1, f"cannot read or write {where}: {error.strerror or error}"
     return 1, str(error)
 
 
 def _drop_output() -> None:
-    """Forget what cannot be printed, or Python would try again when it ends."""
+    """Discard output that cannot be printed, because Python would try again when it ends."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -153,6 +154,8 @@ def _drop_output() -> None:
 
 
 def _call(words: list[str]) -> int:
+    if words[:1] == ["help"] and len(words) == 2:
+        words = [words[1], "--help"]
     if not words or words[0] in ("-h", "--help", "help"):
         print(overview())
         return 0 if words else 2
@@ -163,7 +166,7 @@ def _call(words: list[str]) -> int:
     _set_defaults(name)
     try:
         return _run(name, words)
-    except SystemExit:  # after a help, or words that tyro does not understand
+    except SystemExit:  # after a help
         sys.stdout.flush()
         raise
 
@@ -172,30 +175,25 @@ def _run(name: str, words: list[str]) -> int:
     for variable in IMPOSSIBLE:
         off = os.environ.get(variable, "").lower() in ("", "0", "false", "f", "no", "n", "off")
         require(off, f"{variable}={os.environ.get(variable)}: memes does not run with it; unset it")
-    if shutil.get_terminal_size().columns < NARROWEST:  # or the help would be laid out for minutes
-        os.environ["COLUMNS"] = str(NARROWEST)
-    function = getattr(import_module(f"memes.commands.{name}"), name)
+    module = import_module(f"memes.commands.{name}")
+    function = getattr(module, name)
     if name in ("run", "check"):  # whose options depend on the task
         return int(function(words))
-    usage, _ = COMMANDS[name]
-    given = words and (not words[0].startswith("-") or {"-h", "--help"} & set(words))
-    require(
-        bool(given) or not usage.startswith("RUN"),
-        f"RUN is missing: it comes first in 'memes {name} {usage} [OPTIONS]'",
-    )
     from memes.options.flags import call
 
-    return call(function, words, f"memes {name}")
+    whose = getattr(module, "whose", lambda option: "")
+    return call(function, words, f"memes {name}", whose)
 
 
 def _set_defaults(command: str) -> None:
-    """Set what the libraries below read as they are imported; the user's settings win.
+    """Set variables that libraries read at import; settings of the user take precedence.
 
-    What JAX compiles is kept for later runs. OpenBLAS, which decomposes the matrices of CMA-ES, has one
-    thread: its threads wait for each other, a hundred times longer than they work if cores are shared.
+    Programs compiled by JAX are cached for later runs. OpenBLAS, which decomposes the matrices of
+    CMA-ES, gets one thread: on shared cores, its threads wait for each other a hundred times longer than
+    they work.
     """
     defaults = {"OPENBLAS_NUM_THREADS": "1", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1"}
-    if command == "view":  # beside a run that needs the accelerator for itself
+    if command == "view":  # the run that it shows needs the accelerator
         defaults["JAX_PLATFORMS"] = "cpu"
     cache = compiled_programs()
     if cache is not None:

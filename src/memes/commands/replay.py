@@ -10,7 +10,7 @@ from memes.analysis import plot
 from memes.archive import Archive
 from memes.errors import require
 from memes.options.from_run import task_from_run
-from memes.store.folder import load_run
+from memes.store.folder import load_run, task_label
 from memes.task import Task
 from memes.view import elites
 from memes.view.browser import browse
@@ -40,29 +40,29 @@ def replay(
 ) -> None:
     """Play an elite of a saved run.
 
-    What is drawn are the states that the run's own simulator goes through. Without --video, --sheet or
-    --paths it moves in the browser, beside the archive, until Ctrl-C: the page of 'memes view'. Only the
-    address that is printed opens it, and only on this machine.
+    The states are those of the simulator of the run. Without --video, --sheet or --paths, the elite is
+    shown in the browser, next to the archive, until Ctrl-C, on the page of 'memes view'. The page can
+    only be opened with the printed address, and only on this machine.
 
     Args:
         run: Folder of the run.
-        cell: The elite of this cell: its index, or its coordinates on the grid.
-        feature: The elite whose feature is nearest to this one.
-        best: The fittest elite; the default.
-        random: Any elite, another one each time.
-        seed: Which start, where the task draws it at random.
+        cell: Cell of the elite: its index, or its coordinates on the grid.
+        feature: Select the elite with the nearest feature.
+        best: Select the fittest elite; the default.
+        random: Select a random elite, a different one each time.
+        seed: Number of the start, if the task draws it at random.
         video: Write an .mp4, a .gif or a .webp.
         size: Width and height of the video in pixels.
-        camera: Where videos and frames are seen from: follow the robot, or stand still with the whole
-            way and all walls in sight, to the side (wide) or above. auto is wide where there are walls.
-        rate: Pictures a second of the video; by default one for each state of the simulator.
-        sheet: Write a .png of a dozen frames over the episode.
-        paths: Write a .png of the ways that the robot takes over the ground from several starts.
-        draws: From how many starts, for --paths.
-        port: Port of the page in the browser, or the next free one.
-        task: The task as in 'memes run', for runs of a task of your own: its code is executed.
+        camera: Camera of videos and frames: follow the robot, or a fixed camera that shows the whole
+            path and all walls, from the side (wide) or from above. auto is wide if there are walls.
+        rate: Pictures per second of the video; by default one per state of the simulator.
+        sheet: Write a .png of twelve frames of the episode.
+        paths: Write a .png of the paths of the robot over the ground from several starts.
+        draws: Number of starts for --paths.
+        port: Port of the page in the browser. If it is in use, the next free one is taken.
+        task: The task as in 'memes run', for runs of a custom task: its code is executed.
     """
-    # What is missing is said before the episodes, which take their time.
+    # Missing files and programs are reported before the episodes, which take time.
     if video:
         check_video("video", video)
     for option, file in {"sheet": sheet, "paths": paths}.items():
@@ -81,7 +81,7 @@ def replay(
         library()
     draws = draws if paths and rebuilt.uncertain else 1
     played = episodes(rebuilt, archive.genotypes[chosen], seed=seed, draws=draws)
-    title = f"{Path(saved.config['task']).name}, cell {elites.name(archive.cells, chosen)}"
+    title = f"{task_label(saved.config)}, cell {elites.name(archive.cells, chosen)}"
     print(_described(title, rebuilt, archive, chosen, played[0]))
     if paths:
         free = model.njnt > 0 and model.jnt_type[0] == 0
@@ -100,7 +100,7 @@ def replay(
 
 
 def _described(title: str, task: Task, archive: Archive, cell: int, episode: Recording) -> str:
-    """Say what an elite is stored with, and what it does in an episode, in a line for each feature."""
+    """Describe the stored evaluation of an elite and that of an episode, with one line per feature."""
     stored = "stored", archive.fitness[cell], *archive.feature[cell]
     played = "this episode", episode.fitness, *episode.feature
     names = "", "fitness", *task.feature_names

@@ -24,8 +24,8 @@ from memes.store.summary import Summary
 
 ALL = "all"
 TITLE = b"# The paper's claims"  # the first line of claims.md
-GOES_ON = "stopped: the same command goes on"
-# Options of algorithms that say how large a generation is.
+GOES_ON = "stopped: the same command continues"
+# Options of algorithms that determine the evaluations per generation.
 SIZES = ("lanes", "samples", "batch", "resamples")
 
 
@@ -49,30 +49,29 @@ def reproduce(
     list: bool = False,
     quiet: bool = False,
 ) -> int:
-    """Run the experiments of the paper, and see which of its claims hold.
+    """Run the experiments of the paper, and judge its claims.
 
-    What is done already is not done again: a sweep that was stopped or killed goes on when the same
-    command is given again. It ends with tables and figures of each experiment, and a verdict on each
-    claim.
+    Finished runs are not repeated: if a sweep was stopped or killed, the same command continues it. At
+    the end it writes tables and figures of each experiment, and a verdict on each claim.
 
     Args:
         experiments: Names of experiments, or 'all'; --list shows them.
-        tasks: On which of the paper's tasks.
-        labels: Only these of what the experiments run, to share a sweep among machines.
+        tasks: Tasks of the paper to run.
+        labels: Run only these labels of the experiments, to distribute a sweep over machines.
         scale: The paper's settings, for a GPU, or far smaller ones for a laptop.
-        seeds: How many seeds; None is as many as the paper has, 10 or 5.
-        first_seed: The first of them.
-        generations: For how many generations to run; None is as the scale says.
-        out: Folder for the results; each scale has a folder in it.
-        summaries: Summaries of runs that were done elsewhere: files, folders of them, or run folders.
-        seeds_per_batch: How many seeds to run as one batch; None is as many as fit into memory, or one
-            with a simulator.
-        minutes: Start no run after so many minutes; the same command goes on later.
-        stop_runs: Stop the run that goes on after the minutes, too; it goes on from its checkpoint.
+        seeds: Number of seeds; None is that of the paper, 10 or 5.
+        first_seed: The first seed.
+        generations: Number of generations; None is that of the scale.
+        out: Folder for the results; each scale has a subfolder.
+        summaries: Summaries of runs from other machines: files, folders of them, or run folders.
+        seeds_per_batch: Number of seeds that run as one batch; None is as many as fit into memory, or
+            one with a simulator.
+        minutes: Start no run after this time; the same command continues later.
+        stop_runs: After this time, also stop the current run, which continues later from its checkpoint.
         keep_archives: Keep the run folders; otherwise only a summary of each run is kept.
         runs_only: Make no tables, figures and verdicts.
-        report_only: Run nothing: make tables, figures and verdicts of the summaries that there are.
-        list: Show the experiments and what they would run, and end.
+        report_only: Run nothing; make tables, figures and verdicts from the existing summaries.
+        list: Show the experiments and their runs, and exit.
         quiet: Show no progress.
     """
     names = _experiments(experiments or ((ALL,) if list else ()))
@@ -109,11 +108,11 @@ def reproduce(
         return 0
     require(
         bool(items or turns),
-        f"tasks: there is nothing to run of {', '.join(names)} on {', '.join(chosen)}",
+        f"tasks: nothing to run of {', '.join(names)} on {', '.join(chosen)}",
     )
     check_results(folder)
     if not report_only:
-        done()  # refuses what cannot be read before anything is written
+        done()  # raises an error for unreadable summaries before anything is written
         with _in_words(scale, folder, quiet) as say:
             stopped = sweep(
                 items,
@@ -127,7 +126,7 @@ def reproduce(
                 say=say,
             )
             if stopped == TIME:
-                say(f"{minutes:g} minutes are over: the same command goes on")
+                say(f"{minutes:g} minutes are over: the same command continues")
             elif stopped:
                 say(GOES_ON)
                 return CODES[stopped]
@@ -144,17 +143,17 @@ def reproduce(
         return 0
     require(
         bool(found or times),
-        f"summaries: there are none of these experiments in '{folder}' or elsewhere",
+        f"summaries: there are none for these experiments in '{folder}' or elsewhere",
     )
     judged = results.write(names, chosen, found, folder, times)
     results.show(judged, Terminal(highlight=False))
     wanted = sum(len(item.seeds) for item in items)
-    print(f"{len(found)} of {wanted} runs; see {folder}/claims.md and the folders beside it")
+    print(f"{len(found)} of {wanted} runs; see {folder}/claims.md and the other folders there")
     return 0
 
 
 def check_results(folder: Path) -> None:
-    """Raise a `UsageError` if results cannot go to a folder, or would replace what is not of a sweep."""
+    """Raise a `UsageError` if a folder cannot take results, or contains other files than theirs."""
     check_place(folder)
     check_place(folder.parent)
     for place, folders, _ in os.walk(folder):
@@ -164,15 +163,15 @@ def check_results(folder: Path) -> None:
     if file.exists():
         with intact(file), opened(file) as stream:
             own = stream.read(len(TITLE)) == TITLE
-        require(own, f"out: '{file}' is not of a reproduction, and would be overwritten")
+        require(own, f"out: '{file}' is not a file of a reproduction, and would be overwritten")
 
 
 @contextmanager
 def _in_words(scale: str, folder: Path, quiet: bool) -> Iterator[Callable[[str], None]]:
-    """Print what a sweep says, and say how it goes on if it is stopped."""
+    """Print the messages of a sweep, and how to continue it if it is stopped."""
     errors = Terminal(stderr=True, highlight=False)
     if scale == "paper" and default_backend() == "cpu":
-        errors.print("no GPU found: '--scale laptop' is the quicker choice on a CPU")
+        errors.print("no GPU found: '--scale laptop' is faster on a CPU")
 
     def say(sentence: str) -> None:
         if not quiet:
@@ -185,8 +184,8 @@ def _in_words(scale: str, folder: Path, quiet: bool) -> Iterator[Callable[[str],
         raise
     except OSError as error:
         raise RunError(
-            f"cannot write to '{error.filename or folder}': {error.strerror}; once that is possible, "
-            "the same command goes on"
+            f"cannot write to '{error.filename or folder}': {error.strerror}; when that is possible, "
+            "the same command continues"
         ) from error
 
 
@@ -203,7 +202,7 @@ def _experiments(names: Sequence[str]) -> Sequence[str]:
 def _show_plan(names: Sequence[str], items: Sequence[Item], done: Sequence[Summary]) -> None:
     for name in names:
         print(f"{name:12}{EXPERIMENTS[name].title}")
-    heads = ("task", "label", "generations", "seeds", "done", "a generation", "for")
+    heads = ("task", "label", "generations", "seeds", "done", "per generation", "for")
     print("\n{:10}{:24}{:>11}{:>7}{:>6}  {:36}{}".format(*heads))
     for item in items:
         options = item.parsed.algorithm_options

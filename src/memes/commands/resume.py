@@ -6,15 +6,27 @@ from pathlib import Path
 
 from memes import api
 from memes.commands.run import conclude
+from memes.options.command_line import run_options
+from memes.options.flags import options_of
 from memes.options.from_run import algorithm_of
 from memes.options.names import code_of
 from memes.options.workers import WorkerOptions
 from memes.parameters import flat
+from memes.presets import PRESETS
 from memes.runner.loggers import Logger
 from memes.runner.multihost import HostOptions, join_processes
 from memes.runner.progress import Reporter
 from memes.store.find import run_folders
 from memes.store.folder import load_config
+from memes.tasks import TASKS
+
+
+def whose(option: str) -> str:
+    """Explain why an option of a run is not an option of its continuation."""
+    makes = (*(preset.build for preset in PRESETS.values()), *TASKS.values())
+    own = [*run_options().values(), *map(options_of, makes)]
+    fixed = any(option in options for options in own)
+    return "is fixed by the run: 'memes run' starts another one" if fixed else ""
 
 
 @flat
@@ -30,23 +42,23 @@ def resume(
     away: WorkerOptions = WorkerOptions(),
     meeting: HostOptions = HostOptions(),
 ) -> int:
-    """Go on with a run, or with the runs of several seeds, as if they had never stopped.
+    """Continue a run, or the runs of several seeds, as if they had not been stopped.
 
     Args:
-        run: The run's folder, or that of several seeds.
-        generations: For how many generations in all; None is as many as were asked of the run.
-        task: The task as module:name or file.py:name, if it is your own: its code is executed.
-        algorithm: The algorithm as module:name or file.py:name, if it is your own.
-        track: Where metrics go as they come, as in 'memes run'.
-        devices: How many devices to go on with; None is as many as there are and divide the shards.
+        run: Folder of the run, or of several seeds.
+        generations: Total number of generations; None is that of the run.
+        task: The task as module:name or file.py:name, if it is a custom task: its code is executed.
+        algorithm: The algorithm as module:name or file.py:name, if it is a custom algorithm.
+        track: Tools that receive the metrics, as in 'memes run'.
+        devices: Number of devices; None is as many as there are and as divide the shards.
         quiet: Show no progress.
-        away: Where the simulator runs.
-        meeting: Where processes meet; they need not be as many as before.
+        away: Workers of the simulator.
+        meeting: Addresses of processes; their number may differ from before.
     """
     start = Path.cwd()
     team = join_processes(**vars(meeting))
     first = run_folders(run)[0]
-    place = run.absolute()  # a simulator may go elsewhere
+    place = run.absolute()  # a simulator may change the current folder
     report, recorded = Reporter(show=not quiet and team.leads), load_config(first).get("code") or {}
     for name in filter(None, (task, algorithm)):
         if recorded.get(name, code_of(name)) != code_of(name):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from threading import Timer
@@ -17,8 +17,9 @@ from memes.runner.multihost import Team, join_processes
 from memes.runner.progress import Reporter, duration
 from memes.store.folder import Run
 
-CODES = {"SIGINT": 130, "SIGTERM": 143}  # as shells have them
-PATIENCE = 2.0  # seconds without a word
+CODES = {"SIGINT": 130, "SIGTERM": 143}  # exit codes as in shells
+LONGEST = 100  # characters of a name in the name of a folder
+PATIENCE = 2.0  # seconds until a message is printed
 
 
 def run(arguments: list[str]) -> int:
@@ -32,26 +33,27 @@ def run(arguments: list[str]) -> int:
     if running["evaluations"] is not None:
         require(
             value_of("generations", arguments) is None,
-            "--generations and --evaluations both say how long the run is: give one of them",
+            "--generations and --evaluations both set the length of the run: give only one of them",
         )
-        running["generations"] = None  # that of the scale
+        running["generations"] = None  # removes the default of the scale
     report = Reporter(show=team.leads and not choice.quiet)
     with ExitStack() as stack:
         executor = stack.enter_context(parsed.away.executor())
         with said_if_slow(report.say, f"building {parsed.task} ..."):  # its simulator may be compiled
             algorithm = parsed.build(executor)
         if choice.scale == "paper" and default_backend() == "cpu":
-            report.say("no GPU found: '--scale laptop' is the quicker choice on a CPU")
+            report.say("no GPU found: '--scale laptop' is faster on a CPU")
         if choice.seeds is not None:
             first = running.pop("seed")
             running["seeds"] = range(first, first + choice.seeds)
+        label = choice.label or algorithm.name
         out = (choice.out and from_there(choice.out, start)) or stack.enter_context(
-            output_folder(parsed, start)
+            output_folder((algorithm.task.name, label), parsed, start)
             if team.leads
-            else nullcontext(Path())  # the others write nothing
+            else nullcontext(Path())  # the other processes write nothing
         )
         if choice.view and team.leads:
-            from memes.commands.view import viewed  # not every run needs its libraries
+            from memes.commands.view import viewed  # imports libraries that other runs do not need
 
             stack.enter_context(viewed(out, parsed.task))
         runs = api.run(
@@ -60,7 +62,7 @@ def run(arguments: list[str]) -> int:
             out=out,
             observers=parsed.observers(),
             progress=not choice.quiet,
-            metadata=parsed.recorded(),
+            metadata=parsed.recorded() | {"label": label},
         )
         team.part()
         if not team.leads:
@@ -70,7 +72,7 @@ def run(arguments: list[str]) -> int:
 
 @contextmanager
 def said_if_slow(say: Callable[[str], None], sentence: str) -> Iterator[None]:
-    """Say the sentence if what is done meanwhile takes long; not before an error that comes at once."""
+    """Print a message if the work inside the context takes long, but not before an immediate error."""
     timer = Timer(PATIENCE, say, [sentence])
     timer.daemon = True
     timer.start()
@@ -81,7 +83,7 @@ def said_if_slow(say: Callable[[str], None], sentence: str) -> Iterator[None]:
 
 
 def join_from(words: list[str]) -> Team:
-    """Join the other processes, if words of the command line or a launcher say that there are any."""
+    """Join the other processes, if options or a launcher state that there are any."""
 
     def number(name: str) -> int | None:
         value = value_of(name, words)
@@ -96,19 +98,18 @@ def join_from(words: list[str]) -> Team:
 
 
 def from_there(path: str | Path, start: Path) -> Path:
-    """Return a path that was meant from a folder, also if the user's code has left that folder."""
+    """Return a path relative to `start`, even if the user's code has changed the current folder."""
     return Path(path) if Path.cwd() == start else start / path
 
 
 @contextmanager
-def output_folder(parsed: Parsed, start: Path) -> Iterator[Path]:
-    """The first free folder under runs/ for such a command, or for its seeds.
+def output_folder(names: Sequence[str], parsed: Parsed, start: Path) -> Iterator[Path]:
+    """Make the first free folder under runs/ for a task and an algorithm of these names.
 
-    It is made at once, so that no other command takes it, and removed in the end if nothing is in it.
+    It is made at once, so that no other command takes it, and removed at the end if it is empty.
     """
-    names = (re.sub(r"\W+", "-", Path(each).name) for each in (parsed.task, parsed.choice.algorithm))
     runs = from_there("runs", start)
-    base = runs / "-".join(names)
+    base = runs / "-".join(re.sub(r"\W+", "-", name).strip("-")[:LONGEST] or "unnamed" for name in names)
     again = (base.with_name(f"{base.name}-take-{i}") for i in itertools.count(2))
     seed = () if parsed.choice.seeds is not None else (f"seed-{parsed.running['seed']}",)
     free = (path.joinpath(*seed) for path in itertools.chain([base], again))
@@ -116,7 +117,7 @@ def output_folder(parsed: Parsed, start: Path) -> Iterator[Path]:
     try:
         yield path
     finally:
-        with suppress(OSError):  # something is in it
+        with suppress(OSError):  # it is not empty
             for folder in (path, *path.parents):
                 folder.rmdir()
                 if folder == runs:
@@ -124,7 +125,7 @@ def output_folder(parsed: Parsed, start: Path) -> Iterator[Path]:
 
 
 def _made(path: Path) -> bool:
-    """Make a folder; false if it is there already."""
+    """Make a folder; returns False if it already exists."""
     try:
         path.mkdir(parents=True)
     except FileExistsError:
@@ -133,14 +134,14 @@ def _made(path: Path) -> bool:
 
 
 def conclude(runs: list[Run], wanted: int, out: str | Path) -> int:
-    """Say how runs ended; returns the exit code."""
+    """Print the results of runs; returns the exit code."""
     for run in runs:
         last = {name: column[-1] for name, column in run.metrics.items()}
         name = f"seed {run.config['seed']}: " if wanted > 1 else ""
         if run.config["stopped"]:
             print(
                 f"{name}stopped after {run.generations} of {run.config['generations']} generations "
-                f"({run.config['stopped']}); 'memes resume {run.folder}' goes on"
+                f"({run.config['stopped']}); 'memes resume {run.folder}' continues it"
             )
         print(
             f"{name}QD-score {last['qd_score']:.1f}, coverage {last['coverage']:.1%}, "
@@ -156,8 +157,10 @@ def conclude(runs: list[Run], wanted: int, out: str | Path) -> int:
                 f"{row['qd_score_loss']:.1%} of the QD-score is lost"
             )
     if len(runs) < wanted:
-        print(f"{len(runs)} of {wanted} seeds were begun; 'memes resume {out}' goes on with the others")
-    figure, hint = f"{runs[0].folder}/figures/archive.png", f"; 'memes compare {out}' sums up"
+        print(
+            f"{len(runs)} of {wanted} seeds were started; 'memes resume {out}' continues with the others"
+        )
+    figure, hint = f"{runs[0].folder}/figures/archive.png", f"; 'memes compare {out}' summarises them"
     if wanted == 1:
         hint = f"; see {figure}" if Path(figure).exists() else ""
     print(f"saved to {out}{hint}")

@@ -12,7 +12,7 @@ from memes.errors import at_least, require
 from memes.options.from_run import task_from_run
 from memes.runner.progress import Reporter
 from memes.store.changes import load_changes, within
-from memes.store.folder import feature_names, load_run
+from memes.store.folder import algorithm_label, feature_names, load_run, task_label
 from memes.view.archive_video import EliteClip, spread_elites, video_frames
 from memes.view.cameras import Camera
 from memes.view.drawings import drawer
@@ -38,22 +38,22 @@ def video(
     seed: int = 0,
     task: str | None = None,
 ) -> None:
-    """Make a video of a saved run: its archive as it fills, with what some elites do beside it.
+    """Make a video of a saved run: its archive as it fills up, next to some elites.
 
-    Elites are drawn as on the page of 'memes view', from the generation on that found them; robots and
-    points move in their own time. Tasks that do not draw themselves have the archive alone.
+    Elites are drawn as on the page of 'memes view', starting with the generation that found them; robots
+    and points move at real speed. Tasks without a drawing have only the archive.
 
     Args:
         run: Folder of the run.
         out: The video, an .mp4, a .gif or a .webp.
-        seconds: How long it is.
-        elites: How many to show, far from each other and of the fitter half.
-        cells: The cells of the elites to show, instead.
+        seconds: Length of the video.
+        elites: Number of elites to show, which are far from each other and from the fitter half.
+        cells: Cells of the elites to show, instead.
         size: Width and height in pixels.
-        camera: Where robots are seen from, as in 'memes replay'.
-        rate: Pictures a second.
-        seed: Which start of the episodes, where the task draws it at random.
-        task: The task as in 'memes run', for runs of a task of your own: its code is executed.
+        camera: Camera for robots, as in 'memes replay'.
+        rate: Pictures per second.
+        seed: Number of the start of the episodes, if the task draws it at random.
+        task: The task as in 'memes run', for runs of a custom task: its code is executed.
     """
     check_video("out", out)
     check_size(size, rate)
@@ -68,7 +68,6 @@ def video(
     if cells is not None:
         require(len(cells) <= MOST_ELITES, f"cells must be at most {MOST_ELITES}, got {len(cells)}")
         chosen = [at_cell(saved.archive, [cell]) for cell in cells]
-    name = Path(saved.config["task"]).name
     with Reporter(show=True) as report:
         played: list[EliteClip] = []
         if chosen:
@@ -86,7 +85,7 @@ def video(
             saved.archive,
             changes,
             [elite for elite in played if elite.pictures],
-            title=f"{saved.config['algorithm']} on {name}",
+            title=f"{algorithm_label(saved.config)} on {task_label(saved.config)}",
             names=feature_names(saved.config, saved.archive.feature.shape[1]),
             generations=saved.generations,
             pictures=pictures,

@@ -20,32 +20,32 @@ BESIDE = "from memes.commands.view import beside; beside()"
 
 
 def view(runs: tuple[str, ...], *, port: int = PORT, task: str | None = None) -> None:
-    """Show runs in the browser, also while they go on.
+    """Show runs in the browser, including runs in progress.
 
-    The page has the archive, which can be clicked on: its elites move beside it. It has the curves and
-    the lanes, too. Only the address that is printed opens it, and only on this machine. It ends with
-    Ctrl-C, and changes nothing in the folders.
+    The page shows the archive, which can be clicked on to show an elite, and the curves and the lanes.
+    It can only be opened with the printed address, and only on this machine. Ctrl-C ends it. Nothing in
+    the folders is changed.
 
     Args:
         runs: Folders of runs, or patterns such as 'runs/arm-*'. A run may begin there later.
-        port: Port of the page, or the next free one.
-        task: The task as in 'memes run', for runs of a task of your own: its code is executed.
+        port: Port of the page. If it is in use, the next free one is taken.
+        task: The task as in 'memes run', for runs of a custom task: its code is executed.
     """
     browse(runs, rebuilt(task), port=port)
 
 
 def rebuilt(task: str | None) -> Callable[[Run], Task]:
-    """Return what rebuilds the task of a run, perhaps from a name that the user has given."""
+    """Return a function that rebuilds the task of a run, if necessary from a name given by the user."""
     return lambda run: task_from_run(run, task)
 
 
 @contextmanager
 def viewed(out: Path, task: str) -> Iterator[None]:
-    """Show a run while it goes on, in a process of its own; then until Ctrl-C, unless it failed."""
+    """Show a run in progress in a separate process; afterwards until Ctrl-C, unless the run failed."""
     check_browser()
     own = task if ":" in task else ""
     command = [sys.executable, "-P", "-c", BESIDE, str(out), own, str(os.getpid())]
-    # Not on the accelerator, which the run needs for itself, and not to be ended by its Ctrl-C.
+    # On the CPU, because the run needs the accelerator, and in a session that its Ctrl-C does not reach.
     environment = os.environ | {"JAX_PLATFORMS": "cpu"}
     page = subprocess.Popen(command, env=environment, start_new_session=True)
     try:
@@ -58,12 +58,12 @@ def viewed(out: Path, task: str) -> Iterator[None]:
         page.terminate()
         try:
             page.wait(SECONDS_TO_END)
-        except subprocess.TimeoutExpired:  # busy with an episode, perhaps; it has nothing to save
+        except subprocess.TimeoutExpired:  # for example during an episode; there is nothing to save
             page.kill()
             page.wait()
 
 
 def beside() -> None:
-    """Serve the page of a run for the process that runs it, and end with that."""
+    """Serve the page of a run from a separate process, until the process of the run ends."""
     folder, task, parent = sys.argv[1:]
     browse([Path(folder)], rebuilt(task or None), port=PORT, going=lambda: os.getppid() == int(parent))

@@ -14,7 +14,7 @@ __all__ += ["control_task", "mlp", "rollout", "tree_policy"]
 
 
 def __getattr__(name: str) -> Any:
-    # `Task` itself needs this package, so the function that makes tasks is imported on first use.
+    # `Task` needs this package, so the function that makes tasks is imported at its first use.
     if name == "control_task":
         from memes.control.control_task import control_task
 

@@ -30,13 +30,12 @@ def control_task(
 ) -> Task:
     """Build a task whose genotypes are controllers.
 
-    Episodes that the simulator could not finish evaluate to NaN: no archive takes them, and they are
-    counted.
+    Episodes in which the simulator fails evaluate to NaN. They are counted, and no archive stores them.
 
     Args:
         name: Short name, used in files and figures.
-        environment: Where they act.
-        controller: How they act.
+        environment: The environment.
+        controller: The controller, whose parameters are the genotypes.
         fitness: `(episodes) -> fitness[n]`.
         feature: `(episodes) -> feature[n, k]`.
         feature_low: Lower bound of each feature.

@@ -1,32 +1,36 @@
-"""Episodes of Gymnasium's environments, played in NumPy by many policies at once.
+"""Episodes of Gymnasium environments, played in NumPy by many policies at once.
 
-Workers import this module and the environments, and no JAX.
+Workers import this module and the environments, but not JAX.
 """
 
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from memes.errors import show_mujoco_warnings
 from memes.executors.seeds import seeds_from_keys
 
-Layers = list[tuple[np.ndarray, np.ndarray]]  # of each: the weights [n, in, out] and the biases [n, out]
+COMPARED, STEPS_COMPARED = 5, 100  # episodes, and steps of each
+Layers = list[tuple[np.ndarray, np.ndarray]]  # per layer: weights [n, in, out] and biases [n, out]
 
 
 class Episode(NamedTuple):
-    """An episode of T steps, for functions that make features of it.
+    """An episode of T steps, from which features are computed.
 
     Attributes:
-        observations: What the policy saw, flat, [T + 1, o]; the last is what the last step led to.
-        actions: What the policy returned, [T, a]: in [-1, 1], or a number for each choice.
-        rewards: [T].
+        observations: Flat observations, [T + 1, o]; the last one follows the last step.
+        actions: Outputs of the policy, [T, a]: in [-1, 1], or one number per choice.
+        rewards: Rewards, [T].
         infos: The environment's `info` of the reset and of each step.
-        ended: Whether the environment ended it; if not, its time was over.
+        ended: Whether the environment ended the episode; otherwise it reached its last step.
     """
 
     observations: np.ndarray
@@ -41,37 +45,38 @@ Feature = Callable[[Episode], Sequence[float]]
 
 @dataclass(frozen=True)
 class MeanObserved:
-    """The mean over an episode of some entries of the observation."""
+    """A feature: the mean over an episode of some entries of the observation."""
 
     entries: tuple[int, ...]
 
     def __call__(self, episode: Episode) -> Sequence[float]:
-        """Return a number for each."""
+        """Return the feature of an episode."""
         return [float(episode.observations[1:, i].mean()) for i in self.entries]
 
 
 @dataclass(frozen=True)
 class LastInformed:
-    """The last of some entries of `info`."""
+    """A feature: the last values of some entries of `info`."""
 
     entries: tuple[str, ...]
 
     def __call__(self, episode: Episode) -> Sequence[float]:
-        """Return a number for each."""
+        """Return the feature of an episode."""
         return [float(episode.infos[-1][entry]) for entry in self.entries]
 
 
 @dataclass(frozen=True)
 class Player:
-    """The `evaluate` of policies that play an episode each.
+    """The `evaluate` of policies, each of which plays one episode.
 
     Attributes:
-        environment: Its name, as `gymnasium.make` takes it.
+        environment: Name of the environment, for `gymnasium.make`.
         arguments: Further arguments of `gymnasium.make`.
-        sizes: Entries of observation, hidden layers and output of the policy.
-        steps: Steps of an episode, at most.
-        feature: What makes a feature of an episode.
-        seed: The seed of all episodes; None draws one from each key.
+        sizes: Number of entries of the observation, of each hidden layer and of the output.
+        steps: Maximum number of steps of an episode.
+        feature: Function that computes the feature of an episode.
+        seed: Seed of all episodes; None draws a seed from each key.
+        fresh: Whether each episode gets a new environment.
     """
 
     environment: str
@@ -80,13 +85,14 @@ class Player:
     steps: int
     feature: Feature
     seed: int | None = None
+    fresh: bool = False
 
     def __call__(self, keys: Any, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the sum of the rewards [n] and the feature [n, k] of an episode of each row."""
+        """Return the total reward [n] and the feature [n, k] of one episode per genotype."""
         return self.score(self.play(keys, x))
 
     def transitions(self, keys: Any, x: np.ndarray) -> Any:
-        """Return the same with the transitions of each row, for those who learn from them."""
+        """Return the same with the transitions of each episode, for reinforcement learning."""
         from memes.control.rollouts import Transition
         from memes.task import Evaluation
 
@@ -112,14 +118,26 @@ class Player:
         return Evaluation(score[0], score[1], transitions=taken)
 
     def score(self, episodes: list[Episode]) -> tuple[np.ndarray, np.ndarray]:
-        """The fitness [n] and the feature [n, k] of episodes."""
+        """Return the fitness [n] and the feature [n, k] of episodes."""
         fitness = np.array([episode.rewards.sum() for episode in episodes])
         return fitness, np.array([self.feature(episode) for episode in episodes], np.float64)
 
     def play(self, keys: Any, x: np.ndarray) -> list[Episode]:
-        """Play an episode of each genotype `x[n, d]`, all of them in step."""
+        """Play one episode of each genotype `x[n, d]`, all of them in parallel."""
         n = len(x)
-        environments = made(self.environment, self.arguments, n)
+        if self.fresh:
+            environments = [new(self.environment, self.arguments) for _ in range(n)]
+        else:
+            environments = made(self.environment, self.arguments, n)
+        try:
+            return self._played(environments, keys, x)
+        finally:
+            for each in environments if self.fresh else ():
+                each.close()
+
+    def _played(self, environments: list[Any], keys: Any, x: np.ndarray) -> list[Episode]:
+        n = len(x)
+        respond = action_of(environments[0].action_space)
         seeds = seeds_from_keys(keys) if self.seed is None else np.full(n, self.seed)
         starts = [each.reset(seed=int(s)) for each, s in zip(environments, seeds, strict=True)]
         seen = [[flat(each, start)] for each, (start, _) in zip(environments, starts, strict=True)]
@@ -133,7 +151,7 @@ class Player:
             over = []
             for i, output in zip(playing, outputs, strict=True):
                 each = environments[i]
-                found, reward, ended[i], truncated, info = each.step(action(each.action_space, output))
+                found, reward, ended[i], truncated, info = each.step(respond(output))
                 seen[i].append(flat(each, found))
                 infos[i].append(info)
                 actions[i].append(output)
@@ -156,25 +174,61 @@ def _pool(name: str, arguments: tuple[tuple[str, Any], ...]) -> list[Any]:
 
 
 def made(name: str, arguments: tuple[tuple[str, Any], ...], n: int) -> list[Any]:
-    """So many environments, kept for the next time: some take long to make."""
-    import gymnasium
-
+    """Return n environments, which are kept for the next call, because making them can be slow."""
     pool = _pool(name, arguments)
     while len(pool) < n:
-        # The checks of a passive wrapper would cost a good part of a step.
-        pool.append(gymnasium.make(name, disable_env_checker=True, **dict(arguments)))
+        pool.append(new(name, arguments))
     return pool[:n]
 
 
+def new(name: str, arguments: tuple[tuple[str, Any], ...]) -> Any:
+    """Return a new environment."""
+    import gymnasium
+
+    module, _, registered = name.rpartition(":")
+    for path in (module, getattr(gymnasium.registry.get(registered), "entry_point", None)):
+        if path and isinstance(path, str):
+            import_module(path.partition(":")[0])  # as `make` does
+    if "mujoco" in sys.modules:
+        show_mujoco_warnings()
+    # The checks of a passive wrapper would take a large part of each step.
+    return gymnasium.make(name, disable_env_checker=True, **dict(arguments))
+
+
+@cache
+def repeats(name: str, arguments: tuple[tuple[str, Any], ...]) -> bool:
+    """Does an environment repeat an episode exactly if it is reset with the same seed?
+
+    In some, part of the simulated world survives a reset. The starts of several episodes of random
+    actions are compared with the same ones later.
+    """
+    environment = new(name, arguments)
+    first, again = ([_start(environment, seed) for seed in range(COMPARED)] for _ in range(2))
+    environment.close()
+    return all(a.shape == b.shape and (a == b).all() for a, b in zip(first, again, strict=True))
+
+
+def _start(environment: Any, seed: int) -> np.ndarray:
+    """Bytes of the observation and reward of each of the first steps under random actions."""
+    environment.action_space.seed(seed)
+    seen = [flat(environment, environment.reset(seed=seed)[0])]
+    for _ in range(STEPS_COMPARED):
+        found, reward, ended, truncated, _ = environment.step(environment.action_space.sample())
+        seen += [flat(environment, found), np.array([reward], np.float32)]
+        if ended or truncated:
+            break
+    return np.concatenate(seen).view(np.uint8)
+
+
 def flat(environment: Any, observation: Any) -> np.ndarray:
-    """An observation of any space as one row of float32."""
+    """Flatten an observation of any space to a vector of float32."""
     from gymnasium.spaces import flatten
 
     return np.asarray(flatten(environment.observation_space, observation), np.float32)
 
 
 def outputs_for(space: Any) -> int | None:
-    """How many outputs a policy needs to act in a space; None if it cannot."""
+    """Return the number of outputs of a policy for an action space; None if it is not supported."""
     kind = type(space).__name__
     if kind == "Discrete":
         return int(space.n)
@@ -183,22 +237,27 @@ def outputs_for(space: Any) -> int | None:
     return int(np.prod(space.shape)) if kind == "Box" else None
 
 
-def action(space: Any, output: np.ndarray) -> Any:
-    """The action of an output in [-1, 1]: a place in a box, or the choice with the largest entry."""
+def action_of(space: Any) -> Callable[[np.ndarray], Any]:
+    """Return the function from an output in [-1, 1] to a point of a box, or to the largest entry."""
     kind = type(space).__name__
     if kind == "Discrete":
-        return int(space.start) + int(output.argmax())
+        return lambda output: int(space.start) + int(output.argmax())
     if kind == "MultiDiscrete":
-        parts = np.split(output, np.cumsum(space.nvec.ravel())[:-1])
-        chosen = np.array([part.argmax() for part in parts]).reshape(space.shape)
-        return (space.start + chosen).astype(space.dtype)
+        ends = np.cumsum(space.nvec.ravel())[:-1]
+
+        def chosen(output: np.ndarray) -> Any:
+            each = np.array([part.argmax() for part in np.split(output, ends)]).reshape(space.shape)
+            return (space.start + each).astype(space.dtype)
+
+        return chosen
     bounded = np.isfinite(space.low) & np.isfinite(space.high)
     low, high = np.where(bounded, space.low, -1.0), np.where(bounded, space.high, 1.0)
-    return (low + (output.reshape(space.shape) + 1) / 2 * (high - low)).astype(space.dtype)
+    size, shape, dtype = high - low, space.shape, space.dtype
+    return lambda output: (low + (output.reshape(shape) + 1) / 2 * size).astype(dtype)
 
 
 def layers_of(sizes: tuple[int, ...], x: np.ndarray) -> Layers:
-    """The layers of each genotype [n, d], laid out as those of `memes.control.mlp`."""
+    """Return the layers of each genotype [n, d], in the layout of `memes.control.mlp`."""
     layers, start = [], 0
     for rows, columns in itertools.pairwise(sizes):
         middle, end = start + rows * columns, start + rows * columns + columns
@@ -208,7 +267,7 @@ def layers_of(sizes: tuple[int, ...], x: np.ndarray) -> Layers:
 
 
 def act(layers: Layers, signal: np.ndarray) -> np.ndarray:
-    """The outputs [n, a] of each policy for its observation [n, o]; a row depends on no other."""
+    """Compute the outputs [n, a] of each policy for its observation [n, o]; rows are independent."""
     for i, (weights, biases) in enumerate(layers):
         signal = np.matmul(signal[:, None, :], weights)[:, 0] + biases
         signal = np.tanh(signal) if i == len(layers) - 1 else np.maximum(signal, 0)

@@ -1,7 +1,7 @@
 """Kernels for policies in factors.
 
-They read the weights of a genotype once for several of its evaluations, and what is drawn for a
-mirrored pair once for both of its samples.
+They read the weights of a genotype once for several of its evaluations, and the noise of a mirrored
+pair once for both of its samples.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from memes.kernels.dispatch import choose
 from memes.kernels.source import written
 from memes.pytrees import filled
 
-# Activations, and what kernels call them.
+# Activations, and their names in kernels.
 ACTIVATIONS: dict[Any, str] = {jax.nn.relu: "relu", jnp.tanh: "tangent"}
 
 
 class Network(NamedTuple):
-    """Multi-layer perceptrons of one shape: sizes of their signals, and their activations."""
+    """Multi-layer perceptrons of one shape: the sizes of their signals, and their activations."""
 
     sizes: tuple[int, ...]
     hidden: Callable[[Array], Array]
@@ -44,15 +44,15 @@ class Network(NamedTuple):
 
     @property
     def dim(self) -> int:
-        """Entries of a genotype."""
+        """The number of entries of a genotype."""
         return sum(rows * columns for rows, columns in self.blocks)
 
 
 def drawn(network: Network, samples: Pairs) -> tuple[Float[Array, "L P e"], tuple[int, ...]]:
-    """All that is drawn for a pair, in the order that kernels read, and the rank of each layer's step.
+    """Return the noise of each pair, in the order that kernels read, and the rank of each layer's step.
 
-    Of each layer it is the matrix, whose rank is 0, or the left factors, filled up to a multiple of 4,
-    and the right ones; and then the biases.
+    For each layer, the noise is the matrix, whose rank is 0, or the left factors, padded to a multiple
+    of 4, and the right factors. The biases follow.
     """
     parts = split(samples.step, network.blocks)
     matrices, biases = parts[::2], [entries((part,)) for part in parts[1::2]]
@@ -72,7 +72,7 @@ def drawn(network: Network, samples: Pairs) -> tuple[Float[Array, "L P e"], tupl
 def fastest(
     network: Network, candidates: Repeats, samples: Pairs, otherwise: Callable[[Array, Array], Array]
 ) -> Callable[[Array, Array], Array]:
-    """The `act(observation, t)` of candidates and samples by a kernel, or `otherwise`."""
+    """Return the `act(observation, t)` of candidates and samples with a kernel, or else `otherwise`."""
     if not {network.hidden, network.output} <= set(ACTIVATIONS):
         return otherwise
     step, ranks = drawn(network, samples)
@@ -80,8 +80,8 @@ def fastest(
     def by(kernel: Callable[..., Array], step: Array) -> Callable[[Array, Array], Array]:
         return lambda observation, t: kernel(network, ranks, candidates, samples.mean, step, observation)
 
-    shared = samples.mean.shape[0] or candidates.count > 1  # else XLA is as fast as CUDA
-    # Converted and aligned here, once, and not in every control step.
+    shared = samples.mean.shape[0] or candidates.count > 1  # otherwise XLA is as fast as CUDA
+    # The conversion and alignment is done once here, instead of in every control step.
     aligned = filled(step.astype(jnp.float32), -(-step.shape[2] // VECTOR) * VECTOR, axis=2)
     return choose(
         cuda=by(act_by_kernel, step) if shared else None,
@@ -92,15 +92,15 @@ def fastest(
 
 
 class Tiling(NamedTuple):
-    """How a kernel divides its work; the fastest of many on an H200 (docs/speed.md).
+    """How a kernel divides its work; the defaults were the fastest of many on an H200 (docs/speed.md).
 
     Attributes:
-        warps: Warps of a block.
-        each: Pairs of a warp, one after the other.
+        warps: Warps per block.
+        each: Pairs per warp, which are computed one after the other.
         share: Evaluations of a repeated genotype that a warp computes together.
-        ahead: Rows of a repeated genotype that a warp reads ahead.
-        resident: Blocks on a multiprocessor, for which the compiler saves registers.
-        columns: Neighbouring columns of a lane of a warp, at most.
+        ahead: Rows of a repeated genotype that a warp prefetches.
+        resident: Blocks per multiprocessor, for which the compiler limits registers.
+        columns: Maximum number of adjacent columns per lane of a warp.
     """
 
     warps: int = 16
@@ -127,11 +127,11 @@ def act_by_kernel(
     *,
     launch: Callable[..., list[Array]] = cuda.launch,
 ) -> Float[Array, "n a"]:
-    """Let candidates, and then both samples of every pair, act: on NVIDIA GPUs."""
+    """Compute the actions of candidates, and then of both samples of every pair, on NVIDIA GPUs."""
     (lanes, pairs, width), (count, repeats) = step.shape, (candidates.x.shape[0], candidates.count)
     tiling = TILINGS[step.dtype.name]
     most = min(tiling.share, max(1, repeats))
-    tiling = tiling._replace(share=1 << most.bit_length() - 1)  # a power of two, as vectors are
+    tiling = tiling._replace(share=1 << most.bit_length() - 1)  # a power of two, for vector loads
     alone, paired = -(-repeats // tiling.share), tiling.warps * tiling.each
     blocks = -(-count * alone // tiling.warps) + lanes * -(-pairs // paired)
     result = jax.ShapeDtypeStruct((observation.shape[0], network.sizes[-1]), jnp.float32)  # type: ignore[no-untyped-call]
@@ -149,18 +149,18 @@ def act_by_kernel(
 def policy_kernel(
     network: Network, ranks: tuple[int, ...], width: int, dtype: Any, tiling: Tiling
 ) -> Kernel:
-    """The kernel for steps of these ranks, 0 where a matrix is whole.
+    """Return the kernel for steps with the given ranks; rank 0 is a full matrix.
 
     Args:
         network: The shape of the policies.
         ranks: Rank of the step of each layer.
-        width: Numbers that are drawn for a pair.
-        dtype: Type of these numbers: float32 or bfloat16.
+        width: Number of noise entries per pair.
+        dtype: Type of the noise: float32 or bfloat16.
         tiling: How the work is divided.
     """
     lines = []
     for layer in _layers(network, ranks):
-        # Columns that a lane reads at once: those of a row, and all rows, must be so aligned.
+        # Columns that a lane reads at once. Rows, and columns within a row, must be aligned to them.
         aligned = (layer.columns, layer.mean, layer.step, network.dim, width)
         columns = next(
             n
@@ -178,7 +178,7 @@ def policy_kernel(
     )
 
 
-# -------------------------------------------------------------------------------------------- on CPUs
+# ------------------------------------------------------------------------------------------- CPUs
 
 VECTOR = 16  # numbers in the widest vectors of CPUs
 
@@ -191,9 +191,10 @@ def act_natively(
     step: Float[Array, "L P e"],
     observation: Float[Array, "n o"],
 ) -> Float[Array, "n a"]:
-    """Let candidates, and then both samples of every pair, act: on CPUs with a C++ compiler.
+    """Compute the actions of candidates, and then of both samples of every pair, on CPUs.
 
-    What is drawn for a pair may be followed by numbers that do not count, which align the next.
+    A C++ compiler is required. The noise of a pair may be followed by padding, which aligns the next
+    pair.
     """
     lines = [
         f"layer<{layer.rows}, {layer.columns}, PAIRS ? {layer.rank} : 0, PAIRS, S, {layer.last}>"
@@ -215,7 +216,7 @@ def act_natively(
 
 
 class _Layer(NamedTuple):
-    """One layer, and where its numbers start in a mean and in what is drawn."""
+    """One layer, and the offsets of its numbers in a mean and in the noise."""
 
     rows: int
     columns: int

@@ -1,8 +1,8 @@
-"""Genotypes in factors: numbers that several evaluations share, instead of one whole genotype for each.
+"""Genotypes in factors: several evaluations share numbers, instead of one whole genotype for each.
 
-`Pairs` are mirrored samples: a mean of each lane, and steps away from it. `Repeats` are genotypes that
+`Pairs` are mirrored samples: the mean of each lane, and steps away from it. `Repeats` are genotypes that
 are evaluated several times each. A task that can evaluate factors reads less memory: whole genotypes
-are twice as large as pairs, or many times if steps are of a low rank, and `count` times as large as
+need twice as much as pairs, or many times as much as pairs of low rank, and `count` times as much as
 repeats. `rows` makes whole genotypes for all other tasks.
 """
 
@@ -30,14 +30,14 @@ class Thin(NamedTuple):
     right: Float[Array, "*n r columns"]
 
 
-# Steps of genotypes, part after part: entries [*n, size], or matrices whose rows follow each other.
+# Steps of genotypes in parts: vectors [*n, size], or matrices in row-major order.
 Step = tuple[Array | Thin, ...]
 
 
 class Pairs(NamedTuple):
-    """P mirrored pairs around the mean of each of L lanes: `mean + step` of all, then `mean - step`.
+    """P mirrored pairs per mean of each of L lanes: first all `mean + step`, then all `mean - step`.
 
-    Leaves of `step` are [L, P, ...]. Entries beyond the last of a genotype do not count.
+    Leaves of `step` are [L, P, ...]. Entries beyond the end of a genotype are ignored.
     """
 
     mean: Float[Array, "L d"]
@@ -45,30 +45,30 @@ class Pairs(NamedTuple):
 
     @property
     def each(self) -> int:
-        """Pairs of a lane, P."""
+        """The number of pairs per lane, P."""
         return int(jax.tree.leaves(self.step)[0].shape[1])
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Repeats:
-    """Genotypes that are evaluated `count` times each, the evaluations of one genotype in a row."""
+    """Genotypes that are evaluated `count` times each; evaluations of one genotype are consecutive."""
 
     x: Float[Array, "C d"]
     count: int = field(default=1, metadata={"static": True})
 
     @property
     def evaluations(self) -> int:
-        """Evaluations of all genotypes, C * count."""
+        """The number of evaluations of all genotypes, C * count."""
         return self.x.shape[0] * self.count
 
 
-# Of L lanes M samples each, in the lanes' order; in factors M = 2P.
+# M samples of each of L lanes, in the order of the lanes; in factors M = 2P.
 Samples = Float[Array, "... d"] | Pairs
 
 
 def rows(samples: Samples | Repeats) -> Float[Array, "S d"]:
-    """Make genotypes whole, one for each evaluation: lane after lane, genotype after genotype."""
+    """Make whole genotypes, one per evaluation: lane after lane, genotype after genotype."""
     if isinstance(samples, Repeats):
         return samples.x if samples.count == 1 else jnp.repeat(samples.x, samples.count, axis=0)
     if isinstance(samples, Pairs):
@@ -79,12 +79,12 @@ def rows(samples: Samples | Repeats) -> Float[Array, "S d"]:
 
 
 def no_pairs(dim: int) -> Pairs:
-    """Return pairs of no lanes."""
+    """Return pairs without lanes."""
     return Pairs(jnp.zeros((0, dim)), (jnp.zeros((0, 1, dim)),))
 
 
 def entries(step: Step) -> Float[Array, "*n size"]:
-    """Make steps whole."""
+    """Make whole steps."""
     return jnp.concatenate([_product(part) if isinstance(part, Thin) else part for part in step], -1)
 
 
@@ -101,13 +101,13 @@ def scaled(step: Array | Step, by: float) -> Step:
 
 
 def rounded(step: Step, dtype: str) -> Step:
-    """Round steps to the numbers of a type, in which they are kept."""
+    """Round steps to the type in which they are stored."""
     kept: Step = jax.tree.map(lambda leaf: leaf.astype(dtype), step)
     return kept
 
 
 def split(step: Step, blocks: Sequence[tuple[int, int]]) -> Step:
-    """Cut steps into one part for each block of rows and columns; whole ones where they do not fit."""
+    """Split steps into one part per block of rows and columns; other steps are returned whole."""
 
     def fits(part: Array | Thin, size: tuple[int, int]) -> bool:
         if isinstance(part, Thin):
@@ -121,7 +121,7 @@ def split(step: Step, blocks: Sequence[tuple[int, int]]) -> Step:
 
 
 def as_pairs(groups: Sequence[Samples]) -> Pairs | None:
-    """Join groups of samples that are all in factors, and alike; None if they are not."""
+    """Join groups of samples that are all in factors of equal structure; None if they are not."""
     pairs = [group for group in groups if isinstance(group, Pairs)]
     forms = {(jax.tree.structure(p), *(a.shape[1:] for a in jax.tree.leaves(p))) for p in pairs}
     return concatenate(pairs) if len(forms) == 1 and len(pairs) == len(groups) else None
@@ -134,13 +134,13 @@ def by_chunks(
     candidates: Repeats,
     samples: Pairs,
 ) -> T:
-    """Compute `function(keys[n], candidates, samples)` of n evaluations, in chunks; see `in_chunks`.
+    """Compute `function(keys[n], candidates, samples)` of n evaluations in chunks; see `in_chunks`.
 
     Args:
         function: Its result has leaves [n, ...].
-        most: Evaluations at a time, candidates apart from samples, and both samples of a pair together;
-            None is all at once.
-        keys: A PRNG key for each evaluation.
+        most: Maximum number of evaluations per chunk. A chunk has either candidates or samples, and both
+            samples of a pair. None evaluates everything at once.
+        keys: One PRNG key per evaluation.
         candidates: Genotypes that are evaluated several times.
         samples: Mirrored pairs.
     """
@@ -188,14 +188,14 @@ def _pairs_by_chunks(
     candidates: Repeats,
     samples: Pairs,
 ) -> T:
-    """Compute the results of the samples: several lanes at a time, or a part of the pairs of one."""
+    """Compute the results of the samples: several lanes at a time, or some of the pairs of one lane."""
     lanes, pairs = samples.mean.shape[0], samples.each
     nobody = Repeats(candidates.x[:0], 1)
     each = min(pairs, max(1, most // 2))
     cuts = -(-pairs // each)
 
     def cut(leaf: Array) -> Array:
-        """Lanes [L, P, ...] cut into more, and shorter, ones: [L * cuts, each, ...]."""
+        """Split lanes [L, P, ...] into more, shorter ones: [L * cuts, each, ...]."""
         return filled(leaf, cuts * each, axis=1).reshape(lanes * cuts, each, *leaf.shape[2:])
 
     def of_lanes(plus: Array, minus: Array, mean: Array, *leaves: Array) -> T:
@@ -204,7 +204,7 @@ def _pairs_by_chunks(
         return by_lane(function(both.reshape(-1), nobody, some), mean.shape[0])
 
     def mend(leaf: Array) -> Array:
-        """The opposite of `cut`, for results [L * cuts, 2 * each, ...] of both samples of a pair."""
+        """Invert `cut` for results [L * cuts, 2 * each, ...] of both samples of a pair."""
         apart = leaf.reshape(lanes, cuts, 2, each, *leaf.shape[2:]).swapaxes(1, 2)
         whole = apart.reshape(lanes, 2, cuts * each, *leaf.shape[2:])[:, :, :pairs]
         return whole.reshape(lanes * 2 * pairs, *leaf.shape[2:])

@@ -20,7 +20,7 @@ from memes.control.rollouts import Controller
 from memes.errors import at_least, require
 
 Act = Callable[[Array, Array], Array]
-Layers = list[tuple[Array, Array]]  # of each: the weights [n, in, out] and the biases [n, out]
+Layers = list[tuple[Array, Array]]  # per layer: weights [n, in, out] and biases [n, out]
 
 
 def mlp(
@@ -30,17 +30,17 @@ def mlp(
     output: Callable[[Array], Array] = jnp.tanh,
     weights: str = "float32",
 ) -> Controller:
-    """Build the controller that has a multi-layer perceptron of its own for each genotype.
+    """Build a controller whose genotypes are the parameters of a multi-layer perceptron.
 
-    A genotype is, layer after layer, the weights (in, out) in row-major order and the biases. Weights
-    start lecun-uniform, U(-sqrt(3 / in), sqrt(3 / in)), biases at 0.
+    A genotype consists, layer after layer, of the weights (in, out) in row-major order and the biases.
+    Initial weights are LeCun-uniform, U(-sqrt(3 / in), sqrt(3 / in)); initial biases are 0.
 
     Args:
-        sizes: Entries of the observation, of each hidden layer and of the action.
+        sizes: Number of entries of the observation, of each hidden layer and of the action.
         hidden: Activation of hidden layers.
         output: Activation of the last layer.
-        weights: How weights are kept during a rollout: `float32`, or `bfloat16`, which halves the
-            memory that a step on a GPU reads; sums are float32 in any case.
+        weights: Type in which weights are stored during a rollout: `float32`, or `bfloat16`, which
+            halves the memory that each step reads on a GPU. Sums are always float32.
     """
     require(len(sizes) >= 2, f"sizes must name at least input and output, got {tuple(sizes)}")
     for size in sizes:
@@ -107,7 +107,7 @@ def mlp(
             parts = zip(means, steps[::2], steps[1::2], strict=True)
             around = [partial(mirrored, *mean, step, shift) for mean, step, shift in parts]
             by_xla = partial(in_parts, act_alone, act_mirrored)
-        elif candidates.count == 1:  # to share whole steps of pairs gains nothing, as XLA runs it
+        elif candidates.count == 1:  # XLA runs whole steps of pairs as fast without sharing
             by_xla = partial(act, parameters(jnp.concatenate([candidates.x, rows_of(samples)])))
         else:
             by_xla = partial(in_parts, act_alone, partial(act, parameters(rows_of(samples))))
@@ -126,7 +126,7 @@ def mlp(
 
 
 def affine(product: str, matrix: Array, bias: Array, signal: Array) -> Array:
-    """A layer before its activation, of any matrix product."""
+    """Compute a layer before its activation, with any matrix product."""
     return jnp.einsum(product, signal, matrix, preferred_element_type=jnp.float32) + bias
 
 
@@ -137,7 +137,7 @@ def mirrored(
     shift: Array | Thin,
     signal: Float[Array, "L 2 P i"],
 ) -> Float[Array, "L 2 P o"]:
-    """A layer before its activation, for mirrored pairs around the matrix and the bias of each lane."""
+    """Compute a layer before its activation, for mirrored pairs around the parameters of each lane."""
     if isinstance(step, Thin):
         inner = jnp.sum(signal[..., None, :] * step.left[:, None], axis=-1)
         moved = jnp.sum(inner[..., None] * step.right[:, None], axis=-2)

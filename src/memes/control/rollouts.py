@@ -1,8 +1,8 @@
 """Episodes of control: environments, controllers, and rollouts of many of them at once.
 
 environment   n independent episodes as pure functions of a batched state
-controller    the meaning of a genotype: its parameters, and the action they lead to
-rollout       both together, keeping only running sums
+controller    maps a genotype to parameters, and observations to actions
+rollout       plays episodes and keeps only running sums
 """
 
 from __future__ import annotations
@@ -22,21 +22,22 @@ from memes.genotypes import TreeGenotypes
 
 
 class Environment(NamedTuple):
-    """n episodes at once; a state is any pytree of arrays that holds n of them.
+    """n episodes at once; a state is any pytree of arrays with leading axis n.
 
     Attributes:
-        observation_size: Entries of an observation, o.
-        action_size: Entries of an action, a.
-        steps: Control steps in an episode, T.
-        reset: `(keys[n]) -> state`, the start of an episode for each key.
+        observation_size: Number of entries of an observation, o.
+        action_size: Number of entries of an action, a.
+        steps: Control steps per episode, T.
+        reset: `(keys[n]) -> state`, the start of one episode per key.
         observe: `(state) -> observation[n, o]`.
         step: `(state, action[n, a]) -> state`.
         reward: `(before, action[n, a], after) -> reward[n]` of a step between two states.
-        ended: `(state) -> bool[n]`, episodes that are over; what comes after does not count.
-        failed: `(state) -> bool[n]`, episodes that the simulator could not go on with.
-        measure: `(state) -> [n, m]`, of which a rollout reports the mean and the last.
-        engine: The simulator of a robot, and how to get its own state out of `state`: for replays.
-        at_once: How many episodes are best rolled out at a time; None is all of them.
+        ended: `(state) -> bool[n]`, True for episodes that have ended; later steps are ignored.
+        failed: `(state) -> bool[n]`, True for episodes in which the simulator failed.
+        measure: `(state) -> [n, m]`; a rollout reports its mean and its last value.
+        engine: The simulator of a robot, and the function that extracts its state from `state`, for
+            replays.
+        at_once: Best number of episodes to roll out at a time; None is all of them.
     """
 
     observation_size: int
@@ -54,20 +55,20 @@ class Environment(NamedTuple):
 
 
 class Controller(NamedTuple):
-    """The way in which genotypes act.
+    """The actions of genotypes.
 
     Attributes:
-        dim: Entries of a genotype, d.
+        dim: Number of entries of a genotype, d.
         init: `(key, n) -> x[n, d]`.
-        parameters: `(x[n, d]) -> pytree`, what `act` needs; computed once in a rollout.
+        parameters: `(x[n, d]) -> pytree`, the input of `act`; computed once per rollout.
         act: `(parameters, observation[n, o], t) -> action[n, a]` at control step t.
-        policy: `(x[d], observation[b, o]) -> action[b, a]`, one genotype at many observations, for those
-            that learn by its gradient; None where actions do not follow from observations alone.
-        blocks: Rows and columns of the matrices that a genotype is made of, in order, if it is.
-        in_factors: `(candidates, samples) -> act`, an `act(observation[n, o], t) -> action[n, a]` of
-            repeated candidates and then mirrored samples; None if all genotypes must be whole.
-        network: The perceptron that `policy` is; None if it is none, or not in float32.
-        trees: The pytrees that genotypes stand for; None if they are vectors.
+        policy: `(x[d], observation[b, o]) -> action[b, a]`, one genotype on many observations, for
+            learning by its gradient; None if actions depend on more than the observation.
+        blocks: Rows and columns of the matrices in a genotype, in order; None if it has none.
+        in_factors: `(candidates, samples) -> act`, with `act(observation[n, o], t) -> action[n, a]` for
+            repeated candidates followed by mirrored samples; None if genotypes must be whole.
+        network: The perceptron of `policy`; None if it is not a perceptron in float32.
+        trees: Conversion between genotypes and pytrees; None if genotypes are vectors.
     """
 
     dim: int
@@ -82,14 +83,14 @@ class Controller(NamedTuple):
 
 
 class Episodes(NamedTuple):
-    """n episodes in a few numbers.
+    """Summary of n episodes.
 
     Attributes:
-        total: Sums of the rewards.
-        mean: Means of what was measured after each step until the end.
-        last: The last of what was measured.
-        length: Steps taken until the end.
-        failed: Episodes that ended because the simulator failed.
+        total: Sum of the rewards.
+        mean: Mean of the measurements after each step until the end.
+        last: Last measurement.
+        length: Number of steps until the end.
+        failed: Whether the episode ended because the simulator failed.
     """
 
     total: Float[Array, " n"]
@@ -100,9 +101,9 @@ class Episodes(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One control step of n episodes, for those who want to record it.
+    """One control step of n episodes, for recording.
 
-    `alive[n]` says whose episode had not ended before it, `ended[n]` whose is over after it.
+    `alive[n]` is True if the episode had not ended before the step, `ended[n]` if it has ended after it.
     """
 
     before: PyTree
@@ -115,7 +116,7 @@ class Step(NamedTuple):
 
 
 class Control(NamedTuple):
-    """The parts of a control task; `score` makes `fitness[n]` and `feature[n, k]` of episodes."""
+    """The parts of a control task; `score` computes `fitness[n]` and `feature[n, k]` of episodes."""
 
     environment: Environment
     controller: Controller
@@ -128,22 +129,22 @@ def rollout(
     x: Float[Array, "n d"],
     record: Callable[[Step], PyTree] | None = None,
 ) -> tuple[Episodes, PyTree]:
-    """Play one episode of each genotype, from the starts that the keys lead to.
+    """Play one episode of each genotype, from a start that depends on its key.
 
     Args:
         control: The environment and the controller.
-        keys: A PRNG key for each episode.
+        keys: One PRNG key per episode.
         x: The genotypes.
-        record: What to keep of each control step; without it no trajectory is stored.
+        record: Function of each control step whose result is stored; without it no trajectory is stored.
 
     Returns:
-        The episodes, and what was recorded with a leading axis of T steps.
+        The episodes, and the recorded values with a leading axis of T steps.
     """
     return play(control.environment, acting(control.controller, x), keys, record)
 
 
 def acting(controller: Controller, x: Float[Array, "n d"]) -> Callable[[Array, Array], Array]:
-    """The `act(observation[n, o], t) -> action[n, a]` of whole genotypes, the fastest there is."""
+    """Return the fastest `act(observation[n, o], t) -> action[n, a]` of whole genotypes."""
     if controller.in_factors is None:
         return partial(controller.act, controller.parameters(x))
     return controller.in_factors(Repeats(x, 1), no_pairs(controller.dim))
@@ -155,7 +156,7 @@ def play(
     keys: Key[Array, " n"],
     record: Callable[[Step], PyTree] | None = None,
 ) -> tuple[Episodes, PyTree]:
-    """As `rollout`, for any `act(observation[n, o], t) -> action[n, a]`."""
+    """Play episodes like `rollout`, for any `act(observation[n, o], t) -> action[n, a]`."""
     n = keys.shape[0]
 
     def step(carry: PyTree, t: Array) -> tuple[PyTree, PyTree]:
@@ -187,9 +188,9 @@ def play(
 
 
 class Transition(NamedTuple):
-    """Steps that reinforcement learning learns from, of which those that are `alive` count.
+    """Transitions for reinforcement learning, of which those with `alive` are valid.
 
-    `ended` says that the episode ended there by itself, not because its time was over.
+    `ended` is True if the environment ended the episode, but not if it reached its last step.
     """
 
     observation: Float[Array, "*n o"]
@@ -201,7 +202,7 @@ class Transition(NamedTuple):
 
 
 def no_transitions(control: Control, n: int) -> Transition:
-    """Transitions [n, T, ...] of episodes that were not played, none of which counts."""
+    """Return transitions [n, T, ...] of episodes that were not played; none of them is valid."""
     environment = control.environment
     o, a, steps = environment.observation_size, environment.action_size, environment.steps
 
@@ -219,7 +220,7 @@ def transitions(
 
     def record(step: Step) -> Transition:
         following = environment.observe(step.after)
-        # Where the simulator failed, what it shows is not what the action led to.
+        # If the simulator failed, the next observation is not the result of the action.
         counts = step.alive & ~environment.failed(step.after)
         return Transition(step.observation, step.action, step.reward, following, step.ended, counts)
 

@@ -29,7 +29,7 @@ def identity(signal: Array) -> Array:
     return signal
 
 
-# Activations that a perceptron is recognised by, with what NumPy computes.
+# Activations by which a perceptron is recognised, with their counterparts in NumPy.
 HIDDEN: dict[Any, Callable[[Any], Any]] = {
     jax.nn.relu: lambda signal: np.maximum(signal, 0),
     jnp.tanh: np.tanh,
@@ -39,16 +39,16 @@ DRAWS, TOLERANCE = 64, 1e-4
 
 
 def tree_policy(make: Callable[[Array], PyTree], apply: Apply, *, observation_size: int) -> Controller:
-    """Build the controller whose genotypes are the parameters of a network.
+    """Build a controller whose genotypes are the parameters of a network.
 
-    A network that computes what `mlp` does is recognised by its values for random parameters: layers of
-    float32 weights and biases, ReLU or tanh in between. Its genotypes then have the order of those of
-    `mlp`, and its rollouts use the same kernels.
+    If the network computes the same as an `mlp`, this is detected by comparing values for random
+    parameters: layers of float32 weights and biases, with ReLU or tanh in between. Its genotypes then
+    have the layout of `mlp`, and its rollouts use the same kernels.
 
     Args:
-        make: `(key) -> parameters`, a pytree of random parameters to start from.
+        make: `(key) -> parameters`, a pytree of random initial parameters.
         apply: `(parameters, observation[o]) -> action[a]`.
-        observation_size: Entries of an observation, o.
+        observation_size: Number of entries of an observation, o.
     """
     at_least(1, observation_size=observation_size)
     trees = TreeGenotypes(make)
@@ -71,13 +71,13 @@ def tree_policy(make: Callable[[Array], PyTree], apply: Apply, *, observation_si
 def perceptron(
     trees: TreeGenotypes, apply: Apply, observation_size: int
 ) -> tuple[TreeGenotypes, Network] | None:
-    """Find the perceptron that computes the same; None if there is none."""
+    """Find the perceptron that computes the same values; None if there is none."""
     layouts = [_layers(trees, observation_size, transposed) for transposed in (False, True)]
     candidates = [layout for layout in layouts if layout is not None]
     if not candidates:
         return None
     rng = np.random.default_rng(0)
-    # Scales of every layer from 0.01 to 10, so that activations are seen at small and at large values.
+    # The scales of the layers range from 0.01 to 10, to compare activations at small and large values.
     scales = 10 ** rng.uniform(-2, 1, (DRAWS, len(trees.shapes)))
     arrays = [
         (rng.normal(size=(DRAWS, *shape)).T * scales[:, i]).T.astype(np.float32)
@@ -102,7 +102,7 @@ def forward(
     hidden: Callable[[np.ndarray], np.ndarray],
     output: Callable[[np.ndarray], np.ndarray],
 ) -> Float[np.ndarray, "n a"]:
-    """Compute perceptrons in NumPy, of alternate weights [n, i, o] and biases [n, o]."""
+    """Compute perceptrons in NumPy, with alternating weights [n, i, o] and biases [n, o]."""
     signal = np.asarray(observation, np.float64)
     for i in range(0, len(arrays), 2):
         signal = np.einsum("ni,nio->no", signal, arrays[i]) + arrays[i + 1]
@@ -118,7 +118,7 @@ def _alike(found: np.ndarray, expected: np.ndarray) -> bool:
 def _layers(
     trees: TreeGenotypes, observation_size: int, transposed: bool
 ) -> tuple[tuple[tuple[int, bool], ...], tuple[int, ...]] | None:
-    """Return layout and sizes of layers that follow each other in the tree; None if they do not fit."""
+    """Return layout and sizes of consecutive layers in the tree; None if they do not fit together."""
     shapes, sizes, layout = trees.shapes, [observation_size], []
     if len(shapes) % 2 or any(dtype != jnp.float32 for dtype in trees.dtypes):
         return None

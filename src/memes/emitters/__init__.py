@@ -9,6 +9,7 @@ from memes.emitters.compose import InTurn as InTurn
 from memes.emitters.compose import OneOf as OneOf
 from memes.emitters.compose import Parallel as Parallel
 from memes.emitters.es import ES as ES
+from memes.emitters.gradient_arborescence import GradientArborescence as GradientArborescence
 from memes.emitters.isoline import Isoline as Isoline
 from memes.emitters.policy_gradient import PolicyGradient as PolicyGradient
 from memes.emitters.population import ByNovelty as ByNovelty

@@ -46,7 +46,7 @@ class Batch(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Evaluated genotypes [n, d], and the `Status` that the judge gave them."""
+    """Evaluated genotypes [n, d], with the `Status` given by the judge."""
 
     x: Float[Array, "*n d"]
     evaluation: Evaluation
@@ -54,14 +54,14 @@ class Rows(NamedTuple):
 
 
 class Lanes(NamedTuple):
-    """The report of an emitter on its lanes after a generation, with an entry for each candidate.
+    """The report of an emitter on its lanes after a generation, with one entry per candidate.
 
     Attributes:
         kind: The `Kind` of candidate.
         parent_feature: The feature of its parent; NaN if it has none.
         age: Steps of its lane since the last start.
-        stale: Rejected candidates of its lane in a row.
-        reset: The `Reason` for which the lane is reset now.
+        stale: Number of rejected candidates of its lane in a row.
+        reset: The `Reason` if the lane is reset now.
     """
 
     kind: Int[Array, " C"]
@@ -75,8 +75,8 @@ class Lanes(NamedTuple):
 class Emitter(Protocol):
     """A source of genotypes that learns from their evaluations.
 
-    An emitter that has a field `lanes` promises that its lanes depend on each other only through the
-    context: `dataclasses.replace(emitter, lanes=n)` is the same emitter with fewer lanes.
+    If an emitter has a field `lanes`, its lanes must depend on each other only through the context:
+    `dataclasses.replace(emitter, lanes=n)` is the same emitter with fewer lanes.
     """
 
     @property
@@ -95,6 +95,10 @@ class Emitter(Protocol):
     def transitions(self) -> bool:
         """True if it learns from transitions, which the task must then provide."""
 
+    @property
+    def gradients(self) -> bool:
+        """True if it uses the gradients of the task, which must then be differentiable."""
+
     def init(self, key: Key[Array, ""], task: Task) -> PyTree:
         """Return the first state."""
 
@@ -104,12 +108,12 @@ class Emitter(Protocol):
     def tell(
         self, state: PyTree, candidates: Rows, samples: Rows, context: Context
     ) -> tuple[PyTree, Lanes]:
-        """Learn from the evaluations; the archive and the history contain them already."""
+        """Learn from the evaluations, which the archive and the history already contain."""
 
 
 def first_search(strategy: Strategy, key: Key[Array, ""], task: Task, lanes: int) -> PyTree:
     """Start a strategy at genotypes drawn from `task.init`."""
-    # `task.init` may split its key into any number of keys below 2**32 - 1; this one is not among them.
+    # `task.init` may split its key into fewer than 2**32 - 1 keys; this key is not among them.
     strategy_key = jax.random.fold_in(key, 2**32 - 1)
     return strategy.init(strategy_key, initial(task, key, lanes))
 

@@ -31,7 +31,7 @@ class CMAState(NamedTuple):
         strategy: State of the strategy.
         objective: State of the objective.
         age: Generations since the last start.
-        stale: Generations in a row of which the judge accepted no sample.
+        stale: Generations in a row in which the judge accepted no sample.
         due: Lanes that the next `ask` resets.
     """
 
@@ -44,7 +44,7 @@ class CMAState(NamedTuple):
 
 @dataclass(frozen=True)
 class CMA:
-    """Lanes of search distributions that offer all of their samples, and not their means.
+    """Lanes of search distributions that offer all of their samples, but not their means.
 
     Attributes:
         objective: The objective that ranks the samples of a lane.
@@ -63,6 +63,7 @@ class CMA:
 
     samples: ClassVar[int] = 0
     transitions: ClassVar[bool] = False
+    gradients: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -70,7 +71,7 @@ class CMA:
 
     @property
     def persistent(self) -> tuple[bool, ...]:
-        """The first sample stands for its lane, which continues."""
+        """The first sample of each lane represents the lane, which continues."""
         return (True, *(False,) * (self.strategy.samples - 1)) * self.lanes
 
     def init(self, key: Key[Array, ""], task: Task) -> CMAState:
@@ -110,10 +111,10 @@ class CMA:
             degenerate=self.strategy.degenerate(searched),
         )
         each, count = self.strategy.samples, candidates.status.shape[0]
-        first = jnp.arange(count) % each == 0  # a reset counts once per lane
+        first = jnp.arange(count) % each == 0  # so that a reset counts once per lane
         report = Lanes(
             kind=jnp.full(count, self.objective.kind(context.generation), jnp.int32),
-            parent_feature=jnp.full_like(candidates.evaluation.feature, jnp.nan),  # of the mean: unknown
+            parent_feature=jnp.full_like(candidates.evaluation.feature, jnp.nan),  # unknown for means
             age=jnp.repeat(age, each),
             stale=jnp.repeat(stale, each),
             reset=jnp.where(first, jnp.repeat(why, each), Reason.NONE),

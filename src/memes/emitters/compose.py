@@ -21,7 +21,7 @@ from memes.validation import check_fields
 
 @dataclass(frozen=True)
 class Parallel:
-    """Emitters side by side: their batches are evaluated as one.
+    """Emitters that run in parallel: their batches are evaluated as one.
 
     Attributes:
         emitters: The emitters, in the order of their lanes.
@@ -35,33 +35,38 @@ class Parallel:
 
     @property
     def lanes(self) -> int:
-        """Lanes of all."""
+        """Number of lanes of all emitters."""
         return sum(emitter.lanes for emitter in self.emitters)
 
     @property
     def persistent(self) -> tuple[bool, ...]:
-        """Those of all."""
+        """The flags of all emitters."""
         return sum((emitter.persistent for emitter in self.emitters), ())
 
     @property
     def samples(self) -> int:
-        """Samples of all."""
+        """Number of samples of all emitters."""
         return sum(emitter.samples for emitter in self.emitters)
 
     @property
     def transitions(self) -> bool:
-        """True if any of them learns from transitions."""
+        """True if any emitter learns from transitions."""
         return any(emitter.transitions for emitter in self.emitters)
 
+    @property
+    def gradients(self) -> bool:
+        """True if any of them uses gradients."""
+        return any(emitter.gradients for emitter in self.emitters)
+
     def init(self, key: Key[Array, ""], task: Task) -> tuple[PyTree, ...]:
-        """Return the states of all."""
+        """Return the states of all emitters."""
         keys = jax.random.split(key, len(self.emitters))
         return tuple(e.init(k, task) for e, k in zip(self.emitters, keys, strict=True))
 
     def ask(
         self, key: Key[Array, ""], state: tuple[PyTree, ...], context: Context
     ) -> tuple[tuple[PyTree, ...], Batch]:
-        """Put the batches of all one after the other."""
+        """Concatenate the batches of all emitters."""
         keys = jax.random.split(key, len(self.emitters))
         asked = [e.ask(k, s, context) for e, k, s in zip(self.emitters, keys, state, strict=True)]
         first = accumulate((emitter.lanes for emitter in self.emitters), initial=0)
@@ -75,7 +80,7 @@ class Parallel:
     def tell(
         self, state: tuple[PyTree, ...], candidates: Rows, samples: Rows, context: Context
     ) -> tuple[tuple[PyTree, ...], Lanes]:
-        """Pass the evaluations of its batch to each emitter."""
+        """Pass to each emitter the evaluations of its batch."""
         told, c, s = [], 0, 0
         for emitter, own in zip(self.emitters, state, strict=True):
             ends = c + len(emitter.persistent), s + emitter.samples
@@ -123,23 +128,28 @@ class OneOf:
 
     @property
     def lanes(self) -> int:
-        """Lanes of all copies."""
+        """Number of lanes of all copies."""
         return self.count * self.emitter.lanes
 
     @property
     def persistent(self) -> tuple[bool, ...]:
-        """Those of one copy."""
+        """The flags of one copy."""
         return self.emitter.persistent
 
     @property
     def samples(self) -> int:
-        """Samples of one copy."""
+        """Number of samples of one copy."""
         return self.emitter.samples
 
     @property
     def transitions(self) -> bool:
         """True if the emitter learns from transitions."""
         return self.emitter.transitions
+
+    @property
+    def gradients(self) -> bool:
+        """True if the emitter uses gradients."""
+        return self.emitter.gradients
 
     def init(self, key: Key[Array, ""], task: Task) -> tuple[Int[Array, ""], PyTree]:
         """Return the number of the active copy, and the states of all copies."""
@@ -149,7 +159,7 @@ class OneOf:
     def ask(
         self, key: Key[Array, ""], state: tuple[Int[Array, ""], PyTree], context: Context
     ) -> tuple[tuple[Int[Array, ""], PyTree], Batch]:
-        """Propose the batch of the copy whose turn it is."""
+        """Propose the batch of the copy that is chosen."""
         turn_key, ask_key = jax.random.split(key)
         active = self.turn(turn_key, context, self.count).astype(jnp.int32)
         states = state[1]

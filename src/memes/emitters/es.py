@@ -32,7 +32,7 @@ class ESState(NamedTuple):
         objective: State of the objective.
         age: Steps that the next mean has taken since the last start of its lane.
         kind: `Kind` of the next mean.
-        parent_feature: Feature of the mean that it was made from.
+        parent_feature: Feature of the mean from which it was made.
         stale: Rejected means in a row.
         due: Lanes that the next `ask` resets.
         restarted: Lanes that sample around an elite in this generation.
@@ -54,11 +54,10 @@ class ESState(NamedTuple):
 class ES:
     """Lanes of evolution strategies that climb one objective; each offers its mean to the archive.
 
-    A generation evaluates the mean of every lane together with the samples around it. When the judge
-    has accepted or rejected the mean, the lane either takes its step or is reset. A lane that is reset
-    starts again from an elite, with a new optimiser. That elite is not offered again, does not count as
-    stale, and does not enter the history: a second evaluation that happens to be better would be
-    illusory.
+    A generation evaluates the mean of every lane together with the samples around it. After the judge
+    has accepted or rejected the mean, the lane either takes its step or is reset. A reset lane starts
+    again from an elite, with a new optimiser. That elite is not offered again, does not count as stale,
+    and does not enter the history, because a better second evaluation would only be due to noise.
 
     Attributes:
         objective: The objective that the lanes climb.
@@ -75,6 +74,7 @@ class ES:
     selector: Selector = Uniform()
 
     transitions: ClassVar[bool] = False
+    gradients: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -147,7 +147,7 @@ class ES:
 
         told = by_lane(samples, self.lanes)
         objective, utilities = self.objective.utilities(state.objective, told.evaluation, context)
-        # A lane that is due steps too: its next `ask` overwrites the result.
+        # A lane that is due for a reset also steps; its next `ask` overwrites the result.
         stepped = self.strategy.tell(state.strategy, told.x, utilities)
         degenerate = self.strategy.degenerate(stepped)
         report = Lanes(

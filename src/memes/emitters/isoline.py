@@ -22,8 +22,8 @@ from memes.validation import check_fields
 class Isoline:
     """Offspring of pairs of elites: `a + iso * noise + line * z * (b - a)`, z one number per offspring.
 
-    It is the iso+line variation of Vassiliades and Mouret (2018). Every offspring is a candidate, with a
-    lane of one generation. While the archive is empty, it offers genotypes of `task.init`.
+    This is the iso+line variation of Vassiliades and Mouret (2018). Every offspring is a candidate, and
+    its lane lasts one generation. While the archive is empty, it offers genotypes of `task.init`.
 
     Attributes:
         lanes: Offspring per generation.
@@ -39,6 +39,7 @@ class Isoline:
 
     samples: ClassVar[int] = 0
     transitions: ClassVar[bool] = False
+    gradients: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -70,5 +71,5 @@ class Isoline:
     def tell(
         self, state: Float[Array, "L k"], candidates: Rows, samples: Rows, context: Context
     ) -> tuple[Float[Array, "L k"], Lanes]:
-        """Report; there is nothing to learn."""
+        """Report on the lanes; there is nothing to learn."""
         return state, report(Kind.VARIATION, state)

@@ -1,7 +1,7 @@
-"""Policy gradients for elites, from a critic that learns of all transitions: the emitter of PGA-ME.
+"""Policy gradients for elites, with a critic that learns from all transitions: the emitter of PGA-ME.
 
-A generation emits the greedy actor of TD3, and elites moved uphill on the first critic's value of what
-they would do.
+A generation emits the greedy actor of TD3, and elites after gradient steps that increase the value of
+their actions by the first critic.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from memes.validation import check_fields
 
 
 class PolicyGradientState(NamedTuple):
-    """The learner, its replay buffer, and the features of the elites that offspring were made from."""
+    """The learner, its replay buffer, and the features of the elites that are parents."""
 
     learner: Learner
     replay: Replay
@@ -55,6 +55,7 @@ class PolicyGradient:
 
     samples: ClassVar[int] = 0
     transitions: ClassVar[bool] = True
+    gradients: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -63,23 +64,23 @@ class PolicyGradient:
 
     @property
     def lanes(self) -> int:
-        """One per offspring."""
+        """Number of lanes: one per offspring."""
         return self.batch
 
     @property
     def persistent(self) -> tuple[bool, ...]:
-        """The greedy actor continues."""
+        """Only the greedy actor continues."""
         return (True, *(False,) * (self.batch - 1))
 
     def init(self, key: Key[Array, ""], task: Task) -> PolicyGradientState:
-        """Return a learner that has learned nothing, and an empty replay buffer."""
+        """Return an untrained learner and an empty replay buffer."""
         learner, replay = start(key, task, self.td3)
         return PolicyGradientState(learner, replay, jnp.full((self.batch, task.feature_dim), jnp.nan))
 
     def ask(
         self, key: Key[Array, ""], state: PolicyGradientState, context: Context
     ) -> tuple[PolicyGradientState, Batch]:
-        """Train the learner, then propose the greedy actor and elites that follow its critic."""
+        """Train the learner, then propose the greedy actor and elites after policy-gradient steps."""
         select_key, learn_key, move_key = jax.random.split(key, 3)
         task, replay = context.task, state.replay
         elite = select(self.selector, select_key, context, self.batch - 1)
@@ -89,7 +90,7 @@ class PolicyGradient:
             return learner, self._move(move_key, learner, replay, elite.x, task)
 
         with jax.default_matmul_precision(PRECISION):
-            # Nothing can be learned, and nothing followed, before the first transition.
+            # Before the first transition, there is nothing to learn from.
             learner, moved = jax.lax.cond(
                 replay.size > 0, learn_and_move, lambda: (state.learner, elite.x)
             )
@@ -101,7 +102,7 @@ class PolicyGradient:
     def tell(
         self, state: PolicyGradientState, candidates: Rows, samples: Rows, context: Context
     ) -> tuple[PolicyGradientState, Lanes]:
-        """Remember the transitions."""
+        """Store the transitions."""
         if context.transitions is None:
             raise UsageError("transitions are missing: tell needs an evaluation made with them")
         replay = remember(state.replay, context.transitions)
@@ -110,7 +111,7 @@ class PolicyGradient:
     def _move(
         self, key: Key[Array, ""], learner: Learner, replay: Replay, x: Float[Array, "m d"], task: Task
     ) -> Float[Array, "m d"]:
-        """Take steps uphill on the first critic with each policy, on separate transitions."""
+        """Take gradient steps on the first critic with each policy, on separate transitions."""
         act, value, *_ = networks(task, self.td3)
         adam = optax.adam(self.learning_rate)
 

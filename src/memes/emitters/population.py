@@ -1,4 +1,4 @@
-"""A population of means of which one is updated per generation: the emitter of NS-ES."""
+"""A population of means, one of which is updated per generation: the emitter of NS-ES."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ class Play(Protocol):
     def __call__(
         self, key: Key[Array, ""], context: Context, feature: Float[Array, "n k"]
     ) -> Int[Array, ""]:
-        """Return the number of the chosen mean; features of NaN are not known."""
+        """Return the index of the chosen mean; unknown features are NaN."""
 
 
 @dataclass(frozen=True)
 class ByNovelty:
     """Choose each mean with a probability proportional to the novelty of its feature.
 
-    A mean whose feature is not known counts as the most novel of them. Without any novelty all are
-    equally likely.
+    A mean with an unknown feature counts as the most novel. If no mean has any novelty, all are equally
+    likely.
 
     Attributes:
         neighbours: Nearest features in the novelty score.
@@ -54,7 +54,7 @@ class ByNovelty:
     def __call__(
         self, key: Key[Array, ""], context: Context, feature: Float[Array, "n k"]
     ) -> Int[Array, ""]:
-        """Return the number of the chosen mean."""
+        """Return the index of the chosen mean."""
         known = jnp.isfinite(feature).all(axis=-1)
         score = jnp.where(known, novelty(feature, context.past, self.neighbours), 0.0)
         weight = jnp.where(known, score, jnp.max(score))
@@ -88,10 +88,10 @@ class PopulationState(NamedTuple):
 
 @dataclass(frozen=True)
 class Population:
-    """Means that climb an objective, one of them per generation.
+    """Means that climb an objective, one of which is updated per generation.
 
-    A generation evaluates the mean that was updated last together with the samples around the mean that
-    is chosen now. All other means keep their state.
+    A generation evaluates the mean that was updated last, and the samples around the mean that is chosen
+    now. All other means keep their state.
 
     Attributes:
         objective: The objective that the means climb; its state is that of the whole population.
@@ -106,6 +106,7 @@ class Population:
     play: Play = ByNovelty()
 
     transitions: ClassVar[bool] = False
+    gradients: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -113,12 +114,12 @@ class Population:
 
     @property
     def lanes(self) -> int:
-        """One per mean."""
+        """Number of lanes: one per mean."""
         return self.size
 
     @property
     def persistent(self) -> tuple[bool, ...]:
-        """One candidate, whose mean continues."""
+        """The only candidate, whose mean continues."""
         return (True,)
 
     @property
@@ -146,7 +147,7 @@ class Population:
         """Propose the mean that was updated last, and samples around the mean that is chosen."""
         play_key, sample_key, objective_key = jax.random.split(key, 3)
         playing = self.play(play_key, context, state.feature).astype(jnp.int32)
-        # No mean has stepped before generation 0, which offers the start of the chosen mean.
+        # Before generation 0, no mean has stepped; it offers the start of the chosen mean.
         offering = jnp.where(state.offering < 0, playing, state.offering)
         searching, samples = self.strategy.ask(sample_key, pick(state.strategy, playing[None]))
         first = context.generation[None] == 0

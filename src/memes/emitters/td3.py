@@ -24,20 +24,20 @@ from memes.validation import check_fields
 
 @dataclass(frozen=True)
 class TD3:
-    """Hyper-parameters of the learner, by the names of the paper's table.
+    """Hyper-parameters of the learner, with the names of the paper's table.
 
     Attributes:
-        num_critic_training_steps: Training steps of the critics in a generation.
-        replay_size: Transitions that the critics learn from, at most.
-        transitions_batch: Transitions in a training step.
+        num_critic_training_steps: Training steps of the critics per generation.
+        replay_size: Maximum number of transitions in the replay buffer.
+        transitions_batch: Transitions per training step.
         critic_hidden: Sizes of the critics' hidden layers.
-        critic_learning_rate: Of Adam, for the critics.
-        greedy_learning_rate: Of Adam, for the greedy actor.
-        discount: By which a reward counts less for each step that it lies ahead.
-        policy_delay: Steps of the critics for one of the greedy actor.
-        policy_noise: Standard deviation of the noise on the actions that critics are trained with.
-        noise_clip: The most that this noise may be.
-        soft_update: Share by which a slow copy follows, each time that what it copies takes a step.
+        critic_learning_rate: Learning rate of Adam for the critics.
+        greedy_learning_rate: Learning rate of Adam for the greedy actor.
+        discount: Factor by which a reward is discounted per step.
+        policy_delay: Steps of the critics per step of the greedy actor.
+        policy_noise: Standard deviation of the noise on the actions with which critics are trained.
+        noise_clip: Maximum size of this noise.
+        soft_update: Rate at which target networks follow, per step of the network that they copy.
     """
 
     num_critic_training_steps: int = 5_000
@@ -76,7 +76,7 @@ Value = Callable[[Array, Array, Array], Array]  # (critics[m, c], observation, a
 
 
 class Learner(NamedTuple):
-    """Two critics and the greedy actor, slow copies of both, and their optimisers."""
+    """Two critics and the greedy actor, target networks of both, and their optimisers."""
 
     critics: Float[Array, "2 c"]
     actor: Float[Array, " d"]
@@ -87,11 +87,11 @@ class Learner(NamedTuple):
 
 
 def networks(task: Task, settings: TD3) -> tuple[Policy, Value, Control, Controller]:
-    """Return what TD3 trains: policy and value, where policies act, and the controller of a critic."""
+    """Return the networks of TD3: policy and value, the control task, and the controller of a critic."""
     control = task.control
     if control is None or control.controller.policy is None:
         raise UsageError(
-            f"task '{task.name}' has no policies to follow a gradient with; control tasks with an mlp do"
+            f"task '{task.name}' has no policies with gradients; use a control task with an mlp"
         )
     environment = control.environment
     inputs = environment.observation_size + environment.action_size
@@ -108,7 +108,7 @@ def networks(task: Task, settings: TD3) -> tuple[Policy, Value, Control, Control
 
 
 def start(key: Key[Array, ""], task: Task, settings: TD3) -> tuple[Learner, Replay]:
-    """Make a learner that knows nothing, and an empty replay buffer."""
+    """Make an untrained learner and an empty replay buffer."""
     actor_key, critic_key = jax.random.split(key)
     _, _, control, critic = networks(task, settings)
     critics = critic.init(critic_key, 2)
@@ -116,7 +116,7 @@ def start(key: Key[Array, ""], task: Task, settings: TD3) -> tuple[Learner, Repl
     learner = Learner(
         critics=critics,
         actor=actor,
-        # A copy each: what is donated to the device must not be there twice.
+        # Separate copies, because donated buffers must not be shared.
         target_critics=jnp.copy(critics),
         target_actor=jnp.copy(actor),
         critic_optimiser=optax.adam(settings.critic_learning_rate).init(critics),
@@ -132,7 +132,7 @@ def start(key: Key[Array, ""], task: Task, settings: TD3) -> tuple[Learner, Repl
 
 
 def remember(replay: Replay, seen: Transition) -> Replay:
-    """Put transitions [n, T, ...] that count into the buffer, over the oldest."""
+    """Write the valid ones of transitions [n, T, ...] into the buffer, over the oldest."""
     count = seen.reward.size
     require(
         count <= replay.capacity,
@@ -146,18 +146,18 @@ def remember(replay: Replay, seen: Transition) -> Replay:
 
 
 def sample(key: Key[Array, ""], replay: Replay, *shape: int) -> Transition:
-    """Draw remembered transitions, leaves [*shape, ...], with replacement."""
+    """Draw stored transitions, leaves [*shape, ...], with replacement."""
     drawn: Transition = pick(replay.rows, places(key, replay, *shape))
     return drawn
 
 
 def places(key: Key[Array, ""], replay: Replay, *shape: int) -> Int[Array, "*shape"]:
-    """Draw the places of remembered transitions, with replacement."""
+    """Draw the indices of stored transitions, with replacement."""
     return jax.random.randint(key, shape, 0, replay.size)
 
 
 def smoothing(key: Key[Array, ""], settings: TD3, shape: tuple[int, ...]) -> Array:
-    """Draw the noise on the actions that critics are trained with."""
+    """Draw the noise on the actions with which critics are trained."""
     noise = settings.policy_noise * jax.random.normal(key, shape)
     return jnp.clip(noise, -settings.noise_clip, settings.noise_clip)
 
@@ -165,7 +165,7 @@ def smoothing(key: Key[Array, ""], settings: TD3, shape: tuple[int, ...]) -> Arr
 def draw(
     key: Key[Array, ""], replay: Replay, settings: TD3
 ) -> tuple[Int[Array, "delay b"], Float[Array, "delay b a"]]:
-    """Draw the places of the transitions of a round, and the noise on the actions that follow them."""
+    """Draw the indices of the transitions of a round, and the noise on the following actions."""
     batch, actions = settings.transitions_batch, replay.rows.action.shape[1]
     place_key, noise_key = jax.random.split(key)
     shape = (settings.policy_delay, batch)
@@ -175,8 +175,8 @@ def draw(
 def learn(key: Key[Array, ""], learner: Learner, replay: Replay, task: Task, settings: TD3) -> Learner:
     """Take the training steps of a generation, in rounds of `policy_delay` critic steps each.
 
-    The slow critics follow after each critic step. The actor takes a step at the end of a round, on the
-    transitions of its last critic step, and the slow actor follows.
+    The target critics follow after each critic step. The actor takes a step at the end of a round, on
+    the transitions of the last critic step; then the target actor follows.
     """
     s, (act, value, *_) = settings, networks(task, settings)
     critic_adam, actor_adam = optax.adam(s.critic_learning_rate), optax.adam(s.greedy_learning_rate)
@@ -222,7 +222,7 @@ def learn(key: Key[Array, ""], learner: Learner, replay: Replay, task: Task, set
         return i + 1, actor_step(learner, seen)
 
     rounds = s.num_critic_training_steps // s.policy_delay
-    # The counter of `fori_loop` has 64 bits if JAX has, and programs that differ may round differently.
+    # `fori_loop` counts in 64 bits if JAX does, and different programs may round differently.
     begun = jnp.int32(0), learner
     _, learned = jax.lax.while_loop(lambda done: done[0] < rounds, round_of_steps, begun)
     return learned

@@ -1,4 +1,4 @@
-"""TD3's training as one CUDA kernel: its steps are too small to be launched one by one."""
+"""TD3's training as one CUDA kernel, because its steps are too small for separate launches."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from memes.kernels.dispatch import choose
 from memes.kernels.source import written
 from memes.task import Task
 
-# On the GPU: rows of a batch and signals of a layer that fit, and numbers that are drawn for a launch.
+# Limits on the GPU: batch size and width of a layer, and random numbers per launch.
 MOST_ROWS, MOST_WIDE, MOST_DRAWN = 1024, 1024, 2**25
-CAPABILITY = 7.0  # whose memory can be acquired and released, as blocks that wait for each other need
+CAPABILITY = 7.0  # for acquire and release operations, with which blocks wait for each other
 
 
 def train(key: Key[Array, ""], learner: Learner, replay: Replay, task: Task, settings: TD3) -> Learner:
-    """Take the training steps of a generation, as `learn` does, by a kernel where that can be."""
+    """Take the training steps of a generation like `learn`, with a kernel if possible."""
     network = networks(task, settings)[2].controller.network
     by_kernel = None
     if network is not None and fits(network, settings):
@@ -39,7 +39,7 @@ def train(key: Key[Array, ""], learner: Learner, replay: Replay, task: Task, set
 
 
 def fits(network: Network, settings: TD3) -> bool:
-    """Can the kernel train these?"""
+    """Return True if the kernel can train these networks."""
     s, (critic, actor) = settings, shapes(network, settings)
     known = {network.hidden, network.output} <= set(ACTIVATIONS) and len(s.critic_hidden) > 0
     small = s.transitions_batch <= MOST_ROWS and max(*critic.widths, *actor.widths) <= MOST_WIDE
@@ -58,7 +58,7 @@ def learn_by_kernel(
     settings: TD3,
     launch: Callable[..., list[Array]] = cuda.launch,
 ) -> Learner:
-    """`learn` on NVIDIA GPUs, for actors of this network."""
+    """Compute `learn` on NVIDIA GPUs, for actors with this network."""
     s, a = settings, network.sizes[-1]
     rounds, delay = s.num_critic_training_steps // s.policy_delay, s.policy_delay
     together = min(rounds, max(1, MOST_DRAWN // (delay * s.transitions_batch * a)))
@@ -67,7 +67,7 @@ def learn_by_kernel(
     kernel, work = training_kernel(network, s)
 
     def corrections(i: Array) -> Array:
-        """What Adam's moments are divided by in the steps of a round: [delay + 1, 2]."""
+        """Return the bias corrections of Adam's moments in the steps of a round: [delay + 1, 2]."""
         critics = critic_adam.count + delay * i + jnp.arange(1, delay + 1)
         count = jnp.append(critics, actor_adam.count + i + 1)
         return jnp.stack([1 - decay**count for decay in (B1, B2)], axis=1)
@@ -113,22 +113,22 @@ def learn_by_kernel(
 
 # --------------------------------------------------------------------------------------------- sources
 
-B1, B2, EPSILON = 0.9, 0.999, 1e-8  # the defaults of `optax.adam`, which `learn` has
+B1, B2, EPSILON = 0.9, 0.999, 1e-8  # the defaults of `optax.adam`, as in `learn`
 
 
 def up(size: int) -> int:
-    """The next multiple of 32: the kernel's tiles are as wide."""
+    """Round up to a multiple of 32, the width of the kernel's tiles."""
     return -(-size // 32) * 32
 
 
 class _Shape(NamedTuple):
-    """Networks filled up with zeros: sizes of their signals, and how wide these become."""
+    """Networks padded with zeros: the sizes of their signals, and the padded widths."""
 
     sizes: tuple[int, ...]
     widths: tuple[int, ...]
 
     def blocks(self) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-        """Rows and columns of the matrix and of the bias of each layer, and those when filled."""
+        """Rows and columns of the matrix and of the bias of each layer, without and with padding."""
         layers = zip(itertools.pairwise(self.sizes), itertools.pairwise(self.widths), strict=True)
         for (rows, columns), (high, wide) in layers:
             yield (rows, columns), (high, wide)
@@ -144,7 +144,7 @@ class _Shape(NamedTuple):
         return jnp.concatenate(parts, axis=-1)
 
     def taken(self, x: Float[Array, "*n e"]) -> Float[Array, "*n d"]:
-        """Undo `filled`."""
+        """Remove the padding of `filled`."""
         parts = []
         for start, ((rows, columns), (high, wide)) in zip(self.starts(), self.blocks(), strict=False):
             part = x[..., start : start + high * wide].reshape(*x.shape[:-1], high, wide)
@@ -152,12 +152,12 @@ class _Shape(NamedTuple):
         return jnp.concatenate(parts, axis=-1)
 
     def starts(self) -> list[int]:
-        """Where each block starts when filled, and where the last ends."""
+        """Offset of each padded block, and of the end."""
         return list(itertools.accumulate((high * wide for _, (high, wide) in self.blocks()), initial=0))
 
 
 def shapes(network: Network, settings: TD3) -> tuple[_Shape, _Shape]:
-    """Those of critics and of actors."""
+    """Return the shapes of critics and of actors."""
     o, a = network.sizes[0], network.sizes[-1]
     hidden = settings.critic_hidden
     critic = _Shape((o + a, *hidden, 1), (up(o + a), *map(up, hidden), 1))
@@ -165,10 +165,10 @@ def shapes(network: Network, settings: TD3) -> tuple[_Shape, _Shape]:
 
 
 def training_kernel(network: Network, settings: TD3) -> tuple[Kernel, int]:
-    """The kernel, and how many numbers its blocks hand to each other."""
+    """Return the kernel, and the size of the buffer that its blocks share."""
     s, (critic, actor) = settings, shapes(network, settings)
     rows, wide = up(s.transitions_batch), critic.widths
-    behind = [0, *itertools.accumulate(wide[1:-1], initial=0)]  # widths of signals before
+    behind = [0, *itertools.accumulate(wide[1:-1], initial=0)]  # offsets of signals
     actor_behind = list(itertools.accumulate(actor.widths, initial=0))
     tiles = wide[-2] // 32
     work = s.policy_delay * rows * (2 * wide[0] + 2)

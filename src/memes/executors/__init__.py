@@ -1,4 +1,4 @@
-"""Executors that evaluate tasks elsewhere: processes of this machine, and other people's clusters."""
+"""Executors that evaluate tasks in other processes: on this machine, or on a cluster."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ MOST_WORKERS = 10_000  # processes of one machine
 
 @checked
 def workers(which: int | str, *, timeout: float | None = None) -> Executor:
-    """Build the executor that words such as `8` or `ray:ADDRESS` describe; use it with `with`.
+    """Build an executor from a description such as `8` or `ray:ADDRESS`; use it with `with`.
 
     Args:
         which: A number of processes, or `ray`, `ray:ADDRESS`, `dask:ADDRESS` or `mpi`.
-        timeout: Seconds after which a process that has not finished its rows is killed; None waits.
+        timeout: Seconds after which a process that has not finished its block is killed; None disables
+            it.
     """
     require(timeout is None or timeout > 0, f"simulator_timeout must be positive, got {timeout}")
     word = str(which)
@@ -28,5 +29,5 @@ def workers(which: int | str, *, timeout: float | None = None) -> Executor:
         return Processes(int(word), timeout=timeout)
     kind, _, address = word.partition(":")
     known("kind of workers", kind, CLUSTERS, ", or a number of processes")
-    require(timeout is None, f"simulator_timeout is for processes; {kind} has time limits of its own")
+    require(timeout is None, f"simulator_timeout is for processes only; set the time limits of {kind}")
     return CLUSTERS[kind](address)

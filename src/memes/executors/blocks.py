@@ -1,4 +1,4 @@
-"""Rows of a block, evaluated in a worker: nothing here needs JAX."""
+"""Evaluation of a block of genotypes in a worker; nothing here needs JAX."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 
 from memes.errors import PLACE, UsageError, in_a_line, place_of
 
-# How many rows, and what `evaluate` returned for them; None if it raised for a single one.
+# A number of evaluations, and the result of `evaluate` for them; None if it raised for a single one.
 Part = tuple[int, Any]
 
 
 def by_halves(
     evaluate: Callable[[Any, Any], Any], keys: Any, x: Any
 ) -> tuple[list[Part], BaseException | None]:
-    """Evaluate rows; where that raises, each half of them by itself, down to single rows.
+    """Evaluate genotypes; if that raises, evaluate each half of them, down to single ones.
 
     Returns:
-        What was found for the rows, in order, and the last exception, if there was one.
+        The results of consecutive parts, and the last exception, if there was one.
     """
     try:
         result = evaluate(keys, x)
@@ -42,15 +42,15 @@ def by_halves(
 def in_worker(
     evaluate: Callable[[Any, Any], Any], keys: Any, x: Any
 ) -> tuple[list[Part], BaseException | None]:
-    """Evaluate as `by_halves` does, and return an exception that can travel."""
+    """Evaluate like `by_halves`, and return an exception that can be pickled."""
     parts, failure = by_halves(evaluate, keys, x)
     return parts, failure and sendable(failure)
 
 
 def sendable(error: BaseException) -> BaseException:
-    """The exception, or one that says the same, if it cannot be pickled and restored.
+    """Return the exception, or one with the same message, if it cannot be pickled and restored.
 
-    Its traceback does not travel, but the place in the user's code does.
+    The traceback is lost, but the message names the place in the user's code.
     """
     place = place_of(error)
     try:

@@ -1,4 +1,4 @@
-"""Other people's executors: Ray, Dask and MPI, each from a package of its own."""
+"""Executors of other libraries: Ray, Dask and MPI; each needs a package."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from memes.executors.processes import ENVIRONMENT
 
 
 class Ray(Executor):
-    """Ray's workers, those of a cluster or of this machine. It has no executor of its own."""
+    """An executor for the workers of Ray, on a cluster or on this machine; Ray has none."""
 
     def __init__(self, address: str = "") -> None:
         self._ray = package("ray", "ray", "workers: 'ray'")
         self._mine = not self._ray.is_initialized()
         if self._mine:
             variables = ENVIRONMENT.copy()
-            if not address:  # the workers are here, and import what can be imported here
+            if not address:  # local workers import the same modules as this process
                 variables["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
             self._ray.init(
                 address or None,
@@ -33,20 +33,20 @@ class Ray(Executor):
         return f"{self._ray.cluster_resources().get('CPU', 0):.0f} workers of Ray"
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Hand in work."""
-        # Who hands it in tries it again.
+        """Submit work."""
+        # Without retries, because the caller retries.
         remote = self._ray.remote(fn).options(max_retries=0)
         future: Future[Any] = remote.remote(*args, **kwargs).future()
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Leave the cluster, or end it if it was started here."""
+        """Disconnect from the cluster, or stop it if it was started here."""
         if self._mine:
             self._ray.shutdown()
 
 
 class Dask(Executor):
-    """The workers of a Dask cluster, by the address of its scheduler."""
+    """An executor for the workers of a Dask cluster, given the address of its scheduler."""
 
     def __init__(self, address: str) -> None:
         require(
@@ -57,25 +57,25 @@ class Dask(Executor):
             self._client = distributed.Client(address, timeout=10)
         except (OSError, ValueError) as error:
             raise RunError(f"workers: no Dask scheduler answers at {address}") from error
-        # Who hands work in tries it again; Dask would answer the same work with the same failure.
+        # Without retries, because the caller retries. Work is not pure: Dask would reuse its failures.
         self._executor = self._client.get_executor(pure=False, retries=0)
 
     def __str__(self) -> str:
         return f"{len(self._client.nthreads())} workers of Dask"
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Hand in work."""
+        """Submit work."""
         future: Future[Any] = self._executor.submit(fn, *args, **kwargs)
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Leave the cluster."""
+        """Disconnect from the cluster."""
         self._executor.shutdown(wait=wait)
         self._client.close()
 
 
 class MPI(Executor):
-    """MPI's processes, which `mpiexec` or `srun` has started."""
+    """An executor for the processes that `mpiexec` or `srun` has started."""
 
     def __init__(self, address: str = "") -> None:
         require(not address, f"workers: mpi takes no address, got '{address}'")
@@ -89,12 +89,12 @@ class MPI(Executor):
         return f"{self._executor.num_workers} workers of MPI"
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Hand in work."""
+        """Submit work."""
         future: Future[Any] = self._executor.submit(fn, *args, **kwargs)
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Let go of them."""
+        """Disconnect from the workers."""
         self._executor.shutdown(wait=wait, cancel_futures=cancel_futures)
 
 

@@ -1,7 +1,8 @@
-"""Processes that do one piece of work at a time and may hang, be killed, or run out of memory.
+"""Worker processes that may hang, be killed, or run out of memory.
 
-`concurrent.futures.ProcessPoolExecutor` loses all of its work when one process dies, and cannot end one
-that hangs. Here a thread looks after each process: it knows what the process works on, and replaces it.
+`concurrent.futures.ProcessPoolExecutor` loses all of its work if one process dies, and cannot end a
+process that hangs. Here one thread per process gives it work, one piece at a time, and replaces it if it
+fails.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from typing import Any
 from memes.errors import UsageError, in_a_line
 from memes.executors.blocks import sendable
 
-SPAWN = get_context("spawn")  # JAX does not survive a fork
-# A worker that imports JAX must not take the device, and a core each is what they have.
+SPAWN = get_context("spawn")  # JAX does not support fork
+# A worker that imports JAX must not use the device, and each worker has one core.
 THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
 ENVIRONMENT = {"JAX_PLATFORMS": "cpu", **dict.fromkeys(THREADS, "1")}
 SECONDS_TO_START = 300.0
@@ -32,11 +33,11 @@ _starting = threading.Lock()
 
 
 class WorkerDied(RuntimeError):  # noqa: N818  (named as users read it: "raised WorkerDied: ...")
-    """A process that ended in the middle of its work."""
+    """A process ended before it finished its work."""
 
 
 class Processes(Executor):
-    """So many processes, started when there is work, and replaced when they die or take too long.
+    """A pool of processes, which start when there is work, and are replaced if they die or time out.
 
     Work that a process did not finish raises `WorkerDied` or `TimeoutError`.
     """
@@ -53,28 +54,28 @@ class Processes(Executor):
         return f"{self.count} worker{'s' * (self.count > 1)}{replaced}"
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Hand in work: a function that can be pickled, and its arguments."""
+        """Submit work: a function that can be pickled, and its arguments."""
         if self._over:
             raise RuntimeError("these workers have been shut down")
         try:
             work = pickle.dumps((fn, args, kwargs), protocol=pickle.HIGHEST_PROTOCOL)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise UsageError(
-                f"workers cannot get the simulator ({in_a_line(error)}): a function that goes to them "
-                "stands at the top level of a module"
+                f"workers cannot load the simulator ({in_a_line(error)}): a function for workers must "
+                "be defined at the top level of a module"
             ) from error
         future: Future[Any] = Future()
         self._work.put((future, work))
         if not self._threads:
             atexit.register(self._abandon)
         if len(self._threads) < self.count:
-            # A daemon: Python's end would wait for any other before it shuts this executor down.
+            # Daemon threads, because Python waits for other threads before it shuts this executor down.
             self._threads.append(threading.Thread(target=self._look_after_one, daemon=True))
             self._threads[-1].start()
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End all processes; at once, unless there is work left that is waited for."""
+        """End all processes: at once, or with `wait` when their work is done."""
         self._over = True
         atexit.unregister(self._abandon)
         with suppress(queue.Empty):
@@ -100,7 +101,7 @@ class Processes(Executor):
         self.shutdown(wait=kind is None, cancel_futures=kind is not None)
 
     def _look_after_one(self) -> None:
-        """Give work to one process after the other, each until it fails."""
+        """Give work to one process; when it fails, replace it."""
         worker: tuple[SpawnProcess, Connection] | None = None
         while (item := self._work.get()) is not None:
             future, work = item
@@ -125,8 +126,9 @@ class Processes(Executor):
         with _starting, inherited():
             if self._killing:
                 raise RuntimeError("these workers have been shut down")
-            resource_tracker.ensure_running()  # which unblocks signals when it starts
-            # Ctrl-C is for the parent alone. Processes inherit this from the thread that starts them.
+            resource_tracker.ensure_running()  # it unblocks signals when it starts
+            # Ctrl-C is handled by the parent only. Processes inherit this from the thread that starts
+            # them.
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
             process.start()
             self._processes.add(process)
@@ -137,7 +139,7 @@ class Processes(Executor):
         """Wait for the answer of a process: True and its result, or False and its exception."""
         try:
             pipe.send_bytes(work)
-            # First it says that it begins: what it has to import does not count.
+            # The process first reports that it begins: the time of imports does not count.
             for limit in (self.timeout and max(self.timeout, SECONDS_TO_START), self.timeout):
                 if not pipe.poll(limit):
                     raise TimeoutError(f"a worker had no result after {limit:g} s")
@@ -149,7 +151,7 @@ class Processes(Executor):
                 f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
             )
             raise WorkerDied(f"a worker {how}") from None
-        found: tuple[bool, Any] = pickle.loads(answer)  # of our own process
+        found: tuple[bool, Any] = pickle.loads(answer)  # from a process that we started
         return found
 
     def _ended(self, process: SpawnProcess, pipe: Connection) -> None:
@@ -161,7 +163,7 @@ class Processes(Executor):
 
 @contextmanager
 def inherited() -> Iterator[None]:
-    """Set the variables that new processes inherit; of the threads, only what the user has not set."""
+    """Set the environment variables of new processes; numbers of threads only if the user set none."""
     new = ENVIRONMENT | {name: os.environ[name] for name in THREADS if name in os.environ}
     before = {name: os.environ.get(name) for name in new}
     os.environ.update(new)
@@ -176,7 +178,7 @@ def inherited() -> Iterator[None]:
 
 
 def serve(pipe: Connection) -> None:
-    """Work, in a process of its own, until the parent closes the pipe or ends."""
+    """Run as a worker process until the parent closes the pipe or ends."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     with suppress(EOFError, ConnectionError):
         while True:
@@ -190,7 +192,7 @@ def serve(pipe: Connection) -> None:
                 answer = pickle.dumps((True, function(*arguments, **keywords)))
             except Exception as error:
                 answer = pickle.dumps((False, sendable(error)))
-            except BaseException as error:  # the simulator's own: signals are blocked here
+            except BaseException as error:  # raised by the simulator: signals are blocked here
                 found = RuntimeError(in_a_line(error)).with_traceback(error.__traceback__)
                 answer = pickle.dumps((False, sendable(found)))
             pipe.send_bytes(answer)

@@ -1,4 +1,4 @@
-"""Tasks with an ordinary Python simulator, spread over the workers of an executor."""
+"""Evaluation of tasks with an ordinary Python simulator on the workers of an executor."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from memes.executors.seeds import key_words
 from memes.task import Evaluated, Evaluation, Evaluator, Task, as_evaluation, lost, slices
 from memes.validation import checked
 
-BLOCK = 32  # rows
+BLOCK = 32  # evaluations
 
 
 @checked
@@ -33,17 +33,17 @@ def parallelize(
 ) -> Task:
     """Evaluate a task with `jit=False` on the workers of an executor.
 
-    Rows go to workers in blocks of a fixed size and come back in order: results do not depend on how
-    many workers there are. `evaluate` gets the keys as NumPy arrays, which `seeds_from_keys` accepts,
-    and must be a function that workers can import. A block whose worker is lost is tried once again,
-    and then row by row: rows whose worker is lost again evaluate to NaN.
+    Workers get blocks of a fixed number of genotypes, and results come back in order, so they do not
+    depend on the number of workers. `evaluate` gets the keys as NumPy arrays, which `seeds_from_keys`
+    accepts. Workers must be able to import it. If the worker of a block is lost, the block is tried once
+    more, and then its genotypes one by one. A genotype whose worker is lost again evaluates to NaN.
 
     Args:
         task: The task.
         executor: Anything with the interface of `concurrent.futures`, such as `memes.workers(8)`; or a
-            function that makes one, which is called again when the executor breaks.
-        block: Rows that a worker gets at a time.
-        evaluate: The function that workers call, where it is not the task's own.
+            function that makes one, which is called again if the executor breaks.
+        block: Number of genotypes that a worker gets at a time.
+        evaluate: The function that workers call; by default that of the task.
     """
     require(
         not task.jit, f"task '{task.name}' is compiled by JAX: only those with jit=False have workers"
@@ -60,13 +60,13 @@ def parallelize(
 
 @dataclass(frozen=True)
 class Spread:
-    """An evaluator on workers; see `parallelize`.
+    """An evaluator that uses workers; see `parallelize`.
 
     Attributes:
-        task: The task as it was.
+        task: The original task.
         function: The function that workers call.
-        executors: Where they are.
-        block: Rows that a worker gets at a time.
+        executors: Provides the executor.
+        block: Number of genotypes that a worker gets at a time.
     """
 
     task: Task
@@ -75,7 +75,7 @@ class Spread:
     block: int
 
     def __call__(self, keys: Array, x: np.ndarray) -> Any:
-        """Evaluate rows, NaN for those that are lost; raises what a worker raised if all are."""
+        """Evaluate genotypes; lost ones become NaN. If all are lost, raise the exception of a worker."""
         parts, failure = self.attempt(keys, x)
         if failure is not None and all(result is None for _, result in parts):
             raise raised_by(self.task, failure) from failure
@@ -87,14 +87,14 @@ class Spread:
         return str(executor) if named else f"workers of {type(executor).__name__}"
 
     def attempt(self, keys: Array, x: np.ndarray) -> tuple[list[Part], BaseException | None]:
-        """Evaluate as `by_halves` does: some rows may be lost."""
+        """Evaluate like `by_halves`: some evaluations may be lost."""
         words, blocks = key_words(keys), slices(len(x), self.block)
         x = np.asarray(x)
-        found: dict[int, list[Part]] = {}  # by the first row of a block
+        found: dict[int, list[Part]] = {}  # by the first genotype of a block
         failure: BaseException | None = None
 
         def lost(waiting: list[slice]) -> list[slice]:
-            """Have blocks evaluated; returns those whose worker was lost."""
+            """Evaluate blocks; returns those whose worker was lost."""
             nonlocal failure
             futures = [self._hand_in(words[block], x[block]) for block in waiting]
             try:
@@ -112,13 +112,13 @@ class Spread:
             return [block for block in waiting if block.start not in found]
 
         def again(blocks: list[slice]) -> list[slice]:
-            # If one lost worker breaks them all, nobody knows whose rows it was: they go one by one.
+            # If a lost worker breaks all blocks, the cause is unknown: they are tried one by one.
             broken = isinstance(failure, BrokenExecutor)
             some = [[block] for block in blocks] if broken else [blocks]
             return [block for each in some for block in lost(each)]
 
         twice = again(lost(blocks))
-        # Row by row; if no row of all is found in the first of these blocks, the simulator is broken.
+        # One by one. If everything fails in the first of these blocks, the simulator is broken.
         while twice:
             n = len(twice) if found else 1
             rows = [slice(row, row + 1) for block in twice[:n] for row in range(len(x))[block]]
@@ -140,21 +140,21 @@ class Spread:
 
 
 def raised_by(task: Task, failure: BaseException) -> BaseException:
-    """The exception for a simulator that failed for every row: its own, or one of its worker's."""
+    """Return the exception for a simulator that failed for all genotypes: its own, or a new one."""
     if not isinstance(failure, (WorkerDied, TimeoutError, BrokenExecutor)) or place_of(failure):
         return failure
-    return RunError(f"task '{task.name}' raised {in_a_line(failure)} for every row that was tried")
+    return RunError(f"task '{task.name}' raised {in_a_line(failure)} for every genotype that was tried")
 
 
 def attempting(
     function: Evaluator, in_place: Evaluator
 ) -> Callable[[Any, Any], tuple[list[Part], BaseException | None]]:
-    """How rows are evaluated of which some may be lost: on the function's workers, or `in_place`."""
+    """Return a function whose evaluations may be lost: on the function's workers, or `in_place`."""
     return function.attempt if isinstance(function, Spread) else partial(by_halves, in_place)
 
 
 class _Executors:
-    """An executor; or one after the other, each until it breaks, where it is known how to make them."""
+    """One executor; or, if a function makes them, a new one whenever the last one breaks."""
 
     def __init__(self, given: Executor | Callable[[], Executor]) -> None:
         self._make = None if isinstance(given, Executor) else given
@@ -174,7 +174,7 @@ class _Executors:
 
 
 def joined(task: Task, parts: list[Part]) -> Evaluated:
-    """Join all parts, which were checked, into what an `evaluate` returns; NaN where rows were lost."""
+    """Join all parts, which were checked, to the result of an `evaluate`; NaN for lost evaluations."""
     known: Evaluation | None = next((result for _, result in parts if result is not None), None)
     control = None if known is None or known.transitions is None else task.control
 

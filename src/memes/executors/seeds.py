@@ -1,4 +1,4 @@
-"""Integer seeds from JAX's keys, in NumPy: workers draw the same ones without a JAX backend."""
+"""Integer seeds from JAX keys, computed in NumPy, so that workers need no JAX backend."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from memes.validation import short
 
 
 def seeds_from_keys(keys: Any) -> Int[np.ndarray, "*n"]:
-    """Draw an integer seed in [0, 2^32) from each key, for simulators that are not written in JAX.
+    """Draw an integer seed in [0, 2^32) from each key, for simulators that do not use JAX.
 
     Args:
-        keys: JAX's keys [n], or the integers [n, w] that they consist of, as workers get them.
+        keys: JAX keys [n], or the integers [n, w] of which they consist, as workers get them.
     """
     try:
         words = key_words(keys)
         good = words.ndim >= 1 and words.shape[-1] >= 2 and words.dtype.kind in "iu"
     except (TypeError, ValueError, AttributeError):
         good = False
-    require(good, f"keys must be JAX's keys, or arrays of the integers in them, got {short(keys)}")
+    require(good, f"keys must be JAX keys, or arrays of the integers in them, got {short(keys)}")
     rows = words.reshape(-1, words.shape[-1])
     first, second = threefry(rows[:, :2], rows[:, 2:4] if rows.shape[1] >= 4 else np.zeros_like(rows))
     seeds: np.ndarray = (first ^ second).astype(np.int64)
@@ -30,7 +30,7 @@ def seeds_from_keys(keys: Any) -> Int[np.ndarray, "*n"]:
 
 
 def key_words(keys: Any) -> UInt32[np.ndarray, "*n w"]:
-    """The integers that keys consist of, as workers get them; those of a worker as they are."""
+    """Return the integers of which keys consist; integers that a worker got are returned unchanged."""
     if isinstance(keys, np.ndarray):
         return keys
     import jax
@@ -41,7 +41,7 @@ def key_words(keys: Any) -> UInt32[np.ndarray, "*n w"]:
 def threefry(
     key: UInt32[np.ndarray, "n 2"], count: UInt32[np.ndarray, "n 2"]
 ) -> tuple[UInt32[np.ndarray, " n"], UInt32[np.ndarray, " n"]]:
-    """Encrypt two counters by Threefry-2x32 (Salmon et al., 2011), as JAX does."""
+    """Encrypt two counters with Threefry-2x32 (Salmon et al., 2011), like JAX."""
     keys = key[:, 0], key[:, 1], key[:, 0] ^ key[:, 1] ^ np.uint32(0x1BD11BDA)
     x, y = count[:, 0] + keys[0], count[:, 1] + keys[1]
     for i in range(5):

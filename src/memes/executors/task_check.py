@@ -16,16 +16,16 @@ from memes.executors.remote_evaluation import Spread, attempting, raised_by
 from memes.pytrees import concatenate, take
 from memes.task import Evaluation, Task, evaluate, initial, rows_like
 
-ROWS = 8  # of a second trial, if the first failed for every row
+ROWS = 8  # of a second trial, if all evaluations of the first failed
 
 
 def check(task: Task) -> dict[str, jax.ShapeDtypeStruct]:
-    """Raise a `UsageError` that names the fault if the task returns arrays of the wrong shape.
+    """Raise a `UsageError` with the reason if the task returns arrays of the wrong shape.
 
     Returns:
-        Shape and dtype of each extra of a row.
+        Shape and dtype of each extra of a genotype.
     """
-    # Unlike every other length, so that a transposed result is noticed.
+    # A length that no other axis has, so that a transposed result is detected.
     n = next(i for i in (2, 3, 4) if i not in (task.feature_dim, task.dim))
 
     def trial(n: int) -> tuple[Array, Array]:
@@ -38,17 +38,17 @@ def check(task: Task) -> dict[str, jax.ShapeDtypeStruct]:
         return rows_like(jax.eval_shape(lambda: evaluate(task, *trial(n))).extras)
     except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError) as error:
         raise UsageError(
-            f"evaluate of task '{task.name}' uses NumPy, or if or float(), where JAX must trace it; use "
-            "jax.numpy, such as jnp.where, or make it a task with jit=False"
+            f"evaluate of task '{task.name}' uses NumPy, or if or float(), on values that JAX traces: "
+            "use jax.numpy, such as jnp.where, or set jit=False"
         ) from error
 
 
 def _check_simulator(
     task: Task, n: int, trial: Callable[[int], tuple[Array, Array]]
 ) -> dict[str, jax.ShapeDtypeStruct]:
-    """Evaluate n rows of which two are alike; a simulator may fail for some, as it may in a run.
+    """Evaluate n genotypes, two of which are equal; some evaluations may fail, as in a run.
 
-    If the workers of one are lost for all of them, they get more rows.
+    If workers are lost for all of them, more genotypes are evaluated.
     """
     attempt, (keys, x) = attempting(task.evaluate, partial(evaluate, task)), trial(n)
     parts, failure = attempt(keys, np.asarray(x.at[1].set(x[0])))
@@ -78,7 +78,7 @@ def _all_lost(parts: list[Part]) -> bool:
 
 
 def alike(a: Evaluation, b: Evaluation) -> bool:
-    """Are two evaluations of the same genotypes equal, but for rounding?"""
+    """Return True if two evaluations of the same genotypes are equal up to rounding."""
     return all(
         np.allclose(p, q, rtol=1e-4, atol=1e-6, equal_nan=True)
         for p, q in zip(a[:2], b[:2], strict=True)

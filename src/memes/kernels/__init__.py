@@ -1,1 +1,1 @@
-"""Code of our own for `jax.ffi` to call: C++ by the system's compiler, CUDA C++ by NVRTC."""
+"""Custom kernels for `jax.ffi`: C++ compiled by the system's compiler, CUDA C++ by NVRTC."""

@@ -1,4 +1,4 @@
-"""Compiled code that outlives the process, in folders that are the user's alone: it will be executed."""
+"""A cache of compiled code in folders that only the user can write, because the code is executed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 def digest(*parts: str) -> str:
-    """A short name for everything that compiled code depends on."""
+    """Return a short hash of everything that compiled code depends on."""
     return _short("\0".join(parts).encode())
 
 
@@ -22,40 +22,40 @@ def _short(data: bytes) -> str:
 
 
 def cached(name: str, build: Callable[[Path], None]) -> Path:
-    """The file of that name in the cache; `build(path)` writes it where it is missing or damaged.
+    """Return a file of the cache; `build(path)` writes it if it is missing or damaged.
 
-    Its name there ends in the digest of what it holds.
+    Its name in the cache ends in the digest of its content.
     """
     own = folder("native")
     if own is not None:
-        with suppress(OSError):  # a folder that can only be read, or a full disk
+        with suppress(OSError):  # a read-only folder, or a full disk
             return _found(own, name) or _built(own, name, build)
     temporary = Path(_temporary_folder().name)
     return _found(temporary, name) or _built(temporary, name, build)
 
 
 def folder(name: str) -> Path | None:
-    """Make a folder in the user's cache; None where that cannot be, or would not be theirs alone."""
+    """Make a folder in the user's cache; None if that fails, or if other users could write to it."""
     try:
         base = _base()
         base.mkdir(mode=0o700, parents=True, exist_ok=True)
         return _own(_own(base / "memes") / name)
-    except (OSError, RuntimeError):  # or there is no home
+    except (OSError, RuntimeError):  # for example, there is no home folder
         return None
 
 
 def _base() -> Path:
-    """The user's cache, by the XDG specification: variables that hold no absolute path are ignored."""
+    """Return the user's cache by the XDG specification; relative paths in variables are ignored."""
     given = Path(os.environ.get("XDG_CACHE_HOME", ""))
     base = given if given.is_absolute() else Path.home() / ".cache"
     mode = base.stat().st_mode if base.exists() else 0
     if not base.is_absolute() or (mode & stat.S_IWOTH and not mode & stat.S_ISVTX):
-        raise PermissionError(f"'{base}' is no place for a cache: everybody could change it")
+        raise PermissionError(f"'{base}' cannot be used as a cache: every user could change it")
     return base
 
 
 def _own(path: Path) -> Path:
-    """Make a folder that nobody else can write; raises an `OSError` if somebody else has."""
+    """Make a folder that only the user can write; raises an `OSError` if other users have changed it."""
     path.mkdir(mode=0o700, exist_ok=True)
     about = path.stat()
     mine = about.st_uid == _user()
@@ -63,7 +63,7 @@ def _own(path: Path) -> Path:
         path.chmod(0o700)
         mine = all(entry.lstat().st_uid == _user() for entry in path.iterdir())
     if not mine:
-        raise PermissionError(f"'{path}' is, or holds, somebody else's")
+        raise PermissionError(f"'{path}' belongs to another user, or contains a file of one")
     return path
 
 
@@ -72,7 +72,7 @@ def _user() -> int:
 
 
 def _found(place: Path, name: str) -> Path | None:
-    """The entry of that name, if it is whole; what is not is removed."""
+    """Return the entry of that name if it is intact; damaged entries are removed."""
     stem, suffix = os.path.splitext(name)
     for file in place.glob(f"{stem}-*{suffix}"):
         about = file.lstat()
@@ -92,7 +92,7 @@ def _built(place: Path, name: str, build: Callable[[Path], None]) -> Path:
             content = _short(file.read())
             os.fsync(file.fileno())
         entry = place / f"{stem}-{content}{suffix}"
-        os.replace(built, entry)  # whole or not at all, also with two runs at once
+        os.replace(built, entry)  # atomic, also with two runs at once
     return entry
 
 

@@ -1,7 +1,7 @@
 """CUDA C++ compiled by NVRTC and launched on XLA's stream through `jax.ffi`.
 
-NVRTC is a library that JAX's extras for CUDA bring; the handler that launches is C++, compiled by the
-system's compiler. Both results are kept in a cache.
+NVRTC is a library that is installed with JAX's CUDA extras. The handler that launches kernels is C++,
+compiled by the system's compiler. Both results are cached.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ OPTIONS = ("--std=c++17",)
 
 
 class Kernel(NamedTuple):
-    """CUDA C++, and the name of the kernel in it.
+    """Source in CUDA C++, and the name of the kernel in it.
 
-    Its parameters are pointers to the arguments and to the results of a launch, and then its numbers
-    (int). A call that is mapped over a batch has a row of blocks (`blockIdx.y`) for each of its members,
-    whose arrays lie one after the other.
+    Its parameters are pointers to the arguments and to the results of a launch, followed by its numbers
+    (int). A call that is mapped over a batch has one row of blocks (`blockIdx.y`) per member of the
+    batch; the arrays of the members are contiguous.
     """
 
     source: str
@@ -54,10 +54,10 @@ def launch(
     aliases: Mapping[int, int] | None = None,
     at_once: bool = False,
 ) -> list[Array]:
-    """Run the kernel; `aliases` says which arguments become which results, in the same memory.
+    """Run the kernel; `aliases` maps arguments to results in the same memory.
 
-    Blocks that run `at_once` may wait for each other: there are only as many as the GPU has room for, if
-    that is less than `blocks`, and the members of a batch are launched one after the other.
+    With `at_once`, blocks may wait for each other: there are at most `blocks`, and not more than fit on
+    the GPU at once, and the members of a batch are launched one after the other.
     """
     call = jax.ffi.ffi_call(
         TARGET,
@@ -79,14 +79,17 @@ def launch(
 
 @cache
 def missing() -> str:
-    """Say in a sentence what this machine lacks for kernels on its GPUs; empty if nothing, or no GPU."""
+    """Describe what this machine lacks for kernels on its GPUs.
+
+    Empty if nothing, or if it has no GPU.
+    """
     if not devices():
         return ""
     if compiler() is None:
         return "there is no C++ compiler (g++ or clang++)"
     if nvrtc() is None:
         return "NVRTC is not found (the package nvidia-cuda-nvrtc has it)"
-    _BESIDE.submit(jax.device_put, 0, devices()[0])  # wakes it, which takes two seconds
+    _BESIDE.submit(jax.device_put, 0, devices()[0])  # initialises the GPU, which takes two seconds
     try:
         _handler()
     except UsageError as error:
@@ -95,7 +98,10 @@ def missing() -> str:
 
 
 def usable(what: str, capability: float = 0.0) -> bool:
-    """Can kernels run that need such a GPU? Warns, once, that `what` will be slower if they cannot."""
+    """Return True if kernels run on GPUs of this `capability`.
+
+    Otherwise warn once that `what` is slower.
+    """
     trouble = missing() or _too_old(capability)
     if trouble:
         _warn_once(f"{what} runs in plain XLA, which is slower: {trouble}")
@@ -115,7 +121,7 @@ def _warn_once(sentence: str) -> None:
 
 @cache
 def devices() -> tuple[Any, ...]:
-    """JAX's GPUs of this process, if CUDA drives them."""
+    """Return JAX's GPUs of this process, if they use CUDA."""
     try:
         return tuple(d for d in jax.local_devices(backend="cuda"))
     except RuntimeError:
@@ -123,11 +129,11 @@ def devices() -> tuple[Any, ...]:
 
 
 def _loaded(kernel: Kernel) -> str:
-    """The name by which the handler knows the kernel; without a GPU nothing is compiled for it."""
+    """Return the name of the kernel in the handler; without a GPU the kernel is not compiled."""
     key = digest(*kernel)
     if devices() and key not in _LOADED:
         numbers = [d.local_hardware_id for d in devices()]
-        image = begun(kernel).result()
+        image = compile_in_background(kernel).result()
         ordinals = (ctypes.c_int * len(numbers))(*numbers)
         load = _handler().load
         load.restype = ctypes.c_char_p
@@ -142,14 +148,14 @@ _BESIDE = ThreadPoolExecutor(thread_name_prefix="memes-kernels")
 
 
 @cache
-def begun(kernel: Kernel) -> Future[bytes]:
-    """Compile the kernel for the GPUs of this process, beside what else there is to do."""
+def compile_in_background(kernel: Kernel) -> Future[bytes]:
+    """Start to compile the kernel for the GPUs of this process in a thread."""
     return _BESIDE.submit(compiled, kernel.source, [d.compute_capability for d in devices()])
 
 
 @cache
 def _handler() -> ctypes.CDLL:
-    """The library with the handler, made known to JAX."""
+    """Return the library with the handler, which is registered with JAX."""
     source = (resources.files("memes.kernels") / "launch.cc").read_text()
     library = loaded(source, "a kernel for GPUs")
     capsule = jax.ffi.pycapsule(library.LaunchHandler)  # type: ignore[no-untyped-call]
@@ -161,7 +167,7 @@ def _handler() -> ctypes.CDLL:
 
 
 def compiled(source: str, capabilities: Sequence[str]) -> bytes:
-    """Machine code for GPUs of a compute capability such as "9.0", or PTX where there are several."""
+    """Return machine code for a compute capability such as "9.0", or PTX for several of them."""
     library = nvrtc()
     assert library is not None
     major, minor = ctypes.c_int(), ctypes.c_int()
@@ -176,7 +182,7 @@ def compiled(source: str, capabilities: Sequence[str]) -> bytes:
 
 
 def _architecture(library: ctypes.CDLL, capabilities: Sequence[str]) -> str:
-    """Of the GPUs; or, if they differ or are newer than NVRTC, the largest that they all execute."""
+    """Return the architecture of the GPUs; if they differ or are too new, the best that all support."""
     own = {10 * int(major) + int(minor) for major, minor in (c.split(".") for c in capabilities)}
     count = ctypes.c_int()
     _check(library, library.nvrtcGetNumSupportedArchs(ctypes.byref(count)))
@@ -218,7 +224,7 @@ def _check(library: ctypes.CDLL, status: int) -> None:
 
 @cache
 def nvrtc() -> ctypes.CDLL | None:
-    """NVRTC, from the packages that come with JAX or from the system's CUDA; None if there is none."""
+    """Load NVRTC from the packages of JAX or from the system's CUDA; None if there is none."""
     packages = importlib.util.find_spec("nvidia")
     roots = list(packages.submodule_search_locations or ()) if packages else []
     patterns = [f"{root}/*/lib/libnvrtc.so.*" for root in roots]

@@ -1,4 +1,4 @@
-"""C++ compiled by the system's compiler, kept in a cache."""
+"""C++ compiled by the system's compiler and cached."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ import jax
 from memes.errors import UsageError, require
 from memes.kernels.cache import cached, digest
 
-# No -ffast-math: comparisons with NaN must mean what they say, since they find robots that failed.
+# Without -ffast-math, because comparisons with NaN detect robots whose simulation failed.
 FLAGS = ("-std=c++17", "-O2", "-ftree-vectorize", "-fno-math-errno", "-fno-trapping-math")
 
 
 def compiler() -> str | None:
-    """The system's C++ compiler, or None."""
+    """Return the path of the system's C++ compiler, or None."""
     return next(filter(None, map(shutil.which, (os.environ.get("CXX", "g++"), "g++", "clang++"))), None)
 
 
 def loaded(source: str, user: str) -> ctypes.CDLL:
-    """A library of the source, tuned to this processor; `user` names who needs it.
+    """Compile and load a library for this processor; `user` is named in error messages.
 
-    Raises a `UsageError` where it cannot be compiled or loaded.
+    Raises a `UsageError` if it cannot be compiled or loaded.
     """
     program = compiler()
     require(program is not None, f"{user} needs a C++ compiler (g++ or clang++), found none")
@@ -42,17 +42,17 @@ def loaded(source: str, user: str) -> ctypes.CDLL:
         _output([program, *flags, str(file), "-ldl", "-o", str(library)], user)
         require(library.exists(), f"{user}: the compiler '{program}' failed: it wrote nothing")
 
-    # jaxlib's headers are part of the library, and an older jaxlib refuses what a newer one's made.
+    # The library depends on the headers of jaxlib: an older jaxlib refuses that of a newer one.
     version = _output([program, "--version"], user)
     key = digest(source, version, *FLAGS, _processor(), metadata.version("jaxlib"))
     try:
         return ctypes.CDLL(str(cached(f"{key}.so", build)))
-    except OSError as error:  # no place that can be written, or none from which code may be loaded
+    except OSError as error:  # no writable folder, or none from which code may be loaded
         raise UsageError(f"{user}: {error}") from error
 
 
 def works() -> bool:
-    """Is there a C++ compiler that works?"""
+    """Return True if there is a working C++ compiler."""
     return _works(compiler())
 
 
@@ -66,7 +66,7 @@ def _works(program: str | None) -> bool:
 
 
 def _output(command: list[str], user: str) -> str:
-    """Return what the compiler says; raises a `UsageError` if it fails."""
+    """Return the output of the compiler; raises a `UsageError` if it fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace")
     except OSError as error:
@@ -78,7 +78,10 @@ def _output(command: list[str], user: str) -> str:
 
 @cache
 def native_target(source: str, handler: str, user: str) -> str:
-    """Compile the source, or find it compiled, and make its handler known to JAX under a name."""
+    """Compile the source, or find it in the cache, and register its handler with JAX.
+
+    Returns the name.
+    """
     library = loaded(source, user)
     name = f"memes_{handler}_{digest(source)}"
     capsule = jax.ffi.pycapsule(getattr(library, handler))  # type: ignore[no-untyped-call]
@@ -87,13 +90,13 @@ def native_target(source: str, handler: str, user: str) -> str:
 
 
 def parallel() -> str:
-    """C++ that shares work among XLA's threads, for sources of handlers."""
+    """Return C++ code that shares work among XLA's threads, for sources of handlers."""
     return (resources.files("memes.kernels") / "parallel.h").read_text()
 
 
 @cache
 def _processor() -> str:
-    """Describe the processor, which `-march=native` depends on."""
+    """Describe the processor, on which `-march=native` depends."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
     features = next((line for line in lines if line.startswith(("flags", "Features"))), "")

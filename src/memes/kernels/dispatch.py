@@ -23,19 +23,19 @@ def choose(
     what: str = "",
     capability: float = 0.0,
 ) -> Callable[..., T]:
-    """Return one function for several that compute the same.
+    """Return one function for several implementations of the same computation.
 
-    The platform is chosen when a program is compiled for it; only that function is in the program.
-    Kernels are left out if they cannot run: C++ without a compiler, or in a process whose default device
-    is no CPU; CUDA without NVRTC, which prints a warning.
+    The implementation is chosen when a program is compiled for a platform; the program contains only
+    that one. Kernels that cannot run are ignored: C++ without a compiler, or if the default device of
+    the process is not a CPU; CUDA without NVRTC, which prints a warning.
 
     Args:
-        xla: The function in plain JAX, for every platform without a special one.
-        xla_on_cpu: Another one in plain JAX, which is faster on CPUs.
-        cpp: A kernel in C++, on CPUs instead of `xla_on_cpu`.
-        cuda: A kernel in CUDA, on NVIDIA GPUs.
-        what: What they compute, for the warning.
-        capability: The least compute capability of a GPU that the CUDA kernel needs.
+        xla: The function in plain JAX, for every other platform.
+        xla_on_cpu: A function in plain JAX that is faster on CPUs.
+        cpp: A kernel in C++, which replaces `xla_on_cpu` if it can run.
+        cuda: A kernel in CUDA for NVIDIA GPUs.
+        what: Name of the computation, for the warning.
+        capability: Minimum compute capability of the GPU for the CUDA kernel.
     """
     on_cpu = cpp if cpp is not None and runs_cpp() else xla_on_cpu
     on_gpu = cuda if cuda is not None and usable(what, capability) else None
@@ -45,9 +45,10 @@ def choose(
 
 
 def fastest(what: str, *, cuda: bool) -> Literal["xla", "cuda", "cpp"]:
-    """Name what is fastest on JAX's default device, for code that is laid out for one of the three.
+    """Return the fastest implementation on JAX's default device, for code that depends on the choice.
 
-    `cuda` says whether a CUDA kernel would fit. On CPUs it is C++, whose compiler may still be missing.
+    `cuda` tells whether a CUDA kernel is available. On CPUs the result is "cpp", even without a
+    compiler.
     """
     device = jax.default_backend()
     if device == "cpu":
@@ -56,5 +57,5 @@ def fastest(what: str, *, cuda: bool) -> Literal["xla", "cuda", "cpp"]:
 
 
 def runs_cpp() -> bool:
-    """Is JAX's default device a CPU, with a C++ compiler that works?"""
+    """Return True if JAX's default device is a CPU and there is a working C++ compiler."""
     return jax.default_backend() == "cpu" and works()

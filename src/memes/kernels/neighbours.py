@@ -1,8 +1,8 @@
-"""The nearest neighbours of many points among many: exact, without the matrix of all distances.
+"""Exact search for the nearest neighbours of many points among many, without a matrix of all distances.
 
-Both searches have two stages. Points are put into groups, and the k nearest of them lie in the k groups
-whose nearest member is nearest: so a search over the minima of the groups comes first, then one over the
-members of the best groups.
+Both implementations have two stages. The points are divided into groups. The k nearest points lie in the
+k groups with the smallest minimum distances. So the first stage searches the minima of the groups, and
+the second stage searches the members of the best groups.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from memes.kernels.source import written
 def nearest(query: Array, points: Array, count: int) -> Array:
     """Squared Euclidean distances of `query[n, k]` to the nearest `count` of `points[h, k]`: [n, count].
 
-    They are in ascending order. A point with an infinite entry is absent; distances are infinite where
+    They are in ascending order. A point with an infinite entry is ignored. Distances are infinite if
     there are fewer points than `count`. Memory does not grow with n x h.
     """
     if points.shape[0] == 0:
@@ -35,19 +35,19 @@ def nearest(query: Array, points: Array, count: int) -> Array:
 
 
 GROUP = 16
-BLOCK = 128  # queries at a time: what they need stays in the caches
+BLOCK = 128  # queries per block: the data of a block fit into the CPU's caches
 
 
 def nearest_by_blocks(query: Array, points: Array, count: int) -> Array:
-    """`nearest` in plain JAX, for every platform: `top_k` over minima of groups, then in the best."""
+    """Compute `nearest` in plain JAX: `top_k` over the minima of groups, then over the best groups."""
     h, k = points.shape
     n_groups = -(-h // GROUP)
     filled = jnp.pad(points, ((0, n_groups * GROUP - h), (0, 0)), constant_values=jnp.inf)
-    # The j-th members of all groups are neighbours in memory, for vector instructions.
+    # The j-th members of all groups are adjacent in memory, for vector instructions.
     members = filled.T.reshape(k, GROUP, n_groups)
 
     def of_one(q: Array) -> Array:
-        # Not a reduction, which XLA on CPUs would take member by member: one fused, vectorised loop.
+        # A loop that XLA fuses and vectorises; on CPUs it would compute a reduction member by member.
         minima = reduce(jnp.minimum, [_squared_distance(q, members[:, j]) for j in range(GROUP)])
         best = _smallest(minima, min(count, n_groups))[1]
         candidates = _squared_distance(q, members[:, :, best]).reshape(-1)
@@ -59,8 +59,8 @@ def nearest_by_blocks(query: Array, points: Array, count: int) -> Array:
 
 
 def _squared_distance(a: Sequence[Array] | Array, b: Sequence[Array] | Array) -> Array:
-    """Of two points, given coordinate by coordinate."""
-    # Differences, not the expanded square: no cancellation, and there are few coordinates.
+    """Squared distance of two points, given coordinate by coordinate."""
+    # Differences instead of the expanded square avoid cancellation, and there are few coordinates.
     return sum(jnp.square(x - y) for x, y in zip(a, b, strict=True))  # type: ignore[return-value]
 
 
@@ -69,24 +69,25 @@ def _smallest(values: Array, count: int) -> tuple[Array, Array]:
     return -negated, index
 
 
-# A warp of the kernel: its groups for each lane, and the most queries that it takes together. More of
-# either need more registers. With few queries each has fewer, so that there are warps enough.
+# For each warp of the kernel: its groups per lane, and the most queries that it computes together.
+# Larger values need more registers. If there are few queries, each warp gets fewer, so that all have
+# work.
 EACH, QUERIES, WARPS, WARPS_WANTED = 16, 4, 4, 1024
-MOST = 128  # neighbours that the kernel finds
+MOST = 128  # maximum number of neighbours of the kernel
 
 
 def nearest_by_kernel(
     query: Array, points: Array, count: int, *, launch: Callable[..., list[Array]] = cuda.launch
 ) -> Array:
-    """`nearest` as a CUDA kernel: what a few queries need stays in the registers of their warp."""
+    """Compute `nearest` with a CUDA kernel; a warp keeps the data of a few queries in registers."""
     (n, k), h = query.shape, points.shape[0]
     if n == 0:
         return jnp.zeros((0, count))
     together = next(q for q in (QUERIES, 2, 1) if q == 1 or n >= q * WARPS_WANTED)
     groups = 32 * EACH
     members = -(-h // groups)
-    # The search over groups reads the j-th members of all of them together, the search within the best
-    # groups all members of one: each has a layout in which a warp reads what is side by side.
+    # The search over groups reads the j-th members of all groups together, the second search all members
+    # of one group. Each uses a layout in which a warp reads adjacent numbers.
     filled = jnp.pad(points, ((0, groups * members - h), (0, 0)), constant_values=jnp.inf)
     by_member = filled.T.reshape(k, members, groups)
     by_group = by_member.transpose(2, 0, 1)
@@ -102,8 +103,8 @@ def nearest_by_kernel(
 
 
 def search_kernel(dimensions: int, count: int, queries: int) -> Kernel:
-    """The kernel, with `queries` to a warp."""
+    """Return the kernel, with `queries` per warp."""
     source = (resources.files("memes.kernels") / "neighbours.cu").read_text()
-    ahead = 1 if queries == QUERIES else EACH // 4  # few warps hide little: they read further ahead
+    ahead = 1 if queries == QUERIES else EACH // 4  # few warps hide little latency: prefetch more
     settings = {"DIMENSIONS": dimensions, "COUNT": count, "QUERIES": queries, "AHEAD": ahead}
     return Kernel(written(source, **settings, EACH=EACH, THREADS=32 * WARPS), "nearest")

@@ -1,42 +1,45 @@
-"""From words to a run: a task and an algorithm by their names, their options, scales and TOML files."""
+"""Parsing of commands that make runs: task, algorithm, their options, scales and TOML files."""
 
 from __future__ import annotations
 
 import itertools
 import typing
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from memes.algorithm import Algorithm
+from memes.algorithm import UNNAMED, Algorithm
 from memes.api import USUAL, restored, run
 from memes.errors import at_least, known, require
 from memes.executors.remote_evaluation import BLOCK
 from memes.options.flags import (
     Options,
     check_flags,
+    check_no_more,
     options_of,
     read,
     read_toml,
     replaced,
-    value_of,
+    show_help,
+    split,
 )
 from memes.options.names import algorithm_factory, cells_of, code_of, made, task_factory
 from memes.options.workers import WorkerOptions, elsewhere
-from memes.parameters import changed
+from memes.parameters import Parameter, changed
 from memes.presets import PRESETS
 from memes.runner.loggers import Logger, check_logger
 from memes.runner.multihost import HostOptions
 from memes.runner.observers import Observer
 from memes.task import Task
+from memes.tasks import TASKS
 from memes.validation import described, fits
 
-# What a scale changes, by option; options that a task or an algorithm does not have are ignored, and
-# none of theirs is made larger than its default.
+# Defaults that a scale changes, by option. Options that a task or an algorithm does not have are
+# ignored, and no option becomes larger than its default.
 SCALES: dict[str, dict[str, Any]] = {
     "paper": {"generations": 2000},
     "laptop": {
@@ -55,7 +58,7 @@ SCALES: dict[str, dict[str, Any]] = {
         "replay_size": 200_000,
     },
 }
-# What it changes further on a task.
+# Further defaults for a task.
 TASK_SCALES: dict[str, dict[str, dict[str, Any]]] = {
     "paper": {"ant-trap": {"generations": 10_000}},
     "laptop": {
@@ -66,7 +69,7 @@ TASK_SCALES: dict[str, dict[str, dict[str, Any]]] = {
     },
 }
 
-# What it changes further for an algorithm.
+# Further defaults for an algorithm.
 ALGORITHM_SCALES: dict[str, dict[str, dict[str, Any]]] = {
     "paper": {},
     "laptop": {"memes-hybrid": {"lanes": 8}},
@@ -74,36 +77,69 @@ ALGORITHM_SCALES: dict[str, dict[str, dict[str, Any]]] = {
 
 DESCRIPTION = """Run an algorithm on a task and save what it finds.
 
-TASK is one of 'memes list', or your own as package.module:name or path/to/file.py:name, where name is \
-a Task or a function that returns one; its keyword-only parameters become options too, which \
-'TASK --help' shows. Environments of other packages are gymnasium:NAME, brax:NAME and playground:NAME."""
+TASK is one of 'memes list', or a custom task as package.module:name or path/to/file.py:name. Its name \
+stands for a Task or for a function that returns one, whose keyword-only parameters become options. \
+Environments of other packages are gymnasium:NAME, brax:NAME and playground:NAME.
+
+Options may be before or after TASK. The options of a task and of an algorithm are below if both are \
+given: memes run arm --algorithm me --help."""
+# The options that every run has, as the help groups them.
+GROUPS: dict[str, tuple[str, ...]] = {
+    "common options": (
+        *("algorithm", "scale", "generations", "evaluations", "seed", "seeds", "out", "label", "view"),
+        *("quiet", "config"),
+    ),
+    "output": (
+        *("overwrite", "track", "figures_draw", "checkpoint_every", "changes_rows", "call_seconds"),
+    ),
+    "archive": ("resolution", "centroids"),
+    "re-evaluation": (
+        *("reevaluate_samples", "reevaluate_every", "reevaluate_every_samples"),
+        *("reevaluate_statistic", "reevaluate_limit"),
+    ),
+    "parallel": (
+        *(
+            "workers",
+            "worker_rows",
+            "simulator_timeout",
+            "chunk",
+            "seeds_per_batch",
+            "devices",
+            "shards",
+        ),
+        *("coordinator", "processes", "process"),
+    ),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """Choices of a command that makes runs.
+    """Options of a command that makes runs.
 
     Attributes:
-        algorithm: An algorithm of `memes list`, or your own as module:name or file.py:name, a function
-            of a task and its cells. Together with --help, shows its options.
+        algorithm: An algorithm of `memes list`, or a custom one as module:name or file.py:name, a
+            function of a task and its cells. Together with --help, shows its options.
         scale: The defaults: those of the paper, for a GPU, or smaller ones for a laptop.
-        out: Folder for the results, or for those of each seed; a new one below runs/ if there is none.
-        seeds: How many seeds to run, from --seed on; each has a folder of its own.
-        resolution: Grid cells along each feature; by default as the task has it, or about 2500 in all.
-        centroids: Use a centroidal Voronoi tessellation of so many cells instead of a grid.
-        track: Where metrics go as they come: tensorboard, for event files in the run's folder, wandb, or
-            a module with the same functions as wandb.
-        worker_rows: Rows that a worker gets at a time.
+        out: Folder for the results, or for those of each seed; by default a new one under runs/.
+        seeds: Number of seeds to run, starting with --seed; each has a separate folder.
+        label: Name of the algorithm in folders, tables and figures; by default the name of the
+            algorithm.
+        resolution: Grid cells along each feature; by default that of the task, or about 2500 in total.
+        centroids: Use a centroidal Voronoi tessellation with this number of cells instead of a grid.
+        track: Tools that receive the metrics during the run: tensorboard, for event files in the run's
+            folder, wandb, or a module with the same functions as wandb.
+        worker_rows: Number of genotypes that a worker gets at a time.
         quiet: Show no progress.
-        view: Show the run in the browser while it goes on, and then until Ctrl-C, as 'memes view' does.
+        view: Show the run in the browser during the run, and then until Ctrl-C, like 'memes view'.
         config: TOML file with any of these options, such as lanes = 64, and the task. Options below a
-            heading such as [me] are for that algorithm alone. Flags win over it.
+            heading such as [me] apply only to that algorithm. Flags take precedence over the file.
     """
 
     algorithm: str = "memes"
     scale: Literal["paper", "laptop"] = "paper"
     out: Path | None = None
     seeds: int | None = None
+    label: str | None = None
     resolution: tuple[int, ...] | None = None
     centroids: int | None = None
     track: tuple[str, ...] = ()
@@ -123,7 +159,7 @@ SHARED: tuple[Any, ...] = (Choice(), WorkerOptions(), HostOptions())
 
 
 class Parsed(NamedTuple):
-    """A parsed command: names, what makes the task and the algorithm, and the options of each.
+    """A parsed command: names, the functions that make the task and the algorithm, and their options.
 
     `running` are the keywords of `memes.run`, and `observing` the settings of observers.
     """
@@ -151,22 +187,26 @@ class Parsed(NamedTuple):
         return {**said, "task": self.task, "options": self.options, "code": code}
 
     def observers(self) -> list[Observer]:
-        """The usual observers, as they are asked for."""
+        """The observers of a run, with their settings."""
         usual = [restored(kind, self.observing) for kind in USUAL]
         return [*usual, *map(Logger, self.choice.track)]
 
     def build(self, executor: Executor | None = None) -> Algorithm:
-        """Build the algorithm, on its task, which is spread over an executor if there is one."""
+        """Build the algorithm on its task, which is parallelised on an executor if there is one."""
         task = made(Task, self.task, self.make_task, **self.task_options)
         task = elsewhere(task, self.task, self.task_options, executor, self.choice.worker_rows)
         cells = cells_of(task, self.choice.resolution, self.choice.centroids)
         name, options = self.choice.algorithm, self.algorithm_options
         found = made(Algorithm, name, self.make_algorithm, task, cells, **options)
-        return replace(found, name=name, options=found.options or options)
+        if name in PRESETS:
+            own = name  # a preset that binds an option is another one
+        else:
+            own = name.rpartition(":")[2] if found.name == UNNAMED else found.name
+        return replace(found, name=own, options=found.options or options)
 
 
 def run_options() -> dict[str, Options]:
-    """The options that every run has: its own, and the settings of its observers."""
+    """Return the options that every run has, and the settings of its observers."""
     shared = {name: option for group in SHARED for name, option in options_of(group).items()}
     return {
         "run": shared | options_of(run, without=("progress", "out")),
@@ -174,47 +214,71 @@ def run_options() -> dict[str, Options]:
     }
 
 
-def parse(words: list[str], program: str, changes: Mapping[str, Any] | None = None) -> Parsed:
-    """Parse `TASK [OPTIONS]`; which options there are depends on the task and on the algorithm.
+def help_groups(options: Options) -> dict[str, Options]:
+    """Return the options that every run has, by the titles of `GROUPS`."""
+    return {title: {name: options[name] for name in names} for title, names in GROUPS.items()}
 
-    `program` is what comes before the words, and `changes` what a scale changes further.
+
+def parse(words: list[str], program: str, changes: Mapping[str, Any] | None = None) -> Parsed:
+    """Parse TASK and options, in any order; the task and the algorithm have additional options.
+
+    `program` is the command before these words, and `changes` are further defaults of a scale.
     """
-    file = value_of("config", words)
+    own = run_options()
+    shared = _all(own)
+    line = split(words, shared)
+    file, wants_help = line.value("config"), line.has("help")
     table = {} if file is None else read_toml(Path(file))
-    task = words[0] if words and not words[0].startswith("-") else table.get("task")
-    words = words[1:] if words and not words[0].startswith("-") else words
+    algorithm = line.value("algorithm") or table.get("algorithm", "memes")
+    for option in ("algorithm", "out", "label"):
+        require(line.value(option) != "", f"{option} must not be empty; leave --{option} out instead")
+    build = algorithm_factory(algorithm)
+    options_of_algorithm = options_of(build)
+    task = task_of(words, shared | options_of_algorithm) or table.get("task")
     require(
-        task is not None or bool({"-h", "--help"} & set(words)),
-        f"TASK is missing: it comes first in '{program} TASK [OPTIONS]'; 'memes list' shows tasks",
+        task is not None or wants_help,
+        f"TASK is missing: {program} TASK [OPTIONS]; 'memes list' shows tasks",
     )
-    algorithm = value_of("algorithm", words) or table.get("algorithm", "memes")
-    for option in ("algorithm", "out"):
-        require(
-            value_of(option, words) != "", f"{option} must not be empty; leave --{option} out instead"
-        )
-    scale = value_of("scale", words) or table.get("scale", "paper")
-    make, build = task_factory(str(task)) if task is not None else None, algorithm_factory(algorithm)
+    make = task_factory(str(task)) if task is not None else None
     groups = {
-        **run_options(),
+        **own,
         "task": {} if make is None else options_of(make),
-        "algorithm": options_of(build),
+        "algorithm": options_of_algorithm,
     }
     options = _all(groups)
-    check_flags(words, options, partial(_whose, algorithm))
+    if not wants_help:
+        check_flags(words, options, partial(_whose, task, algorithm))
+    scale = line.value("scale") or table.get("scale", "paper")
     entries = _entries(table, file, algorithm, options)
     values = SCALES[known("scale", scale, SCALES)] | TASK_SCALES[scale].get(str(task), {})
     values |= ALGORITHM_SCALES[scale].get(str(algorithm), {}) | dict(changes or {})
     groups = {title: replaced(group, values, entries) for title, group in groups.items()}
-    found = read(groups, words, f"{program} TASK", DESCRIPTION)
-    assert make is not None  # help alone has ended the command
-    shared = [changed(group, found["run"]) for group in SHARED]
+    if wants_help:
+        shown = help_groups(groups["run"] | groups["observer"])
+        shown |= {f"options of task {task}": groups["task"]}
+        shown |= {f"options of algorithm {algorithm}": groups["algorithm"]}
+        show_help(program, f"{program} TASK [OPTIONS]", DESCRIPTION, shown)
+    assert make is not None
+    found, placed = read(words, groups)
+    check_no_more(placed[1:])
+    chosen = [changed(group, found["run"]) for group in SHARED]
     for name in itertools.chain.from_iterable(map(options_of, SHARED)):
         del found["run"][name]
-    return Parsed(str(task), make, build, *shared, *found.values())
+    return Parsed(str(task), make, build, *chosen, *found.values())
+
+
+def task_of(words: Sequence[str], options: Mapping[str, Parameter]) -> str | None:
+    """Return the first word that is neither a flag nor the value of an option; None if there is none.
+
+    Options of the task are not known yet: a word after one of them is the task if there is no other.
+    """
+    line = split(words, options)
+    after = (value for flag in line.flags if flag.name not in options for value in flag.values)
+    return next(iter(line.placed), None) or next(after, None)
 
 
 def _all(groups: Mapping[str, Options]) -> Options:
-    """The options of all groups; raises a `UsageError` if two have the same name."""
+    """Return the options of all groups; raises a `UsageError` if two have the same name."""
     found = [pair for group in groups.values() for pair in group.items()]
     (name, times), *_ = Counter(name for name, _ in found).most_common(1)
     unique = times == 1
@@ -225,7 +289,7 @@ def _all(groups: Mapping[str, Options]) -> Options:
 def _entries(
     table: dict[str, Any], file: str | None, algorithm: Any, options: Options
 ) -> dict[str, Any]:
-    """The entries of a TOML file, checked: those for all, then those for the algorithm."""
+    """Return the entries of a TOML file, checked: those for all algorithms, then those for this one."""
     sections = {k: v for k, v in table.items() if isinstance(v, dict)}
     for name in sections:
         known(f"section of '{file}'", name, PRESETS) if ":" not in name else name
@@ -233,8 +297,8 @@ def _entries(
     general = {k: v for k, v in table.items() if k not in sections and k != "task"}
     for key, value in (*general.items(), *sections.get(str(algorithm), {}).items()):
         name = key.replace("-", "_")
-        whose = "" if name in options else _whose(algorithm, name)
-        require(not whose, f"key '{key}' of '{file}' is {whose}; put it below the heading of one")
+        whose = "" if name in options else _whose(None, algorithm, name)
+        require(not whose, f"key '{key}' of '{file}' {whose}; put it below the heading of one")
         known(f"key of '{file}'", name, [n for n in options if n != "config"])
         hint = options[name].hint
         require(
@@ -247,7 +311,10 @@ def _entries(
     return found
 
 
-def _whose(algorithm: Any, name: str) -> str:
-    """Say of which other algorithms an option is, if of any."""
+def _whose(task: Any, algorithm: Any, name: str) -> str:
+    """Describe which other algorithms or tasks have an option that is not one of this run."""
     owners = [preset.name for preset in PRESETS.values() if name in options_of(preset.build)]
-    return f"an option of {', '.join(owners)}, not of {algorithm}" if owners else ""
+    if owners:
+        return f"is an option of {', '.join(owners)}, not of {algorithm}"
+    owners = [each for each, make in TASKS.items() if task is not None and name in options_of(make)]
+    return f"is an option of task {', '.join(owners)}, not of {task}" if owners else ""

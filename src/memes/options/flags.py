@@ -1,4 +1,4 @@
-"""Flags, keys of TOML files and help texts, derived from where an option is declared.
+"""Flags, keys of TOML files and help texts, derived from the declarations of options.
 
 An option is a field of a preset or of an observer, or a keyword-only parameter of the function of a task
 or of `memes.run`; its help is in the docstring there.
@@ -6,30 +6,189 @@ or of `memes.run`; its help is in the docstring there.
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
-import itertools
+import math
+import shutil
+import textwrap
 import tomllib
 import typing
-from collections.abc import Callable, Collection, Mapping
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from types import NoneType
-from typing import Annotated, Any, Literal
+from types import NoneType, UnionType
+from typing import Any, Literal, NamedTuple, NoReturn
 
-import tyro
-
-from memes.errors import RENAMED, UsageError, require
+from memes.errors import RENAMED, UsageError, known, require
+from memes.options.examples import EXAMPLES
 from memes.parameters import REQUIRED, Parameter, help_of, parameters, writable
 
 Options = dict[str, Parameter]
-MOST_TOML, MOST_DOTS = 2**16, 1000  # bytes, and dots in a line
+MOST_TOML, MOST_DOTS = 2**16, 1000  # bytes per file, and dots per line
+SHORT = {"g": "generations", "s": "seed", "o": "out", "h": "help"}
+# Columns of a help text: the minimum, the maximum, and those for flags.
+NARROWEST, WIDEST, FLAGS = 40, 100, 30
+
+
+class Flag(NamedTuple):
+    """A flag of a command line.
+
+    Attributes:
+        word: The flag as written, such as `-g`, `--lanes` or `--no-view`.
+        name: Name of the option.
+        values: The following words that are its values, or the text after `=`.
+    """
+
+    word: str
+    name: str
+    values: tuple[str, ...]
+
+
+class CommandLine(NamedTuple):
+    """The words of a command line: those without a flag, in order, and the flags."""
+
+    placed: list[str]
+    flags: list[Flag]
+
+    def value(self, name: str) -> str | None:
+        """Look up the value of an option, the last one if it is given several times."""
+        values = [flag.values[0] for flag in self.flags if flag.name == name and flag.values]
+        return values[-1] if values else None
+
+    def has(self, name: str) -> bool:
+        """Return True if a flag is given, with or without a value."""
+        return any(flag.name == name for flag in self.flags)
+
+
+def split(words: Sequence[str], options: Mapping[str, Parameter]) -> CommandLine:
+    """Split a command line into flags with their values and the other words, in any order.
+
+    A flag that is not among the options takes the following word as its value.
+    """
+    rest, found = deque(words), CommandLine([], [])
+    while rest:
+        word = rest.popleft()
+        if word == "--":
+            found.placed.extend(rest)
+            break
+        if not _is_flag(word):
+            found.placed.append(word)
+            continue
+        flag, equals, value = word.partition("=")
+        name = _name_of(flag, options)
+        values = [value] if equals else []
+        if not equals:
+            hint = options[name].hint if name in options else None if flag.startswith("--no-") else str
+            most = _most_values(hint)
+            while rest and len(values) < most and not _is_flag(rest[0]) and _may_follow(rest[0], hint):
+                values.append(rest.popleft())
+        found.flags.append(Flag(flag, name, tuple(values)))
+    return found
+
+
+def _is_flag(word: str) -> bool:
+    if len(word) < 2 or not word.startswith("-"):
+        return False
+    try:
+        float(word)
+    except ValueError:
+        return True
+    return False
+
+
+def _name_of(flag: str, options: Collection[str]) -> str:
+    if not flag.startswith("--"):
+        return SHORT.get(flag[1:], flag[1:])
+    name = flag.removeprefix("--").replace("-", "_")
+    return name if name in options else name.removeprefix("no_")
+
+
+def _kinds(hint: Any) -> tuple[Any, ...]:
+    """Return the types that a hint allows, without None."""
+    union = typing.get_origin(hint) in (typing.Union, UnionType)
+    return tuple(part for part in typing.get_args(hint) if part is not NoneType) if union else (hint,)
+
+
+def _most_values(hint: Any) -> float:
+    """Return the maximum number of values of a flag: 0 for a bool."""
+
+    def most(kind: Any) -> float:
+        parts = typing.get_args(kind)
+        if typing.get_origin(kind) is tuple:
+            return math.inf if parts[-1] is Ellipsis else len(parts)
+        return 0 if kind in (bool, None) else 1
+
+    return max(map(most, _kinds(hint)))
+
+
+def _may_follow(word: str, hint: Any) -> bool:
+    """Return whether a word can be a further value: after `--resolution 5 5` a name cannot."""
+    kinds = [kind for kind in _kinds(hint) if typing.get_origin(kind) is tuple]
+    numbers = bool(kinds) and all(typing.get_args(kind)[0] in (int, float) for kind in kinds)
+    if not numbers:
+        return True
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
+
+
+def _spelt(hint: Any) -> str:
+    """Return the values of an option as in the help: INT, {a,b} or INT [INT ...]."""
+
+    def spelt(kind: Any) -> str:
+        parts = typing.get_args(kind)
+        if typing.get_origin(kind) is Literal:
+            return f"{{{','.join(map(str, parts))}}}"
+        if typing.get_origin(kind) is tuple:
+            words = [spelt(part) for part in parts if part is not Ellipsis]
+            return f"{words[0]} [{words[0]} ...]" if parts[-1] is Ellipsis else " ".join(words)
+        return str(kind.__name__).upper()
+
+    return " or ".join(dict.fromkeys(spelt(kind) for kind in _kinds(hint)))
+
+
+def _value(flag: Flag, hint: Any) -> Any:
+    """Return the value of a flag; a `UsageError` names the flag, the value and the expected type."""
+    if _most_values(hint) == 0:
+        require(not flag.values, f"{flag.word} takes no value, got '{' '.join(flag.values)}'")
+        return not flag.word.startswith("--no-")
+    given = f"'{' '.join(flag.values)}'" if flag.values else "nothing"
+    for kind in _kinds(hint):
+        if typing.get_origin(kind) is Literal and len(_kinds(hint)) == len(flag.values) == 1:
+            known(f"value of {flag.word}", flag.values[0], [str(x) for x in typing.get_args(kind)])
+        try:
+            return _converted(kind, flag.values)
+        except (ValueError, OverflowError):
+            pass
+    raise UsageError(f"{flag.word} must be {_spelt(hint)}, got {given}")
+
+
+def _converted(kind: Any, words: Sequence[str]) -> Any:
+    """Convert words to a value of a type; raises a `ValueError` if that is impossible."""
+    parts = typing.get_args(kind)
+    if typing.get_origin(kind) is tuple:
+        parts = parts[:1] * len(words) if parts[-1] is Ellipsis else parts
+        if not words or len(words) != len(parts):
+            raise ValueError
+        return tuple(_converted(part, [word]) for part, word in zip(parts, words, strict=True))
+    if len(words) != 1:
+        raise ValueError
+    word = words[0]
+    if typing.get_origin(kind) is Literal:
+        return parts[[str(part) for part in parts].index(word)]
+    if kind is bool:
+        return ("false", "true").index(word.lower()) == 1
+    if kind is int and float(word).is_integer():  # 1e6 as well
+        return int(word) if word.lstrip("+-").isdecimal() else int(float(word))
+    return kind(word)
 
 
 def options_of(of: Any, prefix: str = "", without: Collection[str] = ()) -> Options:
-    """The options of a function or of a dataclass instance that can be written down, by name."""
+    """Return the options of a function or a dataclass instance that can be written as text, by name."""
     if inspect.isfunction(of):
         for parameter in inspect.signature(of).parameters.values():
-            given = parameter.name in ("task", "cells", "algorithm")  # by the command itself
+            given = parameter.name in ("task", "cells", "algorithm")  # given by the command
             require(
                 given or parameter.kind is parameter.KEYWORD_ONLY or parameter.default is not REQUIRED,
                 f"task: '{of.__name__}' must take keyword-only parameters, got '{parameter.name}'",
@@ -42,7 +201,7 @@ def options_of(of: Any, prefix: str = "", without: Collection[str] = ()) -> Opti
 
 
 def replaced(options: Options, scale: Mapping[str, Any], file: Mapping[str, Any]) -> Options:
-    """The options with the defaults of a scale, where these are smaller, and then those of a file."""
+    """Apply the defaults of a scale, if they are smaller, and then those of a file to options."""
     found = {}
     for name, option in options.items():
         value = option.default
@@ -53,113 +212,172 @@ def replaced(options: Options, scale: Mapping[str, Any], file: Mapping[str, Any]
 
 
 def read(
-    groups: Mapping[str, Options], words: list[str], program: str, description: str
-) -> dict[str, dict[str, Any]]:
-    """Read flags: the values of the options of each group."""
-    kinds = [_as_dataclass(options) for options in groups.values()]
-    # A help, even if it is empty, spares tyro the search for one in the source code.
-    titled: list[Any] = [Annotated[kind, tyro.conf.arg(help="")] for kind in kinds]
-    command = dataclasses.make_dataclass("Command", list(zip(groups, titled, strict=True)))
-    parsed = tyro.cli(
-        command,
-        prog=program,
-        description=description,
-        args=words,
-        default=command(*(kind() for kind in kinds)),
-        config=(tyro.conf.OmitArgPrefixes,),
-    )
-    return {name: dataclasses.asdict(getattr(parsed, name)) for name in groups}
+    words: Sequence[str], groups: Mapping[str, Options]
+) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """Read a command line: the values of the options of each group, and the words without a flag."""
+    options = {name: option for group in groups.values() for name, option in group.items()}
+    line = split(words, options)
+    given = {flag.name: _value(flag, options[flag.name].hint) for flag in line.flags}
+    for name, option in options.items():
+        missing = option.default is REQUIRED and name not in given
+        require(not missing, f"{_flag(name)} is missing: give it as {_flag(name)} {_spelt(option.hint)}")
+    values = {
+        title: {name: given.get(name, option.default) for name, option in group.items()}
+        for title, group in groups.items()
+    }
+    return values, line.placed
 
 
-def call(function: Callable[..., int | None], words: list[str], program: str) -> int:
-    """Call the function of a command with what words say; returns the exit code.
+def call(
+    function: Callable[..., int | None],
+    words: list[str],
+    program: str,
+    whose: Callable[[str], str] = lambda name: "",
+) -> int:
+    """Call the function of a command with the values of its command line; returns the exit code.
 
-    Its keyword-only parameters are options, and the others are known by their places.
+    Keyword-only parameters are options, and the others are identified by their position. `whose` is that
+    of `check_flags`.
     """
-    options, placed = parameters(function), {}
-    for name, p in inspect.signature(function, eval_str=True).parameters.items():
-        if name not in options:
-            placed[name] = Parameter(p.annotation, p.default, help_of(function).get(name))
-    check_flags(words, options)
-    text = (inspect.getdoc(function) or "").partition("\n\nArgs:")[0]
-    given: Any = tyro.cli(
-        _as_dataclass(options, placed),
-        prog=program,
-        description="\n\n".join(" ".join(part.split()) for part in text.split("\n\n")),
-        args=words,
-        config=(tyro.conf.FlagCreatePairsOff,),
-    )
-    return function(**vars(given)) or 0
+    options = parameters(function)
+    signature = inspect.signature(function, eval_str=True)
+    placed = {name: p for name, p in signature.parameters.items() if name not in options}
+    places = [_word_of(name, p.annotation) for name, p in placed.items()]
+    usage = " ".join([program, *places, "[OPTIONS]"])
+    if split(words, options).has("help"):
+        told = help_of(function)
+        rows = dict(zip(places, (told.get(name, "") for name in placed), strict=True))
+        text = (inspect.getdoc(function) or "").partition("\n\nArgs:")[0]
+        show_help(program, usage, text, {"options": options}, rows)
+    check_flags(words, options, whose)
+    values, found = read(words, {"options": options})
+    return function(*_by_place(placed, found, usage), **values["options"]) or 0
 
 
-def _as_dataclass(options: Options, placed: Options | None = None) -> type:
-    """The options as tyro takes them, after those without a flag, which are placed."""
-    fields: list[Any] = []
-    for name, option in {**(placed or {}), **options}.items():
-        word = name.upper().rstrip("S") if placed and name in placed else ""
-        hint: Any = Annotated[option.hint, _shown(option, word)]
-        default = tyro.MISSING if option.default is REQUIRED else option.default
-        fields.append((name, Annotated[hint, tyro.conf.Positional] if word else hint, default))
-    return dataclasses.make_dataclass("Options", fields, kw_only=True)
+def _by_place(placed: Mapping[str, inspect.Parameter], words: list[str], usage: str) -> list[Any]:
+    """Return the arguments that are identified by their position: one word each, or all words."""
+    arguments: list[Any] = []
+    for name, parameter in placed.items():
+        several = typing.get_origin(parameter.annotation) is tuple
+        taken, words = (words, []) if several else (words[:1], words[1:])
+        missing = not taken and parameter.default is REQUIRED
+        require(not missing, f"{name.upper().rstrip('S')} is missing: {usage}")
+        if several:
+            arguments.append(tuple(taken))
+        else:
+            word = Flag(name.upper(), name, tuple(taken))
+            arguments.append(_value(word, parameter.annotation) if taken else parameter.default)
+    check_no_more(words)
+    return arguments
 
 
-def _shown(option: Parameter, word: str) -> Any:
-    """How the help shows an option: without None, and without a default that is nothing.
+def check_no_more(words: Sequence[str]) -> None:
+    """Raise a `UsageError` for words that are neither flags nor their values."""
+    require(not words, f"unexpected {' '.join(map(repr, words[:1]))}: options begin with --")
 
-    So `int | None` is INT, and `tuple[int, ...]` INT [INT ...]. A word stands for a value at a place.
+
+def _word_of(name: str, hint: Any) -> str:
+    """Return the placeholder of a positional argument: RUN, or RUN..."""
+    several = "..." if typing.get_origin(hint) is tuple else ""
+    return name.upper().rstrip("S") + several
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def show_help(
+    program: str,
+    usage: str,
+    text: str,
+    groups: Mapping[str, Options],
+    placed: Mapping[str, str] | None = None,
+) -> NoReturn:
+    """Print the help of a command and exit.
+
+    Args:
+        program: The command, such as `memes run`, for its examples.
+        usage: Its arguments.
+        text: Its description, in paragraphs.
+        groups: Its options by title.
+        placed: The help of its positional arguments.
     """
-    told: dict[str, Any] = {"help": (option.help or "").replace("None is ", "by default ")}
+    width = min(max(shutil.get_terminal_size().columns - 1, NARROWEST), WIDEST)
+    parts = [f"usage: {usage}"]
+    parts += [textwrap.fill(" ".join(part.split()), width) for part in text.split("\n\n")]
+    if placed:
+        parts.append("\n".join(_row(f"  {word}", told, width) for word, told in placed.items()))
+    for title, options in groups.items():
+        if options:
+            rows = [_row(_left(name, option), _told(option), width) for name, option in options.items()]
+            parts.append("\n".join([f"{title}:", *rows]))
+    if program in EXAMPLES:
+        parts.append("\n".join(["examples:", *(f"  {line}" for line in EXAMPLES[program])]))
+    print("\n\n".join(parts))
+    raise SystemExit(0)
+
+
+def _left(name: str, option: Parameter) -> str:
+    """Return the spelling of an option: -g, --generations INT."""
+    letter = next((f"-{letter}, " for letter, of in SHORT.items() if of == name), "")
+    if _most_values(option.hint) == 0:
+        off = "" if option.default is False else f", --no-{name.replace('_', '-')}"
+        return f"  {letter}{_flag(name)}{off}"
+    return f"  {letter}{_flag(name)} {_spelt(option.hint)}"
+
+
+def _told(option: Parameter) -> str:
+    """Return the help of an option, with its default if it has one."""
+    text = (option.help or "").replace(". None is ", ". By default ").replace("`", "'")
+    text = text.replace("None is ", "by default ")
     if option.default is REQUIRED:
-        told["help_behavior_hint"] = "(required)"
-    elif option.default is None or option.default is False or option.default == ():
-        told["help_behavior_hint"] = ""
-    kinds = typing.get_args(option.hint)
-    if word or NoneType in kinds:
-        kind = next(k for k in kinds if k is not NoneType) if NoneType in kinds else option.hint
-        parts = typing.get_args(kind) or (kind,)
-        if typing.get_origin(kind) is Literal:
-            word, parts = f"{{{','.join(map(str, parts))}}}", (kind,)
-        word = word or parts[0].__name__.upper()
-        several = f"[{word} ...]" if option.default == () else f"{word} [{word} ...]"
-        told["metavar"] = several if parts[-1] is Ellipsis else " ".join([word] * len(parts))
-    return tyro.conf.arg(**told)
+        return f"{text} (required)".strip()
+    if option.default is None or option.default is False or option.default in ((), ""):
+        return text
+    default = "yes" if option.default is True else option.default
+    values = default if isinstance(default, tuple) else [default]
+    return f"{text} (default: {' '.join(map(str, values))})".strip()
+
+
+def _row(left: str, text: str, width: int) -> str:
+    """Format one or more lines of a help: the left column, with its text next to it or below."""
+    column = min(FLAGS, width // 3)
+    lines = textwrap.wrap(text, width - column) or [""]
+    if len(left) + 2 > column:
+        lines = ["", *lines]
+    first, *others = lines
+    return "\n".join([f"{left:{column}}{first}".rstrip(), *(" " * column + line for line in others)])
 
 
 def check_flags(
-    words: list[str], options: Collection[str], whose: Callable[[str], str] = lambda name: ""
+    words: Sequence[str], options: Mapping[str, Parameter], whose: Callable[[str], str] = lambda name: ""
 ) -> None:
-    """Raise a `UsageError` for a flag that has a new name, or that is an option of something else.
+    """Raise a `UsageError` for a flag that has a new name, belongs to something else, or is unknown.
 
-    `whose(name)` says of what, and nothing if there is no such option. That is left to tyro.
+    `whose(name)` describes to what an option belongs; it is empty if there is no such option.
     """
-    for flag in (word.partition("=")[0] for word in words if word.startswith("--")):
-        name = flag.removeprefix("--").replace("-", "_").removeprefix("no_")
-        if name not in options:
-            new = RENAMED.get(name, "")
-            require(new not in options, f"{flag} is called --{new.replace('_', '-')} now")
-            require(not whose(name), f"{flag} is {whose(name)}")
+    for flag in split(words, options).flags:
+        if flag.name not in options:
+            new = RENAMED.get(flag.name, "")
+            require(new not in options, f"{flag.word} is called {_flag(new)} now")
+            require(not whose(flag.name), f"{flag.word} {whose(flag.name)}")
+            known("option", flag.word, [*map(_flag, options), "--help"])
 
 
-def value_of(option: str, arguments: list[str]) -> str | None:
-    """The value of `--option value` or `--option=value`; the last one."""
-    value = None
-    for word, following in itertools.zip_longest(arguments, arguments[1:]):
-        if word == f"--{option}":
-            value = following
-        elif word.startswith(f"--{option}="):
-            value = word.partition("=")[2]
-    return value
+def value_of(option: str, words: Sequence[str]) -> str | None:
+    """Return the last value of an option, in words whose options are not known yet."""
+    return split(words, {}).value(option)
 
 
 def read_toml(file: Path) -> dict[str, Any]:
-    """The table in a TOML file."""
+    """Return the table in a TOML file."""
     try:
         with file.open("rb") as stream:
             text = stream.read(MOST_TOML + 1)
     except OSError as error:
         raise UsageError(f"config: cannot read '{file}': {error.strerror}") from None
     require(len(text) <= MOST_TOML, f"config: '{file}' has more than {MOST_TOML:,} bytes")
-    # Names within names take a time that grows with the square of their number.
+    # Reading nested names takes quadratic time in their number.
     shallow = all(line.count(b".") <= MOST_DOTS for line in text.splitlines())
     require(shallow, f"config: '{file}' is nested too deeply")
     try:

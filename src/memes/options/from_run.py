@@ -1,7 +1,7 @@
-"""The task and the algorithm of a saved run, rebuilt from what its `config.json` says.
+"""Tasks and algorithms of saved runs, rebuilt from their `config.json`.
 
-Reading a run folder executes no code that the folder names: a task or an algorithm of the user's own has
-to be named again.
+Reading a run folder executes no code that the folder names: a custom task or a custom algorithm must be
+named again.
 """
 
 from __future__ import annotations
@@ -27,15 +27,14 @@ from memes.validation import described, fits
 
 
 def task_from_run(run: Run, name: str | None = None, executor: Executor | None = None) -> Task:
-    """Rebuild the task of a saved run from its name and options, for whatever runs simulators here.
+    """Rebuild the task of a saved run from its name and options.
 
     Args:
         run: The run.
-        name: The task as in `memes run`, where it is not one of the library's, or where the run does
-            not say which it was.
-        executor: Where it is evaluated, if not here.
+        name: The task as in `memes run`, if it is a custom task, or if the run does not record it.
+        executor: The executor that evaluates it; by default this process does.
     """
-    # The run's backend may need a device that is not here.
+    # The run's backend may need a device that this machine does not have.
     task = _rebuilt_task(run.folder, run.config, name, executor, backend="auto")
     size, k = run.archive.genotypes.shape[1], run.archive.feature.shape[1]
     require(
@@ -57,8 +56,8 @@ def algorithm_of(
     Args:
         path: The run's folder.
         task: The task, as in `task_from_run`.
-        algorithm: The algorithm as in `memes run`, where it is not one of the library's.
-        executor: Where the task is evaluated, if not here.
+        algorithm: The algorithm as in `memes run`, if it is a custom one.
+        executor: The executor that evaluates the task; by default this process does.
     """
     config = load_config(path)
     rebuilt = _rebuilt_task(path, config, task, executor)
@@ -67,7 +66,7 @@ def algorithm_of(
         known(f"algorithm of the run in '{path}'", recorded, PRESETS)
     make = algorithm_factory(algorithm or recorded)
     values, missing = _recorded_options(path, config, options_of(make))
-    require(not missing, f"the run in '{path}' does not say which {missing} it has")
+    require(not missing, f"the run in '{path}' does not record its {missing}")
     centroids = config.get("centroids")
     resolution = config.get("cells") if centroids is None else None
     _check_recorded(path, "centroids", centroids, int | None)
@@ -89,16 +88,16 @@ def _rebuilt_task(
     again = "--task module:name or --task file.py:name"
     require(
         name is not None or recorded in TASKS,
-        f"the run in '{path}' is of a task '{recorded}' that was made in Python: name the task "
+        f"the run in '{path}' has a task '{recorded}' that was made in Python: name the task "
         f"with {again}",
     )
     make = task_factory(name or recorded)
     values, missing = _recorded_options(path, config, options_of(make), **replaced)
-    # A run made in Python records the algorithm's options alone; the task's may have been anything.
+    # A run made in Python records only the algorithm's options; those of the task are unknown.
     require(
         name is not None or not missing,
-        f"the run in '{path}' does not say which {missing} its task '{recorded}' had: "
-        f"name a task that has them with {again}",
+        f"the run in '{path}' does not record {missing} of its task '{recorded}': "
+        f"name a task with these options with {again}",
     )
     with _recorded_in(path):
         found, rows = made(Task, name or recorded, make, **values), config.get("worker_rows") or BLOCK
@@ -107,11 +106,11 @@ def _rebuilt_task(
 
 
 def _recorded_name(path: Path | None, config: dict[str, Any], what: str, given: str | None) -> str:
-    """The name that a run recorded; a `UsageError` if it is of a user's own code and not given again."""
+    """Return a recorded name; raises a `UsageError` for custom code that was not named again."""
     recorded, kind = str(config.get(what)), "a task" if what == "task" else "an algorithm"
     require(
         given is not None or ":" not in recorded,
-        f"the run in '{path}' is of {kind} of its own, '{recorded}': if you trust that code, "
+        f"the run in '{path}' has {kind} that is custom code, '{recorded}': if you trust that code, "
         f"name it with --{what} {recorded}",
     )
     return recorded
@@ -119,7 +118,7 @@ def _recorded_name(path: Path | None, config: dict[str, Any], what: str, given: 
 
 @contextmanager
 def _recorded_in(path: Path | None) -> Iterator[None]:
-    """Let a `UsageError` say that what is wrong is what a run recorded."""
+    """Let a `UsageError` state that the cause is a recorded value."""
     try:
         yield
     except UsageError as error:
@@ -129,7 +128,7 @@ def _recorded_in(path: Path | None) -> Iterator[None]:
 def _recorded_options(
     path: Path | None, config: dict[str, Any], options: Options, **replaced: Any
 ) -> tuple[dict[str, Any], str]:
-    """The values that a run recorded of the options, some of them replaced, and what is missing."""
+    """Return the recorded values of the options, some of them replaced, and the missing ones."""
     recorded = config.get("options") or {}
     require(isinstance(recorded, dict), f"options of the run in '{path}' must be a table")
     recorded = ONCE_ABSENT | recorded
@@ -141,7 +140,7 @@ def _recorded_options(
 
 
 def _check_recorded(path: Path | None, name: str, value: Any, hint: Any) -> None:
-    """Raise a `UsageError` unless what a run's `config.json` says can be what the option was."""
+    """Raise a `UsageError` unless a recorded value has the type of the option."""
     sane = not isinstance(value, int) or abs(value) < 2**31
     require(
         fits(value, hint) and sane,

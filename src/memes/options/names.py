@@ -1,4 +1,4 @@
-"""Tasks and algorithms by their names, the library's own and those of users."""
+"""Tasks and algorithms by name, those of the library and custom ones."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ T = TypeVar("T")
 
 
 def task_factory(name: str) -> Callable[..., Task]:
-    """The function that makes a task of the library, of a family such as `gymnasium:NAME`, or a user's.
+    """Return the function that makes a task of the library, of a family, or a custom task.
 
-    A user's is `module:name` or `file.py:name`.
+    A task of a family is such as `gymnasium:NAME`. A custom task is `module:name` or `file.py:name`.
     """
     if ":" not in name:
+        _offer("task", name, Task)
         return TASKS[_known("task", name, TASKS)]
     family, _, environment = name.partition(":")
     if family in FAMILIES:
@@ -46,20 +47,21 @@ def task_factory(name: str) -> Callable[..., Task]:
 
 
 def is_own(name: str) -> bool:
-    """Is a task the user's own code, rather than one of the library?"""
+    """Return True for the name of a custom task."""
     return ":" in name and name.partition(":")[0] not in FAMILIES
 
 
 def algorithm_factory(name: Any) -> Callable[..., Algorithm]:
-    """The function `(task, cells, **options)` of a preset, or a user's, named as a task is."""
+    """Return the function `(task, cells, **options)` of a preset or of a custom algorithm."""
     if not isinstance(name, str) or ":" not in name:
+        _offer("algorithm", name, Algorithm)
         return PRESETS[_known("algorithm", name, PRESETS)].build
     wanted = "a function of a task and its cells that returns an Algorithm"
     return _function("algorithm", name, _imported("algorithm", name), wanted)
 
 
 def made(kind: type[T], name: str, make: Callable[..., T], /, *parts: Any, **options: Any) -> T:
-    """Return what the function of that name makes; raises a `UsageError` if it is not of the kind."""
+    """Return the result of a function; raises a `UsageError` if it does not have the right type."""
     what = kind.__name__
     on = f" on task '{parts[0].name}'" if parts else ""
     with own_code(f"{what.lower()} '{name}'{on}"):
@@ -75,9 +77,9 @@ def made(kind: type[T], name: str, make: Callable[..., T], /, *parts: Any, **opt
 
 @contextmanager
 def own_code(what: str) -> Iterator[None]:
-    """Turn what a user's code raises, or its `sys.exit`, into a sentence that says where it is.
+    """Turn exceptions of a user's code, or its `sys.exit`, into an error message with their place.
 
-    Faults of the library keep their traceback.
+    Errors of the library keep their traceback.
     """
     try:
         yield
@@ -92,10 +94,10 @@ def own_code(what: str) -> Iterator[None]:
 
 
 def cells_of(task: Task, resolution: Sequence[int] | None, centroids: int | None) -> Cells:
-    """The cells that the options `resolution` and `centroids` describe."""
+    """Return the cells that the options `resolution` and `centroids` describe."""
     require(
         centroids is None or resolution is None,
-        "resolution and centroids exclude each other: one is of a grid, the other of a tessellation",
+        "resolution and centroids exclude each other: one is for a grid, the other for a tessellation",
     )
     if centroids is None:
         return grid(task, None if resolution is None else tuple(resolution))
@@ -104,19 +106,44 @@ def cells_of(task: Task, resolution: Sequence[int] | None, centroids: int | None
 
 
 def _known(what: str, name: Any, choices: Collection[str]) -> str:
-    return known(what, name, choices, ", or your own as module:name or file.py:name")
+    return known(what, name, choices, ", or a custom one as module:name or file.py:name")
+
+
+def _offer(what: str, name: Any, kind: type) -> None:
+    """Raise a `UsageError` that lists the contents of a file, if the name is only that of a file."""
+    if not isinstance(name, str) or not name.endswith(".py"):
+        return
+    with own_code(f"{what} '{name}'"):
+        module = _file(what, name)
+    found = [f"{name}:{of}" for of, value in vars(module).items() if _makes(kind, value, module)]
+    offered = f"such as {', '.join(found)}" if found else f"but there is no {kind.__name__} in it"
+    raise UsageError(f"{what}: '{name}' is a file: add the name of what to use from it, {offered}")
+
+
+def _makes(kind: type, value: Any, module: ModuleType) -> bool:
+    """Return whether a value is of the kind, or looks like a function of the module that makes one."""
+    if isinstance(value, kind):
+        return True
+    if not inspect.isfunction(value) or value.__module__ != module.__name__:
+        return False
+    signature = inspect.signature(value)
+    returned, places = signature.return_annotation, signature.parameters.values()
+    if returned is not signature.empty:
+        return str(returned).rpartition(".")[2].strip("'>") == kind.__name__
+    count = sum(p.kind is not p.KEYWORD_ONLY for p in places)
+    return count == (2 if kind is Algorithm else 0)  # a task and its cells
 
 
 def _function(what: str, name: str, found: Any, wanted: str) -> Callable[..., Any]:
     try:
         inspect.signature(found)
-    except (TypeError, ValueError):  # nothing to call, or it does not say with what
+    except (TypeError, ValueError):  # not callable, or without a signature
         raise UsageError(f"{what} '{name}' must be {wanted}, got {type(found).__name__}") from None
     return found  # type: ignore[no-any-return]
 
 
 def _imported(what: str, name: str) -> Any:
-    """Import what a user calls `module:name` or `file.py:name`."""
+    """Import the object named by `module:name` or `file.py:name`."""
     where, _, attribute = name.rpartition(":")
     require(bool(where and attribute), f"{what} '{name}' must be module:name or file.py:name")
     with own_code(f"{what} '{name}'"):
@@ -133,26 +160,26 @@ def _file(what: str, where: str) -> ModuleType:
     if spec is None or spec.loader is None or not Path(where).is_file():
         raise UsageError(f"{what}: there is no file '{where}'")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    _files[where] = str(Path(where).absolute())  # its code may go elsewhere
-    sys.path.insert(0, str(Path(where).absolute().parent))  # as `python file.py` does
+    sys.modules[spec.name] = module  # dataclasses look up their module
+    _files[where] = str(Path(where).absolute())  # its code may change the current folder
+    sys.path.insert(0, str(Path(where).absolute().parent))  # like `python file.py`
     spec.loader.exec_module(module)
     return module
 
 
 def _free_name(file: Path) -> str:
-    """The name of a file as a module: its own, unless something else that can be imported has it."""
+    """Return the module name of a file: its stem, unless another importable module has that name."""
     name = file.stem.replace(".", "_")
     try:
         other = importlib.util.find_spec(name)
-    except ValueError:  # a module that does not say where it is from
+    except ValueError:  # a module without a specification
         return f"_{name}"
     same = other is None or Path(other.origin or "").resolve() == file.resolve()
     return name if same else f"_{name}"
 
 
 def code_of(name: str) -> str | None:
-    """Digest the file of a user's task or algorithm that was imported; None for those of the library."""
+    """Compute the digest of the file of a custom task or algorithm; None for those of the library."""
     where = name.rpartition(":")[0]
     own = where.endswith(".py")
     file = _files.get(where, where) if own else getattr(sys.modules.get(where), "__file__", None)
@@ -162,7 +189,7 @@ def code_of(name: str) -> str | None:
 def _module(what: str, where: str) -> ModuleType:
     named = all(part.isidentifier() for part in where.split("."))
     require(named, f"{what}: '{where}' is neither a module nor a file that ends in .py")
-    sys.path.insert(0, "")  # as `python -m` does: modules of the current folder
+    sys.path.insert(0, "")  # like `python -m`: modules of the current folder
     try:
         return importlib.import_module(where)
     except ModuleNotFoundError as error:

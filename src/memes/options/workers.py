@@ -1,4 +1,4 @@
-"""Tasks by their names, evaluated by workers that make them themselves."""
+"""Tasks that workers make from their names, in order to evaluate them."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from memes.task import Task
 
 @dataclass(frozen=True)
 class Named:
-    """The evaluator of a user's task, by name and options: so that anything can go to workers.
+    """The evaluator of a custom task, by name and options, which can be sent to workers.
 
-    A task in a file may be made of functions within functions, which cannot be pickled.
+    A task in a file may contain nested functions, which cannot be pickled.
     """
 
     name: str
     options: tuple[tuple[str, Any], ...]
 
     def __call__(self, keys: Any, x: Any) -> Any:
-        """Evaluate rows by the task, which is made once in each process."""
+        """Evaluate genotypes with the task, which is made once per process."""
         return _made(self).evaluate(keys, x)
 
 
@@ -39,13 +39,13 @@ def _made(named: Named) -> Task:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerOptions:
-    """Where a simulator in Python runs.
+    """Workers that evaluate a simulator in Python.
 
     Attributes:
-        workers: Evaluate a task with jit=False elsewhere: in so many processes, or on ray, ray:ADDRESS,
-            dask:ADDRESS or mpi. Results do not depend on it.
-        simulator_timeout: Seconds after which a process that has not finished its rows is replaced; by
-            default they have as long as they take.
+        workers: Evaluate a task with jit=False in a number of processes, or on ray, ray:ADDRESS,
+            dask:ADDRESS or mpi. Results do not depend on this.
+        simulator_timeout: Seconds after which a process that has not finished its block is replaced; by
+            default there is no limit.
     """
 
     workers: str | None = None
@@ -56,7 +56,7 @@ class WorkerOptions:
         require(not alone, "simulator_timeout needs workers, as in --workers 8")
 
     def executor(self) -> AbstractContextManager[Executor | None]:
-        """Start the workers, if there are to be any."""
+        """Start the workers, if there are any."""
         if self.workers is None:
             return nullcontext()
         return workers(self.workers, timeout=self.simulator_timeout)
@@ -65,11 +65,11 @@ class WorkerOptions:
 def elsewhere(
     task: Task, name: str, options: Mapping[str, Any], executor: Executor | None, rows: int = BLOCK
 ) -> Task:
-    """The task of that name and options, spread over an executor if there is one."""
+    """Return the task of that name and options, parallelised on an executor if there is one."""
     if executor is None:
         return task
     where, _, attribute = name.rpartition(":")
     if where.endswith(".py"):
-        name = f"{Path(where).absolute()}:{attribute}"  # a simulator may go elsewhere
+        name = f"{Path(where).absolute()}:{attribute}"  # a simulator may change the current folder
     evaluate = Named(name, tuple(options.items())) if is_own(name) else None
     return parallelize(task, executor, block=rows, evaluate=evaluate)

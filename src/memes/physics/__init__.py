@@ -1,4 +1,4 @@
-"""A simulator that computes what MuJoCo computes, specialised to one model, for thousands at once.
+"""A simulator with the results of MuJoCo, specialised to one model, for thousands of robots at once.
 
 engine = physics.compile("robot.xml", substeps=5)
 state = engine.init(qpos, qvel)          # [N, nq], [N, nv]
@@ -6,9 +6,10 @@ state = engine.step(state, ctrl)         # [N, nu]
 engine.qpos(state), engine.contacts(state)
 """
 
-from memes.errors import package
+from memes.errors import package, show_mujoco_warnings
 
 package("mujoco", "robots", "simulating a robot")  # MuJoCo compiles its model
+show_mujoco_warnings()
 
 from memes.physics.engine import Engine as Engine  # noqa: E402
 from memes.physics.engine import RobotState as RobotState  # noqa: E402

@@ -1,10 +1,10 @@
-"""Arithmetic that folds constants while it traces.
+"""Arithmetic that folds constants while it is traced.
 
 A number in the simulator is one of three things: a Python float, known when the model is compiled; a
 `Stacked` constant, one float for each of K isomorphic subtrees; or a `Value`, an array (or an expression
-of a code generator) that is known only when the simulation runs. They mix freely in formulas. Operations
-on constants happen at once, and those with a structural 0 or 1 disappear, so that what is left of a
-general formula is only what this one model needs.
+of a code generator) that is known only at run time. Formulas may mix them. Operations on constants are
+computed immediately, and those with a structural 0 or 1 are omitted. So a general formula becomes only
+the operations that the model needs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-# Below this, a constant that stems from rotating model constants is a structural zero.
+# Constants below this result from rounding in rotations of model constants, and count as zero.
 TINY = 1e-13
 
 
@@ -84,7 +84,7 @@ class Stacked:
 
 
 class Value:
-    """A value known only at run time: `data`, and the operations of the backend that it belongs to."""
+    """A value known only at run time: `data`, and the operations of its backend."""
 
     __slots__ = ("data", "of")
 
@@ -120,7 +120,7 @@ class Value:
     def __truediv__(self, other: Scalar) -> Scalar:
         if isinstance(other, Value):
             return Value(self.of.divide(self.data, other.data), self.of)
-        return self * (1.0 / other)  # a division less at run time
+        return self * (1.0 / other)  # saves a division at run time
 
     def __rtruediv__(self, other: Scalar) -> Scalar:
         return 0.0 if _is(other, 0) else Value(self.of.divide(self._raw(other), self.data), self.of)
@@ -138,7 +138,7 @@ ZERO: Vector = (0.0, 0.0, 0.0)
 
 
 def stack(values: np.ndarray) -> Scalar:
-    """K constants as one scalar: a float if they are all equal."""
+    """Return K constants as one scalar: a float if they are all equal."""
     values = np.where(np.abs(values) < TINY, 0.0, values)
     if np.ptp(values) <= 1e-12 * max(1.0, np.abs(values).max()):
         return float(values[0])
@@ -150,7 +150,7 @@ def _is(x: Scalar, number: float) -> bool:
 
 
 def is_zero(x: Scalar) -> bool:
-    """Is x a structural zero?"""
+    """Return True if x is a structural zero."""
     return _is(x, 0)
 
 
@@ -179,7 +179,7 @@ maximum = _elementwise("maximum", np.maximum)
 
 
 def less(a: Scalar, b: Scalar) -> Condition:
-    """Compare a < b: decided now if both are constants; stacked ones may give a mask of 0 and 1."""
+    """Compare a < b: a bool if both are constants; stacked constants may give a mask of 0 and 1."""
     value = _first_value(a, b)
     if value is not None:
         return Value(value._raw(a) < value._raw(b), value.of)

@@ -1,14 +1,14 @@
-"""One trace, several ways to run it.
+"""Backends, which run the same traced program in different ways.
 
-Every backend traces the same `step` with its own kind of data:
+Every backend traces the same `step` with a different kind of data:
 
     numpy    float64 arrays: the reference for tests
     xla      JAX arrays, on every platform
     cuda     one CUDA kernel for all substeps, on NVIDIA GPUs (`cuda.py`)
     native   vectorised C++, on CPUs (`native.py`)
 
-Inside, a state is a matrix of rows [R, N]: the slots of qpos, of qvel and of the warm start, each with
-one row for each of its copies. The batch is the last axis.
+Internally, a state is a matrix of rows [R, N]: the slots of qpos, of qvel and of the warm start, with
+one row per copy of a slot. The batch is the last axis.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Packing(NamedTuple):
 
 
 def packing(layout: Layout) -> Packing:
-    """Lay the slots out one after the other."""
+    """Assign rows to the slots, in order."""
     qpos, end = _spans(layout.qpos, 0)
     qvel, end = _spans(layout.dofs, end)
     warm, end = _spans(layout.dofs, end)
@@ -101,7 +101,7 @@ def one_step(
     state: Sequence[Any],
     controls: Sequence[Any],
 ) -> list[Any]:
-    """One timestep on the data of every slot."""
+    """Compute one timestep on the data of every slot."""
     nq, nv = stacked.model.nq, stacked.model.nv
     values: list[Scalar] = [Value(x, of) for x in state]
     phase = Phase(values[:nq], values[nq : nq + nv], values[nq + nv :])
@@ -113,13 +113,13 @@ def one_step(
 
 
 def _full(scalars: Sequence[Scalar], stacked: Sequence[bool], of: Operations) -> list[Any]:
-    """Scalars as data of full shape."""
+    """Return scalars as data of full shape."""
     raw: list[Any] = [x.data if isinstance(x, Value) else x for x in scalars]
     return [of.fill(x, flag) for x, flag in zip(raw, stacked, strict=True)]
 
 
 def rolled(of: Operations) -> ControlFlow:
-    """Newton iterations as a loop of the compiler, which keeps the program short."""
+    """Compute Newton iterations in a loop of the compiler, which keeps the program short."""
 
     def repeat(count: int, body: Body, start: Iterate, flags: Sequence[bool]) -> Iterate:
         def once(_: Any, data: list[Any]) -> list[Any]:

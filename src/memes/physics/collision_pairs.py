@@ -1,4 +1,4 @@
-"""Geoms of a model that can touch, and how: contacts and their parameters."""
+"""Pairs of geoms that can touch, with the parameters of their contacts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MIN_FRICTION = 1e-5  # MuJoCo's mjMINMU
 
 
 class Parameters(NamedTuple):
-    """How two geoms touch; the friction is that of two directions, of spinning and of two of rolling."""
+    """Contact parameters of two geoms, with friction for two directions, spinning and two of rolling."""
 
     dimensions: int
     friction: np.ndarray
@@ -46,7 +46,7 @@ def contacts_of(
     *,
     self_collision: bool,
 ) -> tuple[Contact, ...]:
-    """Every contact that a moving geom can make with the static world."""
+    """Return every contact that a moving geom can make with the static world."""
     contacts: list[Contact] = []
     if disabled(m, "contact") or disabled(m, "constraint"):
         return ()
@@ -66,7 +66,10 @@ def contacts_of(
 
 
 def _pairs(m: mujoco.MjModel, link_of: list[int]) -> dict[tuple[int, int], Parameters]:
-    """The pairs of geoms that may touch, at least one of which moves; explicit ones come first."""
+    """Return the pairs of geoms that may touch, at least one of which moves.
+
+    Explicit ones come first.
+    """
     pairs: dict[tuple[int, int], Parameters] = {}
     excluded = {tuple(sorted(divmod(int(s), 1 << 16))) for s in m.exclude_signature}
     moves = [link_of[body] >= 0 for body in m.geom_bodyid]
@@ -88,7 +91,7 @@ def _pairs(m: mujoco.MjModel, link_of: list[int]) -> dict[tuple[int, int], Param
 
 
 def _collide(m: mujoco.MjModel, a: int, b: int, excluded: set[tuple[int, ...]]) -> bool:
-    """Do MuJoCo's filters let two geoms collide?"""
+    """Return True if MuJoCo's filters let two geoms collide."""
     collides = (m.geom_contype[a] & m.geom_conaffinity[b]) or (m.geom_contype[b] & m.geom_conaffinity[a])
     bodies = m.geom_bodyid[a], m.geom_bodyid[b]
     if not collides or tuple(sorted(map(int, bodies))) in excluded:
@@ -159,7 +162,7 @@ def _contacts(
 
 
 def _mixed(m: mujoco.MjModel, a: int, b: int) -> Parameters:
-    """The contact parameters of two geoms: of the one with priority, or else mixed."""
+    """Return the contact parameters of two geoms: of the one with priority, or else mixed."""
     margin = float(m.geom_margin[a] + m.geom_margin[b])
     if m.geom_priority[a] != m.geom_priority[b]:
         chosen = a if m.geom_priority[a] > m.geom_priority[b] else b
@@ -179,15 +182,15 @@ def _mixed(m: mujoco.MjModel, a: int, b: int) -> Parameters:
 def impedance_of(
     m: mujoco.MjModel, solref: np.ndarray, solimp: np.ndarray, where: str, reasons: Reasons
 ) -> Impedance:
-    """The constraint parameters that solref and solimp stand for; `where` names their owner."""
+    """Return the constraint parameters for solref and solimp; `where` names their element."""
     low, high, width, middle, power = map(float, solimp)
     low, high = np.clip([low, high], 1e-4, 0.9999)
     middle = float(np.clip(middle, 1e-4, 0.9999))
     power = max(power, 1.0)
-    reasons.unless(power == int(power), "a 'solimp' with a power that is no whole number", where)
+    reasons.unless(power == int(power), "a 'solimp' with a power that is not a whole number", where)
     if (solref > 0).any() and (solref <= 0).any():
         reasons.unless(False, "a 'solref' of one positive number and one that is not", where)
-        solref = np.array([0.02, 1.0])  # MuJoCo's own, to find what else is in the way
+        solref = np.array([0.02, 1.0])  # MuJoCo's default, to find further unsupported features
     if solref[0] > 0:
         safe = 0.0 if disabled(m, "refsafe") else 2 * float(m.opt.timestep)
         time_constant = max(float(solref[0]), safe)

@@ -20,13 +20,13 @@ class Row(NamedTuple):
     """A contact (1, 3, 4 or 6 components), a limit (1) or the friction of a dof (1).
 
     Attributes:
-        jacobian: For each dof that moves it, what its unit velocity does to each component.
-        stiffness: D of the problem; 0 where the constraint is not active.
-        friction: Coefficients of a contact, one for each component but the first.
+        jacobian: For each dof that moves it, the effect of unit velocity on each component.
+        stiffness: D of the problem; 0 if the constraint is not active.
+        friction: Coefficients of a contact, one per component except for the first.
         reference: Minus the reference acceleration of each component.
-        stacked: Whether the row stands for K.
-        most: The greatest force of a row that pulls to both sides, the friction of a dof; None for the
-            others, which only push.
+        stacked: Whether the row represents K copies.
+        most: The greatest force of a row that acts in both directions, the friction of a dof; None for
+            other rows, which only push.
     """
 
     jacobian: dict[int, list[Scalar]]
@@ -38,7 +38,7 @@ class Row(NamedTuple):
 
 
 class Touch(NamedTuple):
-    """The geometry of a contact: distance, place (relative to the origin) and frame of three rows."""
+    """The geometry of a contact: distance, position (relative to the origin) and frame of three rows."""
 
     distance: Scalar
     place: Vector
@@ -53,7 +53,7 @@ def usual_rows(
     qpos: Sequence[Scalar],
     qvel: Sequence[Scalar],
 ) -> list[Row]:
-    """The contacts, the limits of all joints, active or not, and the friction of their dofs."""
+    """Return the contacts, the limits of all joints, active or not, and the friction of their dofs."""
     rows = [contact_row(tree, frames, rivals, qvel) for rivals in contacts]
     for link, stacked in zip(model.links, tree.stacked_link, strict=True):
         for joint in link.joints:
@@ -66,7 +66,7 @@ def usual_rows(
 
 
 def contact_row(tree: Tree, frames: Frames, rivals: Rivals, qvel: Sequence[Scalar]) -> Row:
-    """The row of a contact, or of that of several which alone can be active."""
+    """Return the row of a contact, or of the only one of several that can be active."""
     seen = touch(tree, frames, *rivals)
     contact = rivals[0]
     last = tree.last_dof[contact.link]
@@ -86,7 +86,7 @@ def contact_row(tree: Tree, frames: Frames, rivals: Rivals, qvel: Sequence[Scala
 
 
 def limit_row(joint: Joint, qpos: Sequence[Scalar], qvel: Sequence[Scalar], stacked: bool) -> Row:
-    """The row of the end of a joint's range that is nearer."""
+    """Return the row of the nearer end of a joint's range."""
     assert joint.limit is not None
     limit = joint.limit
     above, below = qpos[joint.qpos] - limit.low, limit.high - qpos[joint.qpos]
@@ -98,13 +98,13 @@ def limit_row(joint: Joint, qpos: Sequence[Scalar], qvel: Sequence[Scalar], stac
 
 
 def friction_row(friction: DryFriction, dof: int, velocity: Scalar, stacked: bool) -> Row:
-    """The row that holds a dof at rest as well as its friction can."""
+    """Return the row of the friction of a dof, which pulls its velocity to 0."""
     reference = [friction.damping * velocity]
     return Row({dof: [1.0]}, friction.stiffness, (), reference, stacked, friction.most)
 
 
 def rates(jacobian: dict[int, list[Scalar]], x: Sequence[Scalar], components: int) -> list[Scalar]:
-    """The Jacobian times a vector over the dofs."""
+    """Multiply the Jacobian with a vector over the dofs."""
     result: list[Scalar] = [0.0] * components
     for d, entries in jacobian.items():
         result = [r + entry * x[d] for r, entry in zip(result, entries, strict=True)]
@@ -114,7 +114,7 @@ def rates(jacobian: dict[int, list[Scalar]], x: Sequence[Scalar], components: in
 def _soft(
     impedance: Impedance, violation: Scalar, velocity: list[Scalar], weight: Scalar
 ) -> tuple[Scalar, list[Scalar]]:
-    """D and minus the reference acceleration; the first component is the one that is violated."""
+    """Return D and minus the reference acceleration; the first component is the violated one."""
     r = _impedance(impedance, violation)
     stiffness = la.where(la.less(violation, 0.0), r / ((1.0 - r) * weight), 0.0)
     reference = [impedance.damping * v for v in velocity]
@@ -152,7 +152,7 @@ def _power(x: Scalar, p: int) -> Scalar:
 
 
 class Centre(NamedTuple):
-    """Where a ball is: relative to the origin of its tree, and that origin in the world."""
+    """Position of a ball: relative to the origin of its tree, and that origin in the world."""
 
     relative: Vector
     origin: Vector
@@ -169,12 +169,12 @@ def _centre(tree: Tree, frames: Frames, ball: Contact) -> Centre:
 
 
 def _offset(contact: Contact, centre: Centre) -> Vector:
-    """From the shape to the ball."""
+    """Return the vector from the shape to the ball."""
     return la.add(centre.relative, la.subtract(centre.origin, contact.place))
 
 
 def near_any(tree: Tree, frames: Frames, contacts: Sequence[Rivals]) -> Condition:
-    """Is a robot so near to a static shape that a contact with it may be active?"""
+    """Return True if a robot is so near to a static shape that a contact may be active."""
     copies: Scalar = 0.0
     trunk: Scalar = 0.0
     for contact in (contact for rivals in contacts for contact in rivals):
@@ -194,11 +194,11 @@ def _near(tree: Tree, frames: Frames, contact: Contact) -> Condition:
     if contact.shape != "box":
         reach = reach + contact.size[0]
     away = _away(contact, offset)
-    return la.less(la.dot(away, away), 1.001 * (reach * reach))  # a little more, for rounding
+    return la.less(la.dot(away, away), 1.001 * (reach * reach))  # with a tolerance for rounding
 
 
 def touch(tree: Tree, frames: Frames, *rivals: Contact) -> Touch:
-    """Where a ball meets its static shape, or the nearest of several."""
+    """Find the contact of a ball with its static shape, or with the nearest of several."""
     ball = rivals[0]
     centre = _centre(tree, frames, ball)
     distance, normal = _gap(ball, _offset(ball, centre))
@@ -213,7 +213,7 @@ def touch(tree: Tree, frames: Frames, *rivals: Contact) -> Touch:
 
 
 def _gap(contact: Contact, offset: Vector) -> tuple[Scalar, Vector]:
-    """The distance of a ball from a shape, and the shape's normal there."""
+    """Return the distance of a ball from a shape, and the shape's normal there."""
     if contact.shape == "plane":
         normal = la.column(contact.frame, 2)
         return la.dot(normal, offset) - contact.radius, normal
@@ -225,7 +225,7 @@ def _gap(contact: Contact, offset: Vector) -> tuple[Scalar, Vector]:
 
 
 def _away(contact: Contact, offset: Vector) -> Vector:
-    """From the nearest point of a box, in its axes, or of the core of a capsule or a sphere."""
+    """Return the vector from the nearest point of a box, or of the core of a capsule or a sphere."""
     if contact.shape == "box":
         local = la.apply_transposed(contact.frame, offset)
         nearest = [la.clip(x, -s, s) for x, s in zip(local, contact.size, strict=True)]
@@ -238,7 +238,7 @@ def _away(contact: Contact, offset: Vector) -> Vector:
 
 
 def _gap_to_box(contact: Contact, offset: Vector) -> tuple[Scalar, Vector]:
-    """From the nearest point of a box's surface, also from inside."""
+    """Return the vector from the nearest point of a box's surface, also from inside."""
     local = la.apply_transposed(contact.frame, offset)
     away = _away(contact, offset)
     square = la.dot(away, away)

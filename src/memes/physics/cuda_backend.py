@@ -1,7 +1,7 @@
-"""The trace as one CUDA kernel for all substeps, for NVIDIA GPUs.
+"""The traced program as one CUDA kernel for all substeps, for NVIDIA GPUs.
 
-A thread simulates one leg of one robot. Sums over the legs are shuffles between neighbouring threads,
-and nothing leaves the registers before the last substep.
+A thread simulates one leg of one robot. Sums over the legs are shuffles between adjacent threads, and
+all data stay in registers until the last substep.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from memes.physics.emit import emit, simulator
 from memes.physics.solver import Fidelity
 from memes.physics.stacking import StackedModel
 
-THREADS = 128  # in a block: four warps that run through the same long program fetch it together
+THREADS = 128  # per block: four warps that run the same long program share its instruction fetches
 WARP = 32
 
 
@@ -32,7 +32,7 @@ def cuda_backend(
     *,
     launch: Callable[..., list[Array]] | None = None,
 ) -> Advance:
-    """All substeps in one kernel; the state is updated in place."""
+    """Compute all substeps in one kernel; the state is updated in place."""
     if launch is None:
         require(bool(cuda.devices()), "backend 'cuda' needs an NVIDIA GPU that JAX can use, found none")
         require(not cuda.missing(), f"backend 'cuda': {cuda.missing()}")
@@ -40,11 +40,11 @@ def cuda_backend(
     copies = stacked.tree.copies
     require(
         copies <= WARP,
-        f"backend 'cuda' takes models of at most {WARP} equal subtrees, got {copies}; use 'xla'",
+        f"backend 'cuda' supports models of at most {WARP} equal subtrees, got {copies}; use 'xla'",
     )
     kernel = step_kernel(stacked, fidelity, substeps)
     if launch is cuda.launch:
-        cuda.begun(kernel)  # which is ready when a rollout is traced
+        cuda.compile_in_background(kernel)  # compiled in a thread, until a rollout is traced
     robots = THREADS // WARP * (WARP // copies)  # in a block
 
     def advance(rows: Array, flags: Array, ctrl: Array) -> Any:
@@ -53,7 +53,7 @@ def cuda_backend(
             jax.ShapeDtypeStruct(rows.shape, jnp.float32),  # type: ignore[no-untyped-call]
             jax.ShapeDtypeStruct((n,), jnp.float32),  # type: ignore[no-untyped-call]
         ]
-        # In place: in a scan, XLA need not copy the state between steps.
+        # In place, so that XLA does not copy the state between the steps of a scan.
         return tuple(
             launch(
                 kernel,
@@ -70,7 +70,7 @@ def cuda_backend(
 
 
 def step_kernel(stacked: StackedModel, fidelity: Fidelity, substeps: int) -> Kernel:
-    """The kernel of a simulator."""
+    """Return the kernel of a simulator."""
     layout = packing(stacked.layout)
     spans = layout.qpos + layout.qvel + layout.warm
     program = emit(stacked, fidelity)

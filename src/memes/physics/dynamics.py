@@ -1,8 +1,8 @@
 """Rigid-body dynamics of one tree-structured model, unrolled: kinematics, mass matrix, bias force.
 
-Spatial vectors are pairs (angular, linear) in world axes, taken at the origin of their tree: a point
-that moves with the tree's root, so that float32 stays accurate far from the world's origin. Uniform
-motion of that point drops out of the dynamics (Galilean invariance).
+Spatial vectors are pairs (angular, linear) in world axes, relative to the origin of their tree. This
+point moves with the tree's root, so that float32 stays accurate far from the world's origin. Uniform
+motion of the point has no effect on the dynamics (Galilean invariance).
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ SYMMETRIC = ((0, 0), (1, 1), (2, 2), (0, 1), (0, 2), (1, 2))
 
 
 class Frames(NamedTuple):
-    """Where everything is.
+    """Positions and motions of links.
 
     Attributes:
         rotation, position: Of each link; the position is relative to the origin of its tree.
-        origin: Of each tree, by its root link, in the world.
-        motion: Of each dof, the spatial velocity that its unit velocity causes.
+        origin: Origin of each tree in the world, by its root link.
+        motion: For each dof, the spatial velocity caused by its unit velocity.
     """
 
     rotation: list[Matrix]
@@ -35,7 +35,7 @@ class Frames(NamedTuple):
 
 
 def kinematics(model: Model, qpos: Sequence[Scalar]) -> Frames:
-    """Place every link."""
+    """Compute the position of every link."""
     frames = Frames([], [], {}, {})
     for i, link in enumerate(model.links):
         if link.parent < 0:
@@ -80,7 +80,7 @@ def kinematics(model: Model, qpos: Sequence[Scalar]) -> Frames:
 
 
 def _with_leading_slides(link: Link) -> list[tuple[Joint, bool]]:
-    """The joints, each with whether it and all before it only translate a root."""
+    """Return the joints, each with True if it and all joints before it only translate a root."""
     leads = link.parent < 0
     joints = []
     for joint in link.joints:
@@ -98,7 +98,7 @@ class Inertia(NamedTuple):
 
 
 def inertias(model: Model, frames: Frames) -> list[Inertia]:
-    """The spatial inertia of every link."""
+    """Return the spatial inertia of every link."""
     found = []
     for link, rotation, position in zip(model.links, frames.rotation, frames.position, strict=True):
         centre = la.add(position, la.apply(rotation, link.centre))
@@ -120,9 +120,9 @@ def inertias(model: Model, frames: Frames) -> list[Inertia]:
 
 
 def _base_moment(principal: Vector) -> tuple[Scalar, list[int]]:
-    """A principal moment that occurs most often, and the axes whose moment differs from it.
+    """Return the most frequent principal moment, and the axes whose moment differs from it.
 
-    An inertia is the base moment times the identity plus a rank-one term for each other axis: a capsule
+    An inertia is this moment times the identity, plus a rank-one term for each of these axes: a capsule
     needs one term, a sphere none.
     """
 
@@ -139,7 +139,7 @@ def _base_moment(principal: Vector) -> tuple[Scalar, list[int]]:
 
 
 def _times(inertia: Inertia, motion: Spatial) -> Spatial:
-    """Spatial momentum (moment, force) of a spatial velocity."""
+    """Return the spatial momentum (moment, force) of a spatial velocity."""
     angular, linear = motion
     xx, yy, zz, xy, xz, yz = inertia.rotational
     moment = la.apply([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]], angular)
@@ -154,7 +154,7 @@ def _pair(a: Spatial, b: Spatial) -> Scalar:
 
 
 def mass_matrix(model: Model, tree: Tree, frames: Frames, own: list[Inertia]) -> Sparse:
-    """The joint-space inertia, by composite rigid bodies."""
+    """Compute the joint-space inertia by the composite-rigid-body algorithm."""
     composite = [{"m": i.mass, **_indexed("h", i.moment), **_indexed("i", i.rotational)} for i in own]
     for k, parent, flow in _inwards(model, tree):
         crosses = tree.stacked_link[k] and not tree.stacked_link[parent]
@@ -181,7 +181,7 @@ def mass_matrix(model: Model, tree: Tree, frames: Frames, own: list[Inertia]) ->
 def bias_force(
     model: Model, tree: Tree, frames: Frames, own: list[Inertia], qvel: Sequence[Scalar]
 ) -> list[Scalar]:
-    """Coriolis, centrifugal and gravity forces, by the recursive Newton-Euler algorithm."""
+    """Compute Coriolis, centrifugal and gravity forces by the recursive Newton-Euler algorithm."""
     velocity: list[Spatial] = []
     acceleration: list[Spatial] = []
     force: list[dict[str, Scalar]] = []
@@ -234,7 +234,7 @@ def _cross_motion(v: Spatial, s: Spatial) -> Spatial:
 
 
 def _inwards(model: Model, tree: Tree) -> list[tuple[int, int, Flow]]:
-    """Links from the leaves to the roots, with their parents."""
+    """Return links from the leaves to the roots, with their parents."""
     return [
         (k, model.links[k].parent, Flow(tree))
         for k in range(len(model.links) - 1, -1, -1)
@@ -249,7 +249,7 @@ def _indexed(name: str, values: Sequence[Scalar]) -> dict[str, Scalar]:
 def applied_force(
     model: Model, qpos: Sequence[Scalar], qvel: Sequence[Scalar], ctrl: Sequence[Scalar]
 ) -> list[Scalar]:
-    """Actuators, springs and dampers."""
+    """Compute the forces of actuators, springs and dampers."""
     force: list[Scalar] = [0.0] * len(qvel)
     for link in model.links:
         for joint in link.joints:
@@ -273,7 +273,7 @@ def applied_force(
 def _drives(
     model: Model, qpos: Sequence[Scalar], qvel: Sequence[Scalar], ctrl: Sequence[Scalar]
 ) -> Iterator[tuple[int, Scalar]]:
-    """What each actuator exerts, with its dof."""
+    """Return the force of each actuator, with its dof."""
     for actuator in model.actuators:
         pull = _pull(actuator, qpos, qvel, ctrl)
         if actuator.force_range:
@@ -282,7 +282,7 @@ def _drives(
 
 
 def _drive_ranges(model: Model) -> dict[int, tuple[Scalar, Scalar]]:
-    """For each dof whose drives are limited, the range of their sum."""
+    """Return the range of the total drive of each dof with limited drives."""
     joints = [joint for link in model.links for joint in link.joints]
     return {joint.dof: joint.drive_range for joint in joints if joint.drive_range is not None}
 
@@ -290,7 +290,7 @@ def _drive_ranges(model: Model) -> dict[int, tuple[Scalar, Scalar]]:
 def _pull(
     actuator: Actuator, qpos: Sequence[Scalar], qvel: Sequence[Scalar], ctrl: Sequence[Scalar]
 ) -> Scalar:
-    """The force of an actuator before it is limited."""
+    """Return the force of an actuator before it is limited."""
     control = ctrl[actuator.control]
     if actuator.control_range:
         control = la.clip(control, *actuator.control_range)
@@ -305,7 +305,7 @@ def implicit_damping(
 ) -> dict[int, Scalar]:
     """Minus the derivative of each dof's force by its velocity, as far as the integrator uses it.
 
-    Euler uses the damping of joints, `implicitfast` also that of actuators which are within their range.
+    Euler uses the damping of joints; `implicitfast` also uses that of actuators within their range.
     """
     damping: dict[int, Scalar] = {}
     if model.integrator not in ("euler", "implicitfast"):

@@ -1,8 +1,8 @@
-"""The trace of a step as lines of C++, for CPUs (`native.py`) and for GPUs (`cuda.py`).
+"""The traced program of a step as lines of C++, for CPUs (`native.py`) and for GPUs (`cuda.py`).
 
-The lines speak of values `V` and conditions `I`, and call a few functions (`choose`, `least`, `root`).
-Each of the two has a prelude of its own that says what those are: a vector of several robots, or a
-number of one leg of one robot.
+The lines use values `V` and conditions `I`, and call a few functions (`choose`, `least`, `root`). Each
+of the two targets defines these in a prelude: a value is a vector of several robots on CPUs, and a
+number of one leg of one robot on GPUs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from memes.physics.step import Phase
 
 
 class Expression:
-    """The name of a C++ variable; arithmetic with it writes a line of code."""
+    """The name of a C++ variable; each arithmetic operation with it writes a line of code."""
 
     __slots__ = ("name", "program")
 
@@ -63,11 +63,11 @@ def _literal(x: Any) -> str:
 
 
 class GeneratedCode:
-    """Lines of C++, in the order in which the trace makes them.
+    """Lines of C++, in the order of the trace.
 
     Attributes:
         lines: The body of a step.
-        constants: The name of each stacked constant, which the generator has to define.
+        constants: The name of each stacked constant; the source must define them.
     """
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class GeneratedCode:
         self.of = self._operations()
 
     def declare(self, kind: str, expression: str) -> Expression:
-        """A new variable."""
+        """Declare a new variable."""
         self._count += 1
         self.lines.append(f"{kind} v{self._count} = {expression};")
         return Expression(self, f"v{self._count}")
@@ -110,7 +110,7 @@ class GeneratedCode:
         return _literal(x.data if isinstance(x, Value) else x)
 
     def repeat(self, count: int, body: Body, start: Iterate, stacked: Sequence[bool]) -> Iterate:
-        """A loop of C++ whose variables are those of the iterate."""
+        """Write a loop of C++ whose variables are those of the iterate."""
         del stacked
         carried = [self.declare("V", self._text(x)) for x in flatten(start)]
         values = [Value(x, self.of) for x in carried]
@@ -124,12 +124,12 @@ class GeneratedCode:
     def branch(
         self, condition: Condition, then: Alternative, otherwise: Alternative
     ) -> Sequence[Scalar]:
-        """Both alternatives, each left out where no robot that is computed together takes it."""
+        """Write both alternatives, each skipped if none of the robots computed together takes it."""
         if not isinstance(condition, Value):
             return then()
         mask = _literal(condition.data)
         place = len(self.lines)
-        # The dearer one first: what it alone needs is not kept through the other.
+        # The longer alternative comes first, so that its variables are not kept during the other one.
         self.lines.append(f"if (some({mask})) {{")
         including = [self._text(x) for x in then()]
         names = [f"b{self._count}_{i}" for i in range(len(including))]
@@ -145,7 +145,7 @@ class GeneratedCode:
 
 
 def emit(stacked: StackedModel, fidelity: Fidelity) -> GeneratedCode:
-    """A step that reads and writes the arrays `x` (qpos, qvel, warm start) and reads `c` (controls)."""
+    """Write a step on the arrays `x` (qpos, qvel, warm start) and `c` (controls)."""
     model, program = stacked.model, GeneratedCode()
 
     def read(array: str, start: int, count: int) -> list[Scalar]:
@@ -162,6 +162,6 @@ def emit(stacked: StackedModel, fidelity: Fidelity) -> GeneratedCode:
 
 
 def simulator(file: str, **parts: Any) -> str:
-    """The C++ of a file beside this one, filled with its parts."""
+    """Return the C++ of a file in this folder, with its placeholders filled in."""
     folder = resources.files("memes.physics")
     return written((folder / file).read_text(), ANGLES=(folder / "angles.h").read_text(), **parts)

@@ -1,4 +1,4 @@
-"""Stepping many copies of one MuJoCo model at once."""
+"""Simulation of many copies of one MuJoCo model at once."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ BACKENDS = {
 
 
 class RobotState(NamedTuple):
-    """N robots: `rows[R, N]`, in the engine's own order, and `flags[N]`, 1 for those that failed.
+    """N robots: `rows[R, N]`, in an internal order, and `flags[N]`, 1 for robots that failed.
 
-    Read it with the engine's `qpos`, `qvel`, ... A robot whose state became non-finite is frozen as it
-    was before that step, and flagged.
+    Use the engine's `qpos`, `qvel`, ... to read it. A robot whose state becomes non-finite keeps the
+    state before that step, and is flagged.
     """
 
     rows: Array
@@ -50,7 +50,7 @@ class RobotState(NamedTuple):
 
     @property
     def failed(self) -> Array:
-        """The robots that became non-finite, bool[N]."""
+        """True for robots that became non-finite, bool[N]."""
         return self.flags > 0
 
 
@@ -61,10 +61,10 @@ class Engine:
     Attributes:
         model: The compiled MuJoCo model.
         backend: `numpy`, `xla`, `cuda` or `native`.
-        substeps: Timesteps in a `step`.
-        copies: How many isomorphic subtrees are simulated as one, K.
-        self_collision: Whether contacts between moving geoms count; if not, they were left out of the
-            model on request.
+        substeps: Timesteps per `step`.
+        copies: Number of isomorphic subtrees that are simulated as one, K.
+        self_collision: Whether the model may have contacts between moving geoms; if not, they were left
+            out on request.
     """
 
     model: mujoco.MjModel
@@ -81,8 +81,8 @@ class Engine:
     def compiler_options(self) -> dict[str, str]:
         """Options for the `jax.jit` around a rollout that make the backend fast; mostly none.
 
-        XLA's fusion on CPUs recomputes values without end in programs like this one: without it, `xla`
-        is several times faster there.
+        On CPUs, XLA's fusion recomputes values many times in programs like this one. Without fusion,
+        `xla` is several times faster there.
         """
         slow_fusion = self.backend == "xla" and jax.default_backend() == "cpu"
         return {"xla_disable_hlo_passes": "fusion"} if slow_fusion else {}
@@ -92,7 +92,7 @@ class Engine:
         return np if self.backend == "numpy" else jnp
 
     def init(self, qpos: Array, qvel: Array | None = None) -> RobotState:
-        """A state from `qpos[N, nq]` and `qvel[N, nv]` (at rest, if None)."""
+        """Return a state from `qpos[N, nq]` and `qvel[N, nv]` (at rest, if None)."""
         xp = self._xp
         position = xp.asarray(qpos, self._dtype)
         require(
@@ -111,7 +111,7 @@ class Engine:
         return RobotState(xp.concatenate(rows), xp.zeros(n, self._dtype))
 
     def step(self, state: RobotState, ctrl: Array) -> RobotState:
-        """Hold `ctrl[N, nu]` for `substeps` timesteps."""
+        """Advance by `substeps` timesteps with constant `ctrl[N, nu]`."""
         xp = self._xp
         require(
             ctrl.shape == (state.rows.shape[1], self.model.nu),
@@ -163,9 +163,9 @@ class Engine:
         return np.float64 if self.backend == "numpy" else np.float32
 
     def _unpack(self, rows: Array, order: np.ndarray, start: int) -> Array:
-        # The first row that holds each native index.
+        # The first row of each index of MuJoCo.
         _, first = np.unique(order, return_index=True)
-        # Row by row, which XLA fuses into what reads them; one gather would be a kernel of its own.
+        # Row by row, because XLA fuses these, and a gather would be a separate kernel.
         found: Array = self._xp.stack([rows[start + int(i)] for i in first]).T
         return found
 
@@ -201,16 +201,16 @@ def compile(
     """Specialise the simulator to a model.
 
     Args:
-        model: A compiled model, a path to an MJCF file, or an XML string. What it uses beyond the
-            supported elements is refused with a list of it.
-        substeps: Timesteps of the model in one `step`.
-        fidelity: How exactly contacts are solved: `default` (6 Newton iterations of 2 line-search steps
-            each), `fast` (4 of 2), or numbers of your own, with at least 4 iterations.
+        model: A compiled model, a path to an MJCF file, or an XML string. If it uses unsupported
+            features, an error lists all of them.
+        substeps: Timesteps of the model per `step`.
+        fidelity: Accuracy of the contact solver: `default` (6 Newton iterations with 2 line-search steps
+            each), `fast` (4 with 2), or custom numbers, with at least 4 iterations.
         backend: `numpy` (float64, for reference), `xla` (any device), `cuda` (NVIDIA GPUs, with a C++
-            compiler and NVRTC), `native` (CPUs with a C++ compiler), or `auto`, which chooses.
-        self_collision: Whether contacts between moving geoms count. They are not supported, so a model
-            that has them is refused; False leaves them out, which changes the physics: legs pass through
-            each other.
+            compiler and NVRTC), `native` (CPUs with a C++ compiler), or `auto`, which selects one.
+        self_collision: Whether contacts between moving geoms are simulated. They are not supported, so a
+            model that has them is refused. False ignores them, which changes the physics: legs pass
+            through each other.
     """
     at_least(1, substeps=substeps)
     chosen = FIDELITY.get(fidelity) if isinstance(fidelity, str) else fidelity
@@ -254,6 +254,6 @@ def compile(
     try:
         best = fastest("memes.physics", cuda=together.tree.copies <= WARP)
         return with_backend("native" if best == "cpp" else best)
-    except UsageError as error:  # there is no compiler, or it fails
+    except UsageError as error:  # there is no working compiler
         warnings.warn(f"memes.physics runs in plain XLA, several times slower: {error}", stacklevel=2)
         return with_backend("xla")

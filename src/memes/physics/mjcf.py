@@ -1,4 +1,4 @@
-"""Small things that reading a compiled MuJoCo model takes."""
+"""Helper functions for reading a compiled MuJoCo model."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ MIN_WEIGHT = 1e-15  # MuJoCo's mjMINVAL
 # The same for slides and hinges.
 ON_JOINT = (int(mujoco.mjtTrn.mjTRN_JOINT), int(mujoco.mjtTrn.mjTRN_JOINTINPARENT))
 FIXED_GAIN, NO_DYNAMICS = int(mujoco.mjtGain.mjGAIN_FIXED), int(mujoco.mjtDyn.mjDYN_NONE)
+SIMPLE_INPUTS = (0, int(mujoco.mjtCtrlInput.mjINPUT_POS), int(mujoco.mjtCtrlInput.mjINPUT_VEL))
 NO_BIAS, AFFINE_BIAS = int(mujoco.mjtBias.mjBIAS_NONE), int(mujoco.mjtBias.mjBIAS_AFFINE)
 
 
 def disabled(m: mujoco.MjModel, feature: str) -> bool:
-    """Does the model switch a feature off, by a <flag>?"""
+    """Return True if the model disables a feature by a <flag>."""
     return bool(m.opt.disableflags & int(getattr(mujoco.mjtDisableBit, f"mjDSBL_{feature.upper()}")))
 
 
 class Placed(NamedTuple):
-    """Where a body sits in the frame of the link (or the world) that carries it."""
+    """Position of a body in the frame of its link (or of the world)."""
 
     rotation: np.ndarray
     translation: np.ndarray
@@ -39,22 +40,22 @@ def rotation_of(quaternion: np.ndarray) -> np.ndarray:
 
 
 def floats(values: np.ndarray) -> tuple[float, ...]:
-    """Python floats, with rounding dust as exact zeros."""
+    """Return Python floats, with rounding errors near 0 set to 0."""
     return tuple(0.0 if abs(x) < 1e-12 else float(x) for x in values)
 
 
 def matrix(values: np.ndarray) -> tuple[tuple[float, ...], ...]:
-    """Rows of Python floats."""
+    """Return rows of Python floats."""
     return tuple(floats(row) for row in values)
 
 
 def shape_name(kind: int) -> str:
-    """MuJoCo's name of a type of geom."""
+    """Return MuJoCo's name of a type of geom."""
     return str(mujoco.mjtGeom(kind).name).removeprefix("mjGEOM_").lower()
 
 
 def name_of(m: mujoco.MjModel, kind: str, i: int) -> str:
-    """The name of an element, or its number."""
+    """Return the name of an element, or its number."""
     objects = {
         "body": mujoco.mjtObj.mjOBJ_BODY,
         "site": mujoco.mjtObj.mjOBJ_SITE,

@@ -1,4 +1,4 @@
-"""The simulator's knowledge of a model: links, joints, contacts and actuators, as plain data."""
+"""A model as plain data: links, joints, contacts and actuators."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Impedance(NamedTuple):
 
 
 class Limit(NamedTuple):
-    """A joint's range, kept from `margin` on."""
+    """The range of a joint; the constraint is active within `margin` of its ends."""
 
     low: Scalar
     high: Scalar
@@ -33,7 +33,7 @@ class Limit(NamedTuple):
 
 
 class DryFriction(NamedTuple):
-    """Friction loss of each dof of a joint: a soft constraint to rest whose force is at most `most`."""
+    """Friction loss of each dof of a joint: a soft constraint on velocity with force at most `most`."""
 
     most: Scalar
     stiffness: Scalar
@@ -86,7 +86,7 @@ class Surface(NamedTuple):
         kind: `box`, `cylinder` or `ellipsoid`.
         size: Half sizes of the box, radius and half length of the cylinder, or the half axes.
         axes: The geom's axes in the link's frame, as columns.
-        which: Of a box, the signs of a corner; of a cylinder, the cosine and sine of the point's angle
+        which: For a box, the signs of a corner; for a cylinder, the cosine and sine of the point's angle
             from the lowest one, and 1 at the lower end or -1 at the upper one.
     """
 
@@ -139,7 +139,7 @@ class Actuator(NamedTuple):
 
 
 class Point(NamedTuple):
-    """A named place on a link (-1: in the world)."""
+    """A named point on a link (-1: in the world)."""
 
     name: str
     link: int
@@ -147,7 +147,7 @@ class Point(NamedTuple):
 
 
 class Model(NamedTuple):
-    """All that the dynamics of a model depend on, and the places of its bodies, geoms and sites.
+    """All data that affect the dynamics of a model, and the positions of bodies, geoms and sites.
 
     `integrator` is `euler`, `explicit` (Euler without implicit damping), `implicitfast` or `rk4`.
     """

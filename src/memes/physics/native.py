@@ -1,7 +1,7 @@
-"""The trace as vectorised C++ for CPUs, compiled once and called through `jax.ffi`.
+"""The traced program as vectorised C++ for CPUs, compiled once and called through `jax.ffi`.
 
-Every scalar of the simulation becomes a vector of 4, 8 or 16 robots, whatever the processor has, and a
-step a few thousand vector operations in a row.
+Every scalar of the simulation becomes a vector of 4, 8 or 16 robots, depending on the processor, and a
+step consists of a few thousand vector operations.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def native_backend(folded: StackedModel, fidelity: Fidelity, substeps: int) -> A
 
 
 def native_source(folded: StackedModel, fidelity: Fidelity, substeps: int) -> str:
-    """The C++ source of a simulator."""
+    """Return the C++ source of a simulator."""
     model = folded.model
     return simulator(
         "native.cc",

@@ -1,4 +1,4 @@
-"""Static shapes that a robot is usually away from, and those of them that it cannot touch at once."""
+"""Obstacles: static shapes that a robot rarely touches, grouped by which it cannot touch at once."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import numpy as np
 from memes.physics.algebra import Scalar, Stacked
 from memes.physics.model import Contact, Model
 
-# Contacts of one ball of which at most one can be active at a time: they share a constraint.
+# Contacts of one ball of which at most one can be active at a time; they share a constraint.
 Rivals = tuple[Contact, ...]
 
 
 def split(model: Model) -> tuple[list[Rivals], list[Rivals]]:
-    """The contacts with the ground, and those with obstacles: everything but planes below the robot."""
+    """Split contacts into those with the ground (planes below a robot) and those with obstacles."""
     ground: list[Contact] = []
     walls: list[Contact] = []
     for contact in model.contacts:
@@ -25,7 +25,7 @@ def split(model: Model) -> tuple[list[Rivals], list[Rivals]]:
 
 
 def _rivals(contacts: list[Contact]) -> list[Rivals]:
-    """Every contact in the first group whose members it cannot be active with."""
+    """Put each contact into the first group with whose members it cannot be active at once."""
     groups: list[list[Contact]] = []
     for contact in contacts:
         for group in groups:
@@ -38,13 +38,13 @@ def _rivals(contacts: list[Contact]) -> list[Rivals]:
 
 
 def _exclude(a: Contact, b: Contact) -> bool:
-    """Are two contacts alike but for their shapes, and these too far apart for the ball?"""
+    """Return True if two contacts differ only in shapes that are too far apart for the ball."""
     same_shape = a._replace(name=b.name, shape=b.shape, place=b.place, frame=b.frame, size=b.size)
     return _same(same_shape, b) and _distance(a, b) > 2 * (_largest(a.radius) + _largest(a.margin))
 
 
 def _distance(a: Contact, b: Contact) -> float:
-    """At most the distance of two static shapes: the widest gap along one of several directions."""
+    """Lower bound of the distance of two static shapes: the widest gap along some directions."""
     if "plane" in (a.shape, b.shape):
         return 0.0
     between = _vector(a.place) - _vector(b.place)
@@ -58,7 +58,7 @@ def _distance(a: Contact, b: Contact) -> float:
 
 
 def _half_width(contact: Contact, direction: np.ndarray) -> float:
-    """Half of a shape's extent along a direction; all shapes are symmetric about their place."""
+    """Half of a shape's extent along a direction; all shapes are symmetric about their centre."""
     along = np.abs(np.array(contact.frame, float).T @ direction)
     size = _vector(contact.size)
     if contact.shape == "box":

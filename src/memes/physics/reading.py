@@ -1,4 +1,4 @@
-"""Reading a compiled MuJoCo model into what the simulator unrolls."""
+"""Translation of a compiled MuJoCo model into the data of the simulator."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from memes.physics.refusals import Reasons, note_unsupported
 
 
 def load(source: mujoco.MjModel | str | Path) -> mujoco.MjModel:
-    """A compiled model from a model, a path or an XML string."""
+    """Return a compiled model, given a model, a path or an XML string."""
     if isinstance(source, mujoco.MjModel):
         return source
     text = str(source)
@@ -39,7 +39,7 @@ def load(source: mujoco.MjModel | str | Path) -> mujoco.MjModel:
 
 
 def read(m: mujoco.MjModel, *, self_collision: bool = True) -> Model:
-    """Translate a compiled model; whatever it uses that is not supported is named and refused.
+    """Translate a compiled model; raises a `UsageError` that lists unsupported features.
 
     Without `self_collision`, contacts between moving geoms are left out of the model.
     """
@@ -91,7 +91,7 @@ def _points(
 
 
 def _links(m: mujoco.MjModel, reasons: Reasons) -> tuple[tuple[Link, ...], list[int], list[Placed]]:
-    """The links; which one carries each body (-1: the world); and where the body sits in it."""
+    """Return the links, the link of each body (-1: the world), and the position of the body in it."""
     links: list[dict[str, Any]] = []
     link_of = [-1] * m.nbody
     placed = [Placed(np.eye(3), np.zeros(3))] * m.nbody
@@ -154,7 +154,7 @@ def _joint(m: mujoco.MjModel, j: int, reasons: Reasons) -> Joint:
 
 
 def _inertia(m: mujoco.MjModel, bodies: list[int], placed: list[Placed]) -> dict[str, Any]:
-    """Mass, centre and principal inertia of bodies that move as one."""
+    """Return mass, centre and principal inertia of bodies that move as one."""
     mass = m.body_mass[bodies]
     rotations = [placed[b].rotation for b in bodies]
     centres = np.array(

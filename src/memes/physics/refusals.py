@@ -1,4 +1,4 @@
-"""Features of a model that are not supported: all of them are named, and the model is refused."""
+"""Detection of unsupported features of a model; an error lists all of them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from memes.physics.mjcf import (
     NO_BIAS,
     NO_DYNAMICS,
     ON_JOINT,
+    SIMPLE_INPUTS,
     disabled,
     name_of,
 )
 from memes.physics.model import KINDS
 
-# Counts and arrays that must be zero, with the element that makes them something else.
+# Counts and arrays that must be zero, with the element that makes them non-zero.
 MUST_BE_ZERO = {
     "nflex": "<flex>",
     "nplugin": "plugins",
@@ -36,7 +37,7 @@ MUST_BE_ZERO = {
     "actuator_damping": "actuator 'damping'",
     "actuator_dampingpoly": "polynomial actuator 'damping'",
     "actuator_delay": "actuator 'delay'",
-    # A tendon without any of these has no effect, but that of its actuators.
+    # A tendon without any of these has no effect, except for that of its actuators.
     "tendon_stiffness": "'stiffness' of a <tendon>",
     "tendon_stiffnesspoly": "polynomial 'stiffness' of a <tendon>",
     "tendon_damping": "'damping' of a <tendon>",
@@ -53,7 +54,7 @@ OPTIONS_ZERO = {
     "noslip_iterations": "'noslip_iterations'",
     "cone": "elliptic friction cones",
 }
-# Flags, by MuJoCo's names: those that are obeyed, and those that change nothing here, with the reason.
+# Flags by MuJoCo's names: those that are supported, and those that have no effect, with the reason.
 OBEYED = (
     "constraint",
     "equality",
@@ -70,18 +71,18 @@ OBEYED = (
     "eulerdamp",
 )
 WITHOUT_EFFECT = {
-    "warmstart": "it says where the solver starts, not where it ends",
+    "warmstart": "it affects only where the solver starts",
     "sensor": "sensors are not computed",
-    "midphase": "it says how pairs of geoms are found",
+    "midphase": "it affects only how pairs of geoms are found",
     "autoreset": "robots that become non-finite are frozen",
     "nativeccd": "collisions of general convex shapes are refused",
     "multiccd": "collisions of general convex shapes are refused",
-    "island": "it says how the solver divides its problem",
+    "island": "it affects only how the solver divides its problem",
     "energy": "energies are not computed",
     "fwdinv": "it compares forward with inverse dynamics",
     "invdiscrete": "it concerns inverse dynamics",
 }
-# What a flag switches off need not be supported.
+# Features that a flag disables need not be supported.
 _UNLESS_DISABLED = {
     "tendon_limited": ("constraint", "limit"),
     "tendon_frictionloss": ("constraint", "frictionloss"),
@@ -95,21 +96,21 @@ ADAPTERS = (
 
 
 class Reasons:
-    """What is in the way of simulating a model: kinds of elements, each with those that are of it."""
+    """The unsupported features of a model, each with the elements that use it."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str], list[str]] = {}
 
     def unless(self, condition: Any, what: str, where: str = "", option: str = "") -> None:
-        """Note `what` unless the condition holds; `option` is what leaves it out of the model."""
+        """Record `what` unless the condition holds; `option` is the option that leaves it out."""
         if not condition:
             self._found.setdefault((what, option), []).append(where)
 
     def finish(self) -> None:
-        """Raise a `UsageError` that lists everything, if there is anything."""
+        """Raise a `UsageError` that lists everything that was recorded, if there is anything."""
         if self._found:
             kinds = "; ".join(_kind(*key, where) for key, where in self._found.items())
-            raise UsageError(f"model uses what is not supported: {kinds}. {ADAPTERS}")
+            raise UsageError(f"model uses features that are not supported: {kinds}. {ADAPTERS}")
 
 
 def _kind(what: str, option: str, where: list[str]) -> str:
@@ -133,7 +134,7 @@ def note_unsupported(m: mujoco.MjModel, reasons: Reasons) -> None:
     reasons.unless(off or not np.any(m.eq_active0), "<equality> constraints")
     for j in range(m.njnt):
         _note_joint(m, j, reasons)
-    for i in range(m.nu):
+    for i in range(m.nactuator):
         _note_actuator(m, i, reasons)
 
 
@@ -173,7 +174,7 @@ def _note_joint(m: mujoco.MjModel, j: int, reasons: Reasons) -> None:
 
 
 def _turns_implicitly(m: mujoco.MjModel, body: int) -> bool:
-    """Does `implicitfast` take the gyroscopic force of a free body as implicit?"""
+    """Return True if `implicitfast` treats the gyroscopic force of a free body implicitly."""
     single = m.tree_dofnum[m.body_treeid[body]] == 6
     ball = np.ptp(m.body_inertia[body]) == 0 and not m.body_ipos[body].any()
     even = ball and m.body_subtreemass[body] == m.body_mass[body]
@@ -190,5 +191,8 @@ def _note_actuator(m: mujoco.MjModel, i: int, reasons: Reasons) -> None:
         and m.actuator_dyntype[i] == NO_DYNAMICS
         and m.actuator_biastype[i] in (NO_BIAS, AFFINE_BIAS)
     )
-    reasons.unless(servo, "an actuator that is no motor, position or velocity servo", name)
-    reasons.unless(m.actuator_ctrlnum[i] == 1, "an actuator with more than one control", name)
+    reasons.unless(servo, "an actuator that is not a motor, position or velocity servo", name)
+    single = m.actuator_ctrlnum[i] == 1 and m.actuator_outnum[i] == 1
+    reasons.unless(single, "an actuator without exactly one control and one output", name)
+    simple = m.actuator_ctrlspec[i] in SIMPLE_INPUTS
+    reasons.unless(simple, "an actuator whose control is not a force, position or velocity", name)

@@ -2,10 +2,10 @@
 
     minimise over a:  1/2 (a - a_free)' M (a - a_free) + sum over edges s(edge(J a - a_ref))
 
-A contact with friction has two edges for each direction but the normal, those of its pyramid; a limit or
-a frictionless contact has one: s(e) = 1/2 D min(0, e)^2. The friction f of a dof has one edge that costs
-to both sides, Huber's s(e) = c e - 1/2 c^2 / D, where c is D e clipped to [-f, f].
-M + J'DJ has the sparsity of the tree, so that an iteration is one more sparse factorisation.
+A contact with friction has two edges, those of its pyramid, for each direction except for the normal. A
+limit or a frictionless contact has one: s(e) = 1/2 D min(0, e)^2. The friction f of a dof has one edge
+with a cost in both directions, Huber's s(e) = c e - 1/2 c^2 / D, where c is D e clipped to [-f, f].
+M + J'DJ has the sparsity of the tree, so each iteration needs one more sparse factorisation.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from memes.physics.algebra import Condition, Scalar, Value
 from memes.physics.constraints import Row, rates
 from memes.physics.tree import Flow, Sparse, Tree
 
-# Of a bracket of the line search: where a step from the other end is not believed.
+# Share of a bracket of the line search: steps from the other end into it are rejected.
 FAR_END = 1 / 16
 
 
 class Fidelity(NamedTuple):
-    """How exactly the problem is solved: Newton iterations, and line-search steps in each."""
+    """Accuracy of the solver: Newton iterations, and line-search steps per iteration."""
 
     iterations: int
     line_search: int
@@ -41,12 +41,12 @@ class Iterate(NamedTuple):
 
 
 def flatten(at: Iterate) -> list[Scalar]:
-    """All scalars of an iterate, one after the other."""
+    """Return all scalars of an iterate in order."""
     return [*at.acceleration, *at.residual, *(x for u in at.components for x in u)]
 
 
 def restore(scalars: Sequence[Scalar], like: Iterate) -> Iterate:
-    """The iterate that was flattened, of the same shape as another."""
+    """Restore a flattened iterate with the shape of another one."""
     each = iter(scalars)
     return Iterate(
         [next(each) for _ in like.acceleration],
@@ -60,13 +60,13 @@ Alternative = Callable[[], Sequence[Scalar]]
 
 
 class ControlFlow(NamedTuple):
-    """How a backend writes what is no arithmetic.
+    """How a backend implements loops and branches.
 
     Attributes:
-        repeat: `(count, body, start, stacked)` -> the result of applying the body so many times;
-            `stacked` says which scalars of the flat iterate stand for K.
-        branch: `(condition, then, otherwise)` -> the scalars of the one or the other, robot by robot.
-            Where the condition is false both are right, and `otherwise` is cheaper.
+        repeat: `(count, body, start, stacked)` -> the result of applying the body `count` times;
+            `stacked` is True for scalars of the flat iterate that represent K copies.
+        branch: `(condition, then, otherwise)` -> the scalars of one alternative, robot by robot. If the
+            condition is false, both alternatives are correct, and `otherwise` is cheaper.
     """
 
     repeat: Callable[[int, Body, Iterate, Sequence[bool]], Iterate]
@@ -74,7 +74,7 @@ class ControlFlow(NamedTuple):
 
 
 def _write_out(count: int, body: Body, start: Iterate, stacked: Sequence[bool]) -> Iterate:
-    """Repeat by writing the body so many times."""
+    """Repeat by tracing the body `count` times."""
     del stacked
     for _ in range(count):
         start = body(start)
@@ -82,7 +82,7 @@ def _write_out(count: int, body: Body, start: Iterate, stacked: Sequence[bool]) 
 
 
 def always(condition: Condition, then: Alternative, otherwise: Alternative) -> Sequence[Scalar]:
-    """Branch by taking what is right in any case."""
+    """Branch by computing the alternative that is always correct."""
     del condition, otherwise
     return then()
 
@@ -99,7 +99,7 @@ def constrained(
     fidelity: Fidelity,
     control: ControlFlow,
 ) -> tuple[list[Scalar], list[Scalar]]:
-    """The acceleration under constraints, and the force that the constraints exert on the dofs."""
+    """Return the constrained acceleration, and the force of the constraints on the dofs."""
     if not rows:
         return sparse.solve(tree, sparse.factor(tree, mass), force), [0.0] * len(force)
     start = _better_start(tree, mass, force, rows, warm)
@@ -114,7 +114,7 @@ def constrained(
 
 
 def edges(row: Row, u: Sequence[Scalar]) -> list[Scalar]:
-    """The edges of a row from its components."""
+    """Return the edges of a row from its components."""
     if len(u) == 1:
         return list(u)
     along = [f * x for f, x in zip(row.friction, u[1:], strict=True)]
@@ -122,7 +122,7 @@ def edges(row: Row, u: Sequence[Scalar]) -> list[Scalar]:
 
 
 def _from_edges(row: Row, x: Sequence[Scalar]) -> list[Scalar]:
-    """The transpose of `edges`."""
+    """Apply the transpose of `edges`."""
     if len(x) == 1:
         return list(x)
     sums = [a + b for a, b in zip(x[::2], x[1::2], strict=True)]
@@ -131,7 +131,7 @@ def _from_edges(row: Row, x: Sequence[Scalar]) -> list[Scalar]:
 
 
 def _pull(row: Row, e: Scalar) -> tuple[Scalar, Scalar]:
-    """For a row with friction: the force that holds it, s'(e), and where that is not at its limit, D."""
+    """For a row of friction, return its force s'(e), and D if the force is below its limit."""
     assert row.most is not None
     wanted = row.stiffness * e
     inside = la.less(la.absolute(wanted), row.most)
@@ -145,7 +145,7 @@ def _components(rows: list[Row], x: Sequence[Scalar]) -> list[list[Scalar]]:
 def _better_start(
     tree: Tree, mass: Sparse, force: Sequence[Scalar], rows: list[Row], warm: Sequence[Scalar]
 ) -> Iterate:
-    """The cheaper of the warm start and the unconstrained acceleration, as MuJoCo starts."""
+    """Return the cheaper of the warm start and the unconstrained acceleration, as in MuJoCo."""
 
     def components(x: Sequence[Scalar]) -> list[list[Scalar]]:
         moved = _components(rows, x)
@@ -172,7 +172,7 @@ def _better_start(
 
 
 def _sum_rows(tree: Tree, rows: list[Row], terms: list[Scalar]) -> Scalar:
-    """The sum of a term of each row; stacked rows count K times."""
+    """Sum a term over the rows; stacked rows count K times."""
     trunk: Scalar = 0.0
     copies: Scalar = 0.0
     for row, term in zip(rows, terms, strict=True):
@@ -254,7 +254,7 @@ def _newton_step(tree: Tree, mass: Sparse, rows: list[Row], at: Iterate, line_se
 
 
 def _curvature(row: Row, active: list[Scalar]) -> dict[int, list[Scalar]]:
-    """For each dof, E' diag(active) E times its Jacobian column, where E takes components to edges."""
+    """For each dof, E' diag(active) E times its Jacobian column; E maps components to edges."""
     if len(active) == 1:
         return {d: [active[0] * entries[0]] for d, entries in row.jacobian.items()}
     first, second = active[::2], active[1::2]
@@ -280,7 +280,7 @@ def _line_search(
     moved: list[list[Scalar]],
     steps: int,
 ) -> Scalar:
-    """Newton steps on the cost along the direction, kept inside a bracket that shrinks."""
+    """Take Newton steps on the cost along the direction, within a bracket that shrinks."""
     if steps == 0:
         return 1.0
     kinks = any(row.most is not None for row in rows)
@@ -317,11 +317,11 @@ def _line_search(
         low, high = la.where(downhill, length, low), la.where(downhill, high, length)
         newton = length - gradient / la.maximum(curvature, 1e-12)
         if kinks:
-            # A step to the far end of the bracket may be answered by one back, for ever.
+            # A step to the far end of the bracket could be followed by one back, without end.
             beyond = la.where(downhill, newton - high, low - newton)
             keep = la.less(beyond, FAR_END * (low - high))
         else:
-            # At the minimum, rounding may put the step a little outside of the bracket that it ends.
+            # At the minimum, rounding may put the step slightly outside the bracket.
             keep = la.less(la.maximum(low - newton, newton - high), 1e-5)
         length = la.where(keep, newton, 0.5 * (low + high))
     return length

@@ -1,8 +1,8 @@
-"""Isomorphic subtrees: the legs of an ant are one leg with four sets of constants.
+"""Stacking of isomorphic subtrees: the legs of an ant become one leg with four sets of constants.
 
 Sibling subtrees of equal structure are stacked: one of them stays in the model, its constants become
-`Stacked` and its run-time values gain a leading axis of K. That makes the program K times shorter, which
-is what lets XLA compile it.
+`Stacked`, and its run-time values get a leading axis of K. This makes the program K times shorter, which
+XLA needs to compile it in reasonable time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Layout(NamedTuple):
 
 
 class StackedModel(NamedTuple):
-    """A model with K copies of some parts folded into one, its tree, and where its scalars come from."""
+    """A model with K copies of some parts stacked, its tree, and the indices of its scalars."""
 
     model: Model
     tree: Tree
@@ -36,12 +36,12 @@ class StackedModel(NamedTuple):
 
 
 def unstacked(model: Model) -> StackedModel:
-    """The model as it is."""
+    """Return the model without stacking."""
     return _assemble(model, [[i] for i in range(len(model.links))], 1)
 
 
 def stacked(model: Model) -> StackedModel:
-    """The model with its isomorphic subtrees folded; as it is, if there are none."""
+    """Return the model with its isomorphic subtrees stacked, if there are any."""
     copies, families = _families(model)
     folded = {link: family for family in families for link in family[0]}
     hidden = {link for family in families for copy in family[1:] for link in copy}
@@ -57,7 +57,7 @@ def stacked(model: Model) -> StackedModel:
 
 
 def _families(model: Model) -> tuple[int, list[list[list[int]]]]:
-    """K, and families of K subtrees, each a list of links; the choice of K that folds most dofs."""
+    """Return K, and families of K subtrees, each a list of links; K is chosen to stack most dofs."""
     children: dict[int, list[int]] = defaultdict(list)
     for i, link in enumerate(model.links):
         children[link.parent].append(i)
@@ -92,7 +92,7 @@ def _families(model: Model) -> tuple[int, list[list[list[int]]]]:
 
 
 def _structure(model: Model, children: dict[int, list[int]], link: int) -> Any:
-    """All that two subtrees must share to be stacked: everything but the values of constants."""
+    """Return all that two subtrees must share to be stacked: everything but values of constants."""
     actuators: dict[int, list[Actuator]] = defaultdict(list)
     for actuator in model.actuators:
         actuators[actuator.dof].append(actuator)
@@ -121,7 +121,7 @@ def _structure(model: Model, children: dict[int, list[int]], link: int) -> Any:
 
 
 def _assemble(model: Model, groups: list[list[int]], copies: int) -> StackedModel:
-    """The model whose link i stands for the links `groups[i]`."""
+    """Return the model whose link i represents the links `groups[i]`."""
     place = {group[0]: i for i, group in enumerate(groups)}
     links: list[Link] = []
     qpos: list[tuple[int, ...]] = []
@@ -170,7 +170,7 @@ def _assemble(model: Model, groups: list[list[int]], copies: int) -> StackedMode
 
 
 def _merge(parts: list[Any]) -> Any:
-    """K equal structures as one: floats are stacked, everything else must be the same."""
+    """Merge K equal structures: floats are stacked, everything else must be equal."""
     first = parts[0]
     if len(parts) == 1 or first is None or isinstance(first, (str, int)):
         return first

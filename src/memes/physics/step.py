@@ -1,4 +1,4 @@
-"""One time step of a model, as a function of scalars that any backend can trace."""
+"""One timestep of a model, as a function of scalars that any backend can trace."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from memes.physics.tree import Sparse, Tree
 
 
 class Phase(NamedTuple):
-    """Position, velocity, and the acceleration that the next solution starts from."""
+    """Position, velocity, and the acceleration from which the next solution starts."""
 
     qpos: list[Scalar]
     qvel: list[Scalar]
@@ -26,7 +26,7 @@ class Phase(NamedTuple):
 
 
 class Forward(NamedTuple):
-    """The forces that act at a phase, with angular parts of free joints in world axes."""
+    """The forces at a phase, with the angular parts of free joints in world axes."""
 
     mass: Sparse
     force: list[Scalar]
@@ -42,7 +42,7 @@ def step(
     fidelity: Fidelity,
     control: ControlFlow,
 ) -> Phase:
-    """Advance by one timestep, with the model's integrator."""
+    """Advance by one timestep with the model's integrator."""
     advance = _rk4 if model.integrator == "rk4" else _euler
     return advance(model, tree, phase, ctrl, fidelity, control)
 
@@ -55,7 +55,7 @@ def forward(
     fidelity: Fidelity,
     control: ControlFlow,
 ) -> Forward:
-    """Forces and the constrained acceleration."""
+    """Compute the forces and the constrained acceleration."""
     frames = dynamics.kinematics(model, phase.qpos)
     qvel = rotate_free(model, phase, phase.qvel, la.apply)
     own = dynamics.inertias(model, frames)
@@ -136,7 +136,7 @@ def _rk4(
 
 
 def _pull_back(model: Model, qvel: Sequence[Scalar], turned: Sequence[Scalar]) -> list[Scalar]:
-    """Angular velocities after a turn, as rates of change of the turn (the inverse of dexp)."""
+    """Convert angular velocities after a turn to rates of change of the turn (the inverse of dexp)."""
     pulled = list(qvel)
     for joint in _joints(model):
         if joint.kind not in ("free", "ball"):
@@ -200,7 +200,7 @@ SINC = [(-1) ** k / math.factorial(2 * k + 1) for k in range(10)]
 
 
 def _series(coefficients: Sequence[float], x: Scalar) -> Scalar:
-    """The polynomial with the coefficients, by Horner's rule."""
+    """Evaluate a polynomial by Horner's rule."""
     total: Scalar = coefficients[-1]
     for coefficient in reversed(coefficients[:-1]):
         total = coefficient + x * total

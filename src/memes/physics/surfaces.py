@@ -1,7 +1,8 @@
-"""Where boxes, cylinders and ellipsoids touch a plane: their lowest points.
+"""Contact points of boxes, cylinders and ellipsoids with a plane: their lowest points.
 
-In MuJoCo, a box touches with its four lower corners; an ellipsoid with its lowest point; a cylinder with
-its lowest point, the same point of the other end, and two more of the lower rim, a third of a turn away.
+In MuJoCo, a box has contacts at its four lower corners, and an ellipsoid at its lowest point. A cylinder
+has contacts at its lowest point, at the same point of the other end, and at two points of the lower rim,
+a third of a turn away.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from memes.physics import algebra as la
 from memes.physics.algebra import Scalar, Vector
 from memes.physics.model import Surface
 
-UPRIGHT = 1e-30  # squared sine of the angle below which a cylinder stands upright for MuJoCo
+UPRIGHT = 1e-30  # squared sine of the angle below which MuJoCo treats a cylinder as upright
 SIDE = math.sqrt(3) / 2
 POINTS: dict[str, tuple[tuple[float, float, float], ...]] = {
     "box": ((1.0, 1.0, 1.0), (-1.0, 1.0, 1.0), (1.0, -1.0, 1.0), (-1.0, -1.0, 1.0)),
@@ -22,13 +23,13 @@ POINTS: dict[str, tuple[tuple[float, float, float], ...]] = {
 
 
 def lowest(surface: Surface, normal: Vector) -> Vector:
-    """The point relative to the geom's centre, in the link's frame, as is the plane's unit `normal`."""
+    """Return the point relative to the geom's centre, in the link's frame, like the unit `normal`."""
     find = {"box": _corner, "cylinder": _rim, "ellipsoid": _pole}[surface.kind]
     return la.apply(surface.axes, find(surface, la.apply_transposed(surface.axes, normal)))
 
 
 def _corner(box: Surface, normal: Vector) -> Vector:
-    """The lower of two opposite corners."""
+    """Return the lower of two opposite corners."""
     corner = [sign * size for sign, size in zip(box.which, box.size, strict=True)]
     return la.scale(_against(la.dot(normal, corner)), corner)
 
@@ -55,5 +56,5 @@ def _pole(ellipsoid: Surface, normal: Vector) -> Vector:
 
 
 def _against(x: Scalar) -> Scalar:
-    """The sign that turns x down."""
+    """Return the sign that turns x downwards."""
     return la.where(la.less(0.0, x), -1.0, 1.0)

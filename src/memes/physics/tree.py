@@ -4,8 +4,8 @@ Row d of a matrix of the tree has entries only at d and its ancestors: the mass 
 Newton matrix M + J'DJ as long as contacts are with the static world. Matrices are dictionaries
 `{(dof, ancestor or itself): scalar}`. Factorisation and solution follow Featherstone's L'DL, unrolled.
 
-Dofs of isomorphic subtrees are stacked: one dof stands for K. What flows from a stacked dof to one below
-the fork is summed over the K.
+Dofs of isomorphic subtrees are stacked: one dof represents K. A contribution of a stacked dof to one
+below the fork is summed over the K.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ Sparse = dict[tuple[int, int], Scalar]
 
 
 class Tree(NamedTuple):
-    """Who moves whom.
+    """The tree of dofs and links.
 
     Attributes:
         ancestors: For each dof, the dofs that move it, nearest first.
         link_of: For each dof, its link.
         last_dof: For each link, the last dof that moves it.
         root_of: For each link, the first link of its tree.
-        stacked_link: Which links stand for K isomorphic ones.
+        stacked_link: For each link, whether it represents K isomorphic ones.
         stacked: The same for dofs.
         copies: K.
     """
@@ -44,7 +44,7 @@ class Tree(NamedTuple):
 
 
 def tree_of(model: Model, stacked_link: Sequence[bool], copies: int) -> Tree:
-    """The tree of a model whose links may be stacked."""
+    """Return the tree of a model whose links may be stacked."""
     ancestors: list[tuple[int, ...]] = []
     link_of: list[int] = []
     last_dof: list[int] = []
@@ -73,7 +73,7 @@ def tree_of(model: Model, stacked_link: Sequence[bool], copies: int) -> Tree:
 
 
 def total(tree: Tree, x: Scalar) -> Scalar:
-    """The sum of x over the K copies of a stacked part."""
+    """Sum x over the K copies of a stacked part."""
     if tree.copies == 1:
         return x
     if isinstance(x, Value):
@@ -82,7 +82,7 @@ def total(tree: Tree, x: Scalar) -> Scalar:
 
 
 class Flow:
-    """Sums that go up the tree: what leaves a stacked part is collected, and totalled once."""
+    """Sums up the tree: contributions of stacked parts are collected and summed once."""
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
@@ -94,25 +94,25 @@ class Flow:
         target[key] = target.get(key, 0.0) + x
 
     def subtract(self, into: dict[Any, Scalar], key: Any, x: Scalar, *, crosses: bool) -> None:
-        """The same with minus x."""
+        """Subtract x from `into[key]`, later if it crosses from a stacked part to the trunk."""
         target = self._crossing if crosses else into
         target[key] = target.get(key, 0.0) - x
 
     def settle(self, into: dict[Any, Scalar]) -> None:
-        """Add what crossed, summed over the copies."""
+        """Add the collected contributions, summed over the copies."""
         for key, x in self._crossing.items():
             into[key] = into.get(key, 0.0) + total(self._tree, x)
         self._crossing = {}
 
 
 def _trunk_first(tree: Tree) -> list[int]:
-    """Dofs such that, read backwards, every stacked dof comes before any dof of the trunk."""
+    """Order dofs so that, in reverse, every stacked dof comes before any dof of the trunk."""
     dofs = range(len(tree.ancestors))
     return [d for d in dofs if not tree.stacked[d]] + [d for d in dofs if tree.stacked[d]]
 
 
 def factor(tree: Tree, matrix: Sparse, flow: Flow | None = None) -> tuple[Sparse, dict[int, Scalar]]:
-    """L and 1/D such that the matrix is L'DL; `flow` may hold what has yet to be added to the matrix."""
+    """Return L and 1/D with matrix = L'DL; `flow` may contain contributions to add to the matrix."""
     lower: Sparse = dict(matrix)
     inverse: dict[int, Scalar] = {}
     flow, settled = flow or Flow(tree), False
@@ -140,7 +140,7 @@ def solve(
     b: Sequence[Scalar],
     flow: Flow | None = None,
 ) -> list[Scalar]:
-    """X such that L'DL x = b; `flow` may hold what has yet to be added to b."""
+    """Solve L'DL x = b; `flow` may contain contributions to add to b."""
     lower, inverse = factors
     x: dict[int, Scalar] = dict(enumerate(b))
     flow, settled = flow or Flow(tree), False
@@ -160,7 +160,7 @@ def solve(
 
 
 def product(tree: Tree, matrix: Sparse, x: Sequence[Scalar]) -> list[Scalar]:
-    """The symmetric matrix times x, as shares."""
+    """Multiply the symmetric matrix with x; the result is in shares."""
     y: dict[int, Scalar] = dict.fromkeys(range(len(x)), 0.0)
     crossing = dict(y)
     for (i, j), entry in matrix.items():
@@ -172,9 +172,9 @@ def product(tree: Tree, matrix: Sparse, x: Sequence[Scalar]) -> list[Scalar]:
 
 
 def shares(tree: Tree, x: Sequence[Scalar]) -> list[Scalar]:
-    """A vector over the dofs as shares: what is of the trunk is divided among the copies.
+    """Return a vector over the dofs in shares: entries of the trunk are divided by the number of copies.
 
-    Shares that differ from copy to copy make a vector whose sums over the copies have yet to be taken.
+    If shares differ from copy to copy, their sums over the copies are the entries of the vector.
     """
     return [
         part if stacked else (1 / tree.copies) * part
@@ -183,5 +183,5 @@ def shares(tree: Tree, x: Sequence[Scalar]) -> list[Scalar]:
 
 
 def inner(tree: Tree, a: Sequence[Scalar], b: Sequence[Scalar]) -> Scalar:
-    """The inner product over all dofs of a vector and one in shares."""
+    """Compute the inner product over all dofs of a vector and one in shares."""
     return total(tree, dot(a, b))

@@ -1,22 +1,24 @@
-"""Published algorithms, each a short composition of the parts, with the paper's hyper-parameters.
+"""Published algorithms, each a short composition of parts, with the paper's hyper-parameters.
 
 Each is a dataclass: its fields are the options, and its method `build` composes the algorithm for a
-task. `PRESETS` gives them names. Functions take the fields as keywords: `memes(task, lanes=16)` is
-`Memes(lanes=16).build(task)` with its name and its options, which runs record.
+task. `PRESETS` contains them by name. Functions take the fields as keywords: `memes(task, lanes=16)` is
+`Memes(lanes=16).build(task)` with a name and with the options, which runs record.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol, runtime_checkable
+from types import MappingProxyType
+from typing import Any, Protocol, runtime_checkable
 
 from memes.algorithm import Algorithm
 from memes.cells import Cells
 from memes.estimates import Candidates
 from memes.parameters import flat, recorded
+from memes.presets.differentiable import CmaMaega, CmaMega
 from memes.presets.map_elites import CmaMae, CmaMe, Dns, MapElites, MapElitesSampling, PgaMe
 from memes.presets.multi_es import Memes, MemesHybrid, MemesSequential
 from memes.presets.search import Search as Search
@@ -34,21 +36,23 @@ class Composition(Protocol):
 
 @dataclass(frozen=True)
 class Preset:
-    """An algorithm by its name.
+    """A named algorithm.
 
     Attributes:
-        name: Its name.
-        options: Its options.
-        summary: What it is, in one line.
+        name: Name of the preset.
+        options: Options of the algorithm.
+        summary: Description in one line.
+        title: Name in figures and texts, as in the paper.
     """
 
     name: str
     options: Composition
     summary: str
+    title: str
 
     @cached_property
     def build(self) -> Callable[..., Algorithm]:
-        """The function of a task and its cells that takes the options as keywords."""
+        """The function `(task, cells, **options)` that builds the algorithm."""
 
         def build(
             task: Task, cells: Cells | None = None, *, options: Composition = self.options
@@ -61,42 +65,59 @@ class Preset:
         build.__doc__ = f"""{description}
 
     Args:
-        task: What to optimise.
-        cells: The archive's cells; None is the task's grid.
+        task: The task to optimise.
+        cells: Cells of the archive; by default the grid of the task.
     """
         return flat(build)
 
 
 _PRESETS = (
-    Preset("memes", Memes(), "evolution strategies for fitness and for novelty"),
-    Preset("memes-all", Memes(offer_samples=True), "MEMES that offers its samples to the archive too"),
+    Preset("memes", Memes(), "evolution strategies for fitness and for novelty", "MEMES"),
+    Preset(
+        "memes-all",
+        Memes(offer_samples=True),
+        "MEMES that also offers its samples to the archive",
+        "MEMES-all",
+    ),
     Preset(
         "memes-sampling",
         Memes(candidates=Candidates(candidate_samples=64), search=Search(samples=448)),
         "MEMES that evaluates every mean 64 times",
+        "MEMES-sampling",
     ),
     Preset(
         "memes-sequential",
         MemesSequential(),
         "MEMES whose lanes all explore, then all exploit, in turn",
+        "MEMES-sequential",
     ),
     Preset(
         "memes-fixed-reset",
         Memes(reset_every=10),
         "MEMES whose lanes are reset every 10 generations",
+        "MEMES-fixed-reset",
     ),
     Preset(
         "memes-everything",
         Memes(explore="everything"),
         "MEMES that measures novelty against all offspring",
+        "MEMES-everything",
     ),
     Preset(
         "memes-elites",
         Memes(explore="elites"),
         "MEMES that measures novelty against the elites",
+        "MEMES-elites",
     ),
-    Preset("memes-ga", Memes(explore="ga"), "MEMES that explores by random variation of elites"),
-    Preset("memes-hybrid", MemesHybrid(), "lanes of MEMES and offspring of MAP-Elites in one archive"),
+    Preset(
+        "memes-ga", Memes(explore="ga"), "MEMES that explores by random variation of elites", "MEMES-GA"
+    ),
+    Preset(
+        "memes-hybrid",
+        MemesHybrid(),
+        "lanes of MEMES and offspring of MAP-Elites in one archive",
+        "MEMES-hybrid",
+    ),
     Preset(
         "memes-me",
         MemesHybrid(
@@ -106,22 +127,52 @@ _PRESETS = (
             search=Search(samples=512),
             candidates=Candidates(candidate_samples=1),
         ),
-        "MAP-Elites and a few lanes of MEMES side by side",
+        "MAP-Elites together with a few lanes of MEMES",
+        "MEMES-ME",
     ),
-    Preset("me", MapElites(), "MAP-Elites, 16 384 offspring a generation"),
-    Preset("me-128", MapElites(batch=128), "MAP-Elites, 128 offspring a generation"),
-    Preset("me-sampling", MapElitesSampling(), "MAP-Elites, 512 offspring evaluated 32 times each"),
-    Preset("es", SingleEs(), "one evolution strategy for fitness"),
-    Preset("ns-es", NsEs(), "a population of means for novelty, one played at a time"),
-    Preset("nsr-es", NsrEs(), "the same for fitness and novelty in equal parts"),
-    Preset("nsra-es", NsraEs(), "the same with a weight that adapts"),
-    Preset("me-es", MeEs(), "one evolution strategy that explores, then exploits"),
-    Preset("cma-me", CmaMe(), "CMA-ES emitters that improve the archive, in turn"),
-    Preset("cma-mae", CmaMae(), "CMA-ES emitters that improve on slowly rising thresholds"),
-    Preset("dns", Dns(), "MAP-Elites without cells: a population that survives by dominated novelty"),
-    Preset("pga-me", PgaMe(), "MAP-Elites with policy gradients, for control tasks"),
+    Preset("me", MapElites(), "MAP-Elites, 16 384 offspring per generation", "ME-16384"),
+    Preset("me-128", MapElites(batch=128), "MAP-Elites, 128 offspring per generation", "ME-128"),
+    Preset(
+        "me-sampling",
+        MapElitesSampling(),
+        "MAP-Elites, 512 offspring evaluated 32 times each",
+        "ME-Sampling",
+    ),
+    Preset("es", SingleEs(), "one evolution strategy for fitness", "ES"),
+    Preset("ns-es", NsEs(), "a population of means for novelty, one sampled per generation", "NS-ES"),
+    Preset("nsr-es", NsrEs(), "the same for fitness and novelty in equal parts", "NSR-ES"),
+    Preset("nsra-es", NsraEs(), "the same with a weight that adapts", "NSRA-ES"),
+    Preset("me-es", MeEs(), "one evolution strategy that explores, then exploits", "ME-ES"),
+    Preset("cma-me", CmaMe(), "CMA-ES emitters that improve the archive, in turn", "CMA-ME"),
+    Preset("cma-mae", CmaMae(), "CMA-ES emitters that improve on slowly rising thresholds", "CMA-MAE"),
+    Preset(
+        "cma-mega",
+        CmaMega(),
+        "branches along gradients of fitness and features, for smooth tasks",
+        "CMA-MEGA",
+    ),
+    Preset("cma-maega", CmaMaega(), "the same on slowly rising thresholds, as in CMA-MAE", "CMA-MAEGA"),
+    Preset(
+        "dns",
+        Dns(),
+        "MAP-Elites with a population that survives by dominated novelty, without cells",
+        "DNS",
+    ),
+    Preset("pga-me", PgaMe(), "MAP-Elites with policy gradients, for control tasks", "PGA-ME"),
 )
 PRESETS: dict[str, Preset] = {preset.name: preset for preset in _PRESETS}
+
+
+def display_name(label: str, options: Mapping[str, Any] = MappingProxyType({})) -> str:
+    """Return the name of an algorithm in figures: that of a preset, or else the label.
+
+    The name of MAP-Elites contains its batch size, which `options` may change.
+    """
+    if label not in PRESETS:
+        return label
+    batch = options.get("batch") if label in ("me", "me-128") else None
+    return PRESETS[label].title if batch is None else f"ME-{batch}"
+
 
 memes = PRESETS["memes"].build
 memes_sequential = PRESETS["memes-sequential"].build
@@ -135,5 +186,7 @@ nsra_es = PRESETS["nsra-es"].build
 me_es = PRESETS["me-es"].build
 cma_me = PRESETS["cma-me"].build
 cma_mae = PRESETS["cma-mae"].build
+cma_mega = PRESETS["cma-mega"].build
+cma_maega = PRESETS["cma-maega"].build
 dns = PRESETS["dns"].build
 pga_me = PRESETS["pga-me"].build

@@ -1,4 +1,4 @@
-"""MAP-Elites and its kin: offspring of random elites, by variation, CMA-ES or policy gradients."""
+"""MAP-Elites and related algorithms: offspring by variation, CMA-ES or policy gradients."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from memes.validation import check_fields
 
 @dataclass(frozen=True, kw_only=True)
 class MapElites:
-    """MAP-Elites: random variation of elites, as many a generation as MEMES has samples.
+    """MAP-Elites: random variation of elites, by default as many offspring as MEMES has samples.
 
     Attributes:
-        batch: Offspring in a generation.
+        batch: Offspring per generation.
         iso: Standard deviation of the isotropic part of the variation.
         line: Standard deviation of the part along the line between two parents.
     """
@@ -55,9 +55,9 @@ class Dns:
     et al., Dominated Novelty Search, GECCO 2025, arXiv:2502.00593.
 
     Attributes:
-        batch: Offspring in a generation.
+        batch: Offspring per generation.
         population_size: Individuals in the population.
-        neighbours: Nearest fitter individuals that make up the score, k.
+        neighbours: Number of nearest fitter individuals in the score, k.
         iso: Standard deviation of the isotropic part of the variation.
         line: Standard deviation of the part along the line between two parents.
     """
@@ -84,10 +84,10 @@ class MapElitesSampling:
     """MAP-Elites that evaluates every offspring many times.
 
     Attributes:
-        batch: Offspring in a generation.
-        resamples: Evaluations of each offspring.
-        statistic: How they become one estimate, for the fitness and for each feature. An offspring is
-            rejected if one of its evaluations is not finite.
+        batch: Offspring per generation.
+        resamples: Evaluations per offspring.
+        statistic: Statistic that summarises the fitness and each feature over the evaluations. An
+            offspring is rejected if one of its evaluations is not finite.
         iso: Standard deviation of the isotropic part of the variation.
         line: Standard deviation of the part along the line between two parents.
     """
@@ -112,19 +112,24 @@ class MapElitesSampling:
 
 @dataclass(frozen=True, kw_only=True)
 class CmaMe:
-    """CMA-ME: CMA-ES emitters that take turns, each ranked by what its samples add to the archive.
+    """CMA-ME: CMA-ES emitters that take turns; samples are ranked by what they add to the archive.
 
-    An emitter starts again from a random elite when none of its samples enters the archive. All samples
-    update its distribution, where the original takes those that entered (docs/deviations.md).
+    An emitter restarts from a random elite if none of its samples enters the archive. All samples update
+    its distribution, as in QDax. With `parents="accepted"` only those that improve the archive do, as in
+    Fontaine et al., Covariance Matrix Adaptation for the Rapid Illumination of Behavior Space, GECCO
+    2020, arXiv:1912.02400: the i-th best of n samples has the weight log(n + 1/2) - log(i), divided by
+    their sum.
 
     Attributes:
-        pool: Emitters that take turns, one a generation.
-        ranking: What samples are ranked by: how they improve the archive (imp), their fitness (opt) or
-            their feature along a random direction (rnd).
-        batch: Samples in a generation, all of them offered to the archive.
+        pool: Number of emitters, one of which is active per generation.
+        ranking: Ranking of the samples: by their improvement of the archive (imp), by their fitness
+            (opt) or by their feature along a random direction (rnd).
+        batch: Samples per generation, all of which are offered to the archive.
         sigma: Standard deviation of an emitter's first samples.
-        strategy: Search distribution, one of evosax by name; sep-cma-es is far quicker in many
-            dimensions. In Python also a `Strategy`, which has a batch and a sigma of its own.
+        strategy: Name of a search distribution of evosax; sep-cma-es is far faster in many dimensions.
+            In Python also a `Strategy`, which has its own batch and sigma.
+        parents: Samples that update the distribution: all, or those that are better than the archive
+            before the generation (accepted); the latter needs cma-es or sep-cma-es by name.
     """
 
     pool: int = 15
@@ -132,11 +137,17 @@ class CmaMe:
     batch: int = 128
     sigma: float = 0.5
     strategy: str | Strategy = "cma-es"
+    parents: Literal["all", "accepted"] = "all"
 
     def __post_init__(self) -> None:
         check_fields(self)
         at_least(1, pool=self.pool)
         at_least(2, batch=self.batch)
+        require(
+            self.parents == "all" or isinstance(self.strategy, str),
+            "parents must be 'all' with a strategy as an object, got 'accepted'; name the strategy, or "
+            "compose objectives.Accepted with Evosax(parents='positive')",
+        )
 
     def build(self, task: Task, cells: Cells | None = None) -> Algorithm:
         """Compose the algorithm."""
@@ -145,10 +156,13 @@ class CmaMe:
             "opt": objectives.Fitness(),
             "rnd": objectives.RandomDirection(task.feature_dim),
         }
-        strategy = self.strategy
+        objective, strategy = ranked[self.ranking], self.strategy
         if isinstance(strategy, str):
-            strategy = Evosax(strategy, samples=self.batch, sigma=self.sigma)
-        emitter = OneOf(CMA(ranked[self.ranking], strategy), self.pool)
+            parents: Literal["all", "positive"] = "all" if self.parents == "all" else "positive"
+            strategy = Evosax(strategy, samples=self.batch, sigma=self.sigma, parents=parents)
+        if self.parents == "accepted":
+            objective = objectives.Accepted(objective)
+        emitter = OneOf(CMA(objective, strategy), self.pool)
         return compose(task, emitter, cells=cells)
 
 
@@ -163,12 +177,12 @@ class CmaMae:
 
     Attributes:
         lanes: Number of emitters.
-        samples: Samples of each emitter in a generation, all of them offered to the archive.
+        samples: Samples per emitter and generation, all of which are offered to the archive.
         sigma: Standard deviation of an emitter's first samples.
         covariance: Covariance of the samples: full (CMA-ES) or separable (sep-CMA-ES), which is far
-            quicker in many dimensions.
-        threshold_rate: Learning rate of the thresholds, a: 1 is CMA-ME, 0 optimises alone.
-        threshold_min: First threshold of each cell; None is the task's min_fitness.
+            faster in many dimensions.
+        threshold_rate: Learning rate of the thresholds, a: 1 is CMA-ME, 0 keeps them constant.
+        threshold_min: First threshold of each cell; by default the task's min_fitness.
     """
 
     lanes: int = 15
@@ -196,18 +210,18 @@ class CmaMae:
 
 @dataclass(frozen=True, kw_only=True)
 class PgaMe:
-    """PGA-ME: random variation of elites, and elites moved by policy gradients of a learned critic.
+    """PGA-ME: random variation of elites, and policy-gradient steps of elites with a learned critic.
 
-    The task must yield transitions, as control tasks do.
+    The task must provide transitions, like control tasks.
 
     Attributes:
-        batch: Offspring in a generation.
-        proportion_gradient: Share of them that policy gradients make, the greedy actor among them.
+        batch: Offspring per generation.
+        proportion_gradient: Share of the offspring by policy gradients, including the greedy actor.
         iso: Standard deviation of the isotropic part of the variation.
         line: Standard deviation of the part along the line between two parents.
         gradient_steps: Policy-gradient steps from an elite to its offspring.
-        gradient_learning_rate: Of Adam in these steps.
-        td3: How critics and greedy actor learn.
+        gradient_learning_rate: Learning rate of Adam in these steps.
+        td3: Settings of the critics and the greedy actor.
     """
 
     batch: int = 128

@@ -24,21 +24,21 @@ Explore = Literal["fifo", "everything", "elites", "ga"] | History | Objective
 
 @dataclass(frozen=True, kw_only=True)
 class Memes:
-    """MEMES: lanes of evolution strategies that climb fitness or novelty, reset when stale.
+    """MEMES: lanes of evolution strategies that climb fitness or novelty, and are reset when stale.
 
     Attributes:
-        lanes: Evolution strategies at once, exploit and explore together.
+        lanes: Number of evolution strategies, exploit and explore lanes together.
         proportion_explore: Share of the lanes that explore.
-        explore: How they explore: by novelty with respect to the last offspring (fifo), to all of them
-            (everything) or to the elites (elites), or by random variation of elites (ga). In Python also
-            a `History`, for novelty with respect to it, or an `Objective` to climb.
-        search: The search distribution of each lane.
-        candidates: How candidates for the archive are judged.
+        explore: Exploration by novelty compared with the last offspring (fifo), with all offspring
+            (everything) or with the elites (elites), or by random variation of elites (ga). In Python
+            also a `History`, for novelty compared with it, or an `Objective` to climb.
+        search: Search distribution of each lane.
+        candidates: Evaluation of candidates for the archive.
         stale_budget: A lane is reset after more than this many generations in a row without progress.
-        reset_every: Reset lanes every so many generations instead.
-        offer_samples: Offer the samples to the archive too, not only the means.
-        neighbours: Nearest features that make up the novelty score.
-        fifo_size: Features that the fifo history remembers.
+        reset_every: Reset lanes at this fixed interval of generations instead.
+        offer_samples: Offer the samples to the archive, too, and not only the means.
+        neighbours: Number of nearest features in the novelty score.
+        fifo_size: Number of features in the fifo history.
     """
 
     lanes: int = 32
@@ -73,7 +73,7 @@ class Memes:
         )
 
     def _exploration(self) -> tuple[History, Objective | None]:
-        """Return the history, and what lanes climb to explore; None where variation of elites does."""
+        """Return the history, and the objective of exploring lanes; None if they vary elites."""
         if isinstance(self.explore, Objective):
             return FIFO(self.fifo_size), self.explore
         if self.explore == "ga":
@@ -92,12 +92,12 @@ class MemesSequential:
     """MEMES whose lanes all explore, then all exploit, and are reset at each change.
 
     Attributes:
-        lanes: Evolution strategies at once.
+        lanes: Number of evolution strategies.
         every: Generations between changes.
-        search: The search distribution of each lane.
-        candidates: How candidates for the archive are judged.
-        neighbours: Nearest features that make up the novelty score.
-        fifo_size: Features that the fifo history remembers.
+        search: Search distribution of each lane.
+        candidates: Evaluation of candidates for the archive.
+        neighbours: Number of nearest features in the novelty score.
+        fifo_size: Number of features in the fifo history.
     """
 
     lanes: int = 32
@@ -135,19 +135,19 @@ class MemesHybrid:
 
     On uncertain tasks the means of the lanes and the offspring are evaluated several times, and novelty
     is measured against the last of them. If each is evaluated once, as on deterministic tasks, the
-    samples are offered to the archive too, and novelty is measured against the elites.
+    samples are offered to the archive, too, and novelty is measured against the elites.
 
     Attributes:
-        batch: Evaluations in a generation. Those that the lanes leave are of offspring by variation.
+        batch: Evaluations per generation. Those that the lanes do not need are used for variation.
         iso: Standard deviation of the isotropic part of the variation.
         line: Standard deviation of the part along the line between two parents.
-        lanes: Evolution strategies at once, exploit and explore together.
+        lanes: Number of evolution strategies, exploit and explore lanes together.
         proportion_explore: Share of the lanes that explore.
-        search: The search distribution of each lane.
-        candidates: How means and offspring are judged; on deterministic tasks by one evaluation.
+        search: Search distribution of each lane.
+        candidates: Evaluation of means and offspring; on deterministic tasks each is evaluated once.
         stale_budget: A lane is reset after more than this many generations in a row without progress.
-        neighbours: Nearest features that make up the novelty score.
-        fifo_size: Features that the history remembers, on uncertain tasks.
+        neighbours: Number of nearest features in the novelty score.
+        fifo_size: Number of features in the history, on uncertain tasks.
     """
 
     batch: int = 16_384
@@ -176,8 +176,8 @@ class MemesHybrid:
         offspring = (self.batch - taken) // each
         require(
             offspring > 0,
-            f"batch must be at least the {taken} evaluations that {self.lanes} lanes take and {each} of "
-            f"one offspring, got {self.batch}; use fewer lanes or samples",
+            f"batch must be at least the {taken} evaluations of {self.lanes} lanes plus {each} of one "
+            f"offspring, got {self.batch}; use fewer lanes or samples",
         )
         return compose(
             task,
@@ -192,7 +192,7 @@ class MemesHybrid:
 def _both_kinds(
     options: Memes | MemesHybrid, task: Task, objective: Objective | None, reset: Reset
 ) -> tuple[Emitter, ...]:
-    """Make lanes that climb fitness, and lanes that climb `objective` or, if None, vary elites."""
+    """Make lanes that climb fitness, and lanes that climb `objective` or, if it is None, vary elites."""
     n_explore = round(options.lanes * options.proportion_explore)
     n_exploit = options.lanes - n_explore
     es = partial(ES, strategy=options.search.strategy_for(task), reset=reset)

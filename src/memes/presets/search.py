@@ -13,7 +13,7 @@ from memes.strategies import Evosax, Gaussian, LowRank, Noise, OpenAIES, Strateg
 from memes.task import Task
 from memes.validation import check_fields
 
-RANK = 4  # of low-rank noise, unless said otherwise
+RANK = 4  # default of low-rank noise
 
 
 @dataclass(frozen=True)
@@ -21,20 +21,19 @@ class Search:
     """The search distribution of each lane.
 
     Attributes:
-        samples: Samples of each lane in a generation, in mirrored pairs.
+        samples: Samples per lane and generation, in mirrored pairs.
         sigma: Standard deviation of the samples.
         learning_rate: Learning rate of Adam, which updates each mean.
         l2: Strength of the L2 regularisation of the means.
-        noise: Distribution of the samples: gaussian, or low-rank, whose matrices have the given rank. In
-            Python also a `Noise`.
-        rank: Rank of low-rank noise.
-        noise_dtype: Type of the numbers of the noise: float32, or bfloat16, with which robots' policies
-            read half as much memory on a GPU.
-        strategy: Search distribution of each lane: openai-es, or one of evosax by name, such as
+        noise: Distribution of the samples: gaussian or low-rank. In Python also a `Noise`.
+        rank: Rank of the matrices of low-rank noise.
+        noise_dtype: Type of the noise: float32, or bfloat16, which halves the memory that policies of
+            robots read on a GPU.
+        strategy: Search distribution of each lane: openai-es, or the name of one of evosax, such as
             sep-cma-es or snes, to which learning_rate, l2 and noise do not apply. In Python also a
             `Strategy`, to which none of these options applies.
-        optimiser: Function from the learning rate to an optimiser of optax, such as `optax.sgd`; None is
-            `optax.adam`.
+        optimiser: Function from the learning rate to an optimiser of optax, such as `optax.sgd`; by
+            default `optax.adam`.
     """
 
     samples: int = 512
@@ -52,16 +51,16 @@ class Search:
         positive(learning_rate=self.learning_rate)
         require(
             self.noise == "low-rank" or self.rank == RANK,
-            f"rank is that of noise 'low-rank', got {self.rank} with {_named(self.noise)}",
+            f"rank applies only to noise 'low-rank', got {self.rank} with {_named(self.noise)}",
         )
         require(
             self.strategy == "openai-es" or self.noise_dtype == "float32",
-            f"noise_dtype is that of strategy 'openai-es', got {self.noise_dtype} with "
+            f"noise_dtype applies only to strategy 'openai-es', got {self.noise_dtype} with "
             f"{_named(self.strategy)}",
         )
         require(
             self.strategy == "openai-es" or self.optimiser is None,
-            f"optimiser is that of strategy 'openai-es', got one with {_named(self.strategy)}",
+            f"optimiser applies only to strategy 'openai-es', got one with {_named(self.strategy)}",
         )
 
     def strategy_for(self, task: Task) -> Strategy:

@@ -17,11 +17,11 @@ from memes.validation import check_fields
 
 @dataclass(frozen=True, kw_only=True)
 class SingleEs:
-    """One evolution strategy that climbs fitness and is never reset; the archive only watches.
+    """One evolution strategy that climbs fitness and is never reset; the archive only stores elites.
 
     Attributes:
         search: The search distribution.
-        candidates: How candidates for the archive are judged.
+        candidates: Evaluation of candidates for the archive.
     """
 
     search: Search = Search()
@@ -39,13 +39,13 @@ class SingleEs:
 
 @dataclass(frozen=True, kw_only=True)
 class Means:
-    """A population of means, played one at a time.
+    """A population of means, one of which is sampled per generation.
 
     Attributes:
-        population_size: Means of which one is played a generation, drawn by its novelty.
-        search: The search distribution of each mean.
-        candidates: How candidates for the archive are judged.
-        neighbours: Nearest features that make up the novelty score.
+        population_size: Number of means. In each generation one is drawn by its novelty.
+        search: Search distribution of each mean.
+        candidates: Evaluation of candidates for the archive.
+        neighbours: Number of nearest features in the novelty score.
     """
 
     population_size: int = 5
@@ -75,7 +75,7 @@ class Means:
 
 @dataclass(frozen=True, kw_only=True)
 class NsEs:
-    """NS-ES: a population of means that climb novelty, played one at a time.
+    """NS-ES: a population of means that climb novelty, one of which is sampled per generation.
 
     Attributes:
         means: The population.
@@ -90,11 +90,11 @@ class NsEs:
 
 @dataclass(frozen=True, kw_only=True)
 class NsrEs:
-    """NSR-ES: as NS-ES, climbing a weighted mean of the ranks of fitness and of novelty.
+    """NSR-ES: like NS-ES, but means climb a weighted mean of the ranks of fitness and of novelty.
 
     Attributes:
         means: The population.
-        fitness_weight: Of fitness; novelty has the rest.
+        fitness_weight: Weight of fitness; that of novelty is 1 minus this.
     """
 
     means: Means = Means()
@@ -112,12 +112,12 @@ class NsrEs:
 
 @dataclass(frozen=True, kw_only=True)
 class NsraEs:
-    """NSRA-ES: as NSR-ES, with a weight that turns to novelty while fitness does not improve.
+    """NSRA-ES: like NSR-ES, with a weight that shifts to novelty while fitness does not improve.
 
     Attributes:
         means: The population.
-        fitness_weight: Of fitness, at first; novelty has the rest.
-        weight_step: By how much the weight rises with an improvement of the best fitness, and falls.
+        fitness_weight: Initial weight of fitness; that of novelty is 1 minus this.
+        weight_step: Change of the weight; it rises when the best fitness improves, and otherwise falls.
         patience: Generations without improvement after which the weight falls.
     """
 
@@ -144,16 +144,16 @@ class NsraEs:
 
 @dataclass(frozen=True, kw_only=True)
 class MeEs:
-    """ME-ES: one evolution strategy of many samples that explores and exploits in turn.
+    """ME-ES: one evolution strategy with many samples that explores and exploits in turn.
 
-    Each turn starts from an elite. To explore, it is one of the 5 most novel; to exploit, one of the 2
-    fittest, half the time of all and half the time of the last 5 that changed.
+    Each turn starts from an elite: to explore, from one of the 5 most novel; to exploit, from one of the
+    2 fittest, with equal probability of all elites or of the last 5 that changed.
 
     Attributes:
-        every: Generations of a turn.
+        every: Generations per turn.
         search: The search distribution.
-        candidates: How candidates for the archive are judged.
-        neighbours: Nearest features that make up the novelty score.
+        candidates: Evaluation of candidates for the archive.
+        neighbours: Number of nearest features in the novelty score.
     """
 
     every: int = 10

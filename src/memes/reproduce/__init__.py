@@ -1,5 +1,5 @@
-"""The paper's experiments: what they run, the sweep that runs it, and what that says of its claims.
+"""The paper's experiments: their runs, the sweep that computes them, and verdicts on the paper's claims.
 
-`experiments` is the table of what is run, and `claims` that of what is claimed, made of `checks` of
-`quantities`.
+`experiments` is the table of experiments. `claims` is the table of claims, which are composed of
+`checks` of `quantities`.
 """

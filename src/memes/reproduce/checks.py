@@ -1,9 +1,10 @@
 """Parts of a claim: relations between samples of seeds, each with a verdict and its numbers.
 
 A claim needs all of its relations, so each is *shown* by its own p-value: an intersection-union test. To
-*refute* one is enough, so there p-values are corrected for all relations of the claim on a task that the
-runs can test. *Above* means a higher median and p < 0.05. *On par* means that the whole interval of the
-relative difference lies within 5%. What is neither shown nor refuted is inconclusive.
+*refute* one relation is enough, so p-values for this are corrected for all relations of the claim on a
+task that the runs can test. *Above* means a higher median and p < 0.05. *On par* means that the whole
+interval of the relative difference lies within 5%. A relation that is neither shown nor refuted is
+inconclusive.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ FEWEST = (
 
 
 class Verdict(StrEnum):
-    """A judgement of runs on a claim."""
+    """The verdict on a claim."""
 
     REPRODUCED = "reproduced"
     NOT_REPRODUCED = "not reproduced"
@@ -48,14 +49,15 @@ class Finding(NamedTuple):
     """The result of testing one relation.
 
     Attributes:
-        n: The fewest seeds that it is of; without any, nothing is tested.
-        line: Its numbers.
-        labels: What it compares.
-        decide: `(comparisons) -> (shown, refuted)`, where p is corrected for so many to refute it.
-        p: Two-sided and uncorrected; NaN if there are too few seeds.
-        least_p: The least p that so many seeds can have; NaN if there are too few for it to be refuted.
-        superior: Whether p alone shows it.
-        by_mean: The numbers by archives that are corrected by means, which decide nothing.
+        n: The smallest number of seeds in the relation; 0 if it cannot be tested.
+        line: Its numbers as text.
+        labels: The labels that it compares.
+        decide: `(comparisons) -> (shown, refuted)`; p is corrected for that many comparisons to refute
+            it.
+        p: Two-sided and uncorrected p-value; NaN if there are too few seeds.
+        least_p: The smallest p-value possible with these seeds; NaN if they are too few to refute it.
+        superior: Whether it is shown by p alone.
+        by_mean: The numbers for archives corrected by means, which do not count for the verdict.
     """
 
     n: int
@@ -72,12 +74,12 @@ class ClaimOutcome(NamedTuple):
     """A verdict on a claim.
 
     Attributes:
-        verdict: What the relations say together.
-        numbers: A line for each relation.
-        seeds: The fewest seeds that any relation is of.
-        labels: What was compared.
-        p: That of the relation that decides: the largest of those that p alone shows, or the least of
-            those that are refuted. NaN if no test decides.
+        verdict: The verdict that follows from all relations.
+        numbers: One line per relation.
+        seeds: The smallest number of seeds in any relation.
+        labels: The compared labels.
+        p: The p-value of the decisive relation: the largest of those that p alone shows, or the smallest
+            of those that are refuted. NaN if no test decides.
         corrected_p: The same, corrected for all relations that the runs can test.
         instead: The lines of the relations that are refuted, or else of those that are not shown.
     """
@@ -96,9 +98,9 @@ How = ParamSpec("How")
 
 
 class Compared(NamedTuple):
-    """Two samples side by side: p before and after correction, and their relative difference.
+    """A comparison of two samples: p before and after correction, and their relative difference.
 
-    The interval `low` to `high` of the difference is NaN if there are too few seeds for one.
+    The interval `low` to `high` of the difference is NaN if there are too few seeds.
     """
 
     p: float
@@ -109,7 +111,7 @@ class Compared(NamedTuple):
 
     @property
     def significant(self) -> bool:
-        """After correction."""
+        """Whether the corrected p-value is significant."""
         return self.corrected_p < SIGNIFICANT
 
 
@@ -155,7 +157,7 @@ def _above(found: Compared, level: float = SIGNIFICANT) -> tuple[bool, bool]:
 
 
 def _no_significant_gain(found: Compared, most: float = MARGIN) -> tuple[bool, bool]:
-    """`a` is not significantly above `b`, and its interval excludes a gain of more than such a share."""
+    """`a` is not significantly above `b`, and the interval excludes a gain of more than `most`."""
     return found.p >= SIGNIFICANT and found.high <= most, found.significant and found.higher
 
 
@@ -165,26 +167,26 @@ above, no_significant_gain = map(relation, TESTS)
 
 @relation
 def on_par(found: Compared, within: float = MARGIN) -> tuple[bool, bool]:
-    """`a` and `b` differ by no more than such a share of `b`."""
+    """`a` and `b` differ by at most the share `within` of `b`."""
     outside = found.low > within or found.high < -within
     return -within <= found.low and found.high <= within, outside and found.significant
 
 
 @relation
 def at_least(found: Compared, within: float = MARGIN) -> tuple[bool, bool]:
-    """`a` is above `b` or on par with it: even the low end of the interval is hardly below."""
+    """`a` is above `b` or on par with it: the lower end of the interval is at most `within` below 0."""
     lower = found.significant and not found.higher
     return found.low >= -within, lower and found.low < -within
 
 
 @relation
 def at_most(found: Compared, more: float) -> tuple[bool, bool]:
-    """`a` exceeds `b` by at most such a share of it."""
+    """`a` exceeds `b` by at most the share `more` of it."""
     return found.high <= more, found.significant and found.low > more
 
 
 def between(a: Quantity, least: float, most: float = math.inf, said: str = "") -> Check:
-    """The median of `a` lies between two numbers, as far as its interval tells; `said` is why these."""
+    """The interval of the median of `a` lies between two numbers; `said` is their source."""
 
     def check(evidence: Evidence) -> Finding:
         found = interval(a.values(evidence))
@@ -203,12 +205,12 @@ def between(a: Quantity, least: float, most: float = math.inf, said: str = "") -
 
 
 def near(a: Quantity, number: float, within: float) -> Check:
-    """The median of `a` differs from a number of the paper by no more than such a share of it."""
+    """The median of `a` differs from a number of the paper by at most the share `within` of it."""
     return between(a, (1 - within) * number, (1 + within) * number, f" ({number:g} in the paper)")
 
 
 def most_have(a: Quantity) -> Check:
-    """More than half of the seeds have some; refuted if none of enough seeds has."""
+    """More than half of the seeds of `a` have a value above 0; refuted if none of enough seeds has."""
 
     def check(evidence: Evidence) -> Finding:
         has = a.values(evidence) > 0
@@ -226,7 +228,7 @@ def most_have(a: Quantity) -> Check:
 
 
 def have_more(a: Quantity, b: Quantity) -> Check:
-    """More seeds of `a` have some (Fisher's exact test), or they have more (rank-sum test)."""
+    """More seeds of `a` have a value above 0 (Fisher's test), or their values are higher (rank-sum)."""
 
     def check(evidence: Evidence) -> Finding:
         one, other = a.values(evidence), b.values(evidence)
@@ -251,10 +253,10 @@ def have_more(a: Quantity, b: Quantity) -> Check:
 
 
 def all_of(checks: Sequence[Check], evidence: Evidence) -> ClaimOutcome:
-    """Judge several relations that must all hold.
+    """Judge several relations, all of which are required.
 
-    One that is refuted refutes all. If nothing could be tested, nothing is; if only some could, the rest
-    cannot be conclusive.
+    A refuted relation refutes the claim. If no relation can be tested, the claim is not tested. If only
+    some can, the claim cannot be shown.
     """
     if not checks:
         return ClaimOutcome(Verdict.NOT_APPLICABLE)
@@ -303,7 +305,7 @@ def _with_p(found: Finding, comparisons: int) -> str:
 
 
 def _by_mean(one: np.ndarray, other: np.ndarray) -> str:
-    """Say what the comparison is if archives are corrected by means."""
+    """Describe the comparison of archives that are corrected by means."""
     if not (one.size and other.size):
         return ""
     apart, p = relative_difference(one, other).value, rank_sum(one, other)
@@ -317,7 +319,7 @@ def _line(a: Quantity, b: Quantity, first: Estimate, second: Estimate, apart: Es
         line = f"{a.label}: {a.words} {_shown(first)} against {b.words} {_shown(second)}"
     missing = dict.fromkeys(of.label for of, found in ((a, first), (b, second)) if not found.n)
     if missing:
-        line += f": {' and '.join(missing)} not run, or without such a number"
+        line += f": {' and '.join(missing)} not run, or without this number"
     if math.isfinite(apart.value):
         line += f": {apart.value:+.1%}"
     if math.isfinite(apart.low):

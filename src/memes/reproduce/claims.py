@@ -1,4 +1,4 @@
-"""The paper's claims, and ours, as checks of runs: a table, by task."""
+"""The claims of the paper, and of this library, as checks of runs: a table, by task."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ from memes.reproduce.quantities import (
 from memes.store.summary import Summary
 
 BEYOND_THE_TRAP = 13.0
-STANDING = 250.0  # what an ant earns in an episode if it stands still
-HUNDREDS = 200.0  # generations, at least
-# Of the paper's table, in generations: explore and exploit lanes. It says how long they live by a
-# statistic of its own (`Summary.lifespans`); runs of it are as near as this if they agree.
+STANDING = 250.0  # fitness of an ant that stands still for an episode
+HUNDREDS = 200.0  # minimum number of generations
+# From the paper's table, in generations: explore and exploit lanes. The paper computes lifespans by a
+# different statistic (`Summary.lifespans`). Runs must be within this share of its numbers.
 LIFESPANS = {
     "arm": (143.0, 265.7),
     "hexapod": (362.4, 337.2),
@@ -60,13 +60,13 @@ NEAR = 0.25
 
 
 class Claim(NamedTuple):
-    """A sentence, and what is judged of it.
+    """A claim and how it is judged.
 
     Attributes:
-        sentence: What is claimed.
-        checks: For each task what must hold of its runs; nothing if the claim says nothing there.
-        notes: For some tasks a further line.
-        reported: For some tasks quantities that are listed, seed by seed, and not judged.
+        sentence: The claim.
+        checks: For each task, the conditions on its runs; none if the claim does not apply to it.
+        notes: Further lines for some tasks.
+        reported: For some tasks, quantities that are listed per seed and not judged.
     """
 
     sentence: str
@@ -76,7 +76,7 @@ class Claim(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """A claim on a task, and what the runs say of it."""
+    """A claim on a task, and the verdict of the runs."""
 
     name: str
     claim: Claim
@@ -89,7 +89,7 @@ def judge(
     tasks: Sequence[str] = TASKS,
     times: Mapping[str, Mapping[str, Sequence[float]]] = NONE,
 ) -> list[Judged]:
-    """Judge every claim on the tasks; `times` are seconds in turns, by task and label."""
+    """Judge every claim on the tasks; `times` are seconds measured in turns, by task and label."""
     runs: dict[str, dict[str, list[Summary]]] = {task: {} for task in tasks}
     for run in summaries:
         runs.setdefault(run.task, {}).setdefault(run.label, []).append(run)
@@ -123,12 +123,12 @@ def _each(
     *quantities: Callable[[str], Quantity],
     **how: float,
 ) -> list[Check]:
-    """A relation of a label to each of the others, in each of the quantities."""
+    """Relate a label to each of the others in each of the quantities."""
     return [relation(of(label), of(other), **how) for other in others for of in quantities]
 
 
 def _lifespans(task: str) -> list[Check]:
-    """Lifespans are near those of the table, and the kind of lane that lives longer there does here."""
+    """Check that lifespans are near the paper's, and that the same kind of lane lives longer."""
     explore, exploit = (lifespan("memes", kind) for kind in ("explore", "exploit"))
     of_explore, of_exploit = LIFESPANS[task]
     order = (exploit, explore) if of_exploit > of_explore else (explore, exploit)
@@ -136,7 +136,7 @@ def _lifespans(task: str) -> list[Check]:
 
 
 def _later_resets(*helped: Callable[[str], Quantity]) -> list[Check]:
-    """Resets every 100 generations are above those every 20 in such quantities, on par with 50."""
+    """Check resets every 100 generations: above those every 20 in these quantities, on par with 50."""
     above_20 = _each(above, "memes-reset-100", ["memes-reset-20"], *helped)
     return [*above_20, on_par(qd("memes-reset-100"), qd("memes-reset-50"))]
 

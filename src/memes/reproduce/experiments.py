@@ -1,4 +1,4 @@
-"""The runs of the paper, and ours beyond it: variants of algorithms, put together to experiments."""
+"""The runs of the paper, and further ones: variants of algorithms, grouped into experiments."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ from typing import Any, NamedTuple
 TASKS = ("arm", "hexapod", "ant", "ant-trap")
 CERTAIN = ("arm", "hexapod")
 UNCERTAIN = ("ant", "ant-trap")
-# Modules that not everyone has, with the extras that bring them, by the task or algorithm that needs it.
+# Optional modules, with the extras that install them, by the task or algorithm that needs them.
 ROBOTS, EVOSAX = ("mujoco", "robots"), ("evosax", "evosax")
 NEEDS = {"hexapod": ROBOTS, "ant": ROBOTS, "ant-trap": ROBOTS, "cma-me": EVOSAX}
 NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 class Variant(NamedTuple):
-    """An algorithm as an experiment runs it.
+    """An algorithm as used in an experiment.
 
     Attributes:
         algorithm: A preset.
-        options: What differs from its defaults.
-        times: Options that are so many times what they are at a scale, in whole numbers.
-        tasks: Where it applies.
-        generations: For how long, on tasks where that is not what the scale says, at paper scale.
+        options: Options that differ from its defaults.
+        times: Factors of options, relative to their values at the scale; results are whole numbers.
+        tasks: Tasks on which it is run.
+        generations: Numbers of generations at paper scale, for tasks on which they differ from the
+            default.
     """
 
     algorithm: str
@@ -33,18 +34,19 @@ class Variant(NamedTuple):
     generations: Mapping[str, int] = NONE
 
 
-TUNED_SIGMA = 0.05  # of CMA-ME; with the paper's 0.5 nearly every generation ends in a restart
-TUNED_LINE = 0.3  # of ME-16384; that of memes-me, to tell what its lanes add
-# Of ME-Sampling: the best of eight configurations on the Ant, as memes-hybrid is (docs/beyond.md).
+TUNED_SIGMA = 0.05  # for CMA-ME; with the paper's 0.5, nearly every generation ends in a restart
+TUNED_LINE = 0.3  # for ME-16384; the value of memes-me, to measure the effect of its lanes
+# For ME-Sampling: the best of eight configurations on the Ant, like that of memes-hybrid
+# (docs/beyond.md).
 TUNED_SAMPLING = {"statistic": "median", "line": 0.3, "resamples": 64, "batch": 256}
-SHORTER = {"ant-trap": 4000}  # what the paper had time for with four times the lanes
+SHORTER = {"ant-trap": 4000}  # the paper's number of generations with four times the lanes
 
 PLAIN = (
     *("memes", "memes-all", "memes-sequential", "memes-everything", "memes-elites", "memes-ga"),
     *("me", "me-128", "es", "ns-es", "nsr-es", "nsra-es", "me-es"),
 )
 
-# By label, which names a variant in files, tables and figures.
+# The variants by label; labels are used in files, tables and figures.
 VARIANTS = {
     **{name: Variant(name) for name in PLAIN},
     **{f"memes-reset-{n}": Variant("memes-fixed-reset", {"reset_every": n}) for n in (10, 20, 50, 100)},
@@ -69,19 +71,19 @@ VARIANTS = {
 BASELINES = (
     *("es", "ns-es", "nsr-es", "nsra-es", "me-128", "me", "me-sampling", "me-es", "cma-me", "pga-me"),
 )
-OF_RESETS = {"arm": 30}  # where differences are small, and runs take seconds
+OF_RESETS = {"arm": 30}  # the differences are small, and runs take seconds
 FIXED_RESETS = ("memes-reset-10", "memes-reset-20", "memes-reset-50", "memes-reset-100")
 
 
 class Experiment(NamedTuple):
-    """A question, and what is run for it.
+    """A question, and the runs that answer it.
 
     Attributes:
         title: The question.
-        labels: Of the variants.
-        seeds: How many; without any there are no runs, and the variants are measured in turns.
-        tasks: On which tasks.
-        seeds_on: How many on tasks where that is another number.
+        labels: Labels of the variants.
+        seeds: Number of seeds; if 0, there are no runs, and the variants are timed in turns.
+        tasks: Tasks on which the variants are run.
+        seeds_on: Number of seeds on tasks with a different number.
     """
 
     title: str
@@ -96,7 +98,7 @@ EXPERIMENTS = {
         "MEMES against the baselines", ("memes", "memes-all", *BASELINES, "cma-me-tuned")
     ),
     "sampling": Experiment(
-        "how much of an archive is luck, where evaluations are uncertain",
+        "the archive loss by evaluation noise",
         ("memes", "memes-all", "me-128", "me", "me-sampling", "pga-me"),
         tasks=UNCERTAIN,
     ),
@@ -126,7 +128,7 @@ EXPERIMENTS = {
         seeds=5,
     ),
     "beyond": Experiment(
-        "means that are evaluated several times, lanes beside MAP-Elites: not in the paper",
+        "repeated evaluation of means, lanes together with MAP-Elites: not in the paper",
         (
             *("memes-hybrid", "memes", "memes-sampling", "memes-me", "memes-all"),
             *("me", "me-tuned", "me-sampling", "me-sampling-tuned"),
@@ -134,7 +136,7 @@ EXPERIMENTS = {
         seeds=5,
     ),
     "time": Experiment(
-        "what a generation takes, measured in turns on the same device",
+        "time per generation, measured in turns on the same device",
         ("me-128", "me", "pga-me", "memes", "memes-all", "memes-sampling"),
         seeds=0,
     ),
@@ -149,8 +151,8 @@ MINUTES = {
     "memes-all": {"hexapod": 87, "ant": 100, "ant-trap": 960},
 }
 
-# What a scale changes here, beyond what `memes run --scale` does: options that an algorithm or a task
-# does not have are ignored, and none is made larger than its default.
+# Options that a scale changes here in addition to `memes run --scale`. Options that an algorithm or a
+# task does not have are ignored, and no option becomes larger than its default.
 CHANGES: dict[str, dict[str, dict[str, Any]]] = {
     "paper": {},
     "laptop": {
@@ -160,5 +162,6 @@ CHANGES: dict[str, dict[str, dict[str, Any]]] = {
         },
     },
 }
-# On a laptop, the fewest whose difference can be significant among the comparisons of any claim.
+# On a laptop, the smallest number whose difference can be significant among the comparisons of any
+# claim.
 MOST_SEEDS = {"paper": 30, "laptop": 7}

@@ -1,4 +1,4 @@
-"""Quantities that are compared: numbers of single runs, or of turns, by the label of what was run."""
+"""Quantities that are compared: numbers of single runs or of timing turns, by label."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from memes.analysis.groups import MEASURES
 from memes.reproduce.experiments import NONE
 from memes.store.summary import Summary
 
-# Of tasks whose fitness is never above 0, for summaries of version 0.2, which do not record it.
+# Tasks whose fitness is never above 0, for summaries of version 0.2, which do not record it.
 MIN_FITNESS = {"hexapod": -math.pi}
 
 
 class Evidence(NamedTuple):
-    """What there is of a task.
+    """The available data of a task.
 
     Attributes:
         runs: The runs by label.
-        seconds: The seconds per generation by label, a number for each turn.
+        seconds: The seconds per generation by label, one number per turn.
     """
 
     runs: Mapping[str, Sequence[Summary]] = NONE
@@ -33,10 +33,10 @@ class Quantity(NamedTuple):
     """A quantity of a label.
 
     Attributes:
-        label: Of what was run.
-        words: Its name.
-        value: `(run)`, NaN if there is none; None for the seconds that are measured in turns.
-        by_mean: The same of an archive that is corrected by means; None if it does not depend on that.
+        label: Label of the runs.
+        words: Name of the quantity.
+        value: `(run) -> number`, NaN if it has none; None for the seconds that are measured in turns.
+        by_mean: The same for an archive corrected by means; None if it does not depend on that.
     """
 
     label: str
@@ -45,13 +45,13 @@ class Quantity(NamedTuple):
     by_mean: Callable[[Summary], float] | None = None
 
     def values(self, evidence: Evidence) -> np.ndarray:
-        """The finite values, one for each seed or turn."""
+        """Return the finite values, one per seed or turn."""
         if self.value is None:
             return _finite(evidence.seconds.get(self.label, ()))
         return _finite([self.value(run) for run in evidence.runs.get(self.label, ())])
 
     def means(self, evidence: Evidence) -> np.ndarray:
-        """The finite values of archives that are corrected by means."""
+        """Return the finite values for archives corrected by means."""
         if self.by_mean is None:
             return np.zeros(0)
         return _finite([self.by_mean(run) for run in evidence.runs.get(self.label, ())])
@@ -64,7 +64,7 @@ def _finite(values: Sequence[float]) -> np.ndarray:
 
 
 def _score(name: str, words: str, label: str) -> Quantity:
-    """A measure at the end, of the corrected archive if the task is uncertain."""
+    """A final measure, of the corrected archive if the task is uncertain."""
 
     def value(run: Summary) -> float:
         if run.about.get("uncertain"):
@@ -81,7 +81,7 @@ qd, coverage, best = (partial(_score, name, words) for name, words in MEASURES.i
 
 
 def best_above_least(label: str) -> Quantity:
-    """The max fitness above the least possible, for tasks on which the best is about 0."""
+    """The max fitness minus the lowest possible fitness, for tasks with a best fitness of about 0."""
     of = best(label).value
     assert of is not None
 
@@ -93,7 +93,7 @@ def best_above_least(label: str) -> Quantity:
 
 
 def kept(label: str) -> Quantity:
-    """The share of the QD-score that correction leaves: 1 less the archive loss."""
+    """The share of the QD-score that remains after correction: 1 minus the archive loss."""
 
     def left(name: str, run: Summary) -> float:
         return 1 - _at_end(run).get(name, math.nan)
@@ -103,13 +103,13 @@ def kept(label: str) -> Quantity:
 
 
 def _at_end(run: Summary) -> dict[str, float]:
-    """The row of the finished run's correction; nothing if only earlier archives were corrected."""
+    """Return the row of the correction at the end of the run; empty if there is none."""
     last = run.corrected or {}
     return last if last.get("generation") == run.generations else {}
 
 
 def step(label: str, kind: str) -> Quantity:
-    """How far offspring of a kind are from their parents, in cell widths."""
+    """The parent-offspring distance of a kind of offspring, in cell widths."""
     return Quantity(label, f"step of {kind}, in cells", lambda run: run.steps.get(kind, math.nan))
 
 
@@ -123,7 +123,7 @@ def lifespan(label: str, kind: str) -> Quantity:
 
 
 def productive(label: str) -> Quantity:
-    """The most generations from the start of a lane to its last candidate that entered the archive."""
+    """The largest number of generations from a lane's start to its last candidate in the archive."""
 
     def value(run: Summary) -> float:
         lives = [float(np.max(lives)) for lives in run.longest_lives.values() if lives.size]
@@ -134,18 +134,18 @@ def productive(label: str) -> Quantity:
 
 
 def seconds(label: str) -> Quantity:
-    """The seconds that a generation takes, measured in turns with others on the same device."""
+    """The seconds per generation, measured in turns with others on the same device."""
     return Quantity(label, "seconds per generation, in turns", None)
 
 
 def cells_beyond(label: str, x: float, earning: float = -math.inf) -> Quantity:
-    """Elites of the corrected archive in cells wholly beyond an x, with a fitness above `earning`."""
+    """The number of corrected elites in cells entirely beyond an x, with a fitness above `earning`."""
 
     def value(run: Summary) -> float:
         if run.corrected_heat is None:
             return math.nan
         edges = np.linspace(run.low[0], run.high[0], run.corrected_heat.shape[0] + 1)[:-1]
-        return float((run.corrected_heat[edges >= x] > earning).sum())  # NaN, of an empty cell, is not
+        return float((run.corrected_heat[edges >= x] > earning).sum())  # False for NaN, an empty cell
 
     more = f" with a fitness above {earning:g}" if math.isfinite(earning) else ""
     return Quantity(label, f"elites beyond x = {x:g}{more}", value)

@@ -28,26 +28,26 @@ STYLES = {
     Verdict.NOT_TESTED: "dim",
     Verdict.NOT_APPLICABLE: "dim",
 }
-UNKNOWN = "unknown"  # a commit that a summary does not record
+UNKNOWN = "unknown"  # stands for a commit that a summary does not record
 READING = """\
 *Above* means a higher median over the seeds and a rank-sum p-value below 0.05. *On par* means that the
 95% interval of the relative difference of the medians lies within 5%, and *at least* that it does not
 reach below -5%; fewer than five seeds have no such interval. A claim is *reproduced* if each of its
-parts is shown by its own p-value, uncorrected, since all of them must be (an intersection-union test).
-It is *not reproduced* if one part is refuted: significantly the other way round, after Bonferroni
-correction for all parts of the claim on the task that the runs can test. What shows neither is
+parts is shown by its own p-value, uncorrected, because all of them are required (an intersection-union
+test). It is *not reproduced* if one part is refuted: significantly the other way round, after Bonferroni
+correction for all parts of the claim on the task that the runs can test. If neither is the case, it is
 *inconclusive*, which includes claims that name algorithms without runs. A claim without runs is *not
-tested*, and one that says nothing on a task is *not applicable*. *Seeds* are the fewest that any part is
-of; the paper has 10, and 5 in C10 to C12 and C19. Numbers are medians with 95% bootstrap intervals;
-scores are corrected by medians on uncertain tasks; times are measured in turns.
+tested*, and one that does not concern a task is *not applicable*. *Seeds* is the smallest number of any
+part; the paper has 10, and 5 in C10 to C12 and C19. Numbers are medians with 95% bootstrap intervals.
+Scores are corrected by medians on uncertain tasks. Times are measured in turns.
 
-*p* is that of the part that decides: the largest of those that p alone shows, or the least of those that
-are refuted; a claim whose parts are shown by intervals alone has none. Beside it is the same p after
-Bonferroni correction for the parts of the claim, and after Holm correction for all claims of the table.
-*Commits* are those of the runs that a verdict is of; "unknown" marks runs that do not record one."""
+*p* is that of the decisive part: the largest of those that p alone shows, or the smallest of those that
+are refuted. A claim whose parts are shown by intervals alone has none. The next columns are the same p
+after Bonferroni correction for the parts of the claim, and after Holm correction for all claims of the
+table. *Commits* are those of the runs of a verdict; "unknown" marks runs that do not record one."""
 SMALLER = """\
-These runs are smaller than the paper's in every way, so the verdicts are of smaller problems: they show
-that everything works, and where a claim needs the paper's scale."""
+These runs are smaller than the paper's in every way, so the verdicts apply to smaller problems.
+They show that everything works, and which claims need the paper's scale."""
 
 
 def write(
@@ -75,7 +75,7 @@ def write(
 
 
 def page(judged: Sequence[Judged], summaries: Sequence[Summary], times: Sequence[Times] = ()) -> str:
-    """The claims, the verdicts and the numbers behind them, as Markdown."""
+    """Return the claims, the verdicts and their numbers, as Markdown."""
     over_all = holm([each.outcome.p for each in judged])
     lines = [
         [
@@ -108,7 +108,7 @@ def page(judged: Sequence[Judged], summaries: Sequence[Summary], times: Sequence
 
 
 def _made_of(summaries: Sequence[Summary]) -> list[str]:
-    """Say in a line for each task which runs the verdicts are of."""
+    """Describe in a line per task the runs on which the verdicts are based."""
     lines = []
     for task in dict.fromkeys(run.task for run in summaries):
         runs = [run for run in summaries if run.task == task]
@@ -131,13 +131,13 @@ def _made_of(summaries: Sequence[Summary]) -> list[str]:
 
 
 def commit_of(run: Summary) -> str:
-    """The commit of a run in seven digits, marked if its checkout was changed."""
+    """Return the commit of a run in seven digits, marked if its checkout was changed."""
     commit = run.about.get("commit") or UNKNOWN
     return commit if commit == UNKNOWN else commit[:7] + "-dirty" * commit.endswith("-dirty")
 
 
 def _commits(runs: Sequence[Summary]) -> str:
-    """Name the commit of runs, or say how many there are."""
+    """Return the commit of the runs, or the number of commits if there are several."""
     found = list(dict.fromkeys(map(commit_of, runs)))
     known = [commit for commit in found if commit != UNKNOWN]
     words = known if len(known) < 2 else [f"{len(known)} commits"]
@@ -154,7 +154,7 @@ def _p(p: float) -> str:
 
 
 def _instead(judged: Sequence[Judged]) -> list[str]:
-    """List what was found in place of claims that did not come out."""
+    """List the findings for claims that were not reproduced."""
     astray = (Verdict.NOT_REPRODUCED, Verdict.INCONCLUSIVE)
     told = [each for each in judged if each.outcome.verdict in astray and each.outcome.instead]
     lines = [
@@ -165,7 +165,7 @@ def _instead(judged: Sequence[Judged]) -> list[str]:
 
 
 def _run_times(times: Sequence[Times]) -> list[str]:
-    """The paper's table of run times, beside what runs at paper scale would take here."""
+    """Write the paper's table of run times next to the times of runs at paper scale on this device."""
     measured = {each.task: each for each in times if each.scale == "paper"}
     tasks = [task for task in MINUTES["memes"] if task in measured]
     if not tasks:
@@ -187,12 +187,12 @@ def _run_times(times: Sequence[Times]) -> list[str]:
         + f", commit {str(each.about['commit'] or UNKNOWN)[:7]}"
         for task, each in measured.items()
     )
-    title = "Minutes that the generations of a run take, by the median turn here (and in the paper)"
+    title = "Minutes per run, without compilation and files, by the median turn here (and in the paper)"
     return [f"{title}. {markdown(of)}.", table]
 
 
 def show(judged: Sequence[Judged], console: Console) -> None:
-    """Print the verdicts, and how many there are of each."""
+    """Print the verdicts, and the number of each."""
     table = Table(title="The paper's claims", title_justify="left", title_style="bold")
     for column in ("", "task", "verdict", "claim"):
         table.add_column(column)

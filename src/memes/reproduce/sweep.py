@@ -1,4 +1,4 @@
-"""The runs that experiments need: those that there are, and how the others are run and summed up."""
+"""The runs that experiments need: which exist already, and how the others are run and summarised."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from memes.store.folder import Run, holds_run, load_config, plain, remove_run
 from memes.store.summary import Summary, load_summary, save_summary, summarise
 from memes.task import Task
 
-# Corrections on the way, for curves of corrected scores from 2.5% of the evaluations on: how many, and
-# of how many samples.
+# Corrections before the end, for curves of corrected scores from 2.5% of the evaluations on: their
+# number, and their samples.
 POINTS, POINT_SAMPLES = 40, 64
 SUMMARY = re.compile(r"[\w.-]+-seed-\d+\.json")  # the names of summaries
-DONE = ".done"  # ends the name of a folder of runs that is about to be removed
-TIME = "time"  # why a sweep ended, if its minutes were over
+DONE = ".done"  # suffix of a folder of runs that is about to be removed
+TIME = "time"  # returned by a sweep that ended because its minutes were over
 
 
 class Item(NamedTuple):
-    """A variant on a task, the seeds it is run with, and the command that would run it."""
+    """A variant on a task, its seeds, and the equivalent parsed command."""
 
     task: str
     label: str
@@ -47,12 +47,12 @@ class Item(NamedTuple):
 
     @property
     def generations(self) -> int:
-        """For how long."""
+        """The number of generations."""
         return int(self.parsed.running["generations"])
 
     @property
     def name(self) -> str:
-        """The name of its files: runs of other lengths are other runs."""
+        """The name of its files, which includes the number of generations."""
         return f"{self.label}-{self.generations}"
 
 
@@ -61,25 +61,25 @@ class TimeIsUpError(Exception):
 
 
 class TimeLimit(NamedTuple):
-    """No run starts after `until`, of `time.perf_counter`; with `stop_runs` none goes on either."""
+    """No run starts after the time `until` of `time.perf_counter`; with `stop_runs` none continues."""
 
     until: float
     stop_runs: bool
 
     def check(self, starting: bool) -> None:
-        """Raise a `TimeIsUpError` if the time is up for a run that is starting, or goes on."""
+        """Raise a `TimeIsUpError` if the time is up for a run that starts, or for one that continues."""
         if (starting or self.stop_runs) and time.perf_counter() >= self.until:
             raise TimeIsUpError
 
 
 class Keeper:
-    """An observer that holds runs to a limit, and keeps the summary of a run once it is complete."""
+    """An observer that stops runs at a time limit, and keeps the summary of a complete run."""
 
     def __init__(self, item: Item, summaries: Path, limit: TimeLimit) -> None:
         self._item, self._summaries, self._limit = item, summaries, limit
 
     def watch(self, context: RunContext) -> Callbacks:
-        """Follow a run."""
+        """Return the callbacks of a run."""
 
         def on_start(run: Run) -> None:
             self._limit.check(starting=True)
@@ -97,12 +97,12 @@ class Keeper:
 
 
 def place_of_summary(summaries: Path, item: Item, seed: int) -> Path:
-    """The file of the summary of an item's run."""
+    """Return the file of the summary of an item's run."""
     return summaries / f"{item.name}-seed-{seed}.json"
 
 
 def _complete(done: int, corrections: Mapping[str, Any], item: Item, task: Task) -> bool:
-    """Has a run all of its generations, and its last correction if the task is uncertain?"""
+    """Return True if a run has all generations, and its final correction if the task is uncertain."""
     corrected = not task.uncertain or item.generations in corrections.get("generation", ())
     return done >= item.generations and corrected
 
@@ -119,8 +119,8 @@ def plan(
 ) -> list[Item]:
     """List the runs that the experiments need on the tasks, each of them once.
 
-    Without `labels` they are all that the experiments run, without `seeds` as many as the paper has, or
-    fewer if the scale says so, and without `generations` as long as the scale says.
+    By default, `labels` are all labels of the experiments, `seeds` is the number of the paper, or fewer
+    at a smaller scale, and `generations` is the number of the scale.
     """
     most: dict[tuple[str, str], int] = {}
     for experiment in (EXPERIMENTS[name] for name in experiments):
@@ -145,7 +145,7 @@ def plan(
 def in_turns(
     experiments: Sequence[str], tasks: Sequence[str], scale: str, labels: Sequence[str] = ()
 ) -> dict[str, list[Item]]:
-    """List what the experiments measure in turns, by task: what is installed of it."""
+    """List what the experiments time in turns, by task, as far as it is installed."""
     found: dict[str, list[Item]] = {}
     for experiment in (EXPERIMENTS[name] for name in experiments if not EXPERIMENTS[name].seeds):
         for task, label in product(tasks, experiment.labels):
@@ -168,7 +168,7 @@ def _command(task: str, label: str, scale: str, generations: int | None) -> Pars
 
 
 def is_of(summary: Summary, item: Item) -> bool:
-    """Is a run what an item asks for, whatever its seed?"""
+    """Return True if a run is what an item asks for, with any seed."""
     asked = (item.task, item.label, item.parsed.choice.scale, item.generations)
     if (summary.task, summary.label, summary.scale, summary.generations) != asked:
         return False
@@ -177,7 +177,7 @@ def is_of(summary: Summary, item: Item) -> bool:
 
 
 def existing(items: Sequence[Item], summaries: Sequence[Summary]) -> list[Summary]:
-    """Those of the summaries that the items ask for, each seed once, in the order of the items."""
+    """Return the summaries that the items ask for, each seed once, in the order of the items."""
     found = []
     for item in items:
         by_seed = {run.seed: run for run in reversed(summaries) if is_of(run, item)}
@@ -197,20 +197,20 @@ def sweep(
     progress: bool,
     say: Callable[[str], None],
 ) -> str | None:
-    """Run what is missing; a summary of each run goes to `out/summaries/TASK` when the run is over.
+    """Run what is missing; the summary of each finished run is written to `out/summaries/TASK`.
 
-    While the device is busy with an item, the host compiles the next one.
+    While the device computes an item, the host compiles the next one.
 
     Args:
-        items: What is wanted.
-        known: Reads what there is of it already.
+        items: The required runs.
+        known: Reads the existing summaries.
         out: Folder for everything.
         seeds_per_batch: As in `memes.run`.
         keep_archives: Keep the run folders, in `out/runs`.
-        minutes: Start no run after so many.
-        stop_runs: Stop the run that goes on then, too.
+        minutes: Start no run after this time.
+        stop_runs: After this time, also stop the current run.
         progress: Whether to show the progress of each item.
-        say: Told of each item.
+        say: Prints a line about each item.
 
     Returns:
         The name of the signal that ended it, if one did, or `TIME` if the minutes are over.
@@ -224,7 +224,7 @@ def sweep(
             _remove(folder)
         for summaries in {out / "summaries" / item.task for item in items}:
             remove_files(summaries, SUMMARY, unfinished=True)
-        todo = _missing(items, known(), out, say)  # now that nobody else adds to it
+        todo = _missing(items, known(), out, say)  # under the lock of the folder
         ahead = [compiler.submit(_compiled, item, seeds_per_batch) for item in todo[:1]]
         for i, item in enumerate(todo, 1):
             seeds = "1 seed" if len(item.seeds) == 1 else f"{len(item.seeds)} seeds"
@@ -248,8 +248,8 @@ def sweep(
 
 
 def _remove(folder: Path) -> None:
-    """Remove the runs in a folder, and the folders that only they were in."""
-    with suppress(OSError):  # where something else is left
+    """Remove the runs in a folder, and the folders that become empty."""
+    with suppress(OSError):  # if other files are left
         for place in folder.glob("seed-*"):
             remove_run(place)
             (place / ".lock").unlink(missing_ok=True)
@@ -262,9 +262,9 @@ def _remove(folder: Path) -> None:
 def _missing(
     items: Sequence[Item], known: Sequence[Summary], out: Path, say: Callable[[str], None]
 ) -> list[Item]:
-    """List the items with the seeds that are not done, if there are any and all is installed.
+    """List the items with their missing seeds, if all their packages are installed.
 
-    A run that was killed after its summary was written and before its end was recorded is not done.
+    A run that was killed after its summary was written and before its end was recorded is missing.
     """
     todo = []
     for item in items:
@@ -286,13 +286,13 @@ def _ended(place: Path) -> bool:
 
 
 def _lacking(task: str, label: str) -> list[str]:
-    """Name the extras that a variant on a task needs and that are not installed."""
+    """List the extras that a variant on a task needs and that are not installed."""
     needed = [NEEDS[name] for name in (task, VARIANTS[label].algorithm) if name in NEEDS]
     return [extra for module, extra in needed if importlib.util.find_spec(module) is None]
 
 
 def _compiled(item: Item, seeds_per_batch: int | None) -> Algorithm:
-    """Build what an item runs, and compile it into JAX's cache, where the run finds it."""
+    """Build the algorithm of an item, and compile it into JAX's cache for the run."""
     algorithm = item.parsed.build()
     most = most_together(algorithm.task, len(item.seeds), seeds_per_batch)
     if algorithm.task.jit:
@@ -309,7 +309,7 @@ def _run(
     progress: bool,
     limit: TimeLimit,
 ) -> str | None:
-    """Run the seeds of an item, or go on with those that were stopped; returns as `sweep` does."""
+    """Run the seeds of an item, or continue those that were stopped; returns the same as `sweep`."""
     keeper = Keeper(item, summaries, limit)
     samples = item.parsed.observing["reevaluate_samples"]
     corrections = Corrections(
@@ -331,7 +331,7 @@ def _run(
                 generations=item.generations,
                 seeds=left,
                 seeds_per_batch=seeds_per_batch,
-                devices=1,  # results depend on the number of shards, and must not on the machine
+                devices=1,  # results depend on the number of shards, and must not depend on the machine
                 out=folder,
                 observers=[corrections, Figures(draw=False), keeper],
                 metadata=item.parsed.recorded() | {"label": item.label},
@@ -345,7 +345,7 @@ def _run(
 
 
 def _begun_together(folder: Path, seeds: Sequence[int]) -> list[int]:
-    """Those of the seeds that were begun, and can go on as one batch with the first of them."""
+    """List the seeds that have begun, and can continue in one batch with the first of them."""
     any_begun = any(holds_run(folder / f"seed-{seed}") for seed in seeds)
     configs = begun(folder).values() if any_begun else ()
     batch = {c["seed"]: c.get("seeds_together") for c in configs if c["seed"] in seeds}
@@ -353,7 +353,7 @@ def _begun_together(folder: Path, seeds: Sequence[int]) -> list[int]:
 
 
 def _take_over(item: Item, folder: Path, summaries: Path, task: Task) -> list[int]:
-    """Copy the summaries of runs that are done, and corrected; returns the seeds that are left."""
+    """Copy the summaries of runs that are finished and corrected; returns the remaining seeds."""
     left = []
     for seed in item.seeds:
         place = folder / f"seed-{seed}"

@@ -1,6 +1,6 @@
-"""Times per generation of algorithms that take turns on one device, so that they can be compared.
+"""Times per generation of algorithms that take turns on one device, so that they are comparable.
 
-Times of runs cannot, if these are of several versions, or shared their device with others.
+Times of separate runs may differ in the version of the code and in the load of the device.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from memes.store.provenance import describe
 
 FORMAT, FORMAT_VERSION = "memes-times", 1
 TURNS = 10
-TURN_SECONDS = 1.0  # about what a turn takes
+TURN_SECONDS = 1.0  # approximate duration of a turn
 ABOUT = ("device", "versions", "commit", "started")
 ENTRIES: dict[str, Any] = {
     "task": str, "scale": str, "generations": int, "about": dict,
@@ -37,11 +37,11 @@ class Times(NamedTuple):
     """Times of algorithms on a task.
 
     Attributes:
-        task: Its name.
-        scale: Which defaults they had.
-        generations: How many a run has.
+        task: Name of the task.
+        scale: Scale of the defaults.
+        generations: Number of generations of a run.
         about: `device`, `versions`, `commit`, `started`, and the `processes_on_device`.
-        seconds: By label, what a generation took in each turn.
+        seconds: Seconds per generation in each turn, by label.
     """
 
     task: str
@@ -52,7 +52,7 @@ class Times(NamedTuple):
 
 
 def measure(items: Sequence[Item], say: Callable[[str], None]) -> Times:
-    """Measure items of one task in turns: each advances for about a second, then the next one does."""
+    """Time items of one task in turns, each of which takes about a second."""
     place = place_of(jax.devices()[0])
     seconds: dict[str, list[float]] = {item.label: [] for item in items}
     with ExitStack() as stack:
@@ -61,7 +61,7 @@ def measure(items: Sequence[Item], say: Callable[[str], None]) -> Times:
         advances: dict[str, Callable[[], float]] = {}
         about: dict[str, Any] = {}
         for item in items:
-            say(f"{item.task} {item.label}: compiling, to take turns")
+            say(f"{item.task} {item.label}: compiling for the measurement in turns")
             advances[item.label], about = _advancing(item)
         sharing = 1 if place is None else count(place)
         for turn in range(TURNS):
@@ -75,7 +75,7 @@ def measure(items: Sequence[Item], say: Callable[[str], None]) -> Times:
 
 
 def _advancing(item: Item) -> tuple[Callable[[], float], dict[str, Any]]:
-    """A function that runs a turn and returns the seconds per generation, and what is recorded."""
+    """Return a function that runs a turn and returns the seconds per generation, and its metadata."""
     algorithm = item.parsed.build()
     program = compile_fitting(algorithm, 1, item.generations, lambda sentence: None)
     key = program.keys([0])
@@ -100,7 +100,7 @@ def save_times(path: Path, times: Times) -> None:
 
 
 def load_times(folder: Path) -> list[Times]:
-    """Read the times of all tasks in a folder; nothing if there is none."""
+    """Read the times of all tasks in a folder; empty if there are none."""
     found = []
     for file in sorted(folder.glob("*.json")):
         content = read_json(file)

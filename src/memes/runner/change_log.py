@@ -1,9 +1,9 @@
-"""The observer that writes down the changes of the archive.
+"""The observer that records the changes of the archive.
 
 The device records the first `MOST_CHANGES` cells that change in a generation, in the order of cells. If
-more change, the observer finds the others in the archive after certain generations, the marks. There are
-four marks between a power of two and the next, and one every `LONGEST` generations later on. So which
-changes are recorded follows from generations alone, not from how a run is cut into device calls, stopped
+more cells change, the observer finds the others in the archive after certain generations, the marks.
+There are four marks between two powers of two, and later one every `LONGEST` generations. Therefore the
+recorded changes depend only on generations, and not on how a run is divided into device calls, stopped
 and resumed.
 """
 
@@ -27,7 +27,7 @@ LONGEST = 256  # generations between two marks
 
 
 def mark_before(generations: int) -> int:
-    """Return the last mark within so many generations."""
+    """Return the last mark up to a number of generations."""
     return generations - generations % min(LONGEST, 1 << max(0, generations.bit_length() - 3))
 
 
@@ -42,15 +42,15 @@ def marks(before: int, now: int) -> Iterator[int]:
 
 @dataclass(frozen=True, kw_only=True)
 class ChangeLog:
-    """Writes `changes.bin`: when each cell changed, by which lane, with what fitness and feature.
+    """Write `changes.bin`: when each cell changed, by which lane, with what fitness and feature.
 
-    Of each generation it records up to 128 changes. Of cells beyond these it records the last change
-    before certain generations: 1 to 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, ... and every 256 generations
+    Up to 128 changes per generation are recorded. Of further cells, the last change before certain
+    generations is recorded: 1 to 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, ... and every 256 generations
     from 1024 on.
 
     Attributes:
-        rows: After how many changes a cell keeps only its last change in every 2, 4, 8, ... generations,
-            or after twice as many as there are cells if that is more; 0 records no changes.
+        rows: Number of changes from which on only the last change per cell in every 2, 4, 8, ...
+            generations is kept; at least twice the number of cells. 0 disables the log.
     """
 
     rows: int = 2**20
@@ -61,16 +61,16 @@ class ChangeLog:
         at_least(0, changes_rows=self.rows)
 
     def watch(self, context: RunContext) -> Callbacks:
-        """Follow a run."""
+        """Return the callbacks of a run."""
         folder, cells = context.folder, context.algorithm.cells
         if folder is None or self.rows == 0:
             return Callbacks()
         most = max(self.rows, 2 * cells.count)
         last = np.full(cells.count, -1)  # the generation of the last change of each cell
-        written = size = 0  # rows, and bytes, of the file
-        thinning: store.Thinning | None = None  # the last one of the file
-        wide = True  # can more cells change in a generation than are recorded?
-        pending = False  # have more changed since the last mark?
+        written = size = 0  # length of the file in changes and in bytes
+        thinning: store.Thinning | None = None  # the last thinning of the file
+        wide = True  # whether more cells can change in a generation than are recorded
+        pending = False  # whether more cells have changed since the last mark
 
         def rewrite(rows: Changes) -> None:
             nonlocal written, size
@@ -79,8 +79,8 @@ class ChangeLog:
         def known() -> Changes:
             try:
                 return store.load_changes(folder)
-            except UsageError:  # somebody has changed it
-                return store.nothing(len(cells.low))
+            except UsageError:  # the file was changed by another program
+                return store.no_changes(len(cells.low))
 
         def complete(rows: Changes, run: Run) -> Changes:
             nonlocal pending
@@ -98,14 +98,14 @@ class ChangeLog:
             except UsageError:
                 found = None
             if found is None or found.feature.shape[1] != k:
-                thinning = None  # the archive still has the last change of each cell
-                rewrite(complete(store.nothing(k), run))
+                thinning = None  # the archive still contains the last change of each cell
+                rewrite(complete(store.no_changes(k), run))
                 return
             if thinning is not None and thinning.generations > run.config["generations"]:
                 thinning = None
-            rows = store.until(store.within(found, cells.count), done)
-            # Without what was recorded when the run was stopped between two marks.
-            rows = store.first_of_each(rows, MOST_CHANGES, since=mark_before(done))
+            rows = store.up_to_generation(store.within(found, cells.count), done)
+            # Drop changes that were recorded because the run was stopped between two marks.
+            rows = store.first_per_generation(rows, MOST_CHANGES, since=mark_before(done))
             last[rows.cell] = rows.generation
             pending = True
             rewrite(rows)
@@ -121,7 +121,7 @@ class ChangeLog:
             new = store.within(update.changes, cells.count)
             last[new.cell] = new.generation
             for mark in marks(done - update.new, done):
-                append(store.until(new, mark))
+                append(store.up_to_generation(new, mark))
                 new = store.select(new, new.generation >= mark)
                 if pending and mark == done:
                     rewrite(complete(known(), update.run))
@@ -134,7 +134,7 @@ class ChangeLog:
                 written, size = written + len(rows.cell), store.append_changes(folder, rows, size)
 
         def thin(mark: int) -> None:
-            """Thin the file out if it is too long, or where it was thinned out before it was killed."""
+            """Thin out the file if it is too long, or was thinned out before the run was killed."""
             nonlocal thinning
             planned = thinning if thinning is not None and thinning.generations >= mark else None
             if planned is None and written > most:

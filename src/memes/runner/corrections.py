@@ -1,4 +1,4 @@
-"""Corrections of a run's archive: when, with which randomness, and what they leave behind."""
+"""Corrections of a run's archive: their schedule, their randomness, and their results."""
 
 from __future__ import annotations
 
@@ -27,30 +27,32 @@ from memes.store.folder import Run
 from memes.task import Task
 from memes.validation import check_fields
 
-# Rows at a time, where the run has no chunk: enough to keep a device busy, and a sign of life from it
-# every few seconds.
+# Batch size of runs without chunks: large enough to keep a device busy, and small enough to show
+# progress every few seconds.
 ROWS = {"cpu": 4096}
 ROWS_ELSEWHERE = 16_384
-ROWS_IN_PROCESS = 512  # of a task that this process evaluates itself, without the device
-# What the seed's key is folded with; 0 and 1 could give the two keys that a run splits off it.
+ROWS_IN_PROCESS = 512  # batch size of tasks that this process evaluates without the device
+# Number that is folded into the key of the seed; 0 and 1 could give the two keys that a run splits off.
 STREAM = 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class Corrections:
-    """Evaluates the elites again, where the task is uncertain, and says what is left of the archive.
+    """Re-evaluate the elites of an uncertain task, and compute the corrected archive.
 
-    A task that is `resampled` is sampled singly for that. Randomness follows from the run's seed and the
-    generation: a correction can be repeated, and takes nothing from the run itself.
+    For this, a task that is `resampled` is sampled once per evaluation. The random keys depend only on
+    the seed of the run and on the generation. So a correction can be repeated, and does not affect the
+    search.
 
     Attributes:
-        every: Generations between corrections; None is one at the end alone, 0 not even that.
-        samples: How often each elite is evaluated again at the end.
-        every_samples: How often on the way; None is as often.
-        statistic: How an elite's evaluations are summed up.
-        limit: Evaluations of a correction at most, as a multiple of those of the search: elites are then
-            evaluated less often, though at least once. On the way only the search since the correction
-            before counts. None is 1 for a task with jit=False, and no limit for a compiled one.
+        every: Generations between corrections; 0 disables corrections. None is only one, at the end.
+        samples: Number of re-evaluations of each elite at the end.
+        every_samples: Number of re-evaluations in corrections before the end; None is `samples`.
+        statistic: Statistic that summarises the evaluations of an elite.
+        limit: Maximum number of re-evaluations per correction, as a multiple of the evaluations of the
+            search. Elites are then re-evaluated less often, but at least once. Corrections before the
+            end count only the search since the previous correction. None is 1 for a task with jit=False,
+            and no limit for a compiled task.
     """
 
     every: int | None = None
@@ -68,7 +70,7 @@ class Corrections:
             positive(reevaluate_limit=self.limit)
 
     def watch(self, context: RunContext) -> Callbacks:
-        """Follow a run."""
+        """Return the callbacks of a run."""
         task, length = context.algorithm.task, context.config["generations"]
         if not task.uncertain or self.every == 0:
             return Callbacks()
@@ -94,8 +96,8 @@ class Corrections:
             return run
 
         def on_start(run: Run) -> Run:
-            # Only what a run that nobody stopped would have by now. The correction after just so many
-            # generations is made again, as it may be another one.
+            # Keep the corrections that an uninterrupted run would have. A correction after the current
+            # number of generations is repeated, because it may have been a final one.
             at = run.corrected.get("generation", np.zeros(0))
             kept = (at % self.every == 0) & (at < run.generations) if self.every else at < 0
             run = run._replace(corrected={name: rows[kept] for name, rows in run.corrected.items()})
@@ -109,7 +111,7 @@ class Corrections:
 
         def on_end(run: Run) -> Run:
             samples = self.within(run, task, self.samples)
-            context.say(f"{_announced(run, task, samples, self.samples)}; Ctrl-C skips that")
+            context.say(f"{_announced(run, task, samples, self.samples)}; Ctrl-C skips this")
             run = by(run, samples=samples)
             if run.correction is None:
                 context.say(f"not re-evaluated; 'memes reevaluate {run.folder or 'RUN'}' does it later")
@@ -121,13 +123,13 @@ class Corrections:
         return Callbacks(on_start, due, on_update, on_end)
 
     def within(self, run: Run, task: Task, samples: int, since: float = 0) -> int:
-        """How often the limit allows to evaluate each elite of a run: `samples` times or less.
+        """Return how often the limit allows to re-evaluate each elite of a run: at most `samples` times.
 
         Args:
             run: The run.
             task: Its task.
-            samples: How often is wanted.
-            since: Evaluations of the search that another correction has counted.
+            samples: Requested number of re-evaluations per elite.
+            since: Evaluations of the search that were counted by an earlier correction.
         """
         single = task.single or task
         if self.limit is None and single.jit:
@@ -141,33 +143,33 @@ def _elites(run: Run) -> int:
 
 
 def _searched(run: Run) -> float:
-    """Evaluations of the search of a run so far."""
+    """Return the number of evaluations of the search so far."""
     return float(run.metrics["evaluations"][-1])
 
 
 def _announced(run: Run, task: Task, samples: int, wanted: int) -> str:
-    """A correction in words: how often, how many evaluations, how long at the pace of the search."""
+    """Describe a correction: re-evaluations per elite, their total, and the estimated time."""
     single, searched = task.single or task, _searched(run)
     each = _elites(run) * single.cost
     seconds = float(run.metrics["seconds"][-1]) / searched * each * samples
     sentence = (
-        f"evaluating every elite again, {samples} times: {each * samples:,} evaluations, "
+        f"re-evaluating every elite {samples} times: {each * samples:,} evaluations, "
         f"about {duration(seconds)} at the pace of the search"
     )
     if samples == wanted:
         return sentence
     return (
-        f"{sentence} ({wanted} times would be {each * wanted:,} evaluations, and the search had "
+        f"{sentence} ({wanted} times would need {each * wanted:,} evaluations, but the search had "
         f"{searched:,.0f}; --reevaluate-limit {math.ceil(each * wanted / searched)} allows them)"
     )
 
 
 def save_correction(run: Run, task: Task, statistic: str) -> None:
-    """Write the correction of a run, and the table of all, if it has one and a folder."""
+    """Write the correction of a run, and the table of all corrections, if it has one and a folder."""
     if run.folder is not None and run.correction is not None:
         about = {"statistic": statistic, "task": task.name, "min_fitness": task.min_fitness}
         archives.save_correction(run.folder, run.correction, **about)
-        folders.save_corrected(run.folder, run.corrected)  # last: a row says that the archive is there
+        folders.save_corrected(run.folder, run.corrected)  # last, because its rows refer to the archive
 
 
 def corrected(
@@ -180,10 +182,10 @@ def corrected(
     stopped: Callable[[], object],
     once: Callable[[Hashable, Callable[[], Any]], Any] = lambda key, make: make(),
 ) -> Run:
-    """Correct the archive of a run, over or not, and add a row about that to its table.
+    """Correct the archive of a run, which may go on, and add a row to its table of corrections.
 
-    `stopped` is asked now and then; if it says so, the run comes back without a correction. The others
-    are as in `Corrections` and `RunContext`.
+    `stopped` is called repeatedly; if it returns a true value, the run is returned without a correction.
+    The other arguments are those of `Corrections` and `RunContext`.
     """
     run, single = run._replace(correction=None), task.single or task
     rows = run.config.get("chunk") or ROWS.get(jax.default_backend(), ROWS_ELSEWHERE)
@@ -213,7 +215,7 @@ def corrected(
         "reevaluations": spent + max(run.corrected.get("reevaluations", ()), default=0),
         **compare(run.archive, correction, single.min_fitness),
     }
-    # In place of that of the same generation, if there is one.
+    # The new row replaces that of the same generation, if there is one.
     earlier = run.corrected.get("generation", np.zeros(0)) < run.generations
     unknown = np.full(int(earlier.sum()), np.nan)
     before = {name: rows[earlier] for name, rows in run.corrected.items()}
@@ -229,7 +231,7 @@ def _fitting(
     archive: Archive,
     report: Reporter,
 ) -> Reevaluator:
-    """Build what re-evaluates so many rows at a time, or as many as fit into memory."""
+    """Build the re-evaluation in batches of `rows` evaluations, or fewer if memory is short."""
     again = build(rows=rows)
     if not task.jit:
         return again
@@ -239,5 +241,5 @@ def _fitting(
     fewer = memory.fewer(rows, compiled, what, report.say)
     if fewer is None:
         return again._replace(estimate=compiled)
-    report.say(f"that is too much: evaluating {fewer} rows at a time")
+    report.say(f"that is too much memory: re-evaluating in batches of {fewer} evaluations")
     return _fitting(build, task, fewer, key, archive, report)

@@ -1,4 +1,4 @@
-"""The programs of a run: calls of the device, of as many generations as wanted, that fit into memory."""
+"""The programs of a run: device calls that compute any number of generations and fit into memory."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from memes.runner.placement import ALONE, REPLICATED, SHARDED, Placement
 from memes.runner.sharding import each, gather, isolated
 from memes.task import Evaluation, Task, lost
 
-MOST = 256  # generations in a call
-MOST_CHANGES = 128  # cells whose change in a generation is recorded; who wants more asks the archive
+MOST = 256  # generations per device call
+MOST_CHANGES = 128  # recorded changes of cells per generation; others are found in the archive
 LANE_FIELDS = (
     "lane", "kind", "offered", "fitness", "feature", "parent_feature", "status", "age", "stale", "reset",
 )  # fmt: skip
@@ -37,8 +37,8 @@ LANE_FIELDS = (
 class Record(NamedTuple):
     """The measures of a generation, and `Info` of the lanes that persist; stacked, [G, ...].
 
-    `changes` has as many rows as cells can change in a generation, or as are recorded at most; those
-    that stand for nothing have a cell beyond the last.
+    `changes` has one row per cell that can change in a generation, up to `MOST_CHANGES`; the cell of an
+    unused row is one beyond the last.
     """
 
     measures: Generation
@@ -46,7 +46,7 @@ class Record(NamedTuple):
     changes: Changes
 
 
-# (key, state, n) -> the state n generations later, and at least n records, of which the first n count
+# (key, state, n) -> the state n generations later, and at least n records, of which n are valid
 Advance = Callable[[Array, State, int], tuple[State, Record]]
 
 
@@ -54,11 +54,12 @@ class Program(NamedTuple):
     """A compiled run of one seed, or of several at once.
 
     Attributes:
-        algorithm: The one that is run; evaluating in chunks, if memory is short.
-        placement: Its shards and devices.
-        seeds: How many run at once. With more than one, keys, states and records have a leading axis.
+        algorithm: The algorithm; it evaluates in chunks if memory is short.
+        placement: The shards and devices.
+        seeds: Number of seeds that run at once. If it is more than one, keys, states and records have a
+            leading axis.
         advance: Computes generations.
-        seconds: What compilation took.
+        seconds: Compilation time.
     """
 
     algorithm: Algorithm
@@ -68,7 +69,7 @@ class Program(NamedTuple):
     seconds: float
 
     def keys(self, seeds: list[int]) -> Array:
-        """The keys of the generations of some seeds."""
+        """Return the keys of the generations of some seeds."""
         keys = [keys_of(seed)[1] for seed in seeds]
         key = keys[0] if self.seeds == 1 else jnp.stack(keys)
         if self.placement.local:
@@ -77,7 +78,7 @@ class Program(NamedTuple):
         return put
 
     def join(self, states: list[State]) -> State:
-        """Put the state of each seed on the device, as `advance` takes them."""
+        """Put the state of each seed on the device, joined for `advance`."""
         if self.seeds > 1:
             states = [jax.tree.map(lambda *leaves: np.stack(leaves), *jax.device_get(states))]
         joined: State
@@ -92,13 +93,13 @@ class Program(NamedTuple):
         return self.placement.of_state(self.algorithm, self.seeds)
 
     def states(self, joined: State) -> list[State]:
-        """The state of each seed; the opposite of `join`."""
+        """Split a joined state into the state of each seed."""
         if not self.placement.local:
             joined = self.placement.on_first(joined)
         return [joined] if self.seeds == 1 else _rows(joined, self.seeds)
 
     def records(self, joined: Record, n: int) -> list[Record]:
-        """The first n generations of the record of each seed, on the host."""
+        """Return the first n generations of the record of each seed, on the host."""
         host = jax.device_get(joined)
         if self.seeds == 1:
             return [jax.tree.map(lambda leaf: leaf[:n], host)]
@@ -111,7 +112,7 @@ def _rows(state: State, n: int) -> list[State]:
 
 
 def keys_of(seed: int) -> tuple[Array, Array]:
-    """The key of a run's first state, and the key of its generations."""
+    """Return the key of a run's first state, and the key of its generations."""
     init_key, run_key = jax.random.split(jax.random.key(seed))
     return init_key, run_key
 
@@ -119,17 +120,17 @@ def keys_of(seed: int) -> tuple[Array, Array]:
 def first_state(
     algorithm: Algorithm, placement: Placement = ALONE, seeds: int = 1
 ) -> Callable[[Array, int], State]:
-    """The function `(key, generations) -> State` that makes the first state of a run, compiled."""
+    """Return the compiled function `(key, generations) -> State` that makes the first state of a run."""
     divided = placement.shards > 1 and seeds == 1
     init = placement.sharded(algorithm).init if divided else algorithm.init
     return jax.jit(init, static_argnums=1)
 
 
 def most_together(task: Task, seeds: int, seeds_per_batch: int | None) -> int:
-    """How many of so many seeds to run at once, if memory allows it: as asked, or by the task."""
+    """Choose how many seeds to run at once, if memory allows it: by the request or by the task."""
     if seeds_per_batch is not None:
         return min(seeds_per_batch, seeds)
-    # A simulator fills the device by itself.
+    # A simulator uses the whole machine for one seed.
     return seeds if task.jit and task.control is None else 1
 
 
@@ -141,12 +142,12 @@ def compile_fitting(
     exactly: bool = False,
     placement: Placement = ALONE,
 ) -> Program:
-    """Compile a run of so many seeds at once; of fewer, or in chunks, if memory does not allow it.
+    """Compile a run of `seeds` seeds at once; of fewer seeds, or in chunks, if memory is short.
 
-    Seeds that run together are split among the shards: they are filled up to as many for each.
+    Seeds that run at once are divided among the shards; unused places are filled up.
 
-    A chunk that the algorithm has is kept. With `exactly` the number of seeds is kept too, as a run that
-    is resumed needs it. What is compiled, and what it needs, is said.
+    If the algorithm has a chunk, it is kept. With `exactly`, the number of seeds is kept, too, as
+    required when a run is resumed. Progress and memory needs are printed.
     """
     device, start = jax.devices()[0].device_kind, time.perf_counter()
     several = f"{seeds} seeds of {algorithm.name} together" if seeds > 1 else algorithm.task.name
@@ -154,8 +155,8 @@ def compile_fitting(
     shards = placement.shards
     if not placement.divides(algorithm, seeds):
         say(
-            f"{shards} shards cannot share the lanes of {algorithm.name} equally: each device computes "
-            "all lanes, and evaluates its share"
+            f"the lanes of {algorithm.name} cannot be divided equally among {shards} shards: each "
+            "device computes all lanes, and evaluates its share"
         )
     batch = algorithm.batch_size if seeds > 1 else -(-algorithm.batch_size // shards)
     chosen, size, rows = algorithm, _filled(seeds, shards), algorithm.chunk or batch
@@ -168,25 +169,32 @@ def compile_fitting(
             break
         if size > fewest and not exactly:
             size = _filled(-(-size // 2), shards)
-            say(f"that is too much: running {size} at once" if size > 1 else "that is too much")
+            say(
+                f"that is too much memory: running {size} at once"
+                if size > 1
+                else "that is too much memory"
+            )
         elif rows > 1:
             rows = fewer
             chosen = replace(algorithm, chunk=rows)
-            say(f"that is too much: evaluating {rows} of {batch} rows at a time")
+            say(f"that is too much memory: evaluating in chunks of {rows} of {batch} evaluations")
     seconds = time.perf_counter() - start
     say(f"compiled in {seconds:.1f} s")
     return Program(chosen, placement, size, advance, seconds)
 
 
 def _filled(seeds: int, shards: int) -> int:
-    """As many seeds for each shard, if there are several; a single one is dealt as a whole."""
+    """Round up to the same number of seeds per shard; a single seed is divided itself."""
     return 1 if seeds == 1 else -(-seeds // shards) * shards
 
 
 def compile_run(
     algorithm: Algorithm, placement: Placement, seeds: int, generations: int
 ) -> tuple[Advance, Any]:
-    """Compile what advances a run, and return it with the program whose rows chunks would cut."""
+    """Compile the function that advances a run.
+
+    Also returns the program that chunks would make smaller.
+    """
     if placement.waits:
         no_record: Any = None
         return lambda key, state, n: (state, no_record), None
@@ -231,8 +239,8 @@ def _advance(
 ) -> tuple[State, Record]:
     """Advance by n generations, at most `MOST`.
 
-    Their number is an argument, not compiled in: one program serves all device calls, and results cannot
-    depend on how a run is divided into them.
+    n is an argument of the compiled program. So one program computes all device calls, and results do
+    not depend on how a run is divided into them.
     """
 
     def once(state: State) -> tuple[State, Record]:
@@ -250,7 +258,7 @@ def _advance(
 
 
 def _changes(algorithm: Algorithm, state: State) -> Changes:
-    """The cells that changed in the last generation, as many as are recorded."""
+    """Return the cells that changed in the last generation, up to the number that is recorded."""
     emitter, count = algorithm.emitter, algorithm.cells.count
     entrants = len(emitter.persistent) + (emitter.samples if algorithm.offer_samples else 0)
     now = state.archive.generation == state.generation - 1
@@ -267,7 +275,7 @@ def _on_devices(
     state: State,
     step: Callable[[Array, Array, State], tuple[State, Record]],
 ) -> tuple[Advance, Any]:
-    """Compile the program that advances a run of several shards: of its lanes, or of its seeds."""
+    """Compile the program that advances a run in several shards, which divide its lanes or its seeds."""
 
     def lanes(here: Array, n: Array, key: Array, state: State) -> tuple[State, Record]:
         return _advance(partial(step, here), key, state, n)
@@ -282,7 +290,7 @@ def _on_devices(
     mapped = placement.mapped(lanes if seeds == 1 else some_seeds, arguments, (where, REPLICATED))
     lie = placement.shardings(arguments), placement.shardings((where, REPLICATED))
     program = jax.jit(mapped, in_shardings=lie[0], out_shardings=lie[1])
-    here = np.int32(placement.here)  # an argument: see `each`
+    here = np.int32(placement.here)  # an argument of the program: see `each`
     compiled = program.lower(here, np.int32(0), key, state).compile()
 
     def call(key: Array, state: State, n: int) -> tuple[State, Record]:
@@ -296,7 +304,7 @@ def _on_devices(
 def _on_host(
     algorithm: Algorithm, record: Callable[[State, Info], Record], key: Array, state: State
 ) -> Advance:
-    """Generations with the evaluation on the host, between a compiled ask and a compiled tell."""
+    """Compute generations with evaluation on the host, between compiled `ask` and `tell`."""
 
     def ask(key: Array, state: State) -> tuple[State, Batch, Array]:
         ask_key, evaluate_key = jax.random.split(jax.random.fold_in(key, state.generation))
@@ -326,7 +334,7 @@ def _on_host(
 
 
 def keep_compiled() -> None:
-    """Let JAX keep what it compiles for later runs, unless the user has said where, or not to."""
+    """Let JAX cache compiled programs for later runs, unless the user has configured its cache."""
     if jax.config.values["jax_compilation_cache_dir"] is not None:
         return
     cache = compiled_programs()
@@ -334,4 +342,4 @@ def keep_compiled() -> None:
         update: Any = jax.config.update
         update("jax_compilation_cache_dir", str(cache))
         update("jax_persistent_cache_min_compile_time_secs", 0.1)
-        compilation_cache.reset_cache()  # JAX looks at these settings only once
+        compilation_cache.reset_cache()  # otherwise JAX reads these settings only once

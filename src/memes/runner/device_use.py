@@ -1,4 +1,4 @@
-"""Other runs on the same device: a run takes longer beside them than alone."""
+"""Count of other runs on the same device, which make a run slower."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from memes.kernels.cache import folder
 from memes.runner.observers import Callbacks, RunContext, Update
 from memes.store.folder import Run
 
-EVERY = 5.0  # seconds between looks
+EVERY = 5.0  # seconds between counts
 
 
 @dataclass(frozen=True)
 class DeviceUse:
-    """Records the most processes with a run on this device at any time, as `processes_on_device`.
+    """Record the maximum number of processes with a run on this device, as `processes_on_device`.
 
-    Each process holds a lock on a file in the user's cache; those of other users are not seen.
+    Each process locks a file in the user's cache. Processes of other users are not counted.
     """
 
     prefix: ClassVar[str] = "device_use"
 
     def watch(self, context: RunContext) -> Callbacks:
-        """Follow a run."""
+        """Return the callbacks of a run."""
         place, stack = place_of(jax.devices()[0]), ExitStack()
         if place is None:
             return Callbacks()
@@ -58,7 +58,7 @@ class DeviceUse:
 
 
 def place_of(device: Any) -> Path | None:
-    """The folder in which processes announce that they use a device; None without a cache."""
+    """Return the folder in which processes register their use of a device; None without a cache."""
     devices = folder("devices")
     number = getattr(device, "local_hardware_id", None) or 0
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
@@ -67,17 +67,17 @@ def place_of(device: Any) -> Path | None:
     return devices and devices / re.sub(r"[^\w.-]+", "-", words)
 
 
-_announced: dict[Path, list[Any]] = {}  # how often in this process, and the file that it holds
+_announced: dict[Path, list[Any]] = {}  # per folder: number of runs in this process, and locked file
 
 
 @contextmanager
 def announced(place: Path) -> Iterator[None]:
-    """Let `count` see this process; several runs of it count once."""
+    """Register this process, so that `count` includes it; several of its runs count once."""
     file = place / str(os.getpid())
     held = _announced.setdefault(file, [0, None])
     held[0] += 1
     if held[0] == 1:
-        for _ in range(3):  # another process may take the file for one that was left, and remove it
+        for _ in range(3):  # another process may remove the file before it is locked
             held[1] = _locked(file)
             if held[1] and os.fstat(held[1].fileno()).st_nlink:
                 break
@@ -91,9 +91,10 @@ def announced(place: Path) -> Iterator[None]:
 
 
 def count(place: Path) -> int:
-    """Count the processes that announce themselves, and remove what others left that were killed."""
+    """Count the registered processes, and remove files of processes that were killed."""
     found = 0
-    for file in place.glob("[0-9]*") if place.is_dir() else ():
+    files = place.iterdir() if place.is_dir() else ()
+    for file in [each for each in files if each.name.isdecimal()]:
         if file.name == str(os.getpid()):
             found += 1
             continue
@@ -107,7 +108,7 @@ def count(place: Path) -> int:
 
 
 def _locked(file: Path) -> IO[str] | None:
-    """Lock a file; None if another process has it, or if there are no locks here."""
+    """Lock a file; None if another process has locked it, or if locks are not supported."""
     try:
         import fcntl
 

@@ -1,4 +1,4 @@
-"""Trackers: the metrics of a run, as they come, for a function or for a program that draws them."""
+"""Loggers: observers that pass the metrics of a run to a function or to a tool such as TensorBoard."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ Send = Callable[[Rows], object]
 
 @dataclass(frozen=True)
 class LogFunction:
-    """Hands the metrics of each generation to a function, and those of each correction.
+    """Pass the metrics of each generation and of each correction to a function.
 
     Attributes:
-        log: `(generation, metrics)`, numbers by the name of their column in `metrics.csv`; those of a
-            correction are called `corrected/qd_score`, ...
+        log: `(generation, metrics)`; metrics are numbers by the name of their column in `metrics.csv`.
+            Those of a correction are called `corrected/qd_score`, ...
     """
 
     log: Callable[[int, dict[str, float]], object]
 
     def watch(self, context: RunContext) -> Callbacks:
-        """Follow a run."""
+        """Return the callbacks of a run."""
 
         def send(rows: Rows) -> None:
             for generation, metrics in rows:
@@ -49,7 +49,7 @@ class LogFunction:
 
 @dataclass(frozen=True)
 class Logger:
-    """Hands the metrics of a run to TensorBoard, to Weights & Biases or to its like.
+    """Pass the metrics of a run to TensorBoard, to Weights & Biases or to a similar tool.
 
     Attributes:
         to: `tensorboard`, for event files in the folder of the run, which need no package; or `wandb`,
@@ -62,14 +62,14 @@ class Logger:
         check_logger(self.to)
 
     def watch(self, context: RunContext) -> Callbacks:
-        """Follow a run."""
+        """Return the callbacks of a run."""
         send, close = (_events if self.to == EVENTS else _module(self.to))(context)
         context.closing(close)
         return _following(lambda rows: send([(g, _finite(metrics)) for g, metrics in rows]))
 
 
 def check_logger(name: str) -> None:
-    """Raise a `UsageError` unless there is such a tracker."""
+    """Raise a `UsageError` unless the tool is available."""
     try:
         there = name == EVENTS or find_spec(name) is not None
     except (ImportError, ValueError):
@@ -118,7 +118,7 @@ def _finite(metrics: Mapping[str, float]) -> dict[str, float]:
 
 
 def _events(context: RunContext) -> tuple[Send, Callable[[], object]]:
-    require(context.folder is not None, f"track: {EVENTS} needs a run that has a folder; say where: out")
+    require(context.folder is not None, f"track: {EVENTS} needs a run with a folder; set out")
     assert context.folder is not None
     file = new_events(context.folder / EVENTS)
 
@@ -129,7 +129,7 @@ def _events(context: RunContext) -> tuple[Send, Callable[[], object]]:
 
 
 def _module(name: str) -> Callable[[RunContext], tuple[Send, Callable[[], object]]]:
-    """Send rows to a module with the functions of `wandb`, of which it may lack some arguments."""
+    """Send rows to a module with the functions of `wandb`; it may lack some of their arguments."""
 
     def begin(context: RunContext) -> tuple[Send, Callable[[], object]]:
         tracker = import_module(name)
@@ -142,11 +142,11 @@ def _module(name: str) -> Callable[[RunContext], tuple[Send, Callable[[], object
             "group": f"{task}-{algorithm}",
             "config": config,
             "dir": folder,
-            "reinit": "create_new",  # seeds side by side are several runs
+            "reinit": "create_new",  # parallel seeds are separate runs
         }
         try:
             opened = _call(tracker.init, given)
-        except Exception as error:  # of its own kind, as where nobody is logged in
+        except Exception as error:  # of any type; for example if the user is not logged in
             raise UsageError(f"track: {name} does not start: {in_a_line(error)}") from error
         log = getattr(opened, "log", None) or tracker.log
         close: Callable[[], object] = getattr(opened, "finish", None) or tracker.finish
@@ -161,7 +161,7 @@ def _module(name: str) -> Callable[[RunContext], tuple[Send, Callable[[], object
 
 
 def _call(function: Callable[..., Any], keywords: Mapping[str, Any], *arguments: Any) -> Any:
-    """Call a function with those of the keywords that it has."""
+    """Call a function with those keyword arguments that it accepts."""
     known = inspect.signature(function).parameters
     every = any(each.kind is each.VAR_KEYWORD for each in known.values())
     return function(*arguments, **{k: v for k, v in keywords.items() if every or k in known})

@@ -1,4 +1,4 @@
-"""The loop: runs that go side by side, with those who watch them, until all are over."""
+"""The main loop: several runs at once, with their observers, until all have finished."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from memes.metrics import Totals, accumulate
 from memes.resets import Reason
 from memes.runner.device import Program, Record, compile_fitting, first_state, keep_compiled, keys_of
 from memes.runner.multihost import present
-from memes.runner.observers import Callbacks, Observer, RunContext, Update, standing
+from memes.runner.observers import Callbacks, Observer, RunContext, Update, progress_of
 from memes.runner.placement import Placement
 from memes.runner.progress import Reporter
 from memes.runner.scheduling import calls, interruptible
@@ -29,10 +29,10 @@ from memes.store import checkpoint
 from memes.store.folder import Run, save_config
 from memes.store.provenance import now
 
-# A run before it starts, or goes on: its `config.json`, and its folder.
+# A run before it starts or resumes: its `config.json`, and its folder.
 Start = tuple[dict[str, Any], Path | None]
-# What is said to the first Ctrl-C: during the run, and while it is finished.
-STOPPING = "stopping after this call of the device; Ctrl-C again stops at once, without saving"
+# Messages after the first Ctrl-C, during the run and during its last steps.
+STOPPING = "stopping after this device call; Ctrl-C again stops at once, without saving"
 SKIPPING = "skipping the rest of the re-evaluation"
 
 
@@ -46,10 +46,10 @@ def run_all(
     placement: Placement,
     exactly: bool = False,
 ) -> list[Run]:
-    """Run the starts, `seeds_per_batch` of them side by side, in groups that have come equally far.
+    """Run the starts, `seeds_per_batch` of them at once, in groups with equal numbers of generations.
 
-    They have as many generations and the same chunk. `exactly` is as in `compile_fitting`. Those that an
-    interrupt leaves undone are not returned.
+    All runs have the same final number of generations and the same chunk. `exactly` is that of
+    `compile_fitting`. Runs that an interrupt prevents are not returned.
     """
     generations, chunk = (starts[0][0][name] for name in ("generations", "chunk"))
     shared: dict[Hashable, Any] = {}
@@ -69,7 +69,10 @@ def run_all(
         fitting = replace(algorithm, task=here, chunk=chunk)
         program = compile_fitting(fitting, seeds_per_batch, generations, report.say, exactly, placement)
         about: dict[str, Any] = {"chunk": program.algorithm.chunk, "seeds_together": program.seeds}
-        for config, folder in starts:  # also of those that an interrupt leaves undone, for `resume`
+        for (
+            config,
+            folder,
+        ) in starts:  # also for runs that an interrupt prevents, so that `resume` finds them
             _save_config(folder, config | about)
         about["compile_seconds"] = program.seconds
         context = partial(RunContext, algorithm, report=report, once=once)
@@ -93,13 +96,13 @@ def _begun(
     folder: Path | None,
     say: Callable[[str], None],
 ) -> Run:
-    """A run as it stands: from the newest checkpoint in its folder, or from the start."""
+    """Make the first state of a run, or load it from the newest checkpoint in its folder."""
     blank, generations = partial(first, keys_of(config["seed"])[0]), config["generations"]
     run = None if folder is None else checkpoint.load(folder, config, blank, say)
     if run is None:
         state = blank(generations)
         return Run(folder, config, {}, {}, state.archive, {}, None, state)
-    say(f"going on after generation {run.generations}")
+    say(f"continuing after generation {run.generations}")
     require(
         run.generations <= generations,
         f"generations must be at least the {run.generations} of the last checkpoint in '{folder}', "
@@ -109,7 +112,7 @@ def _begun(
 
 
 def _groups(done: Sequence[int], size: int) -> list[list[int]]:
-    """The runs that go side by side: at most so many, all of which have come equally far."""
+    """Group runs with equal numbers of generations, with at most `size` runs per group."""
     far: dict[int, list[int]] = {}
     for i, generations in enumerate(done):
         far.setdefault(generations, []).append(i)
@@ -128,7 +131,7 @@ def _run_group(
     context: Callable[..., RunContext],
     report: Reporter,
 ) -> list[Run]:
-    """Run some seeds side by side until all are over."""
+    """Run some seeds at once until all have finished."""
     config, done = runs[0].config, runs[0].generations
     present().agree(int, done)
     key, state = _joined(program, runs)
@@ -139,7 +142,7 @@ def _run_group(
         with interruptible(report.say, STOPPING) as heard:
             for member in members:
                 member.begin(observers)
-            report.begin(config["generations"], {run.config["seed"]: standing(run) for run in runs})
+            report.begin(config["generations"], {run.config["seed"]: progress_of(run) for run in runs})
 
             def due(generation: int) -> bool:
                 return any(member.due(generation) for member in members)
@@ -156,7 +159,7 @@ def _run_group(
 
 
 def _joined(program: Program, runs: Sequence[Run]) -> tuple[jax.Array, State]:
-    """Put the keys and the states of runs onto the devices, filled up to as many as are compiled."""
+    """Put the keys and the states of runs on the devices, filled up to the number that is compiled."""
     filled = [*runs, *[runs[-1]] * (program.seeds - len(runs))]
     states = present().same([run.state for run in filled if run.state is not None])
     return program.keys([run.config["seed"] for run in filled]), program.join(states)
@@ -169,7 +172,7 @@ def _follow(
     context: Callable[..., RunContext],
     report: Reporter,
 ) -> list[Run]:
-    """Compute what the first process decides; what it records is not known here."""
+    """Compute what the first process decides; this process does not get the records."""
     del observers, context
     done = present().agree(int)
     key, state = _joined(program, runs)
@@ -184,13 +187,13 @@ def _follow(
 
 
 class _Member:
-    """One of the runs that go side by side, with those who watch it."""
+    """One of the runs of a group, with its observers."""
 
     def __init__(
         self, run: Run, context: Callable[..., RunContext], report: Reporter, named: bool
     ) -> None:
         self.run = run
-        self.stopped: str | None = None  # why, if it was
+        self.stopped: str | None = None  # the reason, if it was stopped
         self._totals = totals_of(run)
         seed = run.config["seed"]
         name = f"seed {seed}: " if named else ""
@@ -216,7 +219,7 @@ class _Member:
         return self.stopped is None and any(watch.due(generation) for watch in self._watches)
 
     def see(self, state: State, record: Record, seconds: float) -> None:
-        """Take in further generations, unless it was stopped; there is one at least."""
+        """Process further generations, at least one, unless the run was stopped."""
         if self.stopped is not None and self.run.generations:
             return
         before = self.run.generations
@@ -226,13 +229,13 @@ class _Member:
             self.run = watch.on_update(update) or self.run
 
     def finish(self, signalled: str | None) -> Run:
-        """Let the observers finish. What `config.json` says of the end comes last: that all is there."""
+        """Call `on_end` of the observers, and then record the end in `config.json`, as the last file."""
         done = self.run.generations
         if self.run.metrics["coverage"][-1] > 0 and not self.run.metrics["qd_score"][-1]:
             least = self._context.algorithm.task.min_fitness
             self._context.say(
-                f"the QD-score is 0, as no elite is fitter than the task's min_fitness, {least:g}: give "
-                "the task the least fitness that it can have"
+                f"the QD-score is 0, because no elite is fitter than the task's min_fitness, {least:g}: "
+                "set it to the lowest fitness that the task can have"
             )
         about = {
             "finished": now(),
@@ -252,7 +255,7 @@ class _Member:
 def _extended(
     run: Run, totals: Totals, state: State, record: Record, seconds: float
 ) -> tuple[Run, Totals]:
-    """Add the generations of a record [G, ...], which took so long, to a run and to its sums."""
+    """Add a record [G, ...] of generations, which took `seconds`, to a run and to its totals."""
     totals, measures = accumulate(totals, record.measures)
     n, done = len(measures["evaluations"]), run.generations
     new = np.arange(1, n + 1)
@@ -260,6 +263,12 @@ def _extended(
     metrics: dict[str, Any] = {"generation": done + new, **measures, "seconds": clock}
     lanes: dict[str, Any] = {"generation": done + new, **record.lanes}
     if done:
+        for before, after in ((run.metrics, metrics), (run.lanes, lanes)):
+            shapes = {name: column.shape[1:] for name, column in after.items()}
+            require(
+                all(column.shape[1:] == shapes.get(name) for name, column in before.items()),
+                f"the log in '{run.folder}' is of another algorithm or task; start a new run",
+            )
         metrics, lanes = (
             {name: np.concatenate([before[name], after[name]]) for name in before}
             for before, after in ((run.metrics, metrics), (run.lanes, lanes))
@@ -268,7 +277,7 @@ def _extended(
 
 
 def totals_of(run: Run) -> Totals:
-    """The sums over the generations of a run, worked out from its metrics and lanes."""
+    """Compute the totals over the generations of a run from its metrics and lanes."""
     if not run.generations:
         return Totals.zero()
     metrics, lanes = run.metrics, run.lanes

@@ -1,4 +1,4 @@
-"""The memory that a generation needs, and what to do if there is less."""
+"""Memory needs of a generation, and the batch size if memory is short."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 import jax
 
-# Of what is free: other programs, and what compilers do not count, need some too.
+# Share of the free memory that may be used; the rest is for other programs and for buffers not counted.
 SHARE = 0.9
 
 
 def needed(compiled: Any) -> int | None:
-    """Bytes that a compiled program needs at once, by its own analysis; None if there is none."""
+    """Return the bytes that a compiled program needs, by its own analysis; None if there is none."""
     analysis = getattr(compiled, "memory_analysis", lambda: None)()
     if analysis is None:
         return None
@@ -23,7 +23,7 @@ def needed(compiled: Any) -> int | None:
 
 
 def available() -> int | None:
-    """Bytes that are free on the device, or on the machine if the device has no memory of its own."""
+    """Return the bytes that are free on the device, or on the machine if they share memory."""
     stats = jax.local_devices()[0].memory_stats() or {}
     if "bytes_limit" in stats:
         return int(stats["bytes_limit"] - stats.get("bytes_in_use", 0))
@@ -31,7 +31,7 @@ def available() -> int | None:
 
 
 def free() -> int | None:
-    """Bytes of the machine's memory that this process may still take; None if there is no telling."""
+    """Return the bytes of main memory that this process may still allocate; None if unknown."""
     return min(filter(None, (_left_of_machine(), left_of_groups())), default=None)
 
 
@@ -42,19 +42,19 @@ def _left_of_machine(info: Path = Path("/proc/meminfo")) -> int | None:
 
 
 def left_of_groups(root: Path = Path("/")) -> int | None:
-    """Bytes left to the control groups of this process; None if they have no limit.
+    """Return the bytes that the control groups of this process have left; None without a limit.
 
-    A container, a job of a cluster and a service are such groups, one within the other. Each may have a
-    limit, in files of version 1 or of version 2 of the kernel's interface.
+    A container, a job of a cluster and a service are control groups, which may be nested. Each may have
+    a limit, in files of version 1 or of version 2 of the kernel's interface.
 
     Args:
-        root: The folder that holds `proc` and `sys`.
+        root: The folder that contains `proc` and `sys`.
     """
     return min(filter(None, map(_left_of_group, _groups(root))), default=None)
 
 
 def _groups(root: Path) -> Iterator[Path]:
-    """The folders of the groups that count memory, from the inmost one up."""
+    """Return the folders of the groups that limit memory, from the innermost one up."""
     for line in _text(root / "proc/self/cgroup").splitlines():
         _, controllers, path = (*line.split(":", 2), "", "")[:3]
         mounts = (
@@ -66,12 +66,12 @@ def _groups(root: Path) -> Iterator[Path]:
             yield from (group.joinpath(*names[:depth]) for depth in range(len(names), -1, -1))
 
 
-# The files of version 2 and of version 1: limits, use, and what of it is files that can be read again.
+# The files of version 2 and of version 1: limit, use, and the part of it that is reclaimable file cache.
 FILES = (
     (("memory.max", "memory.high"), "memory.current", "inactive_file"),
     (("memory.limit_in_bytes",), "memory.usage_in_bytes", "total_inactive_file"),
 )
-UNLIMITED = 2**60  # version 1 has a number for it
+UNLIMITED = 2**60  # version 1 uses a larger number for "no limit"
 
 
 def _left_of_group(group: Path) -> int | None:
@@ -85,7 +85,7 @@ def _left_of_group(group: Path) -> int | None:
 
 
 def _text(file: Path) -> str:
-    """Read a file; nothing, if it cannot be read."""
+    """Read a file; returns "" if it cannot be read."""
     try:
         return file.read_text().strip()
     except (OSError, ValueError):
@@ -93,23 +93,23 @@ def _text(file: Path) -> str:
 
 
 def smaller(rows: int, need: int, room: int) -> int:
-    """How many rows to evaluate at a time, when so many need too much: the next power of two below."""
+    """Choose a smaller batch if `rows` evaluations need too much memory: the next power of two below."""
     wanted = max(1, int(rows * SHARE * room / need))
     return int(1 << (min(wanted, rows - 1).bit_length() - 1)) if rows > 1 else 1
 
 
 def fewer(rows: int, compiled: Any, what: str, say: Callable[[str], None]) -> int | None:
-    """How many rows at a time a program should evaluate instead of so many; None if it fits into memory.
+    """Return a smaller batch size for a program that does not fit into memory; None if it fits.
 
-    None, too, where nothing can be known or done about it. What it needs is said.
+    Also returns None if the need is unknown or the batch cannot be smaller. Prints the need.
     """
     room, need = available(), needed(compiled)
     if room is None or need is None:
         return None
-    say(f"{what} needs {in_words(need)} of the {in_words(room)} that are free")
+    say(f"{what} needs {in_words(need)} of {in_words(room)} of free memory")
     return None if need <= SHARE * room or rows == 1 else smaller(rows, need, room)
 
 
 def in_words(size: int) -> str:
-    """A number of bytes."""
+    """Format a number of bytes."""
     return f"{size / 2**30:.1f} GiB" if size >= 2**29 else f"{size / 2**20:.0f} MiB"

@@ -1,8 +1,8 @@
-"""Several processes that compute one run: the first decides and writes, the others follow.
+"""Several processes that compute one run: the first process decides and writes, the others follow.
 
-JAX joins their devices; what is here passes the decisions of the first process on, over a connection to
-each of the others, and ends all of them if one is lost. JAX alone would wait for a minute or more, and
-then abort without a word.
+JAX connects their devices. This module sends the decisions of the first process to the others, over one
+connection each, and ends all processes if one is lost. JAX alone would wait for a minute or more, and
+then abort without an error message.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from jax.experimental import multihost_utils
 from memes.errors import RunError, at_least, require
 from memes.parameters import flat
 
-BEAT, PATIENCE = 2.0, 20.0  # seconds between signs of life, and without any
+BEAT, PATIENCE = 2.0, 20.0  # seconds between heartbeats, and until a process counts as lost
 LOST = 1  # the exit code
-SIZES = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")  # where launchers say how many processes
+SIZES = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")  # number of processes, set by launchers
 BYE = b"bye"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 @dataclass
 class Team:
-    """The processes of a run, as one of them sees them; by itself, if nobody joined.
+    """The processes of a run, as seen by one of them; a process that joined no others is alone.
 
     Attributes:
-        index: Which this is; the first one, 0, leads.
-        count: How many there are.
-        over: True once they have parted.
+        index: Number of this process; the first one, 0, leads.
+        count: Number of processes.
+        over: True after they have disconnected.
     """
 
     index: int = 0
@@ -53,11 +53,11 @@ class Team:
 
     @property
     def leads(self) -> bool:
-        """True of the process that decides, writes and speaks."""
+        """True for the process that decides, writes and prints."""
         return self.index == 0
 
     def agree(self, decide: Callable[..., int | None], *arguments: Any) -> int:
-        """Tell all processes the number that the first one decides; 0 is nothing, or no."""
+        """Send the number that the first process decides to all processes; None becomes 0."""
         if not self.leads:
             return self._decisions.get()
         decision = int(decide(*arguments) or 0)
@@ -66,7 +66,7 @@ class Team:
         return decision
 
     def same(self, tree: Any) -> Any:
-        """The tree of the first process, in all of them."""
+        """Return the tree of the first process in all processes."""
         if self.count == 1:
             return tree
         leaves, structure = jax.tree.flatten(jax.device_get(tree))
@@ -79,31 +79,31 @@ class Team:
         return jax.tree.unflatten(structure, found)
 
     def part(self) -> None:
-        """End it in good order, once all are done; or at once, if an exception ends this process."""
+        """Disconnect when all processes are done; or at once, if an exception ends this process."""
         if self.over or self.count == 1:
             return
         if getattr(sys, "last_value", None) is not None:
-            os._exit(LOST)  # JAX would wait for the others, and they for this one
+            os._exit(LOST)  # otherwise JAX would wait for the other processes, and they for this one
         for link in self._links:
             link.part()
         self.over = True
 
 
 class _Link:
-    """A connection to another process: lines, and empty ones as signs of life."""
+    """A connection to another process, which carries lines; empty lines are heartbeats."""
 
     def __init__(self, other: int, connection: socket.socket, hear: Callable[[bytes], None]) -> None:
         self.other = other
         self._connection = connection
         self._hear = hear
-        self._parting = threading.Event()  # of this side
-        self._parted = threading.Event()  # of the other side
+        self._parting = threading.Event()  # this side disconnects
+        self._parted = threading.Event()  # the other side disconnects
         connection.settimeout(PATIENCE)
         for work in (self._read, self._beat):
             threading.Thread(target=work, daemon=True).start()
 
     def send(self, line: bytes) -> None:
-        with suppress(OSError):  # the reader notices, and says so
+        with suppress(OSError):  # the reading thread reports it
             self._connection.sendall(line + b"\n")
 
     def part(self) -> None:
@@ -121,7 +121,7 @@ class _Link:
         while not self._parted.is_set():
             try:
                 new = self._connection.recv(4096)
-            except OSError:  # also if nothing came for too long
+            except OSError:  # including a timeout
                 new = b""
             if not new:
                 end(f"process {self.other} of this run ended or cannot be reached")
@@ -131,8 +131,8 @@ class _Link:
 
 
 def end(sentence: str) -> NoReturn:
-    """End this process at once, with a sentence: it may be waiting for one that is gone."""
-    hint = "'memes resume' goes on from the last checkpoint"
+    """End this process at once with an error message, because it may be waiting for a lost process."""
+    hint = "'memes resume' continues from the last checkpoint"
     print(f"memes: {sentence}; {hint}", file=sys.stderr, flush=True)
     os._exit(LOST)
 
@@ -141,19 +141,19 @@ _present = Team()
 
 
 def present() -> Team:
-    """The team of this process."""
+    """Return the processes of the current run."""
     return _present
 
 
 @dataclass(frozen=True, kw_only=True)
 class HostOptions:
-    """Where the processes of a run meet.
+    """Addresses and numbers of the processes of a run.
 
     Attributes:
         coordinator: Address of the first of several processes, with a port that is free there, such as
-            node1:1234. Below srun and mpirun all three of these are known.
-        processes: How many processes compute the run; 1 leaves this one by itself.
-        process: Which of them this is, from 0. The first one writes, the others are silent.
+            node1:1234. Under srun and mpirun, all three options are set automatically.
+        processes: Number of processes that compute the run; 1 runs this process alone.
+        process: Number of this process, from 0. The first process writes; the others print nothing.
     """
 
     coordinator: str | None = None
@@ -163,50 +163,51 @@ class HostOptions:
 
 @flat
 def join_processes(*, meeting: HostOptions = HostOptions()) -> Team:
-    """Join the processes that compute runs together; before anything is computed.
+    """Join the processes that compute runs together; must be called before anything is computed.
 
-    Each is started with the same program and arguments. Slurm (`srun`) and Open MPI (`mpirun`) say how
-    many there are and which is which; otherwise all three arguments do.
+    Each process is started with the same program and arguments. Slurm (`srun`) and Open MPI (`mpirun`)
+    provide the number of processes and their indices; otherwise all three fields of `meeting` are
+    needed.
 
     Args:
-        meeting: Where they meet.
+        meeting: Addresses and numbers of the processes.
     """
     global _present
     coordinator, processes, process = meeting.coordinator, meeting.processes, meeting.process
     given = [name for name, value in vars(meeting).items() if value is not None]
     found = max(map(_size, SIZES))
-    if "mpi4py.futures" in sys.modules:  # the others that were started are workers of this one
+    if "mpi4py.futures" in sys.modules:  # the other processes are workers of this one
         found = 1
     if processes == 1 or (not given and found == 1) or _present.count > 1:
         return _present
     require(
         not given or len(given) == len(vars(meeting)),
-        f"coordinator, processes and process go together, got {' and '.join(given)} alone",
+        f"coordinator, processes and process must be given together, got only {' and '.join(given)}",
     )
     if given:
         at_least(1, processes=processes)
         within = 0 <= (process or 0) < (processes or 1)
         require(within, f"process must lie in [0, {processes}), got {process}")
-    # On CPUs, programs that run at the same time would mix up their messages.
+    # On CPUs, programs that run at the same time could receive each other's messages.
     jax.config.update("jax_cpu_enable_async_dispatch", False)  # type: ignore[no-untyped-call]
     jax.distributed.initialize(coordinator, processes, process)
     _present = _connected(coordinator)
-    atexit.register(_present.part)  # before JAX's own, which was registered before
+    atexit.register(_present.part)  # runs before JAX's handler, which was registered earlier
     return _present
 
 
 def _size(name: str) -> int:
-    """The number of processes that a launcher says; 1 if it says nothing."""
+    """Return the number of processes that a launcher has set; 1 if it has set none."""
     value = os.environ.get(name) or "1"
     require(value.isdecimal(), f"{name} must be a whole number, got '{value}'")
     return int(value)
 
 
 def _connected(coordinator: str | None) -> Team:
-    """Connect all processes to the first, which says where over JAX's own connections."""
+    """Connect all processes to the first, which sends its address over JAX's connections."""
     team = Team(jax.process_index(), jax.process_count())
     host = socket.gethostname() if coordinator is None else coordinator.rpartition(":")[0]
-    # The own name of a machine may mean its loopback there, and nowhere else.
+    # The name of a machine may resolve to its loopback address, which other machines cannot reach.
     bound = host if host in LOOPBACK else ""
     server = socket.create_server((bound, 0), backlog=team.count) if team.leads else None
     place = [host, server.getsockname()[1], secrets.token_hex(16)] if server else None
@@ -226,7 +227,7 @@ def _connected(coordinator: str | None) -> Team:
 
 
 def welcomed(server: socket.socket, token: str, count: int) -> Iterator[tuple[int, socket.socket]]:
-    """Wait for connections that know the token, each with a number; others do not delay it."""
+    """Wait for connections that send the token, each with a number; invalid ones cause no delay."""
     known: queue.SimpleQueue[tuple[int, socket.socket]] = queue.SimpleQueue()
     over = threading.Event()
 

@@ -1,7 +1,7 @@
-"""Observers: all that a run does besides advancing.
+"""Observers: everything that a run does in addition to computing generations.
 
-An observer is a frozen dataclass with its settings and a method `watch`, which is asked once for each
-run. `Progress` below is a short one; `examples/observer.py` is one that stops a run.
+An observer is a frozen dataclass with its settings and a method `watch`, which is called once per run.
+`Progress` below is a short one; `examples/observer.py` is one that stops a run.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from memes.store import folder as folders
 from memes.store.folder import Run
 from memes.validation import check_fields
 
-MOST_WRITING = 0.1  # share of the time in which checkpoints that nobody asked for are written
+MOST_WRITING = 0.1  # maximum share of the time for checkpoints that were not explicitly requested
 
 
 class Update(NamedTuple):
-    """A run after a call of the device: all of it so far, and how many of its generations are new.
+    """A run after a device call: everything so far, and the number of its new generations.
 
-    `changes` are the cells that changed in these, as a `Record` has them, [new, ...].
+    `changes` are the cells that changed in the new generations, in the format of `Record`, [new, ...].
     """
 
     run: Run
@@ -41,21 +41,22 @@ class Update(NamedTuple):
 
     @property
     def rows(self) -> dict[str, np.ndarray]:
-        """The rows of `metrics.csv` that are new, by column."""
+        """The new rows of `metrics.csv`, by column."""
         return {name: column[-self.new :] for name, column in self.run.metrics.items()}
 
 
 class Callbacks(NamedTuple):
     """The functions through which an observer follows one run.
 
-    Those that return a run may change it; None leaves it as it is.
+    Functions that return a run may change it; None leaves it unchanged.
 
     Attributes:
-        on_start: `(run) -> run`, before the first generation, or the first one of a resumed run.
-        due: `(generation) -> bool`: must a call of the device end after so many generations? Calls are
-            sized by time: only there does every run of a seed have a update.
-        see: `(update) -> run`, after each call of the device.
-        on_end: `(run) -> run`, after the last generation, also if the run was stopped.
+        on_start: `(run) -> run`, called before the first generation, or the first one after resuming.
+        due: `(generation) -> bool`, returns True if a device call must end after that generation. The
+            length of other device calls depends on time, so only these updates are the same in every
+            run.
+        on_update: `(update) -> run`, called after each device call.
+        on_end: `(run) -> run`, called after the last generation, also if the run was stopped.
     """
 
     on_start: Callable[[Run], Run | None] = lambda run: None
@@ -66,18 +67,18 @@ class Callbacks(NamedTuple):
 
 @dataclass(frozen=True)
 class RunContext:
-    """One run, as its observers find it.
+    """One run, as passed to its observers.
 
     Attributes:
-        algorithm: As it is run here; it knows its task.
-        config: What `config.json` says of the run when it starts.
-        folder: Where the run is saved; None if it is only in memory.
-        report: Where progress is shown.
-        say: Prints a line, which names the run where there are several.
-        stop: `(reason)`: ends the run after the moment that is being seen.
-        interrupted: The name of the signal that wants whatever goes on to end soon, or None.
-        once: `(key, make) -> object`: what observers of runs side by side have in common, made once.
-        closing: Takes a function to be called when the run is over, however it ends.
+        algorithm: The algorithm, with its task.
+        config: Content of `config.json` when the run starts.
+        folder: Folder of the run; None if it is only in memory.
+        report: Shows progress.
+        say: Prints a line, which names the run if there are several.
+        stop: `(reason)`: stops the run after this update.
+        interrupted: Returns the name of the signal that requested to stop, or None.
+        once: `(key, make) -> object`: makes an object once for all runs of a group.
+        closing: Registers a function that is called when the run ends, also after an exception.
     """
 
     algorithm: Algorithm
@@ -92,21 +93,21 @@ class RunContext:
 
 
 class Observer(Protocol):
-    """Whatever can watch a run."""
+    """Anything that can follow a run."""
 
     def watch(self, context: RunContext) -> Callbacks:
-        """Begin to follow a run."""
+        """Return the callbacks of a run."""
         ...
 
 
 @dataclass(frozen=True)
 class Log:
-    """Writes `metrics.csv`, `lanes.npz` and `archive.npz` of a run that has a folder."""
+    """Write `metrics.csv`, `lanes.npz` and `archive.npz` of a run that has a folder."""
 
     prefix: ClassVar[str] = "log"
 
     def watch(self, context: RunContext) -> Callbacks:
-        """Follow a run, and print what its first generation shows about the task."""
+        """Return the callbacks of a run, which also print findings about its first generation."""
         folder, task = context.folder, context.algorithm.task
 
         def on_start(run: Run) -> None:
@@ -122,7 +123,7 @@ class Log:
                 counts = update.run.metrics[f"faults_{fault.name.lower()}"]
                 if counts[-1] and not counts[: -update.new].any():
                     sentence = f"{int(counts[-1])} evaluations so far are {what}"
-                    context.say(f"{sentence}: such rows are left out and counted")
+                    context.say(f"{sentence}: they are left out and counted")
 
         def on_end(run: Run) -> None:
             if folder is not None:
@@ -134,9 +135,9 @@ class Log:
 
 
 def first_generation(algorithm: Algorithm, update: Update) -> Observations:
-    """What the first generation of a run, in its first update, shows about the task.
+    """Extract from the first update of a run what its first generation shows about the task.
 
-    Of fitness and features it has those that entered the archive.
+    Fitness and features are those of the elites that entered the archive.
     """
     metrics, changes, task = update.run.metrics, update.changes, algorithm.task
     entered = np.asarray(changes.cell)[0] < algorithm.cells.count
@@ -151,20 +152,20 @@ def first_generation(algorithm: Algorithm, update: Update) -> Observations:
 
 
 def _tell(context: RunContext, seen: Observations) -> None:
-    """Print findings, each for the first run that has it; raise a `UsageError` if one is fatal."""
+    """Print findings, each for the first run with it; raise a `UsageError` if one is fatal."""
     for finding in findings(context.algorithm.task, seen):
         require(not finding.fatal, finding.sentence)
-        if finding.topic != "faults":  # which are counted during the whole run
+        if finding.topic != "faults":  # faults are reported during the whole run
             context.once(("finding", finding.topic), partial(context.say, finding.sentence))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoints:
-    """Writes checkpoints, from which `memes resume` goes on, while the run goes on.
+    """Write checkpoints during a run, from which `memes resume` continues.
 
     Attributes:
-        every: Generations between checkpoints, 0 for none; None is one after each call of the device,
-            unless writing them would take more than a tenth of the time.
+        every: Generations between checkpoints; 0 writes none. None is one after each device call,
+            unless that would take more than a tenth of the time.
     """
 
     every: int | None = None
@@ -175,20 +176,20 @@ class Checkpoints:
         at_least(0, checkpoint_every=self.every)
 
     def watch(self, context: RunContext) -> Callbacks:
-        """Follow a run."""
+        """Return the callbacks of a run."""
         if context.folder is None or self.every == 0:
             return Callbacks()
         thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
         context.closing(thread.shutdown)
-        latest: Future[checkpoint.Logged] = Future()  # the last that was begun
-        due_at = 0.0  # when the next may be begun that nobody asked for
+        latest: Future[checkpoint.Logged] = Future()  # the last checkpoint that was started
+        due_at = 0.0  # earliest time of the next checkpoint that was not explicitly requested
 
         def on_start(run: Run) -> None:
             latest.set_result(checkpoint.logged(run))
 
         def start(run: Run) -> None:
             nonlocal latest
-            latest = thread.submit(save, run, latest.result())  # raises what went wrong
+            latest = thread.submit(save, run, latest.result())
 
         def save(run: Run, before: checkpoint.Logged) -> checkpoint.Logged:
             nonlocal due_at
@@ -215,17 +216,17 @@ class Checkpoints:
 
 @dataclass(frozen=True)
 class Progress:
-    """Shows where a run stands, and when it will be over."""
+    """Show the progress of a run and its remaining time."""
 
     prefix: ClassVar[str] = "progress"
 
     def watch(self, context: RunContext) -> Callbacks:
-        """Follow a run."""
+        """Return the callbacks of a run."""
         seed = context.config["seed"]
-        return Callbacks(on_update=lambda update: context.report.update(seed, standing(update.run)))
+        return Callbacks(on_update=lambda update: context.report.update(seed, progress_of(update.run)))
 
 
-def standing(run: Run) -> ProgressPoint:
-    """Where a run stands after its last generation."""
+def progress_of(run: Run) -> ProgressPoint:
+    """Return the progress of a run after its last generation."""
     last = [run.metrics[name][-1] for name in ProgressPoint._fields if run.generations]
     return ProgressPoint(*last)

@@ -1,4 +1,4 @@
-"""Where a run is computed: its shards, and the devices that compute them."""
+"""The placement of a run: its shards, and the devices that compute them."""
 
 from __future__ import annotations
 
@@ -18,51 +18,51 @@ from memes.algorithm import Algorithm, State
 from memes.errors import require
 from memes.runner.sharding import AXIS, Sharded
 
-# The same on all devices, or a part on each.
+# Equal on all devices, or one part per device.
 REPLICATED, SHARDED = (PartitionSpec(*axes) for axes in ((), (AXIS,)))  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True)
 class Placement:
-    """The shards of a run, and the devices that they are divided among, in order."""
+    """The shards of a run, and the devices among which they are divided, in order."""
 
     shards: int = 1
     devices: tuple[Any, ...] = ()
 
     @cached_property
     def mesh(self) -> Mesh:
-        """The devices, as JAX has them."""
+        """The devices as a JAX mesh."""
         return Mesh(np.array(self.devices), (AXIS,))
 
     @property
     def waits(self) -> bool:
-        """True of a process that computes nothing, as none of the devices is its own."""
+        """True for a process that computes nothing, because it has none of the devices."""
         here = jax.process_index()
         return bool(self.devices) and all(device.process_index != here for device in self.devices)
 
     @property
     def local(self) -> bool:
-        """True if states lie whole on the first device of this process."""
+        """True if whole states are on the first device of this process."""
         return self.shards == 1 or self.waits
 
     @property
     def here(self) -> int:
-        """Shards per device."""
+        """Number of shards per device."""
         return self.shards // len(self.devices)
 
     def sharded(self, algorithm: Algorithm) -> Sharded:
-        """The algorithm in these shards."""
+        """Divide the algorithm into these shards."""
         return Sharded(algorithm, self.shards, max(1, len(self.devices)))
 
     def mapped(self, function: Callable[..., Any], arguments: Any, results: Any) -> Any:
-        """Compute a function on all devices, with arguments and results that lie as is said."""
-        # What follows from gathered rows is equal on all devices, which JAX cannot know.
+        """Map a function over all devices, with the given placement of arguments and results."""
+        # Results of gathered values are equal on all devices, which JAX cannot infer.
         return jax.shard_map(
             function, mesh=self.mesh, in_specs=arguments, out_specs=results, check_vma=False
         )
 
     def put(self, tree: PyTree, where: PyTree) -> PyTree:
-        """Put a tree onto the devices, as `where` says of its parts."""
+        """Put a tree on the devices according to `where`."""
 
         def put_part(sharding: NamedSharding, part: PyTree) -> PyTree:
             return jax.tree.map(lambda leaf: _put(leaf, sharding), part)
@@ -70,12 +70,12 @@ class Placement:
         return jax.tree.map(put_part, self.shardings(where), tree)
 
     def shardings(self, where: PyTree) -> PyTree:
-        """Translate `where` into terms of the devices."""
+        """Translate `where` into JAX shardings."""
         is_spec: Callable[[Any], bool] = lambda part: isinstance(part, PartitionSpec)  # noqa: E731
         return jax.tree.map(lambda spec: NamedSharding(self.mesh, spec), where, is_leaf=is_spec)
 
     def of_state(self, algorithm: Algorithm, seeds: int) -> Any:
-        """Where the parts of a state lie: lanes or seeds with their shards, the rest everywhere."""
+        """Return the placement of a state: lanes or seeds with their shards, the rest on all devices."""
         if seeds > 1:
             return SHARDED
         divided = self.sharded(algorithm).part is not None
@@ -83,11 +83,11 @@ class Placement:
         return State(everywhere, everywhere, everywhere, everywhere, SHARDED if divided else everywhere)
 
     def recorded(self) -> dict[str, int]:
-        """The entries of `config.json`."""
+        """Return the entries for `config.json`."""
         return {"devices": max(1, len(self.devices)), "shards": self.shards}
 
     def on_first(self, state: State) -> State:
-        """The state with what all devices have on the first of this process alone."""
+        """Return the state on the first device of this process."""
         if jax.process_count() > 1:
             state = self._everywhere(state)
 
@@ -98,7 +98,7 @@ class Placement:
         return local
 
     def _everywhere(self, state: State) -> State:
-        """The state with the parts that one process alone can read put everywhere."""
+        """Copy the parts of a state that are on only one process to all processes."""
         leaves, structure = jax.tree.flatten(state)
         apart = [leaf for leaf in leaves if not leaf.is_fully_replicated]
         if not apart:
@@ -115,7 +115,7 @@ class Placement:
         return jax.jit(self.mapped(gather, (SHARDED,), REPLICATED))
 
     def in_words(self, kind: str) -> str:
-        """Name the devices, of a kind."""
+        """Describe the devices, given the name of their kind."""
         number, all_processes = len(self.devices), len(jax.devices())
         several = f"{number} x {kind}" if number > 1 else kind
         if jax.process_count() > 1 and number < all_processes:
@@ -128,7 +128,7 @@ class Placement:
 
 
 def _put(array: Any, sharding: NamedSharding) -> Array:
-    """Put an array, which all processes have, onto the devices of all."""
+    """Put an array, which all processes have, on the devices of all processes."""
     if jax.process_count() == 1:
         return jax.device_put(array, sharding)  # type: ignore[no-any-return]
     if jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
@@ -148,10 +148,10 @@ def placed(
     shards: int | None,
     seeds_per_batch: int,
 ) -> Placement:
-    """Place a run, of so many seeds together, on as many devices and in as many shards as are asked for.
+    """Place a run of `seeds_per_batch` seeds at once on the requested number of devices and shards.
 
-    By default it has all accelerators, or one CPU, and a shard on each. A task that runs on the host has
-    one shard.
+    By default a run uses all accelerators, or one CPU, with one shard per device. A task that runs on
+    the host has one shard.
     """
     found = jax.devices()
     if not algorithm.task.jit:
@@ -173,7 +173,7 @@ def placed(
 
 
 def _usual(found: list[Any]) -> int:
-    """How many devices a run has if nobody says: cores of a CPU are no devices of their own."""
+    """Return the default number of devices: the cores of a CPU do not count as devices."""
     alone = found[0].platform == "cpu" and jax.process_count() == 1
     return 1 if alone else len(found)
 

@@ -22,15 +22,15 @@ SECONDS_BETWEEN_LINES, SECONDS_BETWEEN_UPDATES = 2.0, 0.2
 
 
 class Terminal(Console):
-    """A console that raises where nobody reads it any more, rather than end the program."""
+    """A console that raises an exception if its output is closed, instead of ending the program."""
 
     def on_broken_pipe(self) -> None:
-        """Raise what was caught."""
+        """Raise the exception."""
         raise BrokenPipeError
 
 
 class ProgressPoint(NamedTuple):
-    """Where a run stands: the last of some columns of its metrics."""
+    """The progress of a run: the last values of some columns of its metrics."""
 
     generation: int = 0
     qd_score: float = 0.0
@@ -40,7 +40,7 @@ class ProgressPoint(NamedTuple):
 
 
 class Reporter:
-    """Reports where runs that go side by side stand; `show=False` makes it silent."""
+    """Reports the progress of several runs at once; with `show=False` it prints nothing."""
 
     def __init__(self, *, show: bool, console: Console | None = None) -> None:
         self._console = console or Terminal(stderr=True)
@@ -55,7 +55,7 @@ class Reporter:
             console=self._console,
             disable=not (show and self._console.is_terminal),
         )
-        self._shown = ExitStack()  # the bar of the generations
+        self._shown = ExitStack()  # closes the bar of the generations
         self._show: Callable[..., None] = lambda *shown: None
         self._last_line = -inf
         self._generations = 0
@@ -73,39 +73,39 @@ class Reporter:
 
     def say(self, sentence: str) -> None:
         """Print one line."""
-        # Nothing in it is a command to the console: it may quote what a simulator raised.
+        # The text may quote an exception of a simulator, so the console must not interpret it.
         plain: dict[str, Any] = {"highlight": False, "markup": False, "emoji": False, "soft_wrap": True}
         try:
             self._console.print(printable(sentence), **plain)
-        except OSError:  # a run does not need listeners
+        except OSError:  # the run continues without output
             self._console.quiet = True
 
-    def begin(self, generations: int, standings: dict[int, ProgressPoint]) -> None:
-        """Start to show runs of so many generations, by seed, from where each stands."""
-        self._generations, self._first, self._now = generations, standings, dict(standings)
-        done = min(standing.generation for standing in standings.values())
+    def begin(self, generations: int, points: dict[int, ProgressPoint]) -> None:
+        """Start to show runs of `generations`, by seed, from their current progress."""
+        self._generations, self._first, self._now = generations, points, dict(points)
+        done = min(point.generation for point in points.values())
         self._shown.close()
         self._show = self._shown.enter_context(self.counting("generation", generations, done))
 
     def show_workers(self, task: Task) -> None:
-        """Say where a task is evaluated, if it is elsewhere, now and beside the figures of the runs."""
-        for each in filter(None, (task, task.single)):  # one that is resampled is so on the host
+        """Print the workers of a task, if it has any, and add them to the figures of the runs."""
+        for each in filter(None, (task, task.single)):  # a resampled task has them in `single`
             if isinstance(each.evaluate, Spread):
                 self._workers = each.evaluate
-                self.say(f"evaluating on {self._workers}, {self._workers.block} rows at a time")
+                self.say(f"evaluating on {self._workers}, in blocks of {self._workers.block}")
 
     def end(self, seed: int) -> None:
-        """Wait no longer for the run of a seed: it was stopped."""
+        """Stop waiting for the run of a seed, because it was stopped."""
         self._ended.add(seed)
 
-    def update(self, seed: int, standing: ProgressPoint) -> None:
-        """Take in where the run of a seed stands; show it once all of them have come as far."""
-        self._now[seed] = standing
-        done, going = standing.generation, self._now.keys() - self._ended
+    def update(self, seed: int, point: ProgressPoint) -> None:
+        """Store the progress of the run of a seed; show it as soon as all runs have come as far."""
+        self._now[seed] = point
+        done, going = point.generation, self._now.keys() - self._ended
         if any(self._now[other].generation < done for other in going):
             return
         stands, before = self._now.values(), self._first.values()
-        # Time that does not go into generations says nothing of their pace.
+        # Only the time of generations counts, and not that of other work.
         seconds = max(fsum(s.seconds for s in stands) - fsum(s.seconds for s in before), 1e-9)
         evaluations = sum(s.evaluations for s in stands) - sum(s.evaluations for s in before)
         figures = (
@@ -120,10 +120,10 @@ class Reporter:
 
     @contextmanager
     def counting(self, what: str, total: int, before: int = 0) -> Iterator[Callable[..., None]]:
-        """Show how many of `total` are done, on a bar of its own or, now and then, in a line.
+        """Show how many of `total` are done, on a separate bar or, at intervals, as a line.
 
-        The yielded function `(done, figures="", left=None)` is told so, what else is known, and how many
-        seconds are left; None works that out from the time so far.
+        The yielded function `(done, figures="", left=None)` updates it with the number done, further
+        text, and the seconds that are left; None estimates them from the time so far.
         """
         self._bars.start()
         bar = self._bars.add_task(what, total=total, completed=before, figures="")
@@ -148,7 +148,7 @@ class Reporter:
 
 
 def _notebook_bar(total: int) -> Callable[[int, str], None]:
-    """Show a bar in a notebook; the returned function says how many of `total` are done, and a line."""
+    """Show a bar in a notebook; the returned function takes the number done and a text."""
     notebook: Any = import_module("IPython.display")
 
     def shown(done: int, text: str) -> Any:
@@ -160,7 +160,7 @@ def _notebook_bar(total: int) -> Callable[[int, str], None]:
 
 
 def duration(seconds: float) -> str:
-    """A time in words: '0.4 s', '42 s', '3 min 20 s' or '1 h 05 min'."""
+    """Format a time: '0.4 s', '42 s', '3 min 20 s' or '1 h 05 min'."""
     if not seconds >= 9.95:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)

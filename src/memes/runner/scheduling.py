@@ -1,4 +1,4 @@
-"""Calls of the device, sized by time, and signals that are heard meanwhile."""
+"""Device calls whose length depends on time, and handling of signals between them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from memes.runner.device import MOST, Program, Record
 from memes.runner.multihost import present
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-GROWTH = 4  # a call of the device has at most so many times the generations of the one before
+GROWTH = 4  # a device call has at most this multiple of the generations of the previous one
 
 
 class Call(NamedTuple):
-    """A call of the device that is over: the state and the record of each seed."""
+    """A finished device call: the state and the record of each seed."""
 
     states: list[State]
     records: list[Record]
@@ -38,13 +38,13 @@ def calls(
     due: Callable[[int], bool],
     going: Callable[[], bool],
 ) -> Iterator[Call]:
-    """Call the device for the generations that are left, about `call_seconds` at a time.
+    """Call the device for the remaining generations, about `call_seconds` per call.
 
-    It ends early, though not before the first generation, once `going` says no.
+    Stops early, but not before the first generation, when `going` returns False.
 
-    The device works on the next call while the host looks at the one before, unless somebody is due to
-    look, who may need the device, or the host itself evaluates. A thread makes the calls, since on GPUs
-    a call returns only with its last generation: the host counts them.
+    The device computes the next call while the host processes the previous one. This is not done if an
+    observer is due, which may need the device, or if the host evaluates. A thread makes the calls,
+    because on GPUs a call returns only after its last generation: the host counts them.
     """
     generations, aim = config["generations"], config["call_seconds"]
     size, agree, beside = 1, present().agree, program.algorithm.task.jit
@@ -65,7 +65,8 @@ def calls(
             seconds = time.perf_counter() - began
             done += n
             size = int(np.clip(aim / max(seconds / n, 1e-9), 1, min(GROWTH * n, MOST)))
-            # Before the next call begins, behind which the device would put what this needs of it.
+            # Transfer the results before the next call starts, because the device would queue them
+            # behind it.
             call = Call(program.states(state), program.records(record, n), seconds)
             may_go_on = beside and done < generations and not agree(due, done)
             ahead = start(state) if may_go_on else None
@@ -73,7 +74,7 @@ def calls(
 
 
 def wait(record: Record) -> None:
-    """Wait for the device, with open ears: Python hears no signal while it waits inside of JAX."""
+    """Wait for the device in short intervals, because Python handles no signals inside JAX."""
     last: list[Any] = jax.tree.leaves(record)[-1:]
     while any(hasattr(leaf, "is_ready") and not leaf.is_ready() for leaf in last):
         time.sleep(0.002)
@@ -81,7 +82,7 @@ def wait(record: Record) -> None:
 
 @contextmanager
 def interruptible(say: Callable[[str], None], sentence: str) -> Iterator[Callable[[], str | None]]:
-    """Let the first Ctrl-C or SIGTERM only be named by the yielded function; the second interrupts."""
+    """Record the first Ctrl-C or SIGTERM for the yielded function; the second one interrupts."""
     seen: str | None = None
     before: dict[signal.Signals, Any] = {}
 
@@ -92,10 +93,10 @@ def interruptible(say: Callable[[str], None], sentence: str) -> Iterator[Callabl
     def note(signum: int, frame: object) -> None:
         nonlocal seen
         seen = signal.Signals(signum).name
-        restore()  # first: the next signal may come while this is said
+        restore()  # first, because the next signal may arrive while the message is printed
         say(sentence)
 
-    with suppress(ValueError):  # not in the main thread, where signals do not arrive anyway
+    with suppress(ValueError):  # in other threads, which receive no signals
         for each in SIGNALS:
             before[each] = signal.signal(each, note)
     try:

@@ -1,11 +1,11 @@
 """A generation on several devices, composed of the stages of `Algorithm`.
 
 The lanes are divided among shards, and the shards among devices. Each shard asks, evaluates and
-assesses; the outcomes are gathered; every device inserts all of them; and each shard learns. An emitter
-that cannot be divided asks and learns as a whole on every device, and the shards share only the
+assesses. The outcomes are gathered, and every device inserts all of them. Then each shard learns. If an
+emitter cannot be divided, every device asks and learns as a whole, and the shards divide only the
 evaluations.
 
-The result depends on the number of shards, and never on the number of devices that compute them. So
+The result depends on the number of shards, but not on the number of devices that compute them. Therefore
 each shard must be computed by the same instructions everywhere: see `isolated` and `each`.
 """
 
@@ -34,7 +34,7 @@ AXIS = "devices"  # of `jax.shard_map`
 def divide(emitter: Emitter, count: int) -> Emitter | None:
     """Return the emitter of one of `count` shards; None if its lanes cannot be divided.
 
-    They can be if `lanes` is a field of the emitter, and a multiple of `count`.
+    Lanes can be divided if `lanes` is a field of the emitter and a multiple of `count`.
     """
     if isinstance(emitter, Parallel):
         parts = [divide(each, count) for each in emitter.emitters]
@@ -48,12 +48,13 @@ def divide(emitter: Emitter, count: int) -> Emitter | None:
 
 
 def isolated(function: Callable[..., T], *trees: PyTree, true: Bool[Array, ""]) -> T:
-    """Compute `function(*trees)` so that it rounds alike in every program.
+    """Compute `function(*trees)` with the same rounding in every program.
 
     XLA fuses operations with those around them, and fused operations may round differently. It does not
-    fuse across the branches of a condition whose value it cannot know, so `true` must be computed from
-    an argument of the compiled program. `lax.optimization_barrier` does not suffice. Constants of the
-    function depend on `true` as well: otherwise they are folded in some programs and not in others.
+    fuse across the branches of a condition with an unknown value, so `true` must be computed from an
+    argument of the compiled program. `lax.optimization_barrier` does not suffice. Constants of the
+    function are made to depend on `true`, too: otherwise they are folded in some programs and not in
+    others.
     """
     program, shape = jax.make_jaxpr(function, return_shape=True)(*trees)
 
@@ -77,8 +78,8 @@ def isolated(function: Callable[..., T], *trees: PyTree, true: Bool[Array, ""]) 
 def each(function: Callable[..., T], *trees: PyTree, here: Int[Array, ""]) -> T:
     """Map a function over the shards of this device, one after the other: [s, ...] to [s, ...].
 
-    `here` is the number of shards, s, as an argument of the compiled program. A loop of known length is
-    unrolled if the length is 1, and then constants are folded into it.
+    `here` is the number of shards, s, as an argument of the compiled program. A loop of known length
+    would be unrolled if the length is 1, and then constants would be folded into it.
     """
     shape = jax.eval_shape(function, *jax.tree.map(lambda leaf: leaf[0], trees))
     count = jax.tree.leaves(trees)[0].shape[0]
@@ -97,7 +98,7 @@ def each(function: Callable[..., T], *trees: PyTree, here: Int[Array, ""]) -> T:
 
 
 def gather(tree: T) -> T:
-    """Bring the rows of all shards together, in their order: [s, n, ...] to [count * n, ...]."""
+    """Gather the rows of all shards in their order: [s, n, ...] to [count * n, ...]."""
 
     def gather_leaf(leaf: Array) -> Array:
         return lax.collapse(lax.all_gather(leaf, AXIS, tiled=True), 0, 2)
@@ -107,15 +108,15 @@ def gather(tree: T) -> T:
 
 
 def fetch(genotypes: Float[Array, "s n d"], place: Int[Array, " w"]) -> Float[Array, "w d"]:
-    """Bring the genotypes at some places among those of all shards to every device; no others are sent.
+    """Copy the genotypes at some places, counted over all shards, to every device; no others are sent.
 
-    A place beyond the last gives any genotype.
+    A place beyond the last one gives an arbitrary genotype.
     """
     own = lax.collapse(genotypes, 0, 2)
     local = place - lax.axis_index(AXIS) * own.shape[0]
     held = (local >= 0) & (local < own.shape[0])
     rows = jnp.take(own, jnp.where(held, local, 0), axis=0, mode="clip")
-    # One device holds a genotype and the others add zeros, so its bits do not change.
+    # One device has the genotype and the others add zeros, so its bits do not change.
     bits = jnp.where(held[:, None], lax.bitcast_convert_type(rows, jnp.int32), 0)
     everyone = lax.psum(bits, AXIS)  # type: ignore[no-untyped-call]
     return lax.bitcast_convert_type(everyone, jnp.float32)
@@ -123,7 +124,9 @@ def fetch(genotypes: Float[Array, "s n d"], place: Int[Array, " w"]) -> Float[Ar
 
 @dataclass(frozen=True, eq=False)
 class Sharded:
-    """An algorithm in shards. If the emitter is divided, leaves of its state have an axis for shards.
+    """An algorithm in shards.
+
+    If the emitter is divided, the leaves of its state have an axis for shards.
 
     Attributes:
         algorithm: The algorithm.
@@ -213,7 +216,7 @@ class Sharded:
         return state, info, algorithm.assess(batch, evaluation)
 
     def _offer(self, outcome: Outcome) -> tuple[Float[Array, "s n d"], Outcome]:
-        """Gather what may enter the archive, with the places of genotypes instead of genotypes."""
+        """Gather the candidates for the archive, with places of genotypes instead of genotypes."""
         offered = [outcome.candidates, outcome.samples]
         if not self.algorithm.offer_samples:
             offered[1] = jax.tree.map(lambda leaf: leaf[:, :0], outcome.samples)
@@ -234,7 +237,7 @@ class Sharded:
         return lax.axis_index(AXIS) * here + jnp.arange(here)
 
     def _own(self, tree: T) -> T:
-        """Take what belongs to the shards of this device: [count * n, ...] to [s, n, ...]."""
+        """Select the rows of the shards of this device: [count * n, ...] to [s, n, ...]."""
 
         def own(leaf: Array) -> Array:
             by_shard = leaf.reshape(self.count, leaf.shape[0] // self.count, *leaf.shape[1:])
@@ -245,7 +248,7 @@ class Sharded:
 
 
 def _number_lanes(outcome: Outcome, first: Int[Array, ""]) -> Outcome:
-    """Number the lanes of a shard from `first` on."""
+    """Number the lanes of a shard, starting at `first`."""
     candidates, samples = outcome.candidates, outcome.samples
     return outcome._replace(
         candidates=candidates._replace(lane=candidates.lane + first),

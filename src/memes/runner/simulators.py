@@ -1,4 +1,4 @@
-"""Simulators on the host, which may raise."""
+"""Simulators on the host, which may raise exceptions."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ CALLBACKS = {"pure_callback", "io_callback"}
 
 
 def callbacks_outside(algorithm: Algorithm) -> Algorithm:
-    """With callbacks to Python, if there are any, outside of what is compiled; see `on_host`."""
-    if algorithm.emitter.transitions:  # which only compiled tasks yield
+    """Move callbacks to Python, if there are any, out of compiled programs; see `on_host`."""
+    if algorithm.emitter.transitions:  # which only compiled tasks provide
         return algorithm
     return replace(algorithm, task=on_host(algorithm.task))
 
 
 def on_host(task: Task) -> Task:
-    """A task that calls back to Python from JAX, as one with `jit=False`; any other as it is.
+    """Turn a task with a callback to Python into one with `jit=False`; return other tasks unchanged.
 
-    A callback that raises ends the whole program that was compiled around it. So no more is compiled
-    around it than the evaluation, which `surviving` can try again for fewer rows.
+    A callback that raises ends the whole compiled program that contains it. So only the evaluation is
+    compiled with it, and `surviving` can repeat that for fewer genotypes.
     """
     if not task.jit or not CALLBACKS.intersection(_primitives(_traced(task))):
         return task
@@ -49,7 +49,7 @@ def _traced(task: Task) -> Any:
 
 
 def _primitives(jaxpr: Any) -> Iterator[str]:
-    """The names of all operations, also of those inside of loops, branches and functions."""
+    """Return the names of all operations, including those inside loops, branches and functions."""
 
     def is_jaxpr(value: Any) -> bool:
         return hasattr(getattr(value, "jaxpr", value), "eqns")
@@ -62,10 +62,10 @@ def _primitives(jaxpr: Any) -> Iterator[str]:
 
 
 def surviving(task: Task, say: Callable[[str], None], rows: int) -> Task:
-    """Let a host simulator raise: it is tried again for each half of the rows, and `say` hears of it.
+    """Handle exceptions of a host simulator by evaluating each half of the genotypes again.
 
-    So rows for which it raises again and again are found: they evaluate to NaN. A simulator that raises
-    for all `rows` of a generation, which it may get in several batches, is broken, and ends the run.
+    Genotypes for which it raises each time evaluate to NaN; `say` prints the first exception. If it
+    raises for all `rows` evaluations of a generation, which may be split into batches, the run ends.
     """
     by = partial(Surviving, task, losses=_Losses(task, say, rows))
     learning = task.evaluate_transitions
@@ -78,12 +78,12 @@ def surviving(task: Task, say: Callable[[str], None], rows: int) -> Task:
 
 @dataclass(frozen=True)
 class Surviving:
-    """An evaluator of a simulator that may raise; see `surviving`.
+    """An evaluator of a simulator that may raise exceptions; see `surviving`.
 
     Attributes:
         task: The task of the simulator.
         function: Its evaluator.
-        losses: What it lost so far.
+        losses: The failures so far.
     """
 
     task: Task
@@ -91,7 +91,7 @@ class Surviving:
     losses: _Losses
 
     def __call__(self, keys: Array, x: np.ndarray) -> Any:
-        """Evaluate rows, NaN for those that are lost."""
+        """Evaluate genotypes; those that fail become NaN."""
         attempt = attempting(self.function, self._in_place)
         with _quiet_callbacks():
             parts, failure = attempt(keys, x)
@@ -106,7 +106,7 @@ class Surviving:
 
 @dataclass
 class _Losses:
-    """The failures of a simulator: the last one, and how many rows in a row were lost."""
+    """The failures of a simulator: the last exception, and the number of consecutive failures."""
 
     task: Task
     say: Callable[[str], None]
@@ -115,25 +115,27 @@ class _Losses:
     in_a_row: int = 0
 
     def count(self, parts: list[Part], failure: BaseException | None) -> None:
-        """Count the rows lost in one batch; raise a `RunError` if those of a whole generation are."""
+        """Count the failures of a batch.
+
+        Raise a `RunError` if all evaluations of a generation failed.
+        """
         if failure is not None:
             if self.last is None:
                 self.say(
-                    f"task '{self.task.name}' raised {in_a_line(failure)}; rows for which it does so "
+                    f"task '{self.task.name}' raised {in_a_line(failure)}; evaluations that fail "
                     "again are left out and counted as NaN"
                 )
             self.last = failure
         lost = all(result is None for _, result in parts)
         self.in_a_row = self.in_a_row + sum(n for n, _ in parts) if lost else 0
         if self.last is not None and self.in_a_row >= self.rows:
-            raise RunError(
-                f"task '{self.task.name}' raised {in_a_line(self.last)} for every row of a generation"
-            ) from self.last
+            raised = f"task '{self.task.name}' raised {in_a_line(self.last)}"
+            raise RunError(f"{raised} for every genotype of a generation") from self.last
 
 
 @contextmanager
 def _quiet_callbacks() -> Iterator[None]:
-    """JAX logs a traceback for every callback that raises; here they are said once, in a sentence."""
+    """Suppress the tracebacks that JAX logs for callbacks; the exceptions are printed once."""
     logger = logging.getLogger("jax._src.callback")
     before, logger.disabled = logger.disabled, True
     try:

@@ -1,4 +1,4 @@
-"""Archives in files: the elites of a run, and what re-evaluation left of them."""
+"""Files of archives: the elites of a run, and the corrected archive."""
 
 from __future__ import annotations
 
@@ -21,14 +21,17 @@ from memes.task import extra_like, rows_like
 from memes.validation import short
 
 FORMAT_VERSION = 1
-ELITE = ("genotypes", "fitness", "feature", "generation", "lane")  # what an archive has of each
+ELITE = ("genotypes", "fitness", "feature", "generation", "lane")  # data of each elite
 
-EXTRA, FIELD = "extras/", "cells/"  # before the names of extra fields, and of fields of other cells
-KINDS = "bifuU"  # of entries: truth, whole and other numbers, and text
+EXTRA, FIELD = (
+    "extras/",
+    "cells/",
+)  # prefixes of names: of extra fields, of fields of custom cells
+KINDS = "bifuU"  # allowed types of entries: bool, integers, floats and text
 
 
 def save_archive(path: str | Path, archive: Archive, **about: Any) -> None:
-    """Write the occupied cells, and what is needed to rebuild the empty ones, to an npz file."""
+    """Write the occupied cells, and the data needed to rebuild the empty ones, to an npz file."""
     cells, cell = arrays_of(archive.cells), np.flatnonzero(np.asarray(archive.occupied))
     elites = {name: np.asarray(getattr(archive, name))[cell] for name in ELITE}
     extras = {EXTRA + name: np.asarray(values)[cell] for name, values in archive.extras.items()}
@@ -102,7 +105,7 @@ def _static(array: np.ndarray) -> Any:
 def load_archive(path: str | Path) -> Archive:
     """Read an archive from a run folder or from an `archive.npz` file.
 
-    It needs neither the task nor the code that made it. Cells without an elite have fitness -inf.
+    Neither the task nor the code that made it is needed. Cells without an elite have fitness -inf.
     """
     file = as_path(path)
     file = file / "archive.npz" if file.is_dir() else file
@@ -112,7 +115,7 @@ def load_archive(path: str | Path) -> Archive:
 
 
 def archive_from(data: dict[str, np.ndarray], file: Path) -> Archive:
-    """Put elites into their cells; whatever is raised says why that cannot be done."""
+    """Put elites into their cells; exceptions describe why that fails."""
     low, high, at = data["feature_low"], data["feature_high"], data["cell"]
     n, (_, dim), (_, k) = len(at), data["genotypes"].shape, data["feature"].shape
     fitting = low.shape == high.shape == (k,)
@@ -125,7 +128,7 @@ def archive_from(data: dict[str, np.ndarray], file: Path) -> Archive:
     elif isinstance(cells, Grid):
         sound = len(cells.shape) == k and min(cells.shape) >= 1
     if not (sound and 1 <= cells.count <= MAX_CELLS):
-        raise ValueError(f"it must have 1 to {MAX_CELLS:,} cells of its {k} features")
+        raise ValueError(f"it must have 1 to {MAX_CELLS:,} cells for its {k} features")
     extras = {name.removeprefix(EXTRA): array for name, array in data.items() if name.startswith(EXTRA)}
     wide = sum(array.nbytes // max(n, 1) for array in extras.values())
     check_memory(file, cells.count * (4 * (dim + k + 3) + wide))
@@ -161,13 +164,13 @@ def load_correction(path: Path) -> Correction | None:
 
 
 def save_npz(path: Path, **arrays: Any) -> None:
-    """Write arrays to an npz file that says of which format it is."""
+    """Write arrays to an npz file with the version of its format."""
     numbered = {"format_version": FORMAT_VERSION, **arrays}
     replace_file(path, lambda file: np.savez_compressed(file, **numbered))
 
 
 def load_npz(file: Path, needed: Iterable[str]) -> dict[str, np.ndarray]:
-    """Read arrays, among them those that are needed, of a format that is known here."""
+    """Read arrays, including the needed ones, from a file whose format version is supported."""
     arrays = read_arrays(file, (*needed, "format_version"))
     with intact(file):
         check_version(int(arrays.pop("format_version")), file)
@@ -179,7 +182,7 @@ def load_npz(file: Path, needed: Iterable[str]) -> dict[str, np.ndarray]:
 
 
 def check_version(version: int, file: Path) -> None:
-    """Raise a `UsageError` if a file is of a format that is newer than this library."""
+    """Raise a `UsageError` if the format of a file is newer than this library."""
     require(
         version <= FORMAT_VERSION,
         f"'{file}' has format version {version}, newer than this memes can read ({FORMAT_VERSION})",

@@ -1,7 +1,7 @@
-"""`changes.bin`: a row for each change of a cell of the archive, without the genotype.
+"""`changes.bin`: one row per change of a cell of the archive, without the genotype.
 
-The first line is a table of JSON; then come rows of equal size, in the order of generations and, within
-one, of cells. A crash can leave a part of a row at the end, which does not count.
+The first line is a JSON table. Rows of equal size follow, ordered by generation and then by cell. A
+crash can leave an incomplete row at the end, which is ignored.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ MOST_FEATURES = 1000
 
 
 class Thinning(NamedTuple):
-    """After how many generations changes were thinned out, and to spans of how many generations."""
+    """The number of generations after which changes were thinned out, and the length of the spans."""
 
     generations: int
     width: int
 
 
 def load_changes(folder: str | Path) -> Changes:
-    """Read the changes of a run's archive, also while it goes on."""
+    """Read the changes of a run's archive; the run may still be running."""
     return read_changes(folder)[0]
 
 
 def read_changes(folder: str | Path) -> tuple[Changes, Thinning | None]:
-    """Read the changes of a run's archive, and when they were last thinned out, if they were."""
+    """Read the changes of a run's archive, and the last thinning, if there was any."""
     file = as_path(folder, "folder") / NAME
     with intact(file):
         head, _, data = read_bytes(file, MOST_TABLE).partition(b"\n")
@@ -57,7 +57,7 @@ def read_changes(folder: str | Path) -> tuple[Changes, Thinning | None]:
 
 
 def save_changes(folder: Path, rows: Changes, thinning: Thinning | None = None) -> int:
-    """Write the file anew with these rows; returns its size in bytes."""
+    """Write a new file with these rows; returns its size in bytes."""
     about = {"format_version": FORMAT_VERSION, "features": rows.feature.shape[1]}
     more = {} if thinning is None else {"thinned": [*thinning]}
     data = json.dumps(about | more).encode() + b"\n" + _bytes(rows)
@@ -66,7 +66,7 @@ def save_changes(folder: Path, rows: Changes, thinning: Thinning | None = None) 
 
 
 def append_changes(folder: Path, rows: Changes, at: int) -> int:
-    """Write rows in place of what follows the first `at` bytes of the file; returns its size."""
+    """Replace everything after the first `at` bytes of the file by rows; returns its size."""
     data = _bytes(rows)
     append(folder / NAME, data, at)
     return at + len(data)
@@ -88,19 +88,19 @@ def _bytes(rows: Changes) -> bytes:
 # -------------------------------------------------------------------------------------- pure functions
 
 
-def nothing(k: int) -> Changes:
-    """No changes, of an archive of k features."""
+def no_changes(k: int) -> Changes:
+    """Return no changes, for an archive of k features."""
     blank = np.zeros(0, np.int32)
     return Changes(blank, blank, blank, np.zeros(0, np.float32), np.zeros((0, k), np.float32))
 
 
 def within(rows: Changes, cells: int) -> Changes:
-    """Select the rows, [n] or [G, R], that are of one of so many cells: [m]."""
+    """Select the rows, [n] or [G, R], whose cell is below `cells`: [m]."""
     return select(rows, np.asarray(rows.cell) < cells)
 
 
 def unrecorded(archive: Archive, last: np.ndarray) -> Changes:
-    """List the elites of an archive that are newer than the `last[c]` known change of their cell."""
+    """List the elites of an archive that are newer than the recorded change `last[c]` of their cell."""
     cell = np.flatnonzero(np.asarray(archive.generation) > last)
     columns = {
         name: np.asarray(getattr(archive, name))[cell] for name in Changes._fields if name != "cell"
@@ -109,34 +109,34 @@ def unrecorded(archive: Archive, last: np.ndarray) -> Changes:
 
 
 def joined(*parts: Changes) -> Changes:
-    """Put changes together, in their order."""
+    """Join changes, sorted by generation and cell."""
     every = Changes(*map(np.concatenate, zip(*parts, strict=True)))
     return select(every, np.lexsort((every.cell, every.generation)))
 
 
 def select(rows: Changes, which: Any) -> Changes:
-    """Take some of the rows: by index, by mask or by slice."""
+    """Select rows by index, by mask or by slice."""
     return Changes(*(np.asarray(column)[which] for column in rows))
 
 
-def until(rows: Changes, generations: int) -> Changes:
-    """Take the changes of the first so many generations."""
+def up_to_generation(rows: Changes, generations: int) -> Changes:
+    """Select the changes of the first `generations` generations."""
     return select(rows, slice(np.searchsorted(rows.generation, generations)))
 
 
-def standing(rows: Changes, generations: int) -> Changes:
-    """Take the last change of each cell in the first so many generations: the archive after them."""
-    return thinned(until(rows, generations), width=generations + 1)
+def last_per_cell(rows: Changes, generations: int) -> Changes:
+    """Select the last change of each cell in the first `generations` generations."""
+    return thinned(up_to_generation(rows, generations), width=generations + 1)
 
 
-def first_of_each(rows: Changes, most: int, since: int) -> Changes:
-    """Leave at most so many rows, the first ones, of each generation from `since` on."""
+def first_per_generation(rows: Changes, most: int, since: int) -> Changes:
+    """Keep at most the first `most` rows of each generation from `since` on."""
     start = np.searchsorted(rows.generation, rows.generation)
     return select(rows, (rows.generation < since) | (np.arange(len(start)) - start < most))
 
 
 def thinned(rows: Changes, width: int) -> Changes:
-    """Keep the last change of each cell in each span of so many generations."""
+    """Keep the last change of each cell in each span of `width` generations."""
     span = rows.generation.astype(np.int64) // width
     key = rows.cell * (span.max(initial=0) + 1) + span
     kept = len(key) - 1 - np.unique(key[::-1], return_index=True)[1]
@@ -144,9 +144,9 @@ def thinned(rows: Changes, width: int) -> Changes:
 
 
 def width_for(rows: Changes, most: int) -> int:
-    """Find the least power of two for which at most so many rows are left when they are thinned out.
+    """Find the smallest power of two as a width for which `thinned` keeps at most `most` rows.
 
-    It is that for which each cell keeps only one row, if there are still more.
+    If no width suffices, it is that for which each cell has only one row.
     """
     width = 1
     while len(rows.cell) > most and width <= rows.generation[-1]:

@@ -1,14 +1,14 @@
-"""Checkpoints: all that a run needs to go on as if it had never stopped.
+"""Checkpoints: all data that a run needs to continue as if it had not been stopped.
 
-A checkpoint is one npz file of plain arrays, written aside and renamed, so that it is there as a whole
-or not at all. It holds the state of the algorithm, each array under its path in the state, such as
-`state.archive.fitness`, and a description of the cells; the keys of a run follow from its seed. The
-metrics and lanes so far are in a file that all checkpoints share and that only grows, with a row for
-each generation: as many of them count as a checkpoint has generations. A digest of all arrays and of
-these rows tells a damaged or edited file; then the checkpoint before is used.
+A checkpoint is one npz file of plain arrays. It is written under a temporary name and renamed, so it is
+complete if it exists. It contains the state of the algorithm, each array with its path in the state as
+its name, such as `state.archive.fitness`, and a description of the cells; the keys of a run follow from
+its seed. The metrics and lanes so far are in a log that all checkpoints share and that only grows, with
+one row per generation. A checkpoint uses the rows of its generations. A digest of all arrays and of
+these rows detects damaged or edited files; then the previous checkpoint is used.
 
-Plain files rather than Orbax: a state is a few dozen arrays on one machine, and a file that is renamed
-into place needs neither a folder of shards and metadata nor a protocol to tell whether it is complete.
+Plain files are used instead of Orbax: a state is a few dozen arrays on one machine, and a renamed file
+needs neither a folder of shards and metadata nor a protocol to detect whether it is complete.
 """
 
 from __future__ import annotations
@@ -26,39 +26,40 @@ import numpy as np
 from memes.algorithm import State
 from memes.archive import Archive
 from memes.errors import UsageError, require
+from memes.metrics import column_kinds
 from memes.store.archives import ELITE, EXTRA, archive_from, arrays_of
 from memes.store.files import append, intact, opened, read_arrays, replace_file
-from memes.store.folder import Run, check_lanes, load_corrected
+from memes.store.folder import CHECKPOINTS, Run, check_lanes, load_corrected
 
-FORMAT_VERSION = 4  # 3 (of version 0.2) and before named arrays by their position
-KEEP = 2  # the last ones; the older is there in case the newer is damaged
+FORMAT_VERSION = 4  # up to version 3 (of memes 0.2), arrays were identified by their position
+KEEP = 2  # number of checkpoints; the older one is used if the newer one is damaged
 LOG = "log.bin"
-PARTS = ("metrics", "lanes")  # of a run, that its log holds
-STATE, ARCHIVE = "state.", "state.archive."  # how the names of the arrays of these begin
+PARTS = ("metrics", "lanes")  # parts of a run that are in its log
+STATE, ARCHIVE = "state.", "state.archive."  # prefixes of the names of arrays
 EXTRAS = f"{ARCHIVE}extras['"
 
 
 class Logged(NamedTuple):
-    """The part of a run's log that is saved: how many rows, and their digest, which can be updated."""
+    """The saved part of a run's log: its number of rows, and their digest, which can be updated."""
 
     rows: int
     digest: Any
 
 
 def logged(run: Run) -> Logged:
-    """Return the part that is saved of the log of a run that was read from a checkpoint, or is new."""
+    """Return the saved part of the log of a run that is new or was read from a checkpoint."""
     return Logged(run.generations, hashlib.blake2b(_rows(run, 0).tobytes(), digest_size=16))
 
 
 def save(run: Run, before: Logged) -> Logged:
-    """Write a checkpoint of a run into its folder, and remove those that are too old.
+    """Write a checkpoint of a run into its folder, and remove old ones.
 
     Args:
         run: The run.
-        before: What is saved of its log already.
+        before: The part of its log that is already saved.
 
     Returns:
-        What is saved of it now: all.
+        The part of its log that is saved now, which is all of it.
     """
     assert run.folder is not None
     rows = _rows(run, before.rows)
@@ -79,13 +80,15 @@ def save(run: Run, before: Logged) -> Logged:
         path / f"{run.generations:08d}.npz",
         lambda file: np.savez(file, about=np.array(json.dumps(about)), **arrays),
     )
-    for old in _newest_first(run.folder)[KEEP:]:
+    # Later checkpoints were damaged: otherwise the run would have continued from them.
+    kept = [each for each in _newest_first(run.folder) if int(each.stem) <= run.generations][:KEEP]
+    for old in {*_newest_first(run.folder)} - {*kept}:
         old.unlink(missing_ok=True)
     return now
 
 
 def _rows(run: Run, first: int) -> np.ndarray:
-    """The log of a run from a row on, as an array of structures: by part, and by name."""
+    """Return the log of a run from a row on, as an array of structures: by part, and by name."""
     parts = {part: getattr(run, part) for part in PARTS}
     fields = [
         (part, [(name, column.dtype, column.shape[1:]) for name, column in columns.items()])
@@ -99,7 +102,7 @@ def _rows(run: Run, first: int) -> np.ndarray:
 
 
 def identity(config: dict[str, Any]) -> str:
-    """All that must be equal for a checkpoint to belong to a run."""
+    """Return everything that must be equal for a checkpoint to belong to a run."""
     names = ("task", "algorithm", "options", "seed", "cells", "dim")
     found = {name: config.get(name) for name in names}
     if config.get("shards", 1) != 1:
@@ -114,14 +117,16 @@ def load(
 
     Args:
         folder: The run's folder.
-        config: The run's; its number of generations may be another one than when it was saved.
-        blank: `(generations) -> State`, the first state of a run of such a length.
-        say: Told of checkpoints that are left out.
+        config: The run's configuration; its number of generations may have changed.
+        blank: `(generations) -> State`, the first state of a run of that length.
+        say: Prints messages about skipped checkpoints.
     """
     for file in _newest_first(folder):
         try:
             with intact(file):
                 about, arrays, log = _read(file)
+                if log:
+                    check_lanes(file, log["lanes"])
         except UsageError as error:
             say(f"{error}; looking for an older checkpoint")
             continue
@@ -134,7 +139,7 @@ def load(
         return Run(folder, config, metrics, lanes, state.archive, corrected, None, state)
     require(
         not _newest_first(folder),
-        f"no checkpoint in '{folder / 'checkpoints'}' can be read; remove them to start anew",
+        f"no checkpoint in '{folder / 'checkpoints'}' can be read; remove them to start again",
     )
     return None
 
@@ -147,7 +152,7 @@ def newest(folder: Path) -> Path | None:
 def load_elites(file: Path) -> Archive:
     """Read the archive of a checkpoint.
 
-    It needs neither the task nor the algorithm, and ignores arrays that it does not know.
+    Neither the task nor the algorithm is needed, and unknown arrays are ignored.
     """
     with intact(file):
         about, arrays, _ = _read(file)
@@ -163,18 +168,21 @@ def load_elites(file: Path) -> Archive:
 
 
 def load_lanes(file: Path) -> dict[str, np.ndarray]:
-    """Read what each lane did until a checkpoint, arrays [G, L, ...] by name."""
+    """Read the records of each lane up to a checkpoint, arrays [G, L, ...] by name."""
     kind = read_arrays(file, ("log",), only=("log",))["log"].dtype
     with intact(file):
         return check_lanes(file, _parts(_log(file, kind.itemsize), kind)["lanes"])
 
 
 def _newest_first(folder: Path) -> list[Path]:
-    return sorted((folder / "checkpoints").glob("[0-9]*.npz"), reverse=True)
+    """List the checkpoints of a run. Files with other names are ignored."""
+    files = (folder / "checkpoints").glob("*.npz")
+    found = [file for file in files if CHECKPOINTS.fullmatch(file.name)]
+    return sorted(found, key=lambda file: int(file.stem), reverse=True)
 
 
 def _by_path(state: Any) -> dict[str, Any]:
-    """The arrays of a state by the names that they have in a checkpoint."""
+    """Return the arrays of a state by their names in a checkpoint."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(state)
     return {f"state{jax.tree_util.keystr(path)}": leaf for path, leaf in leaves}
 
@@ -182,21 +190,21 @@ def _by_path(state: Any) -> dict[str, Any]:
 def _read(
     file: Path,
 ) -> tuple[dict[str, Any], dict[str, np.ndarray], dict[str, dict[str, np.ndarray]]]:
-    """Read what is said of a checkpoint, the arrays of its state, and the parts of its log."""
+    """Read the metadata of a checkpoint, the arrays of its state, and the parts of its log."""
     arrays = read_arrays(file)
     about = dict(json.loads(str(arrays.pop("about"))))
-    if about["format_version"] != FORMAT_VERSION:  # of another one nothing else is known
+    if about["format_version"] != FORMAT_VERSION:  # the content of other versions is unknown
         return about, {}, {}
     kind = arrays["log"].dtype
     data = _log(file, kind.itemsize)
     if about["digest"] != _digest(arrays, hashlib.blake2b(data, digest_size=16)):
-        raise ValueError("it does not hold what was written")
+        raise ValueError("its content differs from what was written")
     del arrays["log"]
     return about, arrays, _parts(data, kind)
 
 
 def _log(file: Path, size: int) -> bytes:
-    """Read the rows, of such a size, of the log that a checkpoint counts."""
+    """Read the rows of the log, of a given size, that belong to a checkpoint."""
     shared, wanted = file.parent / LOG, int(file.stem) * size
     with intact(shared), opened(shared) as stream:
         if stream.seek(0, os.SEEK_END) < wanted:
@@ -207,13 +215,30 @@ def _log(file: Path, size: int) -> bytes:
 
 def _parts(data: bytes, kind: np.dtype[Any]) -> dict[str, dict[str, np.ndarray]]:
     rows = np.frombuffer(data, kind)
-    return {
+    parts = {
         part: {name: rows[part][name].copy() for name in rows[part].dtype.names or ()} for part in PARTS
     }
+    _check_log(**parts)
+    return parts
+
+
+def _check_log(metrics: dict[str, np.ndarray], lanes: dict[str, np.ndarray]) -> None:
+    """Raise a `ValueError` if columns of a log are missing, unknown or of another type or shape."""
+    kinds = {"generation": "i", **column_kinds(), "seconds": "f"}
+    found = {name: column.dtype.kind if column.ndim == 1 else "" for name, column in metrics.items()}
+    if kinds | found != kinds or {*kinds} - {*found, "outside_bounds"}:
+        raise ValueError("its log does not have the columns of metrics.csv")
+    numbers = np.arange(1, len(metrics["generation"]) + 1)
+    if not all(np.array_equal(part["generation"], numbers) for part in (metrics, lanes)):
+        raise ValueError("its log does not have one row per generation")
+    if not np.isfinite(metrics["seconds"]).all():
+        raise ValueError("its log has seconds that are not finite")
+    if any(column.dtype.kind not in "biuf" for column in lanes.values()):
+        raise ValueError("its log has lanes that are not numbers")
 
 
 def _digest(arrays: dict[str, np.ndarray], log: Any) -> str:
-    """The digest of some arrays, and of a log whose own digest is given."""
+    """Compute the digest of some arrays, and of a log with a given digest."""
     digest = log.copy()
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])
@@ -224,7 +249,7 @@ def _digest(arrays: dict[str, np.ndarray], log: Any) -> str:
 
 def _check_version(file: Path, version: int) -> None:
     newer = f"newer than this memes can read ({FORMAT_VERSION})"
-    older = "of an older memes: go on with that one, or start anew"
+    older = "of an older memes: continue with that one, or start again"
     which = newer if version > FORMAT_VERSION else older
     require(version == FORMAT_VERSION, f"'{file}' has format version {version}, {which}")
 
@@ -232,9 +257,9 @@ def _check_version(file: Path, version: int) -> None:
 def _fitted(
     file: Path, arrays: dict[str, np.ndarray], before: int, now: int, blank: Callable[[int], State]
 ) -> State:
-    """Put saved arrays into a state of a run of `now` generations that was meant to have `before`.
+    """Put saved arrays into a state of a run of `now` generations that was planned to have `before`.
 
-    What grows with the length of a run is filled from its beginning, which is kept.
+    Arrays whose size depends on the length of a run are filled from their beginning.
     """
     arrays = {name: array for name, array in arrays.items() if name.startswith(STATE)}
     like = jax.eval_shape(lambda: blank(before))

@@ -1,8 +1,8 @@
-"""The one way to open, read and write the files of run folders.
+"""Functions to open, read and write all files of run folders.
 
-A folder may come from anybody. So no link is followed, only regular files are opened, and what a file
-holds is judged before memory is taken for it. A crash leaves files whole, old or new, and a folder has
-one writer at a time.
+A folder may come from an untrusted source. Therefore no links are followed, only regular files are
+opened, and the content of a file is checked before memory is allocated for it. A crash leaves either the
+old or the new file complete, and a folder has one writer at a time.
 """
 
 from __future__ import annotations
@@ -26,26 +26,27 @@ from memes.errors import LONGEST_NAME, UsageError, require
 from memes.store.sanitize import printable
 from memes.validation import described, fits, short
 
-# What is read at most, in bytes: JSON, which takes up to thirty times as much memory, tables, and a line
-# of a table.
+# Maximum number of bytes that are read: of JSON, which needs up to thirty times as much memory, of
+# tables, and of a line of a table.
 MOST_JSON = 2**24
 MOST_TABLE = 2**30
 MOST_LINE = 2**16
-# What the numbers of a table may take, in bytes: so many, or so many times its own size if that is more.
+# Maximum number of bytes of the numbers of a table: a constant, or a multiple of its size if that is
+# more.
 MOST_NUMBERS, MOST_TIMES_TABLE = 2**24, 2
-# What an npz file may hold or describe: so many bytes, or so many times its own size if that is more.
+# Maximum number of bytes in an npz file: a constant, or a multiple of its size if that is more.
 MOST_ARRAYS = 2**31
 MOST_TIMES = 32
 LONGEST_PART, LONGEST_PATH = 255, 4095  # bytes of names and paths of files
-# A pipe without a writer must not make us wait. Windows has neither.
+# Opening a pipe without a writer must not block. Windows has neither flag.
 SAFELY = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{16}\.tmp")  # as `replace_file` names what it has not finished
-# What the lock of a folder contains: the id of the process that holds it, or held it last.
+TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{16}\.tmp")  # names of unfinished files of `replace_file`
+# Content of the lock of a folder: the id of the process that holds it, or held it last.
 LOCK, LONGEST_LOCK = re.compile(r"\d*\n?"), 32
 
 
 def as_path(path: Any, name: str = "path") -> Path:
-    """Return a path that names something; a `UsageError` if it is empty, or can be no path at all."""
+    """Return a path; raises a `UsageError` if it is empty or not a valid path."""
     given = isinstance(path, (str, os.PathLike)) and isinstance(os.fspath(path), str)
     require(given, f"{name} must be str or Path, got {short(path)}")
     text = os.fspath(path)
@@ -64,7 +65,7 @@ def as_path(path: Any, name: str = "path") -> Path:
 
 
 def opened(path: Path, mode: str = "rb") -> IO[Any]:
-    """Open a regular file as `open` does; a `UsageError` if it is a link, a pipe or a folder."""
+    """Open a regular file like `open`; raises a `UsageError` for a link, a pipe or a folder."""
     return open(path, mode, opener=_descriptor)
 
 
@@ -81,7 +82,7 @@ def _descriptor(path: str, flags: int) -> int:
 
 
 def replace_file(path: Path, write: Callable[[IO[bytes]], object]) -> None:
-    """Write a file as a whole: whenever the machine stops, there is the old one or the new one."""
+    """Write a file atomically: after a crash there is either the old or the new file."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
         with opened(temporary, "xb") as file:
@@ -94,7 +95,7 @@ def replace_file(path: Path, write: Callable[[IO[bytes]], object]) -> None:
         if isinstance(error, OSError):
             error.filename = str(path)
         raise
-    # Systems without file descriptors of folders make a renaming last by themselves.
+    # Systems without file descriptors of folders make renames durable by themselves.
     with suppress(OSError):
         descriptor = os.open(path.parent, os.O_RDONLY)
         try:
@@ -104,9 +105,9 @@ def replace_file(path: Path, write: Callable[[IO[bytes]], object]) -> None:
 
 
 def append(path: Path, data: bytes, at: int) -> None:
-    """Write data in place of what follows the first `at` bytes of a file, and sync it.
+    """Replace everything after the first `at` bytes of a file by data, and sync it.
 
-    A file with other names (hard links) is replaced, so that these keep their content.
+    A file with other names (hard links) is copied first, so that these keep their content.
     """
     with opened(path, "r+b" if path.exists() else "w+b") as file:
         if os.fstat(file.fileno()).st_nlink > 1:
@@ -121,22 +122,22 @@ def append(path: Path, data: bytes, at: int) -> None:
 
 
 def save_text(path: Path, text: str) -> None:
-    """Write lines of text as a whole file."""
+    """Write lines of text as a file atomically."""
     replace_file(path, lambda file: file.write(f"{text}\n".encode()))
 
 
 def read_bytes(file: Path, most: int) -> bytes:
-    """Read a file of at most so many bytes."""
+    """Read a file of at most `most` bytes."""
     with intact(file), opened(file) as stream:
         _check_size(file, stream, most)
         return bytes(stream.read(most))
 
 
 def read_json(file: Path) -> dict[str, Any]:
-    """Read a table from a JSON file. Characters that would command a terminal become words."""
+    """Read a table from a JSON file. Control characters are replaced by their escapes."""
     with intact(file):
         content = json.loads(read_bytes(file, MOST_JSON))
-        require(isinstance(content, dict), f"'{file}' must hold a table of JSON")
+        require(isinstance(content, dict), f"'{file}' must contain a JSON object")
         return {printable(name): _printable(value) for name, value in content.items()}
 
 
@@ -160,7 +161,7 @@ def check_entries(file: Path, entries: Mapping[str, Any], hints: Mapping[str, An
 
 
 def read_table(file: Path, needed: Collection[str] = ()) -> dict[str, np.ndarray]:
-    """Read a CSV file into an array for each column; empty fields become NaN."""
+    """Read a CSV file into one array per column; empty fields become NaN."""
     with intact(file), opened(file) as stream:
         _check_size(file, stream, MOST_TABLE)
         lines = sum(1 for _ in _lines(stream))
@@ -168,7 +169,7 @@ def read_table(file: Path, needed: Collection[str] = ()) -> dict[str, np.ndarray
         rows = csv.reader(line.decode() for line in _lines(stream))
         header = next(rows, None)
         if not header:
-            raise ValueError("it has no head")
+            raise ValueError("it has no header")
         size, count = os.fstat(stream.fileno()).st_size, (lines - 1) * len(header)
         if 8 * count > max(MOST_NUMBERS, MOST_TIMES_TABLE * size):
             raise ValueError(f"{count:,} numbers are too many for a file of {size:,} bytes")
@@ -184,7 +185,7 @@ def read_table(file: Path, needed: Collection[str] = ()) -> dict[str, np.ndarray
 
 
 def _lines(stream: IO[bytes]) -> Iterator[bytes]:
-    """The lines of a file, none of which may be very long."""
+    """Yield the lines of a file, whose length is limited."""
     while line := stream.readline(MOST_LINE + 1):
         if len(line) > MOST_LINE:
             raise ValueError(f"a line has more than {MOST_LINE:,} bytes")
@@ -194,9 +195,9 @@ def _lines(stream: IO[bytes]) -> Iterator[bytes]:
 def read_arrays(
     file: Path, needed: Collection[str] = (), only: Collection[str] | None = None
 ) -> dict[str, np.ndarray]:
-    """Read the arrays of an npz file, or only some. Nothing in it is unpickled."""
+    """Read the arrays of an npz file, or only some of them. Nothing is unpickled."""
     with intact(file), opened(file) as stream:
-        with zipfile.ZipFile(stream) as parts:  # of which no more is read than it says
+        with zipfile.ZipFile(stream) as parts:  # reads no more than the sizes that it states
             check_memory(file, sum(part.file_size for part in parts.infolist()))
         stream.seek(0)
         with np.load(stream, allow_pickle=False) as data:
@@ -204,11 +205,11 @@ def read_arrays(
 
 
 def check_memory(file: Path, needed: int) -> None:
-    """Raise a `UsageError` if a file takes far more memory than it has bytes."""
+    """Raise a `UsageError` if a file needs far more memory than it has bytes."""
     most = max(MOST_ARRAYS, MOST_TIMES * file.stat().st_size)
     require(
         needed <= most,
-        f"'{file}' would take {needed:,} bytes of memory; for a file of its size {most:,} are the most",
+        f"'{file}' would need {needed:,} bytes of memory; at most {most:,} are allowed for its size",
     )
 
 
@@ -226,9 +227,9 @@ def _having(needed: Collection[str], found: dict[str, np.ndarray]) -> dict[str, 
 
 @contextmanager
 def intact(file: Path) -> Iterator[None]:
-    """Turn whatever goes wrong while a file is read into a `UsageError` that names it.
+    """Turn any exception while a file is read into a `UsageError` that names the file.
 
-    Readers of broken zip files and arrays raise nearly any exception there is.
+    Damaged zip files and arrays may raise almost any exception.
     """
     try:
         yield
@@ -244,8 +245,8 @@ def intact(file: Path) -> Iterator[None]:
         raise UsageError(f"'{file}' is damaged or not what its name says: {reason}") from error
 
 
-# A lock lasts until the last process has closed its file; forked children, who may outlive the process
-# that writes, must not keep it.
+# A lock lasts until the last process has closed its file; forked children, which may outlive the process
+# that writes, must not inherit it.
 _held: set[IO[str]] = set()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=lambda: [file.close() for file in _held])
@@ -253,9 +254,9 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def only_writer(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock; raises a `UsageError` if another process does, or the file is no lock.
+    """Hold the folder's lock; raises a `UsageError` if another process does, or the file is not a lock.
 
-    The lock belongs to the process, not to the file: it ends with it, however it ends.
+    The lock belongs to the process and not to the file: it is released when the process ends.
     """
     try:
         import fcntl
@@ -272,8 +273,8 @@ def only_writer(folder: Path) -> Iterator[None]:
                 f"out: another process ({file.read(20).strip() or 'unknown'}) is writing to '{folder}'"
             ) from None
         except OSError:
-            pass  # some network file systems know no locks
-        if os.fstat(file.fileno()).st_nlink == 1:  # or it is a file of another folder too
+            pass  # some network file systems do not support locks
+        if os.fstat(file.fileno()).st_nlink == 1:  # not a file of another folder
             file.truncate(0)
             file.write(f"{os.getpid()}\n")
             file.flush()
@@ -285,27 +286,27 @@ def only_writer(folder: Path) -> Iterator[None]:
 
 
 def check_lock(file: IO[str]) -> None:
-    """Raise a `UsageError` if an open file contains something else than a lock does."""
+    """Raise a `UsageError` if an open file contains anything but a lock."""
     file.seek(0)
     found = file.read(LONGEST_LOCK)
     require(LOCK.fullmatch(found) is not None, f"'{file.name}' is not a lock of memes: it is left alone")
 
 
 def intended(name: str) -> str:
-    """Return the name that a file gets when it is finished: its own, unless it is temporary."""
+    """Return the final name of a file: that of a temporary file is the one it gets when finished."""
     temporary = TEMPORARY.fullmatch(name)
     return temporary[1] if temporary else name
 
 
 def remove_files(folder: Path, names: re.Pattern[str], *, unfinished: bool = False) -> None:
-    """Remove the files of a folder that have such names, or have them as soon as they are finished.
+    """Remove the files of a folder whose names, or final names, match a pattern.
 
-    Nothing is removed from folders inside, nor from a folder that is a link.
+    Nothing is removed from subfolders, nor from a folder that is a link.
 
     Args:
-        folder: Where they are; there may be no such folder.
-        names: What the whole name must match.
-        unfinished: Remove only what is not finished.
+        folder: The folder, which may not exist.
+        names: Pattern of the whole name.
+        unfinished: Remove only unfinished files.
     """
     if folder.is_symlink() or not folder.is_dir():
         return

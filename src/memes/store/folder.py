@@ -60,13 +60,14 @@ CONTENT = (
 )  # fmt: skip
 # The names of all files that memes writes into a run folder and into the folders in it. config.json is
 # removed last: it says that there is a run.
-EVENTS = r"events\.out\.tfevents\.\d+\.\d+\.[0-9a-f]{8}"
+CHECKPOINTS = re.compile(r"[0-9]{8,}\.npz")
+EVENTS = r"events\.out\.tfevents\.[0-9]+\.[0-9]+\.[0-9a-f]{8}"
 TABLES = r"(metrics|archive|corrections|corrected_archive)\.(csv|parquet)|run\.npz"
 FILES = "|".join(re.escape(name) for name in CONTENT[1:] if "." in name)
 OWN = tuple(
     (folder, re.compile(names))
     for folder, names in (
-        ("checkpoints", r"\d{8,}\.npz|log\.bin"),
+        ("checkpoints", rf"{CHECKPOINTS.pattern}|log\.bin"),
         ("figures", r"(archive|curves|positions)\.png"),
         ("tensorboard", EVENTS),
         ("export", f"{TABLES}|{EVENTS}"),
@@ -74,14 +75,16 @@ OWN = tuple(
         (".", r"config\.json"),
     )
 )
+FOLDERS = {folder for folder, _ in OWN} - {"."}
 ENDED = {"finished", "generations_done", "seconds", "stopped", "signal"}  # what a config says of the end
 # Codes whose names `lanes.npz` holds beside the lanes.
 CODES: dict[str, type[IntEnum]] = {"kinds": Kind, "reasons": Reason, "statuses": Status}
 # What is read of `config.json`, of a map in it, of each row of `metrics.csv`, and of lanes.
 ENTRIES: dict[str, Any] = {
-    "task": str, "algorithm": str, "label": str | None, "scale": str | None, "seed": int,
-    "options": dict | None, "map": dict | None, "feature_names": tuple[str, ...] | None,
-    "chunk": int | None, "code": dict | None, "versions": dict | None, "device": str | None,
+    "task": str, "task_name": str | None, "algorithm": str, "label": str | None,
+    "scale": str | None, "seed": int, "options": dict | None, "map": dict | None,
+    "feature_names": tuple[str, ...] | None, "chunk": int | None, "code": dict | None,
+    "versions": dict | None, "device": str | None,
 }  # fmt: skip
 Points = tuple[tuple[float, ...], ...]
 MAP = {"walls": tuple[Points, ...], "start": tuple[float, ...], "goal": float | None}
@@ -131,7 +134,8 @@ class Run(NamedTuple):
 
     def __repr__(self) -> str:
         where = "" if self.folder is None else f" in '{self.folder}'"
-        name = f"{self.config['algorithm']} on {self.config['task']}, seed {self.config['seed']}{where}"
+        algorithm, task = algorithm_label(self.config), task_label(self.config)
+        name = f"{algorithm} on {task}, seed {self.config['seed']}{where}"
         if not self.generations:
             return f"<Run: {name}, not begun>"
         scores = self.metrics["qd_score"][-1], self.metrics["coverage"][-1]
@@ -163,6 +167,12 @@ def check_free(path: Path, overwrite: bool = False) -> None:
     check_place(path)
     there = next(p for p in (path, *path.absolute().parents) if os.path.exists(p))
     require(there.is_dir(), f"out must be a folder, but '{there}' is a file")
+    place = Path(os.path.realpath(path))
+    require(
+        not (place.name in FOLDERS and holds_run(place.parent)),
+        f"out must not be a folder of another run, but '{path}' is one of '{place.parent}'; choose "
+        "another folder",
+    )
     writable = os.access(there, os.W_OK | os.X_OK)
     require(writable, f"out cannot be written: there is no permission for '{there}'")
     check_links(path)
@@ -353,6 +363,17 @@ def check_names(file: Path, entries: Mapping[str, Any], k: int | None = None) ->
     names = entries.get("feature_names") or ()
     sane = all(0 < len(name) <= LONGEST_NAME for name in names) and len(names) in (0, k or len(names))
     require(sane, f"feature_names in '{file}' must be a name for each feature")
+
+
+def task_label(config: Mapping[str, Any]) -> str:
+    """The name of a run's task in tables and figures: that of a custom task is its own."""
+    task = str(config["task"])
+    return (config.get("task_name") or Path(task).name) if ":" in task else task
+
+
+def algorithm_label(config: Mapping[str, Any]) -> str:
+    """The name of a run's algorithm in tables and figures."""
+    return str(config.get("label") or config["algorithm"])
 
 
 def feature_names(recorded: Mapping[str, Any], k: int) -> tuple[str, ...]:

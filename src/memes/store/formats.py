@@ -1,4 +1,4 @@
-"""A run in formats of other programs: tables of its metrics, elites and corrections."""
+"""Export of a run to formats of other programs: tables of its metrics, elites and corrections."""
 
 from __future__ import annotations
 
@@ -24,12 +24,11 @@ Table = dict[str, np.ndarray]
 
 
 def export_run(run: Run, to: str, folder: Path, *, replace: bool = True) -> list[Path]:
-    """Write a run into a folder, which is made if there is none; returns the files.
+    """Write a run into a folder, which is made if it does not exist; returns the files.
 
-    `csv` and `parquet` are one file for each table, `npz` one for all; `tensorboard` has the metrics and
-    the corrections, which are numbers of a generation. Genotypes, and extras with several numbers per
-    elite, are in `parquet` (in one list per elite) and `npz`. Unless
-    `replace` is set, files that are already there raise a `UsageError`.
+    `csv` and `parquet` are one file per table, `npz` is one file for all. `tensorboard` has the metrics
+    and the corrections, by generation. Genotypes, and extras with several numbers per elite, are in
+    `parquet` (as lists) and `npz`. Unless `replace` is set, existing files raise a `UsageError`.
     """
     write = FORMATS[known("format", to, FORMATS)]
     check_links(folder)
@@ -37,7 +36,7 @@ def export_run(run: Run, to: str, folder: Path, *, replace: bool = True) -> list
     taken = next((name for name in names if (folder / name).exists()), None)
     require(
         replace or taken is None,
-        f"out must not hold files with the names of an export's, but '{folder}' holds '{taken}'; choose "
+        f"out must not contain files with names of an export, but '{folder}' contains '{taken}'; choose "
         "another folder",
     )
     folder.mkdir(exist_ok=True)
@@ -126,7 +125,7 @@ def _tensorboard(run: Run, folder: Path) -> list[Path]:
     ended = time.time() - float(run.metrics["seconds"][-1]) if run.generations else time.time()
     for prefix, table in (("", run.metrics), ("corrected/", run.corrected)):
         generations = table.get("generation", np.zeros(0))
-        # A correction has the time of its generation.
+        # A correction gets the time of its generation.
         at = generations
         if run.generations:
             at = np.interp(generations, run.metrics["generation"], run.metrics["seconds"])

@@ -1,4 +1,4 @@
-"""Names that come from anybody, written so that they are read and not obeyed."""
+"""Escaping of untrusted text, so that terminals, pages and tables do not interpret it."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ MARKDOWN = str.maketrans(HTML | {c: f"\\{c}" for c in "\\`|[]{}*"})
 
 
 def printable(text: str) -> str:
-    """Write characters that a terminal would obey, or that do not show, as their escapes."""
+    """Escape control characters and invisible characters, for terminals."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def markdown(text: str) -> str:
-    """Write text that is neither HTML, nor a link, nor the end of a cell in a table of Markdown."""
+    """Escape text so that Markdown does not interpret it as HTML, as a link or as a table."""
     return text.translate(MARKDOWN)
 
 
 def spreadsheet(text: str) -> str:
-    """Write the head of a column that a spreadsheet does not take for a formula."""
+    """Escape the header of a column so that a spreadsheet does not interpret it as a formula."""
     return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
 
 
 def mathtext(text: str) -> str:
-    """Write text for a figure of matplotlib that holds no formula."""
+    """Escape text so that matplotlib does not interpret it as a formula."""
     return text.replace("$", r"\$")

@@ -20,11 +20,13 @@ from memes.store.files import check_entries, intact, read_json, save_text
 from memes.store.folder import (
     METRICS,
     Run,
+    algorithm_label,
     check_links,
     check_map,
     check_names,
     load_run,
     plain,
+    task_label,
 )
 
 FILE = "summary.json"
@@ -140,9 +142,9 @@ def summarise(run: Run) -> Summary:
         require(within, f"a correction of the run in '{run.folder}' is of none of its generations")
         corrections = corrections | {"evaluations": metrics["evaluations"][row]}
     return Summary(
-        task=config["task"],
+        task=task_label(config),
         algorithm=config["algorithm"],
-        label=config.get("label") or config["algorithm"],
+        label=algorithm_label(config),
         seed=int(config["seed"]),
         scale=config.get("scale"),
         generations=done,

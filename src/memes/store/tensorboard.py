@@ -1,11 +1,11 @@
 """Event files of TensorBoard, written without it: scalars by name, step and time.
 
-A file is a row of records: the length, its checksum, the message, its checksum. A message is an `Event`
-of Protocol Buffers with a version or with the value of one scalar.
+A file is a sequence of records: the length, its checksum, the message, its checksum. A message is an
+`Event` of Protocol Buffers with a version or with the value of one scalar.
 
 The package tensorboardX has such a writer, but needs protobuf, so it would be an extra. It writes in a
-thread of its own, so that a killed run loses events, and it follows links, which `files.opened` refuses.
-Scalars are all that we write: these functions suffice, and the base install has them.
+separate thread, so a killed run loses events, and it follows links, which `files.opened` refuses. Only
+scalars are written, so these functions suffice, and the base installation has them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WORD = 0xFFFFFFFF
 
 
 def new_events(folder: Path) -> Path:
-    """Begin an event file in a folder, which is made if there is none."""
+    """Start an event file in a folder, which is made if it does not exist."""
     folder.mkdir(exist_ok=True)
     file = folder / f"events.out.tfevents.{int(time.time()):010d}.{os.getpid()}.{secrets.token_hex(4)}"
     with opened(file, "xb") as stream:
@@ -64,7 +64,7 @@ def _record(message: bytes) -> bytes:
 
 
 def _checksum(data: bytes) -> bytes:
-    """CRC-32C, rotated and shifted as the format has it."""
+    """CRC-32C, rotated and shifted as the format requires."""
     crc = WORD
     for byte in data:
         crc = _table()[(crc ^ byte) & 0xFF] ^ crc >> 8

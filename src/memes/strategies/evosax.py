@@ -1,4 +1,4 @@
-"""Search distributions of evosax: CMA-ES and its kin."""
+"""Search distributions of evosax, such as CMA-ES."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import inspect
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -20,16 +20,11 @@ from memes.errors import UsageError, at_least, known, package, positive, require
 from memes.pytrees import choose
 from memes.validation import check_fields
 
-# Of evosax 0.3.2: those that compare values across generations, which ranks within one cannot serve;
-# those whose first spread cannot be set; one that collapsed on a quadratic, given ranks; and one whose
-# mean becomes NaN in few dimensions.
-UNSUITABLE = {
-    "gradientlessdescent", "hillclimbing", "randomsearch", "simulatedannealing",
-    "iamalgam-full", "iamalgam-univariate",
-    "cmaanchoredles",
-    "lm-ma-es",
-}  # fmt: skip
-# In float32, directions whose variances differ by more can no longer be told from rounding.
+# The strategies that tests check: samples start with the given spread, and the mean climbs by ranks.
+SUITABLE = ("cma-es", "cr-fm-nes", "open-es", "pgpe", "sep-cma-es", "snes", "xnes")
+# Those whose weights and rates follow from the number of parents.
+WEIGHTED = ("cma-es", "sep-cma-es")
+# In float32, directions whose variances differ by more cannot be distinguished from rounding errors.
 CONDITION = 1 / float(np.finfo(np.float32).eps)
 
 
@@ -37,34 +32,44 @@ CONDITION = 1 / float(np.finfo(np.float32).eps)
 class Evosax:
     """A strategy of the library evosax, such as `cma-es`, `sep-cma-es` or `snes`.
 
-    It must be one that updates a distribution by the ranks of one generation; `names()` lists them.
+    `names()` lists those that are tested. They update a distribution by the ranks of one generation.
 
-    Each strategy shapes the utilities once more as it prescribes, CMA-ES and its kin by rank: of a blend
-    of ranks, only the order counts then. A lane none of whose samples could be evaluated stays as it is.
+    Each strategy transforms the utilities again. CMA-ES and similar ones use only their order. A lane
+    whose samples all failed is not changed.
 
-    CMA-ES was checked against Hansen's tutorial: its step agrees but for the stall indicator h_sigma,
-    which counts one update too many and so lets the path through slightly more often early on. It takes
-    an eigendecomposition of the d x d covariance for each lane that samples, 0.08 s for d = 1000 on two
-    CPU cores; with many lanes at once in as many dimensions, use `sep-cma-es`.
+    CMA-ES was compared with Hansen's tutorial: its step agrees except for the stall indicator h_sigma,
+    which counts one update too many, and therefore passes slightly more often early on. It computes an
+    eigendecomposition of the d x d covariance for each lane that samples: 0.08 s for d = 1000 on two CPU
+    cores. For many lanes in as many dimensions, use `sep-cma-es`.
 
     Attributes:
-        name: The name of the strategy in evosax, in lower case and with dashes.
+        name: Name of the strategy in evosax, in lower case and with dashes.
         samples: Samples per lane.
         sigma: Standard deviation of the first samples.
-        options: Further arguments of its constructor, names and values in pairs, such as
+        options: Further arguments of its constructor, as pairs of names and values, such as
             `(("elite_ratio", 0.25),)`.
+        parents: The samples that update the distribution. With `all` the ranks of all samples do, as in
+            evosax. With `positive` the n samples of positive utility do, with the weights
+            `w_i = log(n + 1/2) - log(i)` divided by their sum for the i-th best of them, and with the
+            learning rates of CMA-ES for n parents; only for cma-es and sep-cma-es.
     """
 
     name: str
     samples: int = 512
     sigma: float = 0.02
     options: tuple[Any, ...] = ()
+    parents: Literal["all", "positive"] = "all"
 
     def __post_init__(self) -> None:
         check_fields(self)
         at_least(2, samples=self.samples)
         positive(sigma=self.sigma)
         _constructor(self.name)
+        require(
+            self.parents == "all" or self.name in WEIGHTED,
+            f"parents must be 'all' for strategy '{self.name}'; 'positive' is for "
+            f"{' and '.join(WEIGHTED)}",
+        )
 
     def init(self, key: Key[Array, ""], mean: Float[Array, "L d"]) -> PyTree:
         """Start each lane at its mean."""
@@ -89,11 +94,15 @@ class Evosax:
         algorithm, params = _built(self, x.shape[-1])
 
         def tell_one(x: Array, utilities: Array, state: PyTree) -> PyTree:
-            no_key = jax.random.key(0)  # none of the suitable strategies draws anything here
-            return algorithm.tell(no_key, x, -utilities, state, params)[0]  # evosax minimises
+            no_key = jax.random.key(0)  # the supported strategies draw nothing here
+            used = params
+            if self.parents == "positive":
+                used = _of_parents(algorithm, params, jnp.sum(utilities > 0))
+            return algorithm.tell(no_key, x, -utilities, state, used)[0]  # evosax minimises
 
         told = _strong(jax.vmap(tell_one)(x, utilities, state))
-        return choose(jnp.any(utilities != 0, axis=-1), told, state)
+        informed = utilities != 0 if self.parents == "all" else utilities > 0
+        return choose(jnp.any(informed, axis=-1), told, state)
 
     def restart(
         self, key: Key[Array, ""], state: PyTree, where: Bool[Array, " L"], mean: Float[Array, "L d"]
@@ -102,7 +111,7 @@ class Evosax:
         return choose(where, self.init(key, mean), state)
 
     def degenerate(self, state: PyTree) -> Bool[Array, " L"]:
-        """Find lanes that are not finite, or whose samples lie on top of each other or on a line."""
+        """Find lanes that are not finite, or whose samples coincide or lie on a line."""
         return _degenerate(state)
 
 
@@ -113,7 +122,7 @@ def _built(strategy: Evosax, dim: int) -> tuple[Any, Any]:
     constructor = _constructor(name)
     if "std_schedule" in inspect.signature(constructor).parameters:
         options = {"std_schedule": optax.constant_schedule(sigma), **options}
-    # xNES multiplies the step size that it is given by a matrix of the same scale.
+    # xNES multiplies the given step size by a matrix of the same scale.
     spread = math.sqrt(sigma) if name == "xnes" else sigma
     with jax.ensure_compile_time_eval():  # constants, even if first needed inside a trace
         try:
@@ -128,14 +137,35 @@ def _built(strategy: Evosax, dim: int) -> tuple[Any, Any]:
         return algorithm, params
 
 
+def _of_parents(algorithm: Any, params: Any, n: Array) -> Any:
+    """Return the parameters of CMA-ES for the n best samples as parents, without negative weights."""
+    d, count = algorithm.num_dims, jnp.maximum(n, 1)
+    rank = jnp.arange(1, algorithm.population_size + 1)
+    raw = jnp.where(rank <= count, jnp.log(count + 0.5) - jnp.log(rank), 0.0)
+    weights = raw / jnp.sum(raw)
+    effective = 1 / jnp.sum(jnp.square(weights))
+    c_std = (effective + 2) / (d + effective + 5)
+    c_1 = 2 / ((d + 1.3) ** 2 + effective)
+    c_mu = 2 * (effective + 1 / effective - 2) / ((d + 2) ** 2 + effective)
+    return params.replace(
+        weights=weights,
+        mu_eff=effective,
+        c_std=c_std,
+        d_std=1 + 2 * jnp.maximum(0, jnp.sqrt((effective - 1) / (d + 1)) - 1) + c_std,
+        c_c=(4 + effective / d) / (d + 4 + 2 * effective / d),
+        c_1=c_1,
+        c_mu=jnp.minimum(1 - c_1, c_mu),
+    )
+
+
 def names() -> list[str]:
-    """List the strategies that `Evosax` takes; none if the library is not installed."""
+    """List the strategies that `Evosax` supports; empty if the library is not installed."""
     return sorted(_constructors()) if importlib.util.find_spec("evosax") else []
 
 
 def _constructor(name: str) -> Any:
     package("evosax", "evosax", f"strategy '{name}'")
-    require(name != "openai-es", "strategy 'openai-es' is not of evosax: use memes.strategies.OpenAIES")
+    require(name != "openai-es", "strategy 'openai-es' is not in evosax: use memes.strategies.OpenAIES")
     constructors = _constructors()
     return constructors[known("strategy", name, ["openai-es", *constructors])]
 
@@ -144,14 +174,13 @@ def _constructors() -> dict[str, Any]:
     from evosax.algorithms import distribution_based_algorithms
 
     named = {key.lower().replace("_", "-"): cls for key, cls in distribution_based_algorithms.items()}
-    # Those of several distributions at once (sv) have no one mean to offer.
-    return {k: v for k, v in named.items() if k not in UNSUITABLE and not k.startswith("sv-")}
+    return {name: named[name] for name in SUITABLE if name in named}
 
 
 def _degenerate(state: PyTree) -> Array:
-    """Find the lanes that are not finite, or whose samples lie on top of each other or on a line."""
+    """Find the lanes that are not finite, or whose samples coincide or lie on a line."""
     lanes = state.mean.shape[0]
-    # The standard deviation along each axis; strategies without a `D` have it in `std` alone.
+    # The standard deviation along each axis; strategies without a `D` have it only in `std`.
     axes = getattr(state, "std", jnp.ones(lanes)).reshape(lanes, -1)
     axes = axes * getattr(state, "D", jnp.ones((lanes, 1))).reshape(lanes, -1)
     widest, narrowest = jnp.max(axes, axis=-1), jnp.min(axes, axis=-1)
@@ -163,5 +192,5 @@ def _degenerate(state: PyTree) -> Array:
 
 
 def _strong(tree: PyTree) -> PyTree:
-    """Give the arrays types of their own: a loop's state must keep its types."""
+    """Make array types strong, because the state of a loop must keep its types."""
     return jax.tree.map(lambda leaf: jax.lax.convert_element_type(leaf, leaf.dtype), tree)

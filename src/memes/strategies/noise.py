@@ -25,7 +25,7 @@ class Noise(Protocol):
 
 @dataclass(frozen=True)
 class Gaussian:
-    """Independent normal entries."""
+    """Independent standard normal entries."""
 
     def __call__(self, key: Array, shape: tuple[int, ...]) -> Array:
         """Draw noise of a shape."""
@@ -34,15 +34,15 @@ class Gaussian:
 
 @dataclass(frozen=True)
 class LowRank:
-    """Matrices of a low rank, which need fewer random numbers; their entries have equal variance.
+    """Matrices of a low rank, which need fewer random numbers; all entries have the same variance.
 
     A matrix is a product A B^T / sqrt(rank) of normal A[rows, rank] and B[columns, rank]. If that would
-    save nothing, as for a vector of biases, it is plain Gaussian.
+    not need fewer numbers, as for a vector of biases, the noise is Gaussian.
 
     Attributes:
         rank: Rank of each matrix.
-        blocks: Rows and columns of the matrices that a genotype consists of, in order; None takes all of
-            it as one matrix that is nearly square.
+        blocks: Rows and columns of the matrices in a genotype, in order; None takes the genotype as one
+            matrix that is nearly square.
     """
 
     rank: int
@@ -60,7 +60,7 @@ class LowRank:
         entries = sum(rows * columns for rows, columns in matrices)
         require(
             self.blocks is None or entries == dim,
-            f"blocks must have {dim} entries in all, as a genotype has, got {list(matrices)}",
+            f"blocks must have {dim} entries in total, like a genotype, got {list(matrices)}",
         )
         keys = jax.random.split(key, len(matrices))
         return tuple(_matrix(k, batch, *size, self.rank) for k, size in zip(keys, matrices, strict=True))

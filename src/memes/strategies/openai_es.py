@@ -40,8 +40,8 @@ class OpenAIES:
         l2: Strength of the L2 regularisation of the mean.
         optimiser: Function from the learning rate to an optax optimiser.
         noise: Distribution of the samples, in units of sigma.
-        noise_dtype: Type of the steps s e_i. In bfloat16 they are rounded once, and the rounded steps
-            are used in the samples and in the gradient, which is exact for that distribution.
+        noise_dtype: Type of the steps s e_i. In bfloat16 they are rounded once. The samples and the
+            gradient use the rounded steps, so the gradient is exact for the rounded distribution.
     """
 
     samples: int = 512
@@ -56,7 +56,7 @@ class OpenAIES:
         check_fields(self)
         require(
             self.samples >= 2 and self.samples % 2 == 0,
-            "samples must be even and at least 2, since they are drawn in mirrored pairs, "
+            "samples must be even and at least 2, because they are drawn in mirrored pairs, "
             f"got {self.samples}",
         )
         at_least(2, samples=self.samples)
@@ -82,7 +82,7 @@ class OpenAIES:
     ) -> OpenAIESState:
         """Move each mean along the gradient that the utilities of its samples estimate."""
         half = self.samples // 2
-        # The two samples of a pair differ by twice their noise, so `ask` does not need to keep it.
+        # The two samples of a pair differ by twice their noise, so `ask` does not store it.
         noise = (x[:, :half] - x[:, half:]) / (2 * self.sigma)
         weight = utilities[:, :half] - utilities[:, half:]
         ascent = jnp.sum(weight[..., None] * noise, axis=1) / (self.samples * self.sigma)

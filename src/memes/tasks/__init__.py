@@ -1,4 +1,4 @@
-"""The tasks that come with the library."""
+"""The tasks of this library."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TASKS: dict[str, Callable[..., Task]] = {
     "ant": ant,
     "ant-trap": ant_trap,
 }
-# Other people's environments, each from a package of its own: `gymnasium:CartPole-v1`.
+# Environments of other libraries, each of which needs a package: `gymnasium:CartPole-v1`.
 FAMILIES: dict[str, Callable[..., Task]] = {
     "gymnasium": gymnasium,
     "brax": brax,

@@ -1,4 +1,4 @@
-"""The ant: gaits that run forward, told apart by how long each foot touches the ground."""
+"""The ant: gaits that run forward; the features are the ground-contact times of the feet."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from memes.physics import Engine, RobotState
 
 SUBSTEPS = 5  # of 0.01 s
-HEIGHT = (0.2, 1.0)  # of the torso; outside of it an episode ends
+HEIGHT = (0.2, 1.0)  # range of the torso's height; outside it the episode ends
 NOISE = 0.1
-PASSED = 13.0  # x of a torso that has left the trap behind; its back wall ends at 12.5
-ARENA_LOW, ARENA_HIGH = (0.0, -8.0), (30.0, 8.0)  # where the trapped ant is told apart
+PASSED = 13.0  # x of a torso that has passed the trap, whose back wall ends at 12.5
+ARENA_LOW, ARENA_HIGH = (0.0, -8.0), (30.0, 8.0)  # bounds of the final position
 
-# As seen from an ant that runs along x; its model, like others of this ant, takes y for the front.
+# For an ant that runs along x; its model, like that of Brax, takes y for the front.
 FEET = ("front left", "back left", "back right", "front right")
 
 
@@ -39,11 +39,11 @@ def ant(
 
     Args:
         uncertain: Whether the joints start from random positions and velocities.
-        steps: Control steps of 0.05 s in an episode.
+        steps: Control steps of 0.05 s per episode.
         hidden: Sizes of the policy's hidden layers.
-        weights: How policy weights are kept during a rollout.
-        fidelity: How exactly contacts are solved.
-        backend: What runs the simulator; auto is the fastest here.
+        weights: Type in which policy weights are stored during a rollout.
+        fidelity: Accuracy of the contact solver.
+        backend: Implementation of the simulator; auto selects the fastest available one.
     """
     engine = engine_of("ant", substeps=SUBSTEPS, fidelity=fidelity, backend=backend)
     environment = robot(
@@ -51,7 +51,7 @@ def ant(
         steps=steps,
         reward=forward_reward(engine),
         ended=fallen(engine),
-        measure=lambda state: engine.contacts(state).astype(jnp.float32),  # of each foot with the floor
+        measure=lambda state: engine.contacts(state).astype(jnp.float32),  # feet on the floor
         joint_noise=NOISE * uncertain,
     )
     return control_task(
@@ -83,11 +83,11 @@ def ant_trap(
 
     Args:
         uncertain: Whether the joints start from random positions and velocities.
-        steps: Control steps of 0.05 s in an episode.
+        steps: Control steps of 0.05 s per episode.
         hidden: Sizes of the policy's hidden layers.
-        weights: How policy weights are kept during a rollout.
-        fidelity: How exactly contacts are solved.
-        backend: What runs the simulator; auto is the fastest here.
+        weights: Type in which policy weights are stored during a rollout.
+        fidelity: Accuracy of the contact solver.
+        backend: Implementation of the simulator; auto selects the fastest available one.
     """
     engine = engine_of("ant_trap", substeps=SUBSTEPS, fidelity=fidelity, backend=backend)
 
@@ -110,7 +110,7 @@ def ant_trap(
         environment,
         mlp([environment.observation_size, *hidden, environment.action_size], weights=weights),
         fitness=lambda outcome: outcome.total,
-        # Clipped, or else novelty would pay for running off the map.
+        # Clipped, because otherwise novelty would reward leaving the map.
         feature=lambda outcome: jnp.clip(outcome.last, jnp.array(ARENA_LOW), jnp.array(ARENA_HIGH)),
         feature_low=ARENA_LOW,
         feature_high=ARENA_HIGH,
@@ -122,12 +122,12 @@ def ant_trap(
 
 
 def forward_reward(engine: Engine):  # type: ignore[no-untyped-def]
-    """Velocity along x, 1 for every step survived, and half of the squared action as a cost."""
+    """Velocity along x, plus 1 per step survived, minus half of the squared action."""
     seconds = float(engine.substeps * engine.model.opt.timestep)
 
     def reward(before: RobotState, action: Array, after: RobotState) -> Array:
         velocity = (engine.qpos(after)[:, 0] - engine.qpos(before)[:, 0]) / seconds
-        # Column by column: the order of a reduction may depend on the batch, a row's result must not.
+        # Column by column, because the order of a reduction may depend on the batch size.
         effort: Array = sum(action[:, i] ** 2 for i in range(action.shape[1]))  # type: ignore[assignment]
         return velocity + 1.0 - 0.5 * effort
 
@@ -135,7 +135,7 @@ def forward_reward(engine: Engine):  # type: ignore[no-untyped-def]
 
 
 def fallen(engine: Engine):  # type: ignore[no-untyped-def]
-    """Is the torso too low or too high?"""
+    """Return True if the torso is too low or too high."""
 
     def ended(state: RobotState) -> Array:
         height = engine.qpos(state)[:, 2]

@@ -1,4 +1,4 @@
-"""The redundant arm: reach every point of the plane with smooth joint angles."""
+"""The redundant arm: it reaches points of the plane with smooth joint angles."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ def arm(*, joints: int = 1000) -> Task:
     """Planar arm that reaches every point smoothly.
 
     Args:
-        joints: Number of joints; a genotype has one entry in [0, 1] for each.
+        joints: Number of joints; a genotype has one entry in [0, 1] per joint.
     """
     at_least(1, joints=joints)
 
     def evaluate(keys: Array, x: Array) -> Evaluation:
-        """`x[n, joints]`, clipped to [0, 1], as angles 2 pi x - pi relative to the previous link."""
+        """Evaluate `x[n, joints]`, clipped to [0, 1], as angles 2 pi x - pi to the previous link."""
         del keys
         x = jnp.clip(x, 0.0, 1.0)
         cosine, sine = _circle(jnp.cumsum(x - 0.5, axis=-1))
-        # Without the barrier XLA may sum within the concatenation, a thread for each row.
+        # Without the barrier, XLA may compute the sums within the concatenation, with one thread per
+        # row.
         sums = cosine.sum(axis=-1), sine.sum(axis=-1)
         end = jax.lax.optimization_barrier(sums)  # type: ignore[no-untyped-call]
         return Evaluation(1.0 - jnp.std(x, axis=-1), jnp.stack(end, axis=-1) / (2 * joints) + 0.5)
@@ -62,10 +63,10 @@ def _circle(turns: Array) -> tuple[Array, Array]:
 
 
 def _circle_by_series(angle: Array) -> tuple[Array, Array]:
-    """Cosine and sine of an angle in [-pi, pi] by their series around 0 of half of it.
+    """Cosine and sine of an angle in [-pi, pi] by the series of half of it around 0.
 
-    On CPUs XLA takes one sine after the other from the C library, which is four times slower. On a GPU
-    its own functions are twice as fast as this.
+    On CPUs, XLA calls the C library for each sine, which is four times slower. On GPUs, XLA's functions
+    are twice as fast as this one.
     """
     half = angle / 2
     square = jnp.square(half)
@@ -86,7 +87,7 @@ def noisy_arm(*, joints: int = 1000, fitness_noise: float = 0.01, feature_noise:
     """The arm with Gaussian noise on fitness and feature.
 
     Args:
-        joints: Number of joints; a genotype has one entry in [0, 1] for each.
+        joints: Number of joints; a genotype has one entry in [0, 1] per joint.
         fitness_noise: Standard deviation of the noise on the fitness.
         feature_noise: Standard deviation of the noise on each feature.
     """

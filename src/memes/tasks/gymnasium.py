@@ -1,4 +1,4 @@
-"""Gymnasium's environments: policies in NumPy, episodes on the host, on as many workers as there are."""
+"""Gymnasium environments: NumPy policies whose episodes run on the host, on any number of workers."""
 
 from __future__ import annotations
 
@@ -7,14 +7,22 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from memes.control import Control, Environment, mlp
-from memes.control.episodes import Episode, LastInformed, MeanObserved, Player, made, outputs_for
+from memes.control.episodes import (
+    Episode,
+    LastInformed,
+    MeanObserved,
+    Player,
+    made,
+    outputs_for,
+    repeats,
+)
 from memes.errors import UsageError, at_least, in_a_line, known, package, require
 from memes.task import Task
 from memes.validation import checked
 
 PLACE, FAR = ("x_position", "y_position"), 30.0  # metres
-WIDE = 10.0  # the bound of an observation that has none
-STEPS = 1000  # of an environment that never ends
+WIDE = 10.0  # bound of observations without bounds
+STEPS = 1000  # for environments without a limit
 
 
 @checked
@@ -31,29 +39,32 @@ def gymnasium(
     feature_high: tuple[float, ...] | None = None,
     min_fitness: float = 0.0,
     make: dict[str, Any] | None = None,
+    fresh: bool | None = None,
 ) -> Task:
     """Environment of Gymnasium; genotypes are policies.
 
-    The fitness is the sum of the rewards of an episode. Outputs of a policy are scaled to a box of
-    actions, or the largest is chosen.
+    The fitness is the total reward of an episode. Outputs of a policy are scaled to a box of actions, or
+    the largest output selects the action.
 
     Args:
-        environment: Its name, such as `CartPole-v1`.
+        environment: Name of the environment, such as `CartPole-v1`.
         hidden: Sizes of the policy's hidden layers.
-        steps: Steps of an episode, at most; by default the environment's own limit.
-        uncertain: Whether each episode has a start of its own; if not, all have the one of seed 0.
+        steps: Maximum number of steps of an episode; by default the limit of the environment.
+        uncertain: Whether each episode has a different start; otherwise all have that of seed 0.
         observed: Entries of the observation whose means over an episode are the feature; by default
             the first two.
         informed: Entries of `info` whose last values are the feature; by default `x_position` and
-            `y_position`, where there are both.
+            `y_position`, if both exist.
         feature: `(episode) -> k numbers`, a custom feature of a
             `memes.control.episodes.Episode`. Workers import it, so it must be at the top level of a
             module.
-        feature_low: Lower bound of each feature; by default the observation's, or -10 where it has
-            none, or -30 of a position.
-        feature_high: Upper bound of each feature, as `feature_low`.
-        min_fitness: The fitness that the QD-score measures from.
+        feature_low: Lower bound of each feature; by default that of the observation, -10 if it has
+            none, and -30 for a position.
+        feature_high: Upper bound of each feature, with corresponding defaults.
+        min_fitness: Fitness that adds 0 to the QD-score.
         make: Further arguments of `gymnasium.make`.
+        fresh: Whether each episode gets a new environment. By default it does if the environment, reset
+            with the same seed, does not repeat an episode of random actions exactly.
     """
     at_least(1, steps=steps)
     arguments = {**(make or {}), **({} if steps is None else {"max_episode_steps": steps})}
@@ -62,8 +73,8 @@ def gymnasium(
     size, outputs = _flat_size(environment, one), outputs_for(one.action_space)
     if outputs is None:
         raise UsageError(
-            f"environment '{environment}' has actions of {one.action_space}: a policy acts in a Box, or "
-            "chooses in a Discrete or a MultiDiscrete"
+            f"environment '{environment}' has actions of {one.action_space}: supported "
+            "are Box, Discrete and MultiDiscrete"
         )
     limit = getattr(one.spec, "max_episode_steps", None) or steps or STEPS
     chosen = feature
@@ -74,16 +85,18 @@ def gymnasium(
         for bounds in filter(None, (feature_low, feature_high)):
             require(
                 len(bounds) == numbers,
-                f"feature_low and feature_high must have an entry for each of {numbers} features, "
+                f"feature_low and feature_high must have one entry per feature ({numbers}), "
                 f"got {len(bounds)}",
             )
     require(
         feature_low is not None and feature_high is not None,
-        "feature_low and feature_high must be given with a feature or with entries of info of your own",
+        "feature_low and feature_high must be given with a custom feature or with informed",
     )
     sizes = (size, *hidden, outputs)
     policy = mlp(sizes)
-    player = Player(environment, frozen, sizes, limit, chosen, None if uncertain else 0)
+    if fresh is None:
+        fresh = not repeats(environment, frozen)
+    player = Player(environment, frozen, sizes, limit, chosen, None if uncertain else 0, fresh)
     return Task(
         name=environment,
         dim=policy.dim,
@@ -100,19 +113,19 @@ def gymnasium(
 
 
 def _refuse(*arguments: Any) -> Any:
-    raise UsageError("an environment of Gymnasium is stepped on the host, not by JAX")
+    raise UsageError("an environment of Gymnasium runs on the host, not in JAX")
 
 
 def _on_the_host(size: int, outputs: int, steps: int) -> Environment:
-    """The sizes of an environment, for those who learn from its transitions."""
+    """Return the sizes of an environment, for emitters that learn from its transitions."""
     functions: Any = [_refuse] * 7
     return Environment(size, outputs, steps, *functions)
 
 
 def _made(name: str, arguments: tuple[tuple[str, Any], ...]) -> Any:
-    """An environment; a `UsageError` says which package is missing, or which environment is meant."""
+    """Make an environment; a `UsageError` names a missing package, or a similar environment."""
     library = package("gymnasium", "gymnasium", f"environment '{name}'")
-    if ":" not in name:  # of a module that is imported for it
+    if ":" not in name:  # otherwise the environment is in a module that must be imported first
         known("environment of Gymnasium", name, [str(each) for each in library.registry])
     try:
         return made(name, arguments, 1)[0]
@@ -139,7 +152,7 @@ def _usual(
     observed: tuple[int, ...] | None,
     informed: tuple[str, ...] | None,
 ) -> tuple[Any, tuple[float, ...] | None, tuple[float, ...] | None]:
-    """A feature of entries of `info` or of the observation, and its bounds where they are known."""
+    """Return the default feature from entries of `info` or of the observation, with known bounds."""
     require(observed is None or informed is None, "observed and informed exclude each other")
     if observed is None:
         environment.reset(seed=0)
@@ -154,7 +167,7 @@ def _usual(
             return LastInformed(informed), None, None
     entries = observed or tuple(range(min(size, 2)))
     fits = all(0 <= i < size for i in entries)
-    require(fits, f"observed must name entries from 0 to {size - 1}, got {', '.join(map(str, entries))}")
+    require(fits, f"observed must be indices from 0 to {size - 1}, got {', '.join(map(str, entries))}")
     space = environment.observation_space
     sides = [getattr(space, side, None) for side in ("low", "high")]
     bounds = []

@@ -1,4 +1,4 @@
-"""The hexapod: walk to every place around, and end up facing along an arc of a circle."""
+"""The hexapod: it walks to positions around it; the best final heading follows an arc of a circle."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from memes.physics import RobotState
 
 SUBSTEPS = 5  # of 0.01 s
-PERIOD = 25  # control steps
+PERIOD = 25  # control steps per period of the gait
 LEGS = 6
 
 
@@ -26,9 +26,9 @@ def hexapod(*, steps: int = 250, fidelity: Fidelity = "fast", backend: Backend =
     """Six-legged robot that walks to every place around it.
 
     Args:
-        steps: Control steps of 0.05 s in an episode.
-        fidelity: How exactly contacts are solved.
-        backend: What runs the simulator; auto is the fastest here.
+        steps: Control steps of 0.05 s per episode.
+        fidelity: Accuracy of the contact solver.
+        backend: Implementation of the simulator; auto selects the fastest available one.
     """
     engine = engine_of("hexapod", substeps=SUBSTEPS, fidelity=fidelity, backend=backend)
 
@@ -41,6 +41,7 @@ def hexapod(*, steps: int = 250, fidelity: Fidelity = "fast", backend: Backend =
         steps=steps,
         reward=lambda before, action, after: jnp.zeros(action.shape[0]),
         measure=pose,
+        raw_controls=True,  # angles
     )
     return control_task(
         "hexapod",
@@ -58,7 +59,7 @@ def hexapod(*, steps: int = 250, fidelity: Fidelity = "fast", backend: Backend =
 def sinusoids() -> Controller:
     """Open-loop gaits: an amplitude and a phase in [-1, 1] for the hip of each leg, then for each knee.
 
-    The third joint of a leg is turned by minus the knee's angle, so that the foot stays upright. Genes
+    The third joint of a leg has minus the angle of the knee, so that the foot stays upright. Genes
     beyond the bounds are clipped: the longest strides fill the map, and longer ones would leave it.
     """
 

@@ -1,4 +1,4 @@
-"""A point in a maze with a cup in its way forward: a control task that trains in seconds on a CPU."""
+"""A point in a maze with a cup in its way: a control task that trains in seconds on a CPU."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from memes.validation import checked
 
 START = (0.1, 0.0)
 LOW, HIGH = (0.0, -0.5), (1.0, 0.5)  # the room
-STRIDE = 0.02  # longest move along each axis in a step
+STRIDE = 0.02  # longest move along each axis per step
 NOISE = 0.02
 # A cup that opens towards the start: walls across x, (x, y from, y to), and across y, (y, x from, x to).
 BACK = ((0.6, -0.25, 0.25),)
@@ -25,8 +25,8 @@ def point_maze(*, uncertain: bool = False, steps: int = 100, hidden: tuple[int, 
     """Point that moves forward in a room, with a cup in its way.
 
     Args:
-        uncertain: Whether the point starts from a random place.
-        steps: Moves in an episode.
+        uncertain: Whether the point starts at a random position.
+        steps: Moves per episode.
         hidden: Sizes of the policy's hidden layers.
     """
 
@@ -84,7 +84,10 @@ def move(place: Array, action: Array) -> Array:
 def _slide(
     here: Array, there: Array, across: Array, walls: tuple[tuple[float, float, float], ...]
 ) -> Array:
-    """Where a move along one axis gets to, [n], if it stays where it is rather than cross a wall."""
+    """Return the end of a move along one axis, [n].
+
+    A move that would cross a wall stays at its start.
+    """
     for wall, low, high in walls:
         crosses = (here - wall) * (there - wall) <= 0
         there = jnp.where(crosses & (across >= low) & (across <= high), here, there)

@@ -1,4 +1,4 @@
-"""Environments of robots, simulated by `memes.physics` from an MJCF model."""
+"""Environments of robots that are simulated by `memes.physics` from an MJCF model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jax import Array
 from memes.control import Environment
 from memes.errors import at_least
 
-if TYPE_CHECKING:  # MuJoCo is imported by those who use it
+if TYPE_CHECKING:  # MuJoCo is imported only when it is used
     from memes.physics import Engine, RobotState
 
 Backend = Literal["auto", "xla", "cuda", "native"]
@@ -23,7 +23,7 @@ Fidelity = Literal["default", "fast"]
 
 
 def engine_of(name: str, *, substeps: int, fidelity: Fidelity, backend: Backend) -> Engine:
-    """The simulator of a model that comes with the library."""
+    """Compile the simulator of a model of this library."""
     from memes import physics
 
     file = str(resources.files("memes.tasks") / "models" / f"{name}.xml")
@@ -39,22 +39,26 @@ def robot(
     observe: Callable[[RobotState], Array] | None = None,
     ended: Callable[[RobotState], Array] | None = None,
     joint_noise: float = 0.0,
+    raw_controls: bool = False,
 ) -> Environment:
     """The environment of a robot that starts from the model's first keyframe, or else from `qpos0`.
 
-    Its base is what carries it through the world: the joints of the first body that no actuator moves,
-    such as a free joint, or the slides and the hinge of a planar robot. An arm on a table has none.
+    Its base consists of the joints of the first body that no actuator moves, such as a free joint, or
+    the slides and the hinge of a planar robot. An arm on a table has no base.
 
     Args:
-        engine: The compiled model; one `step` of it is a control step, and an action its controls.
-        steps: Control steps in an episode.
+        engine: The compiled model; one control step is one `step` of it.
+        steps: Control steps per episode.
         reward: `(before, action[n, nu], after) -> reward[n]`.
-        measure: `(state) -> [n, m]`, what fitness and feature are made of.
-        observe: `(state) -> observation[n, o]`; None is all positions and velocities, but where the base
-            is along x and y.
+        measure: `(state) -> [n, m]`, the measurements from which fitness and feature are computed.
+        observe: `(state) -> observation[n, o]`; None is all positions and velocities, except for the
+            position of the base along x and y.
         ended: `(state) -> bool[n]`; None never ends an episode early.
-        joint_noise: Positions and velocities of the start are each moved by U(-joint_noise,
-            joint_noise), for all hinges and slides but those of the base.
+        joint_noise: Positions and velocities at the start are each changed by U(-joint_noise,
+            joint_noise), for all hinges and slides except for those of the base.
+        raw_controls: Whether actions are the controls of the actuators. If not, an action in [-1, 1] is
+            scaled to the actuator's `ctrlrange`; if the actuator has no range, the action is its
+            control.
     """
     at_least(0, joint_noise=joint_noise)
     model = engine.model
@@ -77,7 +81,7 @@ def robot(
 
     def observe_joints(state: RobotState) -> Array:
         qpos = engine.qpos(state)
-        # Column by column, which XLA joins again; one gather would be a kernel of its own.
+        # Column by column, because XLA fuses these, and a gather would be a separate kernel.
         columns = [qpos[:, i : i + 1] for i in seen]
         return jnp.concatenate([*columns, engine.qvel(state)], axis=1)
 
@@ -92,7 +96,7 @@ def robot(
         steps=steps,
         reset=reset,
         observe=look,
-        step=engine.step,
+        step=engine.step if raw_controls else _scaled(engine),
         reward=reward,
         ended=ended or never,
         failed=lambda state: state.failed,
@@ -102,21 +106,32 @@ def robot(
     )
 
 
-def episodes_at_once() -> int | None:
-    """Return how many episodes are best rolled out at a time here; None is all.
+def _scaled(engine: Engine) -> Callable[[RobotState, Array], RobotState]:
+    """Return the step of an engine for actions in [-1, 1], which are scaled to ranges of controls."""
+    model = engine.model
+    limited = np.asarray(model.actuator_ctrllimited, bool)
+    low, high = np.where(limited[:, None], model.actuator_ctrlrange, [-1.0, 1.0]).T
+    middle, half = ((low + high) / 2).astype(np.float32), ((high - low) / 2).astype(np.float32)
+    if not middle.any() and (half == 1).all():
+        return engine.step
+    return lambda state, action: engine.step(state, middle + half * action)
 
-    On CPUs as many as keep their policies in the caches of the cores for the whole of a rollout: that
-    is faster by half than to read all policies from memory in every step.
+
+def episodes_at_once() -> int | None:
+    """Return the best number of episodes to roll out at a time; None is all.
+
+    On CPUs it is the number of policies that fit into the caches of the cores for a whole rollout. That
+    is one and a half times as fast as reading all policies from memory in every step.
     """
     if jax.default_backend() != "cpu":
         return None
-    # Not all cores of the machine are ours where a launcher shares them out.
+    # A launcher may have assigned only some cores of the machine to this process.
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return 64 * cores
 
 
 def _base(model: Any) -> list[int]:
-    """The joints that carry a robot: those of its first body that no actuator moves."""
+    """Return the joints of the base: those of the first body that no actuator moves."""
     import mujoco
 
     moved = model.actuator_trnid[model.actuator_trntype == int(mujoco.mjtTrn.mjTRN_JOINT), 0]
@@ -125,7 +140,7 @@ def _base(model: Any) -> list[int]:
 
 
 def _joints(model: Any) -> np.ndarray:
-    """The hinges and slides of a robot, without those of its base."""
+    """Return the hinges and slides of a robot, without those of its base."""
     import mujoco
 
     kinds = [int(mujoco.mjtJoint.mjJNT_HINGE), int(mujoco.mjtJoint.mjJNT_SLIDE)]
@@ -133,7 +148,7 @@ def _joints(model: Any) -> np.ndarray:
 
 
 def _ground(model: Any) -> list[int]:
-    """Entries of `qpos` that say where the base is along x and y."""
+    """Return the entries of `qpos` that are the position of the base along x and y."""
     import mujoco
 
     data = mujoco.MjData(model)
@@ -150,7 +165,7 @@ def _ground(model: Any) -> list[int]:
 
 
 def footprints(model: Any) -> tuple[tuple[tuple[float, float], ...], ...]:
-    """The outlines, seen from above, of the upright boxes of an `MjModel` that do not move."""
+    """Return the outlines, seen from above, of the static upright boxes of an `MjModel`."""
     import mujoco
 
     data = mujoco.MjData(model)

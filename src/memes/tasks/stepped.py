@@ -1,13 +1,14 @@
-"""Other people's environments in JAX, of one protocol: Brax's, MuJoCo Playground's, and any like them.
+"""Environments of other libraries in JAX with a common protocol, such as Brax and MuJoCo Playground.
 
 Such an environment has `reset(key) -> state`, `step(state, action[a]) -> state`, `observation_size` and
-`action_size`, all of one episode; a state has `obs[o]`, `reward` and `done`.
+`action_size`, all for one episode. A state has `obs[o]`, `reward` and `done`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from subprocess import SubprocessError
 from typing import Any
 
@@ -28,17 +29,17 @@ PROTOCOL, STATE = ("reset", "step", "observation_size", "action_size"), ("obs", 
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """Settings of all tasks of such environments.
+    """Settings of all tasks with such environments.
 
     Attributes:
         hidden: Sizes of the policy's hidden layers.
-        uncertain: Whether each episode has a start of its own; if not, all have the same.
-        measure: `(state) -> [m]`, of the state of one episode; None is where the first body is on the
-            ground, where states know, or else the first two entries of the observation.
-        feature: `(episodes) -> [n, k]`, of what was measured; None is the last of it.
+        uncertain: Whether each episode has a different start; otherwise all have the same start.
+        measure: `(state) -> [m]`, of the state of one episode. None is the position of the first body on
+            the ground if the state contains it, or else the first two entries of the observation.
+        feature: `(episodes) -> [n, k]`, computed from the measurements; None is the last measurement.
         feature_low: Lower bound of each feature.
         feature_high: Upper bound of each feature.
-        min_fitness: The fitness that the QD-score measures from.
+        min_fitness: Fitness that adds 0 to the QD-score.
     """
 
     hidden: tuple[int, ...] = (64, 64)
@@ -50,14 +51,51 @@ class Setup:
     min_fitness: float = 0.0
 
 
+@dataclass(frozen=True)
+class Repeated:
+    """An environment that repeats each action; the reward is the sum over these steps, up to the end."""
+
+    env: Any
+    times: int
+
+    @property
+    def observation_size(self) -> Any:
+        """The size in the environment."""
+        return self.env.observation_size
+
+    @property
+    def action_size(self) -> int:
+        """The size in the environment."""
+        return int(self.env.action_size)
+
+    def reset(self, key: Array) -> PyTree:
+        """Return the start of an episode."""
+        return self.env.reset(key)
+
+    def step(self, state: PyTree, action: Array) -> PyTree:
+        """Take steps with the same action; after the end of an episode, its state is kept."""
+
+        def again(held: tuple[PyTree, Array], _: None) -> tuple[tuple[PyTree, Array], None]:
+            before, total = held
+            after, over = self.env.step(before, action), before.done > 0
+            total = total + jnp.where(over, 0.0, after.reward)
+            return (jax.tree.map(partial(jnp.where, over), before, after), total), None
+
+        start = state, jnp.zeros_like(state.reward)
+        found: Any
+        (found, total), _ = jax.lax.scan(again, start, length=self.times)
+        changed = getattr(found, "_replace", None) or found.replace
+        return changed(reward=total)
+
+
 @flat
 def stepped(name: str, env: Any, *, steps: int, setup: Setup = Setup()) -> Task:
-    """Task of an environment that has the protocol of this module, for policies.
+    """Task of an environment with the protocol of this module; genotypes are policies.
 
     Args:
         name: Short name, used in files and figures.
-        env: The environment, of one episode.
-        steps: Steps of an episode.
+        env: The environment, for one episode.
+        steps: Steps per episode.
         setup: Policies, starts, features and bounds.
     """
     at_least(1, steps=steps)
@@ -79,7 +117,7 @@ def stepped(name: str, env: Any, *, steps: int, setup: Setup = Setup()) -> Task:
     )
     require(
         found == (len(low),) if setup.feature is None else len(found) == 1,
-        f"measure of task '{name}' must return {len(low)} numbers, one for each of feature_low, "
+        f"measure of task '{name}' must return {len(low)} numbers, one per entry of feature_low, "
         f"got shape {found}",
     )
     environment = Environment(
@@ -114,24 +152,24 @@ def _require_all(what: str, given: Any, names: tuple[str, ...]) -> None:
 
 
 def observation(state: PyTree) -> Array:
-    """The observation of one episode, flat; of several the one that is meant for the policy."""
+    """Return the flat observation of one episode; if there are several, the one for the policy."""
     obs = state.obs["state"] if isinstance(state.obs, dict) else state.obs
     return jnp.ravel(obs).astype(jnp.float32)
 
 
 def place(state: PyTree) -> Array:
-    """Where the first body of a robot is on the ground; elsewhere two entries of the observation."""
+    """Return the ground position of the first body, or else two entries of the observation."""
     bodies: Any = getattr(getattr(state, "pipeline_state", None), "x", None)  # Brax's
     found: Array = observation(state)[:2]
     if bodies is not None and jnp.ndim(bodies.pos) == 2:
         found = bodies.pos[0, :2]
-    elif hasattr(getattr(state, "data", None), "xpos"):  # MuJoCo's, of which the first is the world
+    elif hasattr(getattr(state, "data", None), "xpos"):  # MuJoCo's; its first body is the world
         found = state.data.xpos[1, :2]
     return found
 
 
 def _number(size: Any) -> int:
-    """The size of an observation, which may be a shape, or one of several by name."""
+    """Return the size of an observation, which may be a shape, or one of several by name."""
     size = size["state"] if isinstance(size, dict) else size
     return int(size) if isinstance(size, int) else int(jnp.prod(jnp.array(size)))
 
@@ -143,9 +181,9 @@ def brax(
     """Environment of Brax; genotypes are policies.
 
     Args:
-        environment: Its name, such as `ant`, or an environment as Brax makes it, without wrappers.
-        pipeline: What simulates it: generalized, spring, positional or mjx.
-        steps: Steps of an episode.
+        environment: Name of the environment, such as `ant`, or an environment of Brax without wrappers.
+        pipeline: Simulator: generalized, spring, positional or mjx.
+        steps: Steps per episode.
         setup: Policies, starts, features and bounds.
     """
     name, env = type(environment).__name__.lower(), environment
@@ -159,26 +197,35 @@ def brax(
 
 @flat
 def playground(
-    environment: str, *, pipeline: str | None = None, steps: int | None = None, setup: Setup = Setup()
+    environment: str,
+    *,
+    pipeline: str | None = None,
+    steps: int | None = None,
+    action_repeat: int | None = None,
+    setup: Setup = Setup(),
 ) -> Task:
     """Environment of MuJoCo Playground; genotypes are policies.
 
     Args:
-        environment: Its name, such as `CartpoleBalance`.
-        pipeline: What simulates it: jax or warp; by default what the environment says.
-        steps: Steps of an episode; by default the environment's own.
+        environment: Name of the environment, such as `CartpoleBalance`.
+        pipeline: Simulator: jax or warp; by default that of the environment.
+        steps: Steps of the environment per episode; by default the limit of the environment.
+        action_repeat: Steps of the environment per action; by default the setting of the environment.
         setup: Policies, starts, features and bounds.
     """
+    at_least(1, steps=steps, action_repeat=action_repeat)
     registry = package("mujoco_playground", "playground", f"environment '{environment}'").registry
     name = known("environment of Playground", environment, list(registry.ALL_ENVS))
     chosen = {} if pipeline is None else {"impl": known("pipeline", pipeline, ("jax", "warp"))}
-    length = steps or int(registry.get_default_config(name).episode_length)
+    config = registry.get_default_config(name)
+    times = action_repeat or int(config.get("action_repeat", 1))
     env = _loaded(name, lambda: registry.load(name, config_overrides=chosen))
-    return stepped(name, env, steps=length, **vars(setup))
+    length = -(-(steps or int(config.episode_length)) // times)
+    return stepped(name, env if times == 1 else Repeated(env, times), steps=length, **vars(setup))
 
 
 def _loaded(name: str, make: Callable[[], Any]) -> Any:
     try:
         return make()
-    except (ImportError, OSError, ValueError, SubprocessError) as error:  # some are downloaded by git
+    except (ImportError, OSError, ValueError, SubprocessError) as error:  # some are downloaded with git
         raise UsageError(f"environment '{name}' cannot be made: {in_a_line(error)}") from error

@@ -1,4 +1,4 @@
-"""The archive on the page: an image that can be clicked on, with its axes and colours."""
+"""The archive on the page: a clickable image with axes and a colour bar."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ ALL = "all, as a grid of grids"
 INK, EDGE = "#d8dbe2", "#5a5f6e"
 BACK = "#{:02x}{:02x}{:02x}".format(*SCREEN.between)
 INCHES, DPI = 5.2, 180  # twice the resolution of a usual window
-LETTERS = 60  # in a line along an axis
+LETTERS = 60  # per line along an axis
 WIDTH = 2.5  # of the square panel, in the units of the page
-PLACE = np.array([-1.45, 0.0, 1.35])  # of its middle
+PLACE = np.array([-1.45, 0.0, 1.35])  # centre of the panel
 STYLE: Any = {
     "text.color": INK,
     "axes.facecolor": BACK,
@@ -41,13 +41,13 @@ STYLE: Any = {
 
 
 class Frame(NamedTuple):
-    """All that is written around the cells, except for the title. Equal frames look the same.
+    """Everything around the cells except for the title. Equal frames look the same.
 
     Attributes:
-        at: Where the cells are.
-        names: Of all features.
-        by: What colours stand for.
-        scale: The values of the colours.
+        at: Layout of the cells.
+        names: Names of all features.
+        by: Name of the quantity that the colours show.
+        scale: Range of the colours.
     """
 
     at: TileLayout
@@ -57,7 +57,7 @@ class Frame(NamedTuple):
 
 
 def spans(cells: Cells, names: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """Name the ways to show cells: by the features that span the image, or none for all at once."""
+    """Name the ways to show cells: two features as axes, or () for all features at once."""
     k, plain = len(names), [re.sub(r" \([^()]*\)$", "", name) for name in names]  # without units
     words = plain if len({*plain}) == k else names
     if k == 1:
@@ -67,13 +67,13 @@ def spans(cells: Cells, names: Sequence[str]) -> dict[str, tuple[int, ...]]:
 
 
 def area(aspect: float) -> tuple[float, float, float, float]:
-    """Choose where the cells are on the panel: left, bottom, width and height as parts of it."""
+    """Choose the area of the cells on the panel: left, bottom, width and height as fractions of it."""
     width = min(0.64, 0.68 / aspect)
     return 0.19, 0.17 + (0.68 - width * aspect) / 2, width, width * aspect
 
 
 def drawn(frame: Frame, cells: Cells) -> np.ndarray:
-    """Draw the frame of the cells, uint8[H, W, 3]."""
+    """Draw the frame around the cells, uint8[H, W, 3]."""
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(INCHES, INCHES), dpi=DPI, facecolor=BACK)
         left, bottom, width, height = rect = area(frame.at.aspect)
@@ -87,20 +87,20 @@ def drawn(frame: Frame, cells: Cells) -> np.ndarray:
 
 
 def titled(picture: np.ndarray, title: str, aspect: float) -> np.ndarray:
-    """Write a title above the cells; the rest, which takes far longer to draw, stays as it is."""
+    """Write a title above the cells; drawing only the title is far faster than drawing the frame."""
     left, bottom, width, height = area(aspect)
     above = 0.15 * DPI / len(picture)
     return _written(picture, {title: (left + width / 2, bottom + height + above)}, 13)
 
 
 def with_blocks(image: np.ndarray, at: TileLayout) -> np.ndarray:
-    """Write the interval of each separate block above it."""
+    """Write above each separate block of cells the interval that it covers."""
     places = {each.title: (each.x, each.top + 0.014) for each in at.blocks}
     return _written(image, places, 7.5) if places else image
 
 
 def _written(picture: np.ndarray, texts: dict[str, tuple[float, float]], points: float) -> np.ndarray:
-    """Write texts whose middle is at parts of the width and height, from below."""
+    """Write texts whose centres are at fractions of the width and height, counted from below."""
     image = Image.fromarray(picture)
     for text, (x, y) in texts.items():
         place = x * image.width, (1 - y) * image.height
@@ -117,9 +117,9 @@ class ArchivePanel:
     """The archive on a page.
 
     Args:
-        scene: Of a viser server.
-        click: `(x, y, modifier)`: called with the place of a click on the cells, in parts of their width
-            and height from below, and the key that is held.
+        scene: Scene of a viser server.
+        click: `(x, y, modifier)`: called when the cells are clicked, with the position as fractions of
+            their width and height, counted from below, and the modifier key that is pressed.
     """
 
     def __init__(self, scene: Any, click: Callable[[float, float, str | None], None]) -> None:
@@ -130,7 +130,7 @@ class ArchivePanel:
         self._image: Any = None
 
     def paint(self, title: str, frame: Frame, cells: Cells, image: np.ndarray) -> None:
-        """Show an image of cells, and around it what is written, if that has changed."""
+        """Show an image of the cells. The frame is drawn again only if it has changed."""
         at, before = frame.at, self._frame
         if frame != before:
             self._frame, self._title, self._drawn = frame, "", drawn(frame, cells)
@@ -150,7 +150,7 @@ class ArchivePanel:
     def _place(self, image: np.ndarray, aspect: float) -> None:
         left, bottom, width, height = area(aspect)
         middle = PLACE + WIDTH * np.array([left + width / 2 - 0.5, 0, bottom + height / 2 - 0.5])
-        middle[1] -= 0.01  # before the frame
+        middle[1] -= 0.01  # in front of the frame
         self._image = add_upright(
             self._scene, "/archive-cells", image, width * WIDTH, 0.0, position=tuple(middle)
         )
@@ -167,7 +167,7 @@ class ArchivePanel:
 
 
 def pierced(origin: Sequence[float], direction: Sequence[float], plane: float) -> np.ndarray | None:
-    """Find where a ray meets the plane y = `plane`: its (x, z); None if it does not."""
+    """Find where a ray meets the plane y = `plane`: (x, z), or None if they do not meet."""
     start, along = np.asarray(origin, float), np.asarray(direction, float)
     if abs(along[1]) < 1e-9:
         return None

@@ -1,4 +1,4 @@
-"""The video of a run: its archive as it fills, and some of its elites beside it."""
+"""The video of a run: the archive as it fills up, next to some of its elites."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from memes.store.sanitize import mathtext
 from memes.task import Map
 
 DPI = 100
-LETTERS = 36  # in a line along an axis
-HOLD = 0.3  # share of the video in which the archive is full
-LIGHTER, FADE = 0.6, 0.6  # how much a new elite is lightened; what is left of it in the next picture
+LETTERS = 36  # per line along an axis
+HOLD = 0.3  # share of the video that shows the final archive
+LIGHTER, FADE = 0.6, 0.6  # by how much a new elite is lightened; share of that in the next picture
 
 
 class EliteClip(NamedTuple):
-    """One that is shown beside the archive: its cell, and its pictures, `rate` of them a second."""
+    """An elite that is shown next to the archive: its cell, and its pictures, `rate` per second."""
 
     cell: int
     pictures: list[np.ndarray]
 
 
 def spread_elites(archive: Archive, n: int) -> list[int]:
-    """Choose the cells of n elites far from each other, of the fitter half; the fittest first."""
+    """Choose the cells of n elites far from each other, from the fitter half; the fittest first."""
     fitness = fitness_of(archive)
     fit = (
         np.flatnonzero(fitness >= np.nanmedian(fitness))
@@ -51,7 +51,7 @@ def spread_elites(archive: Archive, n: int) -> list[int]:
 
 
 def moments(generations: int, pictures: int) -> np.ndarray:
-    """Choose how many generations are done in each picture, few at first, when most happens: [n]."""
+    """Choose the generation that each picture shows: int[n], densest at the start, when most changes."""
     growing = max(1, round((1 - HOLD) * pictures))
     done = generations * np.linspace(0, 1, growing + 1)[1:] ** 1.7
     still = np.full(pictures - growing, generations)
@@ -70,9 +70,9 @@ def video_frames(
     size: tuple[int, int],
     place: Map | None = None,
 ) -> Iterator[np.ndarray]:
-    """Draw a video, picture by picture: uint8[height, width, 3].
+    """Draw the pictures of a video, each uint8[height, width, 3].
 
-    An elite is seen from the generation on that found it; its episode begins again when it ends.
+    An elite appears when the generation that found it is shown. Its episode is repeated.
     """
     width, height = size
     figure = Figure(figsize=(width / DPI, height / DPI), dpi=DPI, layout="constrained")
@@ -81,7 +81,7 @@ def video_frames(
     heading = figure.suptitle(mathtext(title), fontsize=11)
     recent, before = np.zeros(archive.cells.count), 0
     for i, done in enumerate(moments(generations, pictures)):
-        standing = log.standing(changes, int(done))
+        standing = log.last_per_cell(changes, int(done))
         fitness = np.full(archive.cells.count, np.nan)
         fitness[standing.cell] = standing.fitness
         recent *= FADE
@@ -94,7 +94,7 @@ def video_frames(
         show_elites(i, int(done))
         canvas.draw()
         if i == 0:
-            figure.set_layout_engine("none")  # nothing moves from now on
+            figure.set_layout_engine("none")  # keep the layout from now on
         yield np.asarray(canvas.buffer_rgba())[..., :3].copy()
 
 
@@ -105,7 +105,7 @@ def _panels(
     names: Sequence[str],
     place: Map | None,
 ) -> tuple[Callable[[np.ndarray, np.ndarray], None], Callable[[int, int], None]]:
-    """Set up the axes; returns what shows fitness and recent changes of cells, and what shows elites."""
+    """Set up the axes; returns functions that show the fitness of cells, and the elites."""
     cells, scale = archive.cells, scale_of([fitness_of(archive)])
     columns = (len(elites) + 1) // 2 if len(elites) > 1 else len(elites)
     ratios = (1.25, 0.5 * columns) if elites else (1.0,)
@@ -138,7 +138,7 @@ def _panels(
         if at is not None:
             axes.images[0].set_data(render(at, fitness, scale, recent=recent))
             return
-        limits = axes.get_xlim(), axes.get_ylim()  # heights or lines: drawn anew
+        limits = axes.get_xlim(), axes.get_ylim()  # heights or lines: drawn again
         axes.clear()
         draw(fitness=fitness)
         axes.set(xlim=limits[0], ylim=limits[1])
@@ -147,7 +147,7 @@ def _panels(
 
 
 def _mark(axes: Axes, x: float, y: float, i: int) -> None:
-    """Write the number of an elite at its place in the image."""
+    """Write the number of an elite at its cell."""
     look: dict[str, Any] = {"boxstyle": "circle,pad=0.25", "facecolor": colour(i), "edgecolor": "white"}
     axes.text(
         x, y, str(i + 1), color="white", fontsize=9, weight="bold", ha="center", va="center", bbox=look,
@@ -156,13 +156,13 @@ def _mark(axes: Axes, x: float, y: float, i: int) -> None:
 
 
 def _rounded(value: float, scale: ColourScale) -> str:
-    """Write a number with as many digits as make a difference on a scale."""
+    """Write a number with as many digits as the scale can show."""
     digits = max(0, 2 - math.floor(math.log10((scale.high - scale.low) or 1.0)))
     return f"{round(value, digits) + 0.0:.{digits}f}"
 
 
 def _frame(panel: Axes, elite: EliteClip, words: str, i: int) -> Any:
-    """Set up the panel of an elite; returns its image."""
+    """Set up the axes of an elite; returns its image."""
     shown = panel.imshow(elite.pictures[0])
     panel.set(xticks=[], yticks=[])
     for spine in panel.spines.values():

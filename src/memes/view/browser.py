@@ -1,6 +1,6 @@
-"""The page in the browser: the archives of runs, live, and their elites, moving.
+"""The page in the browser: live archives of runs, and moving elites.
 
-It is for this machine only. Its loop has one thread; what a user does waits in a queue for it.
+The page is served to this machine only. Its loop runs in one thread; user actions wait in a queue.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from memes.view.player import ElitePlayer
 from memes.view.runs import Runs
 
 log = logging.getLogger(__name__)
-LOOK = 0.25  # seconds between two looks at the folders
-RATE = 40  # turns of the loop in a second
-SLOWER = 4  # times as long as a look takes are between two, at least
-FIELD = 0.6  # of view, up and down, in radians
+LOOK = 0.25  # seconds between two polls of the folders
+RATE = 40  # turns of the loop per second
+SLOWER = 4  # the time between two polls is at least this multiple of the duration of a poll
+FIELD = 0.6  # vertical field of view in radians
 EYES, NEAREST = 1.35, 4.6  # height and least distance of the camera
-SIGHT = (-2.75, 2.0, 3.9)  # the left end of the page, and the right one with one elite and with two
-LATELY = 1 / 40  # of the generations so far are recent
+SIGHT = (-2.75, 2.0, 3.9)  # left end of the page, and right end with one elite and with two
+LATELY = 1 / 40  # share of the generations so far that counts as recent
 SIDE = 600  # pixels of the archive's image
 
 
@@ -45,8 +45,7 @@ def check_browser() -> None:
     """Raise a `UsageError` unless the page can be served."""
     require(
         importlib.util.find_spec("viser") is not None,
-        f"a page in the browser needs the extra view: {install('view')}; "
-        "'memes replay' with --video FILE.gif or --sheet FILE.png does without",
+        f"a page in the browser needs the extra view: {install('view')}",
     )
 
 
@@ -63,13 +62,13 @@ def browse(
     """Serve the page of some runs until Ctrl-C.
 
     Args:
-        words: Run folders, folders of runs, or patterns; a run may begin there later.
-        rebuild: `(run) -> task` of a run; what it refuses is said on the page.
-        port: Where to serve, or the next free one.
-        chosen: A cell of the first run, whose elite is shown at once.
-        seed: From which random start.
-        ready: Told the address.
-        going: Asked whether to go on.
+        words: Run folders, folders of runs, or patterns. Runs may begin there later.
+        rebuild: `(run) -> task`; its error messages are shown on the page.
+        port: Port of the server. If it is in use, the next free one is taken.
+        chosen: Cell of the first run whose elite is shown at once.
+        seed: Number of the random start of episodes.
+        ready: Called with the address.
+        going: The page is served as long as this returns True.
     """
     runs = Runs(words)
     runs.poll(strict=True)
@@ -106,7 +105,7 @@ class Page:
         aim(server.initial_camera)
         server.on_client_connect(self._welcome)
         self._server, self._runs, self._due, self._stale = server, runs, 0.0, False
-        self._logged: set[str] = set()  # sentences about exceptions
+        self._logged: set[str] = set()  # messages of exceptions
         self._archive = ArchivePanel(
             server.scene, lambda *click: panel.events.put(("click", click, None))
         )
@@ -116,12 +115,12 @@ class Page:
 
     @property
     def follower(self) -> Follower:
-        """That of the run that is shown."""
+        """The follower of the run that is shown."""
         named = self._runs.named()
         return named.get(self.panel.run.value) or next(iter(named.values()))
 
     def close(self) -> None:
-        """End what goes on beside the loop."""
+        """Stop the threads of the page."""
         self._player.close()
 
     def start(self, seed: int) -> None:
@@ -130,7 +129,7 @@ class Page:
         self.panel.start.value = seed
 
     def _welcome(self, client: Any) -> None:
-        """Turn the camera of a new user, and again whenever the window changes its size."""
+        """Aim the camera of a new user, and again whenever the window changes its size."""
         sizes: list[tuple[int, int]] = []
 
         def seen(camera: Any) -> None:
@@ -143,7 +142,7 @@ class Page:
         seen(client.camera)
 
     def turn(self) -> None:
-        """Do what there is to do now."""
+        """Handle events, poll the folders and move the elites."""
         start = time.monotonic()
         looks = start > self._due
         while not self.panel.events.empty():
@@ -157,12 +156,12 @@ class Page:
                 if self._stale:
                     self._paint()
                 self._player.play()
-        if looks:  # at a long run, which takes longer to read, less often
+        if looks:  # poll long runs less often, because reading them takes longer
             self._due = start + max(LOOK, SLOWER * (time.monotonic() - start))
 
     @contextmanager
     def _surviving(self) -> Iterator[None]:
-        """Show an exception on the page, and log it once if it is not about a folder or a choice."""
+        """Show an exception on the page, and log it once unless it is a `UsageError` or `OSError`."""
         try:
             yield
         except Exception as error:
@@ -174,7 +173,7 @@ class Page:
                 log.error("the page goes on after %s (%s:%s)", sentence, frame.filename, frame.lineno)
 
     def _handle(self, name: str, value: Any, client: Any) -> None:
-        """Do what a user has asked for."""
+        """Handle an action of a user."""
         if name == "click":
             x, y, key = value
             self._pick(self._placed().at(x, y), 1 if key == "shift" else 0)
@@ -207,7 +206,7 @@ class Page:
         self._stale = True
 
     def choose(self, slot: int, cell: int, note: str = "") -> None:
-        """Play the elite of a cell of the archive in one of the scenes, with a note about the choice."""
+        """Play the elite of a cell of the archive in one of the scenes, with a note on the page."""
         more = slot == 1 and self._player.chosen[1] is None
         self._player.choose(slot, self.follower, cell, note)
         if more:
@@ -215,14 +214,14 @@ class Page:
         self._stale = True
 
     def _see(self, *clients: Any) -> None:
-        """Let users see the archive and the scenes that are in use."""
+        """Aim the cameras of users at the archive and the scenes in use."""
         for camera in (client.camera for client in clients):
             aspect = camera.image_width / max(1, camera.image_height)
             aim(camera, 1 if self._player.chosen[1] is None else 2, float(np.clip(aspect, 0.5, 4)))
 
     def _pick(self, tile: int, slot: int) -> None:
-        """Play the elite that a tile shows, or the nearest one, of the archive that is shown."""
-        at, fitness = self._placed(), self._standing().fitness
+        """Play the elite that a tile shows; if the tile is empty, the nearest elite."""
+        at, fitness = self._placed(), self._shown_cells().fitness
         occupied = np.flatnonzero(np.isfinite(fitness))
         if tile == render.BETWEEN or not occupied.size:
             return
@@ -239,24 +238,24 @@ class Page:
         self.choose(slot, cell, note)
 
     def _marked(self) -> tuple[int | None, ...]:
-        """The cells in which the archive shows the chosen elites; None where it does not."""
+        """The cells in which the archive shows the chosen elites; None if it does not show one."""
         chosen = self._player.chosen
         if self.panel.by.value != colours.CORRECTED:
             return tuple(chosen)
         return tuple(None if cell is None else self.follower.holds(cell) for cell in chosen)
 
     def _walk(self, step: tuple[int, int]) -> None:
-        """Go to the next elite in a direction, from the one that is shown or from the fittest."""
-        at, fitness, here = self._placed(), self._standing().fitness, self._marked()[0]
+        """Choose the next elite in a direction, from the chosen one or else from the fittest."""
+        at, fitness, here = self._placed(), self._shown_cells().fitness, self._marked()[0]
         if here is not None:
             self._pick(at.step(int(at.of_cell[here]), step, at.fittest(fitness) >= 0), 0)
         elif np.isfinite(fitness).any():
             self._pick(int(at.of_cell[np.argmax(fitness)]), 0)
 
-    # ------------------------------------------------------------------------------------- what is shown
+    # --------------------------------------------------------------------------------------- drawing
 
     def _show(self) -> None:
-        """Show what the folders hold now."""
+        """Show the current content of the folders."""
         panel, named = self.panel, self._runs.named()
         panel.offer(panel.run, [*named])
         now = self.follower.latest
@@ -274,7 +273,7 @@ class Page:
         self._stale = True
 
     def _placed(self) -> render.TileLayout:
-        """The layout of the cells, as the menu says."""
+        """The layout of the cells that the menu selects."""
         now = self.follower.latest
         require(now.cells is not None, "there is no archive yet")
         assert now.cells is not None
@@ -286,17 +285,17 @@ class Page:
         return self._layout[2]
 
     def _after(self) -> int:
-        """How many generations are done in the archive that is shown."""
+        """Number of generations of the archive that is shown."""
         if self.panel.by.value in colours.AT_THE_END:
             return self.follower.latest.generations
         return int(self.panel.generation.value)
 
-    def _standing(self) -> colours.Shown:
-        """Find what each cell shows then."""
+    def _shown_cells(self) -> colours.Shown:
+        """Compute the content of each cell after `_after()` generations."""
         now, generations = self.follower.latest, self._after()
         assert now.cells is not None
-        changes = store.nothing(now.k) if now.changes is None else now.changes
-        last = store.standing(changes, generations)
+        changes = store.no_changes(now.k) if now.changes is None else now.changes
+        last = store.last_per_cell(changes, generations)
         return colours.of_cells(self.panel.by.value, now.cells.count, last, generations, now.correction)
 
     def _paint(self) -> None:
@@ -304,7 +303,7 @@ class Page:
         now, by = self.follower.latest, self.panel.by.value
         if now.cells is None:
             return
-        at, shown, generations = self._placed(), self._standing(), self._after()
+        at, shown, generations = self._placed(), self._shown_cells(), self._after()
         lately = max(1.0, LATELY * generations) if self.panel.lately.value else 0.0
         image = colours.picture(at, shown, by, lately=lately, chosen=self._marked())
         names = tuple(feature_names(now.config, now.k))
@@ -315,9 +314,9 @@ class Page:
 
 
 def aim(camera: Any, scenes: int = 1, aspect: float = 1.25) -> None:
-    """Turn a camera to the archive and the scenes beside it, in a window of such a width over height.
+    """Aim a camera at the archive and the scenes, in a window with such a ratio of width to height.
 
-    It looks straight ahead: the archive, which faces it, keeps its shape.
+    The camera looks straight ahead, so the archive, which faces it, is not distorted.
     """
     left, right = SIGHT[0], SIGHT[scenes]
     far = max(NEAREST, (right - left) / 2 / (aspect * math.tan(FIELD / 2)))

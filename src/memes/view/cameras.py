@@ -1,4 +1,4 @@
-"""Where a robot is seen from: cameras of MuJoCo, and moments between two states."""
+"""Cameras of MuJoCo for robots, and interpolation between recorded states."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ MARGIN = 1.08
 
 
 def camera_of(model: Any, states: np.ndarray, camera: Camera, shape: float) -> Any:
-    """Make an `MjvCamera` for positions `states[n, nq]`, of pictures whose width is `shape` heights.
+    """Make an `MjvCamera` for positions `states[n, nq]`, for pictures of the aspect ratio `shape`.
 
-    "follow" is the model's first camera, or else one that follows its first body. "wide" and "above"
-    stand still and have the whole way and all walls in sight, from the side or from above; they change
-    the model's light. "auto" is "wide" where there are walls, and else "follow".
+    "follow" is the model's first camera, or else a camera that follows its first body. "wide" and
+    "above" are fixed cameras that show the whole path and all walls, from the side or from above; they
+    change the model's light. "auto" is "wide" if there are walls, and otherwise "follow".
     """
     import mujoco
 
@@ -36,18 +36,18 @@ def camera_of(model: Any, states: np.ndarray, camera: Camera, shape: float) -> A
     points = np.concatenate([walls, _reached(model, states)])
     found.lookat[:] = (points.min(axis=0) + points.max(axis=0)) / 2
     found.distance = _distance(points - found.lookat, found, math.radians(model.vis.global_.fovy), shape)
-    model.vis.headlight.specular[:] = 0  # from above, the floor would dazzle
+    model.vis.headlight.specular[:] = 0  # from above, the floor would reflect it
     model.vis.headlight.diffuse[:] *= 0.6
-    # Shadows and the horizon reach as far as the camera is away.
+    # Shadows and the horizon must reach as far as the distance of the camera.
     model.stat.extent = max(model.stat.extent, found.distance)
     _still_lights(model, found)
     return found
 
 
 def _still_lights(model: Any, camera: Any) -> None:
-    """Stop lights that follow the robot, where they light all that the camera sees.
+    """Fix lights that follow the robot, if they light everything that the camera sees.
 
-    A light that moves would cut off the shadows of walls, at another place in each picture.
+    A moving light would cut off the shadows of walls at a different place in each picture.
     """
     import mujoco
 
@@ -59,7 +59,7 @@ def _still_lights(model: Any, camera: Any) -> None:
 
 
 def wall_corners(model: Any) -> np.ndarray:
-    """List the corners [n, 3] of the boxes around what stands in the world and does not move."""
+    """List the corners [n, 3] of the bounding boxes of all static geoms."""
     import mujoco
 
     data = mujoco.MjData(model)
@@ -76,9 +76,9 @@ def wall_corners(model: Any) -> np.ndarray:
 
 
 def between(model: Any, states: np.ndarray, seconds: float, rate: float | None) -> np.ndarray:
-    """Take `rate` moments a second of `states[n, nq]`, which are so many seconds apart.
+    """Take `rate` positions per second of `states[n, nq]`, which are `seconds` apart.
 
-    Between two states positions are interpolated; None is the states themselves.
+    Positions between two states are interpolated. If `rate` is None, the states are returned.
     """
     import mujoco
 
@@ -99,7 +99,7 @@ def between(model: Any, states: np.ndarray, seconds: float, rate: float | None) 
 
 
 def _reached(model: Any, states: np.ndarray) -> np.ndarray:
-    """List corners [n, 3] of the space that bodies go through."""
+    """List corners [n, 3] of the space that the bodies move through."""
     import mujoco
 
     data = mujoco.MjData(model)
@@ -119,7 +119,7 @@ def _signs() -> np.ndarray:
 
 
 def _distance(points: np.ndarray, camera: Any, fovy: float, shape: float) -> float:
-    """Find how far away a camera has all points in sight, which are relative to what it looks at."""
+    """Find the distance at which a camera sees all points, which are relative to its target."""
     azimuth, elevation = math.radians(camera.azimuth), math.radians(camera.elevation)
     level = math.cos(elevation)
     forward = np.array([level * math.cos(azimuth), level * math.sin(azimuth), math.sin(elevation)])

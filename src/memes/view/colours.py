@@ -1,4 +1,4 @@
-"""What the archive's cells show on the page, and in which colours."""
+"""Content and colours of the archive's cells on the page."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from memes.estimates import Correction
 FITNESS, CORRECTED, VARIANCE = "fitness", "corrected fitness", "variance of fitness"
 GENERATION, LANE = "generation", "lane"
 MAPS = {GENERATION: "cividis", LANE: "turbo", VARIANCE: "magma"}
-AT_THE_END = (CORRECTED, VARIANCE)  # known of the last generation alone
-RECENT = 0.85  # how much a change of this generation is lightened
+AT_THE_END = (CORRECTED, VARIANCE)  # available for the last generation only
+RECENT = 0.85  # by how much a change of this generation is lightened
 
 
 class Shown(NamedTuple):
     """The content of each of c cells, as it is shown.
 
     Attributes:
-        value: The number that its colour stands for; NaN where it is empty.
-        fitness: That by which a tile chooses among its cells; -inf where it is empty.
-        age: How many generations ago it changed; inf where it is empty.
+        value: Value that the colour shows; NaN if the cell is empty.
+        fitness: Fitness by which a tile selects one of its cells; -inf if the cell is empty.
+        age: Number of generations since the last change; inf if the cell is empty.
     """
 
     value: np.ndarray
@@ -32,7 +32,7 @@ class Shown(NamedTuple):
 
 
 def choices(correction: Correction | None) -> list[str]:
-    """List what cells can be coloured by."""
+    """List the quantities by which cells can be coloured."""
     uncertain = [] if correction is None else [CORRECTED, VARIANCE]
     return [FITNESS, *uncertain, GENERATION, LANE]
 
@@ -40,14 +40,14 @@ def choices(correction: Correction | None) -> list[str]:
 def of_cells(
     by: str, cells: int, standing: Changes, generations: int, correction: Correction | None
 ) -> Shown:
-    """Work out what each cell shows after so many generations.
+    """Compute the content of each cell after some generations.
 
     Args:
         by: One of `choices`.
-        cells: Their number, c.
-        standing: The last change of each cell that is occupied.
-        generations: How many were done then.
-        correction: What re-evaluation said of the elites at the end of the run.
+        cells: Number of cells, c.
+        standing: Last change of each occupied cell.
+        generations: Number of generations.
+        correction: Result of re-evaluation at the end of the run.
     """
     fitness, age = np.full(cells, -np.inf), np.full(cells, np.inf)
     fitness[standing.cell] = standing.fitness
@@ -65,7 +65,7 @@ def of_cells(
 
 
 def scale(at: TileLayout, cells: Shown, by: str) -> ColourScale:
-    """Choose the colours of what the tiles show; each kind of value has its own colour map."""
+    """Choose the range of the colours of the tiles; each quantity has its own colour map."""
     best = at.fittest(cells.fitness)
     return scale_of([cells.value[best[best >= 0]]], MAPS.get(by, "viridis"))
 
@@ -76,11 +76,11 @@ def picture(
     """Draw the cells, uint8[H, W, 3].
 
     Args:
-        at: Where they are.
-        cells: What they show.
-        by: What that is.
-        lately: For how many generations a change is lightened; 0 is not at all.
-        chosen: Cells to draw a line around.
+        at: Layout of the cells.
+        cells: Content of the cells.
+        by: Quantity that the colours show.
+        lately: Number of generations for which a change is lightened; 0 disables it.
+        chosen: Cells to outline.
     """
     recent = RECENT * np.exp(-cells.age / lately) if lately > 0 else None
     colours = scale(at, cells, by)

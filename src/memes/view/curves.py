@@ -1,4 +1,4 @@
-"""The curves of the page: columns of `metrics.csv`, of several runs over each other."""
+"""The curves of the page: columns of `metrics.csv` of several runs in one chart."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import numpy as np
 
 POINTS = 400
 AXIS = {"stroke": "#b8bcc8", "grid": {"stroke": "#2c303a", "width": 1}, "ticks": {"stroke": "#2c303a"}}
-FIRST = ("qd_score", "coverage", "max_fitness")  # the columns that are shown at first
+FIRST = ("qd_score", "coverage", "max_fitness")  # the columns that are shown first
 ACROSS = ("generation", "evaluations", "seconds")
 
 
 def columns(runs: Sequence[Mapping[str, np.ndarray]]) -> list[str]:
-    """List the columns that runs have, in their order."""
+    """List the columns of all runs in their order."""
     return list(dict.fromkeys(name for metrics in runs for name in metrics)) or [*FIRST]
 
 
 def table(runs: Sequence[Mapping[str, np.ndarray]], column: str, across: str) -> tuple[np.ndarray, ...]:
-    """Put a column of each run over common places: (x[n], y[n], ...); NaN where a run has none."""
+    """Put a column of each run on a common axis: (x[n], y[n], ...); NaN if a run has no value."""
     known = [
         (metrics[across], metrics[column])
         if column in metrics and across in metrics
@@ -40,11 +40,11 @@ def table(runs: Sequence[Mapping[str, np.ndarray]], column: str, across: str) ->
 
 
 def series(names: Sequence[str], across: str) -> tuple[Any, ...]:
-    """Describe the lines of a chart, as viser wants it."""
+    """Describe the lines of a chart in the format of viser."""
     lines = ({"label": name, "stroke": colour(i), "width": 2} for i, name in enumerate(names))
     return ({"label": across}, *lines)
 
 
 def colour(i: int) -> str:
-    """Choose a colour that no other line has: around the circle by the golden angle."""
+    """Choose a colour for each line: hues at steps of the golden angle."""
     return f"hsl({(200 + 137.508 * i) % 360:.0f}, 85%, {65 - 10 * (i // 12 % 3)}%)"

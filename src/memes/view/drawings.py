@@ -1,4 +1,4 @@
-"""An elite as something to look at: a robot that moves, lines, or a picture."""
+"""Drawings of an elite: a moving robot, lines, or a picture."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from memes.errors import UsageError, require
 from memes.task import Task, evaluate
 from memes.view.recordings import Recording, engine_of, player, seconds_per_step
 
-SECONDS = 0.02  # between two places of a path, as it is shown
+SECONDS = 0.02  # display time between two points of a path
 
 
 class Drawing(NamedTuple):
     """An elite, evaluated once.
 
     Attributes:
-        fitness: That of this evaluation.
-        feature: Its feature, [k].
-        episode: The states of its robot; None without one.
-        seconds: The time between two states, or between two places of the path.
-        lines: What stands still, [n, 3] each.
-        path: What moves over them, [T, 3].
-        picture: A figure of the task's own, uint8[H, W, 3].
+        fitness: Fitness of this evaluation.
+        feature: Feature of this evaluation, [k].
+        episode: States of the robot; None for tasks without a robot.
+        seconds: Time between two states, or between two points of the path.
+        lines: Static lines, [n, 3] each.
+        path: Path of a point that moves over the lines, [T, 3].
+        picture: Figure drawn by the task, uint8[H, W, 3].
     """
 
     fitness: float
@@ -42,13 +42,13 @@ class Drawing(NamedTuple):
 
     @property
     def steps(self) -> int:
-        """How many moments there are to show."""
+        """The number of time steps to show."""
         states = self.path if self.episode is None else self.episode.qpos
         return 1 if states is None else len(states)
 
     @property
     def own(self) -> int:
-        """The number of the line that is the elite itself: its way, or else the first."""
+        """The index of the line that shows the elite: its path, or else the first line."""
         return 0 if self.path is None else len(self.lines) - 1
 
 
@@ -56,7 +56,7 @@ Draw = Callable[[Array, int], Drawing]
 
 
 def drawer(task: Task) -> Draw:
-    """Return `(x[d], seed) -> Drawing` of elites of the task, compiled at its first call."""
+    """Return `(x[d], seed) -> Drawing` for elites of the task, compiled at the first call."""
     if engine_of(task) is not None:
         play, seconds = player(task), seconds_per_step(task)
 
@@ -91,7 +91,7 @@ def drawer(task: Task) -> Draw:
 
 
 def drawn(task: Task, x: Array) -> dict[str, Any]:
-    """Call the `draw` of a task, and check what it returns."""
+    """Call `draw` of a task and check its result."""
     assert task.draw is not None
     found = task.draw(np.asarray(x))
     if isinstance(found, Figure):
@@ -106,7 +106,7 @@ def drawn(task: Task, x: Array) -> dict[str, Any]:
 
 
 def upright(line: Any) -> np.ndarray:
-    """Turn a line [n, 2] of a plane into one in space that stands before the viewer, [n, 3]."""
+    """Turn a line [n, 2] in the plane into an upright line in space that faces the viewer, [n, 3]."""
     points = np.asarray(line, float)
     if points.ndim != 2 or points.shape[1] not in (2, 3) or not np.isfinite(points).all():
         raise ValueError(f"got points of shape {points.shape}")

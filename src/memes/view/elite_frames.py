@@ -1,4 +1,4 @@
-"""Pictures of an elite, one after the other, for a video: its robot, or the lines that the page has."""
+"""The pictures of an elite for a video: its robot, or the lines of the page."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STILL, OWN, DOT = "#8A8F9C", "#1F6FB2", "#D9541E"
 
 
 def elite_frames(drawing: Drawing, task: Task, *, rate: float, camera: Camera) -> Iterator[np.ndarray]:
-    """Draw an elite of a task, so many pictures a second, uint8[H, W, 3]; none if there is nothing."""
+    """Draw an elite of a task, `rate` pictures per second, uint8[H, W, 3]; none if it has no drawing."""
     if drawing.episode is not None:
         model = robot_of(task).model
         states = between(model, drawing.episode.qpos, drawing.seconds, rate)
@@ -32,7 +32,7 @@ def elite_frames(drawing: Drawing, task: Task, *, rate: float, camera: Camera) -
 
 
 def _lines(drawing: Drawing, rate: float) -> Iterator[np.ndarray]:
-    """Draw lines as they are seen along y, and a dot that goes along the path, if there is one."""
+    """Draw lines as seen along y, and a dot that moves along the path, if there is one."""
     figure = Figure(figsize=(2.56, 2.56), dpi=SIDE / 2.56)
     axes = figure.add_axes((0.03, 0.03, 0.94, 0.94), aspect="equal")
     axes.set_axis_off()

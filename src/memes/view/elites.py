@@ -1,4 +1,4 @@
-"""The choice of an elite: by its cell, by its feature, or the fittest."""
+"""Selection of an elite: by cell, by feature, or the fittest one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def choose(
     best: bool = False,
     random: bool = False,
 ) -> int:
-    """Find the cell of the elite that is asked for in one of four ways; the fittest if in none."""
+    """Find the cell of the elite that one of four arguments selects; by default the fittest."""
     given = [cell is not None, feature is not None, best, random]
     require(sum(given) <= 1, "cell, feature, best and random exclude each other: choose one")
     if cell is not None:
@@ -32,39 +32,40 @@ def choose(
 
 
 def at_cell(archive: Archive, cell: Sequence[int]) -> int:
-    """Find an occupied cell by its index, or by its coordinates on the grid."""
+    """Find an occupied cell by its index or by its grid coordinates."""
     cells, index = archive.cells, _index(archive.cells, tuple(cell))
     if index in elites(archive):
         return index
     near = near_feature(archive, centres(cells)[index])
     raise UsageError(
-        f"cell {name(cells, index)} is empty; the nearest that is not is {name(cells, near)}"
+        f"cell {name(cells, index)} is empty; the nearest occupied cell is {name(cells, near)}"
     )
 
 
 def near_feature(archive: Archive, feature: Sequence[float] | np.ndarray) -> int:
-    """Find the cell of the elite whose feature is nearest, in units of the feature bounds."""
+    """Find the cell of the elite with the nearest feature, in units of the feature bounds."""
     elites(archive)
     return int(archive.nearest(feature).cell)
 
 
 def fittest(archive: Archive) -> int:
-    """Find the cell of the greatest stored fitness."""
+    """Find the cell with the greatest stored fitness."""
     elites(archive)
     return int(archive.best().cell)
 
 
 def elites(archive: Archive) -> np.ndarray:
-    """List the occupied cells, int[n], of which there must be one."""
+    """List the occupied cells, int[n]; raises a `UsageError` if there is none."""
     occupied = np.flatnonzero(np.asarray(archive.occupied))
     require(occupied.size > 0, "the archive of this run is empty: there is no elite to replay")
     return occupied
 
 
 def origins(archive: Archive, corrected: Archive) -> np.ndarray:
-    """Find the cell that the elite in each cell of a corrected archive was stored in, int[c].
+    """Find the cell in which each elite of a corrected archive was stored, int[c].
 
-    It is -1 where there is no elite, or where its cell holds another one by now.
+    The entry is -1 if the cell of the corrected archive is empty, or if another elite has since replaced
+    the stored one.
     """
 
     def identities(of: Archive) -> dict[tuple[int, int, bytes], int]:
@@ -81,7 +82,7 @@ def origins(archive: Archive, corrected: Archive) -> np.ndarray:
 
 
 def name(cells: Cells, index: int) -> str:
-    """Write a cell as '162 (3 12)': its index, and its coordinates on a grid."""
+    """Write a cell as '162 (3 12)': its index and its grid coordinates."""
     if isinstance(cells, Grid) and len(cells.shape) > 1:
         return f"{index} ({_listed(np.unravel_index(index, cells.shape))})"
     return str(index)

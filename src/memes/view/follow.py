@@ -1,4 +1,4 @@
-"""A run folder that is read again and again, whether its run is over, goes on or has not begun."""
+"""Polling of a run folder, whose run may be waiting, running or finished."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ from memes.store.sanitize import printable
 from memes.validation import fits
 from memes.view import elites
 
-Sign = tuple[int, int, int] | None  # of a file: it changes whenever the file does
+Sign = tuple[int, int, int] | None  # of a file: changes whenever the file changes
 
 
 class Snapshot(NamedTuple):
-    """The content of a run folder at some moment.
+    """The content of a run folder at one time.
 
     Attributes:
         folder: The folder.
-        config: Of `config.json`; empty while there is no run.
+        config: Content of `config.json`; empty if there is no run yet.
         metrics: Columns by name, [G].
         lanes: Arrays by name, [G, L, ...]; empty before the first checkpoint.
-        changes: Those of the archive.
-        cells: Of the archive; None while they are not known.
-        correction: What re-evaluation left of the archive; None while there is none.
-        trouble: A sentence about what could not be read.
+        changes: Changes of the archive.
+        cells: Cells of the archive; None if they are unknown.
+        correction: Result of re-evaluation; None if there is none.
+        trouble: Message about what could not be read.
     """
 
     folder: Path
@@ -59,17 +59,17 @@ class Snapshot(NamedTuple):
 
     @property
     def generations(self) -> int:
-        """How many generations are done."""
+        """The number of generations that are done."""
         return len(self.metrics.get("generation", ()))
 
     @property
     def k(self) -> int:
-        """The number of features of its cells; 0 while they are not known."""
+        """The number of features of the cells; 0 if they are unknown."""
         return 0 if self.cells is None else len(self.cells.low)
 
 
 class Follower:
-    """Follows a run folder. What has not changed is not read again."""
+    """Follows a run folder. Files that have not changed are not read again."""
 
     def __init__(self, folder: Path) -> None:
         self.name = printable("/".join(folder.absolute().parts[-2:]))  # the end of the path, for menus
@@ -79,9 +79,10 @@ class Follower:
         self._origins: tuple[Archive, Correction, np.ndarray] | None = None
 
     def poll(self, strict: bool = False, whole: bool = True) -> Snapshot:
-        """Read what is new: all of it, or only what the curves of several runs are made of.
+        """Read what is new: everything, or only the data of the curves.
 
-        What cannot be read stays as it was, with a sentence, unless `strict`.
+        If a file cannot be read, its old content is kept and `trouble` is set; with `strict`, an error
+        is raised.
         """
         try:
             found = self._read(whole)
@@ -95,11 +96,11 @@ class Follower:
         return self.latest
 
     def elites(self) -> Archive:
-        """Read the elites with their genotypes: of the archive, or else of the newest checkpoint."""
+        """Read the elites with their genotypes, from the archive or else from the newest checkpoint."""
         return self._elites_of(self.latest)
 
     def origins(self) -> np.ndarray:
-        """Find where the elites of the corrected archive were stored: `elites.origins`."""
+        """Find the cells in which the elites of the corrected archive were stored: `elites.origins`."""
         archive, correction = self.elites(), self.latest.correction
         require(correction is not None, "the archive has not been re-evaluated")
         assert correction is not None
@@ -110,7 +111,7 @@ class Follower:
         return known[2]
 
     def holds(self, cell: int) -> int | None:
-        """Find the cell that the elite of a cell has after re-evaluation; None if it has none."""
+        """Find the cell of an elite after re-evaluation; None if it does not survive."""
         found = np.flatnonzero(self.origins() == cell)
         return int(found[0]) if found.size else None
 
@@ -128,7 +129,7 @@ class Follower:
         return self._elites[1]
 
     def as_run(self) -> Run:
-        """The run as far as it is known, with its elites."""
+        """The run as far as it has been read, with its elites."""
         now = self.latest
         config, metrics, lanes = dict(now.config), dict(now.metrics), dict(now.lanes)
         return Run(now.folder, config, metrics, lanes, self.elites(), {}, now.correction)
@@ -148,7 +149,7 @@ class Follower:
         if not whole:
             return now
         now = self._renewed(now, "correction", "corrected.npz", load_correction)
-        if not (now.folder / "corrected.npz").exists():  # a run that goes on has none any more
+        if not (now.folder / "corrected.npz").exists():  # a run that continues has none any more
             now = now._replace(correction=None) if now.correction is not None else now
         saved = _genotypes(now)
         if now.cells is None:
@@ -166,7 +167,7 @@ class Follower:
         return _sane(now)
 
     def _renewed(self, now: Snapshot, part: str, name: str, read: Callable[[Path], Any]) -> Snapshot:
-        """Read a part of a snapshot again, if its file is there and has changed."""
+        """Read a part of a snapshot again if its file exists and has changed."""
         sign = _sign(now.folder / name)
         if sign is None or self._signs.get(name) == sign:
             return now
@@ -176,14 +177,14 @@ class Follower:
 
 
 def genotype(archive: Archive, cell: int) -> Array:
-    """Take the genotype of the elite in a cell, [d]; `archive` may be that of the last checkpoint."""
+    """Take the genotype of the elite in a cell, [d]; `archive` may come from the last checkpoint."""
     newer = f"the elite of cell {cell} is newer than the last checkpoint: wait for the next one"
     require(cell < archive.cells.count and bool(archive.occupied[cell]), newer)
     return archive.genotypes[cell]
 
 
 def _genotypes(now: Snapshot) -> Path | None:
-    """Find the file with the newest genotypes: the archive, or a checkpoint while a run goes on."""
+    """Find the file with the newest genotypes: the archive, or a checkpoint if the run goes on."""
     archive, saved = now.folder / "archive.npz", newest(now.folder)
     return archive if archive.exists() and ("finished" in now.config or saved is None) else saved
 
@@ -197,7 +198,7 @@ def _sign(file: Path) -> Sign:
 
 
 def _cells(config: Mapping[str, Any]) -> Grid | None:
-    """The grid that a `config.json` describes; None if it is a tessellation, or not said."""
+    """Make the grid that a `config.json` describes; None if it describes no grid."""
     shape = config.get("cells")
     if not (isinstance(shape, list) and fits(shape, tuple[int, ...]) and shape):
         return None
@@ -213,12 +214,12 @@ def _cells(config: Mapping[str, Any]) -> Grid | None:
 
 
 def _as_changes(archive: Archive) -> Changes:
-    """The changes that an archive tells of: the last of each cell."""
+    """List the changes that an archive records: the last one of each cell."""
     return store.joined(store.unrecorded(archive, np.full(archive.cells.count, -1)))
 
 
 def _sane(now: Snapshot) -> Snapshot:
-    """Leave out changes of cells that the archive does not have; refuse what is of another archive."""
+    """Drop changes of cells that the archive does not have; refuse files of another archive."""
     if now.cells is None:
         return now
     k, count = now.k, now.cells.count
@@ -231,7 +232,8 @@ def _sane(now: Snapshot) -> Snapshot:
         ) == len(cell)
         require(
             same,
-            f"'{now.folder / 'corrected.npz'}' is of another archive, of {corrected.cells.count} cells",
+            f"'{now.folder / 'corrected.npz'}' belongs to another archive "
+            f"({corrected.cells.count} cells)",
         )
     if now.changes is None:
         return now

@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 import trimesh
 
-DEFAULT = (0.5, 0.5, 0.5, 1.0)  # MuJoCo's colour of geoms without one
+DEFAULT = (0.5, 0.5, 0.5, 1.0)  # MuJoCo's default colour of geoms
 
 
 def body_mesh(model: Any, geoms: Sequence[int]) -> Any:
-    """Join geoms of one body into a mesh in the frame of the body, with a colour for each vertex."""
+    """Join the geoms of one body into a mesh in the frame of the body, with one colour per vertex."""
     return trimesh.util.concatenate([_placed(model, geom) for geom in geoms])
 
 
 def _placed(model: Any, geom: int) -> Any:
     """Make the mesh of a geom in the frame of its body."""
     mesh = _shape(model, geom)
-    matrix: Any = trimesh.transformations.quaternion_matrix  # without types
+    matrix: Any = trimesh.transformations.quaternion_matrix  # not typed
     placement = matrix(model.geom_quat[geom])
     placement[:3, 3] = model.geom_pos[geom]
     mesh.apply_transform(placement)
@@ -29,7 +29,7 @@ def _placed(model: Any, geom: int) -> Any:
 
 
 def _shape(model: Any, geom: int) -> Any:
-    """Make the mesh of a geom in its own frame."""
+    """Make the mesh of a geom in the frame of the geom."""
     from mujoco import mjtGeom
 
     kind, (radius, half, _) = mjtGeom(int(model.geom_type[geom])), model.geom_size[geom]
@@ -73,7 +73,7 @@ def _surface(model: Any, field: int) -> Any:
 
 
 def colour_of(model: Any, geom: int) -> np.ndarray:
-    """Find the colour of a geom, rgba in [0, 1], as MuJoCo does; a texture has its mean colour."""
+    """Find the colour of a geom like MuJoCo, rgba in [0, 1]; for a texture, its mean colour."""
     import mujoco
 
     rgba, material = np.array(model.geom_rgba[geom]), int(model.geom_matid[geom])

@@ -1,4 +1,4 @@
-"""The words of the page: about a run, about an elite, about the lanes. All names in them are escaped."""
+"""The texts of the page about a run, an elite and the lanes. All names in them are escaped."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from memes.context import Kind
 from memes.errors import RunError, UsageError, in_a_line
 from memes.estimates import Correction
 from memes.resets import Reason
+from memes.store.folder import algorithm_label, task_label
 from memes.store.sanitize import markdown, printable
 from memes.view import elites
 from memes.view.drawings import Drawing
@@ -21,17 +22,17 @@ from memes.view.follow import Snapshot
 
 CLIMBS = {Kind.EXPLOIT: "fitness", Kind.EXPLORE: "novelty", Kind.VARIATION: "variation"}
 MOST_LANES = 256
-SPACE = "\N{NO-BREAK SPACE}" * 2  # between columns, of which viser leaves none
+SPACE = "\N{NO-BREAK SPACE}" * 2  # between columns, because viser adds none
 
 
 def of_run(now: Snapshot) -> str:
-    """Say what a run is and how far it has come."""
+    """Describe a run and its progress."""
     config = now.config
     if not config:
         folder = markdown(printable(str(now.folder)))
         return f"{_trouble(now)}waiting for a run in {folder} to begin"
-    names = (Path(str(config["task"])).name, config["algorithm"])
-    task, algorithm = (markdown(printable(str(each))) for each in names)
+    names = task_label(config), algorithm_label(config)
+    task, algorithm = (markdown(printable(each)) for each in names)
     total, said = config.get("generations"), "running"
     if "finished" in config:
         said = "stopped early" if config.get("stopped") else "over"
@@ -54,15 +55,15 @@ def _trouble(now: Snapshot) -> str:
 
 
 class EliteFacts(NamedTuple):
-    """An elite to speak of.
+    """An elite and what is known about it.
 
     Attributes:
-        archive: The archive that holds it.
-        cell: Its cell there.
-        correction: What re-evaluation made of the archive; None without one.
-        holds: The cell that it holds after re-evaluation; None if it holds none.
-        drawing: What was seen of it now.
-        shown: The generation whose elite the archive shows in its cell.
+        archive: The archive that contains the elite.
+        cell: Its cell in the archive.
+        correction: Result of re-evaluation; None if there is none.
+        holds: Its cell after re-evaluation; None if it does not survive.
+        drawing: Its evaluation on the page.
+        shown: The generation of the elite that the archive shows in this cell.
     """
 
     archive: Archive
@@ -74,9 +75,9 @@ class EliteFacts(NamedTuple):
 
 
 def of_elite(elite: EliteFacts, names: Sequence[str]) -> str:
-    """Compare what is stored of an elite, what re-evaluation made of it, and what was seen now.
+    """Compare the stored evaluation of an elite, its re-evaluation, and its evaluation on the page.
 
-    An elite that holds no cell after re-evaluation is lost.
+    An elite that does not survive re-evaluation is marked as lost.
     """
     archive, cell, correction, holds, drawing, shown = elite
     extras = [name for name, values in archive.extras.items() if is_column(values)]
@@ -94,7 +95,7 @@ def of_elite(elite: EliteFacts, names: Sequence[str]) -> str:
     if holds not in (None, cell):
         lines.append(f"after re-evaluation in cell **{elites.name(archive.cells, holds)}**\n")
     if shown not in (None, generation):
-        lines.append(f"*the genotype of generation {shown + 1}, whose colour it has, is not saved*\n")
+        lines.append(f"*the colour shows the elite of generation {shown + 1}, which is not saved*\n")
     lines += [
         f"| | {' | '.join(f'{SPACE}{each}' for each in columns)} |",
         f"|{'---|' * (1 + len(columns))}",
@@ -121,12 +122,12 @@ def command(folder: Path, cell: int, seed: int) -> str:
 
 
 def of_lanes(lanes: Mapping[str, np.ndarray]) -> str:
-    """Tabulate the lanes after the last generation that is known."""
+    """Tabulate the lanes after the last recorded generation."""
     if not lanes or not len(lanes["generation"]):
-        return "The lanes are known after the first checkpoint."
+        return "The lanes appear after the first checkpoint."
     resets = (lanes["reset"] != Reason.NONE).sum(axis=0)
     if not len(resets):
-        return "This algorithm has no lanes that go on from generation to generation."
+        return "This algorithm has no lanes that continue from generation to generation."
     last = {name: column[-1] for name, column in lanes.items()}
     lines = ["| lane | climbs | age | stale | resets | fitness |", "|---|---|---|---|---|---|"]
     for i in range(min(len(resets), MOST_LANES)):

@@ -1,4 +1,4 @@
-"""The controls of the page. What a user does with them is put into a queue, for the page's own loop."""
+"""The controls of the page. User actions are put into a queue, which the loop of the page reads."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from memes.view import curves
 
 WIDTH = 400  # pixels
 SPEEDS = ("0.1", "0.25", "0.5", "1", "2", "4")
-NOTHING = "Click a cell, or press an arrow key: its elite moves beside the archive."
+NOTHING = "Click a cell, or press an arrow key, to show its elite next to the archive."
 KEYS = "click: show · shift-click: compare · arrow keys: walk through the archive · space: pause"
 
 
 class Panel:
-    """The controls, by name. `events` holds what happened, as (name, value, client)."""
+    """The controls, by name. `events` contains user actions as (name, value, client)."""
 
     def __init__(self, gui: Any) -> None:
         self.events: SimpleQueue[tuple[str, Any, Any]] = SimpleQueue()
@@ -68,7 +68,7 @@ class Panel:
         self._key("pause or play", "space", ("pause", None))
 
     def offer(self, control: Any, options: Sequence[str]) -> None:
-        """Let a menu have these options; its value stays, if it is among them."""
+        """Set the options of a menu; its value is kept if it is among them."""
         if tuple(control.options) != tuple(options):
             value = control.value
             control.options = tuple(options)
@@ -83,7 +83,7 @@ class Panel:
         uncertain: bool = False,
         compares: bool = False,
     ) -> None:
-        """Offer what can be done with the chosen elites: move them, save a video, start elsewhere."""
+        """Enable the controls that apply to the chosen elites."""
         for control in (self.playing, self.speed, self.clock):
             control.visible = moves
         self._genotype.visible, self._video.visible = chosen, robot
@@ -105,7 +105,7 @@ class Panel:
 
     def _tell(self, control: Any, name: str) -> None:
         def told(event: Any) -> None:
-            if event.client is not None:  # or we have set it ourselves
+            if event.client is not None:  # None if the page itself set the value
                 self.events.put((name, control.value, event.client))
 
         control.on_update(told)

@@ -1,6 +1,6 @@
-"""Episodes as videos, and as sheets of frames, by MuJoCo's renderer without a window.
+"""Episodes as videos and as sheets of frames, drawn by MuJoCo's renderer without a window.
 
-It only draws: positions come from elsewhere.
+This module only draws; other modules compute the positions.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from memes.errors import UsageError
 from memes.view.cameras import Camera, between, camera_of
 from memes.view.video_formats import write_frames
 
-SIZES = {".mp4": (960, 540), ".gif": (480, 270), ".webp": (720, 404)}  # a GIF compresses little
-SAMPLES = 4  # of a pixel, against stairs along edges
+SIZES = {".mp4": (960, 540), ".gif": (480, 270), ".webp": (720, 404)}  # GIF compresses badly
+SAMPLES = 4  # per pixel, against jagged edges
 PROBE = "import sys, importlib; importlib.import_module(sys.argv[1]).GLContext(8, 8).make_current()"
 
 
 @cache
 def library() -> str:
-    """Find the OpenGL library that can draw without a window here: egl or osmesa on Linux.
+    """Find the OpenGL library that can draw without a window: egl or osmesa on Linux.
 
-    `MUJOCO_GL` decides, if it is set. Each is tried in a process of its own, since one that fails
-    spoils the next.
+    `MUJOCO_GL` overrides the choice. Each library is tried in a separate process, because one that fails
+    can make the next one fail, too.
     """
     choices = {"darwin": ("cgl",), "win32": ("glfw",)}.get(sys.platform, ("egl", "osmesa"))
     wanted = os.environ.get("MUJOCO_GL", "").strip().lower()
@@ -50,9 +50,9 @@ def library() -> str:
 
 
 def _works(name: str) -> bool:
-    # Without the variable, importing MuJoCo leaves the choice to us.
+    # If the variable is not set, importing MuJoCo does not select a library.
     environment = {k: v for k, v in os.environ.items() if k not in ("MUJOCO_GL", "PYOPENGL_PLATFORM")}
-    # The current folder may be a run that somebody sent: no module of it is imported.
+    # The current folder may be a run from somebody else, so no module of it may be imported.
     command = [sys.executable, "-P", "-c", PROBE, f"mujoco.{name}"]
     try:
         done = subprocess.run(command, env=environment, cwd=os.sep, capture_output=True, timeout=60)
@@ -65,7 +65,7 @@ def frames(
     model: Any, states: np.ndarray, *, width: int, height: int, camera: Camera = "auto"
 ) -> Iterator[np.ndarray]:
     """Draw an `MjModel` at each of the positions `states[n, nq]`: pictures uint8[height, width, 3]."""
-    name = library()  # before MuJoCo's own modules ask for it
+    name = library()  # before MuJoCo reads the variable
     import mujoco
 
     model = copy.copy(model)
@@ -104,9 +104,10 @@ def write_video(
     camera: Camera = "auto",
     rate: float | None = None,
 ) -> None:
-    """Write `states[n, nq]` of an `MjModel`, that many seconds apart, as a video in their own time.
+    """Write `states[n, nq]` of an `MjModel`, which are `seconds` apart, as a video at real speed.
 
-    `size` is width and height, by default `SIZES`; `rate` pictures a second, by default one a state.
+    `size` is width and height, by default that of `SIZES`. `rate` is the number of pictures per second;
+    by default there is one picture per state.
     """
     width, height = size or SIZES[file.suffix.lower()]
     shown = between(model, states, seconds, rate)
@@ -115,7 +116,7 @@ def write_video(
 
 
 def sheet_figure(model: Any, states: np.ndarray, *, seconds: float, camera: Camera = "auto") -> Figure:
-    """Draw a dozen of `states[n, nq]` of an `MjModel`, evenly from start to end, with their times."""
+    """Draw twelve of `states[n, nq]` of an `MjModel`, evenly from start to end, with their times."""
     shown = np.unique(np.linspace(0, len(states) - 1, 12).round().astype(int))
     rows = math.ceil(len(shown) / 4)
     tight = ConstrainedLayoutEngine(w_pad=0.01, h_pad=0.01, wspace=0, hspace=0)

@@ -1,4 +1,4 @@
-"""The elites that a user has chosen, one or two, played beside the archive."""
+"""The one or two elites that the user has selected, played next to the archive."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from memes.view.video_formats import check_video
 
 PLACES = (np.array([0.8, 0.0, 0.1]), np.array([2.7, 0.0, 0.1]))
 NAMES = ("A", "B")
-REST = 1.0  # seconds between the end of an episode and its next beginning
+REST = 1.0  # seconds between the end of an episode and its repetition
 Rebuild = Callable[[Run], Task]
 
 
 class Played(NamedTuple):
-    """An elite and what was seen of it: its task, the archive that holds it, its cell there, x[d]."""
+    """A simulated elite: its task, the archive that contains it, its cell, and its genotype x[d]."""
 
     task: Task
     archive: Archive
@@ -44,10 +44,10 @@ class Played(NamedTuple):
 
 
 class ElitePlayer:
-    """Up to two elites, each in a scene. What takes time is done in a thread, one thing after the other.
+    """Up to two elites, each in a scene. Simulations and videos run one by one in a thread.
 
     Args:
-        scene: The one of a viser server.
+        scene: Scene of a viser server.
         panel: The controls.
         rebuild: `(run) -> task`; its error messages are shown on the page.
     """
@@ -59,31 +59,31 @@ class ElitePlayer:
         self._scenes: dict[tuple[int, int], EliteScene] = {}
         self._now, self._before, self._step = 0.0, time.perf_counter(), -1
         self.chosen: list[int | None] = [None, None]
-        self._notes = ["", ""]  # about these choices
+        self._notes = ["", ""]  # about the selected elites
         self._played: list[Played | None] = [None, None]
         self._waiting: dict[int, Future[Played]] = {}
         self.clear()
 
     def clear(self) -> None:
-        """Show nothing."""
+        """Remove all elites from the page."""
         self._leave(0)
         self._leave(1)
         self._panel.elite.content, self._panel.command.content = NOTHING, ""
         self._panel.fit()
 
     def close(self) -> None:
-        """End what goes on beside the loop."""
+        """Stop the thread."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def choose(self, slot: int, follower: Follower, cell: int, note: str = "") -> None:
-        """Play the elite of a cell in one of the scenes, as soon as it is simulated."""
+        """Play the elite of a cell in one of the scenes, as soon as it has been simulated."""
         self.chosen[slot], self._notes[slot] = cell, note
         seed = int(self._panel.start.value)
         self._waiting[slot] = self._thread.submit(self._simulate, follower, cell, seed)
         self._panel.elite.content = f"simulating the elite of cell {cell} ..."
 
     def compare_no_more(self, follower: Follower, generations: int) -> None:
-        """Show nothing in the second scene."""
+        """Remove the elite from the second scene."""
         self._leave(1)
         self.tell(follower, generations)
 
@@ -104,12 +104,12 @@ class ElitePlayer:
         return Played(task, archive, cell, x, draw(x, seed))
 
     def receive(self, follower: Follower, generations: int) -> None:
-        """Show what has been simulated. The archive is shown after so many generations."""
+        """Show the elites that have been simulated, and the archive after `generations`."""
         for slot in [slot for slot, each in self._waiting.items() if each.done()]:
             try:
                 played = self._waiting.pop(slot).result()
                 scene = self._scene_of(played.task, slot)
-            except Exception as error:  # a task of the user's own may raise anything
+            except Exception as error:  # a custom task may raise any exception
                 self._leave(slot)
                 self._panel.elite.content = labels.of_error(error)
                 continue
@@ -128,12 +128,14 @@ class ElitePlayer:
         return self._scenes[key]
 
     def tell(self, follower: Follower, generations: int) -> None:
-        """Describe the elites in words, and offer what can be done with them."""
+        """Describe the elites, and enable the controls that apply to them."""
         now, panel, played = follower.latest, self._panel, self._played
         if played[0] is None and played[1] is None:
             return
         changes = (
-            store.nothing(now.k) if now.changes is None else store.standing(now.changes, generations)
+            store.no_changes(now.k)
+            if now.changes is None
+            else store.last_per_cell(now.changes, generations)
         )
         shown = dict(zip(changes.cell.tolist(), changes.generation.tolist(), strict=True))
         parts = []
@@ -162,7 +164,7 @@ class ElitePlayer:
         )
 
     def _moving(self) -> list[tuple[EliteScene, Drawing]]:
-        """What moves, and where."""
+        """The moving elites and their scenes."""
         return [
             (self._scene_of(each.task, slot), each.drawing)
             for slot, each in enumerate(self._played)
@@ -176,7 +178,7 @@ class ElitePlayer:
         if not moving:
             return
         panel, last = self._panel, max(each.seconds * (each.steps - 1) for _, each in moving)
-        # A rest at the end; while it does not play, whoever moves the slider decides.
+        # The elite rests at the end. While the animation is paused, the slider sets the time.
         played = (self._now + passed * float(panel.speed.value)) % (last + REST)
         self._now = played if panel.playing.value else float(panel.clock.value)
         seconds = min(each.seconds for _, each in moving)
@@ -192,14 +194,14 @@ class ElitePlayer:
     # ------------------------------------------------------------------------------------------- saving
 
     def save_genotype(self, client: Any) -> None:
-        """Send the genotype of the first elite to the browser, as a file of NumPy."""
+        """Send the genotype of the first elite to the browser as a NumPy file."""
         if (played := self._played[0]) is not None:
             file = io.BytesIO()
             np.save(file, np.asarray(played.x))
             client.send_file_download(f"cell-{played.cell}.npy", file.getvalue())
 
     def save_video(self, client: Any) -> None:
-        """Send a video of the first elite to the browser, once it is drawn."""
+        """Draw a video of the first elite and send it to the browser."""
         played = self._played[0]
         if played is None or played.drawing.episode is None:
             self._panel.command.content = "only robots have videos"
@@ -220,11 +222,11 @@ class ElitePlayer:
                 model = robot_of(played.task).model
                 write_video(file, model, drawing.episode.qpos, seconds=drawing.seconds)
                 client.send_file_download(file.name, file.read_bytes())
-                self._panel.command.content = f"`{file.name}` is drawn"
-        except Exception as error:  # which nobody would hear of, beside the loop
+                self._panel.command.content = f"`{file.name}` has been drawn"
+        except Exception as error:  # otherwise lost, because this is not the main thread
             self._panel.command.content = labels.of_error(error)
 
 
 def _which(follower: Follower) -> tuple[Path, str]:
-    """Tell a run from others, also from another one in the same folder."""
+    """Identify a run, also among several runs that were written to the same folder."""
     return follower.latest.folder, str(follower.latest.config.get("started"))

@@ -1,4 +1,4 @@
-"""Episodes of one genotype, with the states that the task's own simulator went through."""
+"""Episodes of one genotype, with the states of the task's simulator."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from memes.task import PRECISION, Task
 
 
 class Recording(NamedTuple):
-    """One episode: `qpos[T + 1, nq]`, from the start until its end, and its evaluation.
+    """One episode: `qpos[T + 1, nq]`, from the start to the end, and its evaluation.
 
-    Of a task on a map without a robot, `qpos[T + 1, 2]` is the place. `fitness` is a number and
-    `feature[k]`; NaN where the simulator failed.
+    For a task on a map without a robot, `qpos[T + 1, 2]` is the position. `fitness` is a number and
+    `feature[k]` a vector; they are NaN if the simulator failed.
     """
 
     qpos: np.ndarray
@@ -28,12 +28,12 @@ class Recording(NamedTuple):
 
 
 def engine_of(task: Task) -> Any:
-    """Find the simulator of a task with a robot; None for tasks without one."""
+    """Return the simulator of a task with a robot; None for tasks without one."""
     return None if task.control is None else task.control.environment.engine
 
 
 def robot_of(task: Task) -> Any:
-    """Find the simulator of a task with a robot; a `UsageError` for tasks without one."""
+    """Return the simulator of a task with a robot; raises a `UsageError` for tasks without one."""
     engine = engine_of(task)
     require(engine is not None, f"task '{task.name}' has no robot to replay")
     return engine
@@ -46,15 +46,15 @@ def seconds_per_step(task: Task) -> float:
 
 
 def episodes(task: Task, x: Array, *, seed: int = 0, draws: int = 1) -> list[Recording]:
-    """Play the genotype `x[d]` from so many starts; those of `draws=1` are the first of any more.
+    """Play the genotype `x[d]` from `draws` starts; more draws add starts after the first ones.
 
-    The seed says which starts, where the task draws them.
+    `seed` selects the starts, if the task draws them at random.
     """
     return player(task, draws)(x, seed)
 
 
 def player(task: Task, draws: int = 1) -> Callable[[Array, int], list[Recording]]:
-    """Return `(x[d], seed) -> episodes`, compiled at its first call: see `episodes`."""
+    """Return `(x[d], seed) -> episodes`, compiled at the first call: see `episodes`."""
     at_least(1, draws=draws)
     control = task.control
     assert control is not None

@@ -1,4 +1,4 @@
-"""All runs that a page is about, also those that have not begun."""
+"""All runs of a page, including those that have not begun."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from memes.store.find import find
 from memes.store.folder import holds_run
 from memes.view.follow import Follower
 
-SEARCH = 1.0  # seconds between two searches for runs that have begun
-SHARE = 0.05  # seconds of reading runs that are not shown, at a time
+SEARCH = 1.0  # seconds between two searches for new runs
+SHARE = 0.05  # seconds per poll for reading runs that are not shown
 
 
 def found_in(word: str | Path) -> list[Path]:
-    """List the run folders that a word means; none, if there is nothing yet."""
+    """List the run folders that a word refers to; empty if there is nothing yet."""
     try:
         return [path for path in find([word]) if holds_run(path)]
     except (UsageError, OSError):
@@ -25,11 +25,11 @@ def found_in(word: str | Path) -> list[Path]:
 
 
 class Runs:
-    """All runs that some words mean; further ones may begin while they are followed.
+    """All runs that the words refer to; new ones may begin later.
 
     Args:
-        words: Run folders, folders of runs, and patterns, as `find` takes them. What holds no run stands
-            for one that has not begun.
+        words: Run folders, folders of runs, and patterns, as for `find`. A folder without a run is taken
+            as one in which a run will begin.
     """
 
     def __init__(self, words: Sequence[str | Path]) -> None:
@@ -42,11 +42,11 @@ class Runs:
         return iter(self._all.values())
 
     def poll(self, chosen: Follower | None = None, strict: bool = False) -> bool:
-        """Read what is new, and say if there is anything.
+        """Read what is new, and return True if there is anything new.
 
         Args:
-            chosen: The run that is shown, which is read whole; by default the first.
-            strict: As in `Follower.poll`, for the chosen one.
+            chosen: The run that is shown, which is read completely; by default the first.
+            strict: As in `Follower.poll`, for the chosen run.
         """
         if time.monotonic() - self._searched > SEARCH:
             self._search()
@@ -54,7 +54,7 @@ class Runs:
         chosen = chosen or every[0]
         before = [each.latest for each in every]
         chosen.poll(strict)
-        # Of very many others, some now and the next ones later.
+        # If there are many other runs, each poll reads only some of them, in turn.
         end = time.monotonic() + SHARE
         for _ in every:
             if time.monotonic() > end:
@@ -66,7 +66,7 @@ class Runs:
         return known != every or any(a is not b.latest for a, b in zip(before, every, strict=True))
 
     def _search(self) -> None:
-        """Look for runs that have begun since, where they were expected."""
+        """Look for runs that have begun since the last search."""
         for word in self._words:
             found = found_in(word)
             if not found:
@@ -74,11 +74,11 @@ class Runs:
                 continue
             waiting = self._all.get(Path(word))
             if waiting is not None and Path(word) not in found and not waiting.latest.config:
-                del self._all[Path(word)]  # the runs are inside
+                del self._all[Path(word)]  # its subfolders contain the runs
             for folder in found:
                 self._all.setdefault(folder, Follower(folder))
         self._searched = time.monotonic()
 
     def named(self) -> dict[str, Follower]:
-        """The runs by names that differ."""
+        """The runs by unique names."""
         return {f"{i}: {each.name}": each for i, each in enumerate(self, 1)}

@@ -1,4 +1,4 @@
-"""A place on the page where an elite moves, drawn by viser."""
+"""A part of the page that shows one moving elite, drawn by viser."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ import numpy as np
 
 from memes.view.drawings import Drawing
 
-SIZE = 1.7  # of what is drawn, in the units of the page
+SIZE = 1.7  # of the drawing, in the units of the page
 WALL, LINE, WAY = (150, 155, 170), (255, 196, 61), (90, 200, 255)
 FLOOR, TILES = (44, 47, 56), (140, 147, 168)
-TILE = SIZE / 7  # of the floor
-RAISED = 0.4  # lines and pictures, which stand on no floor
+TILE = SIZE / 7  # size of a tile of the floor
+RAISED = 0.4  # height of lines and pictures, which have no floor
 
 
 class EliteScene:
-    """A place on the page at which one elite is shown.
+    """A part of the page that shows one elite.
 
     Args:
-        scene: Of a viser server.
-        name: Prefix of its nodes, which no other scene has.
-        place: Where it is, [3].
-        model: The `MjModel` of the task's robot; None without one.
+        scene: Scene of a viser server.
+        name: Prefix of its nodes, unique among the scenes.
+        place: Position, [3].
+        model: The `MjModel` of the task's robot; None without a robot.
     """
 
     def __init__(self, scene: Any, name: str, place: np.ndarray, model: Any) -> None:
@@ -39,7 +39,7 @@ class EliteScene:
             self._add_robot(model)
 
     def show(self, drawing: Drawing | None, label: str = "") -> None:
-        """Show an elite at its start, or nothing."""
+        """Show an elite at its start, or clear the scene."""
         for node in self._shown:
             node.remove()
         self._shown, self._dot, self._drawing = [], None, drawing
@@ -57,7 +57,7 @@ class EliteScene:
         self.move(0)
 
     def move(self, step: int) -> None:
-        """Show the elite at one of its moments."""
+        """Show the elite at a time step."""
         drawing = self._drawing
         if drawing is None:
             return
@@ -90,7 +90,7 @@ class EliteScene:
             self._shown.append(self._dot)
 
     def _add_robot(self, model: Any) -> None:
-        """Add the shapes of all bodies, in such a size that the robot fills the place."""
+        """Add the shapes of all bodies, scaled so that the robot fills the scene."""
         import mujoco
 
         from memes.view.geoms import body_mesh
@@ -119,7 +119,7 @@ class EliteScene:
                 self._bodies[body] = self._scene.add_mesh_trimesh(f"{self._name}/body-{body}", mesh)
 
     def _place_robot(self, qpos: np.ndarray) -> None:
-        """Move the bodies, with the robot in the middle and the floor below it."""
+        """Move the bodies, with the robot in the centre and the floor below it."""
         import mujoco
 
         self._data.qpos[:] = qpos
@@ -129,12 +129,12 @@ class EliteScene:
         for body, node in self._bodies.items():
             at = (self._data.xpos[body] - place) * self._scale
             node.position, node.wxyz = at, self._data.xquat[body]
-            if body == 0:  # walls of which most are far away
+            if body == 0:  # walls, most of which are far away
                 node.visible = bool(np.abs(at[:2]).max() < 4 * SIZE)
 
 
 def _lattice(lines: np.ndarray) -> np.ndarray:
-    """Lay lines over a square of the ground, along x and along y: segments [2 n, 2, 3]."""
+    """Lay a grid of lines over a square of the ground, along x and along y: segments [2 n, 2, 3]."""
     ends = np.array([lines[0], lines[-1]])
     across = np.stack(np.broadcast_arrays(ends[None, :], lines[:, None], 0.0), axis=-1)
     return np.concatenate([across, across[..., [1, 0, 2]]])
@@ -143,7 +143,7 @@ def _lattice(lines: np.ndarray) -> np.ndarray:
 def add_upright(
     scene: Any, name: str, image: np.ndarray, width: float, height_of_middle: float, **options: Any
 ) -> Any:
-    """Add a picture that stands before the viewer, who looks along y."""
+    """Add an upright picture that faces the viewer, who looks along y."""
     height = width * image.shape[0] / image.shape[1]
     return scene.add_image(
         name, image, width, height, format="png", cast_shadow=False, receive_shadow=False,

@@ -1,8 +1,8 @@
-"""A page for this machine and its user alone: every page of ours is served from here.
+"""A web server for one local user, which serves every page of this library.
 
-The server listens on loopback. It answers whoever knows the address that was printed, which holds a
-random token, and refuses pages of other origins. It never opens a tunnel, and drops every message that
-the controls of the page cannot have sent.
+The server listens on the loopback address. It answers only requests that contain the random token of the
+printed address, and refuses pages of other origins. It never opens a tunnel, and drops every message
+that the controls of the page cannot have sent.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ NAME = re.compile(rf"({re.escape(HOST)}|localhost)(:\d{{1,5}})?", re.IGNORECASE 
 LAST_PORT = 65535
 LARGEST = 2**20  # bytes of a message
 LARGEST_SIDE = 10**5  # pixels of a camera's picture
-NEAREST, FARTHEST = 1e-9, 1e9  # lengths of vectors, and coordinates, of a camera
-# Private names of viser, whose version has an upper bound; `missing` checks all of them.
-# Messages that the page may send, with the fields that we read: above all not ShareUrlRequest, which
-# opens a tunnel.
+NEAREST, FARTHEST = 1e-9, 1e9  # range of lengths of vectors, and of coordinates, of a camera
+# These are private names of viser, whose version has an upper bound; `missing` checks all of them.
+# The table lists the messages that the page may send, with the fields that are read. It must not
+# contain ShareUrlRequest, which opens a tunnel.
 ACCEPTED: dict[str, tuple[str, ...]] = {
     "ViewerCameraMessage": (
         "position", "look_at", "up_direction", "wxyz", "fov", "near", "far", "image_width",
@@ -48,12 +48,12 @@ ACCEPTED: dict[str, tuple[str, ...]] = {
     "SceneNodeClickMessage": (),
     "CommandTriggerMessage": (),
 }  # fmt: skip
-SENT = {"RunJavascriptMessage": ("source",)}  # messages that we send to the page
-CONTROLS = "_gui_input_handle_from_uuid"  # of `server.gui`: its controls
-QUEUE = "_websock_interface.queue_message"  # of `server.gui`: sends a message
+SENT = {"RunJavascriptMessage": ("source",)}  # messages to the page
+CONTROLS = "_gui_input_handle_from_uuid"  # attribute of `server.gui` with its controls
+QUEUE = "_websock_interface.queue_message"  # attribute of `server.gui` that sends a message
 HEADERS = {
     "Cache-Control": "no-store",
-    # The browser itself asks nobody else for anything, whatever a name on the page may be.
+    # The browser loads nothing from other servers, whatever text the page contains.
     "Content-Security-Policy": "default-src 'self' data: blob: 'unsafe-inline' 'unsafe-eval'; "
     "form-action 'none'; frame-ancestors 'none'",
     "Referrer-Policy": "no-referrer",
@@ -66,8 +66,8 @@ class ServedPage(NamedTuple):
     """A page that is being served.
 
     Attributes:
-        server: Holds the scene and the controls.
-        url: The one address that opens it.
+        server: Server with the scene and the controls.
+        url: Address of the page, with its token.
     """
 
     server: viser.ViserServer
@@ -80,7 +80,7 @@ def page(*, title: str, port: int) -> Iterator[ServedPage]:
 
     Args:
         title: Title of the page, also above its controls.
-        port: Where to serve, or the next free one.
+        port: Port of the server. If it is in use, the next free one is taken.
     """
     token = secrets.token_urlsafe(24)
     with _listener(port) as listener:
@@ -98,7 +98,7 @@ def page(*, title: str, port: int) -> Iterator[ServedPage]:
 
 
 def missing(server: Any) -> list[str]:
-    """List the names in the table above that the installed viser does not have."""
+    """List the names in the tables above that the installed viser does not have."""
     absent = []
     for name, fields in (ACCEPTED | SENT).items():
         kind = getattr(_messages, name, None)
@@ -113,14 +113,14 @@ def missing(server: Any) -> list[str]:
 
 
 def run_javascript(server: Any, source: str) -> None:
-    """Run a script on each page, also on those that are opened later."""
+    """Run a script on each page, including pages that are opened later."""
     attrgetter(QUEUE)(server.gui)(_messages.RunJavascriptMessage(source=source))
 
 
 def free_arrow_keys(server: viser.ViserServer) -> None:
-    """Reserve arrow keys for the commands of a page: viser turns the camera with them, too."""
+    """Reserve the arrow keys for commands of the page, because viser would also turn the camera."""
     stop = "event => event.key.startsWith('Arrow') && event.stopPropagation()"
-    # Commands listen below this element, the camera above it.
+    # Handlers of commands are below this element, those of the camera above it.
     run_javascript(server, f"document.documentElement.addEventListener('keydown', {stop})")
 
 
@@ -140,10 +140,10 @@ def _listener(port: int) -> socket.socket:
 
 
 def _start(listener: socket.socket, token: str, title: str) -> viser.ViserServer:
-    """Start viser's server behind our guard.
+    """Start viser's server behind the guard.
 
-    Viser has no setting for a guard. So while it starts, what it calls to listen is replaced by `serve`,
-    which listens where we say and hands on only what the guard lets pass.
+    Viser has no setting for a guard. Therefore, while it starts, the function that it calls to listen is
+    replaced by `serve`, which uses our listener and passes on only what the guard accepts.
     """
     original, started = listening.serve, []
 
@@ -159,7 +159,7 @@ def _start(listener: socket.socket, token: str, title: str) -> viser.ViserServer
 
     listening.serve = serve
     try:
-        with redirect_stdout(io.StringIO()):  # a box of its own, which says no more than our line
+        with redirect_stdout(io.StringIO()):  # viser prints a box with the address
             server = viser.ViserServer(
                 host=HOST, port=listener.getsockname()[1], label=title, verbose=False
             )
@@ -167,12 +167,12 @@ def _start(listener: socket.socket, token: str, title: str) -> viser.ViserServer
         listening.serve = original
     if not started:
         server.stop()
-        raise RunError(_unfit("it listens by other means"))
+        raise RunError(_unfit("it does not call `websockets.serve`"))
     return server
 
 
 def _silent() -> logging.Logger:
-    """Nonsense that is refused is no news."""
+    """Make a logger that drops messages about refused requests."""
     logger = logging.Logger("memes.view", logging.CRITICAL + 1)
     logger.addHandler(logging.NullHandler())
     return logger
@@ -182,7 +182,7 @@ def _silent() -> logging.Logger:
 
 
 def guarded(answer: Answer, token: str) -> Answer:
-    """Answer requests under `/token`, as if that were the root, if they come from this machine."""
+    """Answer requests from this machine under `/token`, as if that were the root."""
 
     def guard(connection: Any, request: Request) -> Response | None:
         first, _, rest = request.path.partition("?")[0].removeprefix("/").partition("/")
@@ -194,7 +194,7 @@ def guarded(answer: Answer, token: str) -> Answer:
             return refusal
         try:
             response = answer(connection, dataclasses.replace(request, path=f"/{rest}"))
-        except Exception:  # the path is no name of a file: too long, or not even text
+        except Exception:  # the path is not a valid file name: too long, or not even text
             response = connection.respond(HTTPStatus.NOT_FOUND, "There is no such file.\n")
         if response is not None:
             response.headers.update(HEADERS)
@@ -204,9 +204,9 @@ def guarded(answer: Answer, token: str) -> Answer:
 
 
 def at_home(request: Request) -> bool:
-    """Was the request sent to a name of this machine, and by no page but our own?
+    """Return True if the request was sent to a name of this machine, by our page or by no page.
 
-    The port may be another one than ours: a tunnel of the user's own (ssh -L) changes it.
+    The port may differ from ours, because a tunnel of the user (ssh -L) changes it.
     """
     hosts, origins = request.headers.get_all("Host"), request.headers.get_all("Origin")
     if len(hosts) != 1 or NAME.fullmatch(hosts[0]) is None:
@@ -218,7 +218,7 @@ def at_home(request: Request) -> bool:
 
 
 def _only_understood(receive: Callable[[], Any], server: viser.ViserServer) -> Callable[[], Any]:
-    """Receive the next message that makes sense."""
+    """Receive the next valid message."""
 
     async def receive_one() -> bytes:
         while True:
@@ -230,7 +230,7 @@ def _only_understood(receive: Callable[[], Any], server: viser.ViserServer) -> C
 
 
 def understood(raw: Any, gui: Any) -> bool:
-    """Could the controls of the page have sent this message?"""
+    """Return True if the controls of the page could have sent this message."""
     try:
         fields = msgspec.msgpack.decode(raw)
         name = fields.pop("type")
@@ -247,12 +247,12 @@ def understood(raw: Any, gui: Any) -> bool:
             return True
         control = attrgetter(CONTROLS)(gui)[fields["uuid"]]
         return fields["updates"].keys() == {"value"} and offered(control, fields["updates"]["value"])
-    except Exception:  # whatever nonsense does to a parser
+    except Exception:  # a parser may raise anything on malformed input
         return False
 
 
 def looks(camera: dict[str, Any]) -> bool:
-    """Is this a camera that looks somewhere, with a picture that has a size?"""
+    """Return True if this camera has a direction and a picture size."""
     sizes = camera["image_width"], camera["image_height"]
     vectors = {name: camera[name] for name in ("position", "look_at", "up_direction", "wxyz")}
     return (
@@ -266,7 +266,7 @@ def looks(camera: dict[str, Any]) -> bool:
 
 
 def offered(control: Any, value: Any) -> bool:
-    """Is this a value that the control offers?"""
+    """Return True if the control offers this value."""
     options, old = getattr(control, "options", None), control.value
     if options is not None:
         return value in options

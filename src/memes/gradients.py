@@ -1,0 +1,72 @@
+"""Gradients of a task: of the fitness and of each feature, with respect to the genotype."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Float, Key
+
+from memes.errors import UsageError, require
+from memes.task import PRECISION, Task, as_evaluation, initial
+
+REMEDY = "give the task `gradients`, or use an algorithm without gradients, such as cma-mae"
+
+
+class Gradients(NamedTuple):
+    """Gradients at n genotypes with d entries, of the fitness and of each of k features."""
+
+    fitness: Float[Array, "n d"]
+    feature: Float[Array, "n k d"]
+
+
+def gradients(task: Task, keys: Key[Array, " n"], x: Float[Array, "n d"]) -> Gradients:
+    """Differentiate the task at genotypes, one key per evaluation.
+
+    Without `task.gradients`, JAX differentiates `task.evaluate` in reverse mode. The result of a row
+    depends on no other row, so the rows are differentiated together.
+    """
+    n, k = x.shape[0], task.feature_dim
+    if task.gradients is not None:
+        with jax.default_matmul_precision(PRECISION):
+            found = task.gradients(keys, x)
+        of_fitness, of_feature = (jnp.asarray(part, jnp.float32) for part in found)
+        parts = ("fitness", of_fitness, (n, task.dim)), ("feature", of_feature, (n, k, task.dim))
+        for what, part, shape in parts:
+            require(
+                part.shape == shape,
+                f"gradients of task '{task.name}' must return those of the {what} with shape {shape}, "
+                f"got {part.shape}",
+            )
+        return Gradients(of_fitness, of_feature)
+
+    def outcome(x: Array) -> Array:
+        with jax.default_matmul_precision(PRECISION):
+            evaluation = as_evaluation(task, n, task.evaluate(keys, x))
+        return jnp.concatenate([evaluation.fitness[:, None], evaluation.feature], axis=1)
+
+    _, pull_back = jax.vjp(outcome, x)
+    of_each = jnp.broadcast_to(jnp.eye(1 + k)[:, None], (1 + k, n, 1 + k))
+    (along,) = jax.vmap(pull_back)(of_each)
+    return Gradients(along[0], jnp.swapaxes(along[1:], 0, 1))
+
+
+def require_gradients(task: Task) -> None:
+    """Raise a `UsageError` that names the remedy if the task has no gradients."""
+    require(
+        task.jit or task.gradients is not None,
+        f"task '{task.name}' has jit=False, so JAX cannot differentiate it; {REMEDY}",
+    )
+    init_key, key = jax.random.split(jax.random.key(0))
+    n = 2
+    try:
+        jax.eval_shape(lambda: gradients(task, jax.random.split(key, n), initial(task, init_key, n)))
+    except UsageError:
+        raise
+    except (NotImplementedError, TypeError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise UsageError(
+            f"evaluate of task '{task.name}' cannot be differentiated ({reason}); {REMEDY}"
+        ) from error

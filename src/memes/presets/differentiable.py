@@ -1,0 +1,105 @@
+"""Differentiable quality-diversity: algorithms that use the gradients of the task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import optax
+
+from memes import objectives, resets
+from memes.algorithm import Algorithm, compose
+from memes.cells import Cells
+from memes.emitters import GradientArborescence
+from memes.judges import Thresholds
+from memes.strategies import Evosax
+from memes.task import Task
+from memes.validation import check_fields
+
+OPTIMISERS: dict[str, Callable[[float], optax.GradientTransformation]] = {
+    "sgd": optax.sgd,
+    "adam": optax.adam,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CmaMega:
+    """CMA-MEGA: branches along the gradients of fitness and features, whose coefficients CMA-ES adapts.
+
+    The samples around a solution m are `m + sum_j c_j g_j`, with the gradients g_0 of the fitness and
+    g_1, ..., g_k of the features at m, each divided by its length. CMA-ES ranks them by what they add
+    to the archive, and m moves towards the best half. It starts again from a random elite when none of
+    its samples enters the archive. The task must be differentiable. Reference: Fontaine and Nikolaidis,
+    Differentiable Quality Diversity, NeurIPS 2021, arXiv:2106.03894.
+
+    Attributes:
+        lanes: Number of solutions with their own distribution.
+        samples: Samples around each solution in a generation, offered to the archive as it is.
+        sigma: Standard deviation of the first coefficients, in units of genotype entries.
+        step_size: Learning rate of the optimiser of the solutions.
+        optimiser: Optimiser of the solutions: sgd or adam.
+    """
+
+    lanes: int = 1
+    samples: int = 35
+    sigma: float = 10.0
+    step_size: float = 1.0
+    optimiser: Literal["sgd", "adam"] = "sgd"
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    def build(self, task: Task, cells: Cells | None = None) -> Algorithm:
+        """Compose the algorithm."""
+        emitter = GradientArborescence(
+            objectives.TwoStageImprovement(),
+            Evosax("cma-es", samples=self.samples, sigma=self.sigma, parents="positive"),
+            self.lanes,
+            step_size=self.step_size,
+            optimiser=OPTIMISERS[self.optimiser],
+        )
+        return compose(task, emitter, cells=cells)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CmaMaega:
+    """CMA-MAEGA: CMA-MEGA on thresholds that rise slowly, those of CMA-MAE.
+
+    A sample of fitness f in cell e is accepted if f > t_e, and then t_e becomes (1 - a) t_e + a f. The
+    samples of each solution are ranked by f - t_e. The task must be differentiable. Reference: Fontaine
+    and Nikolaidis, Covariance Matrix Adaptation MAP-Annealing, GECCO 2023, arXiv:2205.10752.
+
+    Attributes:
+        lanes: Number of solutions with their own distribution.
+        samples: Samples around each solution in a generation, offered to the archive as it is.
+        sigma: Standard deviation of the first coefficients, in units of genotype entries.
+        step_size: Learning rate of the optimiser of the solutions.
+        optimiser: Optimiser of the solutions: sgd or adam.
+        threshold_rate: Learning rate of the thresholds, a.
+        threshold_min: First threshold of each cell; None is the task's min_fitness.
+    """
+
+    lanes: int = 15
+    samples: int = 35
+    sigma: float = 10.0
+    step_size: float = 1.0
+    optimiser: Literal["sgd", "adam"] = "sgd"
+    threshold_rate: float = 0.01
+    threshold_min: float | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    def build(self, task: Task, cells: Cells | None = None) -> Algorithm:
+        """Compose the algorithm."""
+        emitter = GradientArborescence(
+            objectives.Improvement(),
+            Evosax("cma-es", samples=self.samples, sigma=self.sigma, parents="positive"),
+            self.lanes,
+            step_size=self.step_size,
+            optimiser=OPTIMISERS[self.optimiser],
+            reset=resets.Never(),
+        )
+        lowest = float(task.min_fitness) if self.threshold_min is None else self.threshold_min
+        return compose(task, emitter, cells=cells, judge=Thresholds(self.threshold_rate, lowest))

@@ -1,0 +1,347 @@
+"""Numbers in prose are those of the summaries in results/, which are the one source of them."""
+
+import json
+import re
+from collections import defaultdict
+from functools import cache
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import memes
+from memes.analysis.statistics import rank_sum
+from memes.reproduce import results
+from memes.reproduce.claims import judge
+from memes.reproduce.quantities import Evidence, best, coverage, kept, lifespan, productive, qd, step
+from memes.store.summary import Summary, load_summary
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "results"
+if not RESULTS.exists():  # a source distribution
+    pytest.skip("there are no results here", allow_module_level=True)
+README, TABLE, BEYOND, CHOOSE = (
+    ROOT / name for name in ("README.md", "results/README.md", "docs/beyond.md", "docs/howto/choose.md")
+)
+TASKS = {"Arm": "arm", "Hexapod": "hexapod", "Ant": "ant", "AntTrap": "ant-trap"}
+# The labels of display names; those of variants in experiments are labels in capitals, but for two.
+NAMES = {preset.title: name for name, preset in memes.PRESETS.items()}
+NAMES |= {"ME-65536": "me-x4", "MEMES-128": "memes-x4"}
+NUMBER = r"-?\d[\d \u00a0]*(?:\.\d+)?%?"
+NAMED = re.compile(rf"([A-Z][\w-]*|[a-z]+ lanes) \**({NUMBER})")
+
+
+def label_of(name: str) -> str:
+    return NAMES.get(name, name.lower())
+
+
+@cache
+def loaded(folder: str = "paper/summaries") -> dict[str, dict[str, list[Summary]]]:
+    """The summaries by task and label."""
+    found: dict[str, dict[str, list[Summary]]] = defaultdict(lambda: defaultdict(list))
+    for file in sorted((RESULTS / folder).glob("*/*.json")):
+        run = load_summary(file)
+        found[run.task][run.label].append(run)
+    return found
+
+
+def values(quantity, task, name, folder="paper/summaries"):
+    """A number for each seed of an algorithm, by its display name."""
+    return _values(quantity, Evidence(loaded(folder)[task]), label_of(name))
+
+
+def _values(quantity, evidence, label):
+    runs = evidence.runs[label]
+    assert runs, f"no runs of {label}"
+    if quantity == "seeds":
+        return [len(runs)]
+    if quantity == "evaluations, millions":
+        return [run.curves["evaluations"][-1] / 1e6 for run in runs]
+    if quantity == "lifespan":
+        raise AssertionError("of lanes, not of algorithms")
+    if quantity.endswith(("as found", "corrected by means")):
+        column, kind = quantity.split(", ")[0] if ", " in quantity else "QD-score", quantity
+        name = {"QD-score": "qd_score", "coverage": "coverage", "max fitness": "max_fitness"}[column]
+        if kind.endswith("as found"):
+            return [run.curves[name][-1] for run in runs]
+        return [run.corrected[f"{name}_by_mean"] for run in runs]
+    if quantity == "loss of QD-score":
+        return 1 - kept(label).values(evidence)
+    if quantity == "step in cells":
+        steps = (step(label, kind).values(evidence) for kind in ("exploit", "variation"))
+        return next(found for found in steps if found.size)
+    of = {
+        "QD-score": qd,
+        "coverage": coverage,
+        "max fitness": best,
+        "longest productive life": productive,
+    }
+    return of[quantity.removesuffix(", corrected")](label).values(evidence)
+
+
+def check(text, value, where):
+    """A number as it is printed is the value, to its last digit."""
+    digits = text.replace(" ", "").replace("\u00a0", "")
+    shown = 100 * value if digits.endswith("%") else value
+    digits = digits.rstrip("%")
+    places = len(digits.partition(".")[2])
+    assert abs(float(digits) - shown) <= 0.5001 * 10**-places, f"{where}: {text} is {shown:.6g}"
+
+
+def tables(document, heading=""):
+    """The tables of a document below a heading: lists of rows of cells."""
+    text = document.read_text()
+    if heading:
+        text = re.split(rf"^## {re.escape(heading)}$", text, flags=re.MULTILINE)[1]
+        text = re.split(r"^## ", text, flags=re.MULTILINE)[0]
+    for block in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+        rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in block.splitlines()]
+        yield rows[:1] + rows[2:]
+
+
+def of_claims():
+    """The rows of the table of claims, by claim and task."""
+    found = {}
+    for line in (RESULTS / "paper/claims.md").read_text().splitlines():
+        cells = [cell.strip() for cell in line.split("|")[1:-1]]
+        if len(cells) == 9 and re.fullmatch(r"[CB]\d+b?", cells[0]):
+            found[cells[0], cells[2]] = cells
+    return found
+
+
+def rows_of_claims():
+    (table,) = (rows for rows in tables(TABLE) if rows[0][1] == "claim")
+    return [dict(zip(table[0], cells, strict=True)) for cells in table[1:]]
+
+
+def test_the_table_of_results_has_the_verdicts_of_the_claims():
+    claims, rows = of_claims(), rows_of_claims()
+    tested = {key for key, cells in claims.items() if cells[3].startswith(("rep", "not rep", "inc"))}
+    listed = {(row[""], TASKS[row["task"]]) for row in rows}
+    assert listed == {key for key in tested if key[0] != "C1b"}
+    for row in rows:
+        _, _, _, verdict, seeds, p, corrected, *_ = claims[row[""], TASKS[row["task"]]]
+        assert row["verdict"].strip("*") == verdict, row
+        assert row["seeds"] == seeds, row
+        assert row["p; corrected"] == ("" if p == "-" else f"{p}; {corrected}"), row
+
+
+def test_the_table_of_results_has_the_medians_of_the_summaries():
+    checked = 0
+    for row in rows_of_claims():
+        task, where = TASKS[row["task"]], f"{row['']}, {row['task']}"
+        quantity, _, listed = row["medians"].partition(": ")
+        entries = [NAMED.fullmatch(part) for part in listed.split(", ")] if listed else []
+        for entry in entries:
+            assert entry, f"{where}: {listed}"
+            name, number = entry.groups()
+            if quantity == "lifespan":
+                of = lifespan("memes", name.removesuffix(" lanes")).values(Evidence(loaded()[task]))
+            else:
+                of = values(quantity, task, name)
+            check(number, np.median(of), f"{where}, {quantity} of {name}")
+            checked += 1
+    assert checked > 80
+
+
+def test_intervals_and_shares_in_the_table_are_those_of_the_claims():
+    """What stands in brackets is in the section of the claim, too."""
+    text = (RESULTS / "paper/claims.md").read_text()
+    for row in rows_of_claims():
+        title = re.escape(f"### {row['']}, {TASKS[row['task']]}: ")
+        section = re.split(r"^###? ", re.split(rf"^{title}", text, flags=re.M)[1], flags=re.M)[0]
+        for interval in re.findall(r"(?:[-+][\d.]+% )?\[[^]]*\]", row["what was found"]):
+            assert interval in section, f"{row['']}, {row['task']}: {interval}"
+
+
+OF_ALGORITHMS = [  # document, heading, task, folder of summaries
+    (TABLE, "Ant", "ant", "paper/summaries"),
+    (TABLE, "AntTrap", "ant-trap", "paper/summaries"),
+    (TABLE, "Hexapod", "hexapod", "paper/summaries"),
+    (BEYOND, "Archives that survive re-evaluation", "ant", "paper/summaries"),
+    (BEYOND, "Lanes and offspring in one archive", "ant", "evidence/summaries"),
+    (BEYOND, "Deterministic tasks", ("arm", "hexapod"), "paper/summaries"),
+]
+
+
+@pytest.mark.parametrize(("document", "heading", "tasks", "folder"), OF_ALGORITHMS, ids=str)
+def test_tables_of_algorithms_have_the_numbers_of_the_summaries(document, heading, tasks, folder):
+    """A column for each algorithm, and a row for each quantity: its median, lowest or highest seed."""
+    found = [rows for rows in tables(document, heading) if rows[0][1].startswith("MEMES")]
+    tasks = (tasks,) if isinstance(tasks, str) else tasks
+    assert len(found) == len(tasks)
+    for rows, task in zip(found, tasks, strict=True):
+        for quantity, *cells in rows[1:]:
+            if quantity.startswith("cells beyond the trap"):
+                continue
+            statistic = np.median
+            for suffix, other in {", lowest seed": np.min, ", highest seed": np.max}.items():
+                if quantity.endswith(suffix):
+                    quantity, statistic = quantity.removesuffix(suffix), other
+            for name, cell in zip(rows[0][1:], cells, strict=True):
+                if cell:
+                    of = values(quantity, task, name, folder)
+                    check(cell.strip("*"), statistic(of), f"{heading}, {task}: {quantity} of {name}")
+
+
+def test_the_results_in_the_readme_are_those_of_the_summaries():
+    (table,) = (rows for rows in tables(README, "Three results"))
+    for task, numbers, *_ in table[1:]:
+        entries = NAMED.findall(numbers)
+        assert len(entries) == numbers.count(",") + 1
+        for name, number in entries:
+            check(
+                number, np.median(values("QD-score", TASKS[task.split(",")[0]], name)), f"README: {name}"
+            )
+
+
+ABOVE = [  # per cent, of which algorithm, above which, and where that is written
+    (28, "MEMES", "ME-16384", "ant", (README, TABLE, CHOOSE)),
+    (71, "MEMES-sampling", "ME-16384", "ant", (README, TABLE, BEYOND, CHOOSE)),
+    (33, "MEMES-sampling", "MEMES", "ant", (TABLE, BEYOND, CHOOSE)),
+    (34, "MEMES-sampling", "ME-Sampling", "ant", (BEYOND,)),
+    (68, "MEMES-sampling", "MEMES-all", "ant", (BEYOND,)),
+    (10, "ME-128", "ME-16384", "ant", (TABLE,)),
+    (24, "MEMES", "ME-16384", "ant-trap", (TABLE,)),
+    (11, "MEMES", "ME-Sampling", "ant-trap", (TABLE,)),
+    (10, "MEMES-ME", "ME-16384", "arm", (BEYOND,)),
+]
+
+
+@pytest.mark.parametrize(("percent", "a", "b", "task", "documents"), ABOVE)
+def test_ratios_in_prose_are_those_of_the_medians(percent, a, b, task, documents):
+    ratio = np.median(values("QD-score", task, a)) / np.median(values("QD-score", task, b))
+    assert round(100 * (ratio - 1)) == percent
+    for document in documents:
+        assert f"{percent}%" in " ".join(document.read_text().split()), document
+
+
+def test_every_seed_is_above_every_seed_where_it_is_said():
+    said = [
+        ("ant", "MEMES-sampling", ["MEMES", "ME-Sampling", "ME-16384", "MEMES-all"]),
+        ("arm", "MEMES-ME", ["MEMES", "MEMES-all", "ME-16384", "ME-tuned"]),
+        ("ant-trap", "MEMES", ["ME-16384", "ME-128", "NSRA-ES", "NSR-ES", "NS-ES", "ES"]),
+        ("ant", "MEMES", ["ME-16384"]),
+    ]
+    for task, name, others in said:
+        for other in others:
+            a, b = (values("QD-score", task, each) for each in (name, other))
+            assert min(a) > max(b), (task, name, other)
+
+
+def test_p_values_in_the_readme_are_those_of_the_summaries():
+    def p(task, name, other):
+        return rank_sum(*(values("QD-score", task, each) for each in (name, other)))
+
+    (table,) = (rows for rows in tables(README, "Three results"))
+    said = {row[0]: row[3] for row in table[1:]}
+    ant = [p("ant", "MEMES-sampling", each) for each in ("MEMES", "ME-Sampling", "ME-16384")]
+    arm = [p("arm", "MEMES-ME", each) for each in ("MEMES", "MEMES-all", "ME-16384")]
+    level = p("arm", "MEMES", "ME-16384")
+    pairs = combinations(("MEMES", "MEMES-all", "ME-16384", "MEMES-ME"), 2)
+    hexapod = min(p("hexapod", *pair) for pair in pairs)
+    assert said == {
+        "Ant, uncertain": f"{max(ant):.3f} between MEMES-sampling and each other",
+        "Arm, deterministic": f"{max(arm):.4f} between MEMES-ME and each other; "
+        f"{level:.2f} between MEMES and ME-16384",
+        "Hexapod, deterministic": f"{hexapod:.2f} or more between any two",
+    }
+    assert f"{p('ant', 'MEMES', 'ME-16384'):.3f}" == "0.008"
+
+
+def test_brackets_are_intervals_of_the_claims():
+    """The 95% bootstrap intervals of medians and differences; or bounds such as [-1, 1]."""
+    claims = (RESULTS / "paper/claims.md").read_text()
+    number = r"[-+]?\d[\d .]*%?"
+    for page in (
+        README,
+        TABLE,
+        *ROOT.glob("*.md"),
+        *ROOT.glob("benchmarks/*.md"),
+        *ROOT.glob("docs/**/*.md"),
+    ):
+        text = re.sub(r"^```.*?^```|`[^`]*`", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+        for ends in re.findall(rf"\[({number}), ({number})\]", "" if "made" in page.parts else text):
+            low, high = (end.replace(" ", "") for end in ends)
+            bounds = all(re.fullmatch(r"-?\d\d?", end) for end in (low, high))
+            assert bounds or f"[{low}, {high}]" in claims, f"{page.name}: [{low}, {high}]"
+
+
+def test_prose_about_the_arm_has_the_numbers_of_the_summaries():
+    text = " ".join(TABLE.read_text().split())
+    fewer = [f"MEMES-{part}-samples" for part in ("half", "quarter", "eighth")]
+    four, three = (
+        [f"{np.median(values('QD-score', 'arm', name)):,.0f}".replace(",", " ") for name in names]
+        for names in (("MEMES-128", "ME-65536"), fewer)
+    )
+    p = rank_sum(*(values("QD-score", "arm", name) for name in ("MEMES-128", "ME-65536")))
+    assert f"MEMES-128 reaches {four[0]}, ME-65536 reaches {four[1]} (ten seeds, p = {p:.3f})" in text
+    assert f"reach {three[0]}, {three[1]} and {three[2]}" in text
+
+
+def test_the_comparison_with_the_authors_has_the_numbers_of_the_summaries():
+    (table,) = (rows for rows in tables(ROOT / "docs/deviations.md") if rows[0][1] == "authors' code")
+    for what, _, here in table[1:]:
+        name, _, quantity = what.partition(": ")
+        if quantity in ("seeds", "QD-score", "coverage"):
+            of = values(quantity, "arm", name)
+            median, *ends = re.findall(NUMBER, here)
+            check(median, np.median(of), what)
+            for end, value in zip(ends, (min(of), max(of)), strict=False):
+                check(end, value, what)
+
+
+MEASURED = [  # what README.md quotes, where it was measured, and as what
+    ("takes 0.51 ms on an NVIDIA H200", "docs/speed.md", "| MEMES on the Arm | 16 416 | 0.51 ms |"),
+    ("code takes 20.8 ms", "docs/deviations.md", "| 20.8 ms | 0.51 ms |"),
+    ("MAP-Elites takes 0.42 ms", "benchmarks/README.md", "| ME-16384 | 0.42 ms"),
+    ("0.63 ms with QDax 0.5.0", "benchmarks/README.md", "| QDax | 0.63 ms"),
+    ("237 million control steps", "docs/physics.md", "| 65 536 | `cuda` | 237 M |"),
+    ("MJX computes 1.7 million", "docs/physics.md", "| MJX | 0.06 / 0.40 / 1.3 / 1.7 M |"),
+    ("0.2% to 0.8% slower", "benchmarks/README.md", "took 1.002 and 1.008 times as long"),
+    ("killed 50 times", "benchmarks/README.md", "50 kills in 1 runs"),
+    ("generations of 40 ms", "docs/speed.md", "| MEMES-sampling on the Ant | 16 384 | 39.6 ms |"),
+    ("(MEMES: 20% with 208 000)", "docs/howto/choose.md", "uses 208 000 evaluations"),
+]
+
+
+@pytest.mark.parametrize(("quoted", "document", "measured"), MEASURED)
+def test_measurements_in_the_readme_are_in_the_pages_that_have_them(quoted, document, measured):
+    assert quoted in " ".join(README.read_text().split())
+    assert measured in (ROOT / document).read_text()
+
+
+def corrected_at(generation, name):
+    """The median of the corrected QD-scores of the Ant at a generation."""
+    corrections = [run.corrections for run in loaded()["ant"][label_of(name)]]
+    return np.median(np.concatenate([c["qd_score"][c["generation"] == generation] for c in corrections]))
+
+
+def test_scores_by_budget_are_those_of_the_summaries():
+    (table,) = (rows for rows in tables(CHOOSE, "How many evaluations") if rows[0][0] == "generations")
+    for name, *cells in table[1:]:
+        for generation, cell in zip(table[0][1:], cells, strict=True):
+            score = corrected_at(int(generation.replace(" ", "")), name.strip("`"))
+            check(cell.strip("*"), score / 1e3, f"{name} at {generation}")
+
+
+def test_memes_passes_map_elites_at_the_evaluations_that_are_named():
+    ahead = {g: corrected_at(g, "MEMES") > corrected_at(g, "ME-16384") for g in (400, 600)}
+    assert ahead == {400: False, 600: True}
+    shown = f"{400 * 16_416 / 1e6:.1f} to {600 * 16_416 / 1e6:.1f} million evaluations"
+    for document in (README, CHOOSE):
+        assert shown in " ".join(document.read_text().split()), document
+
+
+@pytest.mark.long
+def test_the_page_of_claims_is_what_the_summaries_say():
+    """The order of the runs is another, and with it that of commits and devices."""
+    every = [run for labels in loaded().values() for runs in labels.values() for run in runs]
+    times = [json.loads(file.read_text()) for file in (RESULTS / "paper/times").glob("*.json")]
+    assert not times, "judge them here, too"
+    made = results.page(judge(every), every).splitlines()
+    stored = (RESULTS / "paper/claims.md").read_text().splitlines()
+    orders = re.compile(r"- (?:arm|hexapod|ant|ant-trap): \d+ runs").match
+    made, stored = ([line for line in lines if not orders(line)] for lines in (made, stored))
+    assert made == stored
