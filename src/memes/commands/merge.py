@@ -19,7 +19,7 @@ def merge(runs: tuple[str, ...], *, out: Path, corrected: bool = False) -> None:
     run found them. `memes.load_archive` reads the file.
 
     Args:
-        runs: Two or more run folders, folders of them, patterns such as 'runs/arm-*', or files such as
+        runs: Run folders, folders of them, patterns such as 'runs/arm-*', or files such as
             archive.npz.
         out: The file to write, which must end with .npz and must not exist.
         corrected: Merge the corrected archives of the runs, in place of the archives as found.
@@ -30,7 +30,6 @@ def merge(runs: tuple[str, ...], *, out: Path, corrected: bool = False) -> None:
     places, unfinished = readable(find(runs))
     for note in unfinished:
         print(printable(note))
-    require(len(places) > 1, f"RUN must be two or more archives, got only '{places[0]}'")
     tasks = {task: place for place in places if (task := _task(place)) is not None}
     named = (f"'{place}' is of {task}" for task, place in tasks.items())
     require(len(tasks) < 2, f"RUN must be runs of one task, but {', and '.join(named)}")
