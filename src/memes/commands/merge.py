@@ -50,5 +50,4 @@ def merge(runs: tuple[str, ...], *, out: Path, corrected: bool = False) -> None:
 
 def _task(place: Path) -> str | None:
     """Read the name of the task of a run; None for a file."""
-    config = load_config(place) if place.is_dir() else {}
-    return str(config.get("task_name", config["task"])) if config else None
+    return load_config(place).config.task_name if place.is_dir() else None
