@@ -50,4 +50,7 @@ def merge(runs: tuple[str, ...], *, out: Path, corrected: bool = False) -> None:
 
 def _task(place: Path) -> str | None:
     """Read the name of the task of a run; None for a file."""
-    return load_config(place).config.task_name if place.is_dir() else None
+    if not place.is_dir():
+        return None
+    config = load_config(place).config
+    return config.task_name or config.task
