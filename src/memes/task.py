@@ -23,7 +23,7 @@ from memes.control.rollouts import Control, Transition
 from memes.errors import LARGEST_FLOAT, LONGEST_NAME, UsageError, at_least, require
 from memes.executors.seeds import seeds_from_keys as seeds_from_keys
 from memes.pytrees import TreeGenotypes, concatenate, in_chunks
-from memes.validation import check_types, checked, fits, short
+from memes.validation import check_arguments, check_types, checked, fits, short
 
 # Matrix products of tasks run in full float32: no TF32, no bfloat16 passes.
 PRECISION = "highest"
@@ -162,8 +162,10 @@ class Task:
             good,
             f"name of a task must be str of 1 to {LONGEST_NAME} characters, got {short(self.name)}",
         )
-        for name in ("init", "evaluate"):
-            require(callable(getattr(self, name)), f"{name} of task '{self.name}' must be a function")
+        for name, arguments in {"init": ("key", "n"), "evaluate": ("keys", "x")}.items():
+            named = f"{name} of task '{self.name}'"
+            require(callable(getattr(self, name)), f"{named} must be a function")
+            check_arguments(named, getattr(self, name), *arguments)
         hints = {"dim": int, "cost": int, "min_fitness": float, "uncertain": bool, "jit": bool}
         for name, hint in (hints | {"resolution": tuple[int, ...] | None}).items():
             named, value = f"{name} of task '{self.name}'", getattr(self, name)
@@ -464,6 +466,9 @@ class Rowwise:
 
     function: Callable[[Array, Any], Any]
     trees: TreeGenotypes | None = None
+
+    def __post_init__(self) -> None:
+        check_arguments("the function of rowwise", self.function, "key", "x")
 
     def __call__(self, keys: Array, x: Any) -> Any:
         """Evaluate each genotype separately."""

@@ -167,7 +167,7 @@ def test_the_page_opens_colours_and_plays_what_is_clicked_on(arm_run, open_page)
     occupied = np.isfinite(shown.fitness)
     with served(arm_run, rebuild=known) as url:
         tab = open_page(url)
-        tab.says("me on arm, seed 1: generation 20 of 20, finished")
+        tab.says("on arm, seed 1: generation 20 of 20, finished")
         assert tab.page.title() == "memes"
         tab.page.get_by_label("recent changes shine").click()
         tile = int(np.argmax(shown.fitness))
@@ -284,7 +284,7 @@ def test_curves_of_several_runs_and_lanes(arm_run, ant_run, open_page):
         tab.says("has no lanes that continue")
         tab.page.get_by_label("run", exact=True).first.click()
         tab.page.get_by_role("option").nth(1).click()
-        tab.says("memes on ant")
+        tab.says("MEMES on ant")
         tab.says("novelty")
 
 

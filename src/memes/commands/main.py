@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from memes.errors import RunError, UsageError, in_a_line, known, require
+from memes.errors import RunError, UsageError, in_a_line, install, known, require
 from memes.runner.compilation_cache import compiled_programs
 from memes.store.sanitize import printable
 from memes.version import __version__
@@ -83,8 +83,11 @@ def main(arguments: list[str] | None = None) -> int:
         culprit = _culprit(error)
         if culprit is None:
             raise
-        said = str(error) and in_a_line(error)
-        code, sentence = 2, f"{culprit}={os.environ[culprit]}: {said or 'this is not available here'}"
+        value = os.environ[culprit]
+        said = (str(error) and in_a_line(error)) or "this is not available here; unset the variable"
+        if culprit == "JAX_PLATFORMS" and "cuda" in value:
+            said += f", or use a machine with an NVIDIA GPU and the extra cuda: {install('cuda')}"
+        code, sentence = 2, f"{culprit}={value}: {said}"
     if sentence:
         _tell(sentence)
     return code

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from jax import Array
 
+from memes.archive import finite
 from memes.errors import UsageError
 from memes.executors.blocks import Part
 from memes.executors.remote_evaluation import Spread, attempting, raised_by
@@ -78,8 +79,12 @@ def _all_lost(parts: list[Part]) -> bool:
 
 
 def alike(a: Evaluation, b: Evaluation) -> bool:
-    """Return True if two evaluations of the same genotypes are equal up to rounding."""
+    """Return True if two evaluations of the same genotypes are equal up to rounding.
+
+    Only rows that are valid in both count: a simulator that fails at random may be exact otherwise.
+    """
+    valid = np.asarray(finite(a) & finite(b))
     return all(
-        np.allclose(p, q, rtol=1e-4, atol=1e-6, equal_nan=True)
+        np.allclose(np.asarray(p)[valid], np.asarray(q)[valid], rtol=1e-4, atol=1e-6)
         for p, q in zip(a[:2], b[:2], strict=True)
     )

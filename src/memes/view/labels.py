@@ -13,6 +13,7 @@ from memes.archive import Archive, is_column
 from memes.context import Kind
 from memes.errors import RunError, UsageError, in_a_line
 from memes.estimates import Correction
+from memes.presets import display_name
 from memes.resets import Reason
 from memes.store.sanitize import markdown, printable
 from memes.view import elites
@@ -30,7 +31,7 @@ def of_run(now: Snapshot) -> str:
         folder = markdown(printable(str(now.folder)))
         return f"{_trouble(now)}waiting for a run in {folder} to begin"
     config, _, outcome = now.header
-    names = config.task_label, config.algorithm_label
+    names = config.task_label, display_name(config.algorithm_label, config.options)
     task, algorithm = (markdown(printable(each)) for each in names)
     said = "running"
     if outcome is not None:
