@@ -4,7 +4,7 @@ import io
 import json
 import re
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -332,7 +332,7 @@ def test_corrected_colours_play_the_elites_that_hold_the_cells(arm_run, open_pag
     kept = memes.archive.empty(archive.cells, 4)
     moved = {name: getattr(kept, name).at[holds].set(getattr(archive, name)[stored])
              for name in ("genotypes", "feature", "generation", "lane")}  # fmt: skip
-    kept = kept._replace(**moved, fitness=kept.fitness.at[holds].set(0.125))
+    kept = replace(kept, **moved, fitness=kept.fitness.at[holds].set(0.125))
     alone = np.array([stored], np.int32), np.zeros(1, np.float32), np.zeros((1, 2), np.float32)
     save_correction(folder, Correction(kept, *alone, 8))
     found, _, tiles = standing(folder, colours.CORRECTED)
