@@ -146,7 +146,7 @@ def remember(replay: Replay, seen: Transition) -> Replay:
 
 
 def sample(key: Key[Array, ""], replay: Replay, *shape: int) -> Transition:
-    """Draw stored transitions, leaves [*shape, ...], with replacement."""
+    """Draw stored transitions, leaves `[*shape, ...]`, with replacement."""
     drawn: Transition = pick(replay.rows, places(key, replay, *shape))
     return drawn
 
