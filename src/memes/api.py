@@ -253,6 +253,12 @@ def resume(
                 config.pop(old, None)
             config |= {"resumed": [*config.get("resumed", []), now()], **settings_of(watching)}
             config["seeds_together"] = config.get("seeds_together") or 1
+            most = len(config.get("seeds") or [config["seed"]]) + (config["shards"] or 1) - 1
+            require(
+                config["seeds_together"] <= most,
+                f"seeds_together in '{folder / 'config.json'}' must be at most {most}, as there are "
+                f"seeds, got {config['seeds_together']}",
+            )
             before = str(config.get("device") or described["device"]).split(THEN)
             config["device"] = THEN.join(dict.fromkeys([*before, described["device"]]))
         if left:

@@ -64,7 +64,8 @@ def archive_from(data: dict[str, np.ndarray], file: Path) -> Archive:
     if not (sound and 1 <= cells.count <= MAX_CELLS):
         raise ValueError(f"it must have 1 to {MAX_CELLS:,} cells for its {k} features")
     check_memory(file, 4 * cells.count * (dim + k + 3))
-    within = at.dtype.kind in "iu" and bool(((at >= 0) & (at < cells.count)).all())
+    whole = all(data[name].dtype.kind in "iu" for name in ("cell", "generation", "lane"))
+    within = whole and bool(((at >= 0) & (at < cells.count)).all())
     if not within or {len(data[name]) for name in ELITE} != {n}:
         raise ValueError("its elites are not in its cells")
     blank = empty(cells, dim)
