@@ -47,10 +47,11 @@ def check_files(name: str, held: set[str], wanted: set[str]) -> None:
 
 
 def check_versions(built: str) -> None:
-    """`memes.version` is the one place; others follow."""
+    """`memes.version` is the one place; others follow. Versions in development are "Unreleased"."""
     version = runpy.run_path(str(ROOT / "src/memes/version.py"))["__version__"]
     check(built == version, f"{built} was built, not {version}")
-    for file, line in {"CITATION.cff": f"version: {version}", "CHANGELOG.md": f"## {version}"}.items():
+    heading = "Unreleased" if ".dev" in version else version
+    for file, line in {"CITATION.cff": f"version: {version}", "CHANGELOG.md": f"## {heading}"}.items():
         found = re.search(rf"^{re.escape(line)}\b", (ROOT / file).read_text(), re.MULTILINE)
         check(found is not None, f"{file} has no line '{line}'")
 

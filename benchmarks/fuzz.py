@@ -1,11 +1,11 @@
-"""Damage and forge run folders, TOML files and command lines at random; every command must end well.
+"""Damage and forge run folders, TOML files and command lines at random; no command may show a traceback.
 
     python benchmarks/fuzz.py                           3 000 operations
     python benchmarks/fuzz.py --operations 100 --seed 7
 
-An operation ends well if the command returns or says in a sentence what is wrong, in less than a minute
-of the CPU, without a traceback, and leaves everything outside of the folder as it was. Prints those that
-do not, the exit codes and the most memory taken; the exit code is 1 if there were any.
+An operation passes if the command returns or prints an error message in less than a minute of CPU time,
+without a traceback, and changes nothing outside the folder. Prints the operations that fail, the exit
+codes and the maximum memory; the exit code is 1 if any operation fails.
 """
 
 from __future__ import annotations
@@ -66,13 +66,13 @@ ENTRIES = (
 )  # fmt: skip
 
 
-# What is done with a forged run: the reading functions of the library, and every command, equally often.
+# Operations on a forged run: the reading functions of the library, and every command, equally often.
 KINDS = ("read", *COMMANDS)
 TURNS = 3  # of the page's loop
 
 
 class TookTooLongError(BaseException):
-    """An operation did not end."""
+    """An operation took too long."""
 
 
 def damage(draw: random.Random, file: Path) -> None:
@@ -92,7 +92,7 @@ def damage(draw: random.Random, file: Path) -> None:
 
 
 def forge_json(draw: random.Random, file: Path) -> None:
-    """Put something odd in the place of an entry, or drop it."""
+    """Replace an entry by an odd value, or drop it."""
     content = json.loads(file.read_text())
     within = content
     while True:
@@ -176,7 +176,7 @@ def forge_changes(draw: random.Random, file: Path) -> None:
 
 
 def forge_checkpoint(draw: random.Random, file: Path) -> None:
-    """Write a checkpoint with an odd array, or something odd said of it, whose digest is right."""
+    """Write a checkpoint with an odd array or odd metadata, and with a correct digest."""
     with np.load(file) as data:
         arrays = dict(data)
     about = json.loads(str(arrays.pop("about")))
@@ -241,7 +241,7 @@ def forge_summaries(draw: random.Random, run: Path, folder: Path) -> None:
 
 
 def misplace(draw: random.Random, file: Path, outside: Path) -> None:
-    """Put a link, a pipe or a folder in the place of a file, or nothing."""
+    """Replace a file by a link, a pipe or a folder, or remove it."""
     kind = draw.choice(["link", "link to itself", "link to a folder", "pipe", "folder", "nothing"])
     shutil.rmtree(file) if file.is_dir() and not file.is_symlink() else file.unlink(missing_ok=True)
     if kind == "link":
@@ -299,7 +299,7 @@ def command(draw: random.Random) -> list[str]:
             *("--out", draw.choice(["reproduction", "run", "."]), "--scale", "laptop"),
         ],
         "export": [
-            *("export", "run", "--to", draw.choice(["csv", "npz", "parquet", "tensorboard"])),
+            *("export", "run", "--to", draw.choice(["csv", "npz", "parquet", "tensorboard", "policy"])),
             *draw.choice([[], [], ["--out", "run"], ["--out", "new"], ["--out", "."]]),
         ],
         "video": ["video", "run", "--out", "film.gif", *FILM],
@@ -315,7 +315,7 @@ def command(draw: random.Random) -> list[str]:
 
 @contextlib.contextmanager
 def briefly() -> Any:
-    """Let pages end after some turns, and let the doctor leave out what does not depend on its words."""
+    """End pages after some turns, and skip checks of the doctor that do not depend on its arguments."""
 
     def browse(*arguments: Any, **options: Any) -> None:
         turns = iter(range(TURNS))
@@ -331,7 +331,7 @@ def briefly() -> Any:
 
 
 def read(run: str) -> int:
-    """Read all that there is of a run, from Python."""
+    """Read all files of a run, from Python."""
     readers: tuple[Callable[[str], object], ...] = (
         memes.load_run, memes.load_archive, memes.load_changes, load_summary,
     )  # fmt: skip
@@ -382,12 +382,12 @@ def templates(folder: Path) -> list[Path]:
 
 
 def content(folder: Path) -> dict[str, bytes | None]:
-    """The files of a folder, with what they hold, and the folders in it."""
+    """Return the files of a folder with their contents, and its subfolders."""
     return {str(path): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
 
 
 def operate(draw: random.Random, originals: list[Path], scratch: Path) -> tuple[list[str], Any, str]:
-    """Forge a run and give a command; returns it, its exit code, and what is wrong, or nothing."""
+    """Forge a run and run a command; returns it, its exit code, and the failure, if any."""
     outside, here = scratch / "outside", scratch / "here"
     shutil.rmtree(here, ignore_errors=True)
     outside.mkdir(exist_ok=True)
@@ -421,12 +421,12 @@ def operate(draw: random.Random, originals: list[Path], scratch: Path) -> tuple[
 
 @dataclasses.dataclass
 class Settings:
-    """How much to try."""
+    """Amount of testing."""
 
     operations: int = 3000
     seed: int = 0
     seconds: float = float("inf")
-    """After how many seconds to stop."""
+    """Seconds after which to stop."""
 
 
 def main(s: Settings) -> int:

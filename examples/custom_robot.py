@@ -18,14 +18,14 @@ from memes.tasks import robot
 def runner(
     *, steps: int = 100, hidden: tuple[int, ...] = (32, 32), start_noise: float = 0.05
 ) -> memes.Task:
-    """Runner on two legs, told apart by the share of steps in which each foot touches the ground.
+    """Runner on two legs; the features are the ground-contact times of the feet.
 
     Args:
-        steps: Control steps of 0.05 s in an episode.
+        steps: Control steps of 0.05 s per episode.
         hidden: Sizes of the policy's hidden layers.
-        start_noise: How far from standing the joints start, at most.
+        start_noise: Maximum deviation of the joints at the start from standing.
     """
-    engine = memes.physics.compile(Path(__file__).with_name("runner.xml"), substeps=5, fidelity="fast")
+    engine = memes.physics.compile(Path(__file__).with_name("runner.xml"), substeps=5)
 
     def reward(before: RobotState, action: jax.Array, after: RobotState) -> jax.Array:
         forward = engine.qpos(after)[:, 0] - engine.qpos(before)[:, 0]
@@ -40,7 +40,7 @@ def runner(
         steps=steps,
         reward=reward,
         ended=fallen,
-        measure=lambda state: engine.contacts(state).astype(float),  # of each foot with the floor
+        measure=lambda state: engine.contacts(state).astype(float),  # feet on the floor
         joint_noise=start_noise,
     )
     return control.control_task(
@@ -52,7 +52,7 @@ def runner(
         feature_low=(0.0, 0.0),
         feature_high=(1.0, 1.0),
         feature_names=("back foot on the ground (share)", "front foot on the ground (share)"),
-        min_fitness=-0.05 * steps,  # what the QD-score counts from
+        min_fitness=-0.05 * steps,  # adds 0 to the QD-score
         uncertain=start_noise > 0,
     )
 

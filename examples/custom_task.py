@@ -17,7 +17,7 @@ def evaluate(key: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def draw(x: np.ndarray) -> list[np.ndarray]:
-    """The entries of a genotype as a line, above the line of the best ones; for `memes view`."""
+    """Draw the entries of a genotype as a line, and that of the optimum; for `memes view`."""
     along = np.linspace(0, 3, len(x))
     return [np.stack([along, x], axis=1), np.array([(0, 0.5), (3, 0.5)])]
 
@@ -27,11 +27,11 @@ task = memes.Task(
     dim=20,
     feature_low=(-1.0, -1.0),
     feature_high=(1.0, 1.0),
-    feature_names=("mean of the first half", "mean of the second half"),  # figures have them
+    feature_names=("mean of the first half", "mean of the second half"),  # used in figures
     min_fitness=-50.0,
     init=memes.uniform(20, -1.0, 1.0),
     evaluate=memes.rowwise(evaluate),
-    draw=draw,  # which is not needed
+    draw=draw,  # optional
 )
 
 if __name__ == "__main__":

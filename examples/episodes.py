@@ -17,7 +17,7 @@ DIM = sum((i + 1) * o for i, o in pairwise(SIZES))
 
 
 def act(x: np.ndarray, signal: np.ndarray) -> np.ndarray:
-    """The action of a small network; its genotype has the weights and the biases, layer after layer."""
+    """Return the action of a small network; x contains weights and biases, layer after layer."""
     for i, o in pairwise(SIZES):
         weights, biases, x = x[: i * o].reshape(i, o), x[i * o : (i + 1) * o], x[(i + 1) * o :]
         signal = np.tanh(signal @ weights + biases)
@@ -25,7 +25,7 @@ def act(x: np.ndarray, signal: np.ndarray) -> np.ndarray:
 
 
 def swing(key: jax.Array, x: np.ndarray) -> tuple[float, list[float]]:
-    """A pendulum pushed for five seconds: its reward, its last angle and its highest speed."""
+    """Push a pendulum for five seconds; return its reward, its last angle and its highest speed."""
     angle, speed = np.random.default_rng(int(memes.seeds_from_keys(key))).normal(0, 0.05, 2)
     total, fastest = 0.0, 0.0
     for _ in range(100):

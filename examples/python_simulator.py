@@ -11,7 +11,7 @@ import memes
 
 
 def simulate(keys: jax.Array, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """A ball thrown with some speed and angle; aims far, with little speed. Rows of x are throws."""
+    """Throw balls with a speed and an angle per row of x; little speed is better."""
     speed, angle = 5 + 15 * np.clip(x[:, 0], 0, 1), np.pi / 2 * np.clip(x[:, 1], 0, 1)
     position = np.zeros((len(x), 2))
     velocity = np.stack([speed * np.cos(angle), speed * np.sin(angle)], axis=1)

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from memes import api  # noqa: F401  # which imports whatever writes
+from memes import api  # noqa: F401  # imports all modules that write files
 from memes.store import files
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import jax
 
 SHARED = []  # dictionaries of what tests share, which may be made again
-MOST = 1.25 * 2**30  # bytes, after which a worker begins anew
+MOST = 1.25 * 2**30  # bytes, after which a worker is restarted
 
 
 def free():
@@ -21,7 +21,7 @@ def free():
 
 
 def resident():
-    """The bytes of memory that this process has; 0 where the system does not say."""
+    """The bytes of memory that this process has; 0 if unknown."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * int(Path("/proc/self/statm").read_text().split()[1])
     except OSError:

@@ -1,4 +1,4 @@
-"""Runs on eight devices that a CPU is divided into: prints the digest of each. A process of its own."""
+"""Runs on eight devices into which a CPU is divided; prints digests. Runs as a separate process."""
 
 import hashlib
 import json
@@ -53,6 +53,8 @@ SIZES = {
     "me-es": ONE | {"every": 2},
     "cma-me": {"batch": 12, "pool": 2},
     "cma-mae": {"lanes": 8, "samples": 6},
+    "cma-mega": {"lanes": 8, "samples": 6},
+    "cma-maega": {"lanes": 8, "samples": 6},
     "dns": {"batch": 16, "population_size": 24},
     "pga-me": LEARNING | {"batch": 16, "gradient_steps": 2, "transitions_batch": 8},
 }

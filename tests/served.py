@@ -1,4 +1,4 @@
-"""A page that is served beside a test."""
+"""A page that is served during a test."""
 
 import threading
 import time
@@ -12,7 +12,7 @@ from memes.view.browser import browse
 
 @contextmanager
 def served(*paths, rebuild=task_from_run, **options):
-    """The address of a page, whose loop runs in a thread of its own until the context ends."""
+    """The address of a page, whose loop runs in a separate thread until the context ends."""
     found, stop = Queue(), threading.Event()
 
     def serve():

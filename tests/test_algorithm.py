@@ -87,7 +87,7 @@ def test_additions_are_counted_by_the_kind_of_lane():
 
 def test_non_finite_evaluations_never_enter_and_are_counted():
     def poisoned(keys, x):
-        """Every third row is broken, each in a way of its own."""
+        """Every third evaluation is broken, each in a different way."""
         fitness, feature, _ = task.evaluate(keys, x)
         row = jnp.arange(len(x))
         fitness = jnp.where(row % 9 == 0, jnp.nan, jnp.where(row % 9 == 3, jnp.inf, fitness))
@@ -149,7 +149,7 @@ def test_sampled_candidates_are_judged_by_the_statistic_of_their_evaluations():
         np.testing.assert_array_equal(past[np.asarray(info.offered)], info.feature[info.offered])
 
 
-def test_one_evaluation_of_a_candidate_is_believed_as_it_is():
+def test_one_evaluation_of_a_candidate_is_used_unchanged():
     options = {"lanes": LANES, "samples": SAMPLES}
     once, plain = (
         advance(memes.presets.memes(task, cells, **options, **more), 5)

@@ -24,7 +24,7 @@ needs_compiler = pytest.mark.skipif(compiler() is None, reason="there is no C++ 
 
 @pytest.fixture(autouse=True)
 def home(tmp_path, monkeypatch):
-    """A cache of its own, and a current folder in which nothing may appear."""
+    """A separate cache, and a current folder in which no file may appear."""
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))

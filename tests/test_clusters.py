@@ -52,7 +52,7 @@ def check(executor):
 
 @pytest.fixture
 def killed_once(tmp_path, monkeypatch):
-    """Let the processes that are started know the file that the first to be killed leaves behind."""
+    """Pass to new processes the file that the first one to be killed leaves behind."""
     monkeypatch.setenv("KILLED_ONCE", str(tmp_path / "killed"))
     return tmp_path / "killed"
 

@@ -54,7 +54,7 @@ X = jnp.array([[0.1], [0.5], [0.9], [-3.0]])
 
 
 def keys_of(seed, n=4):
-    """Made anew for each use: one key serves one purpose."""
+    """Made again for each use, because a key may be used only once."""
     return jax.random.split(jax.random.key(seed), n)
 
 
@@ -209,7 +209,7 @@ def test_networks_start_lecun_uniform_without_biases():
         assert np.abs(matrix).max() <= bound
         np.testing.assert_allclose(np.std(matrix), bound / math.sqrt(3), rtol=0.02)
         assert not bias.any()
-    # Layers and genotypes have noise of their own.
+    # Layers and genotypes have separate noise.
     flat = np.concatenate([np.asarray(m).reshape(40, -1) for m, _ in layers], axis=1)
     assert np.unique(flat).size > 0.99 * flat.size
 

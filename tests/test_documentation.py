@@ -81,7 +81,10 @@ NOT_RUN = {
     "srun": "needs Slurm",
     "memes resume runs/big": "is of a run that Slurm would have made",
     "memes run arm --lanes 64 --coordinator": "needs the other process",
+    "memes run robot:half_cheetah.xml": "is of a model of another package",
+    "memes run robot:ant.xml": "is of a model of another package",
 }
+NEEDS = {"robot": "mujoco"}  # the package of a family of tasks, if it has another name
 KINDS = ("inline", "python", "sh", "toml", "text", "bibtex")
 SCALES = command_line.SCALES
 GENERATIONS, SEEDS = 3, 2
@@ -187,7 +190,7 @@ def place(document, small, traced_once, request, tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def ran_before():
-    """Commands of other documents that need nothing but the run that is there."""
+    """Commands of other documents that need only the existing run."""
     return set()
 
 
@@ -237,7 +240,7 @@ def run_command(command, where, capsys):
                 patch.setattr(command_line, "SCALES", SCALES)
             code = called(lambda: main([*words[1:], *smaller(words)]))
     printed = capsys.readouterr()
-    freeing.free()  # each compiles programs of its own
+    freeing.free()  # each compiles separate programs
     assert code == 0, f"{where}\n{printed.err}"
 
 
@@ -273,7 +276,7 @@ def lacking(words):
     if WITHOUT_RESULTS and any(word.startswith("results/") for word in words):
         return True
     families = [word.partition(":")[0] for word in words]
-    if any(find_spec(name) is None for name in families if name in FAMILIES):
+    if any(find_spec(NEEDS.get(name, name)) is None for name in families if name in FAMILIES):
         return True
     try:
         videos = [

@@ -16,7 +16,7 @@ CELLS = Grid(jnp.zeros(2), jnp.ones(2), (4, 3))
 
 
 def exact(keys, x):
-    """The genotype says it all: fitness first, then the feature."""
+    """The genotype contains the fitness first, then the feature."""
     return x[:, 0], x[:, 1:]
 
 
@@ -139,7 +139,7 @@ def test_measures_of_a_correction_follow_from_the_two_archives_and_the_variances
 
 
 @pytest.mark.parametrize("statistic", ["median", "mean"])
-def test_a_correction_is_graded_by_means_too_whatever_its_statistic(statistic):
+def test_a_correction_is_also_graded_by_means_with_any_statistic(statistic):
     """The measures by means are those of a correction that goes by means."""
     lucky = lucky_archive_of(elites(6), 3.0)
     task = noisy(TASK, fitness=0.5, feature=0.3)

@@ -42,7 +42,7 @@ def test_fifo_keeps_the_last_features_as_a_deque_does(capacity):
     assert len(oracle) == capacity
 
 
-def test_everything_forgets_nothing_up_to_the_end_of_the_run():
+def test_everything_keeps_all_features_until_the_end_of_the_run():
     pushes = list(random_pushes([5] * 8, seed=0))
     total = sum(int(mask.sum()) for _, mask in pushes)
     history = Everything()
@@ -54,7 +54,7 @@ def test_everything_forgets_nothing_up_to_the_end_of_the_run():
     assert len(given) == total
 
 
-def test_a_ring_that_was_never_full_can_be_given_more_room():
+def test_a_ring_that_was_never_full_can_be_enlarged():
     """As a run does that goes on for longer than it was meant to."""
     history, push = Everything(), jax.jit(Everything().push)
     small, large = history.init(2, 12), history.init(2, 30)
@@ -104,6 +104,6 @@ def test_nothing_remembers_nothing():
     assert remembered(history, state) == []
 
 
-def test_a_history_needs_room():
+def test_a_history_needs_a_positive_capacity():
     with pytest.raises(UsageError, match=r"^capacity of the history"):
         FIFO(0)

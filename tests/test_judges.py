@@ -130,7 +130,7 @@ def test_a_comparison_is_with_the_population_as_it_is():
     np.testing.assert_array_equal(compared.status, [0, Status.NEW, Status.NEW])  # above 5 or not
     np.testing.assert_allclose(compared.value[:2], [1, 6])
     assert compared.value[2] == np.finfo(np.float32).max
-    # With room for more, everything is welcome.
+    # If the population is not full, everything is accepted.
     roomy, _ = update(
         DNSPopulation(3), DNSPopulation(3).init(CELLS, 1), np.zeros((2, 1)), line([3, 1], [0, 5])
     )

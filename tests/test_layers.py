@@ -13,11 +13,12 @@ ORDER = (
 )
 # These may import all layers.
 ENTRY_POINTS = ("memes.__init__", "memes.__main__")
+DRAWS = ("memes.archive", "memes")  # an archive shows itself in a notebook
 
 
 def layer(module):
-    """The layer of `memes.x.y`."""
-    name = module.split(".")[1]
+    """The layer of `memes.x.y`; the package itself has the names of all layers."""
+    name = (*module.split("."), ORDER[-1])[1]
     return name if name in ORDER else "core"
 
 
@@ -33,7 +34,7 @@ def imports():
             else:
                 targets = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             for target in targets:
-                if target and target.startswith("memes."):
+                if target == "memes" or (target or "").startswith("memes."):
                     yield module, node.lineno, target
 
 
@@ -43,9 +44,21 @@ def test_no_module_imports_upwards():
     upwards = [
         f"{module}:{line} imports {target}"
         for module, line, target in found
-        if module not in ENTRY_POINTS and ORDER.index(layer(target)) > ORDER.index(layer(module))
+        if module not in ENTRY_POINTS
+        and (module, target) != DRAWS
+        and ORDER.index(layer(target)) > ORDER.index(layer(module))
     ]
     assert upwards == []
+
+
+def test_the_top_level_has_at_most_twenty_modules():
+    assert len({file.stem for file in SOURCE.glob("*.py")} - {"__init__", "__main__", "version"}) <= 20
+
+
+def test_no_two_public_classes_have_the_same_name():
+    trees = (ast.parse(file.read_text()) for file in SOURCE.rglob("*.py"))
+    classes = [node.name for tree in trees for node in tree.body if isinstance(node, ast.ClassDef)]
+    assert sorted({name for name in classes if classes.count(name) > 1 and name[0] != "_"}) == []
 
 
 def test_only_physics_imports_mujoco_before_it_is_asked_for():

@@ -2,6 +2,7 @@
 
 import re
 from base64 import b64decode
+from dataclasses import replace
 
 import jax
 import pytest
@@ -68,7 +69,7 @@ def test_a_run_shows_its_numbers_and_a_picture(run):
 
 
 def test_nothing_of_a_run_is_html(run):
-    config = run.config | {"task": "<b>'\"", "algorithm": "<script>$1"}
+    config = replace(run.config, task="<b>'\"", algorithm="<script>$1")
     html = run._replace(config=config)._repr_html_()
     assert "<script" not in html
     assert "&lt;b&gt;&#x27;&quot;, &lt;script&gt;$1, seed 0" in html

@@ -113,7 +113,7 @@ def test_nothing_is_novel_without_a_past(size):
     np.testing.assert_array_equal(jitted_novelty(np.ones((9, 2), np.float32), past, 4), np.zeros(9))
 
 
-def test_a_half_full_history_has_no_phantom_neighbour_at_the_origin():
+def test_empty_rows_of_a_history_are_not_neighbours_at_the_origin():
     history = FIFO(37)
     state = history.push(history.init(2, None), jnp.full((10, 2), 5.0), jnp.ones(10, bool))
     past = history.past(state, empty(Grid(jnp.zeros(2), jnp.ones(2), (2, 2)), 1))

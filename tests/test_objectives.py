@@ -190,7 +190,7 @@ def test_blend_does_not_depend_on_the_scale_of_its_parts(evaluation):
 
 
 def test_the_weight_falls_while_the_best_fitness_stands_and_rises_when_it_improves(evaluation):
-    """NSRA-ES, with the best fitness of the archive told from outside."""
+    """NSRA-ES, with a given best fitness of the archive."""
     objective = AdaptiveBlend(FITNESS, NOVELTY, weight=0.9, step=0.2, patience=3)
     of_fitness, of_novelty = utilities(FITNESS, evaluation), utilities(NOVELTY, evaluation)
     best = [1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 3, 4, 4, 4, 4] + [4] * 24

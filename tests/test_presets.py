@@ -85,7 +85,7 @@ def test_every_preset_keeps_the_protocol(followed):
     np.testing.assert_array_equal(written.sum(axis=1), info.additions.sum(axis=1))
     assert written[0].any()
 
-    # Every elite lies in its own cell, and says who found it and when.
+    # Every elite lies in its own cell, with the lane and the generation that found it.
     archive = state.archive
     elites = np.flatnonzero(archive.occupied)
     np.testing.assert_array_equal(archive.cells.index(archive.feature)[elites], elites)
@@ -108,7 +108,7 @@ def test_every_preset_keeps_the_protocol(followed):
     assert (np.asarray(info.age) >= np.asarray(info.stale)).all()
     np.testing.assert_array_equal(info.non_finite, 0)
 
-    # Whoever persists grows a step older each time it is played, or starts anew.
+    # A lane that persists gets one step older each time it is active, or starts again.
     persistent = np.asarray(algorithm.emitter.persistent)
     for lane in np.unique(np.asarray(info.lane)[:, persistent]):
         age = np.asarray(info.age)[:, persistent][np.asarray(info.lane)[:, persistent] == lane]
@@ -151,7 +151,7 @@ def test_the_ga_variant_has_as_many_offspring_as_explore_lanes():
     assert algorithm.batch_size == 6 + 3 * 4
 
 
-def test_lanes_beside_map_elites_take_from_its_evaluations():
+def test_lanes_of_a_hybrid_use_a_part_of_its_evaluations():
     task, small = TASKS["arm"], {"lanes": 3, "samples": 4}
     algorithm = memes.presets.memes_hybrid(task, batch=20, **small)
     assert algorithm.emitter.persistent == (True,) * 3 + (False,) * 5
@@ -436,7 +436,7 @@ def test_wrong_uses_of_a_preset_in_python_are_sentences(sentence, call):
 
 
 def test_the_numbers_of_a_strategy_are_recorded():
-    """Its own: the options that it takes the place of do not tell."""
+    """Its own sizes: the options that it replaces do not apply."""
     strategies = [memes.strategies.OpenAIES(samples=8, sigma=sigma) for sigma in (0.02, 0.5)]
     small = partial(memes.presets.memes, TASKS["arm"], lanes=2)
     told = [small(strategy=strategy).options["strategy"] for strategy in strategies]

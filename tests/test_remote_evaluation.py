@@ -188,7 +188,7 @@ def test_ctrl_c_leaves_no_process_behind(tmp_path):
         said += line
     deadline = time.monotonic() + 60
     while len(below := children(run.pid)) < 3 and time.monotonic() < deadline:
-        time.sleep(0.1)  # two workers, and what multiprocessing keeps beside them
+        time.sleep(0.1)  # two workers, and the helper processes of multiprocessing
     time.sleep(0.5)
     os.killpg(run.pid, signal.SIGINT)
     while "Ctrl-C again" not in said:  # or two signals may count as one

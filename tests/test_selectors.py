@@ -33,7 +33,7 @@ MOST_NOVEL = {neighbours: MostNovel(2, neighbours) for neighbours in (1, 2)}
 
 
 def archive_of(cells, fitness):
-    """Elites that can be told by each of their parts, in the given cells."""
+    """Elites that differ in each of their parts, in the given cells."""
     cells = np.asarray(cells)
     feature = np.stack([cells // 4, cells % 4], axis=1) / 4 + 0.125
     return empty(CELLS, 3)._replace(

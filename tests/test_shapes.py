@@ -126,7 +126,7 @@ def test_fields_of_any_leading_axes_must_agree_on_them(instances, name):
 
 
 def test_a_tuple_is_checked_where_the_library_builds_it():
-    """A wrong shape in the source fails whatever test runs it; what users build is their own."""
+    """A wrong shape in the source fails any test that runs it; custom parts are not checked."""
 
     class Broken(memes.emitters.Isoline):
         def ask(self, key, state, context):

@@ -35,7 +35,7 @@ def keys(seed, n):
 
 
 def recorder(calls, noise):
-    """A host task whose outcomes do not follow from its keys, so that only `calls` knows them."""
+    """A host task whose results do not depend on its keys, so that only `calls` records them."""
 
     def outcome(row_keys, x):
         assert isinstance(x, np.ndarray)

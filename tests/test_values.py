@@ -152,7 +152,7 @@ def test_numbers_of_other_libraries_are_numbers():
     for number in (np.int64, np.uint8, jnp.int32, jnp.asarray):
         found = run(algorithm, seed=number(3), generations=number(2), out=f"{number.__name__}")
         np.testing.assert_array_equal(found.metrics["qd_score"], wanted.metrics["qd_score"])
-        assert memes.load_run(found.folder).config["seed"] == 3
+        assert memes.load_run(found.folder).config.seed == 3
     several = run(algorithm, seeds=[jnp.int32(3), np.int64(4)], seeds_per_batch=1)
     np.testing.assert_array_equal(several[0].metrics["qd_score"], wanted.metrics["qd_score"])
 

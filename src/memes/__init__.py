@@ -1,17 +1,18 @@
 """Quality-diversity search with many evolution strategies at once (MEMES).
 
-    task = memes.tasks.arm()                    what is optimised; your own is memes.Task(...)
-    algorithm = memes.presets.memes(task)       how; memes.PRESETS names them all
+    task = memes.tasks.arm()                    the problem; a custom one is memes.Task(...)
+    algorithm = memes.presets.memes(task)       an algorithm; memes.PRESETS has all of them
     run = memes.run(algorithm, generations=2000, out="runs/arm")
     memes.plot.archive(run)                     and later memes.load_run("runs/arm")
 
-The parts that algorithms are composed of are the modules below. Everything is imported on first use,
-so that `import memes` is quick.
+The modules below contain the parts of algorithms. Everything is imported at its first use, so that
+`import memes` is fast.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from memes import display
 from memes.errors import RunError, UsageError
 from memes.version import __version__
 
@@ -43,10 +44,10 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time `__getattr__` im
     from memes.executors import workers
     from memes.executors.remote_evaluation import parallelize
     from memes.executors.seeds import seeds_from_keys
-    from memes.genotypes import TreeGenotypes
     from memes.metrics import archive_loss, qd_score
     from memes.options.from_run import task_from_run
     from memes.presets import PRESETS
+    from memes.pytrees import TreeGenotypes
     from memes.resets import Reason
     from memes.runner.change_log import ChangeLog
     from memes.runner.corrections import Corrections
@@ -56,6 +57,7 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time `__getattr__` im
     from memes.store.archives import load_archive, save_archive
     from memes.store.changes import load_changes
     from memes.store.folder import Run, load_run
+    from memes.store.schema import Provenance, RunConfig, RunOutcome
     from memes.task import Evaluation, Task, noisy, rowwise, uniform
     from memes.tasks import TASKS
 
@@ -77,11 +79,12 @@ __all__ += ["cells", "control", "emitters", "history", "judges", "objectives", "
 __all__ += ["selectors", "strategies"]
 __all__ += ["Archive", "Changes", "Kind", "Reason", "Status", "archive", "load_archive", "save_archive"]
 __all__ += ["archive_loss", "metrics", "qd_score", "reevaluate"]
-__all__ += ["Run", "join_processes", "load_changes", "load_run", "plot", "resume", "run"]
+__all__ += ["Provenance", "Run", "RunConfig", "RunOutcome"]
+__all__ += ["join_processes", "load_changes", "load_run", "plot", "resume", "run"]
 __all__ += ["Callbacks", "ChangeLog", "Checkpoints", "Corrections", "Figures", "LogFunction", "Logger"]
 __all__ += ["RunContext", "Update"]
 
-# The names that are imported on first use, by module.
+# The names that are imported at their first use, by module.
 _NAMES = {
     "memes": (
         "archive",
@@ -110,7 +113,7 @@ _NAMES = {
     "memes.executors": ("workers",),
     "memes.executors.remote_evaluation": ("parallelize",),
     "memes.executors.seeds": ("seeds_from_keys",),
-    "memes.genotypes": ("TreeGenotypes",),
+    "memes.pytrees": ("TreeGenotypes",),
     "memes.metrics": ("archive_loss", "qd_score"),
     "memes.options.from_run": ("task_from_run",),
     "memes.presets": ("PRESETS",),
@@ -123,16 +126,18 @@ _NAMES = {
     "memes.store.archives": ("load_archive", "save_archive"),
     "memes.store.changes": ("load_changes",),
     "memes.store.folder": ("Run", "load_run"),
+    "memes.store.schema": ("Provenance", "RunConfig", "RunOutcome"),
     "memes.task": ("Evaluation", "Task", "noisy", "rowwise", "uniform"),
     "memes.tasks": ("TASKS",),
 }
+display.plots = lambda: import_module("memes.analysis.plot")
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module 'memes' has no attribute '{name}'")
-    if _MODULES[name] in ("memes", "memes.analysis"):  # whose names are modules
+    if _MODULES[name] in ("memes", "memes.analysis"):  # their names are modules
         return import_module(f"{_MODULES[name]}.{name}")
     return getattr(import_module(_MODULES[name]), name)
 

@@ -2,5 +2,5 @@
 
 from memes.commands.main import script
 
-if __name__ == "__main__":  # and not where MPI's workers look for what the command defines
+if __name__ == "__main__":  # not when MPI's workers import it
     script()

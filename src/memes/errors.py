@@ -1,4 +1,4 @@
-"""Exceptions with a sentence for the user, and the checks that raise them."""
+"""Exceptions with an error message for the user, and the checks that raise them."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 PACKAGE = "memes-qd"
-# Where code is that is not the user's.
+# Folders of code that is not the user's.
 LIBRARIES = ("<", str(Path(__file__).parent), sys.prefix, sys.base_prefix)
-PLACE = "_memes_place"  # of exceptions that travel
+PLACE = "_memes_place"  # attribute of exceptions from workers
 
 
 class UsageError(ValueError):
-    """A wrong argument. The message is one sentence that names it."""
+    """A wrong argument. The message is one line that names it."""
 
 
 class RunError(RuntimeError):
-    """A run that cannot go on, through no fault of its arguments. The message is one sentence."""
+    """A run that cannot continue for reasons other than its arguments. The message is one line."""
 
 
 def require(condition: bool, sentence: str) -> None:
@@ -37,7 +37,7 @@ def require(condition: bool, sentence: str) -> None:
 
 
 LONGEST_NAME = 500  # characters
-# More of anything than a machine could hold, or finish.
+# Larger numbers exceed what any machine could store or compute.
 MOST = 10**8
 # The range of float32; smaller numbers lose digits.
 SMALLEST_FLOAT, LARGEST_FLOAT = 2.0**-126, 2.0**128 - 2.0**104
@@ -46,7 +46,7 @@ SMALLEST_FLOAT, LARGEST_FLOAT = 2.0**-126, 2.0**128 - 2.0**104
 def at_least(least: float, **named: float | None) -> None:
     """Raise a `UsageError` that names the first argument, not None, that is below `least`, or NaN.
 
-    Or too large: an integer for every machine, another number for float32.
+    The same holds for arguments that are too large: integers for any machine, other numbers for float32.
     """
     for name, value in named.items():
         if value is None:
@@ -69,11 +69,11 @@ def in_unit_interval(**named: float) -> None:
         require(0 <= value <= 1, f"{name} must lie in [0, 1], got {value}")
 
 
-# Options that had another name in version 0.2, with the name of today.
+# Options that had another name in version 0.2, with their present name.
 RENAMED = {"short": "include_short", "together": "seeds_per_batch", "about": "metadata"}
 
 
-# Names of the literature and of figures for what has another name here.
+# Names in the literature and in figures for what has another name here.
 SYNONYMS = {
     "map-elites": "me",
     "mapelites": "me",
@@ -88,12 +88,15 @@ SYNONYMS = {
     "openai-es": "es",
     "antmaze": "ant-trap",
 }
-MOST_LISTED = 30  # choices in a message
-ALIKE, ALIKE_IF_SHORT = 0.7, 0.6  # similarity of names; of those of up to three characters
+MOST_LISTED = 30  # maximum number of choices in a message
+ALIKE, ALIKE_IF_SHORT = 0.7, 0.6  # minimum similarity of names, and of those of up to three characters
 
 
 def known(what: str, name: Any, choices: Collection[str], hint: str = "") -> str:
-    """Return the name if it is among the choices; else raise a `UsageError` with the new or nearest."""
+    """Return the name if it is a choice.
+
+    Else raise a `UsageError` with its new name or a similar one.
+    """
     if isinstance(name, str) and name in choices:
         return name
     new = RENAMED.get(str(name))
@@ -109,7 +112,7 @@ def _listed(choices: Collection[str]) -> str:
 
 
 def nearest(name: str, choices: Collection[str]) -> str | None:
-    """The choice that a name stands for: in other letters, as a synonym, or with a slip of the pen."""
+    """Return the choice that a name probably means: in other case, as a synonym, or misspelt."""
     plain = {re.sub(r"[\s_]+", "-", each.strip().lower()): each for each in choices}
     word = re.sub(r"[\s_]+", "-", name.strip().lower())
     for candidate in (word, SYNONYMS.get(word)):
@@ -120,7 +123,10 @@ def nearest(name: str, choices: Collection[str]) -> str | None:
 
 
 def package(module: str, extra: str, what: str) -> Any:
-    """Import a module that not everybody has; a `UsageError` says what needs it and what to install."""
+    """Import an optional module.
+
+    A `UsageError` names the feature that needs it and how to install it.
+    """
     try:
         return import_module(module)
     except ImportError as error:
@@ -134,7 +140,7 @@ def install(extra: str) -> str:
 
 
 def install_command(extra: str, direct_url: Mapping[str, Any] | None) -> str:
-    """Return the command for an installation with such a `direct_url.json`; None is an index."""
+    """Return the command for an installation with this `direct_url.json`; None is an index."""
     url = str((direct_url or {}).get("url", ""))
     folder = Path(unquote(urlsplit(url).path))
     if not url.startswith("file:") or not folder.exists():
@@ -147,7 +153,7 @@ def install_command(extra: str, direct_url: Mapping[str, Any] | None) -> str:
 
 
 def _direct_url() -> Any:
-    """Where this package was installed from, as installers record it; None if that was an index."""
+    """Return the source of this installation, as recorded by installers; None if it was an index."""
     checkout = Path(__file__).parents[2]
     if (checkout / "pyproject.toml").is_file() and Path(__file__).parents[1].name == "src":
         return {"url": checkout.as_uri(), "dir_info": {"editable": True}}
@@ -161,7 +167,7 @@ def _direct_url() -> Any:
 def show_mujoco_warnings() -> None:
     """Print MuJoCo's warnings, each once; it would write them to a file in the current folder.
 
-    A handler that is set already stays. This one must not raise: an exception would end the process.
+    A handler that is already set is kept. This one must not raise: an exception would end the process.
     """
     import mujoco
 
@@ -175,8 +181,11 @@ def _show_once(message: str) -> None:
 
 
 def place_of(error: BaseException) -> str:
-    """The file and the line of a user's code that raised, here or in a worker; empty if it was none."""
-    if hasattr(error, PLACE):  # it comes from a worker, without its traceback
+    """Return the file and line of the user's code that raised, here or in a worker.
+
+    Empty if none did.
+    """
+    if hasattr(error, PLACE):  # from a worker, without a traceback
         return str(getattr(error, PLACE))
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not frame.filename.startswith(LIBRARIES)]
@@ -184,6 +193,6 @@ def place_of(error: BaseException) -> str:
 
 
 def in_a_line(error: BaseException) -> str:
-    """Return the message of an exception: its first line, or what raised a traceback that it quotes."""
+    """Return the message of an exception: its first line, or the last one if it quotes a traceback."""
     lines = f"{type(error).__name__}: {error}".strip().splitlines()
     return lines[-1] if "Traceback (most recent call last)" in str(error) else lines[0]

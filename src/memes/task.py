@@ -22,8 +22,7 @@ from memes.control.perturbations import rows as rows_of
 from memes.control.rollouts import Control, Transition
 from memes.errors import LARGEST_FLOAT, LONGEST_NAME, UsageError, at_least, require
 from memes.executors.seeds import seeds_from_keys as seeds_from_keys
-from memes.genotypes import TreeGenotypes
-from memes.pytrees import concatenate, in_chunks
+from memes.pytrees import TreeGenotypes, concatenate, in_chunks
 from memes.validation import check_types, checked, fits, short
 
 # Matrix products of tasks run in full float32: no TF32, no bfloat16 passes.

@@ -141,7 +141,7 @@ def test_a_tile_shows_the_fittest_of_its_cells():
 
 
 @pytest.mark.parametrize(("x", "y"), [(-0.1, 0.5), (0.5, 1.1), (np.nan, 0.5)])
-def test_beside_the_picture_there_is_no_tile(x, y):
+def test_outside_the_image_there_is_no_tile(x, y):
     assert layout(grid(5, 3)).at(x, y) == BETWEEN
 
 
@@ -221,7 +221,7 @@ def test_a_line_is_around_a_chosen_cell_not_on_it():
     chosen = render(at, VALUES, scale, chosen=(0, 4))
     changed = (chosen != image).any(axis=-1)
     rows, columns = np.nonzero(changed & (at.tile == 0))  # at the lower left end of the picture
-    assert ((rows >= len(changed) - 4) | (columns < 4)).all()  # where the picture ends beside it
+    assert ((rows >= len(changed) - 4) | (columns < 4)).all()  # at an edge of the image
     assert changed[-1, :50].all()
     for colour in CHOSEN:
         assert (chosen[changed] == colour).all(axis=-1).any()

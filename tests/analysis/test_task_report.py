@@ -122,7 +122,7 @@ def test_the_suggested_expression_and_the_suggested_command_run(tmp_path, monkey
     assert main([*command[1:], "--quiet", "--no-figures-draw"]) == 0
     run = memes.load_run("runs/noisy-arm-me/seed-0")
     assert 32 < run.metrics["evaluations"][-1] <= 40
-    assert (run.config["options"]["joints"], run.config["cells"]) == (4, [8, 8])
+    assert (run.config.options["joints"], run.config.cells) == (4, (8, 8))
 
 
 def test_the_exit_code_says_that_a_run_cannot_mean_anything(tmp_path, monkeypatch, capsys):

@@ -137,10 +137,10 @@ def test_a_preset_that_binds_an_option_is_resumed_under_its_own_name():
     words = ["arm", "--algorithm", "me-128", "--joints", "2", "--batch", "8", "--out", "run"]
     parsed = command_line.parse(words, "memes run")
     algorithm = parsed.build()
-    about = describe(algorithm) | parsed.recorded() | {"seed": 0}
-    assert algorithm.name == about["algorithm"] == "me-128"
+    header = describe(algorithm).updated(parsed.recorded())
+    assert algorithm.name == header.config.algorithm == "me-128"
     Path("run").mkdir()
-    save_config(Path("run"), about)
+    save_config(Path("run"), header)
     assert algorithm_of(Path("run")).name == "me-128"
 
 
@@ -252,7 +252,7 @@ WRONG = {
     "unknown algorithm '['memes']'": ["run", "arm", "--config", "list.toml"],
     "out must be a folder, but": ["run", "arm", *QUICK, "--out", "typo.toml/below"],
     "feature_low must be below feature_high": ["run", "mine:reversed_bounds"],
-    "out must not hold a run yet": ["run", "arm", *QUICK, "--out", "taken"],
+    "out must not contain a run yet": ["run", "arm", *QUICK, "--out", "taken"],
     "out must be a folder": ["run", "arm", *QUICK, "--out", "typo.toml"],
     "chunk must be at least 1, got 0": ["run", "arm", *QUICK, "--chunk", "0"],
     "checkpoint_every must be at least 0": ["run", "arm", *QUICK, "--checkpoint-every", "-1"],
@@ -274,8 +274,8 @@ WRONG = {
     "RUN is missing: memes resume RUN [OPTIONS]": ["resume"],
     "RUN is missing: memes replay RUN": ["replay", "--best"],
     "RUN: there is no file or folder 'nothing'": ["plot", "nothing"],
-    "'nothing' does not hold a run: it": ["resume", "nothing"],
-    "'typo.toml' does not hold a run": ["resume", "typo.toml"],
+    "'nothing' does not contain a run: it": ["resume", "nothing"],
+    "'typo.toml' does not contain a run": ["resume", "typo.toml"],
     "'taken/config.json' is damaged": ["resume", "taken"],
     "'done' is finished: extend it with more than its 3 generations, by --generations 6": [
         "resume",
@@ -420,7 +420,7 @@ WRONG_CALLS = {
     "seed must be int, got 0.5": lambda: memes.run(small(), generations=2, seed=0.5, out="x"),
     "out must be str or Path or None, got 3": lambda: memes.run(small(), generations=2, out=3),
     "metadata must be dict or None": lambda: memes.run(small(), generations=2, metadata=[1], out="x"),
-    "out must not hold a run yet": lambda: memes.run(small(), generations=2, out="done"),
+    "out must not contain a run yet": lambda: memes.run(small(), generations=2, out="done"),
     "unknown argument of run 'about': it is called 'metadata' now": lambda: memes.run(
         small(), generations=2, about={}
     ),
@@ -439,7 +439,7 @@ WRONG_CALLS = {
     "evaluate of task 'arm' must be a function": lambda: replace(ARM, evaluate="fast"),
     "got [a, 1.0] for feature 0": lambda: replace(ARM, feature_low=("a", 0.0)),
     "fitness must be float, got 'much'": lambda: memes.noisy(ARM, fitness="much"),
-    "'done/done' does not hold a run": lambda: memes.load_run("done/done"),
+    "'done/done' does not contain a run": lambda: memes.load_run("done/done"),
     "there is no file 'nothing.npz'": lambda: memes.load_archive("nothing.npz"),
     "'mine.py' is damaged or not what its name says": lambda: memes.load_archive("mine.py"),
     "algorithm of the run in 'done' is memes, got me": lambda: memes.resume(

@@ -210,7 +210,7 @@ def test_folders_and_labels_come_from_names(words, label, folder, capsys):
     command = f"run own.py:task {words} -g 1 --resolution 4 4 --no-figures-draw --quiet"
     assert main(command.split()) == 0
     saved = memes.load_run(Path("runs") / folder / "seed-0")
-    assert saved.config["label"] == label
+    assert saved.config.label == label
     summary = memes.store.summary.summarise(saved)
     assert (summary.task, summary.label) == ("arm", label)
     assert f"<Run: {label} on arm, seed 0" in repr(saved)
@@ -220,7 +220,7 @@ def test_a_run_of_a_named_composition_is_resumed(capsys):
     words = ["run", "arm", "--joints", "3", "--algorithm", "own.py:named", "--out", "there", "--quiet"]
     assert main([*words, "-g", "1", "--no-figures-draw"]) == 0
     assert main(["resume", "there", "--algorithm", "own.py:named", "-g", "2", "--quiet"]) == 0
-    assert memes.load_run("there").config["label"] == "My search / 2"
+    assert memes.load_run("there").config.label == "My search / 2"
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
@@ -253,7 +253,7 @@ def test_a_pipe_that_is_closed_early_is_silent():
     assert done.stdout.count("\n") == 1
 
 
-def test_folders_have_names_whatever_the_task_is_called(tmp_path):
+def test_folders_have_valid_names_for_any_name_of_a_task(tmp_path):
     parsed = command_line.parse(["arm", "--joints", "2"], "memes run")
     for names, folder in {
         ("x/../y", "me"): "x-y-me",

@@ -4,6 +4,7 @@ import csv
 import itertools
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,11 +18,12 @@ from memes.analysis.statistics import rank_sum
 from memes.analysis.style import ALGORITHMS, looks
 from memes.commands.main import main
 from memes.store.folder import save_config
-from memes.store.summary import Summary, save_summary, summarise
+from memes.store.schema import Header, RunConfig
+from memes.store.summary import RunFacts, Summary, save_summary, summarise
 
 
 def made(task="arm", algorithm="memes", seed=0, *, score=100.0, each=10, points=5, **fields):
-    """A run of `each` evaluations a generation, whose score grows linearly to what is given."""
+    """A run of `each` evaluations per generation, whose score grows linearly up to `score`."""
     generation = np.arange(1.0, points + 1)
     rising = score * generation / points
     heat = np.full((3, 2), np.nan)
@@ -43,7 +45,7 @@ def made(task="arm", algorithm="memes", seed=0, *, score=100.0, each=10, points=
         scale=None,
         generations=points,
         options={"lanes": 8},
-        about={"cells": [3, 2], "device": "cpu", "compile_seconds": 1.0, "seconds_per_generation": 0.5},
+        about=RunFacts(cells=(3, 2), device="cpu", compile_seconds=1.0, seconds_per_generation=0.5),
         curves=columns,
         corrections={},
         lifespans={"exploit": {"all": {"count": 2, "mean": 10.0 + seed, "median": 9.0}}},
@@ -100,10 +102,10 @@ def test_a_measure_that_was_known_much_earlier_is_not_known():
 
 
 def test_a_run_that_is_there_twice_counts_once():
-    run = made(about=made().about | {"when": "2024-07-14T10:00:00+00:00"})
+    run = made(about=replace(made().about, when="2024-07-14T10:00:00+00:00"))
     assert group([run, run._replace(steps={})])["arm"]["memes"] == [run]
     with pytest.raises(UsageError, match="both of task arm"):
-        group([run, run._replace(about=run.about | {"when": "2024-07-14T11:00:00+00:00"})])
+        group([run, run._replace(about=replace(run.about, when="2024-07-14T11:00:00+00:00"))])
 
 
 def test_groups_have_the_order_of_the_list_and_of_the_seeds():
@@ -131,7 +133,7 @@ def test_labels_tell_options_apart_that_differ_on_a_task():
 def test_two_runs_of_one_seed_and_other_cells_are_named():
     with pytest.raises(UsageError, match=r"'a' and 'c' are both of task arm, memes, seed 0"):
         group([made(), made(seed=1), made()], ["a", "b", "c"])
-    other = made(seed=1, about={"cells": [6, 6]})
+    other = made(seed=1, about=RunFacts(cells=(6, 6)))
     with pytest.raises(UsageError, match=r"'a' has 3 x 2 over .* and 'b' has 6 x 6 over"):
         group([made(), other], ["a", "b"])
     with pytest.raises(UsageError, match=r"0 to 1, 0 to 1 and run 2 has 3 x 2 over 0 to 1, 0 to 2"):
@@ -154,7 +156,9 @@ def test_composed_algorithms_are_told_apart_by_their_names(tmp_path):
 
     runs = list(map(summarise, (run(0.1, "a"), run(0.5, "b"))))
     with pytest.raises(UsageError, match=r"are both of task arm, composed, seed 0: .*name=\.\.\."):
-        group([runs[0], runs[1]._replace(about=runs[1].about | {"when": "2024-07-14T11:00:00+00:00"})])
+        group(
+            [runs[0], runs[1]._replace(about=replace(runs[1].about, when="2024-07-14T11:00:00+00:00"))]
+        )
 
 
 def test_views_compare_at_what_all_runs_have():
@@ -180,7 +184,7 @@ def test_corrected_scores_count_once_all_runs_have_them():
 
 
 def test_corrections_in_the_middle_are_compared_at_equal_generations_and_evaluations():
-    """One run is twice as long and evaluates half as much in a generation."""
+    """One run is twice as long, with half the evaluations per generation."""
 
     def rows(run, *generations):
         at_them = np.array(generations)
@@ -299,7 +303,7 @@ def test_panels_with_nothing_below_have_ticks():
 def test_panels_have_the_names_of_features_that_any_of_the_runs_has():
     """Summaries of version 0.1 have none."""
     old, new = made(algorithm="me"), made(algorithm="memes")
-    new = new._replace(about=new.about | {"feature_names": ["hand x", "hand y"]})
+    new = new._replace(about=replace(new.about, feature_names=("hand x", "hand y")))
     figure = archive_figures.archives_figure("arm", {"me": [old], "memes": [new]})
     panels = [axes for axes in figure.axes if axes.images]
     assert [(axes.get_xlabel(), axes.get_ylabel()) for axes in panels] == [
@@ -510,7 +514,7 @@ def test_a_comparison_touches_no_file_that_it_did_not_make(tmp_path, monkeypatch
         assert [path.read_text() for path in Path("mine").iterdir()] == ["mine"]
         Path("mine", name).unlink()
     assert main(command) == 0
-    Path("mine/archives-mine.png").write_text("mine")  # beside what the comparison made
+    Path("mine/archives-mine.png").write_text("mine")  # next to the files of the comparison
     assert main(command) == 0
     assert Path("mine/archives-mine.png").read_text() == "mine"
     Path("mine/losses.png").write_text("mine")  # which this comparison has not made, and the next would
@@ -603,7 +607,7 @@ def test_names_command_neither_terminals_nor_pages_nor_figures(tmp_path, monkeyp
     monkeypatch.chdir(tmp_path)
     for seed in range(2):
         run = made(NASTY, NASTY, seed, options={NASTY: seed})
-        save_summary(f"{seed}.json", run._replace(about=run.about | {"device": NASTY}))
+        save_summary(f"{seed}.json", run._replace(about=replace(run.about, device=NASTY)))
     assert main(["compare", "0.json", "1.json"]) == 0
     printed = capsys.readouterr().out
     assert not {"\x1b", "\u202e"} & set(printed)
@@ -623,10 +627,9 @@ def test_names_in_figures_are_not_formulas(tmp_path):
 
 
 def test_genotypes_of_other_lengths_are_told_apart_where_options_do_not():
-    """As of tasks that were made in Python; summaries of older versions do not know the length."""
+    """As for tasks made in Python; summaries of older versions do not record the length."""
     old, *new = (
-        made(seed=i, about=made().about | ({"dim": dim} if dim else {}))
-        for i, dim in enumerate((None, 6, 60))
+        made(seed=i, about=replace(made().about, dim=dim)) for i, dim in enumerate((None, 6, 60))
     )
     assert [run.label for run in distinguish(new)] == ["memes dim=6", "memes dim=60"]
     assert [run.label for run in distinguish([old, new[0]])] == ["memes", "memes"]
@@ -638,8 +641,8 @@ def test_runs_without_an_archive_are_left_out_and_named(tmp_path, monkeypatch, c
     begun.mkdir(parents=True)
     for i, run in enumerate(RUNS):
         save_summary(tmp_path / f"all/{i}.json", run)
-    save_config(begun, {"seed": 7})
-    note = "'all/begun' is left out: it has no archive yet; 'memes resume all/begun' goes on."
+    save_config(begun, Header(RunConfig(task="arm", algorithm="memes", seed=7)))
+    note = "'all/begun' is left out: it has no archive yet; 'memes resume all/begun' continues it."
     assert main(["compare", "all"]) == 0
     assert note in " ".join(capsys.readouterr().out.split())
     with pytest.warns(UserWarning, match=re.escape(note)):

@@ -1,4 +1,4 @@
-"""A command that a signal ends before all is done says so by its exit code, and can go on."""
+"""A command that is stopped by a signal returns its exit code, and can be continued."""
 
 import os
 import signal

@@ -30,7 +30,7 @@ def originals(scratch):
 
 
 @pytest.mark.parametrize("examples", [10, pytest.param(30, marks=pytest.mark.long)])
-def test_commands_end_well_whatever_they_are_given(examples, originals, scratch):
+def test_commands_end_without_traceback_for_any_input(examples, originals, scratch):
     @settings(
         max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck)
     )

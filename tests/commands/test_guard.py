@@ -1,4 +1,4 @@
-"""Commands that cannot write, whose output nobody reads, or whose simulator wants to leave."""
+"""Commands that cannot write, whose output is closed, or whose simulator exits."""
 
 import errno
 import importlib
@@ -84,7 +84,7 @@ def test_a_full_disk_under_the_output_is_one_sentence(words):
 
 
 @pytest.mark.parametrize("words", [["--version"], ["list"]])
-def test_output_that_nobody_reads_is_no_message(words):
+def test_closed_output_causes_no_message(words):
     reading, writing = os.pipe()
     os.close(reading)
     ended = start(*words, stdout=writing)
@@ -93,7 +93,7 @@ def test_output_that_nobody_reads_is_no_message(words):
     assert ended.returncode == 1
 
 
-def test_a_run_goes_on_where_nobody_reads_its_progress(tmp_path):
+def test_a_run_continues_if_its_output_is_closed(tmp_path):
     reading, writing = os.pipe()
     os.close(reading)
     command = [sys.executable, "-m", "memes", "run", "arm", "--joints", "3", *QUICK]
@@ -141,7 +141,7 @@ def test_a_disk_that_cannot_be_written_is_one_sentence(
         (KeyboardInterrupt(), 130, "interrupted"),
     ],
 )
-def test_whatever_ends_a_command_from_outside_is_one_sentence(error, code, said, capsys, monkeypatch):
+def test_external_failures_of_a_command_are_one_message(error, code, said, capsys, monkeypatch):
     def end():
         raise error
 
@@ -214,7 +214,7 @@ def test_a_simulator_may_go_elsewhere_at_its_first_evaluation(here, capsys, monk
 
 @pytest.mark.parametrize("name", ["json", "memes", "queue", "my.task"])
 def test_a_task_file_may_have_the_name_of_a_module(name, here):
-    """Also that of one which somebody imports later."""
+    """Also that of a module that is imported later."""
     before = dict(sys.modules)
     sys.modules.pop("queue", None)
     Path(f"{name}.py").write_text("import memes\ntask = memes.tasks.arm(joints=3)")
@@ -254,7 +254,7 @@ def test_resume_mentions_what_has_changed(here, capsys):
     assert main([*resume, "3"]) == 0
     said = capsys.readouterr().err
     assert "changed" not in said
-    assert "it may take another course" not in said
+    assert "results may differ" not in said
     Path("task.py").write_text("import memes\n# better\ntask = memes.tasks.arm(joints=3)")
     config = json.loads(Path("run/config.json").read_text())
     config["versions"]["jax"], config["device"] = "0.1.2", "abacus"
@@ -262,7 +262,7 @@ def test_resume_mentions_what_has_changed(here, capsys):
     assert main([*resume, "4"]) == 0
     said = " ".join(capsys.readouterr().err.split())
     assert "the code of 'task.py:task' has changed since the run began" in said
-    assert "the run began with device abacus, jax 0.1.2, and goes on with device cpu: cpu, jax" in said
+    assert "the run began with device abacus, jax 0.1.2, and continues with device cpu: cpu, jax" in said
     assert main([*resume, "5", "--quiet"]) == 0
     assert capsys.readouterr().err == ""
     config = json.loads(Path("run/config.json").read_text())
@@ -282,7 +282,7 @@ def test_resume_mentions_what_has_changed(here, capsys):
     ],
     ids=lambda value: "" if isinstance(value, str) else next(iter(value)),
 )
-def test_variables_that_nothing_can_run_with_are_one_sentence(variables, said, tmp_path):
+def test_variables_with_which_nothing_runs_are_one_message(variables, said, tmp_path):
     words = ["run", "arm", *QUICK, "--quiet", "--out", str(tmp_path / "run")]
     if variables == {"JAX_PLATFORMS": "cuda"} and jax.default_backend() == "gpu":
         pytest.skip("there is a GPU")

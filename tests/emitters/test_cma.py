@@ -1,4 +1,4 @@
-"""The emitter of CMA-ME, told from outside what its samples are worth."""
+"""The emitter of CMA-ME, with given evaluations of its samples."""
 
 import jax
 import jax.numpy as jnp

@@ -62,7 +62,7 @@ def test_a_lane_that_never_progresses_is_reset_after_exactly_budget_plus_one_off
 
 
 def test_progress_clears_the_stale_counter():
-    # Fitness is the generation, told from outside: progress whenever we say so.
+    # Fitness is the generation, given to `tell`: every offspring makes progress.
     emitter = ES(
         memes.objectives.Fitness(), lanes=1, strategy=strategy, reset=memes.resets.Stagnation(3)
     )

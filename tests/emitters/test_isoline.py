@@ -34,7 +34,7 @@ ARCHIVE = EMPTY._replace(
 
 @partial(jax.jit, static_argnums=0)
 def generation(emitter, key, archive):
-    """What the emitter proposes, and what it says of it afterwards."""
+    """The proposals of the emitter, and its report on them."""
     init_key, ask_key = jax.random.split(key)
     context = Context(
         TASK, jnp.int32(0), archive, archive, Past(jnp.zeros((0, 1)), jnp.zeros(0, bool)), None
@@ -50,7 +50,7 @@ def generation(emitter, key, archive):
 
 
 def first_parents(lanes):
-    """Which elite is the first parent of each candidate, told by its feature."""
+    """The elite that is the first parent of each candidate, identified by its feature."""
     match = np.asarray(lanes.parent_feature) == FEATURES.T
     np.testing.assert_array_equal(match.sum(axis=1), np.ones(BATCH))
     return match.argmax(axis=1)

@@ -30,7 +30,7 @@ def maze():
 
 
 def transitions_of(values, alive):
-    """Transitions [n, T] whose every entry is a number of their own."""
+    """Transitions [n, T] whose entries are all different."""
     values = jnp.asarray(values, jnp.float32)
     pair = jnp.stack([values, -values], axis=-1)
     return Transition(pair, pair[..., :1], values, pair + 0.5, values > 3, jnp.asarray(alive))
@@ -133,7 +133,7 @@ def test_the_slow_actor_follows_at_the_rate_of_the_soft_update(two_generations):
 
 @pytest.mark.parametrize(("ends", "worth"), [(False, 5.0), (True, 1.0)])
 def test_the_critics_learn_the_discounted_return(ends, worth):
-    """Reward 1 in each step is worth 1 / (1 - discount), whatever the time limit; the last one, 1."""
+    """Reward 1 in each step has the value 1 / (1 - discount) for any time limit; the last one, 1."""
     task = memes.tasks.point_maze(steps=30, hidden=(8,))
     environment = task.control.environment._replace(
         reward=lambda before, action, after: jnp.ones(action.shape[0]),

@@ -1,4 +1,4 @@
-"""The emitter of NS-ES: a generation evaluates the last step and samples around the mean played now."""
+"""The emitter of NS-ES: a generation evaluates the last step, and samples around the chosen mean."""
 
 from functools import partial
 

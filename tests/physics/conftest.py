@@ -55,7 +55,7 @@ class States(NamedTuple):
 
 
 class Reference(NamedTuple):
-    """What MuJoCo says of N states.
+    """The results of MuJoCo for N states.
 
     Before the step: the acceleration, the places, the touching pairs of geoms, and whether there are
     contacts and limits in force. After it: qpos and qvel.
@@ -145,7 +145,7 @@ def after_step(engine, states):
 
 @pytest.fixture(scope="session")
 def kit():
-    """The helpers of this file; `kit.states(name, n)` and `kit.load(name)` know our models by name."""
+    """The helpers of this file; `kit.states(name, n)` and `kit.load(name)` take names of our models."""
 
     def states(name, n, seed=0, **options):
         return random_states(load(name), n, seed, HEIGHTS.get(name), **options)

@@ -127,7 +127,7 @@ def test_state_reads_back_in_mujocos_order(kit):
 
 # ------------------------------------------------------------------- one parameter at a time
 
-# A sliding body with a foot on a hinge, on a floor. Every element takes attributes of its own.
+# A sliding body with a foot on a hinge, on a floor. Every element takes separate attributes.
 SMALL = """
 <mujoco>
   <option {option}>{flag}</option>

@@ -165,7 +165,7 @@ def test_rotation_about_an_axis_is_that_of_its_quaternion(rng, axis):
             np.testing.assert_allclose(np.broadcast_to(data(x), (N,)), data(y), atol=1e-14)
 
 
-def test_total_sums_over_copies_whatever_is_stacked(rng):
+def test_total_sums_over_copies_of_all_kinds_of_scalars(rng):
     of_copies, of_trunk = rng.normal(size=(K, N)), rng.normal(size=N)
     np.testing.assert_allclose(OF.total(of_copies), of_copies.sum(0))
     np.testing.assert_allclose(OF.total(of_trunk), K * of_trunk)

@@ -91,6 +91,24 @@ def test_float32_is_float64_to_rounding(kit, states, after, name, backend):
     assert_equal_to_rounding(after(name, backend), after(name, "numpy"))
 
 
+@pytest.mark.parametrize(
+    ("name", "backend"),
+    [
+        pytest.param("hopper", "native", marks=needs_compiler),
+        pytest.param("unlike_legs", "cuda", marks=needs_compiler),
+        pytest.param("hopper", "xla", marks=pytest.mark.long),
+    ],
+)
+def test_the_stages_of_runge_kutta_are_those_of_float64(kit, states, emulated_cuda, name, backend):
+    found = []
+    for each in (backend, "numpy"):
+        engine = physics.compile(kit.load(name, "rk4"), substeps=2, fidelity=FAST, backend=each)
+        given = states[name]
+        state = engine.step(engine.init(given.qpos, given.qvel), given.ctrl)
+        found.append(np.concatenate([engine.qpos(state), engine.qvel(state)], axis=1))
+    assert_equal_to_rounding(*found)
+
+
 @pytest.mark.parametrize("backend", [cuda, native])
 def test_backends_agree_on_ants(after, backend):
     assert_equal_to_rounding(after("ant", backend), after("ant", "xla"))

@@ -88,7 +88,7 @@ def test_stacked_equals_unstacked(kit, name, copies, integrator):
     assert_stacking_changes_nothing(model, states, kit.fidelity)
 
 
-def test_families_of_equal_size_fold_beside_what_is_like_nothing_else(kit):
+def test_families_of_equal_size_fold_and_other_parts_stay(kit):
     model = kit.load("unlike_legs")
     folded = stacked(read(model))
     hinge = {

@@ -1,4 +1,6 @@
-"""Worlds in which the paper is right, wrong, or hard to tell; in each, every claim gets its verdict."""
+"""Made-up results for which the paper's claims are right, wrong or undecided, with verdicts on all."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -30,7 +32,8 @@ from memes.reproduce.quantities import (
     step,
 )
 from memes.reproduce.turns import Times
-from memes.store.summary import Summary
+from memes.store.schema import Provenance
+from memes.store.summary import RunFacts, Summary
 
 LOW, HIGH, SHAPE = (0.0, -8.0), (30.0, 8.0), (10, 4)
 
@@ -46,7 +49,7 @@ def summary(task, label, seed, **numbers):
     corrected, heat = {}, None
     if about["uncertain"]:
         corrected = scores | {"qd_score_loss": 1 - numbers.get("kept", 1.0), "generation": 100.0}
-        scores = dict.fromkeys(scores, np.nan)  # what was luck must not matter
+        scores = dict.fromkeys(scores, np.nan)  # illusory scores must not matter
         heat = np.full(SHAPE, np.nan)
         heat[4] = 1.0  # from x = 12 to 15
         heat[5, 0] = 1.0 if numbers.get("beyond") else np.nan
@@ -58,7 +61,7 @@ def summary(task, label, seed, **numbers):
         scale="paper",
         generations=100,
         options={"stale_budget": 32},
-        about=about,
+        about=RunFacts(**about),
         curves={name: np.array([0.0, value]) for name, value in scores.items()},
         corrections={name: np.array([value]) for name, value in corrected.items()},
         lifespans={
@@ -207,7 +210,7 @@ def test_every_claim_gets_its_verdict(numbers, slower, spread, verdict):
         exempt = each.task == "arm" and each.name in (
             "C8",
             "C14",
-        )  # of which the paper says nothing there
+        )  # no claim of the paper for this task
         expected = Verdict.NOT_APPLICABLE if exempt else verdict
         assert each.outcome.verdict is expected, (each.name, each.task, each.outcome)
         assert bool(each.outcome.instead) == (
@@ -283,7 +286,7 @@ def test_all_of_a_claim_is_shown_uncorrected_and_one_of_it_refuted_corrected():
 
 
 def test_only_relations_that_the_runs_can_test_count_as_comparisons():
-    """Six that were run can be refuted, whatever else was not run or has too few seeds."""
+    """Six that were run can be refuted, even if others were not run or have too few seeds."""
     found = runs(a=HIGHER, b=LOWER, c=[1.0])
     tested, missing = above(qd("b"), qd("a")), above(qd("b"), qd("nobody"))
     few = [missing, above(qd("b"), qd("c")), near(qd("c"), 1.0, 0.1)]
@@ -302,7 +305,7 @@ def test_the_p_of_a_claim_is_the_largest_that_shows_it_or_the_least_that_refutes
     assert np.isnan(all_of([on_par(qd("a"), coverage("a"))], found).p)
 
 
-def test_the_numbers_by_means_stand_beside_those_by_medians_and_decide_nothing():
+def test_numbers_by_means_are_listed_but_do_not_affect_verdicts():
     def run(label, seed, qd, mean):
         run = summary("ant", label, seed, qd=qd)
         return run._replace(corrections=run.corrections | {"qd_score_by_mean": np.array([mean])})
@@ -421,7 +424,7 @@ def test_cells_beyond_the_trap_are_counted_by_what_they_earn():
 
 def test_the_best_fitness_of_the_hexapod_is_compared_from_the_least():
     runs = [summary("hexapod", "a", seed, best=-1e-7) for seed in range(2)]
-    runs[1].about["min_fitness"] = -2.0
+    runs[1] = runs[1]._replace(about=replace(runs[1].about, min_fitness=-2.0))
     np.testing.assert_allclose(
         best_above_least("a").values(Evidence({"a": runs})), [np.pi, 2.0], atol=1e-6
     )
@@ -433,7 +436,7 @@ def test_a_life_is_productive_until_the_last_candidate_that_entered():
 
 
 def test_times_in_turns_make_the_table_of_minutes():
-    about = {"device": "made up", "commit": "0123456789", "processes_on_device": 1}
+    about = Provenance(device="made up", commit="0123456789", processes_on_device=1)
     measured = Times("ant", "paper", 100, about, {"memes": [5.9, 6.0, 6.1]})
     title, table = results._run_times([measured])
     assert "ant: 3 turns, made up, commit 0123456" in title
@@ -441,10 +444,10 @@ def test_times_in_turns_make_the_table_of_minutes():
     assert results._run_times([]) == []
 
 
-def test_times_beside_other_processes_decide_nothing(tmp_path):
+def test_times_on_a_shared_device_do_not_affect_verdicts(tmp_path):
     seconds = {"memes": [1.0] * 10, "me": [1.0] * 10}
     for sharing, verdict in ((1, Verdict.REPRODUCED), (2, Verdict.NOT_TESTED)):
-        about = {"device": "made up", "commit": None, "processes_on_device": sharing}
+        about = Provenance(device="made up", processes_on_device=sharing)
         judged = results.write(
             ["time"], ["ant"], [], tmp_path, [Times("ant", "paper", 100, about, seconds)]
         )
@@ -486,11 +489,11 @@ def test_the_page_shows_verdicts_and_numbers():
 
 def test_runs_without_a_commit_are_marked():
     summaries = world(as_claimed, 0.002)
-    for run in summaries:
-        if run.label == "memes-all":
-            run.about["commit"] = None
-        if run.label == "me":
-            run.about["commit"] = "abcdef0123-dirty"
+    commits = {"memes-all": None, "me": "abcdef0123-dirty"}
+    summaries = [
+        run._replace(about=replace(run.about, commit=commits.get(run.label, run.about.commit)))
+        for run in summaries
+    ]
     page = results.page(judge(summaries, ["arm"]), summaries)
     assert "commit 0123456, abcdef0-dirty; without a commit 10 runs: memes-all (10)" in page
     row = next(line for line in page.splitlines() if line.startswith("| C3 |"))

@@ -32,7 +32,7 @@ def _tiny():
 
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory):
-    """The folder of a sweep that nobody stopped."""
+    """The folder of an uninterrupted sweep."""
     out = tmp_path_factory.mktemp("swept")
     assert main([*WORDS, str(out)]) == 0
     return out
@@ -47,7 +47,7 @@ def asked(monkeypatch):
 
         def noted(*arguments, inner=inner, name=name, **options):
             runs = inner(*arguments, **options)
-            seen.setdefault(name, []).append({r.config["seed"]: r.generations for r in runs})
+            seen.setdefault(name, []).append({r.config.seed: r.generations for r in runs})
             return runs
 
         monkeypatch.setattr(sweep.api, name, noted)
@@ -68,7 +68,7 @@ def assert_same_runs(found, expected):
 def test_a_sweep_leaves_summaries_and_verdicts_and_no_runs(swept):
     found = summaries(swept)
     assert set(found) == {("me", 0), ("me", 1)}
-    assert {run.about["seeds_together"] for run in found.values()} == {2}
+    assert {run.about.seeds_together for run in found.values()} == {2}
     assert {run.generations for run in found.values()} == {4}
     assert sorted(path.name for path in (swept / "laptop").iterdir()) == [
         ".lock",
@@ -227,7 +227,7 @@ def test_what_is_measured_in_turns_has_no_runs(tmp_path, monkeypatch, capsys):
     (times,) = turns.load_times(tmp_path / "laptop/times")
     assert (times.task, times.scale, set(times.seconds)) == ("arm", "laptop", {"me", "me-128"})
     assert all(len(each) == turns.TURNS and min(each) > 0 for each in times.seconds.values())
-    assert times.about["processes_on_device"] >= 1
+    assert times.about.processes_on_device >= 1
     file = tmp_path / "laptop/times/arm.json"
     before = file.read_bytes()
     assert main([*words, str(tmp_path)]) == 0

@@ -1,4 +1,4 @@
-"""The chronicle of a run: every change of a cell, whatever happens to the process."""
+"""The change log of a run: every change of a cell, even if the process is killed."""
 
 import dataclasses
 from functools import cache
@@ -81,7 +81,7 @@ def test_where_more_cells_change_than_are_recorded_the_archive_tells_the_rest(tm
 
 
 @pytest.mark.parametrize("spoil", ["nothing", "remove", "damage", "append", "thin", "other"])
-def test_a_resumed_run_goes_on_with_its_chronicle(spoil, tmp_path):
+def test_a_resumed_run_continues_its_change_log(spoil, tmp_path):
     every = {"observers": [Checkpoints(every=4)], "progress": False}
     memes.run(variation, generations=8, seed=3, out=tmp_path / "run", **every)
     file, after = tmp_path / "run" / store.NAME, store.load_changes(tmp_path / "run")
@@ -105,7 +105,7 @@ def test_a_resumed_run_goes_on_with_its_chronicle(spoil, tmp_path):
         assert_same(found, whole)
 
 
-def test_the_chronicle_is_bounded_and_can_be_left_out(tmp_path):
+def test_the_change_log_is_bounded_and_can_be_disabled(tmp_path):
     memes.run(variation, generations=40, out=tmp_path / "few", observers=[ChangeLog(rows=1)], **QUIET)
     few, whole = store.load_changes(tmp_path / "few"), step_by_step(variation, 40)
     assert len(few.cell) <= 2 * cells.count < len(whole.cell)

@@ -1,4 +1,4 @@
-"""Runs on an uncertain task correct their archives; whatever happens to them, they end the same."""
+"""Runs on an uncertain task correct their archives; interrupted runs end with the same results."""
 
 import os
 import shutil
@@ -42,7 +42,7 @@ def algorithm():
 
 @pytest.fixture(scope="module")
 def whole(algorithm, tmp_path_factory):
-    """A run that nobody disturbed, corrected after generations 2, 4 and 6."""
+    """An uninterrupted run, corrected after generations 2, 4 and 6."""
     out = tmp_path_factory.mktemp("whole") / "run"
     return memes.run(algorithm, out=out, observers=[ON_THE_WAY], **OPTIONS)
 
@@ -101,7 +101,7 @@ def test_a_run_killed_during_a_correction_ends_the_same(
     resumed = memes.resume(algorithm, out, progress=False)
     assert_equal_runs(whole.folder, out)
     jax.tree.map(np.testing.assert_array_equal, resumed.correction, whole.correction)
-    with pytest.raises(memes.UsageError, match="generations must be more than the 6"):
+    with pytest.raises(memes.UsageError, match="extend it with more than its 6 generations"):
         memes.resume(algorithm, out, progress=False)
 
 
@@ -168,7 +168,7 @@ def test_an_interrupt_saves_the_run_first_and_the_next_one_skips_the_correction(
         assert_equal_runs(whole.folder, out)
 
 
-def test_a_longer_run_forgets_the_correction_of_its_former_end(algorithm, whole, tmp_path):
+def test_an_extended_run_drops_the_correction_of_its_former_end(algorithm, whole, tmp_path):
     out = tmp_path / "run"
     short = memes.run(algorithm, out=out, observers=[AT_THE_END], **OPTIONS | {"generations": 3})
     assert short.corrected["generation"].tolist() == [3]
@@ -211,7 +211,7 @@ def test_fewer_samples_on_the_way_than_at_the_end(algorithm, whole):
 
 @pytest.fixture(scope="module")
 def batch(algorithm, tmp_path_factory):
-    """Three seeds together that nobody disturbed; the last one is that of the run above."""
+    """Three seeds together without interruption; the last one is that of the run above."""
     return memes.run(
         algorithm, out=tmp_path_factory.mktemp("batch"), seeds=BATCH, observers=[ON_THE_WAY], **TOGETHER
     )
@@ -250,7 +250,7 @@ def test_an_interrupt_during_a_correction_stops_the_whole_batch(
         stopped = memes.run(algorithm, out=tmp_path, seeds=BATCH, observers=[ON_THE_WAY], **TOGETHER)
     for run in stopped:
         assert run.generations == 2
-        assert run.config["stopped"] == "SIGINT"
+        assert run.stopped == "SIGINT"
         assert run.corrected["generation"].tolist() == [2]
     memes.resume(algorithm, tmp_path, progress=False)
     for run in batch:
@@ -268,7 +268,7 @@ def test_a_seed_whose_correction_was_skipped_is_not_over(
     assert [run.generations for run in runs] == [6, 6, 6]
     assert [run.correction is None for run in runs] == [False, True, True]
     resumed = memes.resume(algorithm, tmp_path, progress=False)
-    assert [run.config["seed"] for run in resumed] == [2, 3]
+    assert [run.config.seed for run in resumed] == [2, 3]
     for run, other in zip(resumed, batch[1:], strict=True):
         jax.tree.map(np.testing.assert_array_equal, run.correction, other.correction)
 
@@ -322,7 +322,7 @@ def test_wrong_uses_of_the_command_are_one_sentence(whole, tmp_path, capsys):
     shutil.copytree(whole.folder, run)
     wrong = {
         "RUN is missing: it comes first": ["reevaluate", "--samples", "3"],
-        "'nothing' does not hold a run": ["reevaluate", "nothing"],
+        "'nothing' does not contain a run": ["reevaluate", "nothing"],
         "samples must be at least 1, got 0": ["reevaluate", str(run), "--samples", "0"],
         "does not record joints": ["reevaluate", str(run)],  # it was made in Python
         "reevaluate_every must be at least 0, got -1": ["run", *COMMAND, "--reevaluate-every", "-1"],

@@ -1,4 +1,4 @@
-"""Runs notice that others use the device too, and their summaries say so."""
+"""Runs count other runs on the same device, and summaries record the number."""
 
 import subprocess
 import sys
@@ -63,6 +63,6 @@ def test_a_run_that_shares_its_device_says_so(other, tmp_path, monkeypatch):
     process.communicate()
     memes.run(algorithm, out=tmp_path / "alone", **options)
     shared, alone = (load_summary(tmp_path / name).about for name in ("shared", "alone"))
-    assert (shared["processes_on_device"], alone["processes_on_device"]) == (2, 1)
-    assert shared["device"] == f"{alone['device']}, shared by 2 processes"
-    assert all(about["commit"] and about["when"] and about["versions"] for about in (shared, alone))
+    assert (shared.processes_on_device, alone.processes_on_device) == (2, 1)
+    assert shared.device == f"{alone.device}, shared by 2 processes"
+    assert all(about.commit and about.when and about.versions for about in (shared, alone))

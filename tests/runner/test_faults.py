@@ -236,7 +236,7 @@ def test_a_sweep_removes_what_it_was_about_to_remove(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("removed", range(6))
 def test_a_run_killed_while_it_replaces_another_can_be_started_again(removed, tmp_path, monkeypatch):
-    """Whatever is removed by then, config.json is there and says that the rest is of a run."""
+    """config.json is removed last, because it marks the other files as those of a run."""
     run(tmp_path)
     folder, remove = importlib.import_module("memes.store.folder"), files.remove_files
     places = iter(range(removed))
@@ -250,7 +250,7 @@ def test_a_run_killed_while_it_replaces_another_can_be_started_again(removed, tm
         patched.setattr(folder, "remove_files", dying)
         with pytest.raises(faults.Killed):
             run(tmp_path, overwrite=True)
-    assert run(tmp_path, overwrite=True, seed=1).config["seed"] == 1
+    assert run(tmp_path, overwrite=True, seed=1).config.seed == 1
 
 
 def test_a_sweep_knows_what_another_process_did_before_it_let_go(tmp_path, monkeypatch):
@@ -277,6 +277,6 @@ def test_a_run_does_not_replace_what_another_process_did_before_it_let_go(tmp_pa
         return only_writer(folder)
 
     monkeypatch.setattr(api, "only_writer", later)
-    with pytest.raises(UsageError, match="out must not hold a run yet"):
+    with pytest.raises(UsageError, match="out must not contain a run yet"):
         run(tmp_path, seeds=[0, 1])
     assert all(memes.load_run(tmp_path / f"seed-{seed}").generations == 2 for seed in (0, 1))

@@ -65,7 +65,7 @@ def test_nonsense_is_said_once_for_each_seed_of_a_batch(capsys):
     for run in runs:
         assert 0 < run.metrics["faults_nan"][-1] < 12 * 8 / 2
         assert np.isfinite(run.archive.fitness[run.archive.occupied]).all()
-        lines = [line for line in said.splitlines() if line.startswith(f"seed {run.config['seed']}: ")]
+        lines = [line for line in said.splitlines() if line.startswith(f"seed {run.config.seed}: ")]
         assert sum("are not a number: they are left out" in line for line in lines) == 1
 
 
@@ -240,10 +240,10 @@ def test_a_simulator_that_breaks_ends_all_seeds_with_a_sentence(tmp_path, no_fig
         memes.run(algorithm, generations=2, seeds=[5, 6], out=out, progress=False)
     assert "raised ZeroDivisionError: no licence for every genotype of a generation" in str(ended.value)
     assert f"'memes resume {out}' continues from the last checkpoint" in str(ended.value)
-    assert memes.load_run(out / "seed-5").config["generations_done"] == 2
+    assert memes.load_run(out / "seed-5").outcome.generations_done == 2
     broken[0] = False
     (resumed,) = memes.resume(algorithm, out, progress=False)
-    assert (resumed.config["seed"], resumed.generations) == (6, 2)
+    assert (resumed.config.seed, resumed.generations) == (6, 2)
 
 
 def test_a_slow_simulator_is_waited_for():

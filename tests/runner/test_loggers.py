@@ -47,7 +47,7 @@ def init(project, name, config):
 
 @pytest.fixture
 def like_wandb(tmp_path, monkeypatch):
-    """A module with some of wandb's functions and arguments, which writes down what it is told."""
+    """A module with some of wandb's functions and arguments, which records its calls."""
     monkeypatch.chdir(tmp_path)
     Path("likewandb.py").write_text(textwrap.dedent(LIKE_WANDB))
     monkeypatch.syspath_prepend(tmp_path)
@@ -83,7 +83,7 @@ def test_a_function_gets_each_generation_and_each_correction_once(tmp_path):
 
 
 def read_events(file):
-    """The scalars of an event file: (name, step, value); an oracle that knows our messages alone."""
+    """The scalars of an event file: (name, step, value); an oracle for our messages only."""
     data, found = file.read_bytes(), []
     while data:
         (length,) = struct.unpack("<Q", data[:8])
@@ -170,7 +170,7 @@ def test_wandb_itself_takes_a_run_offline(tmp_path, monkeypatch):
     memes.run(algorithm, out=tmp_path / "run", observers=[memes.Logger("wandb")], **OPTIONS)
     (written,) = (tmp_path / "run/wandb").glob("offline-run-*/run-*.wandb")
     deadline = time.monotonic() + 30
-    while b"qd_score" not in written.read_bytes():  # a process of its own writes it, in the end
+    while b"qd_score" not in written.read_bytes():  # a separate process writes it at the end
         assert time.monotonic() < deadline
         time.sleep(0.1)
 
@@ -209,12 +209,12 @@ def test_a_tracker_that_is_not_there_is_one_sentence(name, capsys, tmp_path):
 
 
 def test_tensorboard_needs_a_folder():
-    with pytest.raises(memes.UsageError, match="tensorboard needs a run that has a folder"):
+    with pytest.raises(memes.UsageError, match="tensorboard needs a run with a folder"):
         memes.run(algorithm, observers=[memes.Logger("tensorboard")], **OPTIONS)
 
 
 def test_a_clock_that_is_set_back_changes_no_result(tmp_path, monkeypatch):
-    """By an hour whenever somebody looks at it."""
+    """By an hour at each call."""
     whole = memes.run(algorithm, out=tmp_path / "whole", observers=[CORRECTED], **OPTIONS)
     moments = iter(range(10**9, 0, -3600))
     monkeypatch.setattr(time, "time", lambda: next(moments))

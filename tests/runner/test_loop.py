@@ -13,6 +13,7 @@ import pytest
 
 import memes
 from memes.runner.observers import Checkpoints
+from memes.store import policies
 from memes.store.folder import CONTENT, load_metrics, remove_run
 from memes.store.formats import FORMATS, export_run
 
@@ -111,7 +112,7 @@ def test_metrics_follow_from_the_lanes(saved):
 def test_a_run_is_what_is_read_from_its_folder(saved):
     """Elites and lanes to the last bit; the text of metrics.csv has nine digits."""
     read = memes.load_run(saved.folder)
-    assert read.config == {"format_version": 1, **json.loads(json.dumps(saved.config))}
+    assert read.header == saved.header
     for part in ("archive", "lanes"):
         jax.tree.map(np.testing.assert_array_equal, getattr(read, part), getattr(saved, part))
     assert list(read.metrics) == list(saved.metrics)
@@ -170,7 +171,7 @@ def test_offspring_of_random_variation_are_not_lanes():
 
 def test_a_folder_that_holds_a_run_is_refused_and_left_alone(saved):
     before = {file: file.stat().st_mtime_ns for file in saved.folder.rglob("*")}
-    with pytest.raises(memes.UsageError, match="out must not hold a run yet"):
+    with pytest.raises(memes.UsageError, match="out must not contain a run yet"):
         memes.run(algorithm, generations=2, out=saved.folder, progress=False)
     assert before == {file: file.stat().st_mtime_ns for file in saved.folder.rglob("*")}
 
@@ -196,7 +197,7 @@ def test_overwriting_replaces_the_files_of_the_run_and_no_others(saved, tmp_path
     assert not (out / "figures/curves.png").exists()
     assert max(file.name for file in out.glob("checkpoints/*.npz")) == "00000002.npz"
     read = memes.load_run(out)
-    assert (read.config["seed"], read.generations) == (1, 2)
+    assert (read.config.seed, read.generations) == (1, 2)
     jax.tree.map(np.testing.assert_array_equal, read.archive, again.archive)
 
 
@@ -209,9 +210,9 @@ def test_overwriting_replaces_the_files_of_the_run_and_no_others(saved, tmp_path
             {},
             "config.json' is damaged or not what its name says",
         ),
-        ({"checkpoints/7.npz": ""}, {}, "out must not hold checkpoints of another run"),
-        ({"changes.bin": "mine"}, {}, "holds '.*changes.bin' and no run"),
-        ({"figures/curves.png": "mine"}, {}, "holds '.*figures/curves.png' and no run"),
+        ({"checkpoints/7.npz": ""}, {}, "out must not contain checkpoints of another run"),
+        ({"changes.bin": "mine"}, {}, "contains '.*changes.bin' and no run"),
+        ({"figures/curves.png": "mine"}, {}, "contains '.*figures/curves.png' and no run"),
         ({".lock": "of yarn"}, {}, "is not a lock of memes"),
     ],
 )
@@ -253,6 +254,7 @@ def test_all_files_of_a_run_are_known_by_their_names(tmp_path):
     memes.run(uncertain, observers=observers, **quick)
     for form in FORMATS if find_spec("pyarrow") else ("csv", "npz", "tensorboard"):
         export_run(memes.load_run(out), form, out / "export")
+    (out / "export" / policies.NAME).touch()
     assert {path.name for path in out.iterdir()} == {".lock", *CONTENT}
     remove_run(out)
     assert [path.name for path in out.iterdir()] == [".lock"]
@@ -273,13 +275,13 @@ def test_runs_do_not_hide_or_mix_with_those_of_other_seeds(tmp_path):
     quick(seeds=[0, 1, 2], out=tmp_path / "several")
     with pytest.raises(memes.UsageError, match="out must not have other runs inside"):
         quick(out=tmp_path / "several")
-    with pytest.raises(memes.UsageError, match=r"out: seed-2 of .* would stay beside the runs"):
+    with pytest.raises(memes.UsageError, match=r"out: seed-2 of .* would stay next to the runs"):
         quick(seeds=[0, 1], out=tmp_path / "several", overwrite=True)
     with pytest.raises(memes.UsageError, match=r"out must not have other runs inside.*seed-0"):
         quick(out=tmp_path)  # which has them two folders below
     quick(seeds=[3], out=tmp_path / "several")  # one more
     quick(out=tmp_path / "one")
-    with pytest.raises(memes.UsageError, match="out must not hold a run, but"):
+    with pytest.raises(memes.UsageError, match="out must not contain a run, but"):
         quick(seeds=[0], out=tmp_path / "one")
     for name in ("checkpoints", "export"):  # whose files a command on the run would replace
         with pytest.raises(memes.UsageError, match="out must not be a folder of another run"):

@@ -95,11 +95,11 @@ def test_a_run_that_does_not_fit_is_evaluated_in_chunks(monkeypatch, tmp_path, c
     monkeypatch.setattr(memory, "needed", needed)
     memes.run(small(TASK), generations=2, out=tmp_path / "fits")
     assert "of the" in capsys.readouterr().err
-    assert memes.load_run(tmp_path / "fits").config["chunk"] is None
+    assert memes.load_run(tmp_path / "fits").config.chunk is None
     monkeypatch.setattr(memory, "available", lambda: full[0])  # nine tenths of it are not enough
     cut = memes.run(small(TASK), generations=2, out=tmp_path / "cut")
     said = " ".join(capsys.readouterr().err.split())
-    chunk = memes.load_run(tmp_path / "cut").config["chunk"]
+    chunk = memes.load_run(tmp_path / "cut").config.chunk
     assert f"that is too much memory: evaluating in chunks of {chunk} of 36 evaluations" in said
     assert chunk < 36
     assert cut.metrics["evaluations"][-1] == 72
@@ -123,7 +123,7 @@ def test_a_run_that_does_not_fit_is_evaluated_in_chunks(monkeypatch, tmp_path, c
 def test_where_memory_is_short_fewer_seeds_and_then_fewer_rows_run_at_once(
     monkeypatch, needs, options, expected
 ):
-    """Programs are said to need so much, one after the other, of the 100 that are free."""
+    """Programs report these needs, one after the other, of 100 free bytes."""
     compiled, left = [], iter(needs)
 
     def compile_nothing(algorithm, placement, seeds, generations):
@@ -155,7 +155,7 @@ def test_there_is_memory():
 
 
 def machine(root, line, files):
-    """A fake root with what the kernel says about control groups."""
+    """A fake root with the kernel's files about control groups."""
     (root / "proc/self").mkdir(parents=True)
     (root / "proc/self/cgroup").write_text(line)
     for name, content in files.items():

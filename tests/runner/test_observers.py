@@ -4,7 +4,7 @@ import importlib.util
 import itertools
 import json
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -36,19 +36,19 @@ def example():
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """A run that nobody disturbed."""
+    """An uninterrupted run."""
     return memes.run(algorithm, out=tmp_path_factory.mktemp("whole") / "run", **OPTIONS)
 
 
 @dataclass(frozen=True)
 class Notes:
-    """Writes down all that it is told, and asks for moments every so often."""
+    """Records its calls, and requests updates at fixed intervals."""
 
     every: int = 1000
     told: list = field(default_factory=list)
 
     def watch(self, context):
-        seed = context.config["seed"]
+        seed = context.config.seed
 
         def note(what):
             return lambda run: self.told.append((seed, what, run.generations))
@@ -75,9 +75,9 @@ def test_an_observer_of_ten_lines_stops_a_run(example, whole, tmp_path):
         stopped = memes.run(algorithm, **options)
         assert stopped.generations == quiet < 40
         read = memes.load_run(out)
-        assert read.generations == read.config["generations_done"] == quiet
-        assert read.config["stopped"] == "coverage has not grown for 5 generations"
-        assert read.config["observers"] == {"Stagnation": {"patience": 5}}
+        assert read.generations == read.outcome.generations_done == quiet
+        assert read.stopped == "coverage has not grown for 5 generations"
+        assert read.config.observers == {"Stagnation": {"patience": 5}}
         jax.tree.map(np.testing.assert_array_equal, read.archive, stopped.archive)
 
 
@@ -85,7 +85,7 @@ def test_a_run_that_was_stopped_goes_on(example, whole, tmp_path):
     memes.run(algorithm, out=tmp_path, observers=[example.Stagnation(patience=5)], **OPTIONS)
     resumed = memes.resume(algorithm, tmp_path, progress=False)
     jax.tree.map(np.testing.assert_array_equal, resumed.state, whole.state)
-    assert resumed.config["stopped"] is None
+    assert resumed.stopped is None
     assert (tmp_path / "archive.npz").read_bytes() == (whole.folder / "archive.npz").read_bytes()
 
 
@@ -123,14 +123,15 @@ def test_a_run_is_what_an_observer_makes_of_it():
     class Sign:
         def watch(self, context):
             def sign(run):
-                return run._replace(config=run.config | {"signed": run.generations})
+                settings = {**run.config.settings, "signed": run.generations}
+                return run._replace(config=replace(run.config, settings=settings))
 
             return Callbacks(on_start=sign, on_update=lambda update: sign(update.run))
 
-    assert memes.run(algorithm, observers=[Sign()], **OPTIONS).config["signed"] == 40
+    assert memes.run(algorithm, observers=[Sign()], **OPTIONS).config.settings["signed"] == 40
 
 
-def test_whoever_stops_before_the_first_generation_gets_one(tmp_path):
+def test_a_run_that_is_stopped_at_its_start_has_one_generation(tmp_path):
     @dataclass(frozen=True)
     class Never:
         def watch(self, context):
@@ -138,10 +139,10 @@ def test_whoever_stops_before_the_first_generation_gets_one(tmp_path):
 
     for observers in ([Never()], [Never(), Never()]):
         run = memes.run(algorithm, observers=observers, **OPTIONS)
-        assert (run.generations, run.config["stopped"]) == (1, "no time")
+        assert (run.generations, run.stopped) == (1, "no time")
     memes.run(algorithm, out=tmp_path, **OPTIONS | {"generations": 10})
     run = memes.resume(algorithm, tmp_path, generations=20, observers=[Never()], progress=False)
-    assert (run.generations, run.config["stopped"]) == (10, "no time")
+    assert (run.generations, run.stopped) == (10, "no time")
 
 
 def test_given_observers_replace_the_usual_ones_of_their_type_and_join_the_others():

@@ -94,7 +94,7 @@ def test_three_five_six_and_seven_devices_compute_the_bytes_of_one():
 def test_results_depend_on_the_number_of_shards(found):
     lanes = placements.RUNS["lanes"]()
     alone = memes.run(lanes, generations=5, progress=False)
-    assert alone.config["shards"] == 1
+    assert alone.config.shards == 1
     assert placements.digest(alone) not in found["resumed"].values()
 
 
@@ -119,14 +119,14 @@ OPTIONS = "--joints 4 --resolution 6 6 --lanes 4 --samples 8 --fifo-size 32 --ch
 
 
 def start(words, count):
-    """Start a command in so many processes that are told of each other."""
+    """Start a command in several processes with the options that connect them."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         joined = f"--coordinator 127.0.0.1:{server.getsockname()[1]} --processes {count} --process"
     return [process(f"{words} {joined} {index}") for index in range(count)]
 
 
 def launch(words, count):
-    """Start a command with the variables by which Slurm tells as many processes of each other."""
+    """Start a command with the variables that Slurm sets for several processes."""
     tasks = {"SLURM_STEP_NUM_TASKS": count, "SLURM_NTASKS": count, "SLURM_JOB_ID": os.getpid()}
     about = {**tasks, "SLURM_STEP_NODELIST": "localhost", "SLURM_STEP_NUM_NODES": 1}
     return [process(words, **about, SLURM_PROCID=i, SLURM_LOCALID=i) for i in range(count)]
@@ -187,7 +187,7 @@ def test_workers_of_mpi_are_no_team(monkeypatch):
 
 @pytest.mark.long
 def test_processes_stop_together_and_go_on_as_another_number(tmp_path):
-    """Two are told to stop, as Slurm does; three go on with two shards, so that one of them waits."""
+    """Two are stopped as by Slurm; three continue with two shards, so that one of them waits."""
     folder = tmp_path / "run"
     words = f"run arm {OPTIONS} --generations 1000000 --call-seconds 0.1 --no-figures-draw"
     processes = start(f"{words} --out {folder}", 2)
@@ -212,8 +212,8 @@ def test_processes_stop_together_and_go_on_as_another_number(tmp_path):
         np.testing.assert_array_equal(one, other)
 
 
-def test_a_stranger_who_connects_delays_nobody():
-    """One that says nothing, one that says nonsense, and one that knows a part of the token."""
+def test_an_invalid_connection_causes_no_delay():
+    """One sends nothing, one sends nonsense, and one sends a part of the token."""
     server = socket.create_server(("127.0.0.1", 0))
     place, token = server.getsockname(), "0123456789abcdef" * 2
     strangers = [socket.create_connection(place) for _ in range(3)]

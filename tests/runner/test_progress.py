@@ -56,7 +56,7 @@ def test_seeds_side_by_side_are_shown_once_all_have_come_as_far(shown):
     assert "generation 4/10  QD-score 1.5  coverage 37.5%  100 evaluations/s" in text.getvalue()
 
 
-def test_nobody_waits_for_a_seed_that_was_stopped(shown):
+def test_progress_does_not_wait_for_a_seed_that_was_stopped(shown):
     text, report = shown
     report.begin(10, {1: ProgressPoint(0, 0.0, 0.0, 0), 2: ProgressPoint(0, 0.0, 0.0, 0)})
     report.end(1)

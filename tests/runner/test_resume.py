@@ -46,7 +46,7 @@ def algorithm():
 
 @pytest.fixture(scope="module")
 def whole(algorithm, tmp_path_factory):
-    """A run that nobody disturbed."""
+    """An uninterrupted run."""
     return memes.run(algorithm, out=tmp_path_factory.mktemp("whole") / "run", **OPTIONS)
 
 
@@ -120,7 +120,7 @@ UNLIKE = ("memes", "memes-sequential", "me", "me-es", "cma-me", "pga-me")
 
 
 def assert_sound(state, task):
-    """No nonsense in the archive, the history, or whatever the emitters compute with."""
+    """No invalid numbers in the archive, the history, or the states of emitters."""
     elites = np.asarray(state.archive.occupied)
     assert elites.any()
     kept = [leaf[elites] for leaf in state.archive[1:]], state.history
@@ -212,23 +212,23 @@ def test_a_signal_ends_the_run_with_everything_saved_and_resume_goes_on(
     out = tmp_path / "run"
     stopped = memes.run(algorithm, out=out, **OPTIONS | {"observers": [Send(which, 5)]})
     assert stopped.generations == 5
-    config = memes.load_run(out).config
-    assert (config["generations_done"], config["stopped"]) == (5, which.name)
+    outcome = memes.load_run(out).outcome
+    assert (outcome.generations_done, outcome.stopped) == (5, which.name)
     resumed = memes.resume(algorithm, out, progress=False)
-    assert len(resumed.config["resumed"]) == 1
+    assert len(resumed.provenance.resumed) == 1
     assert_equal_runs(whole.folder, out)
 
 
 def test_a_signal_while_the_last_generation_is_seen_stops_nothing(algorithm, whole, tmp_path):
     out = tmp_path / "run"
     done = memes.run(algorithm, out=out, **OPTIONS | {"observers": [Send(signal.SIGINT, 12)]})
-    assert (done.generations, done.config["stopped"]) == (12, None)
+    assert (done.generations, done.stopped) == (12, None)
 
 
 def test_a_finished_run_goes_on_only_for_longer(algorithm, whole, tmp_path):
     out = tmp_path / "run"
     shutil.copytree(whole.folder, out)
-    with pytest.raises(UsageError, match="generations must be more than the 12"):
+    with pytest.raises(UsageError, match="is finished: extend it with more than its 12 generations"):
         memes.resume(algorithm, out, progress=False)
     longer = memes.resume(algorithm, out, generations=16, progress=False)
     again = memes.run(algorithm, **OPTIONS | {"generations": 16})
@@ -275,7 +275,7 @@ def test_another_algorithm_does_not_go_on_with_a_run(whole, tmp_path):
     with pytest.raises(UsageError, match=r"algorithm of the run in .* is memes, got me"):
         memes.resume(memes.presets.me(TASK, CELLS, batch=36), out, generations=20)
     for nothing in (tmp_path / "nowhere", tmp_path / "run/checkpoints"):
-        with pytest.raises(UsageError, match="does not hold a run"):
+        with pytest.raises(UsageError, match="does not contain a run"):
             memes.resume(other, nothing)
 
 
@@ -322,7 +322,7 @@ def test_no_checkpoints_if_none_are_wanted_and_as_often_as_wanted(algorithm, tmp
 
 
 def written():
-    """How many bytes this process has written so far, to whatever."""
+    """How many bytes this process has written so far, to any file."""
     return int(re.search(r"wchar: (\d+)", Path("/proc/self/io").read_text())[1])
 
 

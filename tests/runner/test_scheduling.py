@@ -1,4 +1,4 @@
-"""Calls of the device: how long they are, where they end, and what the host does meanwhile."""
+"""Device calls: their length, their ends, and the work of the host during them."""
 
 import os
 import signal
@@ -12,10 +12,11 @@ import pytest
 from memes.runner import scheduling
 from memes.runner.device import MOST
 from memes.runner.scheduling import SIGNALS, interruptible
+from memes.store.schema import RunConfig
 
 
 class Device:
-    """Stands for a program whose generations take so many seconds, on a clock of its own.
+    """Stands for a program whose generations take these seconds, on a separate clock.
 
     A call of it returns at once, or, if it `blocks`, when it is over. Its task is evaluated on the
     device, or, unless `jit`, by the host.
@@ -47,8 +48,13 @@ class Device:
         return [record]
 
 
+def config_of(generations, call_seconds):
+    names = {"task": "none", "algorithm": "none", "seed": 0}
+    return RunConfig(**names, generations=generations, call_seconds=call_seconds)
+
+
 def call(device, generations, *, done=0, aim=1.0, due=lambda generation: False, going=lambda: True):
-    config = {"generations": generations, "call_seconds": aim}
+    config = config_of(generations, aim)
     seen = []
     for each in scheduling.calls(device, None, done, done, config, due, going):
         device.events.append(("seen", each.states[0]))
@@ -59,7 +65,7 @@ def call(device, generations, *, done=0, aim=1.0, due=lambda generation: False, 
 @pytest.mark.parametrize("generations", [1, 40, 1009])
 @pytest.mark.parametrize("every", [1, 7, 60, 2000])
 @pytest.mark.parametrize("cost", [0.0, 0.003, 5.0])
-def test_calls_end_where_somebody_is_due_and_add_up(monkeypatch, generations, every, cost):
+def test_calls_end_where_an_observer_is_due_and_add_up(monkeypatch, generations, every, cost):
     device = Device(monkeypatch, cost=cost)
     call(device, generations, due=lambda generation: generation % every == 0)
     assert sum(device.lengths) == generations
@@ -115,7 +121,7 @@ def test_the_device_computes_the_next_call_while_the_host_looks_at_the_last(monk
     assert [each.states[0] for each in call(device, 4, aim=0.0)] == [1, 2, 3, 4]
 
 
-def test_the_device_is_left_to_whoever_is_due(monkeypatch):
+def test_the_device_is_left_to_an_observer_that_is_due(monkeypatch):
     device = Device(monkeypatch)
     call(device, 6, aim=0.0, due=lambda generation: generation == 3)
     assert device.events.index(("seen", 3)) < device.events.index(("called", 3))
@@ -149,14 +155,14 @@ def test_a_call_that_fails_on_the_device_fails_in_the_host(monkeypatch):
 def test_the_time_of_a_call_is_the_devices_and_not_the_hosts(monkeypatch):
     device = Device(monkeypatch, cost=0.5)
     seconds = []
-    config = {"generations": 6, "call_seconds": 0.0}
+    config = config_of(6, 0.0)
     for each in scheduling.calls(device, None, 0, 0, config, lambda generation: True, lambda: True):
-        device.clock += 100.0  # somebody looks for a long time
+        device.clock += 100.0  # an observer takes a long time
         seconds.append(each.seconds)
     assert seconds == [0.5] * 6
 
 
-def test_nothing_is_called_once_nobody_goes_on_but_there_is_a_first_generation(monkeypatch):
+def test_nothing_is_called_after_a_stop_except_for_a_first_generation(monkeypatch):
     for done, expected in ((0, [1]), (3, [])):
         device = Device(monkeypatch)
         assert [each.states[0] for each in call(device, 10, done=done, going=lambda: False)] == expected

@@ -32,7 +32,7 @@ def single():
 
 @pytest.fixture(scope="module")
 def batch(tmp_path_factory):
-    """Seeds that ran together and that nobody disturbed."""
+    """Seeds that ran together without interruption."""
     return memes.run(quick, out=tmp_path_factory.mktemp("batch"), **OPTIONS)
 
 
@@ -58,10 +58,10 @@ def assert_same_bits(result, other):
 def assert_saved(out: Path, expected) -> None:
     """The folders of the seeds hold what the runs are, to the last bit."""
     for run in expected:
-        saved, folder = memes.load_run(out / f"seed-{run.config['seed']}"), run.folder
+        saved, folder = memes.load_run(out / f"seed-{run.config.seed}"), run.folder
         assert_same_bits(saved, memes.load_run(folder))
         assert (saved.folder / "archive.npz").read_bytes() == (folder / "archive.npz").read_bytes()
-        assert saved.config["generations_done"] == 12
+        assert saved.outcome.generations_done == 12
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class At:
 
     def watch(self, context: RunContext) -> Callbacks:
         def on_update(update: Update) -> None:
-            if update.run.generations == self.generation and context.config["seed"] == self.seed:
+            if update.run.generations == self.generation and context.config.seed == self.seed:
                 self.do(context)
 
         return Callbacks(on_update=on_update, due=lambda generation: generation == self.generation)
@@ -105,14 +105,14 @@ def test_seeds_one_after_the_other_are_the_runs_themselves_and_compile_once(
     alone = memes.run(algorithm, generations=12, seed=SEEDS[1], progress=False)
     jax.tree.map(np.testing.assert_array_equal, single[1].state, alone.state)
     jax.tree.map(np.testing.assert_array_equal, single[1].lanes, alone.lanes)
-    assert [result.config["seed"] for result in single] == list(SEEDS)
+    assert [result.config.seed for result in single] == list(SEEDS)
     for_one = list(compiled)
     assert sum("advance" in name for name in for_one) == 1
     compiled.clear()
     traced_once.clear()
     memes.run(algorithm, seeds_per_batch=1, **OPTIONS)
     assert len(compiled) == len(for_one)
-    assert [result.config["compile_seconds"] > 0 for result in single] == [True, False, False]
+    assert [result.provenance.compile_seconds > 0 for result in single] == [True, False, False]
 
 
 def test_corrections_of_all_seeds_are_compiled_once(compiled, traced_once):
@@ -129,7 +129,7 @@ def test_corrections_of_all_seeds_are_compiled_once(compiled, traced_once):
 
 
 def test_seeds_together_are_the_runs_themselves_up_to_rounding(single, monkeypatch, capsys, tmp_path):
-    """Memory is said to have room for two of the three seeds: the second batch is half empty."""
+    """Memory suffices for two of the three seeds: the second batch is half empty."""
     needs = iter([1000, 10])
     monkeypatch.setattr(memory, "available", lambda: 100)
     monkeypatch.setattr(memory, "needed", lambda compiled: next(needs))
@@ -142,16 +142,16 @@ def test_seeds_together_are_the_runs_themselves_up_to_rounding(single, monkeypat
     for seed, result in zip(SEEDS, results, strict=True):
         saved = memes.load_run(tmp_path / f"seed-{seed}")
         jax.tree.map(np.testing.assert_array_equal, saved.archive, result.archive)
-        assert saved.config["seed"] == seed
-        assert saved.config["seeds_together"] == 2
-        assert saved.config["generations_done"] == 12
+        assert saved.config.seed == seed
+        assert saved.config.seeds_together == 2
+        assert saved.outcome.generations_done == 12
 
 
 @pytest.mark.parametrize("call_seconds", [0, 1e-3, 1e3])
 def test_results_do_not_depend_on_how_a_batch_is_cut_or_ordered(batch, call_seconds):
     options = OPTIONS | {"seeds": SEEDS[::-1], "call_seconds": call_seconds}
     for run, other in zip(memes.run(quick, **options), batch[::-1], strict=True):
-        assert run.config["seed"] == other.config["seed"]
+        assert run.config.seed == other.config.seed
         jax.tree.map(np.testing.assert_array_equal, run.state, other.state)
         assert_same_bits(run, other)
 
@@ -159,14 +159,14 @@ def test_results_do_not_depend_on_how_a_batch_is_cut_or_ordered(batch, call_seco
 @pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_a_batch_with_everything_saved_and_resume_goes_on(batch, tmp_path, which):
     stopped = memes.run(quick, out=tmp_path, observers=[At(5, send(which))], **OPTIONS)
-    assert [run.config["seed"] for run in stopped] == list(SEEDS)
+    assert [run.config.seed for run in stopped] == list(SEEDS)
     for run in stopped:
         assert run.generations == 5
-        assert run.config["stopped"] == which.name
-        assert memes.load_run(run.folder).config["generations_done"] == 5
+        assert run.stopped == which.name
+        assert memes.load_run(run.folder).outcome.generations_done == 5
     memes.resume(quick, tmp_path, progress=False)
     assert_saved(tmp_path, batch)
-    with pytest.raises(memes.UsageError, match=r"all runs in .* are over; ask for more generations"):
+    with pytest.raises(memes.UsageError, match=r"all runs in .* are finished: extend them with more generations"):
         memes.resume(quick, tmp_path, progress=False)
 
 
@@ -207,12 +207,12 @@ def test_a_seed_that_is_stopped_leaves_the_others_going(batch, tmp_path, capsys)
     observers = [At(5, lambda context: context.stop("it is enough"))]
     runs = memes.run(quick, out=tmp_path, observers=observers, **OPTIONS | {"progress": True})
     assert [run.generations for run in runs] == [12, 5, 12]
-    assert [run.config["stopped"] for run in runs] == [None, "it is enough", None]
+    assert [run.stopped for run in runs] == [None, "it is enough", None]
     for i in (0, 2):
         assert_same_bits(runs[i], batch[i])
     said = capsys.readouterr().err
     assert "seed 3: stopping: it is enough" in said
-    assert "generation 12/12" in said  # nobody waits for the one that was stopped
+    assert "generation 12/12" in said  # without waiting for the one that was stopped
     (resumed,) = memes.resume(quick, tmp_path, progress=False)
     assert_same_bits(resumed, batch[1])
     assert_saved(tmp_path, batch)
@@ -223,9 +223,9 @@ def test_seeds_that_were_never_begun_are_found(tmp_path, together):
     options = OPTIONS | {"seeds_per_batch": together}
     whole = memes.run(quick, out=tmp_path / "whole", **options)
     stopped = memes.run(quick, out=tmp_path / "cut", observers=[At(4, send(2), seed=0)], **options)
-    assert [run.config["seed"] for run in stopped] == list(SEEDS[:together])
+    assert [run.config.seed for run in stopped] == list(SEEDS[:together])
     resumed = memes.resume(quick, tmp_path / "cut", progress=False)
-    assert [run.config["seed"] for run in resumed] == list(SEEDS)
+    assert [run.config.seed for run in resumed] == list(SEEDS)
     assert_saved(tmp_path / "cut", whole)
 
 
@@ -259,8 +259,8 @@ def test_a_batch_that_does_not_fit_any_more_keeps_its_seeds_and_evaluates_fewer_
     monkeypatch.setattr(memory, "available", lambda: 100)
     monkeypatch.setattr(memory, "needed", lambda compiled: next(needs))
     for run in memes.resume(quick, tmp_path, progress=False):
-        assert run.config["seeds_together"] == 3
-        assert run.config["chunk"] < quick.batch_size
+        assert run.config.seeds_together == 3
+        assert run.config.chunk < quick.batch_size
 
 
 def test_a_simulator_on_the_host_runs_no_seeds_together():
@@ -271,7 +271,7 @@ def test_a_simulator_on_the_host_runs_no_seeds_together():
     options = {"seeds": [1, 2], "generations": 2, "progress": False}
     with pytest.raises(memes.UsageError, match="seeds_per_batch must be 1"):
         memes.run(chosen, seeds_per_batch=2, **options)
-    assert [run.config["seeds_together"] for run in memes.run(chosen, **options)] == [1, 1]
+    assert [run.config.seeds_together for run in memes.run(chosen, **options)] == [1, 1]
 
 
 def test_a_simulator_on_the_device_runs_one_seed_at_a_time_unless_told_to():
@@ -279,14 +279,14 @@ def test_a_simulator_on_the_device_runs_one_seed_at_a_time_unless_told_to():
     chosen = memes.presets.me(maze, memes.cells.grid(maze, (4, 4)), batch=2)
     for together, expected in ((None, 1), (2, 2)):
         runs = memes.run(chosen, seeds=[1, 2], generations=1, seeds_per_batch=together, progress=False)
-        assert {run.config["seeds_together"] for run in runs} == {expected}
+        assert {run.config.seeds_together for run in runs} == {expected}
 
 
 def test_one_folder_that_is_taken_refuses_all_seeds(batch, tmp_path):
     (tmp_path / "seed-5").mkdir()
     config = '{"format_version": 1, "task": "arm", "algorithm": "me", "seed": 5}'
     (tmp_path / "seed-5/config.json").write_text(config)
-    with pytest.raises(memes.UsageError, match=r"out must not hold a run yet, but '.*seed-5' does"):
+    with pytest.raises(memes.UsageError, match=r"out must not contain a run yet, but '.*seed-5' does"):
         memes.run(quick, out=tmp_path, **OPTIONS)
     assert [file.name for file in tmp_path.iterdir()] == ["seed-5"]
     memes.run(quick, out=tmp_path, overwrite=True, **OPTIONS)

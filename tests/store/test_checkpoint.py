@@ -17,7 +17,7 @@ import memes
 from memes import UsageError
 from memes.runner.device import first_state, keys_of
 from memes.store import checkpoint
-from memes.store.folder import ENDED, load_config, save_config
+from memes.store.folder import load_config, save_config
 from memes.view.follow import Follower
 
 TASK = memes.tasks.arm(joints=4)
@@ -48,11 +48,12 @@ def checkpoints(whole):
 
 
 def loaded(folder, whole, **changed):
-    """What is found in a folder by the run, and what is said about it."""
+    """The run that is loaded from a folder, and the printed messages."""
     said = []
-    config = load_config(whole.folder) | changed
+    header = load_config(whole.folder)
+    header = header._replace(config=replace(header.config, **changed))
     first = first_state(ALGORITHM)
-    found = checkpoint.load(folder, config, lambda n: first(keys_of(0)[0], n), said.append)
+    found = checkpoint.load(folder, header, lambda n: first(keys_of(0)[0], n), said.append)
     return found, said
 
 
@@ -96,7 +97,7 @@ def test_elites_are_read_of_a_live_run_whose_state_and_archive_have_further_fiel
     state.archive = longer(state.archive)
     run = whole._replace(folder=tmp_path, state=state)
     checkpoint.save(run, checkpoint.logged(first_rows(run, 0)))
-    save_config(tmp_path, {n: v for n, v in whole.config.items() if n not in ENDED})
+    save_config(tmp_path, whole.header._replace(outcome=None))
     follower = Follower(tmp_path)
     follower.poll(strict=True)
     elites = follower.elites()
@@ -128,7 +129,7 @@ def test_a_damaged_checkpoint_is_left_out_for_the_one_before(data, whole, checkp
     if said:
         assert newest in said[0]
         assert found.metrics["generation"][-1] == int(Path(older).stem)
-    else:  # a byte that nobody reads
+    else:  # a byte that is never read
         (folder / "checkpoints" / newest).write_bytes(good)
         expected, _ = loaded(folder, whole)
         jax.tree.map(np.testing.assert_array_equal, found, expected)
@@ -211,7 +212,7 @@ def test_checkpoints_grow_with_the_state_and_not_with_the_log(whole, tmp_path):
     assert len(set(sizes)) == 1
 
 
-@pytest.mark.parametrize("other", [{"seed": 8}, {"task": "ant"}, {"options": {}}, {"cells": [2, 2]}])
+@pytest.mark.parametrize("other", [{"seed": 8}, {"task": "ant"}, {"options": {}}, {"cells": (2, 2)}])
 def test_a_checkpoint_of_another_run_is_named(whole, other):
     with pytest.raises(UsageError, match=r"00000012\.npz' is a checkpoint of another run"):
         loaded(whole.folder, whole, **other)

@@ -10,7 +10,7 @@ import pytest
 import memes
 from memes import UsageError
 from memes.store import files
-from memes.store.files import append, intact, only_writer, read_table, replace_file
+from memes.store.files import append, only_writer, read_table, reading, replace_file
 from memes.store.folder import load_metrics
 
 
@@ -60,7 +60,7 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path, error):
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("file", b"new")]
 
 
-def test_whatever_is_wrong_with_a_file_is_one_sentence_that_names_it(tmp_path):
+def test_any_damage_of_a_file_is_one_message_that_names_it(tmp_path):
     for error, words in (
         (KeyError("cells"), "is damaged or not what its name says: 'cells'"),
         (ValueError("first\nsecond"), "is damaged or not what its name says: first"),
@@ -68,7 +68,7 @@ def test_whatever_is_wrong_with_a_file_is_one_sentence_that_names_it(tmp_path):
         (FileNotFoundError("x"), "there is no file"),
         (UsageError("a sentence of its own"), "a sentence of its own"),
     ):
-        with pytest.raises(UsageError) as raised, intact(tmp_path / "file"):
+        with pytest.raises(UsageError) as raised, reading(tmp_path / "file"):
             raise error
         assert words in str(raised.value)
         assert "\n" not in str(raised.value)

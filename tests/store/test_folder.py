@@ -1,4 +1,4 @@
-"""Run folders: what they hold, also if an older version made them, or if somebody damaged them."""
+"""Run folders: their content, also if an older version made them, or if they are damaged."""
 
 import json
 import shutil
@@ -43,7 +43,7 @@ def test_a_corrected_run_is_what_is_read_from_its_folder(whole):
 
 def test_a_run_of_version_0_1_is_read():
     run = memes.load_run(OLD)
-    assert run.config["versions"]["memes"] == "0.1.0"
+    assert run.provenance.versions["memes"] == "0.1.0"
     assert run.generations == 30
     assert run.lanes["fitness"].shape == (30, 4)
     elites = int(run.archive.occupied.sum())
@@ -136,5 +136,5 @@ def test_damaged_files_of_a_run_are_named_in_one_sentence(data, whole, tmp_path)
         said = str(error)
     finally:
         (folder / name).write_bytes(good)
-    assert name in said or "does not hold a run" in said
+    assert name in said or "does not contain a run" in said
     assert "\n" not in said

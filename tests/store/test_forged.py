@@ -1,4 +1,4 @@
-"""Run folders that somebody forged: links, pipes, bombs and nonsense.
+"""Forged run folders: links, pipes, decompression bombs and invalid content.
 
 Reading, plotting, comparing and resuming them writes nothing outside, takes no memory that they do not
 hold, and ends in one sentence.
@@ -123,7 +123,7 @@ def test_what_killed_processes_left_is_removed_and_nothing_else():
         assert {str(path) for path in Path().rglob("*.tmp")} - {"mine/00000001.npz.tmp"} == kept | left
         folder.remove_unfinished(Path("run"))
     assert {str(path) for path in Path().rglob("*.tmp")} - {"mine/00000001.npz.tmp"} == kept
-    Path("run/config.json").unlink()  # then nothing says that the other files are of a run
+    Path("run/config.json").unlink()  # then the other files are not marked as those of a run
     Path(f"run/.config.json.{HALF}").write_text("half")
     Path(f"run/.archive.npz.{HALF}").write_text("half")
     folder.remove_unfinished(Path("run"))
@@ -175,7 +175,7 @@ def test_links_inside_of_folders_are_not_followed(capsys):
 
 
 def test_seeds_are_neither_run_nor_resumed_through_links(capsys):
-    """A folder of several seeds that somebody sent may have links among them."""
+    """A folder of several seeds from somebody else may contain links."""
     quick = ["run", "arm", "--scale", "laptop", "--algorithm", "me", "--batch", "4", "--joints", "3"]
     Path("runs").mkdir()
     for target in ("run", "mine"):  # one that holds a run, and one that does not
@@ -306,9 +306,9 @@ IMPOSSIBLE = [
     ({"generations": None}, r"generations in 'run/config.json' must be"),
     ({"generations": "many"}, r"generations in 'run/config.json' must be"),
     ({"generations": -1}, r"generations in 'run/config.json' must be"),
-    ({"seeds_together": 10**8}, r"seeds_together in 'run/config.json' must be at most 1, as"),
-    ({"seeds": [0, 1], "seeds_together": 3}, r"seeds_together in .* must be at most 2, as"),
-    ({"seeds": 10**8, "seeds_together": 3}, r"'run/config.json' is damaged"),
+    ({"seeds_together": 10**8}, r"seeds_together in 'run/config.json' must be at most 1 for"),
+    ({"seeds": [0, 1], "seeds_together": 3}, r"seeds_together in .* must be at most 2 for"),
+    ({"seeds": 10**8, "seeds_together": 3}, r"'run/config.json'"),
     ({"shards": 10**7, "seeds_together": 3}, r"shards must be at most 4096, got 10000000"),
 ]
 

@@ -1,5 +1,6 @@
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -51,7 +52,7 @@ def test_a_run_leaves_its_summary_which_reads_back_the_same(saved, tmp_path):
 
 
 def test_options_are_the_same_whether_a_run_is_read_or_at_hand(saved):
-    """Also as they print, by which labels tell runs apart: 0 and not 0.0."""
+    """Also as text, which distinguishes labels: 0 and not 0.0."""
     options = summarise(saved).options
     assert options["l2"] == 0
     assert repr(options) == repr(load_summary(saved.folder).options)
@@ -228,5 +229,5 @@ def test_summaries_of_version_0_1_are_read_and_compared(task, tmp_path):
 
 
 def test_the_length_of_a_run_was_an_option_once(saved):
-    old = saved._replace(config=saved.config | {"options": {"lanes": 4, "generations": 230}})
+    old = saved._replace(config=replace(saved.config, options={"lanes": 4, "generations": 230}))
     assert summarise(old).options == {"lanes": 4}

@@ -182,7 +182,7 @@ def test_a_command_runs_an_environment_by_its_name(tmp_path, capsys):
     assert "evaluating on 2 workers, in blocks of 3" in said.err
     assert "evaluations/s  2 workers" in " ".join(said.err.split("\n"))
     run = memes.load_run(tmp_path / "run")
-    assert run.config["feature_low"] == pytest.approx([-4.8, -0.418879], abs=1e-5)
+    assert run.config.feature_low == pytest.approx([-4.8, -0.418879], abs=1e-5)
     assert np.nanmax(run.archive.fitness) <= 10
     assert memes.task_from_run(run, "gymnasium:CartPole-v1").evaluate.steps == 10
     with pytest.raises(UsageError, match="is of a task of its own"):

@@ -95,7 +95,7 @@ def test_ants_are_rewarded_for_velocity_survival_and_little_effort(name):
 
 
 def touching(model, data, qpos):
-    """The names of the pairs of geoms that MuJoCo says are in contact."""
+    """The names of the pairs of geoms that are in contact in MuJoCo."""
     data.qpos[:] = qpos
     mujoco.mj_fwdPosition(model, data)
     return {
@@ -106,7 +106,7 @@ def touching(model, data, qpos):
 
 
 def contacts_of_mujoco(task, recorded, i, steps):
-    """What MuJoCo's collision detection says of an episode's states, bool[T, pairs]."""
+    """The contacts in an episode's states by MuJoCo's collision detection, bool[T, pairs]."""
     engine = task.control.environment.engine
     data = mujoco.MjData(engine.model)
     pairs = [frozenset(name.split(" on ")) for name in engine.contact_names]
@@ -328,7 +328,7 @@ def test_neither_order_nor_size_of_the_batch_changes_a_row(name):
     task, run = compiled(name)
     x = task.init(jax.random.key(0), N)
 
-    def keys():  # made anew for each use: one key serves one purpose
+    def keys():  # made again for each use, because a key may be used only once
         return jax.random.split(jax.random.key(1), N)
 
     whole = run(keys(), x)

@@ -22,7 +22,7 @@ SHAPES = [(5,), (4, 3), (2, 3, 4), (2, 2, 2, 2), (2,) * 7]
 
 
 def found(shape, n=12, cells=None):
-    """An archive that got an elite a generation, and the changes that it went through."""
+    """An archive that got one elite per generation, and its changes."""
     k = len(shape)
     archive = empty(cells or memes.cells.grid(box(k), shape), k)
     x, rows = jax.random.uniform(jax.random.key(0), (n, k)), []
@@ -60,7 +60,7 @@ def test_the_last_picture_is_the_archive_of_the_run():
     assert np.abs(last.astype(int) - before).max() <= 2  # what glowed has faded
 
 
-def test_long_names_of_features_stay_beside_what_is_drawn():
+def test_long_names_of_features_do_not_cover_the_image():
     archive, _ = found((6, 6, 6, 6))
     elites = [archive_video.EliteClip(cell, [np.zeros((8, 8, 3), np.uint8)]) for cell in range(4)]
     names = [
@@ -147,7 +147,7 @@ def test_the_command_makes_a_video(arm_run, tmp_path, monkeypatch, capsys):
         assert (found.n_frames, found.size) == (5, (240, 160))
 
 
-def test_robots_are_played_beside_the_archive(tmp_path, monkeypatch):
+def test_robots_are_shown_next_to_the_archive(tmp_path, monkeypatch):
     try:
         pictures.library()
     except memes.UsageError as error:
@@ -183,7 +183,7 @@ def test_tasks_without_a_robot_are_drawn_as_on_the_page(task):
     assert len(seen) == 1 or (seen[0] != seen[-1]).any()  # the point has moved
 
 
-def test_what_a_task_of_the_users_own_draws_is_beside_the_archive(tmp_path, monkeypatch):
+def test_drawings_of_a_custom_task_are_next_to_the_archive(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("mine.py").write_text(MINE)
     small = "--algorithm me --batch 8 --resolution 4 4 --generations 2 --no-figures-draw --quiet"

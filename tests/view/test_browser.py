@@ -54,8 +54,8 @@ def arm_run(tmp_path_factory):
 
 
 def known(run):
-    """The arm of these tests: their runs are made in Python, and do not say how many joints it has."""
-    assert run.config["task"] == "arm"
+    """The arm of these tests: runs made in Python do not record its number of joints."""
+    assert run.config.task == "arm"
     return task
 
 
@@ -167,7 +167,7 @@ def test_the_page_opens_colours_and_plays_what_is_clicked_on(arm_run, open_page)
     occupied = np.isfinite(shown.fitness)
     with served(arm_run, rebuild=known) as url:
         tab = open_page(url)
-        tab.says("me on arm, seed 1: generation 20 of 20, over")
+        tab.says("me on arm, seed 1: generation 20 of 20, finished")
         assert tab.page.title() == "memes"
         tab.page.get_by_label("recent changes shine").click()
         tile = int(np.argmax(shown.fitness))
@@ -260,7 +260,7 @@ def test_a_run_is_followed_from_before_it_begins_until_its_folder_is_gone(tmp_pa
         options = {"generations": 9, "out": folder, "progress": False, "observers": [watching]}
         memes.run(variation, seed=2, **options)
         (tab,) = watching.tabs
-        tab.says("generation 9 of 9, over")
+        tab.says("generation 9 of 9, finished")
         shutil.rmtree(folder)
         tab.says("is gone")
         tab.page.keyboard.press("ArrowUp")
@@ -268,9 +268,9 @@ def test_a_run_is_followed_from_before_it_begins_until_its_folder_is_gone(tmp_pa
         tab.page.reload()
         tab.says("is gone")
         memes.run(variation, seed=4, **options | {"observers": []})
-        tab.says("seed 4: generation 9 of 9, over")
+        tab.says("seed 4: generation 9 of 9, finished")
         again = open_page(url)
-        again.says("seed 4: generation 9 of 9, over")
+        again.says("seed 4: generation 9 of 9, finished")
 
 
 def test_curves_of_several_runs_and_lanes(arm_run, ant_run, open_page):

@@ -131,7 +131,7 @@ def test_another_run_in_the_same_place_is_another_run(run, tmp_path):
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(config | {"started": "later", "seed": 5}))
     now = follower.poll()
-    assert (now.config["seed"], now.generations, now.changes) == (5, 0, None)
+    assert (now.header.config.seed, now.generations, now.changes) == (5, 0, None)
 
 
 @pytest.mark.parametrize(
@@ -198,12 +198,13 @@ def test_a_correction_that_is_gone_is_not_shown(tmp_path):
 
 def test_words_say_how_a_run_stands_and_escape_its_names(run):
     now = Follower(run.folder).poll(strict=True)
-    said = labels.of_run(now._replace(config=now.config | {"algorithm": "<script>", "task": "[a](b)"}))
+    config = dataclasses.replace(now.header.config, algorithm="<script>", task="[a](b)")
+    said = labels.of_run(now._replace(header=now.header._replace(config=config)))
     assert "&lt;script&gt;" in said
     assert "\\[a\\](b)" in said
-    assert "generation 8 of 8, over" in said
+    assert "generation 8 of 8, finished" in said
     assert f"coverage **{run.metrics['coverage'][-1]:.1%}**" in said
-    assert "running" in labels.of_run(now._replace(config={"task": "a", "algorithm": "b", "seed": 0}))
+    assert "running" in labels.of_run(now._replace(header=now.header._replace(outcome=None)))
 
 
 def test_lanes_are_tabulated(run):

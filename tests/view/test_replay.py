@@ -257,7 +257,7 @@ def test_without_a_renderer_one_sentence_says_what_to_install(ant_run, capsys, m
 
 
 def test_looking_for_a_renderer_runs_no_code_of_the_current_folder(monkeypatch):
-    """As in a run folder that somebody sent."""
+    """As in a run folder from somebody else."""
     for name in ("mujoco", "importlib", "OpenGL", "sitecustomize"):
         Path(f"{name}.py").write_text("import pathlib\npathlib.Path('executed').touch()\n")
     monkeypatch.delenv("PYTHONPATH", raising=False)
@@ -329,7 +329,7 @@ def test_a_port_that_cannot_be_is_one_sentence(ant_run, capsys):
 WRONG = {
     "RUN is missing": [],
     "RUN is missing: it": ["--best"],
-    "'nothing' does not hold a run": ["nothing", "--paths", "paths.png"],
+    "'nothing' does not contain a run": ["nothing", "--paths", "paths.png"],
     "video must be a file ending in .mp4, .gif or .webp, got 'a.avi'": ["RUN", "--video", "a.avi"],
     "size must be two even numbers from 16 to 4096, got '640 481'": [
         "RUN",
@@ -447,3 +447,19 @@ def test_paths_have_a_colour_for_each_label():
     colours = [line.get_color() for line in axes.lines if len(line.get_xdata()) > 1]
     assert colours[0] == colours[1] != colours[2]
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["one", "two"]
+
+
+def test_robots_without_lights_and_cameras_are_lit_and_within_the_picture(renderer):
+    import mujoco
+
+    for size in (0.1, 3.0):
+        model = mujoco.MjModel.from_xml_string(
+            f"""<mujoco><visual><headlight active="0"/></visual><worldbody>
+            <body pos="{50 * size} 0 {size}"><freejoint/><geom type="box" size="{size} {size} {size}"/>
+            </body></worldbody></mujoco>"""
+        )
+        (picture,) = pictures.frames(model, model.qpos0[None], width=120, height=90)
+        shown = picture.max(axis=2) > 30
+        assert 0.05 < shown.mean() < 0.6
+        assert not shown[[0, -1]].any()
+        assert not shown[:, [0, -1]].any()

@@ -1,4 +1,4 @@
-"""A page is for this machine and its user alone, whatever others send to it."""
+"""Only the local user can use a page, whatever messages are sent to it."""
 
 import http.client
 import math
@@ -166,7 +166,7 @@ def test_odd_paths_are_refused_without_the_token_and_not_found_with_it(shown, pa
             assert status in link.recv(100).partition(b"\r\n")[0]
 
 
-def test_the_browser_is_told_to_ask_nobody_else(shown):
+def test_the_browser_may_not_load_from_other_servers(shown):
     with urllib.request.urlopen(shown.url) as answer:
         policy = answer.headers["Content-Security-Policy"]
     assert "default-src 'self'" in policy
@@ -214,7 +214,7 @@ def test_a_viser_that_passes_by_the_guard_serves_nothing(monkeypatch):
 
 
 def private_names():
-    """The names of the table: where each is, and what `missing` says without it."""
+    """The names of the table: the place of each, and the result of `missing` without it."""
     for name, fields in (server.ACCEPTED | server.SENT).items():
         yield viser._messages, name, name
         yield from ((getattr(viser._messages, name), field, f"{name}.{field}") for field in fields)
@@ -253,7 +253,7 @@ def test_without_a_private_name_no_page_is_served(monkeypatch):
         pass
 
 
-# -------------------------------------------------------------------------------------- what they say
+# ------------------------------------------------------------------------------------------- messages
 
 
 def update(shown, name, value, **more):
@@ -345,7 +345,7 @@ def nonsense(shown):
     yield from ({}, [], None, 3, "text", {1: 2}, CAMERA["wxyz"])
 
 
-def test_nonsense_changes_nothing_and_kills_nobody(shown, capfd):
+def test_invalid_messages_change_nothing_and_stop_nothing(shown, capfd):
     before = shown.values()
     with socket_of(shown) as websocket:
         for message in nonsense(shown):
@@ -432,4 +432,4 @@ def test_no_camera_and_no_event_ends_the_page(turning, monkeypatch, caplog):
         shown.turn()
     assert shown.panel.playing.value != playing
     (said,) = (text for text in caplog.messages if "by an event" in text)  # once
-    assert "the page goes on after ZeroDivisionError: by an event" in said
+    assert "the page continues after ZeroDivisionError: by an event" in said

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -43,7 +44,7 @@ def test_code_that_a_folder_names_is_not_executed(shown):
     (((_, rebuild), _),) = shown
     saved = memes.load_run(OLD)
     with pytest.raises(memes.UsageError, match="if you trust that code, name it with --task"):
-        rebuild(saved._replace(config=saved.config | {"task": "evil.py:task"}))
+        rebuild(saved._replace(config=replace(saved.config, task="evil.py:task")))
 
 
 @pytest.mark.parametrize(
@@ -60,7 +61,7 @@ def test_wrong_use_is_one_sentence(words, sentence, capsys):
     assert sentence in capsys.readouterr().err
 
 
-def test_a_page_ends_with_the_process_that_it_is_beside(shown, monkeypatch):
+def test_a_page_ends_with_the_process_of_its_run(shown, monkeypatch):
     for parent, goes_on in ((os.getppid(), True), (os.getpid(), False)):
         monkeypatch.setattr(sys, "argv", ["-c", "folder", "", str(parent)])
         view.beside()
@@ -109,7 +110,7 @@ def opens(url):
         return False
 
 
-def test_a_page_goes_on_whatever_its_controls_are_told(monkeypatch):
+def test_a_page_continues_after_any_message_to_its_controls(monkeypatch):
     viser = pytest.importorskip("viser", reason="the extra 'view' is not installed")
     import msgspec
     from websockets.sync.client import connect

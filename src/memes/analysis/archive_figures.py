@@ -13,12 +13,12 @@ from matplotlib.figure import Figure
 
 from memes.analysis.archive_axes import draw_bar, draw_cells, height_of
 from memes.analysis.groups import Labels, main_view
-from memes.analysis.render import map_of, scale_of
+from memes.analysis.render import scale_of
 from memes.analysis.style import WIDTH, Picture
 from memes.cells import Grid
-from memes.store.folder import feature_names
 from memes.store.sanitize import mathtext
 from memes.store.summary import Summary
+from memes.task import numbered
 
 
 def archives_figure(task: str, labels: Labels) -> Figure | None:
@@ -45,11 +45,9 @@ def _archive_panels(
     """Draw a column of panels per label, from the first `kinds` heats of each."""
     one = next(iter(chosen.values()))
     scale = scale_of(heat for pair in heats.values() for heat in pair if heat is not None)
-    cells, place = _grid(one), map_of(one.about)
-    named = [
-        run.about for run in chosen.values() if run.about.get("feature_names")
-    ]  # recorded since 0.2
-    names = feature_names(next(iter(named), one.about), len(one.low))
+    cells, place = _grid(one), one.about.map
+    named = [run.about.feature_names for run in chosen.values() if run.about.feature_names]  # not by 0.1
+    names = next(iter(named), tuple(numbered(len(one.low))))
     height = height_of(cells, place)
     most = 2 if height < 0.5 else 4 if len(chosen) <= 8 else 6
     columns = min(len(chosen), most)
@@ -70,7 +68,7 @@ def _archive_panels(
             axes.axis("on")
             axes.set_box_aspect(height)
             draw_cells(
-                axes, _grid(run), heat.ravel(), names, scale, place=map_of(run.about), letters=letters
+                axes, _grid(run), heat.ravel(), names, scale, place=run.about.map, letters=letters
             )
             words = "corrected" if kind else f"{in_lines(label, letters)}\nseed {run.seed}"
             axes.set_title(mathtext(f"{words}, {np.isfinite(heat).mean():.0%}"))

@@ -55,7 +55,7 @@ def save_figures(run: Run) -> list[Path]:
     from memes.analysis import plot  # matplotlib is slow to import
 
     drawn = [plot.archive, plot.curves]
-    if run.config.get("map") is not None:
+    if run.config.map is not None:
         drawn.append(plot.positions)
     check_links(run.folder)
     folder = run.folder / "figures"

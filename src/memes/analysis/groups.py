@@ -63,16 +63,16 @@ def group(summaries: Sequence[Summary], names: Sequence[str] = ()) -> Groups:
 
 
 def _cells(run: Summary) -> str:
-    cells = run.about.get("cells")
-    shape = " x ".join(map(str, cells)) if isinstance(cells, list) else str(cells)
+    cells = run.about.cells
+    shape = " x ".join(map(str, cells)) if isinstance(cells, tuple) else str(cells)
     bounds = ", ".join(f"{low:g} to {high:g}" for low, high in zip(run.low, run.high, strict=True))
     return f"{shape} over {bounds}"
 
 
 def _same(a: Summary, b: Summary) -> bool:
     """Return True if two summaries have the same start time, and so describe the same run."""
-    when = a.about.get("when")
-    return when is not None and (when, a.generations) == (b.about.get("when"), b.generations)
+    when = a.about.when
+    return when is not None and (when, a.generations) == (b.about.when, b.generations)
 
 
 def _place(run: Summary) -> tuple[int, str]:
@@ -114,10 +114,10 @@ def distinguish(summaries: Sequence[Summary]) -> list[Summary]:
     labelled = [run._replace(label=label(run)) for run in summaries]
     dims: dict[tuple[str, str], set[int]] = defaultdict(set)
     for run in labelled:
-        if run.about.get("dim") is not None:
-            dims[run.task, run.label].add(run.about["dim"])
+        if run.about.dim is not None:
+            dims[run.task, run.label].add(run.about.dim)
     return [
-        run._replace(label=f"{run.label} dim={run.about.get('dim')}")
+        run._replace(label=f"{run.label} dim={run.about.dim}")
         if len(dims[run.task, run.label]) > 1
         else run
         for run in labelled

@@ -3,6 +3,9 @@
     memes.plot.archive(run)             fitness over the features, next to the corrected archive
     memes.plot.curves(run)              scores, resets and additions over the evaluations
     memes.plot.positions(run)           final positions of elites on the map of their task
+    memes.plot.uncertainty(run)         standard deviation of the fitness of each elite
+    memes.plot.histogram({"a": run})    distribution of the fitness of the elites; ecdf is cumulative
+    memes.plot.space(run)               cells of three features in space
     memes.plot.compare(["runs/arm-*"])  scores, convergence, ... of many runs, by name
     memes.plot.html(run)                numbers and a picture, as notebooks show a run
 
@@ -28,14 +31,17 @@ from memes.analysis import comparisons, page
 from memes.analysis.archive_axes import draw_bar, draw_cells, draw_walls, height_of
 from memes.analysis.groups import MEASURES, group, without_short
 from memes.analysis.page import numbers
-from memes.analysis.render import fitness_of, map_of, scale_of
+from memes.analysis.render import fitness_of, scale_of
 from memes.analysis.style import PER_CENT, Picture, colour
 from memes.archive import Archive
-from memes.errors import require
+from memes.cells import centres
+from memes.errors import at_least, require
+from memes.metrics import deviations
 from memes.store.archives import load_archive
 from memes.store.find import find, readable
-from memes.store.folder import Run, algorithm_label, feature_names, load_run, task_label
+from memes.store.folder import Run, load_run
 from memes.store.sanitize import mathtext
+from memes.store.schema import Provenance, RunConfig
 from memes.store.summary import Summary, load_summary, summarise
 from memes.task import Map
 from memes.validation import checked
@@ -74,8 +80,8 @@ def archive(
     archives = {"": run.archive}
     if corrected is not None:
         archives = {"illusory: ": run.archive, "corrected: ": corrected}
-    cells, place = run.archive.cells, map or map_of(run.config)
-    names = feature_names(run.config, run.archive.feature.shape[1])
+    cells, place = run.archive.cells, map or run.config.map
+    names = run.config.names(run.archive.feature.shape[1])
     scale = scale_of(fitness_of(each) for each in archives.values())
     height = height_of(cells, place)
     figure, panels = _panels(height, len(archives)) if ax is None else (ax.get_figure(root=True), [ax])
@@ -131,7 +137,7 @@ def positions(source: Run | Archive | str | Path, *, map: Map | None = None) -> 
         map: The map of the task; by default that of the run, if it has one.
     """
     run = _run(source)
-    elites, place = run.archive, map or map_of(run.config) or Map()
+    elites, place = run.archive, map or run.config.map or Map()
     require(elites.feature.shape[1] >= 2, "source must have two features or more, got one")
     figure = Picture(8, 4.6)
     axes = figure.subplots()
@@ -140,7 +146,7 @@ def positions(source: Run | Archive | str | Path, *, map: Map | None = None) -> 
     fitness = np.asarray(elites.fitness)[occupied]
     order = np.argsort(fitness)  # the fittest on top
     scale = scale_of([fitness])
-    _draw_map(axes, place, *feature_names(run.config, elites.feature.shape[1])[:2])
+    _draw_map(axes, place, *run.config.names(elites.feature.shape[1])[:2])
     look: dict[str, Any] = {"vmin": scale.low, "vmax": scale.high, "cmap": scale.colour_map}
     axes.scatter(x[order], y[order], c=fitness[order], s=8, zorder=3, **look)
     axes.update_datalim(np.stack([elites.cells.low, elites.cells.high])[:, :2])  # equal for all runs
@@ -149,6 +155,109 @@ def positions(source: Run | Archive | str | Path, *, map: Map | None = None) -> 
     if place.goal is not None:
         said += f", {np.sum(x > place.goal)} of them beyond x = {place.goal:g}"
     axes.set_title(said, fontsize="medium")
+    figure.suptitle(_title(run))
+    return figure
+
+
+@checked
+def uncertainty(source: Run | str | Path) -> Figure:
+    """Draw the standard deviation of the fitness of every elite over the feature space.
+
+    Args:
+        source: A corrected run, or its folder.
+    """
+    run = _run(source)
+    require(
+        run.correction is not None,
+        "source must be a corrected run; 'memes reevaluate RUN' corrects it",
+    )
+    assert run.correction is not None
+    std, cells = deviations(run.archive, run.correction).fitness, run.archive.cells
+    names = run.config.names(run.archive.feature.shape[1])
+    place, scale = run.config.map, scale_of([std])
+    height = height_of(cells, place)
+    figure, (axes,) = _panels(height, 1)
+    axes.set_box_aspect(height)
+    draw_cells(axes, cells, std, names, scale, place=place)
+    label = f"standard deviation of the fitness, {run.correction.samples} evaluations"
+    if names[1:]:
+        draw_bar(figure, scale, ax=axes).set_label(label)
+    else:
+        axes.set_ylabel(label)
+    figure.suptitle(_title(run))
+    return figure
+
+
+@checked
+def histogram(sources: Mapping[str, Run | Archive | str | Path], *, bins: int = 30) -> Figure:
+    """Draw the number of elites by their fitness, with one outline per archive.
+
+    Args:
+        sources: A run, an archive, or the path of either, for each label.
+        bins: Intervals of the fitness, which all archives share.
+    """
+    at_least(1, bins=bins)
+    figure, axes, values = _fitness_axes(sources)
+    edges = np.histogram_bin_edges(np.concatenate([*values.values()]), bins)
+    for i, (label, fitness) in enumerate(values.items()):
+        axes.stairs(np.histogram(fitness, edges)[0], edges, color=colour(i), label=mathtext(label))
+    axes.set_ylabel("elites")
+    axes.legend(frameon=False)
+    return figure
+
+
+@checked
+def ecdf(sources: Mapping[str, Run | Archive | str | Path]) -> Figure:
+    """Draw the share of elites up to a fitness, with one curve per archive.
+
+    Args:
+        sources: A run, an archive, or the path of either, for each label.
+    """
+    figure, axes, values = _fitness_axes(sources)
+    for i, (label, fitness) in enumerate(values.items()):
+        axes.ecdf(fitness, color=colour(i), label=mathtext(label))
+    axes.set(ylabel="share of elites", ylim=(0, 1.02))
+    axes.legend(frameon=False, loc="upper left")
+    return figure
+
+
+def _fitness_axes(
+    sources: Mapping[str, Run | Archive | str | Path],
+) -> tuple[Figure, Axes, dict[str, np.ndarray]]:
+    """Make the axes of a distribution, and list the fitness of the elites of each archive."""
+    require(len(sources) > 0, "sources must name at least one run or archive, got none")
+    archives = {label: _run(source).archive for label, source in sources.items()}
+    values = {label: np.asarray(a.fitness)[np.asarray(a.occupied)] for label, a in archives.items()}
+    empty = next((label for label, fitness in values.items() if not fitness.size), None)
+    require(empty is None, f"the archive of '{empty}' is empty; leave it out")
+    figure = Picture(6, 4)
+    axes = figure.subplots()
+    axes.set_xlabel("fitness")
+    return figure, axes, values
+
+
+@checked
+def space(source: Run | Archive | str | Path) -> Figure:
+    """Draw the cells of an archive of three features in space, coloured by the fitness of their elites.
+
+    It is for tessellations, of which `archive` draws parallel axes.
+
+    Args:
+        source: A run, an archive, or the path of either.
+    """
+    run = _run(source)
+    cells, occupied = run.archive.cells, np.asarray(run.archive.occupied)
+    require(len(cells.low) == 3, f"source must have three features, got {len(cells.low)}; use archive")
+    figure = Picture(6.4, 5.2)
+    axes = figure.add_subplot(projection="3d")
+    fitness = fitness_of(run.archive)
+    scale = scale_of([fitness])
+    look: dict[str, Any] = {"vmin": scale.low, "vmax": scale.high, "cmap": scale.colour_map}
+    axes.scatter(*centres(cells)[occupied].T, c=fitness[occupied], s=14, depthshade=False, **look)
+    low, high = np.asarray(cells.low), np.asarray(cells.high)
+    for name, label, ends in zip("xyz", run.config.names(3), zip(low, high, strict=True), strict=True):
+        axes.set(**{f"{name}label": fill(mathtext(label), 24, max_lines=2), f"{name}lim": ends})
+    draw_bar(figure, scale, ax=axes, shrink=0.7, pad=0.12)
     figure.suptitle(_title(run))
     return figure
 
@@ -223,7 +332,8 @@ def _run(source: Run | Archive | str | Path) -> Run:
     if isinstance(source, (str, Path)) and Path(source).is_dir():
         return load_run(source)
     elites = source if isinstance(source, Archive) else load_archive(source)
-    return Run(None, {}, {}, {}, elites, {}, None)
+    config = RunConfig(task="", algorithm="", seed=0)  # of no run
+    return Run(None, config, Provenance(), None, {}, {}, elites, {}, None)
 
 
 def _panels(height: float, n: int) -> tuple[Figure, list[Axes]]:
@@ -234,9 +344,8 @@ def _panels(height: float, n: int) -> tuple[Figure, list[Axes]]:
 
 
 def _words(run: Run) -> str:
-    if not run.config:
-        return ""
-    return f"{task_label(run.config)}, {algorithm_label(run.config)}, seed {run.config['seed']}"
+    config = run.config
+    return f"{config.task_label}, {config.algorithm_label}, seed {config.seed}" if config.task else ""
 
 
 def _title(run: Run) -> str:

@@ -13,10 +13,10 @@ only in features that do not span the image.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple, TypeGuard
+from typing import NamedTuple, TypeGuard
 
 import jax.numpy as jnp
 import numpy as np
@@ -83,12 +83,6 @@ def scale_of(values: Iterable[np.ndarray], colour_map: str = "viridis") -> Colou
 def fitness_of(archive: Archive) -> np.ndarray:
     """Read the fitness of each cell, NaN if it is empty: [c]."""
     return np.where(np.asarray(archive.occupied), np.asarray(archive.fitness, float), np.nan)
-
-
-def map_of(recorded: Mapping[str, Any]) -> Map | None:
-    """Read the map of a task from a recorded configuration; None if there is none."""
-    about = recorded.get("map")
-    return Map(**about) if about else None
 
 
 class Block(NamedTuple):

@@ -20,7 +20,7 @@ from memes.analysis.statistics import SIGNIFICANT
 from memes.analysis.style import save
 from memes.analysis.tables import TABLES, Row, all_tables, counted, notes
 from memes.errors import require
-from memes.store.files import MOST_JSON, opened, replace_file, save_text
+from memes.store.files import MOST_JSON, open_regular, replace_file, save_text
 from memes.store.sanitize import markdown
 
 WORDS = MEASURES | LOSSES
@@ -106,7 +106,7 @@ def made_before(folder: Path) -> set[str]:
     """
     text = ""
     if (folder / PAGE).exists():
-        with opened(folder / PAGE) as file:
+        with open_regular(folder / PAGE) as file:
             text = file.read(MOST_JSON).decode(errors="replace")
     if re.match(r"# Comparison of \d+ runs\n", text):
         return {f"{name}.csv" for name in TABLES} | _files_of(FIGURE.findall(text))
@@ -124,7 +124,7 @@ def _files_of(figures: Iterable[str]) -> set[str]:
 
 
 def score_tables(rows: Iterable[Row], statistic: str) -> Tables:
-    """Make a table of medians or means for each task and view: labels down, measures across."""
+    """Make a table of medians or means per task and view: a row per label, a column per measure."""
     return _tables(
         (
             f"{row['task']}, {row['where']}: {STATISTICS[statistic]} [95% interval]",
@@ -140,7 +140,7 @@ def score_tables(rows: Iterable[Row], statistic: str) -> Tables:
 
 
 def pair_tables(rows: Sequence[Row], most: float = math.inf) -> Tables:
-    """Make a table for each task and view: pairs of labels down, measures across.
+    """Make a table per task and view, with a row per pair of labels and a column per measure.
 
     If there are more than `most` pairs, only those of the first label are shown.
     """
@@ -159,7 +159,7 @@ def pair_tables(rows: Sequence[Row], most: float = math.inf) -> Tables:
 
 
 def _tables(cells: Iterable[tuple[str, dict[str, str], dict[str, str]]]) -> Tables:
-    """Group cells into lines by the titles of their tables and the heads of their lines."""
+    """Group cells into rows by the titles of their tables and the headers of their rows."""
     found: dict[str, dict[str, dict[str, str]]] = {}
     for title, head, cell in cells:
         name = next(iter(head.values()))

@@ -126,11 +126,11 @@ def times(groups: Groups) -> list[Row]:
             "task": task,
             "label": label,
             "n": len(runs),
-            "device": " / ".join(dict.fromkeys(str(run.about.get("device")) for run in runs)),
+            "device": " / ".join(dict.fromkeys(str(run.about.device) for run in runs)),
             "generations": median(runs, lambda run: run.generations),
             # Of the seed that compiled, because later seeds may have reused its programs.
-            "compile_seconds": max(run.about.get("compile_seconds") or 0.0 for run in runs),
-            "seconds_per_generation": median(runs, lambda run: run.about.get("seconds_per_generation")),
+            "compile_seconds": max(run.about.compile_seconds or 0.0 for run in runs),
+            "seconds_per_generation": median(runs, lambda run: run.about.seconds_per_generation),
             "seconds": median(runs, lambda run: float(run.curves["seconds"][-1])),
             "evaluations_per_second": median(runs, evaluations_per_second),
         }

@@ -48,7 +48,7 @@ LAPTOP: dict[str, dict[str, int]] = {
 }
 
 
-class Noise(NamedTuple):
+class NoiseLevel(NamedTuple):
     """Standard deviations over the evaluations of one genotype.
 
     Attributes:
@@ -141,7 +141,7 @@ class TaskReport:
     low: tuple[float, ...]
     high: tuple[float, ...]
     fitness: tuple[float, float, float]
-    noise: Noise | None
+    noise: NoiseLevel | None
     faults: tuple[int, ...]
     reached: int
     findings: tuple[Finding, ...]
@@ -347,14 +347,14 @@ def _device(task: Task) -> str:
     return kind if task.jit else f"this process, without {kind}"
 
 
-def noise_of(first: Evaluation, again: Evaluation, cells: Cells) -> Noise:
+def noise_of(first: Evaluation, again: Evaluation, cells: Cells) -> NoiseLevel:
     """Estimate the noise from two evaluations of each of n genotypes; only valid ones count.
 
     The standard deviation over the evaluations of one genotype is sqrt(mean((a - b)^2) / 2).
     """
     usable = np.asarray(finite(first) & finite(again))
     if not usable.any():
-        return Noise(math.nan, (math.nan,) * len(cells.low))
+        return NoiseLevel(math.nan, (math.nan,) * len(cells.low))
 
     def deviation(a: Array, b: Array) -> Float[np.ndarray, "*k"]:
         apart = np.asarray(a, float)[usable] - np.asarray(b, float)[usable]
@@ -368,7 +368,7 @@ def noise_of(first: Evaluation, again: Evaluation, cells: Cells) -> Noise:
     shape = cells.shape if isinstance(cells, Grid) else (cells.count ** (1 / k),) * k
     width = (np.asarray(cells.high, float) - np.asarray(cells.low, float)) / np.asarray(shape)
     feature = deviation(first.feature, again.feature) / width
-    return Noise(fitness / spread if spread else math.inf, tuple(feature.tolist()))
+    return NoiseLevel(fitness / spread if spread else math.inf, tuple(feature.tolist()))
 
 
 def advise(

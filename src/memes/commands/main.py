@@ -46,7 +46,10 @@ COMMANDS = {
         "RUN --out FILE",
         "make a video of a saved run: its archive as it fills up, with some elites",
     ),
-    "export": ("RUN --to FORMAT", "write a saved run as csv, parquet, npz or for TensorBoard"),
+    "export": (
+        "RUN --to FORMAT",
+        "write a saved run as csv, parquet, npz, for TensorBoard, or a policy for NumPy",
+    ),
     "reproduce": ("EXPERIMENT", "run the paper's experiments and judge its claims; --list shows them"),
     "completion": ("SHELL", "print a script with which bash or zsh completes words"),
     "doctor": ("", "show hardware, installation and missing packages; test for ten seconds"),

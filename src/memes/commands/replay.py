@@ -10,7 +10,7 @@ from memes.analysis import plot
 from memes.archive import Archive
 from memes.errors import require
 from memes.options.from_run import task_from_run
-from memes.store.folder import load_run, task_label
+from memes.store.folder import load_run
 from memes.task import Task
 from memes.view import elites
 from memes.view.browser import browse
@@ -81,7 +81,7 @@ def replay(
         library()
     draws = draws if paths and rebuilt.uncertain else 1
     played = episodes(rebuilt, archive.genotypes[chosen], seed=seed, draws=draws)
-    title = f"{task_label(saved.config)}, cell {elites.name(archive.cells, chosen)}"
+    title = f"{saved.config.task_label}, cell {elites.name(archive.cells, chosen)}"
     print(_described(title, rebuilt, archive, chosen, played[0]))
     if paths:
         free = model.njnt > 0 and model.jnt_type[0] == 0

@@ -17,7 +17,7 @@ from memes.reproduce.experiments import EXPERIMENTS, TASKS, VARIANTS
 from memes.reproduce.sweep import TIME, Item, existing, in_turns, plan, sweep
 from memes.reproduce.turns import load_times, measure, save_times
 from memes.runner.progress import Terminal
-from memes.store.files import intact, opened
+from memes.store.files import open_regular, reading
 from memes.store.find import load_all
 from memes.store.folder import check_link, check_place
 from memes.store.summary import Summary
@@ -161,7 +161,7 @@ def check_results(folder: Path) -> None:
             check_link(Path(place, name))
     file = folder / "claims.md"
     if file.exists():
-        with intact(file), opened(file) as stream:
+        with reading(file), open_regular(file) as stream:
             own = stream.read(len(TITLE)) == TITLE
         require(own, f"out: '{file}' is not a file of a reproduction, and would be overwritten")
 

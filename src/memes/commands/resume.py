@@ -59,7 +59,7 @@ def resume(
     team = join_processes(**vars(meeting))
     first = run_folders(run)[0]
     place = run.absolute()  # a simulator may change the current folder
-    report, recorded = Reporter(show=not quiet and team.leads), load_config(first).get("code") or {}
+    report, recorded = Reporter(show=not quiet and team.leads), load_config(first).provenance.code
     for name in filter(None, (task, algorithm)):
         if recorded.get(name, code_of(name)) != code_of(name):
             report.say(f"the code of '{name}' has changed since the run began")
@@ -77,5 +77,5 @@ def resume(
     if not team.leads:
         return 0
     found = runs if isinstance(runs, list) else [runs]
-    left = sum("finished" not in load_config(folder) for folder in run_folders(place))
+    left = sum(load_config(folder).outcome is None for folder in run_folders(place))
     return conclude(found, len(found) + left, run)

@@ -137,11 +137,11 @@ def conclude(runs: list[Run], wanted: int, out: str | Path) -> int:
     """Print the results of runs; returns the exit code."""
     for run in runs:
         last = {name: column[-1] for name, column in run.metrics.items()}
-        name = f"seed {run.config['seed']}: " if wanted > 1 else ""
-        if run.config["stopped"]:
+        name = f"seed {run.config.seed}: " if wanted > 1 else ""
+        if run.stopped:
             print(
-                f"{name}stopped after {run.generations} of {run.config['generations']} generations "
-                f"({run.config['stopped']}); 'memes resume {run.folder}' continues it"
+                f"{name}stopped after {run.generations} of {run.config.generations} generations "
+                f"({run.stopped}); 'memes resume {run.folder}' continues it"
             )
         print(
             f"{name}QD-score {last['qd_score']:.1f}, coverage {last['coverage']:.1%}, "
@@ -164,6 +164,6 @@ def conclude(runs: list[Run], wanted: int, out: str | Path) -> int:
     if wanted == 1:
         hint = f"; see {figure}" if Path(figure).exists() else ""
     print(f"saved to {out}{hint}")
-    signals = [run.config["signal"] for run in runs if run.config["signal"]]
-    unfinished = len(runs) < wanted or any(run.config["stopped"] for run in runs)
+    signals = [run.signal for run in runs if run.signal]
+    unfinished = len(runs) < wanted or any(run.stopped for run in runs)
     return CODES[signals[0]] if unfinished and signals else 0

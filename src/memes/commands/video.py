@@ -7,12 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from memes.analysis.render import map_of
 from memes.errors import at_least, require
 from memes.options.from_run import task_from_run
 from memes.runner.progress import Reporter
 from memes.store.changes import load_changes, within
-from memes.store.folder import algorithm_label, feature_names, load_run, task_label
+from memes.store.folder import load_run
 from memes.view.archive_video import EliteClip, spread_elites, video_frames
 from memes.view.cameras import Camera
 from memes.view.drawings import drawer
@@ -85,12 +84,12 @@ def video(
             saved.archive,
             changes,
             [elite for elite in played if elite.pictures],
-            title=f"{algorithm_label(saved.config)} on {task_label(saved.config)}",
-            names=feature_names(saved.config, saved.archive.feature.shape[1]),
+            title=f"{saved.config.algorithm_label} on {saved.config.task_label}",
+            names=saved.config.names(saved.archive.feature.shape[1]),
             generations=saved.generations,
             pictures=pictures,
             size=size,
-            place=map_of(saved.config),
+            place=saved.config.map,
         )
         with report.counting("picture", pictures) as show:
             write_frames(out, (show(i) or picture for i, picture in enumerate(drawn, 1)), rate=rate)

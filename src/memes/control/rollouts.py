@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int, Key, PyTree
 
 from memes.control.mlp_kernels import Network
 from memes.control.perturbations import Pairs, Repeats, no_pairs
-from memes.genotypes import TreeGenotypes
+from memes.pytrees import TreeGenotypes
 
 
 class Environment(NamedTuple):

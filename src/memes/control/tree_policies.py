@@ -17,8 +17,7 @@ from memes.control.mlp_kernels import Network
 from memes.control.policies import mlp
 from memes.control.rollouts import Controller
 from memes.errors import at_least
-from memes.genotypes import TreeGenotypes
-from memes.pytrees import in_32_bits
+from memes.pytrees import TreeGenotypes, in_32_bits
 
 # `(parameters, observation[o]) -> action[a]`
 Apply = Callable[[PyTree, Array], Array]

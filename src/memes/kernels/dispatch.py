@@ -47,7 +47,7 @@ def choose(
 def fastest(what: str, *, cuda: bool) -> Literal["xla", "cuda", "cpp"]:
     """Return the fastest implementation on JAX's default device, for code that depends on the choice.
 
-    `cuda` tells whether a CUDA kernel is available. On CPUs the result is "cpp", even without a
+    `cuda` is True if a CUDA kernel is available. On CPUs the result is "cpp", even without a
     compiler.
     """
     device = jax.default_backend()

@@ -20,7 +20,8 @@ from memes.options.flags import Options, options_of
 from memes.options.names import algorithm_factory, cells_of, made, task_factory
 from memes.options.workers import elsewhere
 from memes.presets import PRESETS
-from memes.store.folder import ONCE_ABSENT, Run, load_config
+from memes.store.folder import Run, load_config
+from memes.store.schema import RunConfig
 from memes.task import Task
 from memes.tasks import TASKS
 from memes.validation import described, fits
@@ -59,7 +60,7 @@ def algorithm_of(
         algorithm: The algorithm as in `memes run`, if it is a custom one.
         executor: The executor that evaluates the task; by default this process does.
     """
-    config = load_config(path)
+    config = load_config(path).config
     rebuilt = _rebuilt_task(path, config, task, executor)
     recorded = _recorded_name(path, config, "algorithm", algorithm)
     if algorithm is None:
@@ -67,10 +68,11 @@ def algorithm_of(
     make = algorithm_factory(algorithm or recorded)
     values, missing = _recorded_options(path, config, options_of(make))
     require(not missing, f"the run in '{path}' does not record its {missing}")
-    centroids = config.get("centroids")
-    resolution = config.get("cells") if centroids is None else None
+    centroids = config.centroids
+    resolution = config.cells if centroids is None else None
     _check_recorded(path, "centroids", centroids, int | None)
     _check_recorded(path, "cells", resolution, tuple[int, ...] | None)
+    assert not isinstance(resolution, int)
     with _recorded_in(path):
         cells = cells_of(rebuilt, resolution, centroids)
         found = made(Algorithm, recorded, make, rebuilt, cells, **values)
@@ -79,7 +81,7 @@ def algorithm_of(
 
 def _rebuilt_task(
     path: Path | None,
-    config: dict[str, Any],
+    config: RunConfig,
     name: str | None,
     executor: Executor | None = None,
     **replaced: Any,
@@ -100,14 +102,15 @@ def _rebuilt_task(
         f"name a task with these options with {again}",
     )
     with _recorded_in(path):
-        found, rows = made(Task, name or recorded, make, **values), config.get("worker_rows") or BLOCK
+        found, rows = made(Task, name or recorded, make, **values), config.worker_rows or BLOCK
         _check_recorded(path, "worker_rows", rows, int)
         return elsewhere(found, name or recorded, values, executor, rows)
 
 
-def _recorded_name(path: Path | None, config: dict[str, Any], what: str, given: str | None) -> str:
+def _recorded_name(path: Path | None, config: RunConfig, what: str, given: str | None) -> str:
     """Return a recorded name; raises a `UsageError` for custom code that was not named again."""
-    recorded, kind = str(config.get(what)), "a task" if what == "task" else "an algorithm"
+    recorded: str = getattr(config, what)
+    kind = "a task" if what == "task" else "an algorithm"
     require(
         given is not None or ":" not in recorded,
         f"the run in '{path}' has {kind} that is custom code, '{recorded}': if you trust that code, "
@@ -126,12 +129,10 @@ def _recorded_in(path: Path | None) -> Iterator[None]:
 
 
 def _recorded_options(
-    path: Path | None, config: dict[str, Any], options: Options, **replaced: Any
+    path: Path | None, config: RunConfig, options: Options, **replaced: Any
 ) -> tuple[dict[str, Any], str]:
     """Return the recorded values of the options, some of them replaced, and the missing ones."""
-    recorded = config.get("options") or {}
-    require(isinstance(recorded, dict), f"options of the run in '{path}' must be a table")
-    recorded = ONCE_ABSENT | recorded
+    recorded = config.known_options
     values = {name: (recorded | replaced)[name] for name in options if name in recorded}
     for name, value in values.items():
         _check_recorded(path, name, value, options[name].hint)

@@ -37,7 +37,8 @@ def task_factory(name: str) -> Callable[..., Task]:
     family, _, environment = name.partition(":")
     if family in FAMILIES:
         require(
-            bool(environment), f"task '{name}' must name an environment, as in gymnasium:CartPole-v1"
+            bool(environment),
+            f"task '{name}' must name an environment or a file, as in gymnasium:CartPole-v1",
         )
         return partial(FAMILIES[family], environment)
     found = _imported("task", name)

@@ -14,4 +14,6 @@ show_mujoco_warnings()
 from memes.physics.engine import Engine as Engine  # noqa: E402
 from memes.physics.engine import RobotState as RobotState  # noqa: E402
 from memes.physics.engine import compile as compile  # noqa: E402
+from memes.physics.reading import load as load  # noqa: E402
+from memes.physics.reading import read as read  # noqa: E402
 from memes.physics.solver import Fidelity as Fidelity  # noqa: E402

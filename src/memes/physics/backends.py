@@ -29,10 +29,8 @@ from memes.physics.solver import (
     Body,
     ControlFlow,
     Fidelity,
-    Iterate,
+    Scalars,
     always,
-    flatten,
-    restore,
 )
 from memes.physics.stacking import Layout, Slots, StackedModel
 from memes.physics.step import Phase
@@ -121,13 +119,11 @@ def _full(scalars: Sequence[Scalar], stacked: Sequence[bool], of: Operations) ->
 def rolled(of: Operations) -> ControlFlow:
     """Compute Newton iterations in a loop of the compiler, which keeps the program short."""
 
-    def repeat(count: int, body: Body, start: Iterate, flags: Sequence[bool]) -> Iterate:
+    def repeat(count: int, body: Body, start: Scalars, flags: Sequence[bool]) -> Scalars:
         def once(_: Any, data: list[Any]) -> list[Any]:
-            at = restore([Value(x, of) for x in data], start)
-            return _full(flatten(body(at)), flags, of)
+            return _full(body([Value(x, of) for x in data]), flags, of)
 
-        found = jax.lax.fori_loop(0, count, once, _full(flatten(start), flags, of))
-        return restore([Value(x, of) for x in found], start)
+        return [Value(x, of) for x in jax.lax.fori_loop(0, count, once, _full(start, flags, of))]
 
     return ControlFlow(repeat, always)
 

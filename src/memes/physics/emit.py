@@ -16,7 +16,7 @@ import numpy as np
 from memes.kernels.source import written
 from memes.physics import step as stepping
 from memes.physics.algebra import Condition, Operations, Scalar, Stacked, Value
-from memes.physics.solver import Alternative, Body, ControlFlow, Fidelity, Iterate, flatten, restore
+from memes.physics.solver import Alternative, Body, ControlFlow, Fidelity, Scalars
 from memes.physics.stacking import StackedModel
 from memes.physics.step import Phase
 
@@ -109,17 +109,19 @@ class GeneratedCode:
             return _literal(self.of.lift(x.values))
         return _literal(x.data if isinstance(x, Value) else x)
 
-    def repeat(self, count: int, body: Body, start: Iterate, stacked: Sequence[bool]) -> Iterate:
-        """Write a loop of C++ whose variables are those of the iterate."""
+    def repeat(self, count: int, body: Body, start: Scalars, stacked: Sequence[bool]) -> Scalars:
+        """Write a loop of C++ with a variable for each scalar."""
         del stacked
-        carried = [self.declare("V", self._text(x)) for x in flatten(start)]
+        carried = [self.declare("V", self._text(x)) for x in start]
         values = [Value(x, self.of) for x in carried]
         i = f"i{self._count}"
         self.lines.append(f"ROLLED for (int {i} = 0; {i} < {count}; ++{i}) {{")
-        after = [self._text(x) for x in flatten(body(restore(values, start)))]
+        after = [self._text(x) for x in body(values)]
+        if set(after) & {x.name for x in carried}:  # one variable may be the next value of another
+            after = [self.declare("V", x).name for x in after]
         self.lines += [f"{x.name} = {new};" for x, new in zip(carried, after, strict=True)]
         self.lines.append("}")
-        return restore(values, start)
+        return values
 
     def branch(
         self, condition: Condition, then: Alternative, otherwise: Alternative

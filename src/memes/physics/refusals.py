@@ -121,7 +121,7 @@ def _kind(what: str, option: str, where: list[str]) -> str:
 
 
 def note_unsupported(m: mujoco.MjModel, reasons: Reasons) -> None:
-    """Note everything in the model that the simulator cannot do, but for collisions."""
+    """Record all unsupported features of the model, except for those of collisions."""
     require(m.nv > 0, "model has no joints")
     for attribute, element in MUST_BE_ZERO.items():
         off = any(disabled(m, flag) for flag in _UNLESS_DISABLED.get(attribute, ()))
@@ -168,9 +168,7 @@ def _note_joint(m: mujoco.MjModel, j: int, reasons: Reasons) -> None:
         name,
     )
     alone = m.body_jntnum[body] == 1 and m.body_parentid[body] == 0
-    reasons.unless(
-        kind != "free" or alone, "a free joint beside other joints or below another body", name
-    )
+    reasons.unless(kind != "free" or alone, "a free joint with other joints or below another body", name)
 
 
 def _turns_implicitly(m: mujoco.MjModel, body: int) -> bool:

@@ -55,7 +55,8 @@ def restore(scalars: Sequence[Scalar], like: Iterate) -> Iterate:
     )
 
 
-Body = Callable[[Iterate], Iterate]
+Scalars = Sequence[Scalar]
+Body = Callable[[Scalars], Scalars]
 Alternative = Callable[[], Sequence[Scalar]]
 
 
@@ -63,17 +64,17 @@ class ControlFlow(NamedTuple):
     """How a backend implements loops and branches.
 
     Attributes:
-        repeat: `(count, body, start, stacked)` -> the result of applying the body `count` times;
-            `stacked` is True for scalars of the flat iterate that represent K copies.
+        repeat: `(count, body, start, stacked)` -> the result of applying the body `count` times to
+            scalars; `stacked` is True for scalars that represent K copies.
         branch: `(condition, then, otherwise)` -> the scalars of one alternative, robot by robot. If the
             condition is false, both alternatives are correct, and `otherwise` is cheaper.
     """
 
-    repeat: Callable[[int, Body, Iterate, Sequence[bool]], Iterate]
+    repeat: Callable[[int, Body, Scalars, Sequence[bool]], Scalars]
     branch: Callable[[Condition, Alternative, Alternative], Sequence[Scalar]]
 
 
-def _write_out(count: int, body: Body, start: Iterate, stacked: Sequence[bool]) -> Iterate:
+def _write_out(count: int, body: Body, start: Scalars, stacked: Sequence[bool]) -> Scalars:
     """Repeat by tracing the body `count` times."""
     del stacked
     for _ in range(count):
@@ -104,12 +105,12 @@ def constrained(
         return sparse.solve(tree, sparse.factor(tree, mass), force), [0.0] * len(force)
     start = _better_start(tree, mass, force, rows, warm)
     shares = [tree.copies > 1] * len(force)
-    found = control.repeat(
-        fidelity.iterations,
-        lambda at: _newton_step(tree, mass, rows, at, fidelity.line_search),
-        start,
-        [*tree.stacked, *shares, *(row.stacked for row in rows for _ in row.reference)],
-    )
+
+    def improved(scalars: Scalars) -> Scalars:
+        return flatten(_newton_step(tree, mass, rows, restore(scalars, start), fidelity.line_search))
+
+    stacked = [*tree.stacked, *shares, *(row.stacked for row in rows for _ in row.reference)]
+    found = restore(control.repeat(fidelity.iterations, improved, flatten(start), stacked), start)
     return found.acceleration, _constraint_force(tree, rows, found.components)
 
 

@@ -11,9 +11,9 @@ from memes.physics import dynamics, solver
 from memes.physics import tree as sparse
 from memes.physics.algebra import Scalar
 from memes.physics.constraints import Row, contact_row, near_any, usual_rows
-from memes.physics.model import Joint, Model
+from memes.physics.model import QPOS_SIZE, Joint, Model
 from memes.physics.obstacles import split
-from memes.physics.solver import ControlFlow, Fidelity
+from memes.physics.solver import ControlFlow, Fidelity, Scalars
 from memes.physics.tree import Sparse, Tree
 
 
@@ -113,26 +113,51 @@ def _rk4(
     fidelity: Fidelity,
     control: ControlFlow,
 ) -> Phase:
-    """Runge-Kutta-Munthe-Kaas of fourth order: rotations are integrated in their tangent space."""
-    now = forward(model, tree, phase, ctrl, fidelity, control)
-    first = now.acceleration
-    velocities = [list(phase.qvel)]
-    accelerations = [rotate_free(model, phase, first, la.apply_transposed)]
-    for fraction in (0.5, 0.5, 1.0):
-        h = fraction * model.timestep
-        qpos = integrate_position(model, phase.qpos, velocities[-1], h)
-        qvel = [v + h * a for v, a in zip(phase.qvel, accelerations[-1], strict=True)]
-        stage = Phase(qpos, qvel, now.acceleration)
-        now = forward(model, tree, stage, ctrl, fidelity, control)
-        accelerations.append(rotate_free(model, stage, now.acceleration, la.apply_transposed))
-        velocities.append(_pull_back(model, qvel, la.scale(h, velocities[-1])))
+    """Runge-Kutta-Munthe-Kaas of fourth order: rotations are integrated in their tangent space.
 
-    def mean(stages: list[list[Scalar]]) -> list[Scalar]:
-        return [(a + 2.0 * (b + c) + d) * (1 / 6) for a, b, c, d in zip(*stages, strict=True)]
+    The four stages are a loop, so that the program holds one of them. A stage has a position, a velocity
+    and the turn since the start; sums over stages are weighted by 1, 2, 2 and 1.
+    """
+    dt, nq, nv = model.timestep, model.nq, model.nv
 
-    change = mean(accelerations)
-    qvel = [v + model.timestep * a for v, a in zip(phase.qvel, change, strict=True)]
-    return Phase(integrate_position(model, phase.qpos, mean(velocities), model.timestep), qvel, first)
+    def stage(scalars: Scalars) -> Scalars:
+        number, rest = scalars[0], list(scalars[1:])
+        qpos, rest = rest[:nq], rest[nq:]
+        qvel, turned, warm, velocities, accelerations = (rest[i * nv : (i + 1) * nv] for i in range(5))
+        at = Phase(qpos, qvel, warm)
+        now = forward(model, tree, at, ctrl, fidelity, control)
+        change = rotate_free(model, at, now.acceleration, la.apply_transposed)
+        rate = _pull_back(model, qvel, turned)
+        outer = la.where(la.less(number, 0.5), 1.0, la.where(la.less(number, 2.5), 0.0, 1.0))
+        weight = 1 / 3 - 1 / 6 * outer
+        h = la.where(la.less(number, 1.5), 0.5 * dt, dt)
+        return [
+            number + 1.0,
+            *integrate_position(model, phase.qpos, rate, h),
+            *(v + h * a for v, a in zip(phase.qvel, change, strict=True)),
+            *la.scale(h, rate),
+            *now.acceleration,
+            *(total + weight * v for total, v in zip(velocities, rate, strict=True)),
+            *(total + weight * a for total, a in zip(accelerations, change, strict=True)),
+        ]
+
+    zeros: list[Scalar] = [0.0] * nv
+    shares = list(tree.stacked)
+    flags = [False, *_stacked_positions(model, tree), *5 * shares]
+    start = [0.0, *phase.qpos, *phase.qvel, *zeros, *phase.warm, *zeros, *zeros]
+    _, *found = control.repeat(4, stage, start, flags)
+    warm, velocity, change = (list(found[nq + i * nv : nq + (i + 1) * nv]) for i in (2, 3, 4))
+    qvel = [v + dt * a for v, a in zip(phase.qvel, change, strict=True)]
+    return Phase(integrate_position(model, phase.qpos, velocity, dt), qvel, warm)
+
+
+def _stacked_positions(model: Model, tree: Tree) -> list[bool]:
+    """Which entries of qpos stand for K."""
+    flags = [False] * model.nq
+    for joint in _joints(model):
+        for k in range(QPOS_SIZE[joint.kind]):
+            flags[joint.qpos + k] = tree.stacked[joint.dof]
+    return flags
 
 
 def _pull_back(model: Model, qvel: Sequence[Scalar], turned: Sequence[Scalar]) -> list[Scalar]:
@@ -165,7 +190,7 @@ def rotate_free(model: Model, phase: Phase, x: Sequence[Scalar], turn) -> list[S
 
 
 def integrate_position(
-    model: Model, qpos: Sequence[Scalar], qvel: Sequence[Scalar], dt: float
+    model: Model, qpos: Sequence[Scalar], qvel: Sequence[Scalar], dt: Scalar
 ) -> list[Scalar]:
     """Move along a constant velocity for a time dt."""
     moved = list(qpos)
@@ -182,7 +207,7 @@ def integrate_position(
     return moved
 
 
-def _turn(quaternion: Sequence[Scalar], velocity: Sequence[Scalar], dt: float) -> list[Scalar]:
+def _turn(quaternion: Sequence[Scalar], velocity: Sequence[Scalar], dt: Scalar) -> list[Scalar]:
     """A unit quaternion turned by a velocity in its own axes, and normalised."""
     half = la.scale(0.5 * dt, velocity)
     square = la.dot(half, half)

@@ -45,7 +45,7 @@ class Verdict(StrEnum):
     NOT_APPLICABLE = "not applicable"
 
 
-class Finding(NamedTuple):
+class CheckResult(NamedTuple):
     """The result of testing one relation.
 
     Attributes:
@@ -93,7 +93,7 @@ class ClaimOutcome(NamedTuple):
     instead: tuple[str, ...] = ()
 
 
-Check = Callable[[Evidence], Finding]
+Check = Callable[[Evidence], CheckResult]
 How = ParamSpec("How")
 
 
@@ -122,7 +122,7 @@ def relation(
 
     @wraps(decide)
     def between_two(a: Quantity, b: Quantity, /, *how: How.args, **named: How.kwargs) -> Check:
-        def check(evidence: Evidence) -> Finding:
+        def check(evidence: Evidence) -> CheckResult:
             one, other = a.values(evidence), b.values(evidence)
             first, second, apart = interval(one), interval(other), relative_difference(one, other)
             if apart.n < FEWEST:
@@ -135,7 +135,7 @@ def relation(
 
             superior = decide in TESTS
             testable = superior or math.isfinite(apart.low)
-            return Finding(
+            return CheckResult(
                 apart.n,
                 _line(a, b, first, second, apart),
                 (a.label, b.label),
@@ -188,7 +188,7 @@ def at_most(found: Compared, more: float) -> tuple[bool, bool]:
 def between(a: Quantity, least: float, most: float = math.inf, said: str = "") -> Check:
     """The interval of the median of `a` lies between two numbers; `said` is their source."""
 
-    def check(evidence: Evidence) -> Finding:
+    def check(evidence: Evidence) -> CheckResult:
         found = interval(a.values(evidence))
         wanted = (
             f"between {least:.4g} and {most:.4g}" if math.isfinite(most) else f"at {least:.4g} or more"
@@ -197,7 +197,7 @@ def between(a: Quantity, least: float, most: float = math.inf, said: str = "") -
         enough = found.n >= FEWEST
         inside = enough and least <= found.low and found.high <= most
         outside = enough and (found.low > most or found.high < least)
-        return Finding(
+        return CheckResult(
             found.n, line, (a.label,), lambda n: (inside, outside), least_p=0.0 if enough else math.nan
         )
 
@@ -212,11 +212,11 @@ def near(a: Quantity, number: float, within: float) -> Check:
 def most_have(a: Quantity) -> Check:
     """More than half of the seeds of `a` have a value above 0; refuted if none of enough seeds has."""
 
-    def check(evidence: Evidence) -> Finding:
+    def check(evidence: Evidence) -> CheckResult:
         has = a.values(evidence) > 0
         share = has.mean() if has.size else 0.0
         enough = has.size >= FEWEST
-        return Finding(
+        return CheckResult(
             has.size,
             f"{a.words}: {a.label} in {has.sum()} of {has.size} seeds",
             (a.label,),
@@ -230,7 +230,7 @@ def most_have(a: Quantity) -> Check:
 def have_more(a: Quantity, b: Quantity) -> Check:
     """More seeds of `a` have a value above 0 (Fisher's test), or their values are higher (rank-sum)."""
 
-    def check(evidence: Evidence) -> Finding:
+    def check(evidence: Evidence) -> CheckResult:
         one, other = a.values(evidence), b.values(evidence)
         n = min(one.size, other.size)
         having = [int((values > 0).sum()) for values in (one, other)]
@@ -247,7 +247,9 @@ def have_more(a: Quantity, b: Quantity) -> Check:
         def decided(comparisons: int) -> tuple[bool, bool]:
             return p < SIGNIFICANT and more, corrected_p(p, comparisons) < SIGNIFICANT and not more
 
-        return Finding(n, line, (a.label, b.label), decided, p, smallest_p(one.size, other.size), True)
+        return CheckResult(
+            n, line, (a.label, b.label), decided, p, smallest_p(one.size, other.size), True
+        )
 
     return check
 
@@ -289,7 +291,7 @@ def all_of(checks: Sequence[Check], evidence: Evidence) -> ClaimOutcome:
     )
 
 
-def _verdict(found: Finding, comparisons: int) -> Verdict:
+def _verdict(found: CheckResult, comparisons: int) -> Verdict:
     if found.n == 0:
         return Verdict.NOT_TESTED
     shown, refuted = found.decide(comparisons)
@@ -297,7 +299,7 @@ def _verdict(found: Finding, comparisons: int) -> Verdict:
     return Verdict.NOT_REPRODUCED if refuted else verdict
 
 
-def _with_p(found: Finding, comparisons: int) -> str:
+def _with_p(found: CheckResult, comparisons: int) -> str:
     if not math.isfinite(found.p):
         return found.line + found.by_mean
     corrected = f", {corrected_p(found.p, comparisons):.2g} corrected" * (comparisons > 1)

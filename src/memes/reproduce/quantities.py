@@ -67,7 +67,7 @@ def _score(name: str, words: str, label: str) -> Quantity:
     """A final measure, of the corrected archive if the task is uncertain."""
 
     def value(run: Summary) -> float:
-        if run.about.get("uncertain"):
+        if run.about.uncertain:
             return _at_end(run).get(name, math.nan)
         return float(run.curves[name][-1])
 
@@ -86,7 +86,7 @@ def best_above_least(label: str) -> Quantity:
     assert of is not None
 
     def value(run: Summary) -> float:
-        least = run.about.get("min_fitness")
+        least = run.about.min_fitness
         return float(of(run) - (MIN_FITNESS.get(run.task, 0.0) if least is None else least))
 
     return Quantity(label, "max fitness above the least possible", value)

@@ -67,7 +67,7 @@ def write(
         groups = {task: of_task for task, of_task in group(runs).items() if len(of_task) > 1}
         if groups:
             report.write(report.compare(groups), out / name)
-    alone = [each for each in times if each.about["processes_on_device"] == 1]
+    alone = [each for each in times if each.about.processes_on_device == 1]
     judged = judge(summaries, tasks, {each.task: each.seconds for each in alone})
     out.mkdir(parents=True, exist_ok=True)
     save_text(out / "claims.md", page(judged, summaries, times).rstrip("\n"))
@@ -118,7 +118,7 @@ def _made_of(summaries: Sequence[Summary]) -> list[str]:
             "evaluations of an elite to correct it": [
                 f"{run.corrections['samples'][-1]:g}" for run in runs if "samples" in run.corrections
             ],
-            "device": [run.about.get("device") for run in runs],
+            "device": [run.about.device for run in runs],
             "commit": [commit for commit in map(commit_of, runs) if commit != UNKNOWN],
         }
         said = [f"{name} {', '.join(map(str, dict.fromkeys(v)))}" for name, v in facts.items() if v]
@@ -132,7 +132,7 @@ def _made_of(summaries: Sequence[Summary]) -> list[str]:
 
 def commit_of(run: Summary) -> str:
     """Return the commit of a run in seven digits, marked if its checkout was changed."""
-    commit = run.about.get("commit") or UNKNOWN
+    commit = run.about.commit or UNKNOWN
     return commit if commit == UNKNOWN else commit[:7] + "-dirty" * commit.endswith("-dirty")
 
 
@@ -181,10 +181,10 @@ def _run_times(times: Sequence[Times]) -> list[str]:
         rows.append([label, *(f"{here} ({there})" for here, there in zip(ours, of_paper, strict=True))])
     table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
     of = "; ".join(
-        f"{task}: {max(map(len, each.seconds.values()))} turns, {each.about['device']}"
-        + f" shared by {each.about['processes_on_device']} processes"
-        * (each.about["processes_on_device"] > 1)
-        + f", commit {str(each.about['commit'] or UNKNOWN)[:7]}"
+        f"{task}: {max(map(len, each.seconds.values()))} turns, {each.about.device}"
+        + f" shared by {each.about.processes_on_device} processes"
+        * ((each.about.processes_on_device or 1) > 1)
+        + f", commit {str(each.about.commit or UNKNOWN)[:7]}"
         for task, each in measured.items()
     )
     title = "Minutes per run, without compilation and files, by the median turn here (and in the paper)"

@@ -24,8 +24,9 @@ from memes.runner.corrections import Corrections
 from memes.runner.device import compile_fitting, keep_compiled, most_together
 from memes.runner.observers import Callbacks, RunContext, Update
 from memes.store.files import only_writer, remove_files
-from memes.store.find import begun
-from memes.store.folder import Run, holds_run, load_config, plain, remove_run
+from memes.store.find import load_headers
+from memes.store.folder import Run, holds_run, load_config, remove_run
+from memes.store.schema import plain
 from memes.store.summary import Summary, load_summary, save_summary, summarise
 from memes.task import Task
 
@@ -90,7 +91,7 @@ class Keeper:
         def on_end(run: Run) -> None:
             if _complete(run.generations, run.corrected, self._item, context.algorithm.task):
                 save_summary(
-                    place_of_summary(self._summaries, self._item, run.config["seed"]), summarise(run)
+                    place_of_summary(self._summaries, self._item, run.config.seed), summarise(run)
                 )
 
         return Callbacks(on_start=on_start, on_update=on_update, on_end=on_end)
@@ -145,7 +146,7 @@ def plan(
 def in_turns(
     experiments: Sequence[str], tasks: Sequence[str], scale: str, labels: Sequence[str] = ()
 ) -> dict[str, list[Item]]:
-    """List what the experiments time in turns, by task, as far as it is installed."""
+    """List the items that the experiments time in turns, by task, if their packages are installed."""
     found: dict[str, list[Item]] = {}
     for experiment in (EXPERIMENTS[name] for name in experiments if not EXPERIMENTS[name].seeds):
         for task, label in product(tasks, experiment.labels):
@@ -282,7 +283,7 @@ def _missing(
 
 def _ended(place: Path) -> bool:
     """Return False for a run folder that does not record the end of its run."""
-    return not holds_run(place) or "generations_done" in load_config(place)
+    return not holds_run(place) or load_config(place).outcome is not None
 
 
 def _lacking(task: str, label: str) -> list[str]:
@@ -338,7 +339,7 @@ def _run(
                 progress=progress,
             )
         left = _take_over(item, folder, summaries, algorithm.task)
-        signals = [str(run.config["signal"]) for run in runs if run.config["signal"]]
+        signals = [run.signal for run in runs if run.signal]
         if left and signals:
             return signals[0]
     return None
@@ -347,8 +348,8 @@ def _run(
 def _begun_together(folder: Path, seeds: Sequence[int]) -> list[int]:
     """List the seeds that have begun, and can continue in one batch with the first of them."""
     any_begun = any(holds_run(folder / f"seed-{seed}") for seed in seeds)
-    configs = begun(folder).values() if any_begun else ()
-    batch = {c["seed"]: c.get("seeds_together") for c in configs if c["seed"] in seeds}
+    configs = [header.config for header in load_headers(folder).values()] if any_begun else []
+    batch = {each.seed: each.seeds_together for each in configs if each.seed in seeds}
     return [seed for seed in batch if batch[seed] == next(iter(batch.values()))]
 
 
@@ -357,7 +358,8 @@ def _take_over(item: Item, folder: Path, summaries: Path, task: Task) -> list[in
     left = []
     for seed in item.seeds:
         place = folder / f"seed-{seed}"
-        if holds_run(place) and load_config(place).get("generations_done", 0) >= item.generations:
+        outcome = load_config(place).outcome if holds_run(place) else None
+        if outcome is not None and outcome.generations_done >= item.generations:
             run = load_summary(place)
             if _complete(run.generations, run.corrections, item, task):
                 save_summary(place_of_summary(summaries, item, seed), run)

@@ -9,6 +9,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,18 +20,18 @@ from memes.reproduce.sweep import Item
 from memes.runner.device import MOST, compile_fitting, first_state, keys_of
 from memes.runner.device_use import announced, count, place_of
 from memes.runner.scheduling import wait
-from memes.store.files import check_entries, intact, read_json, save_text
+from memes.store.files import check_entries, read_json, reading, save_text
 from memes.store.provenance import describe
+from memes.store.schema import Provenance, read
 
 FORMAT, FORMAT_VERSION = "memes-times", 1
 TURNS = 10
 TURN_SECONDS = 1.0  # approximate duration of a turn
-ABOUT = ("device", "versions", "commit", "started")
+ABOUT = ("device", "versions", "commit", "started", "processes_on_device")
 ENTRIES: dict[str, Any] = {
     "task": str, "scale": str, "generations": int, "about": dict,
     "seconds": dict[str, tuple[float, ...]],
 }  # fmt: skip
-ABOUT_ENTRIES = {"device": str, "commit": str | None, "processes_on_device": int}
 
 
 class Times(NamedTuple):
@@ -40,14 +41,14 @@ class Times(NamedTuple):
         task: Name of the task.
         scale: Scale of the defaults.
         generations: Number of generations of a run.
-        about: `device`, `versions`, `commit`, `started`, and the `processes_on_device`.
+        about: The entries of `ABOUT`.
         seconds: Seconds per generation in each turn, by label.
     """
 
     task: str
     scale: str
     generations: int
-    about: Mapping[str, Any]
+    about: Provenance
     seconds: Mapping[str, Sequence[float]]
 
 
@@ -59,7 +60,7 @@ def measure(items: Sequence[Item], say: Callable[[str], None]) -> Times:
         if place is not None:
             stack.enter_context(announced(place))
         advances: dict[str, Callable[[], float]] = {}
-        about: dict[str, Any] = {}
+        about = Provenance()
         for item in items:
             say(f"{item.task} {item.label}: compiling for the measurement in turns")
             advances[item.label], about = _advancing(item)
@@ -70,12 +71,12 @@ def measure(items: Sequence[Item], say: Callable[[str], None]) -> Times:
                 seconds[label].append(advance())
         sharing = max(sharing, 1 if place is None else count(place))
     first = items[0]
-    about = {name: about[name] for name in ABOUT} | {"processes_on_device": sharing}
+    about = replace(about, processes_on_device=sharing)
     return Times(first.task, first.parsed.choice.scale, first.generations, about, seconds)
 
 
-def _advancing(item: Item) -> tuple[Callable[[], float], dict[str, Any]]:
-    """Return a function that runs a turn and returns the seconds per generation, and its metadata."""
+def _advancing(item: Item) -> tuple[Callable[[], float], Provenance]:
+    """Return a function that runs a turn and returns the seconds per generation, and its provenance."""
     algorithm = item.parsed.build()
     program = compile_fitting(algorithm, 1, item.generations, lambda sentence: None)
     key = program.keys([0])
@@ -90,12 +91,13 @@ def _advancing(item: Item) -> tuple[Callable[[], float], dict[str, Any]]:
 
     advance(1)
     n = int(np.clip(TURN_SECONDS / advance(3), 3, MOST))
-    return lambda: advance(n), describe(algorithm)
+    return lambda: advance(n), describe(algorithm).provenance
 
 
 def save_times(path: Path, times: Times) -> None:
     """Write times as JSON."""
-    content = {"format": FORMAT, "format_version": FORMAT_VERSION, **times._asdict()}
+    about = {name: getattr(times.about, name) for name in ABOUT}
+    content = {"format": FORMAT, "format_version": FORMAT_VERSION, **times._asdict(), "about": about}
     save_text(path, json.dumps(content, indent=1))
 
 
@@ -104,8 +106,8 @@ def load_times(folder: Path) -> list[Times]:
     found = []
     for file in sorted(folder.glob("*.json")):
         content = read_json(file)
-        with intact(file):
+        with reading(file):
             check_entries(file, content, ENTRIES)
-            check_entries(file, content["about"], ABOUT_ENTRIES)
+            content["about"] = read(Provenance, content["about"], file)
             found.append(Times(*(content[name] for name in Times._fields)))
     return found

@@ -101,7 +101,7 @@ class ChangeLog:
                 thinning = None  # the archive still contains the last change of each cell
                 rewrite(complete(store.no_changes(k), run))
                 return
-            if thinning is not None and thinning.generations > run.config["generations"]:
+            if thinning is not None and thinning.generations > run.config.generations:
                 thinning = None
             rows = store.up_to_generation(store.within(found, cells.count), done)
             # Drop changes that were recorded because the run was stopped between two marks.

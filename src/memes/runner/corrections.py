@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Literal
 
@@ -45,7 +45,8 @@ class Corrections:
     search.
 
     Attributes:
-        every: Generations between corrections; 0 disables corrections. None is only one, at the end.
+        every: Generations between corrections; 0 disables corrections. None is a single correction at
+            the end.
         samples: Number of re-evaluations of each elite at the end.
         every_samples: Number of re-evaluations in corrections before the end; None is `samples`.
         statistic: Statistic that summarises the evaluations of an elite.
@@ -71,7 +72,7 @@ class Corrections:
 
     def watch(self, context: RunContext) -> Callbacks:
         """Return the callbacks of a run."""
-        task, length = context.algorithm.task, context.config["generations"]
+        task, length = context.algorithm.task, context.config.generations
         if not task.uncertain or self.every == 0:
             return Callbacks()
         by = partial(
@@ -115,8 +116,9 @@ class Corrections:
             run = by(run, samples=samples)
             if run.correction is None:
                 context.say(f"not re-evaluated; 'memes reevaluate {run.folder or 'RUN'}' does it later")
-                stopped = run.config["stopped"] or context.interrupted()
-                run = run._replace(config=run.config | {"stopped": stopped})
+                assert run.outcome is not None
+                stopped = run.outcome.stopped or context.interrupted()
+                run = run._replace(outcome=replace(run.outcome, stopped=stopped))
             save_correction(run, task, self.statistic)
             return run
 
@@ -188,11 +190,11 @@ def corrected(
     The other arguments are those of `Corrections` and `RunContext`.
     """
     run, single = run._replace(correction=None), task.single or task
-    rows = run.config.get("chunk") or ROWS.get(jax.default_backend(), ROWS_ELSEWHERE)
+    rows = run.config.chunk or ROWS.get(jax.default_backend(), ROWS_ELSEWHERE)
     here = single if single.jit else surviving(single, report.say, rows)
     if not (single.jit or isinstance(single.evaluate, Spread)):
         rows = min(rows, ROWS_IN_PROCESS)
-    key = jax.random.fold_in(jax.random.key(run.config["seed"]), STREAM)
+    key = jax.random.fold_in(jax.random.key(run.config.seed), STREAM)
     key = jax.random.fold_in(key, run.generations)
     if stopped():
         return run

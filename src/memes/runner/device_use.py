@@ -8,7 +8,7 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, ClassVar
 
@@ -36,7 +36,7 @@ class DeviceUse:
         if place is None:
             return Callbacks()
         context.closing(stack.close)
-        most, looked = int(context.config.get("processes_on_device") or 1), 0.0
+        most, looked = context.header.provenance.processes_on_device or 1, 0.0
 
         def look() -> None:
             nonlocal most, looked
@@ -52,7 +52,7 @@ class DeviceUse:
 
         def on_end(run: Run) -> Run:
             look()
-            return run._replace(config=run.config | {"processes_on_device": most})
+            return run._replace(provenance=replace(run.provenance, processes_on_device=most))
 
         return Callbacks(on_start=on_start, on_update=on_update, on_end=on_end)
 

@@ -17,7 +17,8 @@ import numpy as np
 
 from memes.errors import UsageError, in_a_line, install, require
 from memes.runner.observers import Callbacks, RunContext, Update
-from memes.store.folder import Run, plain
+from memes.store.folder import Run
+from memes.store.schema import plain
 from memes.store.tensorboard import append_scalars, new_events
 
 EVENTS = "tensorboard"
@@ -133,14 +134,15 @@ def _module(name: str) -> Callable[[RunContext], tuple[Send, Callable[[], object
 
     def begin(context: RunContext) -> tuple[Send, Callable[[], object]]:
         tracker = import_module(name)
-        config = json.loads(json.dumps(context.config, default=plain))
-        task, algorithm, seed = (str(config[key]) for key in ("task_name", "algorithm", "seed"))
+        entries = json.loads(json.dumps(context.header.entries(), default=plain))
+        config = context.config
+        group = f"{config.task_name}-{config.algorithm}"
         folder = None if context.folder is None else str(context.folder)
         given = {
             "project": "memes",
-            "name": f"{task}-{algorithm}-{seed}",
-            "group": f"{task}-{algorithm}",
-            "config": config,
+            "name": f"{group}-{config.seed}",
+            "group": group,
+            "config": entries,
             "dir": folder,
             "reinit": "create_new",  # parallel seeds are separate runs
         }

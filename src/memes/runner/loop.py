@@ -28,9 +28,10 @@ from memes.runner.simulators import surviving
 from memes.store import checkpoint
 from memes.store.folder import Run, save_config
 from memes.store.provenance import now
+from memes.store.schema import Header, RunOutcome
 
 # A run before it starts or resumes: its `config.json`, and its folder.
-Start = tuple[dict[str, Any], Path | None]
+Start = tuple[Header, Path | None]
 # Messages after the first Ctrl-C, during the run and during its last steps.
 STOPPING = "stopping after this device call; Ctrl-C again stops at once, without saving"
 SKIPPING = "skipping the rest of the re-evaluation"
@@ -51,7 +52,8 @@ def run_all(
     All runs have the same final number of generations and the same chunk. `exactly` is that of
     `compile_fitting`. Runs that an interrupt prevents are not returned.
     """
-    generations, chunk = (starts[0][0][name] for name in ("generations", "chunk"))
+    config = starts[0][0].config
+    generations, chunk = config.generations, config.chunk
     shared: dict[Hashable, Any] = {}
 
     def once(name: Hashable, make: Callable[[], Any]) -> Any:
@@ -65,43 +67,47 @@ def run_all(
         here = task if task.jit else surviving(task, report.say, algorithm.batch_size)
         report.show_workers(task)
         first = first_state(algorithm, placement, seeds_per_batch)
-        begun = [_begun(first, *start, report.say) for start in starts]
+        begun = [_start_or_resume(first, *start, report.say) for start in starts]
         fitting = replace(algorithm, task=here, chunk=chunk)
         program = compile_fitting(fitting, seeds_per_batch, generations, report.say, exactly, placement)
-        about: dict[str, Any] = {"chunk": program.algorithm.chunk, "seeds_together": program.seeds}
-        for (
-            config,
-            folder,
-        ) in starts:  # also for runs that an interrupt prevents, so that `resume` finds them
-            _save_config(folder, config | about)
-        about["compile_seconds"] = program.seconds
+        fitted = partial(replace, chunk=program.algorithm.chunk, seeds_together=program.seeds)
+        for header, folder in starts:  # also for runs that an interrupt prevents: `resume` finds them
+            _save_config(folder, header._replace(config=fitted(header.config)))
+        seconds = program.seconds
         context = partial(RunContext, algorithm, report=report, once=once)
         over: dict[int, Run] = {}
         team = present()
         run_group = partial(_run_group, program) if team.leads else partial(_follow, program)
         done = [team.agree(int, run.generations) for run in begun]
         for group in _groups(done, program.seeds):
-            runs = [begun[i]._replace(config=begun[i].config | about) for i in group]
+            runs = [
+                run._replace(
+                    config=fitted(run.config),
+                    provenance=replace(run.provenance, compile_seconds=seconds),
+                )
+                for run in (begun[i] for i in group)
+            ]
             runs = run_group(runs, observers, context, report)
             over |= dict(zip(group, runs, strict=True))
-            if team.agree(bool, runs[-1].config.get("signal")):
+            if team.agree(bool, runs[-1].signal):
                 break
-            about["compile_seconds"] = 0.0
+            seconds = 0.0
     return [over[i] for i in sorted(over)]
 
 
-def _begun(
+def _start_or_resume(
     first: Callable[[jax.Array, int], State],
-    config: dict[str, Any],
+    header: Header,
     folder: Path | None,
     say: Callable[[str], None],
 ) -> Run:
     """Make the first state of a run, or load it from the newest checkpoint in its folder."""
-    blank, generations = partial(first, keys_of(config["seed"])[0]), config["generations"]
-    run = None if folder is None else checkpoint.load(folder, config, blank, say)
+    generations = header.config.generations
+    blank = partial(first, keys_of(header.config.seed)[0])
+    run = None if folder is None else checkpoint.load(folder, header, blank, say)
     if run is None:
         state = blank(generations)
-        return Run(folder, config, {}, {}, state.archive, {}, None, state)
+        return Run(folder, *header, {}, {}, state.archive, {}, None, state)
     say(f"continuing after generation {run.generations}")
     require(
         run.generations <= generations,
@@ -119,9 +125,9 @@ def _groups(done: Sequence[int], size: int) -> list[list[int]]:
     return [same[i : i + size] for same in far.values() for i in range(0, len(same), size)]
 
 
-def _save_config(folder: Path | None, config: dict[str, Any]) -> None:
+def _save_config(folder: Path | None, header: Header) -> None:
     if folder is not None:
-        save_config(folder, config)
+        save_config(folder, header)
 
 
 def _run_group(
@@ -142,7 +148,7 @@ def _run_group(
         with interruptible(report.say, STOPPING) as heard:
             for member in members:
                 member.begin(observers)
-            report.begin(config["generations"], {run.config["seed"]: progress_of(run) for run in runs})
+            report.begin(config.generations, {run.config.seed: progress_of(run) for run in runs})
 
             def due(generation: int) -> bool:
                 return any(member.due(generation) for member in members)
@@ -162,7 +168,7 @@ def _joined(program: Program, runs: Sequence[Run]) -> tuple[jax.Array, State]:
     """Put the keys and the states of runs on the devices, filled up to the number that is compiled."""
     filled = [*runs, *[runs[-1]] * (program.seeds - len(runs))]
     states = present().same([run.state for run in filled if run.state is not None])
-    return program.keys([run.config["seed"] for run in filled]), program.join(states)
+    return program.keys([run.config.seed for run in filled]), program.join(states)
 
 
 def _follow(
@@ -195,7 +201,7 @@ class _Member:
         self.run = run
         self.stopped: str | None = None  # the reason, if it was stopped
         self._totals = totals_of(run)
-        seed = run.config["seed"]
+        seed = run.config.seed
         name = f"seed {seed}: " if named else ""
 
         def say(sentence: str) -> None:
@@ -206,11 +212,11 @@ class _Member:
             report.end(seed)
             self.stopped = reason
 
-        self._context = context(config=run.config, folder=run.folder, say=say, stop=stop)
+        self._context = context(header=run.header, folder=run.folder, say=say, stop=stop)
         self._watches: list[Callbacks] = []
 
     def begin(self, observers: Sequence[Observer]) -> None:
-        _save_config(self.run.folder, self.run.config)
+        _save_config(self.run.folder, self.run.header)
         self._watches = [observer.watch(self._context) for observer in observers]
         for watch in self._watches:
             self.run = watch.on_start(self.run) or self.run
@@ -229,7 +235,7 @@ class _Member:
             self.run = watch.on_update(update) or self.run
 
     def finish(self, signalled: str | None) -> Run:
-        """Call `on_end` of the observers, and then record the end in `config.json`, as the last file."""
+        """Call `on_end` of the observers, and then write the outcome, after all other files."""
         done = self.run.generations
         if self.run.metrics["coverage"][-1] > 0 and not self.run.metrics["qd_score"][-1]:
             least = self._context.algorithm.task.min_fitness
@@ -237,18 +243,18 @@ class _Member:
                 f"the QD-score is 0, because no elite is fitter than the task's min_fitness, {least:g}: "
                 "set it to the lowest fitness that the task can have"
             )
-        about = {
-            "finished": now(),
-            "generations_done": done,
-            "seconds": float(self.run.metrics["seconds"][-1]),
-            "stopped": self.stopped or (signalled if done < self.run.config["generations"] else None),
-        }
-        self.run = self.run._replace(config=self.run.config | about)
+        outcome = RunOutcome(
+            finished=now(),
+            generations_done=done,
+            seconds=float(self.run.metrics["seconds"][-1]),
+            stopped=self.stopped or (signalled if done < self.run.config.generations else None),
+        )
+        self.run = self.run._replace(outcome=outcome)
         for watch in self._watches:
             self.run = watch.on_end(self.run) or self.run
-        signal = {"signal": signalled or self._context.interrupted()}
-        self.run = self.run._replace(config=self.run.config | signal)
-        _save_config(self.run.folder, self.run.config)
+        outcome = replace(self.run.outcome or outcome, signal=signalled or self._context.interrupted())
+        self.run = self.run._replace(outcome=outcome)
+        _save_config(self.run.folder, self.run.header)
         return self.run
 
 

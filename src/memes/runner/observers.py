@@ -24,6 +24,7 @@ from memes.runner.progress import ProgressPoint, Reporter
 from memes.store import archives, checkpoint
 from memes.store import folder as folders
 from memes.store.folder import Run
+from memes.store.schema import Header, RunConfig
 from memes.validation import check_fields
 
 MOST_WRITING = 0.1  # maximum share of the time for checkpoints that were not explicitly requested
@@ -71,7 +72,7 @@ class RunContext:
 
     Attributes:
         algorithm: The algorithm, with its task.
-        config: Content of `config.json` when the run starts.
+        header: Content of `config.json` when the run starts.
         folder: Folder of the run; None if it is only in memory.
         report: Shows progress.
         say: Prints a line, which names the run if there are several.
@@ -82,7 +83,7 @@ class RunContext:
     """
 
     algorithm: Algorithm
-    config: dict[str, Any]
+    header: Header
     folder: Path | None
     report: Reporter
     say: Callable[[str], None]
@@ -90,6 +91,11 @@ class RunContext:
     interrupted: Callable[[], str | None]
     once: Callable[[Hashable, Callable[[], Any]], Any]
     closing: Callable[[Callable[[], object]], object]
+
+    @property
+    def config(self) -> RunConfig:
+        """What is asked of the run."""
+        return self.header.config
 
 
 class Observer(Protocol):
@@ -164,8 +170,8 @@ class Checkpoints:
     """Write checkpoints during a run, from which `memes resume` continues.
 
     Attributes:
-        every: Generations between checkpoints; 0 writes none. None is one after each device call,
-            unless that would take more than a tenth of the time.
+        every: Generations between checkpoints; 0 writes none. None is a checkpoint after each device
+            call, unless that would take more than a tenth of the time.
     """
 
     every: int | None = None
@@ -222,7 +228,7 @@ class Progress:
 
     def watch(self, context: RunContext) -> Callbacks:
         """Return the callbacks of a run."""
-        seed = context.config["seed"]
+        seed = context.config.seed
         return Callbacks(on_update=lambda update: context.report.update(seed, progress_of(update.run)))
 
 

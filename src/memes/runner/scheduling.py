@@ -16,6 +16,7 @@ import numpy as np
 from memes.algorithm import State
 from memes.runner.device import MOST, Program, Record
 from memes.runner.multihost import present
+from memes.store.schema import RunConfig
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 GROWTH = 4  # a device call has at most this multiple of the generations of the previous one
@@ -34,7 +35,7 @@ def calls(
     key: jax.Array,
     state: State,
     done: int,
-    config: dict[str, Any],
+    config: RunConfig,
     due: Callable[[int], bool],
     going: Callable[[], bool],
 ) -> Iterator[Call]:
@@ -46,7 +47,7 @@ def calls(
     observer is due, which may need the device, or if the host evaluates. A thread makes the calls,
     because on GPUs a call returns only after its last generation: the host counts them.
     """
-    generations, aim = config["generations"], config["call_seconds"]
+    generations, aim = config.generations, config.call_seconds
     size, agree, beside = 1, present().agree, program.algorithm.task.jit
 
     with ThreadPoolExecutor(1, "memes-device") as thread:

@@ -13,7 +13,7 @@ from memes.archive import Archive, empty
 from memes.cells import CVT, MAX_CELLS, Cells, Grid
 from memes.errors import require
 from memes.estimates import Correction
-from memes.store.files import as_path, check_memory, intact, read_arrays, replace_file
+from memes.store.files import as_path, check_memory, read_arrays, reading, replace_file
 
 FORMAT_VERSION = 1
 ELITE = ("genotypes", "fitness", "feature", "generation", "lane")  # data of each elite
@@ -43,7 +43,7 @@ def load_archive(path: str | Path) -> Archive:
     file = as_path(path)
     file = file / "archive.npz" if file.is_dir() else file
     data = load_npz(file, ELITE)
-    with intact(file):
+    with reading(file):
         return archive_from(data, file)
 
 
@@ -85,7 +85,7 @@ def load_correction(path: Path) -> Correction | None:
     if not file.exists():
         return None
     data = load_npz(file, (*ELITE, "elite_cell", "fitness_variance", "feature_variance", "samples"))
-    with intact(file):
+    with reading(file):
         variances = data["fitness_variance"], data["feature_variance"]
         archive = archive_from(data, file)
         means = data.get("fitness_mean"), data.get("feature_mean")
@@ -101,7 +101,7 @@ def save_npz(path: Path, **arrays: Any) -> None:
 def load_npz(file: Path, needed: Iterable[str]) -> dict[str, np.ndarray]:
     """Read arrays, including the needed ones, from a file whose format version is supported."""
     arrays = read_arrays(file, (*needed, "format_version"))
-    with intact(file):
+    with reading(file):
         check_version(int(arrays.pop("format_version")), file)
         odd = next((name for name, array in arrays.items() if array.dtype.kind not in KINDS), None)
         if odd is not None:
@@ -109,7 +109,7 @@ def load_npz(file: Path, needed: Iterable[str]) -> dict[str, np.ndarray]:
         return arrays
 
 
-def check_version(version: int, file: Path) -> None:
+def check_version(version: int, file: Path | str) -> None:
     """Raise a `UsageError` if the format of a file is newer than this library."""
     require(
         version <= FORMAT_VERSION,

@@ -14,7 +14,7 @@ import numpy as np
 
 from memes.archive import LIMIT, Archive, Changes
 from memes.store.archives import FORMAT_VERSION, check_version
-from memes.store.files import MOST_TABLE, append, as_path, intact, read_bytes, replace_file
+from memes.store.files import MOST_TABLE, append, as_path, read_bytes, reading, replace_file
 
 NAME = "changes.bin"
 MOST_FEATURES = 1000
@@ -35,7 +35,7 @@ def load_changes(folder: str | Path) -> Changes:
 def read_changes(folder: str | Path) -> tuple[Changes, Thinning | None]:
     """Read the changes of a run's archive, and the last thinning, if there was any."""
     file = as_path(folder, "folder") / NAME
-    with intact(file):
+    with reading(file):
         head, _, data = read_bytes(file, MOST_TABLE).partition(b"\n")
         about = json.loads(head[:1000])
         check_version(int(about["format_version"]), file)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,8 +28,9 @@ from memes.archive import Archive
 from memes.errors import UsageError, require
 from memes.metrics import column_kinds
 from memes.store.archives import ELITE, archive_from
-from memes.store.files import append, intact, opened, read_arrays, replace_file
+from memes.store.files import append, open_regular, read_arrays, reading, replace_file
 from memes.store.folder import CHECKPOINTS, Run, check_lanes, load_corrected
+from memes.store.schema import Header, RunConfig
 
 FORMAT_VERSION = 4  # up to version 3 (of memes 0.2), arrays were identified by their position
 KEEP = 2  # number of checkpoints; the older one is used if the newer one is damaged
@@ -68,7 +69,7 @@ def save(run: Run, before: Logged) -> Logged:
     about = {
         "format_version": FORMAT_VERSION,
         "identity": identity(run.config),
-        "generations": run.config["generations"],
+        "generations": run.config.generations,
         "digest": _digest(arrays, now.digest),
     }
     path = run.folder / "checkpoints"
@@ -99,29 +100,29 @@ def _rows(run: Run, first: int) -> np.ndarray:
     return rows
 
 
-def identity(config: dict[str, Any]) -> str:
+def identity(config: RunConfig) -> str:
     """Return everything that must be equal for a checkpoint to belong to a run."""
     names = ("task", "algorithm", "options", "seed", "cells", "dim")
-    found = {name: config.get(name) for name in names}
-    if config.get("shards", 1) != 1:
-        found["shards"] = config["shards"]
+    found = {name: getattr(config, name) for name in names}
+    if config.shards != 1:
+        found["shards"] = config.shards
     return json.dumps(found, sort_keys=True, default=str)
 
 
 def load(
-    folder: Path, config: dict[str, Any], blank: Callable[[int], State], say: Callable[[str], None]
+    folder: Path, header: Header, blank: Callable[[int], State], say: Callable[[str], None]
 ) -> Run | None:
     """Read the run up to the newest intact checkpoint; None if there is no checkpoint at all.
 
     Args:
         folder: The run's folder.
-        config: The run's configuration; its number of generations may have changed.
+        header: The content of the run's `config.json`; its number of generations may have changed.
         blank: `(generations) -> State`, the first state of a run of that length.
         say: Prints messages about skipped checkpoints.
     """
     for file in _newest_first(folder):
         try:
-            with intact(file):
+            with reading(file):
                 about, arrays, log = _read(file)
                 if log:
                     check_lanes(file, log["lanes"])
@@ -129,12 +130,12 @@ def load(
             say(f"{error}; looking for an older checkpoint")
             continue
         _check_version(file, about["format_version"])
-        require(about["identity"] == identity(config), f"'{file}' is a checkpoint of another run")
-        with intact(file):
-            state = _fitted(file, arrays, about["generations"], config["generations"], blank)
+        require(about["identity"] == identity(header.config), f"'{file}' is a checkpoint of another run")
+        with reading(file):
+            state = _fitted(file, arrays, about["generations"], header.config.generations, blank)
         metrics, lanes = (log[part] for part in PARTS)
         corrected = load_corrected(folder)
-        return Run(folder, config, metrics, lanes, state.archive, corrected, None, state)
+        return Run(folder, *header, metrics, lanes, state.archive, corrected, None, state)
     require(
         not _newest_first(folder),
         f"no checkpoint in '{folder / 'checkpoints'}' can be read; remove them to start again",
@@ -147,12 +148,12 @@ def newest(folder: Path) -> Path | None:
     return next(iter(_newest_first(folder)), None)
 
 
-def load_elites(file: Path, config: Mapping[str, Any]) -> Archive:
+def load_elites(file: Path, config: RunConfig) -> Archive:
     """Read the archive of a checkpoint.
 
     Neither the task nor the algorithm is needed, and unknown arrays are ignored.
     """
-    with intact(file):
+    with reading(file):
         about, arrays, _ = _read(file)
         _check_version(file, about["format_version"])
         archive = {name.removeprefix(ARCHIVE): array for name, array in arrays.items()}
@@ -160,8 +161,8 @@ def load_elites(file: Path, config: Mapping[str, Any]) -> Archive:
         cell = np.flatnonzero(elites["fitness"] > -np.inf)
         data = {name: column[cell] for name, column in elites.items()}
         data |= {f"feature_{end}": archive[f"cells.{end}"] for end in ("low", "high")}
-        if isinstance(config["cells"], list):
-            data["grid_shape"] = np.asarray(config["cells"])
+        if isinstance(config.cells, tuple):
+            data["grid_shape"] = np.asarray(config.cells)
         else:
             data["centroids"] = archive["cells.centroids"]
         return archive_from(data | {"cell": cell}, file)
@@ -170,7 +171,7 @@ def load_elites(file: Path, config: Mapping[str, Any]) -> Archive:
 def load_lanes(file: Path) -> dict[str, np.ndarray]:
     """Read the records of each lane up to a checkpoint, arrays [G, L, ...] by name."""
     kind = read_arrays(file, ("log",), only=("log",))["log"].dtype
-    with intact(file):
+    with reading(file):
         return check_lanes(file, _parts(_log(file, kind.itemsize), kind)["lanes"])
 
 
@@ -206,7 +207,7 @@ def _read(
 def _log(file: Path, size: int) -> bytes:
     """Read the rows of the log, of a given size, that belong to a checkpoint."""
     shared, wanted = file.parent / LOG, int(file.stem) * size
-    with intact(shared), opened(shared) as stream:
+    with reading(shared), open_regular(shared) as stream:
         if stream.seek(0, os.SEEK_END) < wanted:
             raise ValueError(f"it has fewer generations than {file.name}")
         stream.seek(0)

@@ -64,7 +64,7 @@ def as_path(path: Any, name: str = "path") -> Path:
     return Path(text)
 
 
-def opened(path: Path, mode: str = "rb") -> IO[Any]:
+def open_regular(path: Path, mode: str = "rb") -> IO[Any]:
     """Open a regular file like `open`; raises a `UsageError` for a link, a pipe or a folder."""
     return open(path, mode, opener=_descriptor)
 
@@ -85,7 +85,7 @@ def replace_file(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     """Write a file atomically: after a crash there is either the old or the new file."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
-        with opened(temporary, "xb") as file:
+        with open_regular(temporary, "xb") as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
@@ -109,7 +109,7 @@ def append(path: Path, data: bytes, at: int) -> None:
 
     A file with other names (hard links) is copied first, so that these keep their content.
     """
-    with opened(path, "r+b" if path.exists() else "w+b") as file:
+    with open_regular(path, "r+b" if path.exists() else "w+b") as file:
         if os.fstat(file.fileno()).st_nlink > 1:
             before = file.read(at)
             replace_file(path, lambda copy: copy.write(before + data))
@@ -128,14 +128,14 @@ def save_text(path: Path, text: str) -> None:
 
 def read_bytes(file: Path, most: int) -> bytes:
     """Read a file of at most `most` bytes."""
-    with intact(file), opened(file) as stream:
+    with reading(file), open_regular(file) as stream:
         _check_size(file, stream, most)
         return bytes(stream.read(most))
 
 
 def read_json(file: Path) -> dict[str, Any]:
     """Read a table from a JSON file. Control characters are replaced by their escapes."""
-    with intact(file):
+    with reading(file):
         content = json.loads(read_bytes(file, MOST_JSON))
         require(isinstance(content, dict), f"'{file}' must contain a JSON object")
         return {printable(name): _printable(value) for name, value in content.items()}
@@ -151,7 +151,7 @@ def _printable(value: Any) -> Any:
     return value
 
 
-def check_entries(file: Path, entries: Mapping[str, Any], hints: Mapping[str, Any]) -> None:
+def check_entries(file: Path | str, entries: Mapping[str, Any], hints: Mapping[str, Any]) -> None:
     """Raise a `UsageError` that names the first entry of a file that does not fit its hint."""
     for name, hint in hints.items():
         value = entries.get(name)
@@ -162,7 +162,7 @@ def check_entries(file: Path, entries: Mapping[str, Any], hints: Mapping[str, An
 
 def read_table(file: Path, needed: Collection[str] = ()) -> dict[str, np.ndarray]:
     """Read a CSV file into one array per column; empty fields become NaN."""
-    with intact(file), opened(file) as stream:
+    with reading(file), open_regular(file) as stream:
         _check_size(file, stream, MOST_TABLE)
         lines = sum(1 for _ in _lines(stream))
         stream.seek(0)
@@ -196,7 +196,7 @@ def read_arrays(
     file: Path, needed: Collection[str] = (), only: Collection[str] | None = None
 ) -> dict[str, np.ndarray]:
     """Read the arrays of an npz file, or only some of them. Nothing is unpickled."""
-    with intact(file), opened(file) as stream:
+    with reading(file), open_regular(file) as stream:
         with zipfile.ZipFile(stream) as parts:  # reads no more than the sizes that it states
             check_memory(file, sum(part.file_size for part in parts.infolist()))
         stream.seek(0)
@@ -226,7 +226,7 @@ def _having(needed: Collection[str], found: dict[str, np.ndarray]) -> dict[str, 
 
 
 @contextmanager
-def intact(file: Path) -> Iterator[None]:
+def reading(file: Path) -> Iterator[None]:
     """Turn any exception while a file is read into a `UsageError` that names the file.
 
     Damaged zip files and arrays may raise almost any exception.

@@ -1,44 +1,44 @@
-"""Runs on the disk: folders and summary files, by their paths or by patterns."""
+"""Search for runs on the disk: folders and summary files, by paths or by patterns."""
 
 from __future__ import annotations
 
 import glob
 import os
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from memes.errors import require
-from memes.store.files import as_path, intact, opened
-from memes.store.folder import ENDED, check_link, holds_run, load_config
+from memes.store.files import as_path, open_regular, reading
+from memes.store.folder import check_link, holds_run, load_config
+from memes.store.schema import Header
 from memes.store.summary import FILE, FORMAT, Summary, load_summary
 
 
 def run_folders(path: str | Path) -> list[Path]:
-    """The folders of the runs that a path means: itself, or those in it, in the order of their seeds."""
+    """List the run folders of a path: itself, or the folders of seeds in it, in order of the seeds."""
     folder = as_path(path)
     inside = folder.iterdir() if folder.is_dir() and not holds_run(folder) else ()
     runs = [each for each in sorted(inside) if not each.is_symlink() and holds_run(each)]
-    found = {each: load_config(each)["seed"] for each in runs}
+    found = {each: load_config(each).config.seed for each in runs}
     return sorted(found, key=found.__getitem__) or [folder]
 
 
-def begun(path: str | Path) -> dict[Path, dict[str, Any]]:
-    """The configurations of the runs that a path means, by folder.
+def load_headers(path: str | Path) -> dict[Path, Header]:
+    """Return the headers of the runs of a path, by folder.
 
-    Of several seeds also of those that have none yet: their process was killed in between.
+    The header of a seed whose process was killed before it was written is derived from other seeds.
     """
     folders = run_folders(path)
-    configs = {folder: load_config(folder) for folder in folders}
-    for other, config in list(configs.items()) if folders != [Path(path)] else ():
-        with intact(other / "config.json"):
-            for seed in config.get("seeds") or ():
-                folder = other.with_name(f"seed-{int(seed)}")
+    headers = {folder: load_config(folder) for folder in folders}
+    for other, header in list(headers.items()) if folders != [Path(path)] else ():
+        with reading(other / "config.json"):
+            for seed in header.config.seeds or ():
+                folder = other.with_name(f"seed-{seed}")
                 check_link(folder)
                 if folder.is_dir() and not holds_run(folder):
-                    new = {name: value for name, value in config.items() if name not in ENDED}
-                    configs[folder] = new | {"seed": seed}
-    return configs
+                    headers[folder] = Header(replace(header.config, seed=seed), header.provenance)
+    return headers
 
 
 def load_all(paths: Iterable[str | Path], argument: str = "RUN") -> list[Summary]:
@@ -47,11 +47,11 @@ def load_all(paths: Iterable[str | Path], argument: str = "RUN") -> list[Summary
 
 
 def find(paths: Iterable[str | Path], argument: str = "RUN") -> list[Path]:
-    """List the run folders and summary files that are meant, each of them once, in the order given.
+    """List run folders and summary files, each of them once, in the given order.
 
     Args:
         paths: Run folders, summary files, folders of either, or patterns such as `runs/arm-*`.
-        argument: How errors call them.
+        argument: Name of the argument in error messages.
     """
     found: dict[Path, Path] = {}
     for word in paths:
@@ -67,16 +67,16 @@ def find(paths: Iterable[str | Path], argument: str = "RUN") -> list[Path]:
 
 
 def readable(places: Iterable[Path], argument: str = "RUN") -> tuple[list[Path], list[str]]:
-    """Those of the places that can be read, one at least, and a sentence for each of the others.
+    """Return the places that can be read, at least one, and a message for each of the others.
 
-    Runs that were stopped before their first archive, or still go on, have none.
+    Runs without an archive cannot be read: they were stopped before it was written, or are in progress.
     """
     kept: list[Path] = []
     notes = []
     for place in places:
         if holds_run(place) and not ((place / FILE).exists() or (place / "archive.npz").exists()):
             notes.append(
-                f"'{place}' is left out: it has no archive yet; 'memes resume {place}' goes on."
+                f"'{place}' is left out: it has no archive yet; 'memes resume {place}' continues it."
             )
         else:
             kept.append(place)
@@ -90,7 +90,7 @@ def _runs_in(place: Path) -> Iterator[Path]:
         return
     for entry in sorted(place.iterdir()):
         if entry.is_symlink():
-            continue  # which may lead back here, or anywhere
+            continue  # it may lead back here, or anywhere else
         if entry.is_dir():
             yield from _runs_in(entry)
         elif entry.suffix == ".json" and entry.is_file() and _is_summary(entry):
@@ -98,5 +98,5 @@ def _runs_in(place: Path) -> Iterator[Path]:
 
 
 def _is_summary(file: Path) -> bool:
-    with opened(file) as stream:
-        return FORMAT.encode() in stream.read(100)  # a folder may hold large files of other kinds
+    with open_regular(file) as stream:
+        return FORMAT.encode() in stream.read(100)  # other files in a folder may be large

@@ -1,17 +1,17 @@
-"""The run folder: everything a reader needs, in plain files. Nothing is pickled.
+"""The run folder: all results of a run in plain files. Nothing is pickled.
 
 config.json     settings, seed, package versions, device, times
-metrics.csv     a row for each generation
-lanes.npz       what each lane did in each generation
-changes.bin     a row for each change of a cell
+metrics.csv     one row per generation
+lanes.npz       records of each lane in each generation
+changes.bin     one row per change of a cell
 archive.npz     the elites
-corrected.npz   what is left of them after re-evaluation, if the task is uncertain
-corrected.csv   a row for each such correction
+corrected.npz   the corrected archive, if the task is uncertain
+corrected.csv   one row per correction
 summary.json    the run in a few numbers, for comparisons
-checkpoints/    what `memes resume` needs
+checkpoints/    files for `memes resume`
 figures/        pictures of the above
-tensorboard/    metrics, if they are tracked there
-export/         tables and arrays in other formats, if they are asked for
+tensorboard/    metrics, if they are logged to TensorBoard
+export/         tables and arrays in other formats, if they are exported
 """
 
 from __future__ import annotations
@@ -27,42 +27,43 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from memes import display
 from memes.algorithm import State
-from memes.archive import LIMIT, Archive, Status
+from memes.archive import Archive, Status
 from memes.context import Kind
-from memes.errors import LONGEST_NAME, MOST, known, require
+from memes.errors import MOST, known, require
 from memes.estimates import Correction
 from memes.resets import Reason
-from memes.store.archives import (
-    FORMAT_VERSION,
-    check_version,
-    load_archive,
-    load_correction,
-    load_npz,
-    save_npz,
-)
+from memes.store.archives import load_archive, load_correction, load_npz, save_npz
 from memes.store.files import (
     append,
     as_path,
-    check_entries,
-    intact,
     read_json,
     read_table,
+    reading,
     remove_files,
     replace_file,
     save_text,
 )
-from memes.task import numbered
+from memes.store.schema import (
+    Header,
+    Provenance,
+    RunConfig,
+    RunOutcome,
+    check_names,
+    header_of,
+    plain,
+)
 
 CONTENT = (
     "config.json", "metrics.csv", "lanes.npz", "changes.bin", "archive.npz", "corrected.npz",
     "corrected.csv", "summary.json", "checkpoints", "figures", "tensorboard", "export",
 )  # fmt: skip
-# The names of all files that memes writes into a run folder and into the folders in it. config.json is
-# removed last: it says that there is a run.
+# The names of all files that memes writes into a run folder and its subfolders. config.json is removed
+# last, because it marks a folder as that of a run.
 CHECKPOINTS = re.compile(r"[0-9]{8,}\.npz")
 EVENTS = r"events\.out\.tfevents\.[0-9]+\.[0-9]+\.[0-9a-f]{8}"
-TABLES = r"(metrics|archive|corrections|corrected_archive)\.(csv|parquet)|run\.npz"
+TABLES = r"(metrics|archive|corrections|corrected_archive)\.(csv|parquet)|(run|policy)\.npz"
 FILES = "|".join(re.escape(name) for name in CONTENT[1:] if "." in name)
 OWN = tuple(
     (folder, re.compile(names))
@@ -76,38 +77,33 @@ OWN = tuple(
     )
 )
 FOLDERS = {folder for folder, _ in OWN} - {"."}
-ENDED = {"finished", "generations_done", "seconds", "stopped", "signal"}  # what a config says of the end
-# Codes whose names `lanes.npz` holds beside the lanes.
+# Codes whose names `lanes.npz` contains next to the lanes.
 CODES: dict[str, type[IntEnum]] = {"kinds": Kind, "reasons": Reason, "statuses": Status}
-# What is read of `config.json`, of a map in it, of each row of `metrics.csv`, and of lanes.
-ENTRIES: dict[str, Any] = {
-    "task": str, "task_name": str | None, "algorithm": str, "label": str | None,
-    "scale": str | None, "seed": int, "options": dict | None, "map": dict | None,
-    "feature_names": tuple[str, ...] | None, "chunk": int | None, "code": dict | None,
-    "versions": dict | None, "device": str | None,
-}  # fmt: skip
-Points = tuple[tuple[float, ...], ...]
-MAP = {"walls": tuple[Points, ...], "start": tuple[float, ...], "goal": float | None}
+# The columns and arrays that the files of a run must have.
 METRICS = ("generation", "evaluations", "seconds", "qd_score", "coverage", "max_fitness")
 LANES = ("generation", "kind", "age", "reset")
 
 
 class Run(NamedTuple):
-    """A run: what `memes.run` returns, and what `load_run` reads from a folder.
+    """A run, as returned by `memes.run`, or read from a folder by `load_run`.
 
     Attributes:
-        folder: Where it is saved; None if it is only in memory.
-        config: What `config.json` holds, or would.
+        folder: Folder of the run; None if it is only in memory.
+        config: Settings of the run. `config.json` contains it and the next two.
+        provenance: Device, versions and times of the run.
+        outcome: End of the run; None if it has not ended.
         metrics: The columns of `metrics.csv`, each [G].
-        lanes: What each lane did in each generation, arrays [G, L, ...] by name.
+        lanes: Records of each lane in each generation, arrays [G, L, ...] by name.
         archive: The elites.
-        corrected: The columns of `corrected.csv`, with a row for each correction; empty without any.
-        correction: What re-evaluation left of the archive at the end; None if it was not corrected.
-        state: That of the algorithm at the end; None if the run was read from a folder.
+        corrected: The columns of `corrected.csv`, with one row per correction; empty if there is none.
+        correction: Result of re-evaluation at the end; None if the archive was not corrected.
+        state: Final state of the algorithm; None if the run was read from a folder.
     """
 
     folder: Path | None
-    config: dict[str, Any]
+    config: RunConfig
+    provenance: Provenance
+    outcome: RunOutcome | None
     metrics: dict[str, np.ndarray]
     lanes: dict[str, np.ndarray]
     archive: Archive
@@ -116,26 +112,39 @@ class Run(NamedTuple):
     state: State | None = None
 
     @property
+    def header(self) -> Header:
+        """The content of `config.json`."""
+        return Header(self.config, self.provenance, self.outcome)
+
+    @property
+    def stopped(self) -> str | None:
+        """The reason why the run ended before its last generation; None if it did not."""
+        return None if self.outcome is None else self.outcome.stopped
+
+    @property
+    def signal(self) -> str | None:
+        """The signal that ended the run; None if none did."""
+        return None if self.outcome is None else self.outcome.signal
+
+    @property
     def generations(self) -> int:
-        """How many generations were done."""
+        """The number of generations that were done."""
         return len(self.metrics.get("generation", ()))
 
     def plot(self, figure: str = "archive") -> Any:
         """Draw a figure of `memes.plot`: "archive", "curves" or "positions"."""
-        import memes  # through which everything may be asked for
-
-        return getattr(memes.plot, known("figure", figure, ("archive", "curves", "positions")))(self)
+        known("figure", figure, ("archive", "curves", "positions"))
+        return getattr(display.plots(), figure)(self)
 
     def _repr_html_(self) -> str:
         """Show the run in a notebook: numbers and a picture."""
-        import memes
-
-        return memes.plot.html(self)
+        html: str = display.plots().html(self)
+        return html
 
     def __repr__(self) -> str:
         where = "" if self.folder is None else f" in '{self.folder}'"
-        algorithm, task = algorithm_label(self.config), task_label(self.config)
-        name = f"{algorithm} on {task}, seed {self.config['seed']}{where}"
+        algorithm, task = self.config.algorithm_label, self.config.task_label
+        name = f"{algorithm} on {task}, seed {self.config.seed}{where}"
         if not self.generations:
             return f"<Run: {name}, not begun>"
         scores = self.metrics["qd_score"][-1], self.metrics["coverage"][-1]
@@ -144,7 +153,7 @@ class Run(NamedTuple):
 
 
 def holds_run(path: Path) -> bool:
-    """Does the folder hold a run already?"""
+    """Return True if the folder already contains a run."""
     return os.path.exists(path / "config.json")
 
 
@@ -154,15 +163,15 @@ def check_link(path: Path) -> None:
 
 
 def check_links(path: Path) -> None:
-    """Raise a `UsageError` if something that a run has in its folder is a link."""
+    """Raise a `UsageError` if a file or folder of a run is a link."""
     for name in (*CONTENT, ".lock"):
         check_link(path / name)
 
 
 def check_free(path: Path, overwrite: bool = False) -> None:
-    """Raise a `UsageError` unless a new run can be written to `path`, perhaps in place of another.
+    """Raise a `UsageError` unless a new run can be written to `path`, possibly over another run.
 
-    Files that no run has written are never replaced.
+    Files that were not written by a run are never replaced.
     """
     check_place(path)
     there = next(p for p in (path, *path.absolute().parents) if os.path.exists(p))
@@ -178,17 +187,17 @@ def check_free(path: Path, overwrite: bool = False) -> None:
     check_links(path)
     if holds_run(path):
         choose = "choose another folder, or overwrite the run"
-        require(overwrite, f"out must not hold a run yet, but '{path}' does; {choose}")
-        load_config(path)  # refuses what is no run
+        require(overwrite, f"out must not contain a run yet, but '{path}' does; {choose}")
+        load_config(path)  # raises an error if it is not a run
         return
     require(
         not (path / "checkpoints").exists(),
-        f"out must not hold checkpoints of another run, but '{path}' does; choose another folder",
+        f"out must not contain checkpoints of another run, but '{path}' does; choose another folder",
     )
     taken = next(_own_files(path), None)
     require(
         taken is None,
-        f"out must not hold files with the names of a run's, but '{path}' holds '{taken}' and no run; "
+        f"out must not contain files with names of a run, but '{path}' contains '{taken}' and no run; "
         "choose another folder",
     )
 
@@ -206,7 +215,7 @@ def check_place(path: Path) -> None:
 
 
 def check_beside(out: Path, seeds: Sequence[int] | None, overwrite: bool) -> None:
-    """Raise a `UsageError` if a run of `out`, or runs of seeds in it, would hide or mix with others."""
+    """Raise a `UsageError` if a run in `out`, or runs of seeds in it, would hide or mix with others."""
     check_place(out)
     if seeds is None:
         below = next(_runs_below(out), None)
@@ -218,17 +227,17 @@ def check_beside(out: Path, seeds: Sequence[int] | None, overwrite: bool) -> Non
     for seed in seeds:
         check_link(out / f"seed-{seed}")
     inside = [each for each in sorted(out.iterdir()) if holds_run(each)] if out.is_dir() else []
-    require(not holds_run(out), f"out must not hold a run, but '{out}' does; choose another folder")
+    require(not holds_run(out), f"out must not contain a run, but '{out}' does; choose another folder")
     stay = [each.name for each in inside if each.name not in {f"seed-{seed}" for seed in seeds}]
     require(
         not overwrite or not stay,
-        f"out: {', '.join(stay)} of '{out}' would stay beside the runs that overwrite others; "
+        f"out: {', '.join(stay)} of '{out}' would stay next to the runs that overwrite others; "
         "choose another folder, or the same seeds",
     )
 
 
 def _runs_below(out: Path, depth: int = 2) -> Iterator[Path]:
-    """List the runs in a folder, and in the folders in it, as `runs/arm-memes/seed-0` is in `runs`."""
+    """List the runs in a folder and its subfolders, such as `runs/arm-memes/seed-0` in `runs`."""
     with suppress(OSError):  # some folders cannot be read
         for each in sorted(out.iterdir()) if depth else ():
             if each.is_dir() and not each.is_symlink():
@@ -238,7 +247,7 @@ def _runs_below(out: Path, depth: int = 2) -> Iterator[Path]:
 
 
 def _own_files(path: Path) -> Iterator[Path]:
-    """List what a folder and the folders in it have under the names that a run writes."""
+    """List the files in a folder and its subfolders that have names of files of a run."""
     for folder, names in OWN:
         place = path / folder
         if place.is_dir():
@@ -246,52 +255,46 @@ def _own_files(path: Path) -> Iterator[Path]:
 
 
 def remove_run(path: Path) -> None:
-    """Remove the files of a run from a folder, if it holds one, and nothing else."""
+    """Remove the files of a run from a folder, if it contains one, and nothing else."""
     if not holds_run(path):
         return
     check_links(path)
     for folder, names in OWN:
         remove_files(path / folder, names)
         if folder != ".":
-            with suppress(OSError):  # it is not there, or something else is in it
+            with suppress(OSError):  # it does not exist, or contains other files
                 (path / folder).rmdir()
 
 
 def remove_unfinished(path: Path) -> None:
-    """Remove the files of a run that killed processes had not finished.
+    """Remove the unfinished files of a run, which killed processes left behind.
 
-    If a folder holds no run, config.json is the only one that it can have.
+    If a folder contains no run, config.json is the only possible unfinished file.
     """
     check_links(path)
     for folder, names in OWN if holds_run(path) else OWN[-1:]:
         remove_files(path / folder, names, unfinished=True)
 
 
-def save_config(path: Path, config: dict[str, Any]) -> None:
-    """Write `config.json`. What JSON does not know is written as it prints."""
-    entries = {"format_version": FORMAT_VERSION, **config}
-    save_text(path / "config.json", json.dumps(entries, indent=2, default=plain))
-
-
-def plain(value: Any) -> Any:
-    """Turn a value that JSON does not know into one that it knows."""
-    return value.tolist() if isinstance(value, (np.generic, np.ndarray)) else str(value)
+def save_config(path: Path, header: Header) -> None:
+    """Write `config.json`. Values that JSON does not support are written as text."""
+    save_text(path / "config.json", json.dumps(header.entries(), indent=2, default=plain))
 
 
 def save_metrics(path: Path, columns: Mapping[str, np.ndarray]) -> None:
-    """Write `metrics.csv` anew with the rows that there are, perhaps none."""
+    """Write a new `metrics.csv` with the existing rows, if there are any."""
     replace_file(path / "metrics.csv", lambda file: file.write(_lines(columns)))
 
 
 def append_metrics(path: Path, columns: Mapping[str, np.ndarray]) -> None:
-    """Append the rows of equally long columns to `metrics.csv`. NaN becomes an empty field."""
+    """Append the rows of columns of equal length to `metrics.csv`. NaN becomes an empty field."""
     file = path / "metrics.csv"
     size = file.stat().st_size
     append(file, _lines(columns, head=size == 0), at=size)
 
 
 def _lines(columns: Mapping[str, Iterable[float]], head: bool = True) -> bytes:
-    """A table as it is written: its rows, perhaps below its head; nothing, if it has no columns."""
+    """Format a table: its rows, with or without the header; empty if it has no columns."""
     rows = ([_field(value) for value in row] for row in zip(*columns.values(), strict=True))
     table = [[*columns], *rows] if head and columns else rows
     return "".join(f"{','.join(row)}\n" for row in table).encode()
@@ -302,7 +305,7 @@ def _field(value: float) -> str:
 
 
 def save_corrected(path: Path, columns: Mapping[str, Iterable[float]]) -> None:
-    """Write `corrected.csv` as a whole; there is none without rows."""
+    """Write a new `corrected.csv`; without rows, the file is removed."""
     file, lines = path / "corrected.csv", _lines(columns)
     if lines.count(b"\n") > 1:
         replace_file(file, lambda stream: stream.write(lines))
@@ -311,86 +314,37 @@ def save_corrected(path: Path, columns: Mapping[str, Iterable[float]]) -> None:
 
 
 def load_corrected(path: Path) -> dict[str, np.ndarray]:
-    """Read `corrected.csv` into an array for each column; nothing, if there is no such file."""
+    """Read `corrected.csv` into one array per column; empty if there is no such file."""
     file = path / "corrected.csv"
     return _by_generation(file, read_table(file, ("generation",))) if file.exists() else {}
 
 
 def save_lanes(path: Path, lanes: dict[str, Any]) -> None:
-    """Write what each lane did, arrays [G, L, ...], with the names of its codes."""
+    """Write the records of lanes, arrays [G, L, ...], with the names of their codes."""
     codes = {key: [code.name.lower() for code in enum] for key, enum in CODES.items()}
     save_npz(path, **codes, **lanes)
 
 
-# Options that earlier versions did not have, with the values that stand for what they did.
-ONCE_ABSENT = {
-    "candidate_samples": 1,
-    "candidate_statistic": "median",
-    "fifo_size": 50_000,  # of memes-me
-    "noise_dtype": "float32",
-    "statistic": "mean",  # of me-sampling
-}
-
-
-def load_config(folder: Path) -> dict[str, Any]:
-    """Read what a run is, also if it did not finish."""
-    require(holds_run(folder), f"'{folder}' does not hold a run: it has no config.json")
+def load_config(folder: Path) -> Header:
+    """Read the header of a run, which may not have finished."""
+    require(holds_run(folder), f"'{folder}' does not contain a run: it has no config.json")
     check_links(folder)
     file = folder / "config.json"
-    config = read_json(file)
-    with intact(file):
-        check_version(int(config["format_version"]), file)
-        check_entries(file, config, ENTRIES)
-        check_map(file, config)
-        check_names(file, config)
-        return config
-
-
-def check_map(file: Path, entries: Mapping[str, Any]) -> None:
-    """Raise a `UsageError` if a file has a map that cannot be drawn."""
-    about = entries.get("map")
-    if about is None:
-        return
-    check_entries(file, about, MAP)
-    corners = [*about["walls"], [about["start"]], [[about["goal"] or 0.0] * 2]]
-    sound = all(wall and np.shape(wall)[1:] == (2,) for wall in corners)
-    sane = sound and all((np.abs(np.asarray(wall, float)) < LIMIT).all() for wall in corners)
-    require(sane and set(about) == set(MAP), f"map in '{file}' cannot be drawn")
-
-
-def check_names(file: Path, entries: Mapping[str, Any], k: int | None = None) -> None:
-    """Raise a `UsageError` if a file has names that are none, or not one for each of k features."""
-    names = entries.get("feature_names") or ()
-    sane = all(0 < len(name) <= LONGEST_NAME for name in names) and len(names) in (0, k or len(names))
-    require(sane, f"feature_names in '{file}' must be a name for each feature")
-
-
-def task_label(config: Mapping[str, Any]) -> str:
-    """The name of a run's task in tables and figures: that of a custom task is its own."""
-    task = str(config["task"])
-    return (config.get("task_name") or Path(task).name) if ":" in task else task
-
-
-def algorithm_label(config: Mapping[str, Any]) -> str:
-    """The name of a run's algorithm in tables and figures."""
-    return str(config.get("label") or config["algorithm"])
-
-
-def feature_names(recorded: Mapping[str, Any], k: int) -> tuple[str, ...]:
-    """Read the names of k features; their numbers, where an older version recorded none."""
-    return tuple(recorded.get("feature_names") or numbered(k))
+    entries = read_json(file)
+    with reading(file):
+        return header_of(entries, file)
 
 
 def load_run(path: str | Path) -> Run:
     """Read a whole run folder."""
     folder = as_path(path)
-    config, file = load_config(folder), folder / "archive.npz"
-    require(file.exists(), f"the run in '{folder}' has no archive.npz yet; 'memes resume' goes on")
+    header, file = load_config(folder), folder / "archive.npz"
+    require(file.exists(), f"the run in '{folder}' has no archive.npz yet; 'memes resume' continues it")
     metrics = read_metrics(folder / "metrics.csv")
     lanes = read_lanes(folder / "lanes.npz")
     corrected, correction, archive = load_corrected(folder), load_correction(folder), load_archive(file)
-    check_names(folder / "config.json", config, archive.feature.shape[1])
-    return Run(folder, config, metrics, lanes, archive, corrected, correction)
+    check_names(folder / "config.json", header.config.feature_names, archive.feature.shape[1])
+    return Run(folder, *header, metrics, lanes, archive, corrected, correction)
 
 
 def read_lanes(file: Path) -> dict[str, np.ndarray]:
@@ -400,8 +354,8 @@ def read_lanes(file: Path) -> dict[str, np.ndarray]:
 
 
 def check_lanes(file: Path, lanes: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return what lanes did, if it is an array [G, L, ...] for each name."""
-    with intact(file):
+    """Return the records of lanes if they have an array [G, L, ...] per name."""
+    with reading(file):
         generations, *others = (lanes[name].shape for name in LANES)
         equal = len({len(array) for array in lanes.values()}) == len(set(others)) == 1
         if not equal or len(generations) != 1 or len(others[0]) != 2:
@@ -410,12 +364,12 @@ def check_lanes(file: Path, lanes: dict[str, np.ndarray]) -> dict[str, np.ndarra
 
 
 def load_metrics(file: str | Path) -> dict[str, np.ndarray]:
-    """Read `metrics.csv` into an array for each column; empty fields become NaN."""
+    """Read `metrics.csv` into one array per column; empty fields become NaN."""
     return read_table(as_path(file, "file"))
 
 
 def read_metrics(file: Path) -> dict[str, np.ndarray]:
-    """Read the `metrics.csv` of a run, with a row for each generation, in their order."""
+    """Read the `metrics.csv` of a run, which must have one row per generation, in order."""
     return _by_generation(file, read_table(file, METRICS))
 
 

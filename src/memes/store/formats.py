@@ -15,7 +15,7 @@ import numpy as np
 from memes.archive import Archive
 from memes.errors import known, package, require
 from memes.store.files import replace_file
-from memes.store.folder import Run, check_links, feature_names
+from memes.store.folder import Run, check_links
 from memes.store.sanitize import spreadsheet
 from memes.store.tensorboard import append_scalars, new_events
 
@@ -44,7 +44,7 @@ def export_run(run: Run, to: str, folder: Path, *, replace: bool = True) -> list
 
 def tables(run: Run) -> dict[str, Table]:
     """List the tables of a run by name; corrections only if there are any."""
-    names = feature_names(run.config, run.archive.feature.shape[1])
+    names = run.config.names(run.archive.feature.shape[1])
     found = {"metrics": run.metrics, "archive": run.archive.columns(names)}
     if run.corrected:
         found["corrections"] = run.corrected

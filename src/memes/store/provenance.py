@@ -1,4 +1,4 @@
-"""Where a result comes from: the task, the device, the versions and the commit."""
+"""Provenance of a run: the task, the device, the versions and the commit."""
 
 from __future__ import annotations
 
@@ -8,51 +8,55 @@ from datetime import UTC, datetime
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import jax
 
 from memes.algorithm import Algorithm
 from memes.cells import Grid
+from memes.store.schema import Header, Provenance, RunConfig
 from memes.task import PRECISION
 from memes.version import __version__
 
 
-def describe(algorithm: Algorithm) -> dict[str, Any]:
-    """The entries of `config.json` that every run has, whatever its settings."""
+def describe(algorithm: Algorithm) -> Header:
+    """Return the header of a run of an algorithm on this machine, without its settings."""
     task, cells, device = algorithm.task, algorithm.cells, jax.devices()[0]
     packages = {name: metadata.version(name) for name in ("jax", "jaxlib", "numpy", "optax")}
-    return {
-        "task": task.name,
-        "task_name": task.name,  # also where a command names the task by where it is
-        "algorithm": algorithm.name,
-        "options": algorithm.options,
-        "cells": list(cells.shape) if isinstance(cells, Grid) else cells.count,
-        "dim": task.dim,
-        "feature_low": list(map(float, task.feature_low)),
-        "feature_high": list(map(float, task.feature_high)),
-        "feature_names": list(task.feature_names),
-        "min_fitness": task.min_fitness,
-        "uncertain": task.uncertain,
-        "map": None if task.map is None else task.map._asdict(),
-        "precision": PRECISION,
-        "batch_size": algorithm.batch_size,
-        "device": f"{device.platform}: {device.device_kind}",
-        "versions": {"memes": __version__, "python": platform.python_version(), **packages},
-        "commit": library_commit(),
-        "git_commit": _git("rev-parse", "HEAD"),
-        "started": now(),
-    }
+    config = RunConfig(
+        task=task.name,
+        task_name=task.name,
+        algorithm=algorithm.name,
+        seed=0,
+        options=algorithm.options,
+        cells=cells.shape if isinstance(cells, Grid) else cells.count,
+        dim=task.dim,
+        feature_low=tuple(map(float, task.feature_low)),
+        feature_high=tuple(map(float, task.feature_high)),
+        feature_names=tuple(task.feature_names),
+        min_fitness=task.min_fitness,
+        uncertain=task.uncertain,
+        map=task.map,
+        batch_size=algorithm.batch_size,
+    )
+    provenance = Provenance(
+        started=now(),
+        device=f"{device.platform}: {device.device_kind}",
+        precision=PRECISION,
+        versions={"memes": __version__, "python": platform.python_version(), **packages},
+        commit=library_commit(),
+        git_commit=_git("rev-parse", "HEAD"),
+    )
+    return Header(config, provenance)
 
 
 def now() -> str:
-    """The time, in UTC, to the second."""
+    """Return the time in UTC, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 @cache
 def library_commit() -> str | None:
-    """The commit of this library, by its wheel or its checkout; "-dirty" if that was changed."""
+    """Return the commit of this library, from its wheel or its checkout; "-dirty" if it was changed."""
     package = Path(__file__).parents[1]
     written = package / "commit.txt"
     if written.exists():
@@ -64,7 +68,7 @@ def library_commit() -> str | None:
 
 
 def _git(*words: str, folder: Path | None = None) -> str | None:
-    """Return the output of git for a folder or the working directory; None if it is no checkout."""
+    """Return the output of git for a folder or the working directory; None if it is not a checkout."""
     command = ["git", *words]
     try:
         found = subprocess.run(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,81 +17,100 @@ from memes.errors import require
 from memes.metrics import finite_median
 from memes.resets import Reason
 from memes.store.archives import FORMAT_VERSION, check_version
-from memes.store.files import check_entries, intact, read_json, save_text
-from memes.store.folder import (
-    METRICS,
-    Run,
-    algorithm_label,
-    check_links,
-    check_map,
-    check_names,
-    load_run,
-    plain,
-    task_label,
-)
+from memes.store.files import check_entries, read_json, reading, save_text
+from memes.store.folder import METRICS, Run, check_links, load_run
+from memes.store.schema import check_names, entries_of, plain, read
+from memes.task import Map
 
 FILE = "summary.json"
 FORMAT = "memes-summary"
-POINTS = 120  # generations that the curves show, at most
-MAX_CELLS = 20_000  # of an archive whose fitness is written down cell by cell
+POINTS = 120  # maximum number of generations in the curves
+MAX_CELLS = 20_000  # maximum number of cells of an archive whose fitness is included
 CURVES = METRICS
-ABOUT = (
-    "device", "versions", "precision", "compile_seconds", "cells", "uncertain", "map", "feature_names",
-    "seeds_together", "dim", "min_fitness", "processes_on_device",
-)  # fmt: skip
 Lifespans = dict[str, dict[str, dict[str, float]]]
 Columns = dict[str, tuple[float | None, ...]]
-# The entries of a file, and of its `about`.
 ENTRIES: dict[str, Any] = {
     "task": str, "algorithm": str, "label": str, "seed": int, "scale": str | None, "generations": int,
     "options": dict, "about": dict, "curves": Columns, "corrections": Columns, "lifespans": Lifespans,
     "longest_lives": Columns, "steps": dict[str, float | None],
     "low": tuple[float, ...], "high": tuple[float, ...],
 }  # fmt: skip
-ABOUT_ENTRIES = {
-    "compile_seconds": float | None, "seconds_per_generation": float | None, "commit": str | None,
-    "map": dict | None, "feature_names": tuple[str, ...] | None, "min_fitness": float | None,
-    "processes_on_device": int | None, "device": str | None,
-}  # fmt: skip
-# What each correction and each lifespan has at least.
+# The required entries of each correction and of each lifespan.
 CORRECTED = {"generation", "evaluations"}
 LIFE = {"count", "mean", "median"}
-MOST = 1e30  # no number of a run is larger
+MOST = 1e30  # maximum size of a number
 _array = partial(np.asarray, dtype=float)  # None becomes NaN
 
 
-class Summary(NamedTuple):
-    """A run in a few numbers. A mean over nothing is NaN, or left out.
+@dataclass(frozen=True, kw_only=True)
+class RunFacts:
+    """Facts about a run other than its results; None or empty if an older version did not record them.
 
     Attributes:
-        task: Its name.
-        algorithm: Its name.
-        label: How the run is called in tables.
+        device: As in `Provenance`, with the number of processes that shared it.
+        versions: Versions of packages.
+        precision: Precision of matrix products.
+        compile_seconds: Compilation time.
+        cells: As in `RunConfig`.
+        uncertain: Whether the task is uncertain.
+        map: The walls of the task.
+        feature_names: Names of the features.
+        seeds_together: Number of seeds that ran as one batch.
+        dim: Number of entries of a genotype.
+        min_fitness: Fitness that adds 0 to the QD-score.
+        processes_on_device: Maximum number of processes that used the device at the same time.
+        commit: Commit of the library; in version 0.2 of the working directory.
+        when: Time of the start.
+        seconds_per_generation: Mean time per generation.
+    """
+
+    device: str | None = None
+    versions: dict[str, Any] = field(default_factory=dict)
+    precision: str | None = None
+    compile_seconds: float | None = None
+    cells: int | tuple[int, ...] | None = None
+    uncertain: bool = False
+    map: Map | None = None
+    feature_names: tuple[str, ...] = ()
+    seeds_together: int | None = None
+    dim: int | None = None
+    min_fitness: float | None = None
+    processes_on_device: int | None = None
+    commit: str | None = None
+    when: str | None = None
+    seconds_per_generation: float | None = None
+
+
+class Summary(NamedTuple):
+    """A run in a few numbers. A mean over nothing is NaN, or is omitted.
+
+    Attributes:
+        task: Name of the task.
+        algorithm: Name of the algorithm.
+        label: Label of the run in tables.
         seed: Seed of the run.
-        scale: Which defaults it had; None if it was made in Python.
-        generations: How many were done.
+        scale: Scale of its defaults; None if the run was made in Python.
+        generations: Number of generations that were done.
         options: Options of the task and the algorithm.
-        about: `commit` (of the library; in version 0.2 of the working directory), `when`,
-            `seconds_per_generation`, and what `config.json` says of the device, the versions, the
-            precision, compilation, the cells, the map, the names of features, the entries of a genotype,
-            the least fitness and the processes that shared the device.
-        curves: `CURVES` at up to `POINTS` generations, the first and the last among them, half of them
-            in equal distances and half in equal ratios; and for each kind of offspring `step_exploit`,
-            ...: its mean distance from the parent in feature space, in cell widths, as the median over
-            the generations since the point before.
-        corrections: The columns of `corrected.csv`, and the run's `evaluations` until then; empty if the
-            archive was never corrected. Of runs of version 0.2 the columns `..._by_mean` are missing.
+        about: Facts about the run.
+        curves: `CURVES` at up to `POINTS` generations, including the first and the last; half of them
+            have equal distances and half equal ratios. `step_exploit`, ... of each kind of offspring is
+            the mean distance from the parent in feature space, in cell widths, as the median over the
+            generations since the previous point.
+        corrections: The columns of `corrected.csv`, and the run's `evaluations` at that time; empty if
+            the archive was never corrected. Runs of version 0.2 do not have the columns `..._by_mean`.
         lifespans: By kind of lane, and by reason of the reset or for `all`: `count`, `mean` and `median`
-            age at the reset; for `all` also `paper_mean`, what the paper's table has in place of the
-            mean: of each lane (n - 1) / n times the longest of its n lives, as a mean over the lanes.
-        longest_lives: By kind, the longest life of each lane that was ever reset, in generations; empty
-            where an older version made the summary.
+            age at the reset. For `all` also `paper_mean`, which the paper's table contains instead of
+            the
+            mean: (n - 1) / n times the longest of the n lives of each lane, as a mean over the lanes.
+        longest_lives: By kind, the longest life of each lane that was reset, in generations; empty if an
+            older version made the summary.
         steps: By kind, the median over all generations of the distances in `curves`.
         low: Lower bounds of the features [k].
         high: Upper bounds of the features [k].
-        heat: Fitness along each feature of a grid, NaN where empty; None for a tessellation and for very
-            many cells.
-        corrected_heat: The same of the corrected archive, if there is one.
+        heat: Fitness along each feature of a grid, NaN for empty cells; None for a tessellation and for
+            more than `MAX_CELLS` cells.
+        corrected_heat: The same for the corrected archive, if there is one.
     """
 
     task: str
@@ -100,7 +120,7 @@ class Summary(NamedTuple):
     scale: str | None
     generations: int
     options: dict[str, Any]
-    about: dict[str, Any]
+    about: RunFacts
     curves: dict[str, np.ndarray]
     corrections: dict[str, np.ndarray]
     lifespans: Lifespans
@@ -113,43 +133,48 @@ class Summary(NamedTuple):
 
     @property
     def corrected(self) -> dict[str, float] | None:
-        """The last correction, if there was any: the scores by its own statistic, and those by means."""
+        """The last correction, if there is any: the scores by its statistic, and those by means."""
         return {name: float(column[-1]) for name, column in self.corrections.items()} or None
 
     @property
     def corrected_mean(self) -> dict[str, float] | None:
-        """The measures and losses of the last correction by means; None if they are not known."""
+        """The measures and losses of the last correction by means; None if they are unknown."""
         end = "_by_mean"
         of_last = self.corrected or {}
         return {name.removesuffix(end): of_last[name] for name in of_last if name.endswith(end)} or None
 
 
 def summarise(run: Run) -> Summary:
-    """Sum up a run; one that was read from a folder gives the same as the one that was saved there."""
+    """Summarise a run; the result is the same for a run in memory and for its saved files."""
     run = run._replace(metrics=_as_saved(run.metrics), corrected=_as_saved(run.corrected))
     config, metrics, cells = run.config, run.metrics, run.archive.cells
     done, steps = len(metrics["generation"]), _steps(run)
     lifespans, longest_lives = _lives(run.lanes)
-    about = {name: config.get(name) for name in ABOUT}
-    about |= {"commit": config.get("commit") or config.get("git_commit"), "when": config.get("started")}
-    sharing = config.get("processes_on_device") or 1
-    if sharing > 1:  # the times are then not those of a run that has the device alone
-        about["device"] = f"{config.get('device')}, shared by {sharing} processes"
+    found = vars(config) | vars(run.provenance)
+    facts = RunFacts(**{each.name: found[each.name] for each in fields(RunFacts) if each.name in found})
+    sharing = facts.processes_on_device or 1
+    if sharing > 1:  # other processes make the times longer
+        facts = replace(facts, device=f"{facts.device}, shared by {sharing} processes")
     corrections = run.corrected
     if corrections:
         row = corrections["generation"].astype(int) - 1
         within = bool(((row >= 0) & (row < done)).all())
-        require(within, f"a correction of the run in '{run.folder}' is of none of its generations")
+        require(within, f"a correction of the run in '{run.folder}' belongs to none of its generations")
         corrections = corrections | {"evaluations": metrics["evaluations"][row]}
     return Summary(
-        task=task_label(config),
-        algorithm=config["algorithm"],
-        label=algorithm_label(config),
-        seed=int(config["seed"]),
-        scale=config.get("scale"),
+        task=config.task_label,
+        algorithm=config.algorithm,
+        label=config.algorithm_label,
+        seed=config.seed,
+        scale=config.scale,
         generations=done,
-        options=_options(config.get("options") or {}),
-        about=about | {"seconds_per_generation": float(metrics["seconds"][-1]) / done},
+        options=_options(config.options),
+        about=replace(
+            facts,
+            commit=run.provenance.commit or run.provenance.git_commit,
+            when=run.provenance.started,
+            seconds_per_generation=float(metrics["seconds"][-1]) / done,
+        ),
         curves=_curves(metrics, steps),
         corrections=corrections,
         lifespans=lifespans,
@@ -163,12 +188,12 @@ def summarise(run: Run) -> Summary:
 
 
 def _as_saved(columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Columns with as many digits as CSV files have."""
+    """Round columns to the number of digits in CSV files."""
     return {name: _rounded(column, 9) for name, column in columns.items()}
 
 
 def _options(options: dict[str, Any]) -> dict[str, Any]:
-    """Options as files have them, without `generations`, which version 0.1 recorded among them."""
+    """Return options as in files, without `generations`, which version 0.1 recorded among them."""
     written = json.loads(json.dumps(options, default=plain), parse_float=_shortest)
     return {name: value for name, value in written.items() if name != "generations"}
 
@@ -198,7 +223,7 @@ def _curves(metrics: dict[str, np.ndarray], steps: dict[str, np.ndarray]) -> dic
 
 
 def _lives(lanes: dict[str, np.ndarray]) -> tuple[Lifespans, dict[str, np.ndarray]]:
-    """Collect `lifespans` and `longest_lives` from the ages [G, L] of lanes where they were reset."""
+    """Compute `lifespans` and `longest_lives` from the ages [G, L] of lanes at their resets."""
     lifespans: Lifespans = {}
     longest_lives: dict[str, np.ndarray] = {}
     age, reset = lanes["age"], lanes["reset"]
@@ -229,14 +254,15 @@ def _heat(archive: Archive) -> np.ndarray | None:
 
 
 def _rounded(values: np.ndarray, digits: int) -> np.ndarray:
-    """Round values to so many significant digits."""
+    """Round values to a number of significant digits."""
     rounded: np.ndarray = np.char.mod(f"%.{digits}g", np.asarray(values, float)).astype(float)
     return rounded
 
 
 def save_summary(path: str | Path, summary: Summary) -> None:
-    """Write a summary as JSON, without spaces: most of it is one number after the other."""
+    """Write a summary as JSON without spaces, because most of it is numbers."""
     content = {"format": FORMAT, "format_version": FORMAT_VERSION, **summary._asdict()}
+    content["about"] = entries_of(summary.about)
     text = json.dumps(content, default=plain)
     # Numbers that are not finite become null.
     short = json.loads(text, parse_float=_shortest, parse_constant=lambda name: None)
@@ -244,66 +270,65 @@ def save_summary(path: str | Path, summary: Summary) -> None:
 
 
 def _shortest(number: str) -> float:
-    """A number that is whole without its point."""
+    """Return an integer for a number without a fractional part."""
     value = float(number)
     return int(value) if value.is_integer() and abs(value) < 2**53 else value
 
 
 def write_summary(run: Run) -> None:
-    """Write `summary.json` into the folder of a run, if it has one and has begun."""
+    """Write `summary.json` into the folder of a run, if it has one and at least one generation."""
     if run.folder is not None and run.generations:
         save_summary(run.folder / FILE, summarise(run))
 
 
 def load_summary(path: str | Path) -> Summary:
-    """Read a summary file, or sum up a run folder that has none."""
+    """Read a summary file, or summarise a run folder without one."""
     path = Path(path)
     file = path / FILE if path.is_dir() else path
     check_links(path)
     if path.is_dir() and not file.exists():
-        with intact(path):
+        with reading(path):
             return summarise(load_run(path))
     content = read_json(file)
-    with intact(file):
+    with reading(file):
         return _parse(content, file)
 
 
 def _parse(content: dict[str, Any], file: Path) -> Summary:
     require(content.get("format") == FORMAT, f"'{file}' is not the summary of a run")
     check_version(int(content["format_version"]), file)
-    content.setdefault("longest_lives", {})  # which summaries did not have from the beginning
-    fields = {name: content[name] for name in Summary._fields}
-    check_entries(file, fields, ENTRIES)
-    check_entries(file, fields["about"], ABOUT_ENTRIES)
-    check_map(file, fields["about"])
-    check_names(file, fields["about"], len(fields["low"]))
+    content.setdefault("longest_lives", {})  # missing in the first summaries
+    parts = {name: content[name] for name in Summary._fields}
+    check_entries(file, parts, ENTRIES)
+    parts["about"] = read(RunFacts, parts["about"], file)
+    check_names(file, parts["about"].feature_names, len(parts["low"]))
     for name in ("curves", "corrections", "longest_lives"):
-        fields[name] = {column: _array(values) for column, values in fields[name].items()}
-    low, high = _array(fields["low"]), _array(fields["high"])
-    lives = [life for by_reason in fields["lifespans"].values() for life in by_reason.values()]
-    numbers = [*fields["curves"].values(), *fields["corrections"].values(), low, high]
+        parts[name] = {column: _array(values) for column, values in parts[name].items()}
+    low, high = _array(parts["low"]), _array(parts["high"])
+    lives = [life for by_reason in parts["lifespans"].values() for life in by_reason.values()]
+    numbers = [*parts["curves"].values(), *parts["corrections"].values(), low, high]
     for fault, found in {
-        "its curves are not equally long": not _level(fields["curves"], set(CURVES)),
-        "its corrections are not equally long": fields["corrections"]
-        and not _level(fields["corrections"], CORRECTED),
+        "its curves are not equally long": not _level(parts["curves"], set(CURVES)),
+        "its corrections are not equally long": parts["corrections"]
+        and not _level(parts["corrections"], CORRECTED),
         "its features have no bounds": low.shape != high.shape or not (low < high).all(),
         "its lifespans are incomplete": not all(life.keys() >= LIFE for life in lives),
         "its numbers are absurd": any((np.abs(column) > MOST).any() for column in numbers)
-        or not all(0 <= fields[name] <= MOST for name in ("seed", "generations")),
+        or not all(0 <= parts[name] <= MOST for name in ("seed", "generations")),
     }.items():
         require(not found, f"'{file}' is damaged: {fault}")
     for name in ("heat", "corrected_heat"):
-        if fields[name] is not None:
-            fields[name] = _array(fields[name])
-            flat = fields[name].ndim != len(low) or not fields[name].size
+        if parts[name] is not None:
+            parts[name] = _array(parts[name])
+            flat = parts[name].ndim != len(low) or not parts[name].size
             require(not flat, f"'{file}' is damaged: its {name} is not that of a grid")
-    fields |= {"low": tuple(low.tolist()), "high": tuple(high.tolist())}
-    fields["options"] = _options(fields["options"])
-    fields["steps"] = {kind: float(_array(step)) for kind, step in fields["steps"].items()}
-    return Summary(**fields)
+    parts |= {"low": tuple(low.tolist()), "high": tuple(high.tolist())}
+    parts["options"] = _options(parts["options"])
+    parts["steps"] = {kind: float(_array(step)) for kind, step in parts["steps"].items()}
+    return Summary(**parts)
 
 
 def _level(columns: dict[str, np.ndarray], needed: set[str]) -> bool:
-    """Are there equally long columns, not of length nought, with all that is needed?"""
+    """Return True if all columns have the same length, which is not 0, and none is missing."""
     lengths = {len(column) for column in columns.values()}
     return needed <= columns.keys() and len(lengths) == 1 and lengths != {0}

@@ -4,8 +4,8 @@ A file is a sequence of records: the length, its checksum, the message, its chec
 `Event` of Protocol Buffers with a version or with the value of one scalar.
 
 The package tensorboardX has such a writer, but needs protobuf, so it would be an extra. It writes in a
-separate thread, so a killed run loses events, and it follows links, which `files.opened` refuses. Only
-scalars are written, so these functions suffice, and the base installation has them.
+separate thread, so a killed run loses events, and it follows links, which `files.open_regular` refuses.
+Only scalars are written, so these functions suffice, and the base installation has them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from memes.store.files import opened
+from memes.store.files import open_regular
 
 WORD = 0xFFFFFFFF
 
@@ -27,14 +27,14 @@ def new_events(folder: Path) -> Path:
     """Start an event file in a folder, which is made if it does not exist."""
     folder.mkdir(exist_ok=True)
     file = folder / f"events.out.tfevents.{int(time.time()):010d}.{os.getpid()}.{secrets.token_hex(4)}"
-    with opened(file, "xb") as stream:
+    with open_regular(file, "xb") as stream:
         stream.write(_record(_event(time.time(), 0, _bytes(3, b"brain.Event:2"))))
     return file
 
 
 def append_scalars(file: Path, rows: list[tuple[float, int, Mapping[str, float]]]) -> None:
     """Append rows: the time in seconds since 1970, the step, and values by name."""
-    with opened(file, "ab") as stream:
+    with open_regular(file, "ab") as stream:
         for seconds, step, values in rows:
             for name, value in values.items():
                 scalar = _bytes(1, name.encode()) + _tag(2, 5) + struct.pack("<f", value)

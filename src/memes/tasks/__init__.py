@@ -12,6 +12,7 @@ from memes.tasks.arm import arm as arm
 from memes.tasks.arm import noisy_arm as noisy_arm
 from memes.tasks.gymnasium import gymnasium as gymnasium
 from memes.tasks.hexapod import hexapod as hexapod
+from memes.tasks.locomotion import locomotion as locomotion
 from memes.tasks.point_maze import point_maze as point_maze
 from memes.tasks.stepped import brax as brax
 from memes.tasks.stepped import playground as playground
@@ -30,4 +31,5 @@ FAMILIES: dict[str, Callable[..., Task]] = {
     "gymnasium": gymnasium,
     "brax": brax,
     "playground": playground,
+    "robot": locomotion,
 }

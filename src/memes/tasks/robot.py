@@ -149,18 +149,23 @@ def _joints(model: Any) -> np.ndarray:
 
 def _ground(model: Any) -> list[int]:
     """Return the entries of `qpos` that are the position of the base along x and y."""
+    return [place for place, _ in ground_joints(model)]
+
+
+def ground_joints(model: Any) -> list[tuple[int, tuple[float, float, float]]]:
+    """Return the entries of `qpos` that are the position of the base, each with its direction."""
     import mujoco
 
     data = mujoco.MjData(model)
     mujoco.mj_kinematics(model, data)
-    found: list[int] = []
+    found = []
     for j in _base(model):
         kind, place = model.jnt_type[j], int(model.jnt_qposadr[j])
         if kind == int(mujoco.mjtJoint.mjJNT_FREE):
-            found += [place, place + 1]
+            found += [(place, (1.0, 0.0, 0.0)), (place + 1, (0.0, 1.0, 0.0))]
         level = abs(data.xaxis[j, 2]) < 1e-6
         if kind == int(mujoco.mjtJoint.mjJNT_SLIDE) and level:
-            found.append(place)
+            found.append((place, tuple(data.xaxis[j])))
     return found
 
 

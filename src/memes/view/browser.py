@@ -21,7 +21,7 @@ from memes.analysis import render
 from memes.cells import Cells
 from memes.errors import UsageError, install, require
 from memes.store import changes as store
-from memes.store.folder import feature_names, holds_run
+from memes.store.folder import holds_run
 from memes.store.sanitize import printable
 from memes.view import colours, elites, labels
 from memes.view.archive_panel import ArchivePanel, Frame, spans
@@ -170,7 +170,7 @@ class Page:
             if not isinstance(error, (UsageError, OSError)) and sentence not in self._logged:
                 self._logged.add(sentence)
                 frame = traceback.extract_tb(error.__traceback__)[-1]
-                log.error("the page goes on after %s (%s:%s)", sentence, frame.filename, frame.lineno)
+                log.error("the page continues after %s (%s:%s)", sentence, frame.filename, frame.lineno)
 
     def _handle(self, name: str, value: Any, client: Any) -> None:
         """Handle an action of a user."""
@@ -264,7 +264,7 @@ class Page:
         panel.draw([*named], [each.latest.metrics for each in self._runs])
         if now.cells is not None:
             panel.offer(panel.by, colours.choices(now.correction))
-            panel.offer(panel.features, [*spans(now.cells, feature_names(now.config, now.k))])
+            panel.offer(panel.features, [*spans(now.cells, now.names)])
         last = max(1, now.generations)
         if panel.generation.max != last:
             panel.generation.max = last
@@ -277,10 +277,12 @@ class Page:
         now = self.follower.latest
         require(now.cells is not None, "there is no archive yet")
         assert now.cells is not None
-        found = spans(now.cells, feature_names(now.config, now.k))
+        found = spans(now.cells, now.names)
         features = found.get(self.panel.features.value, next(iter(found.values())))
         if self._layout is None or self._layout[0] is not now.cells or self._layout[1] != features:
-            at = render.layout(now.cells, features, place=render.map_of(now.config), side=SIDE)
+            at = render.layout(
+                now.cells, features, place=now.header and now.header.config.map, side=SIDE
+            )
             self._layout = now.cells, features, at
         return self._layout[2]
 
@@ -306,7 +308,7 @@ class Page:
         at, shown, generations = self._placed(), self._shown_cells(), self._after()
         lately = max(1.0, LATELY * generations) if self.panel.lately.value else 0.0
         image = colours.picture(at, shown, by, lately=lately, chosen=self._marked())
-        names = tuple(feature_names(now.config, now.k))
+        names = now.names
         filled = int(np.isfinite(shown.fitness).sum())
         when = "re-evaluation" if by == colours.CORRECTED else f"generation {generations}"
         title = f"{filled} of {now.cells.count} cells after {when}"

@@ -10,12 +10,13 @@ import numpy as np
 Camera = Literal["auto", "follow", "wide", "above"]
 ELEVATION = {"wide": -35.0, "above": -89.9}  # degrees
 MARGIN = 1.08
+LIGHT = np.array([0.36, 0.48, -0.8])  # direction of the light of models without one
 
 
 def camera_of(model: Any, states: np.ndarray, camera: Camera, shape: float) -> Any:
     """Make an `MjvCamera` for positions `states[n, nq]`, for pictures of the aspect ratio `shape`.
 
-    "follow" is the model's first camera, or else a camera that follows its first body. "wide" and
+    "follow" is the first camera that moves with a body, or else one around the first body. "wide" and
     "above" are fixed cameras that show the whole path and all walls, from the side or from above; they
     change the model's light. "auto" is "wide" if there are walls, and otherwise "follow".
     """
@@ -27,10 +28,15 @@ def camera_of(model: Any, states: np.ndarray, camera: Camera, shape: float) -> A
     if camera == "auto":
         camera = "wide" if len(walls) else "follow"
     if camera == "follow":
-        if model.ncam:
-            found.type, found.fixedcamid = mujoco.mjtCamera.mjCAMERA_FIXED, 0
-        elif model.nbody > 1:
-            found.type, found.trackbodyid = mujoco.mjtCamera.mjCAMERA_TRACKING, 1
+        fixed = model.cam_mode == mujoco.mjtCamLight.mjCAMLIGHT_FIXED
+        follows = np.flatnonzero((model.body_weldid[model.cam_bodyid] > 0) | ~fixed)
+        body, reach = extent_of_robot(model)
+        if len(follows):
+            found.type, found.fixedcamid = mujoco.mjtCamera.mjCAMERA_FIXED, int(follows[0])
+        elif body:
+            found.type, found.trackbodyid = mujoco.mjtCamera.mjCAMERA_TRACKING, body
+            found.azimuth, found.elevation = 60.0, -15.0
+            found.distance = MARGIN * reach / math.sin(math.radians(model.vis.global_.fovy) / 2)
         return found
     found.azimuth, found.elevation = 90.0, ELEVATION[camera]  # x to the right
     points = np.concatenate([walls, _reached(model, states)])
@@ -56,6 +62,39 @@ def _still_lights(model: Any, camera: Any) -> None:
         model.light_bodyid[light] = 0
         model.light_dir[light] = model.light_dir0[light]
         model.light_pos[light] = camera.lookat - camera.distance * model.light_dir0[light]
+
+
+def extent_of_robot(model: Any) -> tuple[int, float]:
+    """Return the first moving body, 0 if there is none, and how far moving geoms reach from it."""
+    import mujoco
+
+    bodies = np.flatnonzero(model.body_weldid > 0)
+    if not len(bodies):
+        return 0, 0.0
+    data = mujoco.MjData(model)
+    if model.nkey:
+        mujoco.mj_resetDataKeyframe(model, data, 0)
+    mujoco.mj_kinematics(model, data)
+    moving = model.body_weldid[model.geom_bodyid] > 0
+    away = np.linalg.norm(data.geom_xpos[moving] - data.xpos[bodies[0]], axis=1)
+    return int(bodies[0]), float((away + model.geom_rbound[moving]).max(initial=1e-3))
+
+
+def add_light(model: Any, data: Any, scene: Any) -> None:
+    """Add a light above the robot to an `MjvScene`, if the model has none."""
+    import mujoco
+
+    if model.nlight:
+        return
+    body, reach = extent_of_robot(model)
+    light = scene.lights[scene.nlight]
+    light.type = mujoco.mjtLightType.mjLIGHT_DIRECTIONAL
+    light.dir[:] = LIGHT
+    light.pos[:] = data.xpos[body] - 4 * max(reach, 0.1) * LIGHT
+    light.ambient[:], light.diffuse[:], light.specular[:] = 0.3, 0.7, 0.2
+    light.attenuation[:] = (1, 0, 0)
+    light.castshadow, light.headlight, light.intensity = 1, 0, 0.0
+    scene.nlight += 1
 
 
 def wall_corners(model: Any) -> np.ndarray:

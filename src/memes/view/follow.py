@@ -21,14 +21,13 @@ from memes.store.checkpoint import load_elites, load_lanes, newest
 from memes.store.folder import (
     Run,
     check_links,
-    check_names,
     holds_run,
     load_config,
     read_lanes,
     read_metrics,
 )
 from memes.store.sanitize import printable
-from memes.validation import fits
+from memes.store.schema import Header, RunConfig, check_names
 from memes.view import elites
 
 Sign = tuple[int, int, int] | None  # of a file: changes whenever the file changes
@@ -39,7 +38,7 @@ class Snapshot(NamedTuple):
 
     Attributes:
         folder: The folder.
-        config: Content of `config.json`; empty if there is no run yet.
+        header: Content of `config.json`; None if there is no run yet.
         metrics: Columns by name, [G].
         lanes: Arrays by name, [G, L, ...]; empty before the first checkpoint.
         changes: Changes of the archive.
@@ -49,13 +48,18 @@ class Snapshot(NamedTuple):
     """
 
     folder: Path
-    config: Mapping[str, Any] = MappingProxyType({})
+    header: Header | None = None
     metrics: Mapping[str, np.ndarray] = MappingProxyType({})
     lanes: Mapping[str, np.ndarray] = MappingProxyType({})
     changes: Changes | None = None
     cells: Cells | None = None
     correction: Correction | None = None
     trouble: str = ""
+
+    @property
+    def started(self) -> str | None:
+        """When the run was started, which tells it from others in its place."""
+        return None if self.header is None else self.header.provenance.started
 
     @property
     def generations(self) -> int:
@@ -66,6 +70,11 @@ class Snapshot(NamedTuple):
     def k(self) -> int:
         """The number of features of the cells; 0 if they are unknown."""
         return 0 if self.cells is None else len(self.cells.low)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of its features; none while there is no run."""
+        return () if self.header is None else self.header.config.names(self.k)
 
 
 class Follower:
@@ -125,26 +134,26 @@ class Follower:
         sign = (file, _sign(file))
         if self._elites is None or self._elites[0] != sign:
             over = file.name == "archive.npz"
-            self._elites = sign, load_archive(file) if over else load_elites(file, now.config)
+            self._elites = sign, load_archive(file) if over else load_elites(file, _header(now).config)
         return self._elites[1]
 
     def as_run(self) -> Run:
         """The run as far as it has been read, with its elites."""
         now = self.latest
-        config, metrics, lanes = dict(now.config), dict(now.metrics), dict(now.lanes)
-        return Run(now.folder, config, metrics, lanes, self.elites(), {}, now.correction)
+        metrics, lanes = dict(now.metrics), dict(now.lanes)
+        return Run(now.folder, *_header(now), metrics, lanes, self.elites(), {}, now.correction)
 
     def _read(self, whole: bool) -> Snapshot:
         now = self.latest
         if not holds_run(now.folder):
-            require(not now.config, f"the run in '{now.folder}' is gone")
+            require(now.header is None, f"the run in '{now.folder}' is gone")
             return now
         check_links(now.folder)
-        begun = now.config.get("started")
-        now = self._renewed(now, "config", "config.json", load_config)
-        if begun is not None and now.config.get("started") != begun:  # another run in the same place
+        before = now
+        now = self._renewed(now, "header", "config.json", load_config)
+        if before.started is not None and now.started != before.started:  # another run in the same place
             self._signs.clear()
-            now = Snapshot(now.folder, now.config)
+            now = Snapshot(now.folder, now.header)
         now = self._renewed(now, "metrics", "metrics.csv", lambda at: read_metrics(at / "metrics.csv"))
         if not whole:
             return now
@@ -153,7 +162,7 @@ class Follower:
             now = now._replace(correction=None) if now.correction is not None else now
         saved = _genotypes(now)
         if now.cells is None:
-            known: Cells | None = _cells(now.config)
+            known: Cells | None = _cells(_header(now).config)
             known = self._elites_of(now).cells if known is None and saved is not None else known
             now = now._replace(cells=known)
         if (now.folder / store.NAME).exists():
@@ -186,7 +195,8 @@ def genotype(archive: Archive, cell: int) -> Array:
 def _genotypes(now: Snapshot) -> Path | None:
     """Find the file with the newest genotypes: the archive, or a checkpoint if the run goes on."""
     archive, saved = now.folder / "archive.npz", newest(now.folder)
-    return archive if archive.exists() and ("finished" in now.config or saved is None) else saved
+    over = now.header is not None and now.header.outcome is not None
+    return archive if archive.exists() and (over or saved is None) else saved
 
 
 def _sign(file: Path) -> Sign:
@@ -197,20 +207,27 @@ def _sign(file: Path) -> Sign:
     return about.st_mtime_ns, about.st_size, about.st_ino
 
 
-def _cells(config: Mapping[str, Any]) -> Grid | None:
+def _header(now: Snapshot) -> Header:
+    """Return the content of `config.json`; a `UsageError` if there is no run yet."""
+    require(now.header is not None, f"'{now.folder}' does not contain a run yet")
+    assert now.header is not None
+    return now.header
+
+
+def _cells(config: RunConfig) -> Grid | None:
     """Make the grid that a `config.json` describes; None if it describes no grid."""
-    shape = config.get("cells")
-    if not (isinstance(shape, list) and fits(shape, tuple[int, ...]) and shape):
+    shape = config.cells
+    if not (isinstance(shape, tuple) and shape):
         return None
-    bounds = [config.get(f"feature_{end}") for end in ("low", "high")]
-    sound = all(fits(each, tuple[float, ...]) and len(each or ()) == len(shape) for each in bounds)
+    bounds = config.feature_low, config.feature_high
+    sound = all(len(each) == len(shape) for each in bounds)
     low, high = np.asarray(bounds, np.float32) if sound else np.zeros((2, 1), np.float32)
     count = float(np.prod(np.array(shape, float)))
     require(
         min(shape) >= 1 and count <= MAX_CELLS and bool((low < high).all()),
         f"cells and the bounds of features in 'config.json' are not those of a grid, got {shape}",
     )
-    return Grid(jnp.asarray(low), jnp.asarray(high), tuple(map(int, shape)))
+    return Grid(jnp.asarray(low), jnp.asarray(high), shape)
 
 
 def _as_changes(archive: Archive) -> Changes:
@@ -223,7 +240,7 @@ def _sane(now: Snapshot) -> Snapshot:
     if now.cells is None:
         return now
     k, count = now.k, now.cells.count
-    check_names(now.folder / "config.json", now.config, k)
+    check_names(now.folder / "config.json", _header(now).config.feature_names, k)
     if now.correction is not None:
         corrected, cell = now.correction.archive, now.correction.elite_cell
         same = (corrected.cells.count, corrected.feature.shape[1]) == (count, k)

@@ -14,7 +14,6 @@ from memes.context import Kind
 from memes.errors import RunError, UsageError, in_a_line
 from memes.estimates import Correction
 from memes.resets import Reason
-from memes.store.folder import algorithm_label, task_label
 from memes.store.sanitize import markdown, printable
 from memes.view import elites
 from memes.view.drawings import Drawing
@@ -27,15 +26,15 @@ SPACE = "\N{NO-BREAK SPACE}" * 2  # between columns, because viser adds none
 
 def of_run(now: Snapshot) -> str:
     """Describe a run and its progress."""
-    config = now.config
-    if not config:
+    if now.header is None:
         folder = markdown(printable(str(now.folder)))
         return f"{_trouble(now)}waiting for a run in {folder} to begin"
-    names = task_label(config), algorithm_label(config)
+    config, _, outcome = now.header
+    names = config.task_label, config.algorithm_label
     task, algorithm = (markdown(printable(each)) for each in names)
-    total, said = config.get("generations"), "running"
-    if "finished" in config:
-        said = "stopped early" if config.get("stopped") else "over"
+    said = "running"
+    if outcome is not None:
+        said = "stopped early" if outcome.stopped else "finished"
     scores = ""
     if now.generations:
         last = {name: column[-1] for name, column in now.metrics.items()}
@@ -43,9 +42,9 @@ def of_run(now: Snapshot) -> str:
             f"\n\nQD-score **{last['qd_score']:.1f}**, coverage **{last['coverage']:.1%}**, "
             f"max fitness **{last['max_fitness']:.4g}**"
         )
-    of = f" of {int(total)}" if isinstance(total, int) else ""
+    of = f" of {config.generations}" if config.generations else ""
     return (
-        f"{_trouble(now)}**{algorithm}** on **{task}**, seed {config['seed']}: "
+        f"{_trouble(now)}**{algorithm}** on **{task}**, seed {config.seed}: "
         f"generation {now.generations}{of}, {said}{scores}"
     )
 

@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from memes.errors import UsageError
-from memes.view.cameras import Camera, between, camera_of
+from memes.view.cameras import Camera, add_light, between, camera_of
 from memes.view.video_formats import write_frames
 
 SIZES = {".mp4": (960, 540), ".gif": (480, 270), ".webp": (720, 404)}  # GIF compresses badly
@@ -85,6 +85,7 @@ def frames(
             data.qpos[:] = qpos
             mujoco.mj_forward(model, data)  # kinematics, cameras and lights
             mujoco.mjv_updateScene(model, data, option, None, seen_from, everything, scene)
+            add_light(model, data, scene)
             mujoco.mjr_render(area, scene, context)
             picture = np.empty((height, width, 3), np.uint8)
             mujoco.mjr_readPixels(picture, None, area, context)

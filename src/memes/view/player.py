@@ -16,7 +16,7 @@ from jax import Array
 from memes.archive import Archive
 from memes.errors import UsageError
 from memes.store import changes as store
-from memes.store.folder import Run, feature_names
+from memes.store.folder import Run
 from memes.task import Task
 from memes.view import labels
 from memes.view.drawings import Draw, Drawing, drawer
@@ -146,7 +146,7 @@ class ElitePlayer:
                 elite = labels.EliteFacts(
                     each.archive, each.cell, now.correction, holds, each.drawing, seen
                 )
-                about = labels.of_elite(elite, feature_names(now.config, each.archive.feature.shape[1]))
+                about = labels.of_elite(elite, now.names)
                 about = f"*{note}*\n\n{about}" if note else about
                 parts.append(f"{name}: {about}" if played[1] is not None else about)
         panel.elite.content = "\n\n".join(parts)
@@ -229,4 +229,4 @@ class ElitePlayer:
 
 def _which(follower: Follower) -> tuple[Path, str]:
     """Identify a run, also among several runs that were written to the same folder."""
-    return follower.latest.folder, str(follower.latest.config.get("started"))
+    return follower.latest.folder, str(follower.latest.started)

@@ -73,7 +73,7 @@ class Runs:
                 self._all.setdefault(Path(word), Follower(Path(word)))
                 continue
             waiting = self._all.get(Path(word))
-            if waiting is not None and Path(word) not in found and not waiting.latest.config:
+            if waiting is not None and Path(word) not in found and waiting.latest.header is None:
                 del self._all[Path(word)]  # its subfolders contain the runs
             for folder in found:
                 self._all.setdefault(folder, Follower(folder))

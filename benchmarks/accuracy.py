@@ -1,0 +1,111 @@
+"""How exact a step of each level of fidelity is, compared with MuJoCo C with a converged solver.
+
+MuJoCo C simulates a few robots under random controls. From each state that it visits, every level takes
+one timestep in float64, with the solution of its own last step as the start of its solver. The error of
+a step is the largest difference of a velocity, divided by the largest velocity, or by 1 if that is less.
+
+    python benchmarks/accuracy.py                                the robots of the library
+    python benchmarks/accuracy.py --models walker.xml ant.xml    other models
+"""
+
+import dataclasses
+from importlib import resources
+from pathlib import Path
+
+import mujoco
+import numpy as np
+import tyro
+
+from memes import physics
+
+LEVELS = {"default": "default", "fast": "fast", "30 x 8": physics.Fidelity(30, 8)}
+HELD = 5  # timesteps for which a control is held
+
+
+@dataclasses.dataclass
+class Settings:
+    """What to compare."""
+
+    models: tuple[Path, ...] = ()
+    """MJCF files; by default those of the library."""
+    robots: int = 8
+    steps: int = 200
+    """Timesteps of each robot."""
+    self_collision: bool = True
+
+
+def visited(model: mujoco.MjModel, s: Settings) -> tuple[list[np.ndarray], ...]:
+    """The states [steps, robots, ...] that MuJoCo visits, controls, and converged velocities."""
+    rng = np.random.default_rng(0)
+    low, high = np.where(model.actuator_ctrllimited[:, None], model.actuator_ctrlrange, [-1, 1]).T
+    usual = model.opt.iterations, model.opt.tolerance, model.opt.ls_iterations, model.opt.ls_tolerance
+    found: list[list[np.ndarray]] = [[], [], [], []]
+    robots = [mujoco.MjData(model) for _ in range(s.robots)]
+    other = mujoco.MjData(model)
+    for data in robots:
+        if model.nkey:
+            mujoco.mj_resetDataKeyframe(model, data, 0)
+        data.qvel += 0.1 * rng.normal(size=model.nv)
+    for step in range(s.steps):
+        if step % HELD == 0:
+            ctrl = rng.uniform(low, high, (s.robots, model.nu))
+        rows: list[list[np.ndarray]] = [[], [], [], []]
+        for data, u in zip(robots, ctrl, strict=True):
+            data.ctrl[:] = u
+            other.qpos[:], other.qvel[:], other.ctrl[:] = data.qpos, data.qvel, u
+            other.qacc_warmstart[:] = data.qacc_warmstart
+            before = data.qpos.copy(), data.qvel.copy(), u.copy()
+            _solver(model, (500, 0.0, 200, 1e-12))
+            mujoco.mj_step(model, other)
+            _solver(model, usual)
+            mujoco.mj_step(model, data)
+            for row, value in zip(rows, (*before, other.qvel.copy()), strict=True):
+                row.append(value)
+        for column, row in zip(found, rows, strict=True):
+            column.append(np.array(row))
+    return tuple(found)
+
+
+def _solver(model: mujoco.MjModel, settings: tuple[float, ...]) -> None:
+    opt = model.opt
+    opt.iterations, opt.tolerance = int(settings[0]), settings[1]
+    opt.ls_iterations, opt.ls_tolerance = int(settings[2]), settings[3]
+
+
+def errors(model: mujoco.MjModel, fidelity: object, visits: tuple, s: Settings) -> np.ndarray:
+    """The error of each step, [steps, robots]."""
+    engine = physics.compile(model, fidelity=fidelity, backend="numpy", self_collision=s.self_collision)  # type: ignore[arg-type]
+    found, warm = [], None
+    for qpos, qvel, ctrl, expected in zip(*visits, strict=True):
+        state = engine.init(qpos, qvel)
+        if warm is not None:
+            rows = np.concatenate([state.rows[: model.nq + model.nv], warm])
+            state = state._replace(rows=rows)
+        state = engine.step(state, ctrl)
+        warm = state.rows[model.nq + model.nv :]
+        size = np.maximum(1.0, np.abs(expected).max(axis=1))
+        found.append(np.abs(engine.qvel(state) - expected).max(axis=1) / size)
+    return np.array(found)
+
+
+def main(s: Settings) -> None:
+    own = resources.files("memes.tasks") / "models"
+    files = s.models or tuple(Path(str(own / f"{name}.xml")) for name in ("ant", "hexapod"))
+    print("| model | level | median | steps above 1e-3 | steps above 1e-2 | largest |")
+    print("|---|---|---|---|---|---|")
+    for file in files:
+        model = mujoco.MjModel.from_xml_path(str(file))
+        # Geoms that rest on the ground exactly touch it or not by rounding alone: lift the ground.
+        ground = model.geom_bodyid == 0
+        model.geom_pos[ground, 2] += 1e-3
+        model.geom_sameframe[ground] = 0
+        visits = visited(model, s)
+        for name, fidelity in LEVELS.items():
+            found = errors(model, fidelity, visits, s)
+            shares = " | ".join(f"{np.mean(found > bound):.2%}" for bound in (1e-3, 1e-2))
+            row = f"{file.parent.name}/{file.stem} | {name} | {np.median(found):.0e} | {shares}"
+            print(f"| {row} | {found.max():.0e} |", flush=True)
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Settings))

@@ -1,0 +1,263 @@
+"""The types of `config.json`: settings of a run, its provenance, and its outcome.
+
+The fields of these types are the schema: entries of a file are checked against them. In the file all
+entries are at the same level.
+"""
+
+from __future__ import annotations
+
+import json
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, field, fields, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from memes.archive import LIMIT
+from memes.errors import LONGEST_NAME, require
+from memes.store.archives import FORMAT_VERSION, check_version
+from memes.store.files import check_entries
+from memes.task import Map, numbered
+
+THEN = ", then "  # between the devices of a run that was resumed on another one
+# Options that earlier versions did not have, with the values that correspond to their behaviour.
+ONCE_ABSENT = {
+    "candidate_samples": 1,
+    "candidate_statistic": "median",
+    "fifo_size": 50_000,  # of memes-me
+    "noise_dtype": "float32",
+    "statistic": "mean",  # of me-sampling
+}
+T = TypeVar("T")
+Points = tuple[tuple[float, ...], ...]
+MAP = {"walls": tuple[Points, ...], "start": tuple[float, ...], "goal": float | None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """Settings of a run.
+
+    Attributes:
+        task: The task as in a command, such as `arm` or `file.py:name`; otherwise its name.
+        task_name: Name of the task.
+        algorithm: Name of the algorithm.
+        label: Label of the run in tables; None is the name of the algorithm.
+        scale: Scale of the defaults of a command; None if the run was made in Python.
+        options: Options of the task and the algorithm.
+        seed: Seed of all randomness.
+        seeds: All seeds of the call that made the run; None if it was made for one seed.
+        generations: Number of generations.
+        evaluations: Maximum number of evaluations, if it was given.
+        dim: Number of entries of a genotype.
+        cells: Cells along each feature of a grid, or the number of cells of a tessellation.
+        centroids: Number of centroids of a tessellation, if a command made it.
+        feature_low: Lower bounds of the features.
+        feature_high: Upper bounds of the features.
+        feature_names: Names of the features; empty if an older version recorded none.
+        min_fitness: Fitness that adds 0 to the QD-score.
+        uncertain: Whether the task is uncertain.
+        map: The walls of the task, if its features are a position.
+        batch_size: Evaluations per generation.
+        chunk: Maximum number of evaluations at a time; None is all.
+        seeds_per_batch: Requested number of seeds per batch, if it was given.
+        seeds_together: Number of seeds that ran as one batch.
+        devices: Number of devices.
+        shards: Number of shards.
+        call_seconds: Requested duration of a device call.
+        worker_rows: Number of genotypes that a worker gets at a time, if a command made the run.
+        observers: Settings of custom observers, by the name of their class.
+        settings: All other entries: settings of the default observers, such as `checkpoint_every`, other
+            options of the command, and the `metadata` of `memes.run`.
+    """
+
+    task: str
+    algorithm: str
+    seed: int
+    task_name: str = ""
+    label: str | None = None
+    scale: str | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    seeds: tuple[int, ...] | None = None
+    generations: int = 0
+    evaluations: int | None = None
+    dim: int | None = None
+    cells: int | tuple[int, ...] | None = None
+    centroids: int | None = None
+    feature_low: tuple[float, ...] = ()
+    feature_high: tuple[float, ...] = ()
+    feature_names: tuple[str, ...] = ()
+    min_fitness: float | None = None
+    uncertain: bool = False
+    map: Map | None = None
+    batch_size: int | None = None
+    chunk: int | None = None
+    seeds_per_batch: int | None = None
+    seeds_together: int | None = None
+    devices: int | None = None
+    shards: int = 1
+    call_seconds: float = 1.0
+    worker_rows: int | None = None
+    observers: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def known_options(self) -> dict[str, Any]:
+        """The options, including those that an earlier version did not have."""
+        return ONCE_ABSENT | self.options
+
+    @property
+    def task_label(self) -> str:
+        """The name of the task in tables and figures."""
+        return (self.task_name or Path(self.task).name) if ":" in self.task else self.task
+
+    @property
+    def algorithm_label(self) -> str:
+        """The name of the algorithm in tables and figures."""
+        return self.label or self.algorithm
+
+    def names(self, k: int) -> tuple[str, ...]:
+        """Return the names of k features; their numbers, if an older version recorded none."""
+        return self.feature_names or tuple(numbered(k))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Provenance:
+    """Device, versions and times of a run.
+
+    Attributes:
+        started: Time of the start.
+        resumed: Times at which the run was resumed.
+        device: The device; several, if the run was resumed on another one.
+        precision: Precision of matrix products.
+        versions: Versions of packages.
+        commit: Commit of the library; version 0.2 recorded only `git_commit`.
+        git_commit: Commit of the working directory.
+        code: Digests of custom tasks and algorithms, by name.
+        compile_seconds: Compilation time.
+        processes_on_device: Maximum number of processes that used the device at the same time.
+    """
+
+    started: str | None = None
+    resumed: tuple[str, ...] = ()
+    device: str | None = None
+    precision: str | None = None
+    versions: dict[str, Any] = field(default_factory=dict)
+    commit: str | None = None
+    git_commit: str | None = None
+    code: dict[str, Any] = field(default_factory=dict)
+    compile_seconds: float | None = None
+    processes_on_device: int | None = None
+
+    def resumed_on(self, device: str | None, when: str) -> Provenance:
+        """Return the provenance of the run after it is resumed."""
+        devices = filter(None, [*(self.device or "").split(THEN), device])
+        return replace(
+            self, resumed=(*self.resumed, when), device=THEN.join(dict.fromkeys(devices)) or None
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOutcome:
+    """The end of a run.
+
+    Attributes:
+        finished: Time of the end.
+        generations_done: Number of generations that were done.
+        seconds: Time of these generations, without the time between interruptions and resumptions.
+        stopped: Reason why the run ended before its last generation; None if it did not.
+        signal: The signal that ended it, if one did.
+    """
+
+    finished: str
+    generations_done: int
+    seconds: float = 0.0
+    stopped: str | None = None
+    signal: str | None = None
+
+
+class Header(NamedTuple):
+    """The content of `config.json`; the outcome is None until the run ends."""
+
+    config: RunConfig
+    provenance: Provenance = Provenance()
+    outcome: RunOutcome | None = None
+
+    def entries(self) -> dict[str, Any]:
+        """Return the entries of the file."""
+        config, ended = entries_of(self.config), {} if self.outcome is None else vars(self.outcome)
+        settings = config.pop("settings")
+        return {"format_version": FORMAT_VERSION, **settings, **config, **vars(self.provenance), **ended}
+
+    def updated(self, entries: Mapping[str, Any]) -> Header:
+        """Return the header with changed entries, in the form in which they are read from the file."""
+        written = json.dumps(self.entries() | dict(entries), default=plain)
+        return header_of(json.loads(written), "metadata")
+
+
+def plain(value: Any) -> Any:
+    """Convert a value that JSON does not support into one that it supports."""
+    return value.tolist() if isinstance(value, (np.generic, np.ndarray)) else str(value)
+
+
+def entries_of(instance: Any) -> dict[str, Any]:
+    """Return the entries of a file for a dataclass."""
+    return {
+        name: value._asdict() if isinstance(value, Map) else value
+        for name, value in vars(instance).items()
+    }
+
+
+def header_of(entries: Mapping[str, Any], file: Path | str) -> Header:
+    """Check the entries of a `config.json`; a `UsageError` names the first wrong one."""
+    check_version(int(entries["format_version"]), file)
+    config, provenance = read(RunConfig, entries, file), read(Provenance, entries, file)
+    outcome = None if entries.get("finished") is None else read(RunOutcome, entries, file)
+    known = {"format_version"}.union(*map(hints_of, (RunConfig, Provenance, RunOutcome)))
+    settings = {name: value for name, value in entries.items() if name not in known}
+    return Header(replace(config, settings=settings), provenance, outcome)
+
+
+def read(of: Callable[..., T], entries: Mapping[str, Any], file: Path | str) -> T:
+    """Make a dataclass from the entries of a file. Missing and null entries get their defaults."""
+    every: Any = of
+    needed = {f.name for f in fields(every) if (f.default, f.default_factory) == (MISSING, MISSING)}
+    given = {name for name in hints_of(of) if name in needed or entries.get(name) is not None}
+    check_entries(file, entries, {name: hint for name, hint in hints_of(of).items() if name in given})
+    found = {name: tuples(entries[name]) for name in given}
+    if "map" in found:
+        found["map"] = map_of(file, entries["map"])
+    if "feature_names" in found:
+        check_names(file, found["feature_names"])
+    return of(**found)
+
+
+@cache
+def hints_of(of: Callable[..., Any]) -> Mapping[str, Any]:
+    """Return the types of the entries of a file for a dataclass, by name."""
+    hints = typing.get_type_hints(of)
+    hints.pop("settings", None)  # contains the remaining entries
+    return hints | ({"map": dict[str, Any] | None} if "map" in hints else {})
+
+
+def tuples(value: Any) -> Any:
+    """Return a value of JSON with tuples in place of lists, except in tables."""
+    return tuple(map(tuples, value)) if isinstance(value, list) else value
+
+
+def map_of(file: Path | str, about: Mapping[str, Any]) -> Map:
+    """Read the map of a task; a `UsageError` if it cannot be drawn."""
+    check_entries(file, about, MAP)
+    corners = [*about["walls"], [about["start"]], [[about["goal"] or 0.0] * 2]]
+    sound = all(wall and np.shape(wall)[1:] == (2,) for wall in corners)
+    sane = sound and all((np.abs(np.asarray(wall, float)) < LIMIT).all() for wall in corners)
+    require(sane and set(about) == set(MAP), f"map in '{file}' cannot be drawn")
+    return Map(tuples(about["walls"]), tuples(about["start"]), about["goal"])
+
+
+def check_names(file: Path | str, names: tuple[str, ...], k: int | None = None) -> None:
+    """Raise a `UsageError` if the names in a file are invalid, or if their number is not k."""
+    sane = all(0 < len(name) <= LONGEST_NAME for name in names) and len(names) in (0, k or len(names))
+    require(sane, f"feature_names in '{file}' must be one name per feature")

@@ -1,0 +1,180 @@
+"""Locomotion of any robot: the task `robot:FILE` of an MJCF model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from memes.control import control_task, mlp
+from memes.errors import at_least, positive, require
+from memes.task import Task
+from memes.tasks.robot import Backend, Fidelity, ground_joints, robot
+from memes.validation import checked
+
+if TYPE_CHECKING:
+    from memes.physics import Engine, RobotState
+
+
+@checked
+def locomotion(
+    model: str,
+    *,
+    feet: tuple[str, ...] = (),
+    feature: Literal["contact", "position"] = "contact",
+    forward: float = 1.0,
+    survival: float = 1.0,
+    energy: float = 0.5,
+    fallen: float = 0.5,
+    steps: int = 250,
+    control_step: float = 0.05,
+    start_noise: float = 0.05,
+    reach: float = 5.0,
+    hidden: tuple[int, ...] = (64, 64),
+    self_collision: bool = True,
+    raw_controls: bool = False,
+    min_fitness: float | None = None,
+    fidelity: Fidelity = "default",
+    backend: Backend = "auto",
+) -> Task:
+    """Robot of an MJCF file that moves forward; genotypes are policies.
+
+    The fitness is a sum over the control steps of an episode: forward velocity, plus survival, minus
+    energy. An episode ends when the robot has fallen.
+
+    Args:
+        model: MJCF file of the robot.
+        feet: Geoms of the feet, or bodies, whose geoms count together.
+        feature: The share of control steps in which each foot touches the ground, or the final position.
+        forward: Reward per metre per second of the first body along x.
+        survival: Reward per control step.
+        energy: Cost of the mean squared action, per control step.
+        fallen: A robot has fallen when its first body is lower than this share of its height at the
+            start; 0 never ends an episode.
+        steps: Control steps in an episode.
+        control_step: Seconds for which an action is held.
+        start_noise: Largest change of each joint's position and velocity at the start; 0 makes the task
+            deterministic.
+        reach: Largest final position along each axis, in metres, that has cells of its own.
+        hidden: Sizes of the policy's hidden layers.
+        self_collision: Whether contacts between moving geoms count. They are not supported; without
+            them, legs pass through each other.
+        raw_controls: Whether actions are controls; if not, they are scaled to the range of each control.
+        min_fitness: The fitness that the QD-score measures from; by default that of moving backward at
+            1 m/s with all energy.
+        fidelity: How exactly contacts are solved.
+        backend: What runs the simulator; auto is the fastest here.
+    """
+    positive(control_step=control_step, reach=reach)
+    at_least(0, fallen=fallen, start_noise=start_noise, energy=energy)
+    from memes import physics
+
+    compiled = physics.load(model)
+    own = physics.read(compiled, self_collision=self_collision)
+    touches = list(dict.fromkeys(contact.name for contact in own.contacts))
+    substeps = max(1, round(control_step / compiled.opt.timestep))
+    first = int(compiled.jnt_bodyid[0])
+    if feature == "contact":
+        columns = _columns(compiled, touches, feet)  # before the simulator is compiled
+        low, high = (0.0,) * len(feet), (1.0,) * len(feet)
+        names = tuple(f"{foot} on the ground (share)" for foot in feet)
+    else:
+        axes = _level_axes(compiled)
+        require(
+            bool(axes),
+            f"feature: the base of '{model}' does not move along the ground; use feature contact",
+        )
+        low, high = (-reach,) * len(axes), (reach,) * len(axes)
+        names = tuple(f"final {'xy'[axis]} (m)" for axis in axes)
+
+    engine = physics.compile(
+        compiled, substeps=substeps, fidelity=fidelity, backend=backend, self_collision=self_collision
+    )
+
+    def measure(state: RobotState) -> Array:
+        if feature == "position":
+            return engine.body_positions(state)[:, first, np.array(axes)]
+        touching = engine.contacts(state)
+        feet_touch = [touching[:, of_foot].any(axis=1) for of_foot in columns]
+        return jnp.stack(feet_touch, axis=1).astype(jnp.float32)
+
+    seconds = substeps * float(compiled.opt.timestep)
+
+    def reward(before: RobotState, action: Array, after: RobotState) -> Array:
+        x = [engine.body_positions(state)[:, first, 0] for state in (before, after)]
+        # Column by column: the order of a reduction may depend on the batch, a row's result must not.
+        effort = sum(action[:, i] ** 2 for i in range(action.shape[1])) / max(action.shape[1], 1)
+        found: Array = forward * (x[1] - x[0]) / seconds + survival - energy * effort
+        return found
+
+    environment = robot(
+        engine,
+        steps=steps,
+        reward=reward,
+        measure=measure,
+        ended=_fallen(engine, first, fallen),
+        joint_noise=start_noise,
+        raw_controls=raw_controls,
+    )
+    return control_task(
+        Path(model).stem,
+        environment,
+        mlp([environment.observation_size, *hidden, environment.action_size]),
+        fitness=lambda outcome: outcome.total,
+        feature=lambda outcome: outcome.mean if feature == "contact" else outcome.last,
+        feature_low=low,
+        feature_high=high,
+        feature_names=names,
+        min_fitness=-steps * (forward + energy) if min_fitness is None else min_fitness,
+        uncertain=start_noise > 0,
+    )
+
+
+def _columns(model: Any, contacts: Sequence[str], feet: tuple[str, ...]) -> list[np.ndarray]:
+    """Return the contacts of each foot, or raise a `UsageError` that lists what can be a foot."""
+    owners = [_owner(model, name.rpartition(" on ")[0]) for name in contacts]
+    listed = ", ".join(f"{geom} (body {body})" for geom, body in dict(owners).items()) or "none"
+    require(
+        bool(feet),
+        "feet must name geoms, or bodies, of the robot's feet, unless --feature position is given; "
+        f"geoms that can touch the ground: {listed}",
+    )
+    for foot in feet:
+        require(
+            any(foot in owner for owner in owners),
+            f"feet: '{foot}' cannot touch the ground; geoms that can touch it: {listed}",
+        )
+    return [np.array([i for i, owner in enumerate(owners) if foot in owner]) for foot in feet]
+
+
+def _owner(model: Any, geom: str) -> tuple[str, str]:
+    """The name of a geom, which is # and its number if it has none, and of its body."""
+    import mujoco
+
+    index = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_GEOM, geom)
+    body = int(model.geom_bodyid[index if index >= 0 else int(geom.removeprefix("#"))])
+    return geom, mujoco.mj_id2name(model, mujoco.mjtObj.mjOBJ_BODY, body) or f"#{body}"
+
+
+def _level_axes(model: Any) -> list[int]:
+    """The axes of the ground, 0 for x and 1 for y, along which the base of a robot moves."""
+    ways = np.abs(np.array([way for _, way in ground_joints(model)]).reshape(-1, 3))
+    return [axis for axis in (0, 1) if (ways[:, axis] > 1e-6).any()]
+
+
+def _fallen(engine: Engine, body: int, share: float) -> Any:
+    """Return `(state) -> bool[n]`: whether a body is lower than a share of its height at the start."""
+    import mujoco
+
+    data = mujoco.MjData(engine.model)
+    if engine.model.nkey:
+        mujoco.mj_resetDataKeyframe(engine.model, data, 0)
+    mujoco.mj_kinematics(engine.model, data)
+    lowest = share * float(data.xpos[body, 2])
+    if lowest <= 0:
+        return None
+    return lambda state: engine.body_positions(state)[:, body, 2] < lowest
