@@ -325,7 +325,7 @@ def check_jax() -> None:
 
 
 def _generations(algorithm: Algorithm, generations: int | None, evaluations: int | None) -> Any:
-    """Return the length of a run: the generations, or as many as the evaluations allow."""
+    """Return the number of generations, which may be given by the number of evaluations."""
     require(
         (generations is None) != (evaluations is None),
         "generations or evaluations must set the length of the run: give one of them, "

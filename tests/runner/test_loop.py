@@ -210,8 +210,8 @@ def test_overwriting_replaces_the_files_of_the_run_and_no_others(saved, tmp_path
             "config.json' is damaged or not what its name says",
         ),
         ({"checkpoints/7.npz": ""}, {}, "out must not contain checkpoints of another run"),
-        ({"changes.bin": "mine"}, {}, "holds '.*changes.bin' and no run"),
-        ({"figures/curves.png": "mine"}, {}, "holds '.*figures/curves.png' and no run"),
+        ({"changes.bin": "mine"}, {}, "contains '.*changes.bin' and no run"),
+        ({"figures/curves.png": "mine"}, {}, "contains '.*figures/curves.png' and no run"),
         ({".lock": "of yarn"}, {}, "is not a lock of memes"),
     ],
 )

@@ -86,7 +86,7 @@ def fitness_of(archive: Archive) -> np.ndarray:
 
 
 class Block(NamedTuple):
-    """A block in the rows of an image: centre and top as fractions of the image, and interval."""
+    """A block of an image, with its centre and top as fractions of the image, and its interval."""
 
     x: float
     top: float

@@ -92,7 +92,7 @@ class Player:
         return self.score(self.play(keys, x))
 
     def transitions(self, keys: Any, x: np.ndarray) -> Any:
-        """Return the same with the transitions of each episode, for reinforcement learning."""
+        """Return fitness, feature and transitions of each episode, for reinforcement learning."""
         from memes.control.rollouts import Transition
         from memes.task import Evaluation
 

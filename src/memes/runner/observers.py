@@ -158,7 +158,7 @@ def first_generation(algorithm: Algorithm, update: Update) -> Observations:
 
 
 def _tell(context: RunContext, seen: Observations) -> None:
-    """Print findings, each for the first run with it; raise a `UsageError` if one is fatal."""
+    """Print each finding for the first run of a group; raise a `UsageError` if one is fatal."""
     for finding in findings(context.algorithm.task, seen):
         require(not finding.fatal, finding.sentence)
         if finding.topic != "faults":  # faults are reported during the whole run
