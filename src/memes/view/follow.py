@@ -134,7 +134,7 @@ class Follower:
         sign = (file, _sign(file))
         if self._elites is None or self._elites[0] != sign:
             over = file.name == "archive.npz"
-            self._elites = sign, load_archive(file) if over else load_elites(file, _header(now).config)
+            self._elites = sign, load_archive(file) if over else load_elites(file)
         return self._elites[1]
 
     def as_run(self) -> Run:
