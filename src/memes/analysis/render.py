@@ -98,6 +98,11 @@ class Block(NamedTuple):
         """The interval as text."""
         return f"{self.low:.2g} \N{EN DASH} {self.high:.2g}"
 
+    @property
+    def beginning(self) -> str:
+        """The start of the interval as text, for narrow blocks."""
+        return f"{self.low:.2g} ..."
+
 
 @dataclass(frozen=True, eq=False)
 class TileLayout:
