@@ -1,7 +1,7 @@
-"""Comparison with algorithms of pyribs on its sphere function: QD-scores at equal evaluations.
+"""Comparison with algorithms of pyribs on its sphere function and the arm, at equal evaluations.
 
-540 evaluations per generation, 100 x 100 cells, emitters that start at the origin. Times include
-compilation. Needs `pip install ribs cma` and the extra `evosax`.
+540 evaluations per generation, 100 x 100 cells. Emitters start at the origin, and on the arm at draws
+of its `init`. Times include compilation. Needs `pip install ribs cma` and the extra `evosax`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -22,6 +23,7 @@ from memes.gradients import gradients
 
 SEEDS_APART = 1000  # between the random seeds of the emitters of two runs
 EMITTERS, SAMPLES = 15, 36
+ARM_SIGMA = 0.1  # of the first coefficients of gradients, for genotypes in the unit cube
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,7 @@ class Settings:
     cases: tuple[str, ...] = (
         *("cma-mae", "cma-mae-separable", "cma-mae-pycma", "dns"),
         *("cma-mega", "cma-maega", "cma-maega-pycma", "cma-me-accepted"),
+        *("cma-mega-arm", "cma-maega-arm"),
     )
     dims: tuple[int, ...] = (20, 100)
     seeds: int = 5
@@ -49,6 +52,8 @@ class Case:
         emitter: `(archive, x0, seed) -> emitter` of pyribs.
         emitters: Number of emitters.
         gradients: Whether the emitters need gradients at their means.
+        task: `(dimensions) -> task`.
+        starts: `(task, seed, emitters) -> x0[emitters, d]` of the emitters of pyribs.
     """
 
     ours: Callable[[memes.Task, Any], memes.Algorithm]
@@ -56,6 +61,16 @@ class Case:
     emitter: Callable[[Any, np.ndarray, int], Any]
     emitters: int = EMITTERS
     gradients: bool = False
+    task: Callable[[int], memes.Task] = lambda dim: projection(sphere, dim)
+    starts: Callable[[memes.Task, int, int], np.ndarray] = lambda task, seed, n: np.zeros((n, task.dim))
+
+
+def arm(dim: int) -> memes.Task:
+    return memes.tasks.arm(joints=dim)
+
+
+def draws(task: memes.Task, seed: int, n: int) -> np.ndarray:
+    return np.asarray(task.init(jax.random.key(seed), n))
 
 
 def annealed(shape: dict) -> Any:
@@ -90,12 +105,12 @@ def es(strategy: str) -> Callable[[Any, np.ndarray, int], Any]:
     return emitter
 
 
-def arborescence(**options: str) -> Callable[[Any, np.ndarray, int], Any]:
+def arborescence(sigma: float = 10.0, **options: str) -> Callable[[Any, np.ndarray, int], Any]:
     def emitter(archive: Any, x0: np.ndarray, seed: int) -> Any:
         from ribs.emitters import GradientArborescenceEmitter
 
         return GradientArborescenceEmitter(
-            archive, x0=x0, sigma0=10.0, lr=1.0, grad_opt="gradient_ascent", selection_rule="mu",
+            archive, x0=x0, sigma0=sigma, lr=1.0, grad_opt="gradient_ascent", selection_rule="mu",
             batch_size=SAMPLES - 1, seed=seed, **options,
         )  # fmt: skip
 
@@ -128,12 +143,13 @@ def cma_mae(covariance: str) -> Callable[[memes.Task, Any], memes.Algorithm]:
     return build
 
 
-def cma_mega(task: memes.Task, cells: Any) -> memes.Algorithm:
-    return memes.presets.cma_mega(task, cells, lanes=EMITTERS, samples=SAMPLES - 1)
+def cma_mega(task: memes.Task, cells: Any, sigma: float = 10.0) -> memes.Algorithm:
+    return memes.presets.cma_mega(task, cells, lanes=EMITTERS, samples=SAMPLES - 1, sigma=sigma)
 
 
-def cma_maega(task: memes.Task, cells: Any) -> memes.Algorithm:
-    return memes.presets.cma_maega(task, cells, lanes=EMITTERS, samples=SAMPLES - 1, threshold_min=0.0)
+def cma_maega(task: memes.Task, cells: Any, sigma: float = 10.0) -> memes.Algorithm:
+    options = {"samples": SAMPLES - 1, "sigma": sigma, "threshold_min": 0.0}
+    return memes.presets.cma_maega(task, cells, lanes=EMITTERS, **options)
 
 
 def cma_me_accepted(task: memes.Task, cells: Any) -> memes.Algorithm:
@@ -162,6 +178,22 @@ CASES = {
         gradients=True,
     ),
     "cma-me-accepted": Case(cma_me_accepted, plain, improvement),
+    "cma-mega-arm": Case(
+        partial(cma_mega, sigma=ARM_SIGMA),
+        plain,
+        arborescence(ARM_SIGMA),
+        gradients=True,
+        task=arm,
+        starts=draws,
+    ),
+    "cma-maega-arm": Case(
+        partial(cma_maega, sigma=ARM_SIGMA),
+        annealed,
+        arborescence(ARM_SIGMA, ranker="imp", restart_rule="basic"),
+        gradients=True,
+        task=arm,
+        starts=draws,
+    ),
     "dns": Case(dns, population, isoline, emitters=1),
 }
 
@@ -218,8 +250,8 @@ def of_pyribs(case: Case, task: memes.Task, cells: memes.cells.Grid, s: Settings
     for seed in range(s.seeds):
         archive, result = case.archive(shape), GridArchive(**shape)
         emitters = [
-            case.emitter(archive, np.zeros(task.dim), SEEDS_APART * seed + i)
-            for i in range(case.emitters)
+            case.emitter(archive, x0, SEEDS_APART * seed + i)
+            for i, x0 in enumerate(case.starts(task, seed, case.emitters))
         ]
         scheduler = Scheduler(archive, emitters, result_archive=result)
         for _ in range(s.generations):
@@ -239,9 +271,9 @@ def main(s: Settings) -> None:
     print(f"QD-score, median [lowest, highest] of {s.seeds} seeds, {s.generations} generations")
     print("| dimensions | algorithm | memes | seconds | pyribs | seconds |\n|---|---|---|---|---|---|")
     for dim in s.dims:
-        task = projection(sphere, dim)
-        cells = memes.cells.grid(task, (100, 100))
         for name in s.cases:
+            task = CASES[name].task(dim)
+            cells = memes.cells.grid(task, (100, 100))
             columns = []
             for function in (ours, of_pyribs):
                 start = time.perf_counter()

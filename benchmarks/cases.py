@@ -7,7 +7,15 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
-from peers import Contestant, advancing, qdax_me, qdax_me_es, ribs_cma_me
+from peers import (
+    Contestant,
+    advancing,
+    qdax_me,
+    qdax_me_es,
+    ribs_cma_mae,
+    ribs_cma_me,
+    ribs_dns,
+)
 from policies import ways
 
 import memes
@@ -155,6 +163,42 @@ def ours_cma_me(task: memes.Task, *, turns: int, pool: int, **options: Any) -> C
     import evosax  # noqa: F401 (its absence raises an ImportError here)
 
     return ours(presets.cma_me(task, pool=pool, **options), pool * turns)
+
+
+def cma_mae_case(scale: Scale, repeats: int) -> Iterator[Round]:
+    """CMA-MAE on the arm with 100 joints, compared with pyribs."""
+    options = {"lanes": 15, "samples": 36, "sigma": 0.1}
+    turns, task = 20, memes.tasks.arm(joints=100)
+    yield Round(
+        "15 emitters of 36, 100 joints",
+        {
+            "memes": built(ours_cma_mae, task, turns=turns, **options),
+            "pyribs": built(ribs_cma_mae, task, turns=turns, **options),
+        },
+        unit="evaluation",
+        amount=options["lanes"] * options["samples"] * turns,
+    )
+
+
+def ours_cma_mae(task: memes.Task, *, turns: int, **options: Any) -> Contestant:
+    import evosax  # noqa: F401 (its absence raises an ImportError here)
+
+    return ours(presets.cma_mae(task, **options), turns)
+
+
+def dns_case(scale: Scale, repeats: int) -> Iterator[Round]:
+    """DNS on the arm with 100 joints, compared with pyribs."""
+    options = {"batch": 540, "iso": 0.01, "line": 0.1}
+    turns, task = 20, memes.tasks.arm(joints=100)
+    yield Round(
+        "540 offspring, a population of 1 024, 100 joints",
+        {
+            "memes": ours(presets.dns(task, **options), turns),
+            "pyribs": built(ribs_dns, task, turns=turns, **options),
+        },
+        unit="evaluation",
+        amount=options["batch"] * turns,
+    )
 
 
 def ant_case(scale: Scale, repeats: int) -> Iterator[Round]:
@@ -308,6 +352,8 @@ CASES = {
     "me": me_case,
     "me-es": me_es_case,
     "cma-me": cma_me_case,
+    "cma-mae": cma_mae_case,
+    "dns": dns_case,
     "ant": ant_case,
     "pga-me": pga_me_case,
     "policy": policy_case,

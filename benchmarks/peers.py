@@ -1,4 +1,4 @@
-"""Other libraries with the same work: MAP-Elites and ME-ES of QDax, and CMA-ME of pyribs.
+"""Other libraries with the same work: MAP-Elites and ME-ES of QDax; CMA-ME, CMA-MAE and DNS of pyribs.
 
 Each function returns a `Contestant`, and raises an ImportError if its library is not installed.
 """
@@ -90,18 +90,11 @@ def _qdax(task: Task, emitter: Any, start: int, generations: int) -> Contestant:
 def ribs_cma_me(task: Task, *, turns: int, pool: int, batch: int, sigma: float) -> Contestant:
     """CMA-ME of pyribs with the ranking, selection and restarts of `presets.cma_me`.
 
-    In each turn all emitters of the pool are active; the task is evaluated by one compiled call.
+    In each turn all emitters of the pool are active.
     """
-    from ribs.archives import GridArchive
     from ribs.emitters import EvolutionStrategyEmitter
-    from ribs.schedulers import Scheduler
 
-    archive = GridArchive(
-        solution_dim=task.dim,
-        dims=grid(task).shape,
-        ranges=list(zip(task.feature_low, task.feature_high, strict=True)),
-        qd_score_offset=task.min_fitness,
-    )
+    archive = ribs_archive(task)
     starts = np.asarray(task.init(jax.random.key(0), pool))
     emitters = [
         EvolutionStrategyEmitter(
@@ -116,8 +109,74 @@ def ribs_cma_me(task: Task, *, turns: int, pool: int, batch: int, sigma: float) 
         )
         for seed, x0 in enumerate(starts)
     ]
-    scheduler = Scheduler(archive, emitters)
-    keys = jax.random.split(jax.random.key(1), pool * batch)
+    return ribs_scheduled(task, archive, emitters, turns=turns, n=pool * batch)
+
+
+def ribs_cma_mae(task: Task, *, turns: int, lanes: int, samples: int, sigma: float) -> Contestant:
+    """CMA-MAE of pyribs with the thresholds, ranking and restarts of `presets.cma_mae`."""
+    from ribs.emitters import EvolutionStrategyEmitter
+
+    archive = ribs_archive(task, learning_rate=0.01, threshold_min=task.min_fitness)
+    starts = np.asarray(task.init(jax.random.key(0), lanes))
+    emitters = [
+        EvolutionStrategyEmitter(
+            archive,
+            x0=x0,
+            sigma0=sigma,
+            ranker="imp",
+            selection_rule="mu",
+            restart_rule="basic",
+            batch_size=samples,
+            seed=seed,
+        )
+        for seed, x0 in enumerate(starts)
+    ]
+    return ribs_scheduled(
+        task, archive, emitters, turns=turns, n=lanes * samples, result=ribs_archive(task)
+    )
+
+
+def ribs_dns(task: Task, *, turns: int, batch: int, iso: float, line: float) -> Contestant:
+    """DNS of pyribs with the population, neighbours and variation of `presets.dns`."""
+    from ribs.archives import DNSArchive
+    from ribs.emitters import IsoLineEmitter
+
+    population = DNSArchive(
+        solution_dim=task.dim, measure_dim=task.feature_dim, capacity=1024, k_neighbors=3, seed=0
+    )
+    starts = np.asarray(task.init(jax.random.key(0), batch))
+    emitter = IsoLineEmitter(
+        population,
+        initial_solutions=starts,
+        iso_sigma=iso,
+        line_sigma=line,
+        batch_size=batch,
+        seed=0,
+    )
+    return ribs_scheduled(task, population, [emitter], turns=turns, n=batch, result=ribs_archive(task))
+
+
+def ribs_archive(task: Task, **options: float) -> Any:
+    """Make an archive of pyribs with the cells of the task's grid."""
+    from ribs.archives import GridArchive
+
+    return GridArchive(
+        solution_dim=task.dim,
+        dims=grid(task).shape,
+        ranges=list(zip(task.feature_low, task.feature_high, strict=True)),
+        qd_score_offset=task.min_fitness,
+        **options,
+    )
+
+
+def ribs_scheduled(
+    task: Task, archive: Any, emitters: list[Any], *, turns: int, n: int, result: Any = None
+) -> Contestant:
+    """Let emitters of pyribs take turns; one compiled call evaluates the n solutions of a turn."""
+    from ribs.schedulers import Scheduler
+
+    scheduler = Scheduler(archive, emitters, result_archive=result)
+    keys = jax.random.split(jax.random.key(1), n)
     evaluate = jax.jit(lambda x: task.evaluate(keys, x)[:2])
 
     def call() -> Any:
@@ -127,7 +186,7 @@ def ribs_cma_me(task: Task, *, turns: int, pool: int, batch: int, sigma: float) 
         return ()
 
     def outcome(_: Any) -> dict[str, float]:
-        found = archive.stats
+        found = (archive if result is None else result).stats
         return {"QD-score": float(found.qd_score), "coverage": float(found.coverage)}
 
     return Contestant(call, outcome)

@@ -53,6 +53,8 @@ SIZES = {
     "me-es": ONE | {"every": 2},
     "cma-me": {"batch": 12, "pool": 2},
     "cma-mae": {"lanes": 8, "samples": 6},
+    "cma-mega": {"lanes": 8, "samples": 6},
+    "cma-maega": {"lanes": 8, "samples": 6},
     "dns": {"batch": 16, "population_size": 24},
     "pga-me": LEARNING | {"batch": 16, "gradient_steps": 2, "transitions_batch": 8},
 }

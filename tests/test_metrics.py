@@ -1,14 +1,28 @@
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import memes
 from memes import metrics
 from memes.algorithm import Info, Ledger
 from memes.archive import Fault, empty
 from memes.cells import Grid
 from memes.context import Kind
-from memes.metrics import Totals, accumulate, archive_loss, measure, parent_distance, score
+from memes.estimates import Correction
+from memes.metrics import (
+    Totals,
+    accumulate,
+    archive_loss,
+    deviations,
+    measure,
+    parent_distance,
+    reproducibility,
+    score,
+    tradeoff,
+)
 from memes.resets import Reason
 
 CELLS = Grid(jnp.zeros(2), jnp.ones(2), (4, 3))
@@ -20,7 +34,7 @@ def archive_of(elites):
     """An archive whose first cells hold elites of the given fitness."""
     fitness = np.full(12, -np.inf, np.float32)
     fitness[: len(elites)] = elites
-    return empty(CELLS, 1)._replace(fitness=jnp.asarray(fitness))
+    return replace(empty(CELLS, 1), fitness=jnp.asarray(fitness))
 
 
 def info_of(**fields):
@@ -70,6 +84,70 @@ def chunk_of(infos, archive=None):
 
 def columns_of(infos):
     return accumulate(Totals.zero(), chunk_of(infos))[1]
+
+
+@pytest.fixture
+def corrected():
+    """An archive of 2 x 2 cells with elites in three of them, and their evaluations [3, 5]."""
+    cells = memes.cells.Grid(jnp.zeros(2), jnp.array([1.0, 4.0]), (2, 2))
+    rng = np.random.default_rng(0)
+    fitness = rng.normal(size=(3, 5)) * np.array([[0.0], [0.1], [1.0]]) + np.array([[1.0], [3.0], [2.0]])
+    centres = np.array([[0.2, 1.0], [0.7, 1.0], [0.2, 3.0]])
+    feature = centres[:, None] + rng.normal(size=(3, 5, 2)) * np.array([0.01, 0.1])
+    illusory, _ = memes.archive.add(
+        memes.archive.empty(cells, 1),
+        jnp.zeros((3, 1)),
+        memes.Evaluation(jnp.array([1.0, 3.0, 2.0]), jnp.asarray(centres, jnp.float32)),
+        jnp.ones(3, bool),
+        lane=jnp.zeros(3, int),
+        generation=0,
+    )
+    cell = np.flatnonzero(illusory.occupied)
+    assert cell.tolist() == [0, 1, 2]
+    order = [int(np.argmin(np.abs(centres - np.asarray(illusory.feature)[c]).sum(axis=1))) for c in cell]
+    fitness, feature = fitness[order], feature[order]
+    variances = fitness.var(axis=1), feature.var(axis=1)
+    means = fitness.mean(axis=1), feature.mean(axis=1)
+    return illusory, Correction(illusory, cell, *variances, 5, *means), fitness, feature
+
+
+def test_deviations_are_those_of_the_evaluations_of_each_elite(corrected):
+    illusory, correction, fitness, feature = corrected
+    found = deviations(illusory, correction)
+    np.testing.assert_allclose(found.fitness[:3], fitness.std(axis=1))
+    relative = np.sqrt(np.mean(np.square(feature.std(axis=1) / [1.0, 4.0]), axis=1))
+    np.testing.assert_allclose(found.feature[:3], relative)
+    assert np.isnan(found.fitness[3])
+    assert np.isnan(found.feature[3])
+
+
+def test_an_elite_without_noise_counts_one_for_reproducibility(corrected):
+    illusory, correction, fitness, _ = corrected
+    found = reproducibility(illusory, correction, fitness_std=0.5, feature_std=1e9)
+    expected = np.maximum(0, 1 - fitness.std(axis=1) / 0.5).sum()
+    np.testing.assert_allclose(found["fitness"], expected)
+    np.testing.assert_allclose(found["feature"], 3.0, atol=1e-6)
+    with pytest.raises(memes.UsageError, match=r"^feature_std must be positive"):
+        reproducibility(illusory, correction, fitness_std=0.5, feature_std=0.0)
+
+
+def test_the_tradeoff_goes_from_fitness_to_reproducibility(corrected):
+    illusory, correction, fitness, _ = corrected
+    given = {"fitness_range": (0.0, 4.0), "fitness_std": 0.5}
+    found = tradeoff(illusory, correction, **given, preferences=(0.0, 0.3, 1.0))
+    performance = np.clip(fitness.mean(axis=1) / 4, 0, 1)
+    stable = np.maximum(0, 1 - fitness.std(axis=1) / 0.5)
+    expected = [((1 - p) * performance + p * stable).sum() for p in (0.0, 0.3, 1.0)]
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    for wrong, sentence in (
+        ({"preferences": (1.5,)}, "^preferences must"),
+        ({"fitness_range": (1.0, 1.0)}, "^fitness_range must increase"),
+    ):
+        with pytest.raises(memes.UsageError, match=sentence):
+            tradeoff(illusory, correction, **given | wrong)
+    without = correction._replace(fitness_mean=None, feature_mean=None)
+    with pytest.raises(memes.UsageError, match="correction must have the means"):
+        tradeoff(illusory, without, **given)
 
 
 @pytest.mark.parametrize("min_fitness", [0.0, -10.0, 1.0])

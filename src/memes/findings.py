@@ -22,7 +22,9 @@ from memes.task import Evaluation, Task, evaluate, initial
 FAULTS = {Fault.NAN: "not a number", Fault.INFINITE: "infinite", Fault.ABSURD: "of absurd size"}
 SHARE = 0.05  # minimum share of the evaluations for a finding
 MARGIN = 0.1  # suggested bounds are wider than the range of the features by this share
-VAST = 1000.0  # a min_fitness further below, in units of the range of fitness, hides all differences
+# A min_fitness further below, in units of the range of fitness, hides all differences; features that
+# range further, in units of the range of the middle half, diverge.
+VAST = 1000.0
 
 
 class Finding(NamedTuple):
@@ -109,9 +111,21 @@ def _bounds(task: Task, seen: Observations) -> Iterator[Finding]:
             f"feature_high of task '{task.name}' and count for cells at the edge"
         )
         if len(seen.feature):
-            low, high = fitting_bounds(seen.feature)
-            outside += f"; bounds that fit are feature_low={low}, feature_high={high}"
+            outside += f"; {_remedy(seen.feature.astype(float))}"
         yield Finding("bounds", outside)
+
+
+def _remedy(feature: Float[np.ndarray, "m k"]) -> str:
+    """Bounds that fit; or what the features are, if a few are so large that no bounds can fit."""
+    low, middle, upper, high = np.quantile(feature, (0, 0.25, 0.75, 1), axis=0)
+    vast = (high - low > VAST * (upper - middle)) & (upper > middle)
+    if vast.any():
+        i = int(np.argmax(vast))
+        return (
+            f"feature {i + 1} reaches {low[i]:.3g} and {high[i]:.3g}, but half of its values lie within "
+            f"{middle[i]:.3g} to {upper[i]:.3g}: check evaluate for a simulation that diverges"
+        )
+    return "bounds that fit are feature_low={}, feature_high={}".format(*fitting_bounds(feature))
 
 
 def fitting_bounds(

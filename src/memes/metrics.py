@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -15,9 +15,11 @@ from jaxtyping import Float, Int
 from memes.algorithm import Info
 from memes.archive import Archive, Fault
 from memes.context import Kind
+from memes.errors import in_unit_interval, positive, require
 from memes.estimates import Correction, entered_again
 from memes.pytrees import in_32_bits
 from memes.resets import Reason
+from memes.task import Evaluation
 
 LANE_KINDS = (Kind.EXPLOIT, Kind.EXPLORE)
 
@@ -98,8 +100,8 @@ def compare(illusory: Archive, correction: Correction, min_fitness: float = 0.0)
     }
     by_mean = {}
     if correction.fitness_mean is not None and correction.feature_mean is not None:
-        means = correction.fitness_mean, correction.feature_mean
-        graded = entered_again(illusory, correction.elite_cell, *means)
+        means = Evaluation(jnp.asarray(correction.fitness_mean), jnp.asarray(correction.feature_mean))
+        graded = entered_again(illusory, correction.elite_cell, means)
         lost = archive_loss(illusory, graded, min_fitness)
         by_mean = {f"{name}_by_mean": float(scored(graded, min_fitness)[name]) for name in names}
         by_mean |= {f"{name}_loss_by_mean": lost[name] for name in names}
@@ -110,6 +112,116 @@ def compare(illusory: Archive, correction: Correction, min_fitness: float = 0.0)
         | by_mean
         | {f"median_{name}_variance": finite_median(values) for name, values in variances.items()}
     )
+
+
+class Deviations(NamedTuple):
+    """Standard deviations over the evaluations of the elite in each cell; NaN if the cell is empty.
+
+    Attributes:
+        fitness: Standard deviation of the fitness.
+        feature: Root mean square, over the features, of the standard deviations in units of the ranges
+            of the features.
+    """
+
+    fitness: Float[np.ndarray, " c"]
+    feature: Float[np.ndarray, " c"]
+
+
+def deviations(illusory: Archive, correction: Correction) -> Deviations:
+    """Return the standard deviation of each cell of the illusory archive."""
+    cells = illusory.cells
+    widths = np.asarray(cells.high) - np.asarray(cells.low)
+    relative = np.mean(correction.feature_variance / np.square(widths), axis=1)
+
+    def by_cell(variance: np.ndarray) -> np.ndarray:
+        found = np.full(cells.count, np.nan)
+        found[correction.elite_cell] = np.sqrt(variance)
+        return found
+
+    return Deviations(by_cell(np.asarray(correction.fitness_variance)), by_cell(relative))
+
+
+def reproducibility(
+    illusory: Archive, correction: Correction, *, fitness_std: float, feature_std: float
+) -> dict[str, float]:
+    """Return the reproducibility scores of an archive: `fitness`, and `feature`.
+
+    A score is the sum over the elites of `1 - min(1, s / r)`, with the standard deviation s over the
+    evaluations of an elite and a reference r. An elite without noise counts 1, and one with the
+    deviation r or more counts 0. The scores follow Flageat and Cully, Uncertain Quality-Diversity, IEEE
+    Transactions on Evolutionary Computation, 2023, arXiv:2302.00463. There r is the largest value of
+    the compared archives; here it is an argument, so that the score of a run depends on no other run.
+
+    Args:
+        illusory: The archive before the correction.
+        correction: Its correction.
+        fitness_std: Reference of the fitness, r.
+        feature_std: Reference of the features, in units of their ranges.
+    """
+    positive(fitness_std=fitness_std, feature_std=feature_std)
+    found = deviations(illusory, correction)
+    references = {"fitness": fitness_std, "feature": feature_std}
+    return {
+        name: float(np.nansum(_reproducible(getattr(found, name), reference)))
+        for name, reference in references.items()
+    }
+
+
+def _reproducible(std: np.ndarray, reference: float) -> np.ndarray:
+    return 1 - np.minimum(1, std / reference)
+
+
+def tradeoff(
+    illusory: Archive,
+    correction: Correction,
+    *,
+    fitness_range: tuple[float, float],
+    fitness_std: float,
+    preferences: Sequence[float] = (0.0, 0.25, 0.5, 0.75, 1.0),
+) -> Float[np.ndarray, " p"]:
+    """Return the score of an archive for each preference between performance and reproducibility.
+
+    An elite with the mean fitness f and the standard deviation s of its fitness has the value
+    `(1 - p) q + p (1 - min(1, s / r))`, where p is the preference for reproducibility, r the reference
+    deviation, and q the position of f in the range, clipped to [0, 1]. Each cell keeps the elite with
+    the greatest value whose mean feature lies in it, and the score is the sum over the cells. The
+    trade-off is that of Flageat et al., Exploring the Performance-Reproducibility Trade-off in
+    Quality-Diversity, 2024, arXiv:2409.13315, as one weighted sum per preference.
+
+    Args:
+        illusory: The archive before the correction.
+        correction: Its correction.
+        fitness_range: Fitness of q = 0 and of q = 1.
+        fitness_std: Reference deviation of the fitness, r.
+        preferences: Weights of the reproducibility, p, in [0, 1].
+    """
+    positive(fitness_std=fitness_std)
+    low, high = fitness_range
+    require(low < high, f"fitness_range must increase, got {fitness_range}")
+    for preference in preferences:
+        in_unit_interval(preferences=preference)
+    fitness, feature = correction.fitness_mean, correction.feature_mean
+    require(
+        fitness is not None and feature is not None,
+        "correction must have the means of the evaluations, which version 0.2 did not save; correct the "
+        "archive again",
+    )
+    assert fitness is not None
+    assert feature is not None
+    performance = np.clip((np.asarray(fitness) - low) / (high - low), 0, 1)
+    stable = _reproducible(np.sqrt(correction.fitness_variance), fitness_std)
+    archives = [
+        entered_again(
+            illusory,
+            correction.elite_cell,
+            Evaluation(
+                jnp.asarray((1 - p) * performance + p * stable, jnp.float32),
+                jnp.asarray(feature, jnp.float32),
+            ),
+        )
+        for p in preferences
+    ]
+    return np.array([float(qd_score(archive)) for archive in archives])
 
 
 def parent_distance(info: Info) -> Float[Array, " kinds"]:

@@ -379,7 +379,7 @@ class Adaptation(NamedTuple):
 
 @dataclass(frozen=True)
 class AdaptiveBlend:
-    """Blend two objectives with a weight of `a` that rises when the best fitness improves, else falls.
+    """Blend two objectives; the weight of `a` rises when the best fitness improves, and else falls.
 
     The best fitness is that of all candidates so far; samples do not count. With fitness as `a` and
     novelty as `b` this is the rule of NSRA-ES (Conti et al., 2018).

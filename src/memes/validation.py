@@ -11,7 +11,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, ParamSpec, TypeVar
 
-from memes.errors import known, require
+from memes.errors import UsageError, known, require
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -88,6 +88,17 @@ def short(value: Any) -> str:
     """Return the value as text, or its type if the text is too long for a message."""
     text = repr(value)
     return text if len(text) < 60 and "\n" not in text else type(value).__name__
+
+
+def check_arguments(name: str, function: Callable[..., Any], *arguments: str) -> None:
+    """Raise a `UsageError` unless a function accepts these positional arguments."""
+    try:
+        inspect.signature(function).bind(*arguments)
+    except TypeError:
+        taken, wanted = inspect.signature(function), ", ".join(arguments)
+        raise UsageError(f"{name} must take the arguments ({wanted}), got {taken}") from None
+    except ValueError:  # a function without a signature
+        return
 
 
 def check_fields(instance: Any) -> None:

@@ -15,6 +15,8 @@ from memes.analysis import plot
 from memes.analysis.end_of_run import Figures, save_figures
 from memes.analysis.render import PRINT, fitness_of, layout, render, scale_of
 from memes.archive import add, empty
+from memes.estimates import Correction
+from memes.store.schema import Provenance, RunConfig
 from memes.task import Map
 
 
@@ -127,6 +129,68 @@ def test_a_corrected_archive_is_drawn_next_to_the_illusory_one_in_the_same_colou
         np.testing.assert_array_equal(axes.images[0].get_array(), wanted)
         assert f"{int(archive.occupied.sum())} of 9 cells" in axes.get_title()
     assert figure.axes[2].get_ylim() == pytest.approx((scale.low, scale.high))
+
+
+def corrected_run(archive):
+    """A run of an archive whose elites have the variances 0, 1, 4, ... of their fitness."""
+    cell = np.flatnonzero(archive.occupied)
+    variance, k = np.arange(cell.size) ** 2.0, archive.feature.shape[1]
+    correction = Correction(archive, cell, variance, np.zeros((cell.size, k)), 8)
+    config = RunConfig(task="box", algorithm="me", seed=0)
+    return memes.Run(None, config, Provenance(), None, {}, {}, archive, {}, correction)
+
+
+@pytest.mark.parametrize("k", [1, 2])
+def test_uncertainty_shows_the_deviation_of_each_elite(k):
+    archive = random_archive(k)
+    run = corrected_run(archive)
+    axes, *bars = plot.uncertainty(run).axes
+    std = np.full(archive.cells.count, np.nan)
+    std[run.correction.elite_cell] = np.arange(len(run.correction.elite_cell))
+    if k == 1:
+        np.testing.assert_array_equal(axes.patches[0].get_data()[0], std)
+        assert axes.get_ylabel() == "standard deviation of the fitness, 8 evaluations"
+    else:
+        wanted = render(layout(archive.cells), std, scale_of([std]))
+        np.testing.assert_array_equal(axes.images[0].get_array(), wanted)
+        assert bars[0].get_ylabel() == "standard deviation of the fitness, 8 evaluations"
+    with pytest.raises(memes.UsageError, match="source must be a corrected run"):
+        plot.uncertainty(run._replace(correction=None))
+
+
+def test_distributions_count_the_elites_of_each_archive():
+    one, two = random_archive(2), random_archive(1)
+    sources = {"one": one, "two": corrected_run(two)}
+    axes = plot.histogram(sources, bins=7).axes[0]
+    edges = axes.patches[0].get_data().edges
+    for patch, archive in zip(axes.patches, (one, two), strict=True):
+        fitness = np.asarray(archive.fitness)[np.asarray(archive.occupied)]
+        np.testing.assert_array_equal(patch.get_data().values, np.histogram(fitness, edges)[0])
+        assert patch.get_data().values.sum() == fitness.size
+    for line, archive in zip(plot.ecdf(sources).axes[0].lines, (one, two), strict=True):
+        fitness = np.sort(np.asarray(archive.fitness)[np.asarray(archive.occupied)])
+        x, y = line.get_data()
+        np.testing.assert_array_equal(np.asarray(x)[1:], fitness)
+        np.testing.assert_allclose(np.asarray(y)[1:], np.arange(1, fitness.size + 1) / fitness.size)
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["one", "two"]
+    with pytest.raises(memes.UsageError, match="the archive of 'none' is empty"):
+        plot.ecdf({"one": one, "none": empty(one.cells, 1)})
+    with pytest.raises(memes.UsageError, match="at least one run or archive"):
+        plot.histogram({})
+
+
+def test_cells_of_three_features_are_drawn_in_space():
+    task = box(3)
+    archive = random_archive(3, memes.cells.cvt(jax.random.key(0), task, 9, points=300))
+    axes = plot.space(archive).axes[0]
+    occupied = np.flatnonzero(archive.occupied)
+    x, y, z = axes.collections[0]._offsets3d
+    expected = memes.cells.centres(archive.cells)[occupied]
+    np.testing.assert_allclose(np.stack([x, y, z], axis=1), expected)
+    np.testing.assert_array_equal(axes.collections[0].get_array(), np.asarray(archive.fitness)[occupied])
+    assert [axes.get_xlabel(), axes.get_zlabel()] == [task.feature_names[0], task.feature_names[2]]
+    with pytest.raises(memes.UsageError, match="source must have three features, got 2"):
+        plot.space(random_archive(2))
 
 
 def test_an_archive_is_drawn_into_axes_of_the_caller():

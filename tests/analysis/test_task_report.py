@@ -9,6 +9,7 @@ import pytest
 import memes
 from memes.analysis.task_report import LONGEST, PAPER, SAMPLES, advise, noise_of
 from memes.commands.main import main
+from memes.findings import Observations, findings
 from memes.task import Evaluation
 
 ARM = memes.tasks.arm(joints=4)
@@ -152,3 +153,51 @@ def test_a_wrong_argument_is_refused_by_name(options, sentence):
 def test_the_command_needs_a_task(capsys):
     assert main(["check"]) == 2
     assert "TASK is missing" in capsys.readouterr().err
+
+
+def test_bounds_are_not_suggested_for_features_that_diverge():
+    rng = np.random.default_rng(0)
+    feature = rng.uniform(-2, 2, (100, 2))
+    seen = Observations(100, (0, 0, 0), 50, np.arange(100.0), feature)
+    (found,) = [each for each in findings(TASK, seen) if each.topic == "bounds"]
+    assert "bounds that fit are feature_low=" in found.sentence
+    feature[7, 1] = 1e9
+    (found,) = [each for each in findings(TASK, seen) if each.topic == "bounds"]
+    assert "feature 2 reaches -" in found.sentence
+    assert "check evaluate for a simulation that diverges" in found.sentence
+    assert "bounds that fit" not in found.sentence
+
+
+def test_a_run_suggests_bounds_from_all_elites(capsys):
+    """As many enter the archive in the first generation as it records changes of, and more."""
+    wide = memes.rowwise(lambda key, x: (x[2], 3 * x[:2]))
+    task = replace(TASK, evaluate=wide, feature_low=(0.0, 0.0), feature_high=(1.0, 1.0))
+    algorithm = memes.presets.me(task, memes.cells.grid(task, (40, 40)), batch=2000)
+    memes.run(algorithm, generations=1, observers=[memes.Corrections(every=0)])
+    assert "feature_high=(3.3, 3.3)" in capsys.readouterr().err.replace("\n", " ")
+
+
+def test_random_failures_are_faults_and_not_noise():
+    def evaluate(keys, x):
+        fitness = np.asarray(x).sum(1)
+        fitness[np.asarray(memes.seeds_from_keys(keys)) % 3 == 0] = np.nan
+        return fitness, np.asarray(x)[:, :2]
+
+    assert topics(replace(TASK, evaluate=evaluate, jit=False)) == ["faults"]
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: memes.rowwise(lambda x: (x[0], x[:2])), "the function of rowwise must take the argum"),
+        (
+            lambda: replace(TASK, evaluate=lambda x: x),
+            "evaluate of task 'plain' must take",
+        ),
+        (lambda: replace(TASK, init=lambda key: key), "must take the arguments (key, n), got (key)"),
+    ],
+)
+def test_functions_of_a_task_with_other_arguments_are_refused(make, sentence):
+    with pytest.raises(memes.UsageError) as refused:
+        make()
+    assert sentence in str(refused.value)

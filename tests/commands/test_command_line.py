@@ -261,3 +261,10 @@ def test_folders_have_valid_names_for_any_name_of_a_task(tmp_path):
     }.items():
         with run.output_folder(names, parsed, tmp_path) as out:
             assert out.parent.name == folder
+
+
+@pytest.mark.parametrize(("generations", "better"), [(3, "me"), (10**6, "memes-me")])
+def test_a_run_of_a_custom_task_names_the_algorithm_that_suits_it(generations, better):
+    parsed = command_line.parse(["own.py:leg", "--joints", "200", "--lanes", "4"], "memes run")
+    said = run.better_choice("own.py:leg", parsed.build(), generations=generations, evaluations=None)
+    assert f"'--algorithm {better}' may be better (deterministic, with " in said

@@ -111,7 +111,7 @@ def test_an_export_elsewhere_replaces_no_file(run, capsys, tmp_path):
     (tmp_path / "archive.csv").write_text("mine")
     words = ["export", str(run.folder), "--to", "csv"]
     assert main([*words, "--out", str(tmp_path)]) == 2
-    assert f"'{tmp_path}' holds 'archive.csv'" in capsys.readouterr().err
+    assert f"'{tmp_path}' contains 'archive.csv'" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["archive.csv"]
     assert main([*words, "--out", str(run.folder)]) == 2  # it already has a metrics.csv
     for _ in range(2):  # those of an earlier export are replaced

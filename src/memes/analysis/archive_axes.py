@@ -59,10 +59,13 @@ def draw_cells(
         image = render(at, fitness, scale)
         axes.imshow(image, extent=label_axes(axes, at, cells, names, letters), aspect="auto")
         axes.set_frame_on(not at.blocks)
-        if letters >= 6 * len({block.x for block in at.blocks}):
+        room = letters / max(1, len({block.x for block in at.blocks}))  # letters above a block
+        if room >= 6:
             for block in at.blocks:
+                whole = len(block.title) <= 1.45 * room
+                title = block.title if whole else block.beginning
                 x, y = block.x, block.top + 0.01
-                axes.text(x, y, block.title, ha="center", va="bottom", fontsize="x-small")
+                axes.text(x, y, title, ha="center", va="bottom", fontsize="x-small")
     elif len(cells.low) == 1:
         _draw_heights(axes, cells, fitness, scale)
         axes.set_xlabel(fill(mathtext(names[0]), letters, max_lines=3))

@@ -3,6 +3,9 @@
     memes.plot.archive(run)             fitness over the features, next to the corrected archive
     memes.plot.curves(run)              scores, resets and additions over the evaluations
     memes.plot.positions(run)           final positions of elites on the map of their task
+    memes.plot.uncertainty(run)         standard deviation of the fitness of each elite
+    memes.plot.histogram({"a": run})    distribution of the fitness of the elites; ecdf is cumulative
+    memes.plot.space(run)               cells of three features in space
     memes.plot.compare(["runs/arm-*"])  scores, convergence, ... of many runs, by name
     memes.plot.html(run)                numbers and a picture, as notebooks show a run
 
@@ -29,9 +32,12 @@ from memes.analysis.archive_axes import draw_bar, draw_cells, draw_walls, height
 from memes.analysis.groups import MEASURES, group, without_short
 from memes.analysis.page import numbers
 from memes.analysis.render import fitness_of, scale_of
-from memes.analysis.style import PER_CENT, Picture, colour
+from memes.analysis.style import PER_CENT, Picture, colour, looks
 from memes.archive import Archive
-from memes.errors import require
+from memes.cells import centres
+from memes.errors import at_least, require
+from memes.metrics import deviations
+from memes.presets import display_name
 from memes.store.archives import load_archive
 from memes.store.find import find, readable
 from memes.store.folder import Run, load_run
@@ -155,6 +161,110 @@ def positions(source: Run | Archive | str | Path, *, map: Map | None = None) -> 
 
 
 @checked
+def uncertainty(source: Run | str | Path) -> Figure:
+    """Draw the standard deviation of the fitness of every elite over the feature space.
+
+    Args:
+        source: A corrected run, or its folder.
+    """
+    run = _run(source)
+    require(
+        run.correction is not None,
+        "source must be a corrected run; 'memes reevaluate RUN' corrects it",
+    )
+    assert run.correction is not None
+    std, cells = deviations(run.archive, run.correction).fitness, run.archive.cells
+    names = run.config.names(run.archive.feature.shape[1])
+    place, scale = run.config.map, scale_of([std])
+    height = height_of(cells, place)
+    figure, (axes,) = _panels(height, 1)
+    axes.set_box_aspect(height)
+    draw_cells(axes, cells, std, names, scale, place=place)
+    label = f"standard deviation of the fitness, {run.correction.samples} evaluations"
+    if names[1:]:
+        draw_bar(figure, scale, ax=axes).set_label(label)
+    else:
+        axes.set_ylabel(label)
+    figure.suptitle(_title(run))
+    return figure
+
+
+@checked
+def histogram(sources: Mapping[str, Run | Archive | str | Path], *, bins: int = 30) -> Figure:
+    """Draw the number of elites by their fitness, with one outline per archive.
+
+    Args:
+        sources: A run, an archive, or the path of either, for each label.
+        bins: Intervals of the fitness, which all archives share.
+    """
+    at_least(1, bins=bins)
+    figure, axes, values = _fitness_axes(sources)
+    edges = np.histogram_bin_edges(np.concatenate([*values.values()]), bins)
+    for label, look in looks([*values]).items():
+        count = np.histogram(values[label], edges)[0]
+        axes.stairs(count, edges, color=look.colour, label=mathtext(label))
+    axes.set_ylabel("elites")
+    axes.legend(frameon=False)
+    return figure
+
+
+@checked
+def ecdf(sources: Mapping[str, Run | Archive | str | Path]) -> Figure:
+    """Draw the share of elites up to a fitness, with one curve per archive.
+
+    Args:
+        sources: A run, an archive, or the path of either, for each label.
+    """
+    figure, axes, values = _fitness_axes(sources)
+    for label, look in looks([*values]).items():
+        axes.ecdf(values[label], color=look.colour, label=mathtext(label))
+    axes.set(ylabel="share of elites", ylim=(0, 1.02))
+    axes.legend(frameon=False, loc="upper left")
+    return figure
+
+
+def _fitness_axes(
+    sources: Mapping[str, Run | Archive | str | Path],
+) -> tuple[Figure, Axes, dict[str, np.ndarray]]:
+    """Make the axes of a distribution, and list the fitness of the elites of each archive."""
+    require(len(sources) > 0, "sources must name at least one run or archive, got none")
+    archives = {label: _run(source).archive for label, source in sources.items()}
+    values = {label: np.asarray(a.fitness)[np.asarray(a.occupied)] for label, a in archives.items()}
+    empty = next((label for label, fitness in values.items() if not fitness.size), None)
+    require(empty is None, f"the archive of '{empty}' is empty; leave it out")
+    figure = Picture(6, 4)
+    axes = figure.subplots()
+    axes.set_xlabel("fitness")
+    return figure, axes, values
+
+
+@checked
+def space(source: Run | Archive | str | Path) -> Figure:
+    """Draw the cells of an archive of three features in space, coloured by the fitness of their elites.
+
+    It is for tessellations, of which `archive` draws parallel axes.
+
+    Args:
+        source: A run, an archive, or the path of either.
+    """
+    run = _run(source)
+    cells, occupied = run.archive.cells, np.asarray(run.archive.occupied)
+    require(len(cells.low) == 3, f"source must have three features, got {len(cells.low)}; use archive")
+    figure = Picture(6.4, 5.2)
+    axes = figure.add_subplot(projection="3d")
+    fitness = fitness_of(run.archive)
+    scale = scale_of([fitness])
+    look: dict[str, Any] = {"vmin": scale.low, "vmax": scale.high, "cmap": scale.colour_map}
+    axes.scatter(*centres(cells)[occupied].T, c=fitness[occupied], s=14, depthshade=False, **look)
+    low, high = np.asarray(cells.low), np.asarray(cells.high)
+    for name, label, ends in zip("xyz", run.config.names(3), zip(low, high, strict=True), strict=True):
+        axes.set(**{f"{name}label": fill(mathtext(label), 24, max_lines=2), f"{name}lim": ends})
+    draw_bar(figure, scale, ax=axes, shrink=0.7, pad=0.12)
+    figure.suptitle(_title(run))
+    return figure
+
+
+@checked
 def paths(ways: Mapping[str, Sequence[np.ndarray]], *, map: Map | None = None) -> Figure:
     """Draw paths over the ground as seen from above, with one colour per label.
 
@@ -237,7 +347,8 @@ def _panels(height: float, n: int) -> tuple[Figure, list[Axes]]:
 
 def _words(run: Run) -> str:
     config = run.config
-    return f"{config.task_label}, {config.algorithm_label}, seed {config.seed}" if config.task else ""
+    algorithm = display_name(config.algorithm_label, config.options)
+    return f"{config.task_label}, {algorithm}, seed {config.seed}" if config.task else ""
 
 
 def _title(run: Run) -> str:

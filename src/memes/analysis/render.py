@@ -86,7 +86,7 @@ def fitness_of(archive: Archive) -> np.ndarray:
 
 
 class Block(NamedTuple):
-    """A block in the rows of an image: centre and top as fractions of the image, and interval."""
+    """A block of an image, with its centre and top as fractions of the image, and its interval."""
 
     x: float
     top: float
@@ -97,6 +97,11 @@ class Block(NamedTuple):
     def title(self) -> str:
         """The interval as text."""
         return f"{self.low:.2g} \N{EN DASH} {self.high:.2g}"
+
+    @property
+    def beginning(self) -> str:
+        """The start of the interval as text, for narrow blocks."""
+        return f"{self.low:.2g} ..."
 
 
 @dataclass(frozen=True, eq=False)

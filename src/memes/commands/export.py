@@ -6,25 +6,36 @@ from pathlib import Path
 from typing import Literal
 
 from memes.errors import require
+from memes.options.from_run import task_from_run
 from memes.store.folder import check_place, load_run
 from memes.store.formats import export_run
+from memes.store.policies import export_policy
 from memes.store.sanitize import printable
+from memes.view import elites
 
 
 def export(
     run: Path,
     *,
-    to: Literal["csv", "npz", "parquet", "tensorboard"],
+    to: Literal["csv", "npz", "parquet", "tensorboard", "policy"],
     out: Path | None = None,
+    cell: tuple[int, ...] | None = None,
+    feature: tuple[float, ...] | None = None,
+    task: str | None = None,
 ) -> None:
     """Write a saved run in a format of other programs: its metrics, its elites and its corrections.
 
     Args:
         run: Folder of the run.
         to: The format: csv or parquet, one file per table; npz, one file for all; tensorboard,
-            an event file of the metrics. Genotypes are in parquet and npz.
+            an event file of the metrics; policy, the neural policy of one elite, for NumPy. Genotypes
+            and extras with several numbers per elite are in parquet and npz.
         out: Folder for the files, which must not contain files with these names; by default export/ in
             the folder of the run, whose files are replaced.
+        cell: For policy, the elite of this cell: its index, or its coordinates on the grid; the default
+            is the fittest elite.
+        feature: For policy, the elite with the nearest feature.
+        task: For policy, the task as in 'memes run', for runs of custom tasks: its code is executed.
     """
     saved = load_run(run)
     if out is not None:
@@ -32,5 +43,14 @@ def export(
         require(not out.exists() or out.is_dir(), f"out must be a folder, but '{out}' is a file")
         require(out.absolute().parent.is_dir(), f"out: there is no folder '{out.parent}'")
         check_place(out)
+    if to == "policy":
+        chosen = elites.choose(saved.archive, cell=cell, feature=feature)
+        folder, rebuilt = out or run / "export", task_from_run(saved, task)
+        file = export_policy(saved.archive, chosen, rebuilt, folder, replace=out is None)
+        print(printable(str(file)))
+        return
+    given = {"cell": cell, "feature": feature, "task": task}
+    wrong = next((name for name, value in given.items() if value is not None), None)
+    require(wrong is None, f"{wrong} is for --to policy, got --to {to}; leave it out")
     for file in export_run(saved, to, out or run / "export", replace=out is None):
         print(printable(str(file)))

@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from memes.errors import RunError, UsageError, in_a_line, known, require
+from memes.errors import RunError, UsageError, in_a_line, install, known, require
 from memes.runner.compilation_cache import compiled_programs
 from memes.store.sanitize import printable
 from memes.version import __version__
@@ -40,13 +40,17 @@ COMMANDS = {
     "reevaluate": ("RUN", "re-evaluate the elites of a saved run: archive loss by evaluation noise"),
     "plot": ("RUN...", "draw the figures of saved runs again"),
     "compare": ("RUN...", "compare runs: tables, tests and figures over their seeds"),
+    "merge": ("RUN... --out FILE", "merge the archives of runs: each cell keeps the fittest elite"),
     "view": ("RUN...", "show runs in the browser, live: click a cell to show its elite"),
     "replay": ("RUN", "play an elite of a saved run: in the browser, or as a video or a picture"),
     "video": (
         "RUN --out FILE",
         "make a video of a saved run: its archive as it fills up, with some elites",
     ),
-    "export": ("RUN --to FORMAT", "write a saved run as csv, parquet, npz or for TensorBoard"),
+    "export": (
+        "RUN --to FORMAT",
+        "write a saved run as csv, parquet, npz, for TensorBoard, or a policy for NumPy",
+    ),
     "reproduce": ("EXPERIMENT", "run the paper's experiments and judge its claims; --list shows them"),
     "completion": ("SHELL", "print a script with which bash or zsh completes words"),
     "doctor": ("", "show hardware, installation and missing packages; test for ten seconds"),
@@ -79,8 +83,11 @@ def main(arguments: list[str] | None = None) -> int:
         culprit = _culprit(error)
         if culprit is None:
             raise
-        said = str(error) and in_a_line(error)
-        code, sentence = 2, f"{culprit}={os.environ[culprit]}: {said or 'this is not available here'}"
+        value = os.environ[culprit]
+        said = (str(error) and in_a_line(error)) or "this is not available here; unset the variable"
+        if culprit == "JAX_PLATFORMS" and "cuda" in value:
+            said += f", or use a machine with an NVIDIA GPU and the extra cuda: {install('cuda')}"
+        code, sentence = 2, f"{culprit}={value}: {said}"
     if sentence:
         _tell(sentence)
     return code

@@ -9,7 +9,7 @@ from memes.commands.run import conclude
 from memes.options.command_line import run_options
 from memes.options.flags import options_of
 from memes.options.from_run import algorithm_of
-from memes.options.names import code_of
+from memes.options.names import code_of, is_own
 from memes.options.workers import WorkerOptions
 from memes.parameters import flat
 from memes.presets import PRESETS
@@ -60,7 +60,7 @@ def resume(
     first = run_folders(run)[0]
     place = run.absolute()  # a simulator may change the current folder
     report, recorded = Reporter(show=not quiet and team.leads), load_config(first).provenance.code
-    for name in filter(None, (task, algorithm)):
+    for name in (name for name in (task, algorithm) if name and is_own(name)):
         if recorded.get(name, code_of(name)) != code_of(name):
             report.say(f"the code of '{name}' has changed since the run began")
     trackers = [Logger(name) for name in track]

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from threading import Timer
+from typing import Any
 
 from memes import api
+from memes.algorithm import Algorithm
+from memes.analysis.tables import counted
+from memes.analysis.task_report import advise
 from memes.errors import require
 from memes.options.command_line import Parsed, parse
 from memes.options.flags import value_of
+from memes.options.names import is_own
 from memes.runner.multihost import Team, join_processes
 from memes.runner.progress import Reporter, duration
 from memes.store.folder import Run
@@ -43,6 +49,8 @@ def run(arguments: list[str]) -> int:
             algorithm = parsed.build(executor)
         if choice.scale == "paper" and default_backend() == "cpu":
             report.say("no GPU found: '--scale laptop' is faster on a CPU")
+        if choice.algorithm == "memes" and is_own(parsed.task):
+            report.say(better_choice(parsed.task, algorithm, **running))
         if choice.seeds is not None:
             first = running.pop("seed")
             running["seeds"] = range(first, first + choice.seeds)
@@ -68,6 +76,27 @@ def run(arguments: list[str]) -> int:
         if not team.leads:
             return 0
         return conclude(runs if isinstance(runs, list) else [runs], choice.seeds or 1, out)
+
+
+def better_choice(
+    task: str, algorithm: Algorithm, *, generations: int, evaluations: int | None, **others: Any
+) -> str:
+    """Name the algorithm that suits a custom task, as the default is for long runs of uncertain ones."""
+    each = algorithm.batch_size * algorithm.task.cost
+    budget = evaluations or generations * each
+    advice = advise(
+        algorithm.task,
+        algorithm.cells.count,
+        seconds=0.0,
+        uncertain=algorithm.task.uncertain,
+        gpu=False,
+        evaluations=budget,
+        includes_corrections=False,
+    )
+    return (
+        f"for {budget:,} evaluations of this task '--algorithm {advice.algorithm}' may be better "
+        f"({advice.reason}); 'memes check {task}' measures the task"
+    )
 
 
 @contextmanager
@@ -150,17 +179,18 @@ def conclude(runs: list[Run], wanted: int, out: str | Path) -> int:
         )
         if run.correction is not None:
             row = {name: column[-1] for name, column in run.corrected.items()}
+            loss = row["qd_score_loss"]
+            lost = f"; {loss:.1%} of the QD-score is lost" if math.isfinite(loss) else ""
             print(
-                f"{name}corrected by {run.correction.samples} evaluations of each elite: "
+                f"{name}corrected by {counted(run.correction.samples, 'evaluation')} of each elite: "
                 f"QD-score {row['qd_score']:.1f}, coverage {row['coverage']:.1%}, "
-                f"max fitness {row['max_fitness']:.4g}; "
-                f"{row['qd_score_loss']:.1%} of the QD-score is lost"
+                f"max fitness {row['max_fitness']:.4g}{lost}"
             )
     if len(runs) < wanted:
         print(
             f"{len(runs)} of {wanted} seeds were started; 'memes resume {out}' continues with the others"
         )
-    figure, hint = f"{runs[0].folder}/figures/archive.png", f"; 'memes compare {out}' summarises them"
+    figure, hint = f"{out}/figures/archive.png", f"; 'memes compare {out}' summarises them"
     if wanted == 1:
         hint = f"; see {figure}" if Path(figure).exists() else ""
     print(f"saved to {out}{hint}")

@@ -92,7 +92,7 @@ class Player:
         return self.score(self.play(keys, x))
 
     def transitions(self, keys: Any, x: np.ndarray) -> Any:
-        """Return the same with the transitions of each episode, for reinforcement learning."""
+        """Return fitness, feature and transitions of each episode, for reinforcement learning."""
         from memes.control.rollouts import Transition
         from memes.task import Evaluation
 
@@ -115,7 +115,7 @@ class Player:
             alive=padded(np.ones(len(e.rewards), bool) for e in episodes),
         )
         score: Any = self.score(episodes)
-        return Evaluation(score[0], score[1], taken)
+        return Evaluation(score[0], score[1], transitions=taken)
 
     def score(self, episodes: list[Episode]) -> tuple[np.ndarray, np.ndarray]:
         """Return the fitness [n] and the feature [n, k] of episodes."""

@@ -121,7 +121,7 @@ def _most_values(hint: Any) -> float:
 
 
 def _may_follow(word: str, hint: Any) -> bool:
-    """Return whether a word can be a further value: after `--resolution 5 5` a name cannot."""
+    """Return whether a word can be another value of a flag: a name is no value of `--resolution`."""
     kinds = [kind for kind in _kinds(hint) if typing.get_origin(kind) is tuple]
     numbers = bool(kinds) and all(typing.get_args(kind)[0] in (int, float) for kind in kinds)
     if not numbers:

@@ -35,7 +35,7 @@ class CmaMega:
 
     Attributes:
         lanes: Number of solutions with their own distribution.
-        samples: Samples around each solution in a generation, offered to the archive as it is.
+        samples: Samples per solution and generation. Samples and solutions are offered to the archive.
         sigma: Standard deviation of the first coefficients, in units of genotype entries.
         step_size: Learning rate of the optimiser of the solutions.
         optimiser: Optimiser of the solutions: sgd or adam.
@@ -72,12 +72,12 @@ class CmaMaega:
 
     Attributes:
         lanes: Number of solutions with their own distribution.
-        samples: Samples around each solution in a generation, offered to the archive as it is.
+        samples: Samples per solution and generation. Samples and solutions are offered to the archive.
         sigma: Standard deviation of the first coefficients, in units of genotype entries.
         step_size: Learning rate of the optimiser of the solutions.
         optimiser: Optimiser of the solutions: sgd or adam.
         threshold_rate: Learning rate of the thresholds, a.
-        threshold_min: First threshold of each cell; None is the task's min_fitness.
+        threshold_min: First threshold of each cell; by default the task's min_fitness.
     """
 
     lanes: int = 15

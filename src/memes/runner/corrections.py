@@ -154,8 +154,9 @@ def _announced(run: Run, task: Task, samples: int, wanted: int) -> str:
     single, searched = task.single or task, _searched(run)
     each = _elites(run) * single.cost
     seconds = float(run.metrics["seconds"][-1]) / searched * each * samples
+    often = "once" if samples == 1 else f"{samples} times"
     sentence = (
-        f"re-evaluating every elite {samples} times: {each * samples:,} evaluations, "
+        f"re-evaluating every elite {often}: {each * samples:,} evaluations, "
         f"about {duration(seconds)} at the pace of the search"
     )
     if samples == wanted:

@@ -94,7 +94,7 @@ class RunContext:
 
     @property
     def config(self) -> RunConfig:
-        """What is asked of the run."""
+        """The settings of the run."""
         return self.header.config
 
 
@@ -143,22 +143,23 @@ class Log:
 def first_generation(algorithm: Algorithm, update: Update) -> Observations:
     """Extract from the first update of a run what its first generation shows about the task.
 
-    Fitness and features are those of the elites that entered the archive.
+    Fitness and features are those of the elites. `update.changes` would be a biased sample: it has the
+    first cells only, up to a number.
     """
-    metrics, changes, task = update.run.metrics, update.changes, algorithm.task
-    entered = np.asarray(changes.cell)[0] < algorithm.cells.count
+    metrics, archive, task = update.run.metrics, update.run.archive, algorithm.task
+    occupied = np.asarray(archive.occupied)
     return Observations(
         evaluations=algorithm.batch_size,
         faults=tuple(int(metrics[f"faults_{fault.name.lower()}"][0]) for fault in FAULTS),
         outside=int(metrics["outside_bounds"][0]),
-        fitness=np.asarray(changes.fitness)[0][entered],
-        feature=np.asarray(changes.feature)[0][entered],
+        fitness=np.asarray(archive.fitness)[occupied],
+        feature=np.asarray(archive.feature)[occupied],
         noisy=uses_keys(task) if task.jit else None,
     )
 
 
 def _tell(context: RunContext, seen: Observations) -> None:
-    """Print findings, each for the first run with it; raise a `UsageError` if one is fatal."""
+    """Print each finding for the first run of a group; raise a `UsageError` if one is fatal."""
     for finding in findings(context.algorithm.task, seen):
         require(not finding.fatal, finding.sentence)
         if finding.topic != "faults":  # faults are reported during the whole run

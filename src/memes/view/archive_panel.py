@@ -94,9 +94,15 @@ def titled(picture: np.ndarray, title: str, aspect: float) -> np.ndarray:
 
 
 def with_blocks(image: np.ndarray, at: TileLayout) -> np.ndarray:
-    """Write above each separate block of cells the interval that it covers."""
-    places = {each.title: (each.x, each.top + 0.014) for each in at.blocks}
-    return _written(image, places, 7.5) if places else image
+    """Write above each separate block of cells the interval that it covers, or its start."""
+    if not at.blocks:
+        return image
+    points, columns = 7.5, np.unique([each.x for each in at.blocks])
+    room = image.shape[1] * np.diff(columns, append=columns[0] + 1.0).min()
+    whole = max(_font(points).getlength(f"{each.title}  ") for each in at.blocks) <= room
+    titles = [each.title if whole else each.beginning for each in at.blocks]
+    places = [(each.x, each.top + 0.014) for each in at.blocks]
+    return _written(image, dict(zip(titles, places, strict=True)), points)
 
 
 def _written(picture: np.ndarray, texts: dict[str, tuple[float, float]], points: float) -> np.ndarray:
