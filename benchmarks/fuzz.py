@@ -286,6 +286,11 @@ def command(draw: random.Random) -> list[str]:
     words = {
         "read": ["read", "run"],
         "compare": ["compare", "run", "--out", draw.choice(["comparison", "run", "."])],
+        "merge": [
+            *("merge", "run", draw.choice(["run/archive.npz", "run/corrected.npz", "r*", "."])),
+            *("--out", draw.choice(["merged.npz", "run/archive.npz", "run"])),
+            *draw.choice([[], ["--corrected"]]),
+        ],
         "plot": ["plot", draw.choice(["run", ".", "r*"])],
         "resume": ["resume", "run", "--quiet", "--generations", draw.choice(["3", "31"])],
         "reevaluate": ["reevaluate", "run", "--quiet", "--samples", "2"],
@@ -299,7 +304,7 @@ def command(draw: random.Random) -> list[str]:
             *("--out", draw.choice(["reproduction", "run", "."]), "--scale", "laptop"),
         ],
         "export": [
-            *("export", "run", "--to", draw.choice(["csv", "npz", "parquet", "tensorboard"])),
+            *("export", "run", "--to", draw.choice(["csv", "npz", "parquet", "tensorboard", "policy"])),
             *draw.choice([[], [], ["--out", "run"], ["--out", "new"], ["--out", "."]]),
         ],
         "video": ["video", "run", "--out", "film.gif", *FILM],

@@ -88,7 +88,7 @@ def test_additions_are_counted_by_the_kind_of_lane():
 def test_non_finite_evaluations_never_enter_and_are_counted():
     def poisoned(keys, x):
         """Every third evaluation is broken, each in a different way."""
-        fitness, feature, _ = task.evaluate(keys, x)
+        fitness, feature, *_ = task.evaluate(keys, x)
         row = jnp.arange(len(x))
         fitness = jnp.where(row % 9 == 0, jnp.nan, jnp.where(row % 9 == 3, jnp.inf, fitness))
         return fitness, jnp.where((row % 9 == 6)[:, None], -jnp.inf, feature)

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -32,7 +34,7 @@ def archive_of(elites):
     """An archive whose first cells hold elites of the given fitness."""
     fitness = np.full(12, -np.inf, np.float32)
     fitness[: len(elites)] = elites
-    return empty(CELLS, 1)._replace(fitness=jnp.asarray(fitness))
+    return replace(empty(CELLS, 1), fitness=jnp.asarray(fitness))
 
 
 def info_of(**fields):

@@ -1,4 +1,5 @@
 import dataclasses
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
@@ -206,7 +207,7 @@ def test_the_weight_falls_while_the_best_fitness_stands_and_rises_when_it_improv
     @jax.jit
     def generation(state, best):
         context = context_at(0)
-        elites = context.archive._replace(fitness=jnp.full(4, -jnp.inf).at[2].set(best))
+        elites = replace(context.archive, fitness=jnp.full(4, -jnp.inf).at[2].set(best))
         context = dataclasses.replace(context, archive=elites)
         return objective.utilities(state, jax.tree.map(jnp.asarray, evaluation), context)
 
@@ -218,8 +219,8 @@ def test_the_weight_falls_while_the_best_fitness_stands_and_rises_when_it_improv
 
 
 CELLS = Grid(jnp.zeros(2), jnp.ones(2), (2, 2))
-BEFORE = empty(CELLS, 1)._replace(fitness=jnp.array([1.0, -jnp.inf, 5.0, -jnp.inf]))
-AFTER = BEFORE._replace(fitness=jnp.array([9.0, 9.0, 9.0, 9.0]))  # as if this batch had filled it
+BEFORE = replace(empty(CELLS, 1), fitness=jnp.array([1.0, -jnp.inf, 5.0, -jnp.inf]))
+AFTER = replace(BEFORE, fitness=jnp.array([9.0, 9.0, 9.0, 9.0]))  # as if this batch had filled it
 # Cells 0, 1, 2, 3 by corner; one sample of cell 3 is worse than all others, and one lies out of bounds.
 CORNERS = np.float32([[0, 0], [0, 0], [0, 0], [0, 1], [0, 1], [1, 0], [1, 0], [1.5, 1]])
 VALUES = np.float32([3, 1.5, 0, 2, 4, 5.25, 3, -50])

@@ -47,7 +47,7 @@ def test_results_depend_on_neither_workers_nor_their_kind(two):
             for each in (two, spawn, threads)
         ]
     for archive in found:
-        for one, other in zip(alone[1:], archive[1:], strict=True):
+        for one, other in zip(*map(jax.tree.leaves, (alone, archive)), strict=True):
             assert np.asarray(one).tobytes() == np.asarray(other).tobytes()
 
 

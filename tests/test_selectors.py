@@ -1,3 +1,4 @@
+from dataclasses import replace
 from functools import partial
 
 import jax
@@ -36,7 +37,8 @@ def archive_of(cells, fitness):
     """Elites that differ in each of their parts, in the given cells."""
     cells = np.asarray(cells)
     feature = np.stack([cells // 4, cells % 4], axis=1) / 4 + 0.125
-    return empty(CELLS, 3)._replace(
+    return replace(
+        empty(CELLS, 3),
         genotypes=jnp.zeros((16, 3)).at[cells].set(np.float32(cells[:, None] + [0.25, 0.5, 0.75])),
         fitness=jnp.full(16, -jnp.inf).at[cells].set(fitness),
         feature=jnp.zeros((16, 2)).at[cells].set(np.float32(feature)),
@@ -123,7 +125,7 @@ def test_most_novel_draws_evenly_from_the_most_novel_elites_alone(neighbours):
 @pytest.mark.parametrize(("count", "latest"), [(2, 3), (1, 1), (4, 2), (2, 100)])
 def test_fittest_of_latest_draws_evenly_from_the_fittest_of_the_cells_that_changed_last(count, latest):
     changed = np.array([7, 2, 9, 4, 5])  # when each elite was found
-    archive = ARCHIVE._replace(generation=jnp.full(16, -1).at[ELITES].set(changed))
+    archive = replace(ARCHIVE, generation=jnp.full(16, -1).at[ELITES].set(changed))
     recent = np.argsort(-changed)[:latest]
     expected = recent[np.argsort(-FITNESS[recent])][:count]
     cell = drawn_cells(draw(FittestOfLatest(count, latest), jax.random.key(5), archive))
@@ -133,7 +135,7 @@ def test_fittest_of_latest_draws_evenly_from_the_fittest_of_the_cells_that_chang
 @pytest.mark.parametrize("probability", [0.0, 0.3, 1.0])
 def test_either_draws_by_one_or_the_other(probability):
     best, last = ELITES[FITNESS.argmax()], ELITES[-1]
-    archive = ARCHIVE._replace(generation=jnp.full(16, -1).at[last].set(1))
+    archive = replace(ARCHIVE, generation=jnp.full(16, -1).at[last].set(1))
     selector = Either(Fittest(1), FittestOfLatest(1, 1), probability)
     cell = drawn_cells(draw(selector, jax.random.key(6), archive))
     assert set(cell) <= {best, last}

@@ -4,6 +4,7 @@ import dataclasses
 import subprocess
 import sys
 import typing
+from dataclasses import replace
 from functools import partial
 
 import jax
@@ -86,11 +87,13 @@ def instances():
     estimates = again.estimate(jax.random.key(6), archive.genotypes, jnp.arange(2))
     corrected = reevaluate(archive, MAZE, 2)
     gather((rows, lanes, episodes[0], steps, estimates, corrected, metrics.measure(archive, info)))
+    held = replace(archive, fitness=jnp.zeros_like(archive.fitness))
+    gather(held.sample(jax.random.key(8), 3))
     gather((memes.cells.grid(MAZE), memes.cells.cvt(jax.random.key(7), MAZE, 5, points=50)))
     return found
 
 
-TYPES = [*shapes.shaped_types(), "Grid", "CVT"]
+TYPES = [*shapes.shaped_types(), "Archive", "Grid", "CVT"]
 
 
 @pytest.mark.parametrize("name", TYPES)

@@ -51,7 +51,7 @@ def recorder(calls, noise):
 def many():
     """The noise of 4096 evaluations of one genotype: [4096, 3], the fitness first."""
     x = jnp.full((4096, 3), 0.25)
-    fitness, feature, _ = jax.jit(lambda k: evaluate(NOISY, k, x))(keys(0, 4096))
+    fitness, feature, *_ = jax.jit(lambda k: evaluate(NOISY, k, x))(keys(0, 4096))
     return np.column_stack([fitness - 0.75, feature - 0.25])
 
 
@@ -106,7 +106,7 @@ def test_resampled_is_the_statistic_of_n_evaluations_of_each_row_each_with_a_key
 
 def test_resampling_n_times_divides_the_variance_by_n_and_keeps_the_mean():
     x = jnp.full((2048, 3), 0.25)
-    fitness, feature, _ = jax.jit(lambda k: evaluate(resampled(NOISY, 16), k, x))(keys(5, 2048))
+    fitness, feature, *_ = jax.jit(lambda k: evaluate(resampled(NOISY, 16), k, x))(keys(5, 2048))
     np.testing.assert_allclose(np.std(fitness), 0.5 / 4, rtol=0.08)
     np.testing.assert_allclose(np.std(feature, axis=0), [0.1 / 4] * 2, rtol=0.08)
     np.testing.assert_allclose(np.mean(fitness), 0.75, atol=5 * 0.125 / 45)
@@ -151,7 +151,7 @@ WRONG_EVALUATE = {
     "feature of shape \\(4, 2\\), got \\(4,\\)": lambda keys, x: (x[:, 0], x[:, 0]),
     "feature of shape \\(4, 2\\), got \\(4, 3\\)": lambda keys, x: (x[:, 0], x),
     "must return \\(fitness, feature\\), got float": lambda keys, x: 1.0,
-    "must return \\(fitness, feature\\), got tuple": lambda keys, x: (x[:, 0], x[:, :2], x),
+    "must return \\(fitness, feature\\), got tuple": lambda keys, x: (x[:, 0], x[:, :2], {}, x),
 }
 
 

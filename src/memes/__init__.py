@@ -38,9 +38,9 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time `__getattr__` im
     from memes.analysis.end_of_run import Figures
     from memes.analysis.task_report import TaskReport, check
     from memes.api import resume, run
-    from memes.archive import Archive, Changes, Status
+    from memes.archive import Archive, Changes, Elite, Status
     from memes.context import Kind
-    from memes.estimates import reevaluate, resampled
+    from memes.estimates import Candidates, reevaluate, resampled
     from memes.executors import workers
     from memes.executors.remote_evaluation import parallelize
     from memes.executors.seeds import seeds_from_keys
@@ -74,10 +74,11 @@ __all__ += [
     "uniform",
 ]
 __all__ += ["TaskReport", "check", "parallelize", "seeds_from_keys", "task_from_run", "workers"]
-__all__ += ["PRESETS", "Algorithm", "Info", "State", "compose", "presets"]
+__all__ += ["PRESETS", "Algorithm", "Candidates", "Info", "State", "compose", "presets"]
 __all__ += ["cells", "control", "emitters", "history", "judges", "objectives", "physics", "resets"]
 __all__ += ["selectors", "strategies"]
-__all__ += ["Archive", "Changes", "Kind", "Reason", "Status", "archive", "load_archive", "save_archive"]
+__all__ += ["Archive", "Changes", "Elite", "Kind", "Reason", "Status", "archive", "load_archive"]
+__all__ += ["save_archive"]
 __all__ += ["archive_loss", "metrics", "qd_score", "reevaluate"]
 __all__ += ["Provenance", "Run", "RunConfig", "RunOutcome"]
 __all__ += ["join_processes", "load_changes", "load_run", "plot", "resume", "run"]
@@ -107,9 +108,9 @@ _NAMES = {
     "memes.analysis.end_of_run": ("Figures",),
     "memes.analysis.task_report": ("TaskReport", "check"),
     "memes.api": ("resume", "run"),
-    "memes.archive": ("Archive", "Changes", "Status"),
+    "memes.archive": ("Archive", "Changes", "Elite", "Status"),
     "memes.context": ("Kind",),
-    "memes.estimates": ("reevaluate", "resampled"),
+    "memes.estimates": ("Candidates", "reevaluate", "resampled"),
     "memes.executors": ("workers",),
     "memes.executors.remote_evaluation": ("parallelize",),
     "memes.executors.seeds": ("seeds_from_keys",),

@@ -25,7 +25,7 @@ from jaxtyping import Bool, Float, Int, Key, PyTree
 
 from memes import archive as archives
 from memes.archive import Archive, Entries, Fetch, rows_at
-from memes.cells import Cells, grid
+from memes.cells import Cells, grid, require_arrays
 from memes.context import Context, Kind
 from memes.control.perturbations import as_pairs, rows
 from memes.control.rollouts import Transition
@@ -37,7 +37,15 @@ from memes.gradients import require_gradients
 from memes.history import History, Nothing
 from memes.judges import CandidateArchive, Judge, Offer, SameArchive
 from memes.pytrees import concatenate, in_32_bits, take
-from memes.task import Evaluated, Evaluation, Task, as_evaluation, evaluate_factors, takes_factors
+from memes.task import (
+    Evaluated,
+    Evaluation,
+    Task,
+    as_evaluation,
+    evaluate_factors,
+    takes_factors,
+    with_extras,
+)
 from memes.task import evaluate as evaluate_task
 from memes.validation import checked
 
@@ -173,7 +181,7 @@ class Algorithm:
             room = generations * len(self.emitter.persistent)
         return State(
             generation=jnp.int32(0),
-            archive=archives.empty(self.cells, self.task.dim),
+            archive=archives.empty(self.cells, self.task.dim, self.task.extras),
             judge=self.judge.init(self.cells, self.task.dim),
             history=self.history.init(self.task.feature_dim, room),
             emitter=self.emitter.init(key, self.task),
@@ -219,9 +227,12 @@ class Algorithm:
         estimates = self.candidates.judge(take(evaluation, 0, first))
         x = jnp.concatenate([means[:0], *map(rows, batch.samples)])
         offered = jnp.full(batch.sample_lane.shape, self.offer_samples)
+        samples = take(evaluation, first, n)
+        if not self.offer_samples:
+            samples = samples._replace(extras={})  # only the archive needs them
         return Outcome(
             candidates=Entries(means, estimates, batch.offered, batch.lane),
-            samples=Entries(x, take(evaluation, first, n), offered, batch.sample_lane),
+            samples=Entries(x, samples, offered, batch.sample_lane),
             faults=archives.faults(evaluation),
             outside=archives.outside(evaluation, self.cells),
             transitions=transitions,
@@ -330,7 +341,7 @@ def compose(
         name: Name of the algorithm in files and figures. `memes compare` and `memes.resume` distinguish
             composed algorithms only by their names.
     """
-    check(task)
+    task = with_extras(task, check(task))
     require(
         not emitter.transitions or task.evaluate_transitions is not None,
         f"task '{task.name}' provides no transitions, which policy gradients need; use a control "
@@ -339,6 +350,7 @@ def compose(
     if emitter.gradients:
         require_gradients(task)
     tessellation = grid(task) if cells is None else cells
+    require_arrays(tessellation)
     require(
         tessellation.low.shape == (task.feature_dim,),
         f"cells must be of {task.feature_dim} features, as task '{task.name}' has, "

@@ -25,6 +25,7 @@ from memes.runner.observers import Checkpoints, Log, Observer, Progress
 from memes.runner.placement import placed
 from memes.runner.progress import Reporter
 from memes.runner.simulators import callbacks_outside
+from memes.store.archives import arrays_of
 from memes.store.files import as_path, only_writer
 from memes.store.find import load_headers, run_folders
 from memes.store.folder import (
@@ -165,6 +166,7 @@ def run(
     for folder in filter(None, folders):
         check_free(folder, overwrite)
     if out is not None:
+        arrays_of(algorithm.cells)  # or they cannot be saved
         check_beside(Path(out), header.config.seeds, overwrite)
     folders = [folder and folder.absolute() for folder in folders]  # a simulator may change the folder
     with in_words(out, algorithm), ExitStack() as stack:
@@ -249,7 +251,14 @@ def resume(
         )
         _check_same(here.config, config, folder)
         if left:
-            config = replace(config, seeds_together=config.seeds_together or 1)
+            together = config.seeds_together or 1
+            most = len(config.seeds or [config.seed]) + (config.shards or 1) - 1
+            require(
+                together <= most,
+                f"seeds_together in '{folder / 'config.json'}' must be at most {most} for the seeds of "
+                f"the run, got {together}",
+            )
+            config = replace(config, seeds_together=together)
             provenance = header.provenance.resumed_on(here.provenance.device, now())
             on = Header(config, provenance).updated(settings_of(watching))
             starts.append((on, folder.absolute() if team.leads else None))

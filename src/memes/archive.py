@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -10,10 +11,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import Bool, Float, Int, Shaped
+from jax.typing import ArrayLike
+from jaxtyping import Bool, Float, Int, Key, Shaped
 
 from memes.cells import Cells
-from memes.errors import package, require
+from memes.errors import at_least, package, require
 from memes.task import Evaluation, numbered
 
 
@@ -25,10 +27,48 @@ class Status(IntEnum):
     NEW = 2
 
 
-class Archive(NamedTuple):
-    """One elite per cell, for c cells; an empty cell has fitness -inf.
+Numbers = ArrayLike | Sequence[Any]  # lists of numbers too
 
-    `generation` and `lane` are those in which the elite was found (-1 if the cell is empty).
+
+class Elite(NamedTuple):
+    """An elite, or n of them; NumPy arrays and numbers.
+
+    Attributes:
+        cell: Its cell.
+        genotype: Its genotype.
+        fitness: Its fitness.
+        feature: Its feature.
+        generation: The generation in which it entered the archive.
+        lane: The lane that it came from.
+        extras: Its extra fields, by name.
+    """
+
+    cell: Int[np.ndarray, "*n"] | int
+    genotype: Float[np.ndarray, "*n d"]
+    fitness: Float[np.ndarray, "*n"] | float
+    feature: Float[np.ndarray, "*n k"]
+    generation: Int[np.ndarray, "*n"] | int
+    lane: Int[np.ndarray, "*n"] | int
+    extras: dict[str, np.ndarray]
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, eq=False, repr=False)
+class Archive:
+    """One elite for each of c cells. Arrays have a row per cell.
+
+    `len(archive)` is the number of elites, and a loop over an archive yields each `Elite`. Methods that
+    change an archive return a new one. Those that return elites or numbers read the arrays, so compiled
+    functions cannot call them.
+
+    Attributes:
+        cells: The cells.
+        genotypes: The genotypes; zeros in empty cells, as in other fields without a value.
+        fitness: The fitness; -inf in empty cells.
+        feature: The features.
+        generation: The generation in which the elite entered; -1 in empty cells.
+        lane: The lane that the elite came from; -1 in empty cells.
+        extras: Extra fields of the elites, arrays [c, ...] by name: those that the task returns.
     """
 
     cells: Cells
@@ -37,16 +77,159 @@ class Archive(NamedTuple):
     feature: Float[Array, "c k"]
     generation: Int[Array, " c"]
     lane: Int[Array, " c"]
+    extras: dict[str, Array] = field(default_factory=dict)
 
     @property
     def occupied(self) -> Bool[Array, "*c"]:
         """The cells with an elite."""
         return self.fitness > -jnp.inf
 
+    def __len__(self) -> int:
+        return int(self.occupied.sum())
+
+    def __iter__(self) -> Iterator[Elite]:
+        held, local = np.flatnonzero(np.asarray(self.occupied)), jax.device_get(self)
+        return (local.elite(int(cell)) for cell in held)
+
+    def elite(self, cell: int) -> Elite:
+        """Return the elite of a cell.
+
+        Args:
+            cell: The index of the cell, which must hold an elite.
+        """
+        count = self.cells.count
+        require(0 <= cell < count, f"cell must lie in 0 ... {count - 1}, got {cell}")
+        require(bool(self.fitness[cell] > -jnp.inf), f"cell {cell} of the archive is empty")
+        return self._at(cell)
+
+    def best(self, where: Array | np.ndarray | None = None) -> Elite:
+        """Return the elite with the highest fitness; of equally fit ones the first.
+
+        Args:
+            where: The cells to choose from, bool[c], such as `archive.feature[:, 0] > 0.5`; None is all.
+        """
+        found, chosen = self._occupied("best"), np.ones(self.cells.count, bool)
+        if where is not None:
+            chosen = np.asarray(where)
+            require(
+                chosen.shape == (self.cells.count,) and chosen.dtype == bool,
+                f"where must be a truth value for each of the {self.cells.count} cells, such as "
+                f"archive.feature[:, 0] > 0.5; got {chosen.dtype}{list(chosen.shape)}",
+            )
+        found = found[chosen[found]]
+        require(found.size > 0, "where: no cell that it selects holds an elite")
+        return self._at(int(found[np.argmax(np.asarray(self.fitness)[found])]))
+
+    def nearest(self, feature: Numbers) -> Elite:
+        """Return the elite whose feature is nearest, in units of the feature bounds.
+
+        Args:
+            feature: The feature [k].
+        """
+        low, high = np.asarray(self.cells.low), np.asarray(self.cells.high)
+        wanted = np.asarray(feature)
+        require(
+            wanted.shape == low.shape,
+            f"feature must have {low.size} entries, one for each feature of the task, "
+            f"got {wanted.size if wanted.ndim == 1 else list(wanted.shape)}",
+        )
+        given = " ".join(map(str, wanted))
+        require(bool(np.isfinite(wanted).all()), f"feature must be finite, got {given}")
+        found = self._occupied("nearest")
+        apart = (np.asarray(self.feature)[found] - wanted) / (high - low)
+        return self._at(int(found[np.argmin(np.sum(apart**2, axis=1))]))
+
+    def sample(self, key: Key[Array, ""], n: int) -> Elite:
+        """Draw n elites uniformly, with replacement; each field of the result has n rows.
+
+        Args:
+            key: PRNG key.
+            n: The number of elites.
+        """
+        at_least(1, n=n)
+        found = self._occupied("sample")
+        return self._at(found[np.asarray(jax.random.randint(key, (n,), 0, found.size))])
+
+    def add(
+        self,
+        genotypes: Numbers,
+        fitness: Numbers,
+        feature: Numbers,
+        *,
+        extras: Mapping[str, Numbers] | None = None,
+        generation: Numbers = -1,
+        lane: Numbers = -1,
+    ) -> tuple[Archive, Int[Array, " n"]]:
+        """Offer evaluated genotypes; a cell takes the fittest if it is fitter than its elite.
+
+        Args:
+            genotypes: The genotypes [n, d].
+            fitness: Their fitness [n].
+            feature: Their features [n, k].
+            extras: Their extra fields [n, ...], if the archive has any.
+            generation: The generation that is recorded: one number, or one per genotype.
+            lane: The lane that is recorded, likewise.
+
+        Returns:
+            The archive after, and the `Status` of each genotype.
+        """
+        found = {"genotypes": genotypes, "fitness": fitness, "feature": feature}
+        rows = {name: jnp.asarray(value, jnp.float32) for name, value in found.items()}
+        n = len(rows["genotypes"]) if rows["genotypes"].ndim else 0
+        shapes = (n, self.genotypes.shape[1]), (n,), (n, self.feature.shape[1])
+        for (name, array), shape in zip(rows.items(), shapes, strict=True):
+            require(array.shape == shape, f"{name} must have shape {shape}, got {array.shape}")
+        given, more = dict(extras or {}), {}
+        self._require_extras("extras", given)
+        for name, old in self.extras.items():
+            more[name] = jnp.asarray(np.asarray(given[name]), old.dtype)
+            shape = (n, *old.shape[1:])
+            require(
+                more[name].shape == shape,
+                f"extras['{name}'] must have shape {shape}, got {more[name].shape}",
+            )
+        evaluation = Evaluation(rows["fitness"], rows["feature"], more)
+        by, when = (jnp.broadcast_to(jnp.asarray(each, jnp.int32), n) for each in (lane, generation))
+        after: tuple[Archive, Array] = _offer(
+            self, rows["genotypes"], evaluation, jnp.ones(n, bool), lane=by, generation=when
+        )
+        return after
+
+    def merge(self, other: Archive) -> Archive:
+        """Offer all elites of another archive, which keep their generations and lanes.
+
+        The cells of the archives may differ: each elite goes to the cell of its feature. If two elites
+        of a cell are equally fit, the one of this archive stays.
+
+        Args:
+            other: An archive with genotypes and features of the same sizes, and with the same extras.
+        """
+        for name in ("genotypes", "feature"):
+            size, theirs = (getattr(each, name).shape[1] for each in (self, other))
+            require(size == theirs, f"other must have {name} of {size} entries, got {theirs}")
+        self._require_extras("other", other.extras)
+        for name, old in self.extras.items():
+            size, theirs = old.shape[1:], other.extras[name].shape[1:]
+            require(size == theirs, f"other must have extras['{name}'] of shape {size}, got {theirs}")
+        evaluation = Evaluation(other.fitness, other.feature, other.extras)
+        after: tuple[Archive, Array] = _offer(
+            self,
+            other.genotypes,
+            evaluation,
+            other.occupied,
+            lane=other.lane,
+            generation=other.generation,
+        )
+        return after[0]
+
     def columns(self, feature_names: Sequence[str] = ()) -> dict[str, np.ndarray]:
         """Make a table of the elites: columns of equal length by name, with one row per occupied cell.
 
-        Features have their names, or numbers if no names are given.
+        Features have their names, or numbers if no names are given. Extra fields with one number per
+        elite are columns too.
+
+        Args:
+            feature_names: A name for each feature.
         """
         at = np.flatnonzero(np.asarray(self.occupied))
         feature = np.asarray(self.feature)[at]
@@ -59,15 +242,59 @@ class Archive(NamedTuple):
         table = {"cell": at, **own}
         for i, name in enumerate(names):
             table[name if name not in table else f"{name} [{i + 1}]"] = feature[:, i]
+        for name, values in self.extras.items():
+            if is_column(values):
+                table[name if name not in table else f"{name} [extra]"] = np.asarray(values)[at]
         return table
 
     def to_pandas(self, feature_names: Sequence[str] = ()) -> Any:
         """Make a `pandas.DataFrame` of the elites, without genotypes; needs pandas.
 
         Its index is the cell: `archive.genotypes[table.index]` are the genotypes of its rows.
+
+        Args:
+            feature_names: As in `columns`.
         """
         pandas = package("pandas", "notebook", "to_pandas")
         return pandas.DataFrame(self.columns(feature_names)).set_index("cell")
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the fitness of every elite over the features, as `memes.plot.archive`.
+
+        Args:
+            ax: Axes of matplotlib to draw into; None makes a new figure.
+
+        Returns:
+            The figure.
+        """
+        import memes  # the public names of all layers
+
+        return memes.plot.archive(self, ax=ax)
+
+    def _at(self, cell: Any) -> Elite:
+        """Return what is stored in one cell, or in several."""
+
+        def rows(array: Array) -> np.ndarray:
+            return np.asarray(array[cell])
+
+        return Elite(
+            cell=cell,
+            genotype=rows(self.genotypes),
+            fitness=rows(self.fitness),
+            feature=rows(self.feature),
+            generation=rows(self.generation),
+            lane=rows(self.lane),
+            extras={name: rows(values) for name, values in self.extras.items()},
+        )
+
+    def _occupied(self, method: str) -> Int[np.ndarray, " e"]:
+        found = np.flatnonzero(np.asarray(self.occupied))
+        require(found.size > 0, f"{method}: the archive is empty")
+        return found
+
+    def _require_extras(self, argument: str, given: Mapping[str, Any]) -> None:
+        names, theirs = (", ".join(sorted(each)) or "none" for each in (self.extras, given))
+        require(names == theirs, f"{argument} must be the extras of the archive, {names}; got {theirs}")
 
     def _repr_html_(self) -> str | None:
         """Show the archive in a notebook: numbers and a picture."""
@@ -79,10 +306,18 @@ class Archive(NamedTuple):
 
     def __repr__(self) -> str:
         if isinstance(self.fitness, jax.core.Tracer) or not hasattr(self.fitness, "max"):
-            return f"Archive{tuple(self)}"  # while a program is traced
-        elites, best = int(self.occupied.sum()), float(self.fitness.max())
+            parts = (f"{each.name}={getattr(self, each.name)}" for each in fields(self))
+            return f"Archive({', '.join(parts)})"  # in a program that is traced
+        elites, best = len(self), float(self.fitness.max())
         of = f"genotypes={self.genotypes.shape}, feature={self.feature.shape}"
+        if self.extras:
+            of += f", extras: {', '.join(self.extras)}"
         return f"Archive({elites} elites of {self.fitness.size} cells, best fitness {best:.4g}, {of})"
+
+
+def is_column(extra: Array | np.ndarray) -> bool:
+    """Tell whether an extra field has one real number, or truth value, per elite."""
+    return extra.ndim == 1 and extra.dtype.kind != "c"
 
 
 class Entries(NamedTuple):
@@ -94,8 +329,14 @@ class Entries(NamedTuple):
     lane: Int[Array, " n"]
 
 
-def empty(cells: Cells, dim: int) -> Archive:
-    """Make an archive without elites for genotypes of `dim` entries."""
+def empty(cells: Cells, dim: int, extras: Mapping[str, jax.ShapeDtypeStruct] | None = None) -> Archive:
+    """Make an archive without elites.
+
+    Args:
+        cells: Its cells.
+        dim: Entries of a genotype.
+        extras: Shape and dtype of the extra fields of an elite, by name, such as `task.extras`.
+    """
     c, k = cells.count, cells.low.shape[0]
     return Archive(
         cells=cells,
@@ -104,6 +345,7 @@ def empty(cells: Cells, dim: int) -> Archive:
         feature=jnp.zeros((c, k)),
         generation=jnp.full(c, -1, jnp.int32),
         lane=jnp.full(c, -1, jnp.int32),
+        extras={name: jnp.zeros((c, *each.shape), each.dtype) for name, each in (extras or {}).items()},
     )
 
 
@@ -179,7 +421,7 @@ def add(
     Args:
         archive: The archive before.
         x: Genotypes [n, d], or the values by which `fetch` finds them.
-        evaluation: Their fitness [n] and feature [n, k].
+        evaluation: Their fitness [n] and feature [n, k], and the extra fields of the archive [n, ...].
         offered: The rows that may enter.
         lane: The lane of each row.
         generation: The generation; one number, or one per row.
@@ -215,5 +457,9 @@ def add(
         feature=write(archive.feature, evaluation.feature),
         generation=write(archive.generation, jnp.broadcast_to(jnp.asarray(generation), n)),
         lane=write(archive.lane, lane),
+        extras={name: write(old, evaluation.extras[name]) for name, old in archive.extras.items()},
     )
     return after, status.astype(jnp.int32)
+
+
+_offer = jax.jit(add)

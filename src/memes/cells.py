@@ -43,6 +43,16 @@ class Cells(Protocol):
         """Find the cell of each finite feature, in [0, count)."""
 
 
+def require_arrays(cells: Cells) -> None:
+    """Raise a `UsageError` unless the leaves of cells are arrays, as in a registered dataclass."""
+    arrays = all(isinstance(leaf, (Array, np.ndarray)) for leaf in jax.tree.leaves(cells))
+    require(
+        isinstance(cells, Cells) and arrays,
+        f"cells of the class {type(cells).__name__} must have low, high, count and index(feature), and "
+        "be a frozen dataclass of arrays, registered with jax.tree_util.register_dataclass",
+    )
+
+
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Grid:

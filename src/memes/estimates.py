@@ -23,7 +23,7 @@ from jaxtyping import Float, Int, Key
 from memes.archive import LIMIT, Archive, add, empty
 from memes.control.perturbations import Repeats
 from memes.errors import at_least, require
-from memes.task import Evaluation, Task, evaluate
+from memes.task import Evaluation, Task, evaluate, rows_like
 from memes.validation import check_fields, checked
 
 # `(values, axis=) -> summary`. Values are NaN if an evaluation was not finite.
@@ -73,7 +73,8 @@ def by_genotype(each: Evaluation, count: int) -> Evaluation:
     def split(values: Array) -> Array:
         return values.reshape(-1, count, *values.shape[1:])
 
-    return Evaluation(split(each.fitness), split(each.feature))
+    found: Evaluation = jax.tree.map(split, each._replace(transitions=None))
+    return found
 
 
 def finite_or_nan(each: Evaluation) -> Evaluation:
@@ -82,12 +83,22 @@ def finite_or_nan(each: Evaluation) -> Evaluation:
     def mask(values: Array) -> Array:
         return jnp.where(jnp.abs(values) < LIMIT, values, jnp.nan)
 
-    return Evaluation(mask(each.fitness), mask(each.feature))
+    return Evaluation(mask(each.fitness), mask(each.feature), each.extras)
 
 
 def summarise(each: Evaluation, statistic: Statistic) -> Evaluation:
-    """Summarise evaluations `by_genotype`: fitness [n, m] and feature [n, m, k] to [n] and [n, k]."""
-    return Evaluation(statistic(each.fitness, axis=1), statistic(each.feature, axis=1))
+    """Summarise evaluations `by_genotype`: fitness [n, m] and feature [n, m, k] to [n] and [n, k].
+
+    Extras can be of any type, so they are not summarised: they are those of the evaluation whose fitness
+    is nearest to the summary, and of equally near ones the first.
+    """
+    fitness, feature = statistic(each.fitness, axis=1), statistic(each.feature, axis=1)
+    if not each.extras:
+        return Evaluation(fitness, feature)
+    apart = jnp.abs(each.fitness - fitness[:, None])
+    nearest = jnp.argmin(jnp.where(jnp.isnan(apart), jnp.inf, apart), axis=1)
+    row = jnp.arange(len(nearest))
+    return Evaluation(fitness, feature, jax.tree.map(lambda leaf: leaf[row, nearest], each.extras))
 
 
 @dataclass(frozen=True)
@@ -124,7 +135,7 @@ class Correction(NamedTuple):
 
     Attributes:
         archive: The elites that survive re-evaluation. Each keeps the generation and lane of its
-            discovery.
+            discovery. Its extras are those of the evaluation whose fitness is nearest to the statistic.
         elite_cell: The cell of each elite in the illusory archive.
         fitness_variance: Variance over the evaluations of each elite.
         feature_variance: The same for each feature.
@@ -202,7 +213,8 @@ def reevaluator(task: Task, samples: int, *, statistic: Statistic, rows: int, mo
         keys = jax.vmap(lambda c: jax.random.split(jax.random.fold_in(key, c), samples))(cell)
         chunk = rows if rows < samples else None
         each = finite_or_nan(evaluate_repeatedly(task, keys, genotypes[cell], chunk=chunk))
-        mean, variance = summarise(each, jnp.nanmean), summarise(each, jnp.nanvar)
+        numbers = each._replace(extras={})
+        mean, variance = summarise(numbers, jnp.nanmean), summarise(numbers, jnp.nanvar)
         return Estimates(summarise(each, statistic), mean, variance.fitness, variance.feature)
 
     return Reevaluator(
@@ -232,32 +244,31 @@ def correct(archive: Archive, samples: int, parts: Sequence[Estimates]) -> Corre
     """Correct an archive, given the estimates of all its elites, as yielded by `estimates`."""
     elites = np.flatnonzero(np.asarray(archive.occupied))
     if elites.size == 0:
-        nothing = empty(archive.cells, archive.genotypes.shape[1])
+        nothing = empty(archive.cells, archive.genotypes.shape[1], rows_like(archive.extras))
         blank = np.zeros(0), np.zeros((0, archive.feature.shape[1]))
         return Correction(nothing, elites, *blank, samples, *blank)
     found: Estimates = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
     variances = np.asarray(found.fitness_variance), np.asarray(found.feature_variance)
     means = np.asarray(found.mean.fitness), np.asarray(found.mean.feature)
-    corrected = entered_again(archive, elites, found.of.fitness, found.of.feature)
+    corrected = entered_again(archive, elites, found.of)
     return Correction(corrected, elites, *variances, samples, *means)
 
 
-def entered_again(archive: Archive, elites: np.ndarray, *of: Array | np.ndarray) -> Archive:
-    """Put the elites in these cells into an empty archive, with new fitness [e] and feature [e, k]."""
+def entered_again(archive: Archive, elites: np.ndarray, found: Evaluation) -> Archive:
+    """Put the elites in these cells into an empty archive, with another evaluation [e]."""
 
     def by_cell(values: Array | np.ndarray) -> Array:
         # With one row per cell, the same program works for any number of elites.
-        rows = np.full((archive.cells.count, *values.shape[1:]), np.nan, np.float32)
+        rows = np.zeros((archive.cells.count, *values.shape[1:]), values.dtype)
         rows[elites] = np.asarray(values)
         return jnp.asarray(rows)
 
-    fitness, feature = map(by_cell, of)
-    entered: Archive = _entered(archive, Evaluation(fitness, feature))
+    entered: Archive = _entered(archive, jax.tree.map(by_cell, found))
     return entered
 
 
 @jax.jit
 def _entered(archive: Archive, of: Evaluation) -> Archive:
-    nothing = empty(archive.cells, archive.genotypes.shape[1])
+    nothing = empty(archive.cells, archive.genotypes.shape[1], rows_like(of.extras))
     lane, generation = archive.lane, archive.generation
     return add(nothing, archive.genotypes, of, archive.occupied, lane=lane, generation=generation)[0]

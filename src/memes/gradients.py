@@ -66,7 +66,7 @@ def require_gradients(task: Task) -> None:
     except UsageError:
         raise
     except (NotImplementedError, TypeError, ValueError) as error:
-        reason = str(error).splitlines()[0]
+        reason = str(error).splitlines()[0].partition(". ")[0]
         raise UsageError(
             f"evaluate of task '{task.name}' cannot be differentiated ({reason}); {REMEDY}"
         ) from error

@@ -18,7 +18,8 @@ from jaxtyping import Float, Int, PyTree
 from memes import archive as archives
 from memes.archive import Archive, Entries, Fetch, Status, rows_at
 from memes.cells import Cells
-from memes.context import Comparison, Parents
+from memes.context import Comparison as Comparison
+from memes.context import Parents
 from memes.errors import at_least, in_unit_interval, require
 from memes.history import HIGHEST, dominated_novelty
 from memes.task import Evaluation

@@ -19,6 +19,7 @@ from memes.errors import in_unit_interval, positive, require
 from memes.estimates import Correction, entered_again
 from memes.pytrees import in_32_bits
 from memes.resets import Reason
+from memes.task import Evaluation
 
 LANE_KINDS = (Kind.EXPLOIT, Kind.EXPLORE)
 
@@ -99,8 +100,8 @@ def compare(illusory: Archive, correction: Correction, min_fitness: float = 0.0)
     }
     by_mean = {}
     if correction.fitness_mean is not None and correction.feature_mean is not None:
-        means = correction.fitness_mean, correction.feature_mean
-        graded = entered_again(illusory, correction.elite_cell, *means)
+        means = Evaluation(jnp.asarray(correction.fitness_mean), jnp.asarray(correction.feature_mean))
+        graded = entered_again(illusory, correction.elite_cell, means)
         lost = archive_loss(illusory, graded, min_fitness)
         by_mean = {f"{name}_by_mean": float(scored(graded, min_fitness)[name]) for name in names}
         by_mean |= {f"{name}_loss_by_mean": lost[name] for name in names}
@@ -210,7 +211,14 @@ def tradeoff(
     performance = np.clip((np.asarray(fitness) - low) / (high - low), 0, 1)
     stable = _reproducible(np.sqrt(correction.fitness_variance), fitness_std)
     archives = [
-        entered_again(illusory, correction.elite_cell, (1 - p) * performance + p * stable, feature)
+        entered_again(
+            illusory,
+            correction.elite_cell,
+            Evaluation(
+                jnp.asarray((1 - p) * performance + p * stable, jnp.float32),
+                jnp.asarray(feature, jnp.float32),
+            ),
+        )
         for p in preferences
     ]
     return np.array([float(qd_score(archive)) for archive in archives])

@@ -6,8 +6,8 @@ or wrap an existing one with `noisy` and `estimates.resampled`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
@@ -30,18 +30,25 @@ PRECISION = "highest"
 
 
 class Evaluation(NamedTuple):
-    """The outcome of evaluating n genotypes (or M of each of L lanes): fitness and feature.
+    """The outcome of evaluating n genotypes, or M of each of L lanes.
 
-    `transitions` are those of a control task, leaves [n, T, ...], if an algorithm needs them.
+    Attributes:
+        fitness: The fitness.
+        feature: The features.
+        extras: Any further arrays [n, ...] by name, which the archive stores for each elite.
+        transitions: Transitions of a control task, leaves [n, T, ...], if an algorithm asks for them.
     """
 
     fitness: Float[Array, "*n"]
     feature: Float[Array, "*n k"]
+    extras: dict[str, Array] = {}  # noqa: RUF012  (nobody changes it)
     transitions: Transition | None = None
 
 
-# The result of an `evaluate`: fitness[n] and feature[n, k].
-Evaluated = Evaluation | tuple[ArrayLike, ArrayLike]
+# The result of an `evaluate`: fitness[n], feature[n, k] and, if there are any, extras [n, ...] by name.
+Evaluated = (
+    Evaluation | tuple[ArrayLike, ArrayLike] | tuple[ArrayLike, ArrayLike, Mapping[str, ArrayLike]]
+)
 
 
 class Map(NamedTuple):
@@ -98,9 +105,10 @@ class Task:
         feature_low: Lower bound of each feature. Features outside the bounds fall into border cells.
         feature_high: Upper bound of each feature.
         init: `(key, n) -> x[n, d]`, random initial genotypes.
-        evaluate: `(keys[n], x[n, d]) -> Evaluation` (or a plain `(fitness[n], feature[n, k])`). Each
-            genotype has a PRNG key, so its result depends on neither batch nor chunk. An evaluator that
-            accepts samples in factors is a `FactoredEvaluate`.
+        evaluate: `(keys[n], x[n, d]) -> Evaluation` (or a plain tuple of `fitness[n]`, `feature[n, k]`
+            and optionally a dictionary of extras `[n, ...]`). Each genotype has a PRNG key, so its
+            result depends on neither batch nor chunk. An evaluator that accepts samples in factors is a
+            `FactoredEvaluate`.
         min_fitness: Fitness that adds 0 to the QD-score, so that every fitter elite adds a positive
             amount. Elites below it add nothing.
         uncertain: Whether evaluations of equal genotypes can differ.
@@ -123,6 +131,8 @@ class Task:
             `trees.tree(x)` is the tree of a genotype, such as an elite.
         feature_names: Name of each feature, with its unit if it has one, such as "final x (m)"; figures,
             tables and replays use them. The default is "feature 1", "feature 2", ...
+        extras: Shape and dtype of each extra that `evaluate` returns for a genotype, by name; a shape
+            alone, such as `()`, is of float32. If this is empty, algorithms find the extras by a trial.
     """
 
     name: str
@@ -144,6 +154,7 @@ class Task:
     feature_names: Sequence[str] = ()
     trees: TreeGenotypes | None = None
     gradients: Callable[[Array, Array], tuple[ArrayLike, ArrayLike]] | None = None
+    extras: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         good = isinstance(self.name, str) and 0 < len(self.name) <= LONGEST_NAME
@@ -187,6 +198,7 @@ class Task:
                 f"got [{low}, {high}] for feature {i}",
             )
         object.__setattr__(self, "feature_names", self._checked_names())
+        object.__setattr__(self, "extras", self._checked_extras())
 
     def _checked_names(self) -> tuple[str, ...]:
         named, given = f"feature_names of task '{self.name}'", self.feature_names
@@ -199,6 +211,11 @@ class Task:
             f"{named} must be a name for each of its {self.feature_dim} features, got {list(given)}",
         )
         return tuple(given)
+
+    def _checked_extras(self) -> dict[str, jax.ShapeDtypeStruct]:
+        named = f"extras of task '{self.name}'"
+        require(isinstance(self.extras, Mapping), f"{named} must be a dict, got {short(self.extras)}")
+        return {name: extra_like(named, name, each) for name, each in self.extras.items()}
 
     @property
     def feature_dim(self) -> int:
@@ -288,13 +305,104 @@ def slices(n: int, size: int | None) -> list[slice]:
 def as_evaluation(task: Task, n: int, result: Any) -> Evaluation:
     """Check the result of an `evaluate`, or one given to `tell`, and convert it to float32 arrays."""
     require(
-        isinstance(result, Evaluation) or (isinstance(result, tuple) and len(result) == 2),
+        isinstance(result, Evaluation) or (isinstance(result, tuple) and len(result) in (2, 3)),
         f"evaluate of task '{task.name}' must return (fitness, feature), got {type(result).__name__}",
     )
-    fitness, feature, *rest = result
-    fitness = _as_array(task, "fitness", fitness, (n,))
-    feature = _as_array(task, "feature", feature, (n, task.feature_dim))
-    return Evaluation(fitness, feature, *rest)
+    fitness = _as_array(task, "fitness", result[0], (n,))
+    feature = _as_array(task, "feature", result[1], (n, task.feature_dim))
+    extras = _as_extras(task, n, result[2] if len(result) > 2 else {})
+    transitions = result.transitions if isinstance(result, Evaluation) else None
+    return Evaluation(fitness, feature, extras, transitions)
+
+
+def _as_extras(task: Task, n: int, extras: Any) -> dict[str, Array]:
+    """Check the extras of n rows, and make them arrays of at most 32 bits per number."""
+    which = f"extras of task '{task.name}'"
+    require(isinstance(extras, Mapping), f"{which} must be a dict of arrays, got {short(extras)}")
+    found = {}
+    for name, given in extras.items():
+        value = np.asarray(given) if not task.jit and isinstance(given, (list, tuple)) else given
+        require(
+            hasattr(value, "dtype") and np.shape(value)[:1] == (n,),
+            f"{which} must have an array [{n}, ...] for '{name}', a row per genotype, got "
+            f"{np.shape(value) if hasattr(value, 'dtype') else type(given).__name__}",
+        )
+        found[name] = jnp.asarray(value, extra_like(which, name, value).dtype)
+    return _declared(task, found) if task.extras else found
+
+
+def rows_like(extras: Mapping[str, Any]) -> dict[str, jax.ShapeDtypeStruct]:
+    """Return shape and dtype of a row of each of some extras."""
+    return {name: _shaped(each.shape[1:], each.dtype) for name, each in extras.items()}
+
+
+def _shaped(shape: tuple[int, ...], dtype: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, dtype)  # type: ignore[no-untyped-call]
+
+
+def with_extras(task: Task, extras: Mapping[str, jax.ShapeDtypeStruct]) -> Task:
+    """Let a task that declares no extras declare these; any other stays as it is."""
+    if task.extras or not extras:
+        return task
+    single = task.single and with_extras(task.single, extras)
+    return replace(task, extras=extras, single=single)
+
+
+def lost(task: Task, n: int, like: Mapping[str, Any] | None = None) -> Evaluation:
+    """Return the evaluation of n rows that a simulator lost: NaN, and zeros where NaN is not possible.
+
+    Args:
+        task: The task.
+        n: The number of rows.
+        like: Extras of other rows; by default those that the task declares.
+    """
+
+    def blank(each: Any) -> Array:
+        value = jnp.nan if jnp.issubdtype(each.dtype, jnp.inexact) else 0
+        return jnp.full((n, *each.shape), value, each.dtype)
+
+    declared = task.extras if like is None else rows_like(like)
+    extras = {name: blank(each) for name, each in declared.items()}
+    return Evaluation(jnp.full(n, jnp.nan), jnp.full((n, task.feature_dim), jnp.nan), extras)
+
+
+def _declared(task: Task, found: dict[str, Array]) -> dict[str, Array]:
+    """Check the extras of some rows against those that the task declares, in whose order they come."""
+    which = f"extras of task '{task.name}'"
+    require(
+        found.keys() == task.extras.keys(),
+        f"{which} must be {', '.join(task.extras)}, got {', '.join(found) or 'none'}",
+    )
+    for name, like in task.extras.items():
+        shape, dtype = found[name].shape[1:], found[name].dtype
+        require(
+            shape == like.shape and np.can_cast(dtype, like.dtype, "same_kind"),
+            f"{which} must have {like.dtype}{list(like.shape)} for '{name}', got {dtype}{list(shape)}",
+        )
+    return {name: found[name].astype(like.dtype) for name, like in task.extras.items()}
+
+
+# 64 bits become 32, as in all arrays of an algorithm.
+IN_32_BITS = {"int64": "int32", "uint64": "uint32", "float64": "float32", "complex128": "complex64"}
+OWN_FIELDS = ("cell", "genotype", "genotypes", "fitness", "feature", "generation", "lane")
+
+
+def extra_like(which: str, name: Any, like: Any) -> jax.ShapeDtypeStruct:
+    """Return shape and dtype of an extra, of a row if `like` is a shape."""
+    named = isinstance(name, str) and 0 < len(name) <= LONGEST_NAME and name.isprintable()
+    require(
+        named and not set("/\\'\"").intersection(name) and name not in OWN_FIELDS,
+        f"{which} must have printable names without slashes and quotes, other than those of the fields "
+        f"of an elite, got {short(name)}",
+    )
+    if isinstance(like, tuple):
+        like = jax.eval_shape(lambda: jnp.zeros(like))
+    dtype = getattr(like, "dtype", None)
+    require(
+        getattr(dtype, "kind", "") in tuple("biufc"),  # not bfloat16 and keys, which no file holds
+        f"{which} must have numbers or truth values of NumPy's types for '{name}', got {dtype}",
+    )
+    return _shaped(like.shape, np.dtype(IN_32_BITS.get(str(dtype), dtype)))
 
 
 def _as_array(task: Task, what: str, part: Any, shape: tuple[int, ...]) -> Array:
@@ -342,7 +450,8 @@ def uniform(dim: int, low: float, high: float) -> Callable[[Array, int], Array]:
 def rowwise(function: Callable[[Array, Any], Any], trees: TreeGenotypes | None = None) -> Evaluator:
     """Turn a function of one key and one genotype, `x[d] -> (fitness, feature[k])`, into `evaluate`.
 
-    JAX maps it over the genotypes; a task with `jit=False` calls it once per genotype.
+    JAX maps it over the genotypes; a task with `jit=False` calls it once per genotype. The function may
+    return a dictionary of extras in third place.
 
     Args:
         function: `(key, x[d]) -> (fitness, feature[k])`.
@@ -366,7 +475,11 @@ class Rowwise:
         if not isinstance(x, np.ndarray):
             return jax.vmap(self._evaluate)(keys, x)
         rows = [self._evaluate(key, row) for key, row in zip(keys, x, strict=True)]
-        return np.array([row[0] for row in rows]), np.array([row[1] for row in rows])
+        found = np.array([row[0] for row in rows]), np.array([row[1] for row in rows])
+        extras = [row[2] for row in rows if len(row) > 2]
+        if not extras:
+            return found
+        return *found, {name: np.array([each[name] for each in extras]) for name in extras[0]}
 
     def _evaluate(self, key: Array, x: Any) -> Any:
         return self.function(key, x if self.trees is None else self.trees.tree(x))
@@ -386,7 +499,8 @@ class Noisy:
         exact, k = evaluate(self.task, inner, x), self.task.feature_dim
         noise = jax.vmap(jax.random.normal)(fitness_keys)
         shift = jax.vmap(lambda key: jax.random.normal(key, (k,)))(feature_keys)
-        return Evaluation(exact.fitness + self.fitness * noise, exact.feature + self.feature * shift)
+        fitness, feature = exact.fitness + self.fitness * noise, exact.feature + self.feature * shift
+        return Evaluation(fitness, feature, exact.extras)
 
 
 @checked

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from functools import partial
 
 import jax
@@ -25,7 +26,8 @@ EMPTY = empty(Grid(jnp.zeros(1), jnp.ones(1), (5,)), 3)
 ELITES = np.float32([[1.0, 0.0, 0.0], [0.0, 2.0, 0.0], [0.0, 0.5, -1.0]])
 FEATURES = np.float32([[0.1], [0.5], [0.9]])
 CELLS = np.array([0, 2, 4])
-ARCHIVE = EMPTY._replace(
+ARCHIVE = replace(
+    EMPTY,
     genotypes=EMPTY.genotypes.at[CELLS].set(ELITES),
     fitness=EMPTY.fitness.at[CELLS].set(jnp.array([1.0, 3.0, 2.0])),
     feature=EMPTY.feature.at[CELLS].set(FEATURES),

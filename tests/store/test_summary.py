@@ -132,7 +132,7 @@ def test_heat_is_the_fitness_of_each_cell_to_four_digits(saved):
 
 def test_corrections_in_the_folder_are_read(folder, saved):
     (folder / "corrected.csv").write_text("generation,qd_score,qd_score_loss\n100,9,0.1\n230,8,\n")
-    fewer = saved.archive._replace(fitness=saved.archive.fitness.at[0].set(-np.inf))
+    fewer = replace(saved.archive, fitness=saved.archive.fitness.at[0].set(-np.inf))
     variance = np.zeros(1)
     save_correction(folder, Correction(fewer, np.array([1]), variance, variance[:, None], 512))
     summaries.write_summary(load_run(folder))

@@ -141,7 +141,7 @@ def test_starts_follow_from_keys_unless_the_task_is_certain():
 
 def test_policy_gradients_learn_from_its_transitions():
     task = memes.tasks.gymnasium("CartPole-v1", hidden=(4,), steps=20, observed=(0, 2))
-    fitness, feature, seen = task.evaluate_transitions(KEYS, rows(task))
+    fitness, feature, _, seen = task.evaluate_transitions(KEYS, rows(task))
     np.testing.assert_array_equal(seen.alive.sum(axis=1), fitness)  # a reward of 1 for each step
     np.testing.assert_array_equal(seen.ended.sum(axis=1), fitness < 20)
     np.testing.assert_array_equal(seen.observation[:, 1:5], seen.next_observation[:, :4])

@@ -1,5 +1,7 @@
 """What the cells of the page show, in which colours, and what is written around them."""
 
+from dataclasses import replace
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -37,7 +39,7 @@ def test_cells_show_what_they_are_coloured_by(by, values):
 
 def test_corrected_fitness_and_variance_are_those_of_the_correction():
     cells = grid(3, 2)
-    archive = memes.archive.empty(cells, 1)._replace(fitness=jnp.array([-jnp.inf] * 5 + [2.5]))
+    archive = replace(memes.archive.empty(cells, 1), fitness=jnp.array([-jnp.inf] * 5 + [2.5]))
     correction = Correction(archive, np.array([1, 4]), np.array([0.1, 0.2]), np.zeros((2, 2)), 8)
     assert colours.choices(correction) == [
         "fitness", "corrected fitness", "variance of fitness", "generation", "lane",

@@ -4,7 +4,7 @@ import io
 import json
 import re
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -167,7 +167,7 @@ def test_the_page_opens_colours_and_plays_what_is_clicked_on(arm_run, open_page)
     occupied = np.isfinite(shown.fitness)
     with served(arm_run, rebuild=known) as url:
         tab = open_page(url)
-        tab.says("me on arm, seed 1: generation 20 of 20, finished")
+        tab.says("on arm, seed 1: generation 20 of 20, finished")
         assert tab.page.title() == "memes"
         tab.page.get_by_label("recent changes shine").click()
         tile = int(np.argmax(shown.fitness))
@@ -284,7 +284,7 @@ def test_curves_of_several_runs_and_lanes(arm_run, ant_run, open_page):
         tab.says("has no lanes that continue")
         tab.page.get_by_label("run", exact=True).first.click()
         tab.page.get_by_role("option").nth(1).click()
-        tab.says("memes on ant")
+        tab.says("MEMES on ant")
         tab.says("novelty")
 
 
@@ -332,7 +332,7 @@ def test_corrected_colours_play_the_elites_that_hold_the_cells(arm_run, open_pag
     kept = memes.archive.empty(archive.cells, 4)
     moved = {name: getattr(kept, name).at[holds].set(getattr(archive, name)[stored])
              for name in ("genotypes", "feature", "generation", "lane")}  # fmt: skip
-    kept = kept._replace(**moved, fitness=kept.fitness.at[holds].set(0.125))
+    kept = replace(kept, **moved, fitness=kept.fitness.at[holds].set(0.125))
     alone = np.array([stored], np.int32), np.zeros(1, np.float32), np.zeros((1, 2), np.float32)
     save_correction(folder, Correction(kept, *alone, 8))
     found, _, tiles = standing(folder, colours.CORRECTED)

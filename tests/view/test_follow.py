@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -222,7 +223,8 @@ def test_lanes_are_tabulated(run):
 def corrected(archive, moves):
     """A correction in which the elite of each key holds the cell of its value, with fitness 0.25."""
     kept, stored, now = memes.archive.empty(archive.cells, 4), list(moves), list(moves.values())
-    kept = kept._replace(
+    kept = replace(
+        kept,
         **{name: getattr(kept, name).at[jnp.array(now)].set(getattr(archive, name)[jnp.array(stored)])
            for name in ("genotypes", "generation", "lane")},
         fitness=kept.fitness.at[jnp.array(now)].set(0.25),
@@ -256,7 +258,7 @@ def test_elites_of_a_corrected_archive_are_those_that_were_stored_elsewhere(run)
     wanted = np.full(run.archive.cells.count, -1)
     wanted[[other, third]] = one, other
     np.testing.assert_array_equal(elites.origins(run.archive, correction.archive), wanted)
-    gone = run.archive._replace(generation=run.archive.generation.at[one].add(1))  # replaced since
+    gone = replace(run.archive, generation=run.archive.generation.at[one].add(1))  # replaced since
     assert elites.origins(gone, correction.archive)[other] == -1
 
 

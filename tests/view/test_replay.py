@@ -142,7 +142,7 @@ def test_an_episode_is_scored_as_the_task_evaluates_it(ant):
     x = run.archive.genotypes[elites.fittest(run.archive)]
     (episode,) = episodes(task, x, seed=3)
     key = jax.random.fold_in(jax.random.key(3), 0)
-    fitness, feature, _ = jax.jit(task.evaluate)(key[None], x[None])
+    fitness, feature, *_ = jax.jit(task.evaluate)(key[None], x[None])
     assert episode.fitness == pytest.approx(float(fitness[0]), rel=1e-3)
     np.testing.assert_allclose(episode.feature, feature[0], atol=0.051)  # a contact more or less
 

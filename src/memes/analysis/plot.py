@@ -32,11 +32,12 @@ from memes.analysis.archive_axes import draw_bar, draw_cells, draw_walls, height
 from memes.analysis.groups import MEASURES, group, without_short
 from memes.analysis.page import numbers
 from memes.analysis.render import fitness_of, scale_of
-from memes.analysis.style import PER_CENT, Picture, colour
+from memes.analysis.style import PER_CENT, Picture, colour, looks
 from memes.archive import Archive
 from memes.cells import centres
 from memes.errors import at_least, require
 from memes.metrics import deviations
+from memes.presets import display_name
 from memes.store.archives import load_archive
 from memes.store.find import find, readable
 from memes.store.folder import Run, load_run
@@ -199,8 +200,9 @@ def histogram(sources: Mapping[str, Run | Archive | str | Path], *, bins: int = 
     at_least(1, bins=bins)
     figure, axes, values = _fitness_axes(sources)
     edges = np.histogram_bin_edges(np.concatenate([*values.values()]), bins)
-    for i, (label, fitness) in enumerate(values.items()):
-        axes.stairs(np.histogram(fitness, edges)[0], edges, color=colour(i), label=mathtext(label))
+    for label, look in looks([*values]).items():
+        count = np.histogram(values[label], edges)[0]
+        axes.stairs(count, edges, color=look.colour, label=mathtext(label))
     axes.set_ylabel("elites")
     axes.legend(frameon=False)
     return figure
@@ -214,8 +216,8 @@ def ecdf(sources: Mapping[str, Run | Archive | str | Path]) -> Figure:
         sources: A run, an archive, or the path of either, for each label.
     """
     figure, axes, values = _fitness_axes(sources)
-    for i, (label, fitness) in enumerate(values.items()):
-        axes.ecdf(fitness, color=colour(i), label=mathtext(label))
+    for label, look in looks([*values]).items():
+        axes.ecdf(values[label], color=look.colour, label=mathtext(label))
     axes.set(ylabel="share of elites", ylim=(0, 1.02))
     axes.legend(frameon=False, loc="upper left")
     return figure
@@ -345,7 +347,8 @@ def _panels(height: float, n: int) -> tuple[Figure, list[Axes]]:
 
 def _words(run: Run) -> str:
     config = run.config
-    return f"{config.task_label}, {config.algorithm_label}, seed {config.seed}" if config.task else ""
+    algorithm = display_name(config.algorithm_label, config.options)
+    return f"{config.task_label}, {algorithm}, seed {config.seed}" if config.task else ""
 
 
 def _title(run: Run) -> str:

@@ -29,7 +29,7 @@ def export(
         run: Folder of the run.
         to: The format: csv or parquet, one file per table; npz, one file for all; tensorboard,
             an event file of the metrics; policy, the neural policy of one elite, for NumPy. Genotypes
-            are in parquet and npz.
+            and extras with several numbers per elite are in parquet and npz.
         out: Folder for the files, which must not contain files with these names; by default export/ in
             the folder of the run, whose files are replaced.
         cell: For policy, the elite of this cell: its index, or its coordinates on the grid; the default

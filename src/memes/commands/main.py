@@ -40,6 +40,7 @@ COMMANDS = {
     "reevaluate": ("RUN", "re-evaluate the elites of a saved run: archive loss by evaluation noise"),
     "plot": ("RUN...", "draw the figures of saved runs again"),
     "compare": ("RUN...", "compare runs: tables, tests and figures over their seeds"),
+    "merge": ("RUN... --out FILE", "merge the archives of runs: each cell keeps the fittest elite"),
     "view": ("RUN...", "show runs in the browser, live: click a cell to show its elite"),
     "replay": ("RUN", "play an elite of a saved run: in the browser, or as a video or a picture"),
     "video": (

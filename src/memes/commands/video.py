@@ -9,6 +9,7 @@ import numpy as np
 
 from memes.errors import at_least, require
 from memes.options.from_run import task_from_run
+from memes.presets import display_name
 from memes.runner.progress import Reporter
 from memes.store.changes import load_changes, within
 from memes.store.folder import load_run
@@ -62,6 +63,7 @@ def video(
     good = pictures >= 2 and seconds <= MOST_SECONDS
     require(good, f"seconds must lie in {2 / rate:g} ... {MOST_SECONDS:g}, got {seconds}")
     saved = load_run(run)
+    name = display_name(saved.config.algorithm_label, saved.config.options)
     changes = within(load_changes(run), saved.archive.cells.count)
     chosen = spread_elites(saved.archive, elites)
     if cells is not None:
@@ -84,7 +86,7 @@ def video(
             saved.archive,
             changes,
             [elite for elite in played if elite.pictures],
-            title=f"{saved.config.algorithm_label} on {saved.config.task_label}",
+            title=f"{name} on {saved.config.task_label}",
             names=saved.config.names(saved.archive.feature.shape[1]),
             generations=saved.generations,
             pictures=pictures,

@@ -115,7 +115,7 @@ class Player:
             alive=padded(np.ones(len(e.rewards), bool) for e in episodes),
         )
         score: Any = self.score(episodes)
-        return Evaluation(score[0], score[1], taken)
+        return Evaluation(score[0], score[1], transitions=taken)
 
     def score(self, episodes: list[Episode]) -> tuple[np.ndarray, np.ndarray]:
         """Return the fitness [n] and the feature [n, k] of episodes."""

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
@@ -18,7 +17,7 @@ from memes.errors import RunError, UsageError, at_least, in_a_line, place_of, re
 from memes.executors.blocks import Part, by_halves, in_worker
 from memes.executors.processes import WorkerDied
 from memes.executors.seeds import key_words
-from memes.task import Evaluated, Evaluation, Evaluator, Task, as_evaluation, slices
+from memes.task import Evaluated, Evaluation, Evaluator, Task, as_evaluation, lost, slices
 from memes.validation import checked
 
 BLOCK = 32  # evaluations
@@ -176,13 +175,14 @@ class _Executors:
 
 def joined(task: Task, parts: list[Part]) -> Evaluated:
     """Join all parts, which were checked, to the result of an `evaluate`; NaN for lost evaluations."""
-    learning = any(result is not None and result.transitions is not None for _, result in parts)
+    known: Evaluation | None = next((result for _, result in parts if result is not None), None)
+    control = None if known is None or known.transitions is None else task.control
 
-    def lost(n: int) -> Evaluation:
-        nan = Evaluation(jnp.full(n, jnp.nan), jnp.full((n, task.feature_dim), jnp.nan))
-        known = task.control if learning else None
-        return nan if known is None else nan._replace(transitions=no_transitions(known, n))
+    def missing(n: int) -> Evaluation:
+        nan = lost(task, n, known and known.extras)
+        return nan if control is None else nan._replace(transitions=no_transitions(control, n))
 
-    found = [lost(n) if result is None else result for n, result in parts]
+    found = [missing(n) if result is None else result for n, result in parts]
     whole: Evaluation = jax.tree.map(lambda *leaves: np.concatenate(leaves), *found)
-    return whole if learning else (whole.fitness, whole.feature)
+    plain = not whole.extras and whole.transitions is None
+    return (whole.fitness, whole.feature) if plain else whole

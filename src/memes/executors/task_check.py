@@ -15,13 +15,17 @@ from memes.errors import UsageError
 from memes.executors.blocks import Part
 from memes.executors.remote_evaluation import Spread, attempting, raised_by
 from memes.pytrees import concatenate, take
-from memes.task import Evaluation, Task, evaluate, initial
+from memes.task import Evaluation, Task, evaluate, initial, rows_like
 
 ROWS = 8  # of a second trial, if all evaluations of the first failed
 
 
-def check(task: Task) -> None:
-    """Raise a `UsageError` with the reason if the task returns arrays of the wrong shape."""
+def check(task: Task) -> dict[str, jax.ShapeDtypeStruct]:
+    """Raise a `UsageError` with the reason if the task returns arrays of the wrong shape.
+
+    Returns:
+        Shape and dtype of each extra of a genotype.
+    """
     # A length that no other axis has, so that a transposed result is detected.
     n = next(i for i in (2, 3, 4) if i not in (task.feature_dim, task.dim))
 
@@ -30,10 +34,9 @@ def check(task: Task) -> None:
         return jax.random.split(rows_key, n), initial(task, init_key, n)
 
     if not task.jit:
-        _check_simulator(task, n, trial)
-        return
+        return _check_simulator(task, n, trial)
     try:
-        jax.eval_shape(lambda: evaluate(task, *trial(n)))
+        return rows_like(jax.eval_shape(lambda: evaluate(task, *trial(n))).extras)
     except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError) as error:
         raise UsageError(
             f"evaluate of task '{task.name}' uses NumPy, or if or float(), on values that JAX traces: "
@@ -41,7 +44,9 @@ def check(task: Task) -> None:
         ) from error
 
 
-def _check_simulator(task: Task, n: int, trial: Callable[[int], tuple[Array, Array]]) -> None:
+def _check_simulator(
+    task: Task, n: int, trial: Callable[[int], tuple[Array, Array]]
+) -> dict[str, jax.ShapeDtypeStruct]:
     """Evaluate n genotypes, two of which are equal; some evaluations may fail, as in a run.
 
     If workers are lost for all of them, more genotypes are evaluated.
@@ -49,9 +54,10 @@ def _check_simulator(task: Task, n: int, trial: Callable[[int], tuple[Array, Arr
     attempt, (keys, x) = attempting(task.evaluate, partial(evaluate, task)), trial(n)
     parts, failure = attempt(keys, np.asarray(x.at[1].set(x[0])))
     if failure is not None and _all_lost(parts):
-        if not isinstance(task.evaluate, Spread) or _all_lost(attempt(*trial(ROWS))[0]):
+        parts = attempt(*trial(ROWS))[0] if isinstance(task.evaluate, Spread) else parts
+        if _all_lost(parts):
             raise raised_by(task, failure) from None
-        return
+        return _extras(parts)
     if failure is None and not task.uncertain:
         found = concatenate([result for _, result in parts])
         if not alike(take(found, 0, 1), take(found, 1, 2)):
@@ -60,6 +66,12 @@ def _check_simulator(task: Task, n: int, trial: Callable[[int], tuple[Array, Arr
                 "archives are corrected",
                 stacklevel=4,
             )
+    return _extras(parts)
+
+
+def _extras(parts: list[Part]) -> dict[str, jax.ShapeDtypeStruct]:
+    """Return shape and dtype of the extras of rows of which not all are lost."""
+    return rows_like(next(result for _, result in parts if result is not None).extras)
 
 
 def _all_lost(parts: list[Part]) -> bool:

@@ -148,10 +148,10 @@ _PRESETS = (
     Preset(
         "cma-mega",
         CmaMega(),
-        "branches along gradients of fitness and features, for smooth tasks",
+        "CMA-ES along the gradients of differentiable tasks",
         "CMA-MEGA",
     ),
-    Preset("cma-maega", CmaMaega(), "the same on slowly rising thresholds, as in CMA-MAE", "CMA-MAEGA"),
+    Preset("cma-maega", CmaMaega(), "the same on slowly rising thresholds", "CMA-MAEGA"),
     Preset(
         "dns",
         Dns(),

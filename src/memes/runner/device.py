@@ -25,7 +25,7 @@ from memes.runner.compilation_cache import compiled_programs
 from memes.runner.multihost import present
 from memes.runner.placement import ALONE, REPLICATED, SHARDED, Placement
 from memes.runner.sharding import each, gather, isolated
-from memes.task import Evaluation, Task
+from memes.task import Evaluation, Task, lost
 
 MOST = 256  # generations per device call
 MOST_CHANGES = 128  # recorded changes of cells per generation; others are found in the archive
@@ -314,8 +314,8 @@ def _on_host(
         state, info = algorithm.tell(state, batch, evaluation)
         return state, record(state, info)
 
-    n, k = algorithm.batch_size, algorithm.task.feature_dim
-    evaluation = Evaluation(jnp.zeros(n, jnp.float32), jnp.zeros((n, k), jnp.float32))
+    n = algorithm.batch_size
+    evaluation = lost(algorithm.task, n)
     if algorithm.emitter.transitions and algorithm.task.control is not None:
         evaluation = evaluation._replace(transitions=no_transitions(algorithm.task.control, n))
     asked, batch, _ = jax.eval_shape(ask, key, state)

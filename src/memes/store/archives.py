@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jax.numpy as jnp
 import numpy as np
@@ -14,25 +16,90 @@ from memes.cells import CVT, MAX_CELLS, Cells, Grid
 from memes.errors import require
 from memes.estimates import Correction
 from memes.store.files import as_path, check_memory, read_arrays, reading, replace_file
+from memes.store.sanitize import printable
+from memes.task import extra_like, rows_like
+from memes.validation import short
 
 FORMAT_VERSION = 1
 ELITE = ("genotypes", "fitness", "feature", "generation", "lane")  # data of each elite
 
+EXTRA, FIELD = (
+    "extras/",
+    "cells/",
+)  # prefixes of names: of extra fields, of fields of custom cells
 KINDS = "bifuU"  # allowed types of entries: bool, integers, floats and text
 
 
 def save_archive(path: str | Path, archive: Archive, **about: Any) -> None:
     """Write the occupied cells, and the data needed to rebuild the empty ones, to an npz file."""
-    cells, cell = archive.cells, np.flatnonzero(np.asarray(archive.occupied))
-    if isinstance(cells, Grid):
-        about["grid_shape"] = np.asarray(cells.shape)
-    elif isinstance(cells, CVT):
-        about["centroids"] = np.asarray(cells.centroids)
-    else:
-        raise TypeError(f"cannot save an archive with cells of type {type(cells).__name__}")
-    bounds = {"feature_low": np.asarray(cells.low), "feature_high": np.asarray(cells.high)}
+    cells, cell = arrays_of(archive.cells), np.flatnonzero(np.asarray(archive.occupied))
     elites = {name: np.asarray(getattr(archive, name))[cell] for name in ELITE}
-    save_npz(Path(path), **bounds, cell=cell, **elites, **about)
+    extras = {EXTRA + name: np.asarray(values)[cell] for name, values in archive.extras.items()}
+    save_npz(Path(path), **cells, cell=cell, **elites, **extras, **about)
+
+
+def arrays_of(cells: Cells) -> dict[str, np.ndarray]:
+    """Return the arrays from which `cells_from` makes cells.
+
+    Those of a class other than the library's are the name of the class and its fields.
+    """
+    found = {"feature_low": np.asarray(cells.low), "feature_high": np.asarray(cells.high)}
+    if isinstance(cells, Grid):
+        return found | {"grid_shape": np.asarray(cells.shape)}
+    if isinstance(cells, CVT):
+        return found | {"centroids": np.asarray(cells.centroids)}
+    kind = type(cells)
+    require(is_dataclass(cells), f"cells of the class {kind.__name__} must be a dataclass to be saved")
+    for field in fields(cast(Any, cells)):
+        value = np.asarray(getattr(cells, field.name))
+        require(
+            value.dtype.kind in KINDS,
+            f"cells of the class {kind.__name__} can be saved only if all fields are arrays, numbers or "
+            f"text, but {field.name} is {short(getattr(cells, field.name))}",
+        )
+        found[FIELD + field.name] = value
+    return found | {"cells_class": np.asarray(f"{kind.__module__}:{kind.__qualname__}")}
+
+
+def cells_from(data: Mapping[str, np.ndarray], file: Path) -> Cells:
+    """Make the cells that a file describes; whatever is raised says why that cannot be done."""
+    low, high = jnp.asarray(data["feature_low"]), jnp.asarray(data["feature_high"])
+    if "cells_class" in data:
+        return _custom_cells(data, file)
+    if "centroids" in data:
+        return CVT(low, high, jnp.asarray(data["centroids"]))
+    return Grid(low, high, tuple(map(int, data["grid_shape"])))
+
+
+def _custom_cells(data: Mapping[str, np.ndarray], file: Path) -> Cells:
+    """Make cells of a class that the program has imported already: a file never has code imported."""
+    name = printable(str(data["cells_class"]))
+    module, _, inside = name.partition(":")
+    found: Any = sys.modules.get(module)
+    for part in inside.split("."):
+        # Not `getattr`, which may call functions of modules and classes.
+        found = None if found is None else vars(found).get(part)
+    sound = isinstance(found, type) and is_dataclass(found) and callable(getattr(found, "index", None))
+    require(
+        sound,
+        f"'{file}' has cells of the class {name}, which this program has not imported: import the "
+        "module that defines it before",
+    )
+    given = {field.name: data[FIELD + field.name] for field in fields(found)}
+    static = {field.name for field in fields(found) if field.metadata.get("static")}
+    made: Cells = found(
+        **{key: _static(array) if key in static else jnp.asarray(array) for key, array in given.items()}
+    )
+    return made
+
+
+def _static(array: np.ndarray) -> Any:
+    """Return the number, text or nested tuple that was saved as an array."""
+
+    def tuples(value: Any) -> Any:
+        return tuple(map(tuples, value)) if isinstance(value, list) else value
+
+    return tuples(array.tolist())
 
 
 def load_archive(path: str | Path) -> Archive:
@@ -54,22 +121,28 @@ def archive_from(data: dict[str, np.ndarray], file: Path) -> Archive:
     fitting = low.shape == high.shape == (k,)
     if not (fitting and np.isfinite(high - low).all() and (low < high).all()):
         raise ValueError("its features have no bounds")
-    cells: Cells
-    if "centroids" in data:
-        cells = CVT(jnp.asarray(low), jnp.asarray(high), jnp.asarray(data["centroids"]))
+    cells = cells_from(data, file)
+    sound = np.shape(cells.low) == np.shape(cells.high) == (k,)
+    if isinstance(cells, CVT):
         sound = cells.centroids.shape[1:] == (k,)
-    else:
-        cells = Grid(jnp.asarray(low), jnp.asarray(high), tuple(map(int, data["grid_shape"])))
+    elif isinstance(cells, Grid):
         sound = len(cells.shape) == k and min(cells.shape) >= 1
     if not (sound and 1 <= cells.count <= MAX_CELLS):
         raise ValueError(f"it must have 1 to {MAX_CELLS:,} cells for its {k} features")
-    check_memory(file, 4 * cells.count * (dim + k + 3))
-    within = at.dtype.kind in "iu" and bool(((at >= 0) & (at < cells.count)).all())
-    if not within or {len(data[name]) for name in ELITE} != {n}:
+    extras = {name.removeprefix(EXTRA): array for name, array in data.items() if name.startswith(EXTRA)}
+    wide = sum(array.nbytes // max(n, 1) for array in extras.values())
+    check_memory(file, cells.count * (4 * (dim + k + 3) + wide))
+    whole = all(data[name].dtype.kind in "iu" for name in ("cell", "generation", "lane"))
+    within = whole and bool(((at >= 0) & (at < cells.count)).all())
+    if not within or {len(data[name]) for name in (*ELITE, *(EXTRA + name for name in extras))} != {n}:
         raise ValueError("its elites are not in its cells")
-    blank = empty(cells, dim)
+    like = rows_like(extras)
+    for name, each in like.items():
+        extra_like(f"extras in '{file}'", name, each)
+    blank = empty(cells, dim, like)
     elites = {name: getattr(blank, name).at[at].set(data[name]) for name in ELITE}
-    return blank._replace(**elites)
+    more = {name: blank.extras[name].at[at].set(array) for name, array in extras.items()}
+    return replace(blank, **elites, extras=more)
 
 
 def save_correction(path: Path, correction: Correction, **about: Any) -> None:
@@ -102,7 +175,8 @@ def load_npz(file: Path, needed: Iterable[str]) -> dict[str, np.ndarray]:
     arrays = read_arrays(file, (*needed, "format_version"))
     with reading(file):
         check_version(int(arrays.pop("format_version")), file)
-        odd = next((name for name, array in arrays.items() if array.dtype.kind not in KINDS), None)
+        others = {name: array for name, array in arrays.items() if not name.startswith(EXTRA)}
+        odd = next((name for name, array in others.items() if array.dtype.kind not in KINDS), None)
         if odd is not None:
             raise ValueError(f"its {odd} has entries of type {arrays[odd].dtype}")
         return arrays

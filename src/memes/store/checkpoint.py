@@ -2,10 +2,10 @@
 
 A checkpoint is one npz file of plain arrays. It is written under a temporary name and renamed, so it is
 complete if it exists. It contains the state of the algorithm, each array with its path in the state as
-its name, such as `state.archive.fitness`; the keys of a run follow from its seed. The metrics and lanes
-so far are in a log that all checkpoints share and that only grows, with one row per generation. A
-checkpoint uses the rows of its generations. A digest of all arrays and of these rows detects damaged or
-edited files; then the previous checkpoint is used.
+its name, such as `state.archive.fitness`, and a description of the cells; the keys of a run follow from
+its seed. The metrics and lanes so far are in a log that all checkpoints share and that only grows, with
+one row per generation. A checkpoint uses the rows of its generations. A digest of all arrays and of
+these rows detects damaged or edited files; then the previous checkpoint is used.
 
 Plain files are used instead of Orbax: a state is a few dozen arrays on one machine, and a renamed file
 needs neither a folder of shards and metadata nor a protocol to detect whether it is complete.
@@ -27,7 +27,7 @@ from memes.algorithm import State
 from memes.archive import Archive
 from memes.errors import UsageError, require
 from memes.metrics import column_kinds
-from memes.store.archives import ELITE, archive_from
+from memes.store.archives import ELITE, EXTRA, archive_from, arrays_of
 from memes.store.files import append, open_regular, read_arrays, reading, replace_file
 from memes.store.folder import CHECKPOINTS, Run, check_lanes, load_corrected
 from memes.store.schema import Header, RunConfig
@@ -36,7 +36,8 @@ FORMAT_VERSION = 4  # up to version 3 (of memes 0.2), arrays were identified by 
 KEEP = 2  # number of checkpoints; the older one is used if the newer one is damaged
 LOG = "log.bin"
 PARTS = ("metrics", "lanes")  # parts of a run that are in its log
-ARCHIVE = "state.archive."  # prefix of the names of the archive's arrays
+STATE, ARCHIVE = "state.", "state.archive."  # prefixes of the names of arrays
+EXTRAS = f"{ARCHIVE}extras['"
 
 
 class Logged(NamedTuple):
@@ -65,7 +66,8 @@ def save(run: Run, before: Logged) -> Logged:
     rows = _rows(run, before.rows)
     now = Logged(run.generations, before.digest.copy())
     now.digest.update(rows.tobytes())
-    arrays = {"log": rows[:0], **jax.device_get(_by_path(run.state))}
+    state = jax.device_get(_by_path(run.state))
+    arrays = {"log": rows[:0], **arrays_of(run.archive.cells), **state}
     about = {
         "format_version": FORMAT_VERSION,
         "identity": identity(run.config),
@@ -148,7 +150,7 @@ def newest(folder: Path) -> Path | None:
     return next(iter(_newest_first(folder)), None)
 
 
-def load_elites(file: Path, config: RunConfig) -> Archive:
+def load_elites(file: Path) -> Archive:
     """Read the archive of a checkpoint.
 
     Neither the task nor the algorithm is needed, and unknown arrays are ignored.
@@ -156,16 +158,14 @@ def load_elites(file: Path, config: RunConfig) -> Archive:
     with reading(file):
         about, arrays, _ = _read(file)
         _check_version(file, about["format_version"])
-        archive = {name.removeprefix(ARCHIVE): array for name, array in arrays.items()}
-        elites = {name: archive[name] for name in ELITE}
+        elites = {name: arrays[ARCHIVE + name] for name in ELITE}
+        for path, array in arrays.items():
+            if path.startswith(EXTRAS):
+                elites[EXTRA + path.removeprefix(EXTRAS).removesuffix("']")] = array
         cell = np.flatnonzero(elites["fitness"] > -np.inf)
         data = {name: column[cell] for name, column in elites.items()}
-        data |= {f"feature_{end}": archive[f"cells.{end}"] for end in ("low", "high")}
-        if isinstance(config.cells, tuple):
-            data["grid_shape"] = np.asarray(config.cells)
-        else:
-            data["centroids"] = archive["cells.centroids"]
-        return archive_from(data | {"cell": cell}, file)
+        cells = {name: array for name, array in arrays.items() if not name.startswith(STATE)}
+        return archive_from(cells | data | {"cell": cell}, file)
 
 
 def load_lanes(file: Path) -> dict[str, np.ndarray]:
@@ -262,6 +262,7 @@ def _fitted(
 
     Arrays whose size depends on the length of a run are filled from their beginning.
     """
+    arrays = {name: array for name, array in arrays.items() if name.startswith(STATE)}
     like = jax.eval_shape(lambda: blank(before))
     expected = {name: (leaf.shape, leaf.dtype) for name, leaf in _by_path(like).items()}
     require(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -12,7 +13,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from memes.archive import Archive
+from memes.archive import Archive, is_column
 from memes.errors import known, package, require
 from memes.store.files import replace_file
 from memes.store.folder import Run, check_links
@@ -26,8 +27,8 @@ def export_run(run: Run, to: str, folder: Path, *, replace: bool = True) -> list
     """Write a run into a folder, which is made if it does not exist; returns the files.
 
     `csv` and `parquet` are one file per table, `npz` is one file for all. `tensorboard` has the metrics
-    and the corrections, by generation. Genotypes are in `parquet` and `npz`. Unless `replace` is set,
-    existing files raise a `UsageError`.
+    and the corrections, by generation. Genotypes, and extras with several numbers per elite, are in
+    `parquet` (as lists) and `npz`. Unless `replace` is set, existing files raise a `UsageError`.
     """
     write = FORMATS[known("format", to, FORMATS)]
     check_links(folder)
@@ -53,14 +54,21 @@ def tables(run: Run) -> dict[str, Table]:
     return found
 
 
-def _genotypes(run: Run) -> dict[str, np.ndarray]:
-    """List the genotypes [n, d] in the rows of each table of elites."""
+def _wide(run: Run) -> dict[str, Table]:
+    """List what has several numbers per elite, in the rows of each table of elites.
+
+    These are the genotypes [n, d], and the extras [n, ...] that are no columns of the table.
+    """
     archives: dict[str, Archive] = {"archive": run.archive}
     if run.correction is not None:
         archives["corrected_archive"] = run.correction.archive
-    return {
-        name: np.asarray(each.genotypes)[np.asarray(each.occupied)] for name, each in archives.items()
-    }
+    found = {}
+    for name, each in archives.items():
+        extras = {key: values for key, values in each.extras.items() if not is_column(values)}
+        held = np.asarray(each.occupied)
+        arrays = {"genotypes": each.genotypes, **extras}
+        found[name] = {key: np.asarray(values)[held] for key, values in arrays.items()}
+    return found
 
 
 def _csv(run: Run, folder: Path) -> list[Path]:
@@ -86,13 +94,15 @@ def _write(data: bytes, file: IO[bytes]) -> None:
 
 def _parquet(run: Run, folder: Path) -> list[Path]:
     arrow, parquet = (package(name, "parquet", "parquet") for name in ("pyarrow", "pyarrow.parquet"))
-    files, genotypes = [], _genotypes(run)
+    files, wide = [], _wide(run)
     for name, table in tables(run).items():
         columns = {head: arrow.array(column) for head, column in table.items()}
-        if name in genotypes:
-            rows = genotypes[name]
-            flat = arrow.array(rows.ravel())
-            columns["genotype"] = arrow.FixedSizeListArray.from_arrays(flat, rows.shape[1])
+        for head, rows in wide.get(name, {}).items():
+            size = math.prod(rows.shape[1:])
+            if size and rows.dtype.kind != "c":  # of which Parquet has none
+                flat = arrow.array(rows.ravel())
+                column = arrow.FixedSizeListArray.from_arrays(flat, size)
+                columns["genotype" if head == "genotypes" else head] = column
         files.append(folder / f"{name}.parquet")
         replace_file(files[-1], partial(parquet.write_table, arrow.table(columns)))
     return files
@@ -102,7 +112,9 @@ def _npz(run: Run, folder: Path) -> list[Path]:
     arrays: dict[str, Any] = {
         f"{name}/{head}": column for name, table in tables(run).items() for head, column in table.items()
     }
-    arrays |= {f"{name}/genotypes": rows for name, rows in _genotypes(run).items()}
+    arrays |= {
+        f"{name}/{head}": rows for name, wide in _wide(run).items() for head, rows in wide.items()
+    }
     file = folder / "run.npz"
     replace_file(file, lambda stream: np.savez_compressed(stream, **arrays))
     return [file]

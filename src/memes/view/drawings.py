@@ -83,8 +83,8 @@ def drawer(task: Task) -> Draw:
     )
 
     def still(x: Array, seed: int) -> Drawing:
-        fitness, feature, _ = judge(jax.random.split(jax.random.key(seed), 1), jnp.asarray(x)[None])
-        drawing = Drawing(float(fitness[0]), np.asarray(feature[0]))
+        found = judge(jax.random.split(jax.random.key(seed), 1), jnp.asarray(x)[None])
+        drawing = Drawing(float(found.fitness[0]), np.asarray(found.feature[0]))
         return drawing if task.draw is None else drawing._replace(**drawn(task, x))
 
     return still

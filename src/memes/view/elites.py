@@ -44,21 +44,14 @@ def at_cell(archive: Archive, cell: Sequence[int]) -> int:
 
 def near_feature(archive: Archive, feature: Sequence[float] | np.ndarray) -> int:
     """Find the cell of the elite with the nearest feature, in units of the feature bounds."""
-    low, high = np.asarray(archive.cells.low), np.asarray(archive.cells.high)
-    require(
-        len(feature) == low.size,
-        f"feature must have {low.size} entries, one for each feature of the task, got {len(feature)}",
-    )
-    require(bool(np.isfinite(feature).all()), f"feature must be finite, got {_listed(feature)}")
-    occupied = elites(archive)
-    apart = (np.asarray(archive.feature)[occupied] - np.asarray(feature)) / (high - low)
-    return int(occupied[np.argmin(np.sum(apart**2, axis=1))])
+    elites(archive)
+    return int(archive.nearest(feature).cell)
 
 
 def fittest(archive: Archive) -> int:
     """Find the cell with the greatest stored fitness."""
     elites(archive)
-    return int(np.argmax(np.asarray(archive.fitness)))
+    return int(archive.best().cell)
 
 
 def elites(archive: Archive) -> np.ndarray:

@@ -58,7 +58,7 @@ class Snapshot(NamedTuple):
 
     @property
     def started(self) -> str | None:
-        """When the run was started, which tells it from others in its place."""
+        """Time of the start, which distinguishes the run from others in the same folder."""
         return None if self.header is None else self.header.provenance.started
 
     @property
@@ -134,7 +134,7 @@ class Follower:
         sign = (file, _sign(file))
         if self._elites is None or self._elites[0] != sign:
             over = file.name == "archive.npz"
-            self._elites = sign, load_archive(file) if over else load_elites(file, _header(now).config)
+            self._elites = sign, load_archive(file) if over else load_elites(file)
         return self._elites[1]
 
     def as_run(self) -> Run:

@@ -9,10 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from memes.archive import Archive
+from memes.archive import Archive, is_column
 from memes.context import Kind
 from memes.errors import RunError, UsageError, in_a_line
 from memes.estimates import Correction
+from memes.presets import display_name
 from memes.resets import Reason
 from memes.store.sanitize import markdown, printable
 from memes.view import elites
@@ -30,7 +31,7 @@ def of_run(now: Snapshot) -> str:
         folder = markdown(printable(str(now.folder)))
         return f"{_trouble(now)}waiting for a run in {folder} to begin"
     config, _, outcome = now.header
-    names = config.task_label, config.algorithm_label
+    names = config.task_label, display_name(config.algorithm_label, config.options)
     task, algorithm = (markdown(printable(each)) for each in names)
     said = "running"
     if outcome is not None:
@@ -79,11 +80,13 @@ def of_elite(elite: EliteFacts, names: Sequence[str]) -> str:
     An elite that does not survive re-evaluation is marked as lost.
     """
     archive, cell, correction, holds, drawing, shown = elite
-    columns: dict[str, tuple[float, np.ndarray] | None] = {"stored": _evaluation(archive, cell)}
+    extras = [name for name, values in archive.extras.items() if is_column(values)]
+    columns: dict[str, list[float] | None] = {"stored": _evaluation(archive, cell, extras)}
     if correction is not None:
-        columns["corrected"] = None if holds is None else _evaluation(correction.archive, holds)
+        held = None if holds is None else _evaluation(correction.archive, holds, extras)
+        columns["corrected"] = held
     if drawing is not None:
-        columns["now"] = (drawing.fitness, drawing.feature)
+        columns["now"] = [drawing.fitness, *drawing.feature]
     generation = int(archive.generation[cell])
     lines = [
         f"cell **{elites.name(archive.cells, cell)}**, generation {generation + 1}, "
@@ -97,16 +100,19 @@ def of_elite(elite: EliteFacts, names: Sequence[str]) -> str:
         f"| | {' | '.join(f'{SPACE}{each}' for each in columns)} |",
         f"|{'---|' * (1 + len(columns))}",
     ]
-    for i, name in enumerate(["fitness", *names]):
+    for i, name in enumerate(["fitness", *names, *extras]):
         values = (
-            "lost" if each is None else f"{[each[0], *each[1]][i]:.4g}" for each in columns.values()
+            "lost" if each is None else f"{each[i]:.4g}" if i < len(each) else ""
+            for each in columns.values()
         )
         lines.append(f"| {markdown(name)} | {' | '.join(f'{SPACE}{each}' for each in values)} |")
     return "\n".join(lines)
 
 
-def _evaluation(archive: Archive, cell: int) -> tuple[float, np.ndarray]:
-    return float(archive.fitness[cell]), np.asarray(archive.feature[cell])
+def _evaluation(archive: Archive, cell: int, extras: Sequence[str]) -> list[float]:
+    """Read fitness, features and some extras of an elite."""
+    known = (archive.extras[name][cell] for name in extras if name in archive.extras)
+    return [float(each) for each in (archive.fitness[cell], *archive.feature[cell], *known)]
 
 
 def command(folder: Path, cell: int, seed: int) -> str:
