@@ -187,7 +187,7 @@ def test_a_task_is_rebuilt_with_its_options_on_a_backend_of_this_machine(ant_run
         ({"options": {"hidden": [3]}}, "has genotypes of 6472 entries and 4 features, but task 'ant'"),
         ({"options": {"steps": "many"}}, "steps of the run in 'copy' must be int, got 'many'"),
         ({"options": {"fidelity": "none"}}, "fidelity of the run in 'copy' must be"),
-        ({"task": "my-ant"}, "is of a task 'my-ant' that was made in Python"),
+        ({"task": "my-ant"}, "has a task 'my-ant' that was made in Python"),
         ({"task": "noisy-arm"}, "does not record joints"),
         ({"task": "mine.py:task"}, "if you trust that code, name it with --task mine.py:task"),
     ],
@@ -328,7 +328,7 @@ def test_a_port_that_cannot_be_is_one_sentence(ant_run, capsys):
 
 WRONG = {
     "RUN is missing": [],
-    "RUN is missing: it": ["--best"],
+    "RUN is missing: memes replay RUN [OPTIONS]": ["--best"],
     "'nothing' does not contain a run": ["nothing", "--paths", "paths.png"],
     "video must be a file ending in .mp4, .gif or .webp, got 'a.avi'": ["RUN", "--video", "a.avi"],
     "size must be two even numbers from 16 to 4096, got '640 481'": [
@@ -359,8 +359,8 @@ WRONG = {
     "task 'arm' has no robot to replay": ["ARM", "--sheet", "sheet.png"],
     "needs the extra view": ["RUN"],
     "needs the program ffmpeg": ["RUN", "--video", "video.mp4"],
-    "Unrecognized options: --vidoe": ["RUN", "--vidoe", "video.mp4"],
-    "Error parsing --cell": ["RUN", "--cell", "first"],
+    "unknown option '--vidoe': did you mean '--video'": ["RUN", "--vidoe", "video.mp4"],
+    "--cell must be INT [INT ...], got nothing": ["RUN", "--cell", "first"],
 }
 
 
