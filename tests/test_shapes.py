@@ -45,6 +45,7 @@ def instances():
             ),
         ),
         memes.presets.dns(MAZE, batch=2, population_size=3),
+        memes.presets.cma_mega(MAZE, samples=4),
         memes.compose(MAZE, memes.emitters.PolicyGradient(2, steps=1, td3=TD3(2, 100, 4, (3,)))),
     ]
     found = {}
