@@ -1,6 +1,5 @@
 """Environments of the protocol that Brax and MuJoCo Playground share, as control tasks."""
 
-import re
 from typing import Any, NamedTuple
 
 import jax
@@ -11,7 +10,6 @@ import pytest
 import memes
 from memes import UsageError
 from memes.commands.main import main
-from memes.errors import install
 from memes.tasks.stepped import Repeated
 
 
@@ -132,9 +130,7 @@ def test_what_does_not_fit_is_named(monkeypatch):
     with pytest.raises(UsageError, match="steps must be at least 1, got 0"):
         memes.tasks.stepped("walk", Walk(), steps=0)
     monkeypatch.setitem(__import__("sys").modules, "mujoco_playground", None)
-    missing = "environment 'CartpoleBalance' needs the extra playground: " + re.escape(
-        install("playground")
-    )
+    missing = r"environment 'CartpoleBalance' needs the extra playground: pip install .*\[playground\]'"
     with pytest.raises(UsageError, match=missing):
         memes.tasks.playground("CartpoleBalance")
 
