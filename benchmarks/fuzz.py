@@ -304,7 +304,7 @@ def command(draw: random.Random) -> list[str]:
             *("--out", draw.choice(["reproduction", "run", "."]), "--scale", "laptop"),
         ],
         "export": [
-            *("export", "run", "--to", draw.choice(["csv", "npz", "parquet", "tensorboard"])),
+            *("export", "run", "--to", draw.choice(["csv", "npz", "parquet", "tensorboard", "policy"])),
             *draw.choice([[], [], ["--out", "run"], ["--out", "new"], ["--out", "."]]),
         ],
         "video": ["video", "run", "--out", "film.gif", *FILM],

@@ -5,12 +5,16 @@ line-search steps, `fast`). "With policy" adds a separate network 27-64-64-8 for
 
     python benchmarks/physics.py                                 everything that this machine can run
     python benchmarks/physics.py --sizes 256 2048 --json out.json
+    python benchmarks/physics.py --registers ant.xml             registers of the CUDA kernel, by nvcc
     python benchmarks/physics.py --draw out.json other.json --figure physics.png  only a figure
 """
 
 import dataclasses
 import json
 import math
+import re
+import subprocess
+import tempfile
 from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
@@ -41,6 +45,8 @@ class Settings:
     """Control steps per measured call; fewer for slow peers, whose speed does not depend on it."""
     fidelity: str = "fast"
     model: str = "ant"
+    registers: tuple[Path, ...] = ()
+    """MJCF files whose kernels `nvcc` compiles, instead of measuring; no GPU is needed."""
     json: Path | None = None
     draw: tuple[Path, ...] = ()
     """Files written by --json, to draw instead of measuring."""
@@ -117,6 +123,27 @@ def mjx(model: mujoco.MjModel, n: int, s: Settings) -> tuple[float, float]:
     return timed(lambda: rollout(batch))
 
 
+def print_registers(file: Path, fidelity: str) -> None:
+    """Print the size of a model's programs, and the registers and spills of its CUDA kernel."""
+    from memes.physics.cuda_backend import step_kernel
+    from memes.physics.native import native_source
+    from memes.physics.stacking import stacked, unstacked
+
+    own = physics.read(physics.load(file), self_collision=False)
+    level = physics.engine.FIDELITY[fidelity]
+    kernel = step_kernel(stacked(own), level, SUBSTEPS).source
+    lines = kernel.count("\n"), native_source(unstacked(own), level, SUBSTEPS).count("\n")
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "kernel.cu"
+        source.write_text(kernel)
+        command = ["nvcc", "-arch=sm_90", "-Xptxas", "-v", "-cubin", "-o", "/dev/null", str(source)]
+        said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    registers = re.findall(r"Used (\d+) registers", said)[0]
+    stores, loads = re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", said)[0]
+    sizes = f"{lines[0]:,} lines of CUDA, {lines[1]:,} of C++"
+    print(f"{file.stem}: {registers} registers, spills {stores} / {loads} bytes, {sizes}", flush=True)
+
+
 def draw(files: tuple[Path, ...], figure: Path) -> None:
     """Draw the best number of each backend on each device, on a logarithmic axis."""
     from matplotlib.figure import Figure
@@ -139,6 +166,10 @@ def draw(files: tuple[Path, ...], figure: Path) -> None:
 
 
 def main(s: Settings) -> None:
+    for file in s.registers:
+        print_registers(file, s.fidelity)
+    if s.registers:
+        return
     if s.draw:
         draw(s.draw, s.figure)
         return

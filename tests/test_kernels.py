@@ -13,7 +13,7 @@ from memes.control.mlp_kernels import TILINGS, Network, drawn, policy_kernel
 from memes.control.perturbations import Pairs, Repeats, rounded, scaled
 from memes.emitters.td3 import TD3
 from memes.emitters.training import training_kernel
-from memes.kernels import cuda, dispatch, neighbours
+from memes.kernels import cuda, cxx, dispatch, neighbours
 from memes.kernels.cxx import compiler
 from memes.physics.cuda_backend import step_kernel
 from memes.physics.reading import load, read
@@ -136,3 +136,13 @@ def test_without_nvrtc_xla_searches_and_says_so(monkeypatch):
     with pytest.warns(UserWarning, match="runs in plain XLA.*NVRTC is not found"):
         traced = search.trace(jnp.zeros((64, 2)), jnp.zeros((1000, 2)))
     assert cuda.TARGET not in traced.lower(lowering_platforms=("cuda",)).as_text()
+
+
+def test_a_compilation_that_takes_long_is_announced_once(monkeypatch, capfd, tmp_path):
+    if compiler() is None:
+        pytest.skip("there is no C++ compiler")
+    monkeypatch.setattr(cxx, "LINES_PER_SECOND", 0.04)
+    source = f'// {tmp_path}\n\nextern "C" int seven() {{ return 7; }}\n'
+    for said in ("compiling the test takes about 75 s, once: it is cached\n", ""):
+        assert cxx.loaded(source, "the test").seven() == 7
+        assert capfd.readouterr().err == said

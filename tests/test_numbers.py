@@ -142,7 +142,7 @@ def test_the_table_of_results_has_the_medians_of_the_summaries():
                 of = values(quantity, task, name)
             check(number, np.median(of), f"{where}, {quantity} of {name}")
             checked += 1
-    assert checked > 80
+    assert checked > 60
 
 
 def test_intervals_and_shares_in_the_table_are_those_of_the_claims():
@@ -151,11 +151,12 @@ def test_intervals_and_shares_in_the_table_are_those_of_the_claims():
     for row in rows_of_claims():
         title = re.escape(f"### {row['']}, {TASKS[row['task']]}: ")
         section = re.split(r"^###? ", re.split(rf"^{title}", text, flags=re.M)[1], flags=re.M)[0]
-        for interval in re.findall(r"(?:[-+][\d.]+% )?\[[^]]*\]", row["what was found"]):
+        for interval in re.findall(r"(?:[-+][\d.]+% )?\[[^]]*\](?!\()", row["what was found"]):
             assert interval in section, f"{row['']}, {row['task']}: {interval}"
 
 
 OF_ALGORITHMS = [  # document, heading, task, folder of summaries
+    (TABLE, "Arm", "arm", "paper/summaries"),
     (TABLE, "Ant", "ant", "paper/summaries"),
     (TABLE, "AntTrap", "ant-trap", "paper/summaries"),
     (TABLE, "Hexapod", "hexapod", "paper/summaries"),

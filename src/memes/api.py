@@ -251,7 +251,14 @@ def resume(
         )
         _check_same(here.config, config, folder)
         if left:
-            config = replace(config, seeds_together=config.seeds_together or 1)
+            together = config.seeds_together or 1
+            most = len(config.seeds or [config.seed]) + (config.shards or 1) - 1
+            require(
+                together <= most,
+                f"seeds_together in '{folder / 'config.json'}' must be at most {most} for the seeds of "
+                f"the run, got {together}",
+            )
+            config = replace(config, seeds_together=together)
             provenance = header.provenance.resumed_on(here.provenance.device, now())
             on = Header(config, provenance).updated(settings_of(watching))
             starts.append((on, folder.absolute() if team.leads else None))

@@ -1,6 +1,6 @@
-"""How results are drawn, for the layers that keep results.
+"""Access to the functions that draw results, for lower layers, which contain results.
 
-The layers that draw come after them, so the package sets this when it is imported.
+The functions are in a higher layer, so the package sets `plots` when it is imported.
 """
 
 from __future__ import annotations

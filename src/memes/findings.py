@@ -22,6 +22,7 @@ from memes.task import Evaluation, Task, evaluate, initial
 FAULTS = {Fault.NAN: "not a number", Fault.INFINITE: "infinite", Fault.ABSURD: "of absurd size"}
 SHARE = 0.05  # minimum share of the evaluations for a finding
 MARGIN = 0.1  # suggested bounds are wider than the range of the features by this share
+LEAST = 8  # features from which bounds are suggested
 # A min_fitness further below, in units of the range of fitness, hides all differences; features that
 # range further, in units of the range of the middle half, diverge.
 VAST = 1000.0
@@ -117,6 +118,8 @@ def _bounds(task: Task, seen: Observations) -> Iterator[Finding]:
 
 def _remedy(feature: Float[np.ndarray, "m k"]) -> str:
     """Bounds that fit; or what the features are, if a few are so large that no bounds can fit."""
+    if len(feature) < LEAST:
+        return "'memes check' suggests bounds that fit"
     low, middle, upper, high = np.quantile(feature, (0, 0.25, 0.75, 1), axis=0)
     vast = (high - low > VAST * (upper - middle)) & (upper > middle)
     if vast.any():

@@ -91,7 +91,7 @@ def short(value: Any) -> str:
 
 
 def check_arguments(name: str, function: Callable[..., Any], *arguments: str) -> None:
-    """Raise a `UsageError` unless a function takes so many arguments by their places."""
+    """Raise a `UsageError` unless a function accepts these positional arguments."""
     try:
         inspect.signature(function).bind(*arguments)
     except TypeError:

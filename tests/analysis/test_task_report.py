@@ -159,6 +159,7 @@ def test_bounds_are_not_suggested_for_features_that_diverge():
     rng = np.random.default_rng(0)
     feature = rng.uniform(-2, 2, (100, 2))
     seen = Observations(100, (0, 0, 0), 50, np.arange(100.0), feature)
+    few = replace(seen, fitness=seen.fitness[:4], feature=feature[:4])
     (found,) = [each for each in findings(TASK, seen) if each.topic == "bounds"]
     assert "bounds that fit are feature_low=" in found.sentence
     feature[7, 1] = 1e9
@@ -166,6 +167,8 @@ def test_bounds_are_not_suggested_for_features_that_diverge():
     assert "feature 2 reaches -" in found.sentence
     assert "check evaluate for a simulation that diverges" in found.sentence
     assert "bounds that fit" not in found.sentence
+    (found,) = [each for each in findings(TASK, few) if each.topic == "bounds"]
+    assert found.sentence.endswith("'memes check' suggests bounds that fit")
 
 
 def test_a_run_suggests_bounds_from_all_elites(capsys):

@@ -13,6 +13,7 @@ import pytest
 
 import memes
 from memes.runner.observers import Checkpoints
+from memes.store import policies
 from memes.store.folder import CONTENT, load_metrics, remove_run
 from memes.store.formats import FORMATS, export_run
 
@@ -253,6 +254,7 @@ def test_all_files_of_a_run_are_known_by_their_names(tmp_path):
     memes.run(uncertain, observers=observers, **quick)
     for form in FORMATS if find_spec("pyarrow") else ("csv", "npz", "tensorboard"):
         export_run(memes.load_run(out), form, out / "export")
+    (out / "export" / policies.NAME).touch()
     assert {path.name for path in out.iterdir()} == {".lock", *CONTENT}
     remove_run(out)
     assert [path.name for path in out.iterdir()] == [".lock"]

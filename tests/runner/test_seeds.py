@@ -166,7 +166,9 @@ def test_a_signal_ends_a_batch_with_everything_saved_and_resume_goes_on(batch, t
         assert memes.load_run(run.folder).outcome.generations_done == 5
     memes.resume(quick, tmp_path, progress=False)
     assert_saved(tmp_path, batch)
-    with pytest.raises(memes.UsageError, match=r"all runs in .* are over; ask for more generations"):
+    with pytest.raises(
+        memes.UsageError, match=r"all runs in .* are finished: extend them with more generations"
+    ):
         memes.resume(quick, tmp_path, progress=False)
 
 

@@ -228,6 +228,7 @@ def test_the_limits_leave_room_for_files_that_are_large_themselves(little_memory
         ({"centroids": np.zeros((0, 2))}, "it must have 1 to 10,000,000 cells"),
         ({"cell": np.full(19, 36)}, "its elites are not in its cells"),
         ({"cell": np.arange(18)}, "its elites are not in its cells"),
+        ({"generation": np.zeros(19)}, "its elites are not in its cells"),
         ({"fitness": np.zeros(3)}, "its elites are not in its cells"),
         ({"feature_low": [np.nan, 0.0]}, "its features have no bounds"),
         ({"genotypes": np.zeros(19)}, "is damaged"),
@@ -301,15 +302,26 @@ def test_features_of_an_archive_are_named_one_by_one_or_not_at_all(command, caps
     assert "feature_names in 'run/config.json' must be a name for each feature" in said
 
 
-@pytest.mark.parametrize("generations", [None, "many", -1])
-def test_a_run_without_generations_cannot_go_on(generations):
+IMPOSSIBLE = [
+    ({"generations": None}, r"generations in 'run/config.json' must be"),
+    ({"generations": "many"}, r"generations in 'run/config.json' must be"),
+    ({"generations": -1}, r"generations in 'run/config.json' must be"),
+    ({"seeds_together": 10**8}, r"seeds_together in 'run/config.json' must be at most 1 for"),
+    ({"seeds": [0, 1], "seeds_together": 3}, r"seeds_together in .* must be at most 2 for"),
+    ({"seeds": 10**8, "seeds_together": 3}, r"'run/config.json'"),
+    ({"shards": 10**7, "seeds_together": 3}, r"shards must be at most 4096, got 10000000"),
+]
+
+
+def test_a_run_does_not_continue_with_impossible_numbers():
     arm = memes.tasks.arm(joints=4)
     algorithm = memes.presets.me(arm, memes.cells.grid(arm, (5, 5)), batch=4)
     memes.run(algorithm, generations=1, out="new", observers=[memes.Figures(draw=False)], progress=False)
-    shutil.copy("new/config.json", "run/config.json")
-    edit("config.json", generations=generations)
-    with pytest.raises(UsageError, match=r"generations in 'run/config.json' must be"):
-        memes.resume(algorithm, "run")
+    for changed, sentence in IMPOSSIBLE:
+        shutil.copy("new/config.json", "run/config.json")
+        edit("config.json", **{"generations": 2} | changed)
+        with pytest.raises(UsageError, match=sentence):
+            memes.resume(algorithm, "run")
 
 
 READ = ["metrics.csv", "lanes.npz", "corrected.csv"]

@@ -130,7 +130,7 @@ def test_what_does_not_fit_is_named(monkeypatch):
     with pytest.raises(UsageError, match="steps must be at least 1, got 0"):
         memes.tasks.stepped("walk", Walk(), steps=0)
     monkeypatch.setitem(__import__("sys").modules, "mujoco_playground", None)
-    missing = r"environment 'CartpoleBalance' needs the extra playground: pip install 'memes-qd\["
+    missing = r"environment 'CartpoleBalance' needs the extra playground: pip install .*\[playground\]'"
     with pytest.raises(UsageError, match=missing):
         memes.tasks.playground("CartpoleBalance")
 

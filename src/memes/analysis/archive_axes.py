@@ -93,7 +93,8 @@ def label_axes(
         if at.blocks and side == "x":
             lines.insert(0, f"blocks: {names[-1]}")
         width = letters if side == "x" else round(letters * np.clip(at.aspect, 0.75, 1))
-        label = "\n".join(fill(mathtext(line), width, max_lines=2) for line in lines)
+        most = 3 if at.blocks else 2  # with blocks, a line has a level, a name and a range
+        label = "\n".join(fill(mathtext(line), width, max_lines=most) for line in lines)
         ends = (0.0, 1.0) if at.blocks or not features else (low[features[0]], high[features[0]])
         axes.set(**{f"{side}label": label, f"{side}lim": ends})
         if at.blocks or not features:

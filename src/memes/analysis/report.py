@@ -191,7 +191,8 @@ def _for_terminal(title: str, lines: list[dict[str, str]]) -> RichTable:
     for head in lines[0]:
         numeric, widest = _numeric(lines, head), max(len(line[head]) for line in lines)
         justify: Literal["right", "left"] = "right" if numeric else "left"
-        rich.add_column(head, justify=justify, no_wrap=not numeric and widest <= 40)
+        longest = max(map(len, head.split()), default=1)  # a word that is not cut off
+        rich.add_column(head, justify=justify, no_wrap=not numeric and widest <= 40, min_width=longest)
     for line in lines:
         rich.add_row(*line.values())
     return rich

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from importlib import metadata
 from importlib.util import find_spec
+from typing import Any
 
 from memes.errors import RunError, install
 from memes.version import __version__
@@ -82,7 +83,8 @@ def report() -> Iterator[str]:
 
 def self_check() -> dict[str, Callable[[], str]]:
     """Return the checks of the installed packages, by name; each returns its result or raises."""
-    robots = {"physics against MuJoCo": _check_physics} if find_spec("mujoco") else {}
+    checks = {"physics against MuJoCo": _check_physics, "accuracy of physics": _check_fidelity}
+    robots = checks if find_spec("mujoco") else {}
     return {"evolution on the arm": _check_arm, **robots}
 
 
@@ -124,6 +126,39 @@ def _check_physics() -> str:
     assert worst < 1e-3, f"velocities differ by {worst:.1e} after a step"
     seconds = time.perf_counter() - start
     return f"backend {engine.backend}, velocities within {worst:.0e} of MuJoCo's, {seconds:.1f} s"
+
+
+def _check_fidelity() -> str:
+    """Compare each level of fidelity with a converged solver, in float64, on timesteps of the ant."""
+    from importlib import resources
+
+    import numpy as np
+
+    from memes import physics
+
+    file = str(resources.files("memes.tasks") / "models" / "ant.xml")
+    levels = {"default": "default", "fast": "fast", "exact": physics.Fidelity(30, 8)}
+    engines: dict[str, Any] = {
+        name: physics.compile(file, fidelity=level, backend="numpy")  # type: ignore[arg-type]
+        for name, level in levels.items()
+    }
+    exact = engines.pop("exact")
+    rng, size = np.random.default_rng(0), exact.model.nq + exact.model.nv
+    state = exact.init(np.tile(exact.model.key_qpos[0], (32, 1)))
+    warm, worst = dict.fromkeys(engines, state.rows[size:]), dict.fromkeys(engines, 0.0)
+    for control in np.repeat(rng.uniform(-1, 1, (12, 32, exact.model.nu)), 5, axis=0):
+        after = exact.step(state, control)
+        for name, engine in engines.items():
+            rows = np.concatenate([state.rows[:size], warm[name]])
+            found = engine.step(state._replace(rows=rows), control)
+            warm[name] = found.rows[size:]
+            error = np.abs(engine.qvel(found) - exact.qvel(after)).max(axis=1)
+            scale = np.maximum(1.0, np.abs(exact.qvel(after)).max(axis=1))
+            worst[name] = max(worst[name], float((error / scale).max()))
+        state = after
+    assert worst["default"] < 1e-2, f"velocities differ by {worst['default']:.1e} after a timestep"
+    listed = ", ".join(f"{error:.0e} at '{name}'" for name, error in worst.items())
+    return f"largest relative error of a timestep of the ant: {listed}"
 
 
 def _version(package: str) -> str:

@@ -7,6 +7,7 @@ import os
 import platform
 import shutil
 import subprocess
+import sys
 from functools import cache
 from importlib import metadata, resources
 from pathlib import Path
@@ -18,6 +19,10 @@ from memes.kernels.cache import cached, digest
 
 # Without -ffast-math, because comparisons with NaN detect robots whose simulation failed.
 FLAGS = ("-std=c++17", "-O2", "-ftree-vectorize", "-fno-math-errno", "-fno-trapping-math")
+
+
+LINES_PER_SECOND = 2500  # roughly, of a compiler, in sources of simulators on an idle machine
+SLOW = 20  # seconds after which a user should know what is going on
 
 
 def compiler() -> str | None:
@@ -39,6 +44,9 @@ def loaded(source: str, user: str) -> ctypes.CDLL:
     def build(library: Path) -> None:
         file = library.with_suffix(".cc")
         file.write_text(source)
+        seconds = source.count("\n") / LINES_PER_SECOND
+        if seconds > SLOW:
+            print(f"compiling {user} takes about {seconds:.0f} s, once: it is cached", file=sys.stderr)
         _output([program, *flags, str(file), "-ldl", "-o", str(library)], user)
         require(library.exists(), f"{user}: the compiler '{program}' failed: it wrote nothing")
 

@@ -152,7 +152,7 @@ def _rk4(
 
 
 def _stacked_positions(model: Model, tree: Tree) -> list[bool]:
-    """Which entries of qpos stand for K."""
+    """Return True for entries of qpos that represent K copies."""
     flags = [False] * model.nq
     for joint in _joints(model):
         for k in range(QPOS_SIZE[joint.kind]):

@@ -94,7 +94,7 @@ class RunContext:
 
     @property
     def config(self) -> RunConfig:
-        """What is asked of the run."""
+        """The settings of the run."""
         return self.header.config
 
 

@@ -18,6 +18,7 @@ from memes.algorithm import Algorithm, State
 from memes.errors import require
 from memes.runner.sharding import AXIS, Sharded
 
+MOST_SHARDS = 4096  # more than the devices of any cluster
 # Equal on all devices, or one part per device.
 REPLICATED, SHARDED = (PartitionSpec(*axes) for axes in ((), (AXIS,)))  # type: ignore[no-untyped-call]
 
@@ -168,6 +169,7 @@ def placed(
         number <= len(found), f"devices must be at most the {len(found)} that JAX has here, got {number}"
     )
     count = number if shards is None else shards
+    require(count <= MOST_SHARDS, f"shards must be at most {MOST_SHARDS}, got {count}")
     require(count % number == 0, f"shards must be a multiple of devices, {number}, got {count}")
     return Placement(count, tuple(found[:number]))
 

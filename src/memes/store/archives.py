@@ -132,7 +132,8 @@ def archive_from(data: dict[str, np.ndarray], file: Path) -> Archive:
     extras = {name.removeprefix(EXTRA): array for name, array in data.items() if name.startswith(EXTRA)}
     wide = sum(array.nbytes // max(n, 1) for array in extras.values())
     check_memory(file, cells.count * (4 * (dim + k + 3) + wide))
-    within = at.dtype.kind in "iu" and bool(((at >= 0) & (at < cells.count)).all())
+    whole = all(data[name].dtype.kind in "iu" for name in ("cell", "generation", "lane"))
+    within = whole and bool(((at >= 0) & (at < cells.count)).all())
     if not within or {len(data[name]) for name in (*ELITE, *(EXTRA + name for name in extras))} != {n}:
         raise ValueError("its elites are not in its cells")
     like = rows_like(extras)

@@ -63,7 +63,7 @@ CONTENT = (
 # last, because it marks a folder as that of a run.
 CHECKPOINTS = re.compile(r"[0-9]{8,}\.npz")
 EVENTS = r"events\.out\.tfevents\.[0-9]+\.[0-9]+\.[0-9a-f]{8}"
-TABLES = r"(metrics|archive|corrections|corrected_archive)\.(csv|parquet)|run\.npz"
+TABLES = r"(metrics|archive|corrections|corrected_archive)\.(csv|parquet)|(run|policy)\.npz"
 FILES = "|".join(re.escape(name) for name in CONTENT[1:] if "." in name)
 OWN = tuple(
     (folder, re.compile(names))

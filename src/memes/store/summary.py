@@ -136,13 +136,6 @@ class Summary(NamedTuple):
         """The last correction, if there is any: the scores by its statistic, and those by means."""
         return {name: float(column[-1]) for name, column in self.corrections.items()} or None
 
-    @property
-    def corrected_mean(self) -> dict[str, float] | None:
-        """The measures and losses of the last correction by means; None if they are unknown."""
-        end = "_by_mean"
-        of_last = self.corrected or {}
-        return {name.removesuffix(end): of_last[name] for name in of_last if name.endswith(end)} or None
-
 
 def summarise(run: Run) -> Summary:
     """Summarise a run; the result is the same for a run in memory and for its saved files."""

@@ -55,19 +55,19 @@ def locomotion(
         energy: Cost of the mean squared action, per control step.
         fallen: A robot has fallen when its first body is lower than this share of its height at the
             start; 0 never ends an episode.
-        steps: Control steps in an episode.
-        control_step: Seconds for which an action is held.
-        start_noise: Largest change of each joint's position and velocity at the start; 0 makes the task
+        steps: Control steps per episode.
+        control_step: Duration of an action in seconds.
+        start_noise: Maximum change of each joint's position and velocity at the start; 0 makes the task
             deterministic.
-        reach: Largest final position along each axis, in metres, that has cells of its own.
+        reach: Bound of the final position along each axis, in metres.
         hidden: Sizes of the policy's hidden layers.
-        self_collision: Whether contacts between moving geoms count. They are not supported; without
-            them, legs pass through each other.
+        self_collision: Whether contacts between moving geoms are simulated. They are not supported;
+            without them, legs pass through each other.
         raw_controls: Whether actions are controls; if not, they are scaled to the range of each control.
-        min_fitness: The fitness that the QD-score measures from; by default that of moving backward at
-            1 m/s with all energy.
-        fidelity: How exactly contacts are solved.
-        backend: What runs the simulator; auto is the fastest here.
+        min_fitness: Fitness that adds 0 to the QD-score; by default that of moving backward at 1 m/s
+            with maximum energy.
+        fidelity: Accuracy of the contact solver.
+        backend: Implementation of the simulator; auto selects the fastest available one.
     """
     positive(control_step=control_step, reach=reach)
     at_least(0, fallen=fallen, start_noise=start_noise, energy=energy)
@@ -106,7 +106,7 @@ def locomotion(
 
     def reward(before: RobotState, action: Array, after: RobotState) -> Array:
         x = [engine.body_positions(state)[:, first, 0] for state in (before, after)]
-        # Column by column: the order of a reduction may depend on the batch, a row's result must not.
+        # Column by column, because the order of a reduction may depend on the batch size.
         effort = sum(action[:, i] ** 2 for i in range(action.shape[1])) / max(action.shape[1], 1)
         found: Array = forward * (x[1] - x[0]) / seconds + survival - energy * effort
         return found
@@ -152,7 +152,7 @@ def _columns(model: Any, contacts: Sequence[str], feet: tuple[str, ...]) -> list
 
 
 def _owner(model: Any, geom: str) -> tuple[str, str]:
-    """The name of a geom, which is # and its number if it has none, and of its body."""
+    """Return the names of a geom and of its body; without a name, # and the number."""
     import mujoco
 
     index = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_GEOM, geom)
@@ -161,7 +161,7 @@ def _owner(model: Any, geom: str) -> tuple[str, str]:
 
 
 def _level_axes(model: Any) -> list[int]:
-    """The axes of the ground, 0 for x and 1 for y, along which the base of a robot moves."""
+    """Return the axes of the ground, 0 for x and 1 for y, along which the base of a robot moves."""
     ways = np.abs(np.array([way for _, way in ground_joints(model)]).reshape(-1, 3))
     return [axis for axis in (0, 1) if (ways[:, axis] > 1e-6).any()]
 

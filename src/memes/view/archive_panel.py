@@ -94,7 +94,7 @@ def titled(picture: np.ndarray, title: str, aspect: float) -> np.ndarray:
 
 
 def with_blocks(image: np.ndarray, at: TileLayout) -> np.ndarray:
-    """Write above each separate block of cells the interval that it covers, or where it begins."""
+    """Write above each separate block of cells the interval that it covers, or its start."""
     if not at.blocks:
         return image
     points, columns = 7.5, np.unique([each.x for each in at.blocks])

@@ -58,7 +58,7 @@ class Snapshot(NamedTuple):
 
     @property
     def started(self) -> str | None:
-        """When the run was started, which tells it from others in its place."""
+        """Time of the start, which distinguishes the run from others in the same folder."""
         return None if self.header is None else self.header.provenance.started
 
     @property

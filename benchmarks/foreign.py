@@ -1,0 +1,111 @@
+"""Timesteps per CPU second on models of other packages: `memes.physics`, MuJoCo C and MJX, in turns.
+
+CPU time of all threads is measured, so that other work on the machine matters less than for wall time.
+Each engine simulates the same number of robots under random controls; the best of several turns counts.
+MuJoCo C and MJX have the model's own solver settings.
+
+    python benchmarks/foreign.py half_cheetah.xml walker.xml
+    python benchmarks/foreign.py walker2d.xml --engines native-default mujoco-c mjx
+"""
+
+import dataclasses
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import mujoco
+import numpy as np
+import tyro
+
+from memes import physics
+
+ENGINES = ("native-default", "native-fast", "mujoco-c", "mjx")
+
+
+@dataclasses.dataclass
+class Settings:
+    """What to measure."""
+
+    models: tyro.conf.Positional[tuple[Path, ...]]
+    """MJCF files."""
+    engines: tuple[str, ...] = ENGINES
+    robots: int = 256
+    steps: int = 50
+    """Timesteps of each robot in a turn."""
+    turns: int = 5
+
+
+def native(model: mujoco.MjModel, level: str, ctrl: np.ndarray) -> Callable[[], object]:
+    engine = physics.compile(model, fidelity=level, backend="native")  # type: ignore[arg-type]
+    n = ctrl.shape[1]
+    state = engine.init(np.tile(start(model).qpos, (n, 1)))
+    rollout = jax.jit(lambda state, u: jax.lax.scan(lambda s, u: (engine.step(s, u), None), state, u)[0])
+    return lambda: jax.block_until_ready(rollout(state, jnp.asarray(ctrl, jnp.float32)))
+
+
+def mujoco_c(model: mujoco.MjModel, ctrl: np.ndarray) -> Callable[[], object]:
+    from mujoco import rollout
+
+    n = ctrl.shape[1]
+    first = np.zeros((n, mujoco.mj_stateSize(model, mujoco.mjtState.mjSTATE_FULLPHYSICS)))
+    first[:, 1 : 1 + model.nq] = start(model).qpos
+    threads = [mujoco.MjData(model) for _ in os.sched_getaffinity(0)]
+    return lambda: rollout.rollout(model, threads, first, ctrl.swapaxes(0, 1).copy())
+
+
+def mjx(model: mujoco.MjModel, ctrl: np.ndarray) -> Callable[[], object]:
+    from mujoco import mjx
+
+    device = mjx.put_model(model)
+    data = mjx.make_data(model).replace(qpos=jnp.asarray(start(model).qpos))
+    batch = jax.tree.map(lambda x: jnp.broadcast_to(x, (ctrl.shape[1], *x.shape)), data)
+
+    def step(data: object, u: jax.Array) -> tuple[object, None]:
+        return jax.vmap(lambda d, u: mjx.step(device, d.replace(ctrl=u)))(data, u), None
+
+    rollout = jax.jit(lambda batch, u: jax.lax.scan(step, batch, u)[0].qpos)
+    return lambda: jax.block_until_ready(rollout(batch, jnp.asarray(ctrl, jnp.float32)))
+
+
+def start(model: mujoco.MjModel) -> mujoco.MjData:
+    data = mujoco.MjData(model)
+    if model.nkey:
+        mujoco.mj_resetDataKeyframe(model, data, 0)
+    return data
+
+
+def made(engine: str, model: mujoco.MjModel, ctrl: np.ndarray) -> Callable[[], object]:
+    if engine.startswith("native-"):
+        return native(model, engine.removeprefix("native-"), ctrl)
+    return {"mujoco-c": mujoco_c, "mjx": mjx}[engine](model, ctrl)
+
+
+def main(s: Settings) -> None:
+    print("| model | " + " | ".join(s.engines) + " |")
+    print("|---" * (1 + len(s.engines)) + "|")
+    for file in s.models:
+        model = mujoco.MjModel.from_xml_path(str(file))
+        low, high = np.where(model.actuator_ctrllimited[:, None], model.actuator_ctrlrange, [-1, 1]).T
+        ctrl = np.random.default_rng(0).uniform(low, high, (s.steps, s.robots, model.nu))
+        runs = {}
+        for engine in s.engines:
+            try:
+                runs[engine] = made(engine, model, ctrl)
+                runs[engine]()  # compiles
+            except ImportError as error:
+                print(f"{engine}: {error}")
+        best = dict.fromkeys(s.engines, float("inf"))
+        for _ in range(s.turns):
+            for engine, run in runs.items():
+                begin = time.process_time()
+                run()
+                best[engine] = min(best[engine], time.process_time() - begin)
+        cells = [f"{s.robots * s.steps / best[e] / 1e3:,.0f} k" if e in runs else "" for e in s.engines]
+        print(f"| {file.stem} | {' | '.join(cells)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Settings))
