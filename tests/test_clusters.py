@@ -9,6 +9,7 @@ import pytest
 import memes
 import simulators
 from memes import UsageError
+from memes.errors import install
 
 KEYS = np.asarray(jax.random.key_data(jax.random.split(jax.random.key(5), 11)))
 X = np.random.default_rng(0).uniform(0, 0.6, (11, 4)).astype(np.float32)
@@ -24,9 +25,9 @@ X = np.random.default_rng(0).uniform(0, 0.6, (11, 4)).astype(np.float32)
         ("ray", {"timeout": 2.0}, "simulator_timeout is for processes only; set the time limits of ray"),
         ("dask", {}, "workers: Dask needs the address of its scheduler, as in dask:tcp://host:8786"),
         ("mpi:x", {}, "workers: mpi takes no address, got 'x'"),
-        ("ray", {}, "workers: 'ray' needs the extra ray: pip install 'memes-qd[ray]'"),
-        ("dask:x", {}, "workers: 'dask' needs the extra dask: pip install 'memes-qd[dask]'"),
-        ("mpi", {}, "workers: 'mpi' needs the extra mpi: pip install 'memes-qd[mpi]'"),
+        ("ray", {}, f"workers: 'ray' needs the extra ray: {install('ray')}"),
+        ("dask:x", {}, f"workers: 'dask' needs the extra dask: {install('dask')}"),
+        ("mpi", {}, f"workers: 'mpi' needs the extra mpi: {install('mpi')}"),
     ],
 )
 def test_wrong_words_and_missing_packages_are_named(word, options, sentence, monkeypatch):

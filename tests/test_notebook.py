@@ -9,6 +9,7 @@ import pytest
 
 import memes
 from memes.analysis import page
+from memes.errors import install
 
 CODE = [
     """
@@ -99,7 +100,6 @@ def test_elites_become_a_data_frame(run):
 
 def test_without_pandas_one_sentence_names_it(run, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pandas", None)
-    with pytest.raises(
-        memes.UsageError, match=r"to_pandas needs the extra notebook: pip install 'memes-qd\[notebook\]'"
-    ):
+    missing = re.escape(f"to_pandas needs the extra notebook: {install('notebook')}")
+    with pytest.raises(memes.UsageError, match=missing):
         run.archive.to_pandas()

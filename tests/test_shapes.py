@@ -31,6 +31,11 @@ from memes.task import Evaluation, evaluate, initial
 MAZE = memes.tasks.point_maze(steps=4, hidden=(3,), uncertain=True)
 
 
+def slopes(keys, x):
+    """Gradients of a task whose policies are a kernel, which JAX does not differentiate."""
+    return jnp.ones_like(x), jnp.ones((x.shape[0], MAZE.feature_dim, x.shape[1]))
+
+
 @pytest.fixture(scope="module")
 def instances():
     """One instance of each type of the core that holds arrays, as a run leaves it, by name."""
@@ -45,6 +50,7 @@ def instances():
             ),
         ),
         memes.presets.dns(MAZE, batch=2, population_size=3),
+        memes.presets.cma_mega(dataclasses.replace(MAZE, gradients=slopes), samples=4),
         memes.compose(MAZE, memes.emitters.PolicyGradient(2, steps=1, td3=TD3(2, 100, 4, (3,)))),
     ]
     found = {}

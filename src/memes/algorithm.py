@@ -353,7 +353,7 @@ def compose(
     require_arrays(tessellation)
     require(
         tessellation.low.shape == (task.feature_dim,),
-        f"cells must be of {task.feature_dim} features, as task '{task.name}' has, "
+        f"cells must have {task.feature_dim} features, as task '{task.name}' has, "
         f"got {tessellation.low.shape[0]}",
     )
     algorithm = Algorithm(

@@ -207,15 +207,6 @@ def test_an_archive_is_drawn_into_axes_of_the_caller():
         plot.archive(archive, ax=left, corrected=archive)
 
 
-def test_a_run_that_added_nothing_is_drawn_all_the_same(tmp_path):
-    task = replace(box(2), evaluate=lambda keys, x: (x[:, 0] * jnp.nan, x))
-    algorithm = memes.presets.me(task, memes.cells.grid(task, (3, 3)), batch=4)
-    result = memes.run(algorithm, generations=2, out=tmp_path / "run", progress=False)
-    assert result.metrics["faults_nan"].tolist() == [4, 8]
-    assert result.metrics["coverage"].tolist() == [0, 0]
-    assert (tmp_path / "run/figures/curves.png").exists()
-
-
 def test_a_wall_of_two_corners_is_drawn_too():
     def drawn(*walls):
         figure = plot.paths({"a": [np.zeros((2, 2))]}, map=Map(walls=walls))
@@ -277,6 +268,14 @@ def test_a_run_draws_what_its_folder_shows(run):
     for file in shown:
         assert file.read_bytes().startswith(b"\x89PNG")
     assert save_figures(run._replace(folder=None)) == []
+
+
+def test_a_run_without_elites_is_drawn(run, tmp_path):
+    metrics = {name: np.zeros_like(values) for name, values in run.metrics.items()}
+    metrics["max_fitness"] = np.full_like(run.metrics["max_fitness"], -np.inf)
+    bare = run._replace(archive=empty(run.archive.cells, 2), metrics=metrics, folder=tmp_path)
+    assert [file.stem for file in save_figures(bare)] == ["archive", "curves"]
+    assert (pixels(plot.archive(bare)) != pixels(plot.archive(run))).any()
 
 
 def test_figures_are_drawn_only_on_request(tmp_path):

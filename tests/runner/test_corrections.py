@@ -321,7 +321,7 @@ def test_wrong_uses_of_the_command_are_one_sentence(whole, tmp_path, capsys):
     run = tmp_path / "run"
     shutil.copytree(whole.folder, run)
     wrong = {
-        "RUN is missing: it comes first": ["reevaluate", "--samples", "3"],
+        "RUN is missing: memes reevaluate RUN": ["reevaluate", "--samples", "3"],
         "'nothing' does not contain a run": ["reevaluate", "nothing"],
         "samples must be at least 1, got 0": ["reevaluate", str(run), "--samples", "0"],
         "does not record joints": ["reevaluate", str(run)],  # it was made in Python

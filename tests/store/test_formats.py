@@ -8,6 +8,7 @@ import pytest
 
 import memes
 from memes.commands.main import main
+from memes.errors import install
 from memes.store.formats import export_run, tables
 
 
@@ -93,7 +94,7 @@ def test_the_command_says_what_it_wrote_and_where(run, capsys):
 def test_a_missing_package_is_named(run, capsys, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     assert main(["export", str(run.folder), "--to", "parquet"]) == 2
-    assert "parquet needs the extra parquet: pip install 'memes-qd[parquet]'" in capsys.readouterr().err
+    assert f"parquet needs the extra parquet: {install('parquet')}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("out", ["file", "link", "no/folder"])

@@ -1,3 +1,4 @@
+import re
 import sys
 
 import jax
@@ -5,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from memes.errors import UsageError
+from memes.errors import UsageError, install
 from memes.objectives import centred_ranks
 from memes.strategies import Evosax
 from memes.strategies.evosax import names
@@ -236,8 +237,7 @@ def test_a_wrong_setting_is_refused_by_name(mistake, sentence):
 
 def test_without_evosax_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "evosax", None)
-    with pytest.raises(
-        UsageError, match=r"strategy 'snes' needs the extra evosax: pip install 'memes-qd\[evosax\]'"
-    ):
+    missing = re.escape(f"strategy 'snes' needs the extra evosax: {install('evosax')}")
+    with pytest.raises(UsageError, match=missing):
         Evosax("snes")
     assert names() == []

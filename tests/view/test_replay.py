@@ -328,7 +328,7 @@ def test_a_port_that_cannot_be_is_one_sentence(ant_run, capsys):
 
 WRONG = {
     "RUN is missing": [],
-    "RUN is missing: it": ["--best"],
+    "RUN is missing: memes replay": ["--best"],
     "'nothing' does not contain a run": ["nothing", "--paths", "paths.png"],
     "video must be a file ending in .mp4, .gif or .webp, got 'a.avi'": ["RUN", "--video", "a.avi"],
     "size must be two even numbers from 16 to 4096, got '640 481'": [
@@ -359,8 +359,8 @@ WRONG = {
     "task 'arm' has no robot to replay": ["ARM", "--sheet", "sheet.png"],
     "needs the extra view": ["RUN"],
     "needs the program ffmpeg": ["RUN", "--video", "video.mp4"],
-    "Unrecognized options: --vidoe": ["RUN", "--vidoe", "video.mp4"],
-    "Error parsing --cell": ["RUN", "--cell", "first"],
+    "unknown option '--vidoe': did you mean '--video'?": ["RUN", "--vidoe", "video.mp4"],
+    "--cell must be INT [INT ...]": ["RUN", "--cell", "first"],
 }
 
 

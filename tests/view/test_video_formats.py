@@ -1,5 +1,6 @@
 """Videos of robots, and the cameras that they are seen from."""
 
+import re
 from importlib import resources
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from PIL import Image
 
 from memes import UsageError
+from memes.errors import install
 from memes.view import cameras, pictures, video_formats
 
 SIZE = {"width": 64, "height": 48}
@@ -131,6 +133,6 @@ def test_an_encoder_that_gives_up_is_one_sentence(monkeypatch):
 
 def test_a_video_without_an_encoder_names_the_extra(monkeypatch):
     monkeypatch.setattr(video_formats, "_ffmpeg", lambda: None)
-    with pytest.raises(UsageError, match=r"video: .mp4 needs .* pip install 'memes-qd\[view\]'"):
+    with pytest.raises(UsageError, match="video: .mp4 needs .* " + re.escape(install("view"))):
         video_formats.check_video("video", Path("a.mp4"))
     video_formats.check_video("video", Path("a.webp"))

@@ -50,7 +50,7 @@ def test_code_that_a_folder_names_is_not_executed(shown):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["view"], "RUN is missing: it comes first in 'memes view RUN... [OPTIONS]'"),
+        (["view"], "RUN is missing: memes view RUN... [OPTIONS]"),
         (["veiw", "run"], "unknown command 'veiw': did you mean 'view'"),
         (["view", str(OLD), "--port", "0"], "port must lie in 1 ... 65535, got 0"),
     ],
