@@ -77,7 +77,6 @@ NOT_RUN = {
     "nvidia-cuda-mps-control": "needs a GPU",
     "export": "is for the shell",
     "cp": "is for the shell",
-    "mkdir": "is for the shell",
     "memes reproduce all --out results --report-only": "would replace the results",
     "srun": "needs Slurm",
     "memes resume runs/big": "is of a run that Slurm would have made",

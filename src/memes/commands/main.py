@@ -60,7 +60,9 @@ COMMANDS = {
 def overview() -> str:
     """Return the help about all commands."""
     rows = [(f"memes {name} {usage}", summary) for name, (usage, summary) in COMMANDS.items()]
-    lines = (f"  {usage:28} {summary}" for usage, summary in [*rows, ("memes version", "the version")])
+    rows.append(("memes version", "the version"))
+    width = max(len(usage) for usage, _ in rows)
+    lines = (f"  {usage:{width}}  {summary}" for usage, summary in rows)
     return OVERVIEW.format("\n".join(lines))
 
 
