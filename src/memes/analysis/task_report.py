@@ -21,9 +21,9 @@ from memes.errors import at_least, positive, require
 from memes.executors.remote_evaluation import Spread
 from memes.executors.task_check import alike
 from memes.executors.task_check import check as check_shapes
-from memes.findings import FAULTS, Finding, findings, observe, uses_keys
 from memes.pytrees import take
 from memes.runner import memory
+from memes.runner.findings import FAULTS, Finding, findings, observe, uses_keys
 from memes.runner.progress import duration
 from memes.runner.simulators import on_host, surviving
 from memes.task import Evaluation, Task, evaluate, initial
