@@ -14,6 +14,7 @@ from jax import Array
 from jax.typing import ArrayLike
 from jaxtyping import Bool, Float, Int, Key, Shaped
 
+from memes import display
 from memes.cells import Cells
 from memes.errors import at_least, package, require
 from memes.task import Evaluation, numbered
@@ -267,9 +268,7 @@ class Archive:
         Returns:
             The figure.
         """
-        import memes  # the public names of all layers
-
-        return memes.plot.archive(self, ax=ax)
+        return display.plots().archive(self, ax=ax)
 
     def _at(self, cell: Any) -> Elite:
         """Return what is stored in one cell, or in several."""
@@ -300,9 +299,8 @@ class Archive:
         """Show the archive in a notebook: numbers and a picture."""
         if isinstance(self.fitness, jax.core.Tracer) or not hasattr(self.fitness, "max"):
             return None
-        import memes  # provides the functions that draw
-
-        return memes.plot.html(self)
+        html: str = display.plots().html(self)
+        return html
 
     def __repr__(self) -> str:
         if isinstance(self.fitness, jax.core.Tracer) or not hasattr(self.fitness, "max"):
