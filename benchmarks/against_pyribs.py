@@ -19,7 +19,7 @@ import tyro
 from baselines import archives, projection, sphere, spread
 
 import memes
-from memes.gradients import gradients
+from memes.emitters.gradients import gradients
 
 SEEDS_APART = 1000  # between the random seeds of the emitters of two runs
 EMITTERS, SAMPLES = 15, 36

@@ -30,10 +30,10 @@ from memes.context import Context, Kind
 from memes.control.perturbations import as_pairs, rows
 from memes.control.rollouts import Transition
 from memes.emitters.base import Batch, Emitter, Lanes, Rows
+from memes.emitters.gradients import require_gradients
 from memes.errors import at_least, require
 from memes.estimates import Candidates
 from memes.executors.task_check import check
-from memes.gradients import require_gradients
 from memes.history import History, Nothing
 from memes.judges import CandidateArchive, Judge, Offer, SameArchive
 from memes.pytrees import concatenate, in_32_bits, take

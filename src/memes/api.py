@@ -1,4 +1,4 @@
-"""`memes.run` and `memes.resume`: they check settings, and start or continue runs."""
+"""`memes.run` and `memes.resume`, which check settings and start or continue runs."""
 
 from __future__ import annotations
 
@@ -41,11 +41,12 @@ from memes.store.provenance import describe, now
 from memes.store.schema import Header, Provenance, RunConfig
 from memes.validation import check_types, checked, number_of
 
-# In the order in which they are called. Checkpoints come after corrections, so that they contain them.
+# The usual observers, in the order of their calls. Checkpoints are written after corrections, so that
+# they contain them.
 USUAL: tuple[Any, ...] = (
     DeviceUse, Log, ChangeLog, Corrections, Checkpoints, Progress, Summaries, Figures,
 )  # fmt: skip
-# The type and the minimum of each setting that is a number. Those of a `config.json` are also checked.
+# The type and the minimum of each numeric setting. The numbers in a `config.json` are also checked.
 NUMBERS: dict[str, tuple[Any, int]] = {
     "generations": (int, 1),
     "evaluations": (int | None, 1),
@@ -93,43 +94,46 @@ def run(
     progress: bool = True,
     metadata: dict[str, Any] | None = None,
 ) -> Run | list[Run]:
-    """Run an algorithm for one seed or for several, and record the results.
+    """Run an algorithm for one or several seeds, and record the results.
 
     The key of generation g is `fold_in(run_key, g)`, so results do not depend on how a run is divided
-    into device calls. Ctrl-C and SIGTERM end the run after the generations computed so far; everything
-    is saved.
+    into device calls. Ctrl-C and SIGTERM end the run after the current device call, and all results are
+    saved.
 
-    Seeds that run together are one batch on the device, a `vmap` of the whole run. Compilers round such
-    a batch differently: the results of a seed agree with those of a separate run up to rounding, which a
-    long search can amplify into a different, equally likely, result. Seeds that run one after the other
-    are compiled once, and agree to the last bit.
+    Seeds that run together form one batch on the device, which is a `vmap` of the whole run. Their
+    results agree with separate runs only up to rounding, because compilers round such a batch
+    differently. A long search can amplify these differences into a different, equally likely result.
+    Seeds that run one after the other share one compilation, and their results are bit-identical to
+    separate runs.
 
     Args:
         algorithm: The algorithm, with its task. A task with `jit=False` is evaluated on the host.
-        generations: Number of generations; the default of a command depends on its scale.
-        evaluations: Maximum number of evaluations, instead of generations; the run has as many whole
-            generations as this allows. Re-evaluations are not counted.
+        generations: Number of generations. The default of a command depends on its scale.
+        evaluations: Maximum number of evaluations, instead of `generations`. The run has as many whole
+            generations as this number allows. Re-evaluations are not counted.
         seed: Seed of all randomness.
-        seeds: Seeds of several runs, instead of `seed`; each of them is a separate run.
-        out: Folder for the results; several seeds have subfolders `seed-0`, ... None keeps results in
-            memory only.
+        seeds: Seeds of several separate runs, instead of `seed`.
+        out: Folder for the results. Several seeds have subfolders `seed-0`, ... If None, results are
+            only kept in memory.
         overwrite: Replace a run that the folder already contains.
-        observers: Observers in addition to the usual ones; an observer replaces a usual one of the same
-            type.
-        chunk: Number of evaluations at a time; None is all, or fewer if they do not fit into memory.
-        seeds_per_batch: Number of seeds that run as one batch; None is as many as fit into memory, or
-            one if the task has a simulator, which uses the whole device for one seed.
-        devices: Number of devices; None is all GPUs or TPUs, or one CPU.
-        shards: Number of parts into which lanes, offspring or seeds are divided, a multiple of the
-            devices; None is the number of devices. Results depend on it, but not on the devices that
-            compute the shards.
+        observers: Observers in addition to the usual ones. An observer of the same type as a usual one
+            replaces it.
+        chunk: Number of evaluations at a time. If None, all are evaluated together, or fewer if they do
+            not fit into memory.
+        seeds_per_batch: Number of seeds that run as one batch. If None, the batch has as many seeds as
+            fit into memory, or one seed if the task has a simulator, which uses the whole device.
+        devices: Number of devices. If None, all GPUs or TPUs are used, or one CPU.
+        shards: Number of parts into which lanes, offspring or seeds are divided. It must be a multiple
+            of the number of devices, which is its default. Results depend on it, but not on the devices
+            that compute the shards.
         call_seconds: Approximate duration of a device call. Progress is shown, Ctrl-C is handled and
             metrics are written once per call.
         progress: Whether to show progress.
         metadata: JSON values that are written into `config.json`.
 
     Returns:
-        The run, or the runs in the order of their seeds, without those that an interrupt prevented.
+        The run, or a list of runs in the order of their seeds. The list omits runs that did not start
+        because of an interrupt.
     """
     leads = present().leads
     algorithm, watching = callbacks_outside(algorithm), with_usual(observers)
@@ -166,7 +170,7 @@ def run(
     for folder in filter(None, folders):
         check_free(folder, overwrite)
     if out is not None:
-        arrays_of(algorithm.cells)  # or they cannot be saved
+        arrays_of(algorithm.cells)  # raises an error if they cannot be saved
         check_beside(Path(out), header.config.seeds, overwrite)
     folders = [folder and folder.absolute() for folder in folders]  # a simulator may change the folder
     with in_words(out, algorithm), ExitStack() as stack:
@@ -209,21 +213,23 @@ def resume(
 
     Args:
         algorithm: The algorithm of the run: the same task, cells and options.
-        path: The run's folder, or one with the folders of several seeds.
-        generations: Total number of generations; None is that of the run.
-        seeds: Continue only these of several seeds; None is all.
-        devices: Number of devices; None is as many as there are and as divide the shards.
-        observers: As in `run`; the usual ones have the settings of the run.
+        path: The run's folder, or a folder that contains the runs of several seeds.
+        generations: Total number of generations. If None, it is not changed.
+        seeds: Seeds to continue. If None, all seeds are continued.
+        devices: Number of devices. If None, it is the largest available number that divides the number
+            of shards.
+        observers: Observers in addition to the usual ones, as in `run`. The usual observers have the
+            settings that the run recorded.
         progress: Whether to show progress.
 
     Returns:
-        The run, or the runs of those seeds that were not finished.
+        The run, or a list of the continued runs. The list omits seeds that were already finished.
     """
     check_jax()
     team = present()
     progress = progress and team.leads
     headers = load_headers(path)
-    team.agree(lambda: True)  # after this, all have read the folders, and the first may write
+    team.agree(lambda: True)  # wait until all processes have read the folders; then the first may write
     one = list(headers) == [Path(path)] and seeds is None
     if seeds is not None:
         headers = {folder: found for folder, found in headers.items() if found.config.seed in seeds}
@@ -293,9 +299,10 @@ def resume(
 
 
 def with_usual(given: Sequence[Any], settings: Mapping[str, Any] | None = None) -> list[Observer]:
-    """Return the usual observers, each replaced by a given one of the same type, and further given ones.
+    """Return the usual observers, followed by the given observers of other types.
 
-    Those that are not given have the `settings` that a run has recorded, or the defaults.
+    A given observer replaces the usual observer of the same type. The other usual observers have the
+    `settings` that a run has recorded, or the defaults.
     """
     own = {type(observer): observer for observer in given if type(observer) in USUAL}
     usual = [own.get(kind) or restored(kind, settings or {}) for kind in USUAL]
@@ -303,9 +310,13 @@ def with_usual(given: Sequence[Any], settings: Mapping[str, Any] | None = None) 
 
 
 def settings_of(observers: Sequence[Observer]) -> dict[str, Any]:
-    """Return the settings of observers for `config.json`: by prefix, or by the observer's name.
+    """Return the settings of observers for `config.json`.
 
-    Raises a `UsageError` that names an object that is not an observer.
+    The settings of a usual observer have names with its prefix. The settings of custom observers are in
+    the entry `observers`, by the name of the class.
+
+    Raises:
+        UsageError: If an object is not an observer.
     """
     found: dict[str, Any] = {}
     for observer in observers:
@@ -322,19 +333,19 @@ def settings_of(observers: Sequence[Observer]) -> dict[str, Any]:
 
 
 def restored(kind: Any, settings: Mapping[str, Any]) -> Any:
-    """Return an observer of the kind, with those settings that a run has recorded."""
+    """Return an observer of a class, with the settings that a run has recorded."""
     names = {f"{kind.prefix}_{field.name}": field.name for field in dataclasses.fields(kind)}
     return kind(**{field: settings[name] for name, field in names.items() if name in settings})
 
 
 def check_jax() -> None:
-    """Raise a `UsageError` if JAX has settings with which runs do not work."""
+    """Raise a `UsageError` if JAX has settings that runs do not support."""
     for name in IMPOSSIBLE:
         require(not jax.config.values.get(name), f"{name} of JAX is set: memes does not run with it")
 
 
 def _generations(algorithm: Algorithm, generations: int | None, evaluations: int | None) -> Any:
-    """Return the number of generations, which may be given by the number of evaluations."""
+    """Return the number of generations, which may be derived from the number of evaluations."""
     require(
         (generations is None) != (evaluations is None),
         "generations or evaluations must set the length of the run: give one of them, "
@@ -352,7 +363,7 @@ def _generations(algorithm: Algorithm, generations: int | None, evaluations: int
 
 
 def check_numbers(given: dict[str, Any], where: str = "") -> None:
-    """Raise a `UsageError` that names a value that is not a number, or too small."""
+    """Raise a `UsageError` if a setting has the wrong type or is out of range."""
     for name, (hint, least) in NUMBERS.items():
         value: Any = given.get(name)
         check_types({f"{name}{where}": value}, {f"{name}{where}": hint})
@@ -363,7 +374,7 @@ def check_numbers(given: dict[str, Any], where: str = "") -> None:
 
 
 def _check_same(described: RunConfig, recorded: RunConfig, folder: Path) -> None:
-    """Raise a `UsageError` unless an algorithm, as described, is the recorded one of a run."""
+    """Raise a `UsageError` if the description of an algorithm differs from what a run recorded."""
     pairs = [(name, getattr(described, name), getattr(recorded, name)) for name in SAME]
     options = recorded.known_options
     pairs += [(name, found, options.get(name)) for name, found in described.options.items()]
@@ -372,7 +383,7 @@ def _check_same(described: RunConfig, recorded: RunConfig, folder: Path) -> None
 
 
 def _moved(here: Provenance, recorded: Provenance) -> Iterator[str]:
-    """Describe differences in the device or in versions from those with which a run began."""
+    """Yield a message if the device or package versions have changed since the run began."""
     told = [{"device": each.device, **each.versions} for each in (recorded, here)]
     changed = [name for name in told[0] if told[0][name] != told[1].get(name)]
     before, now = (", ".join(f"{name} {each.get(name)}" for name in changed) for each in told)
@@ -381,7 +392,7 @@ def _moved(here: Provenance, recorded: Provenance) -> Iterator[str]:
 
 
 def _concluded(folder: Path, config: RunConfig, algorithm: Algorithm) -> bool:
-    """Return True if a run with all of its generations has the correction that it should have."""
+    """Return True if a run that has completed all generations needs no further correction."""
     made = load_corrected(folder).get("generation", np.zeros(0))
     wanted = algorithm.task.uncertain and config.settings.get("reevaluate_every") != 0
     return not wanted or (config.generations in made and (folder / "corrected.npz").exists())

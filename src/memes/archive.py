@@ -14,6 +14,7 @@ from jax import Array
 from jax.typing import ArrayLike
 from jaxtyping import Bool, Float, Int, Key, Shaped
 
+from memes import display
 from memes.cells import Cells
 from memes.errors import at_least, package, require
 from memes.task import Evaluation, numbered
@@ -271,9 +272,7 @@ class Archive:
         Returns:
             The figure.
         """
-        import memes  # imported here, because plotting is in a higher layer
-
-        return memes.plot.archive(self, ax=ax)
+        return display.plots().archive(self, ax=ax)
 
     def _at(self, cell: Any) -> Elite:
         """Return the elite of one cell, or the elites of several cells."""
@@ -304,9 +303,8 @@ class Archive:
         """Return HTML that shows the archive in a notebook, with numbers and a figure."""
         if isinstance(self.fitness, jax.core.Tracer) or not hasattr(self.fitness, "max"):
             return None
-        import memes  # imported here, because plotting is in a higher layer
-
-        return memes.plot.html(self)
+        html: str = display.plots().html(self)
+        return html
 
     def __repr__(self) -> str:
         if isinstance(self.fitness, jax.core.Tracer) or not hasattr(self.fitness, "max"):

@@ -9,7 +9,7 @@ import pytest
 import memes
 from memes.analysis.task_report import LONGEST, PAPER, SAMPLES, advise, noise_of
 from memes.commands.main import main
-from memes.findings import Observations, findings
+from memes.runner.findings import Observations, findings
 from memes.task import Evaluation
 
 ARM = memes.tasks.arm(joints=4)

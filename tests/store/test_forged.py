@@ -286,7 +286,7 @@ CONFIGS = [
 ]
 
 
-@pytest.mark.parametrize("changed", CONFIGS, ids=str)
+@pytest.mark.parametrize("changed", CONFIGS, ids=lambda changed: str(changed)[:60])
 @pytest.mark.parametrize("command", ["plot", "export", "video", "resume", "reevaluate", "view"])
 def test_entries_of_config_json_are_checked(changed, command, capsys):
     edit("config.json", **changed)
@@ -299,7 +299,7 @@ def test_entries_of_config_json_are_checked(changed, command, capsys):
 def test_features_of_an_archive_are_named_one_by_one_or_not_at_all(command, capsys):
     edit("config.json", feature_names=["x"])
     said = refused(command, "run", *COMMANDS[command], capsys=capsys)
-    assert "feature_names in 'run/config.json' must be a name for each feature" in said
+    assert "feature_names in 'run/config.json' must be one name per feature" in said
 
 
 IMPOSSIBLE = [

@@ -1,1 +1,1 @@
-"""Looking at runs: summaries, statistics, tables and figures."""
+"""Analysis of runs: summaries, statistics, tables and figures."""

@@ -1,8 +1,10 @@
-"""Archives and maps on the axes of a figure.
+"""Drawing of archives and maps into the axes of a figure.
 
-- One feature: fitness over the feature.
-- Two features, or up to six features of a grid: the image of `render` with axes.
-- More features, or a tessellation of at least three: parallel axes with one line per elite.
+The drawing depends on the number of features:
+
+- One feature: a curve of fitness over the feature.
+- Two features, or a grid with up to six features: the image of `render` with axes.
+- More features, or a tessellation with at least three features: parallel axes with one line per elite.
 """
 
 from __future__ import annotations
@@ -28,12 +30,12 @@ LEVELS = ("", "in each block: ", "in each of those: ")
 
 
 def image_of(cells: Cells, place: Map | None = None) -> TileLayout | None:
-    """Lay out the image of all features; None if there is one feature, or too many for an image."""
+    """Return the layout of an image of all features, or None if their number allows no image."""
     return layout(cells, place=place) if len(cells.low) == 2 or is_nested(cells) else None
 
 
 def height_of(cells: Cells, place: Map | None = None) -> float:
-    """Choose the height of a drawing of cells of width 1."""
+    """Return the ratio of height to width for a drawing of the cells."""
     at = image_of(cells, place)
     return at.aspect if at is not None else 0.6 if len(cells.low) == 1 else 0.7
 
@@ -48,10 +50,19 @@ def draw_cells(
     place: Map | None = None,
     letters: int = 50,
 ) -> TileLayout | None:
-    """Draw the fitness of cells, NaN if empty, over the named features, and the walls of the map.
+    """Draw the fitness of cells over their features, with the walls of the map.
 
-    Names are wrapped after `letters` letters. Returns the layout of the image; None if there is no
-    image.
+    Args:
+        axes: Axes to draw into.
+        cells: The cells.
+        fitness: Fitness of each cell; NaN for empty cells.
+        names: Names of the features.
+        scale: Colour scale of the fitness.
+        place: Map of the task, if it has one.
+        letters: Maximum number of letters per line of an axis label.
+
+    Returns:
+        The layout of the image, or None if the drawing is no image.
     """
     axes.grid(visible=False)
     at = image_of(cells, place)
@@ -59,7 +70,7 @@ def draw_cells(
         image = render(at, fitness, scale)
         axes.imshow(image, extent=label_axes(axes, at, cells, names, letters), aspect="auto")
         axes.set_frame_on(not at.blocks)
-        room = letters / max(1, len({block.x for block in at.blocks}))  # letters above a block
+        room = letters / max(1, len({block.x for block in at.blocks}))  # letters that fit above a block
         if room >= 6:
             for block in at.blocks:
                 whole = len(block.title) <= 1.45 * room
@@ -77,10 +88,10 @@ def draw_cells(
 def label_axes(
     axes: Axes, at: TileLayout, cells: Cells, names: Sequence[str], letters: int = 50
 ) -> tuple[float, float, float, float]:
-    """Label the axes of an image with the features, the outermost first; returns its extent.
+    """Label the axes of an image with its features, the outermost first, and return its extent.
 
-    The axes have the units of the outermost features. Blocks in rows have no common axes: the range of
-    each feature follows its name.
+    The axes have the units of the outermost features. Blocks in rows have no common axes. Therefore
+    their labels contain the range of each feature.
     """
     low, high = np.asarray(cells.low, float), np.asarray(cells.high, float)
     extent: list[float] = []
@@ -93,7 +104,7 @@ def label_axes(
         if at.blocks and side == "x":
             lines.insert(0, f"blocks: {names[-1]}")
         width = letters if side == "x" else round(letters * np.clip(at.aspect, 0.75, 1))
-        most = 3 if at.blocks else 2  # with blocks, a line has a level, a name and a range
+        most = 3 if at.blocks else 2  # with blocks, labels are longer because they contain ranges
         label = "\n".join(fill(mathtext(line), width, max_lines=most) for line in lines)
         ends = (0.0, 1.0) if at.blocks or not features else (low[features[0]], high[features[0]])
         axes.set(**{f"{side}label": label, f"{side}lim": ends})
@@ -110,7 +121,7 @@ def label_axes(
 
 
 def _borders(count: int, most: int) -> np.ndarray:
-    """Choose up to about `most` borders between `count` blocks of the unit interval, with both ends."""
+    """Choose about `most` of the borders between `count` blocks of the unit interval, and both ends."""
     step = -(-count // most)
     unit = np.unique([*range(0, count, step), count])
     return np.asarray(np.delete(unit, -2) if len(unit) > 2 and count % step else unit) / count
@@ -128,7 +139,7 @@ def draw_walls(axes: Axes, place: Map, **look: Any) -> None:
 
 
 def _draw_heights(axes: Axes, cells: Cells, fitness: np.ndarray, scale: ColourScale) -> None:
-    """Draw fitness over one feature, with gaps where cells are empty."""
+    """Draw fitness over one feature, with gaps at empty cells."""
     at = layout(cells)
     row = at.tile[0]
     borders = np.array([0, *(np.flatnonzero(np.diff(row)) + 1), row.size])
@@ -147,11 +158,11 @@ def _draw_heights(axes: Axes, cells: Cells, fitness: np.ndarray, scale: ColourSc
 def _draw_parallel(
     axes: Axes, cells: Cells, fitness: np.ndarray, names: Sequence[str], scale: ColourScale
 ) -> None:
-    """Draw one line per elite through one axis per feature; the fittest on top."""
+    """Draw parallel axes, one per feature, and one line per elite, with the fittest elites on top."""
     low, high = np.asarray(cells.low, float), np.asarray(cells.high, float)
     order = np.argsort(fitness)[: np.isfinite(fitness).sum()]
     places = (centres(cells)[order] - low) / (high - low)
-    if isinstance(cells, Grid):  # otherwise many lines would coincide
+    if isinstance(cells, Grid):  # without jitter, many lines would coincide
         jitter = np.random.default_rng(0).uniform(-0.4, 0.4, places.shape)
         places = places + jitter / np.array(cells.shape)
     k = low.size

@@ -22,11 +22,14 @@ from memes.task import numbered
 
 
 def archives_figure(task: str, labels: Labels) -> Figure | None:
-    """Draw the archives of the runs with the median QD-score, as found and corrected, on one scale."""
+    """Draw the archive of the run with the median QD-score of each label, on one colour scale.
+
+    If the run was corrected, its corrected archive is drawn below.
+    """
     view = main_view(labels)
     chosen = {}
     for label, runs in labels.items():
-        # If their number is even, the lower of the two middle runs.
+        # For an even number of runs, choose the lower of the two middle runs.
         order = np.argsort([view.value(run, "qd_score") for run in runs])
         middle = runs[int(order[(len(runs) - 1) // 2])]
         if middle.heat is not None:
@@ -42,11 +45,12 @@ def archives_figure(task: str, labels: Labels) -> Figure | None:
 def _archive_panels(
     task: str, chosen: Mapping[str, Summary], heats: Mapping[str, list[np.ndarray | None]], kinds: int
 ) -> Figure:
-    """Draw a column of panels per label, from the first `kinds` heats of each."""
+    """Draw a column of panels per label, with the first `kinds` heat maps of the label."""
     one = next(iter(chosen.values()))
     scale = scale_of(heat for pair in heats.values() for heat in pair if heat is not None)
     cells, place = _grid(one), one.about.map
-    named = [run.about.feature_names for run in chosen.values() if run.about.feature_names]  # not by 0.1
+    # Version 0.1 recorded no feature names.
+    named = [run.about.feature_names for run in chosen.values() if run.about.feature_names]
     names = next(iter(named), tuple(numbered(len(one.low))))
     height = height_of(cells, place)
     most = 2 if height < 0.5 else 4 if len(chosen) <= 8 else 6
@@ -85,7 +89,10 @@ def _archive_panels(
 
 
 def in_lines(label: str, letters: int, most: int = 3) -> str:
-    """Break a label into lines of some letters, at spaces or after punctuation, never within a word."""
+    """Break a label into at most `most` lines of about `letters` letters.
+
+    Lines end at spaces or after punctuation, never within a word.
+    """
     lines = [""]
     for part in re.findall(r"[^\s_:=,/.-]*[\s_:=,/.-]*", label)[:-1]:
         if lines[-1] and len(lines[-1]) + len(part.rstrip()) > letters:

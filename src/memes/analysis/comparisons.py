@@ -46,7 +46,10 @@ def _shortened(label: str, width: int) -> str:
 
 
 def display_names(groups: Groups) -> dict[str, str]:
-    """Name the algorithm of each label as in the paper; two labels never get the same name."""
+    """Return the display name of the algorithm of each label.
+
+    Labels whose display names would be equal keep their own names.
+    """
     first = {label: runs[0] for labels in groups.values() for label, runs in labels.items()}
     names = {label: display_name(label, run.options) for label, run in first.items()}
     counts = Counter(names.values())
@@ -54,12 +57,12 @@ def display_names(groups: Groups) -> dict[str, str]:
 
 
 def _few(amount: float) -> str:
-    """Write a number to three digits: 32.8M."""
+    """Format a number with three digits and a unit prefix, such as 32.8M."""
     return str(EngFormatter(sep="")(float(f"{amount:.3g}")))
 
 
 def draw(groups: Groups) -> dict[str, Figure]:
-    """Draw every figure for which there are data, by name."""
+    """Draw all figures for which there are data, and return them by name."""
     names = display_names(groups)
     found = {names[label]: look for label, look in looks(all_labels(groups)).items()}
     groups = {
@@ -81,7 +84,7 @@ def draw(groups: Groups) -> dict[str, Figure]:
 
 
 def scores_figure(groups: Groups, looks: Looks, measures: Mapping[str, str] = MEASURES) -> Figure:
-    """Draw each seed as a dot, with the median and its interval, in the `main_view` of each task."""
+    """Draw the scores of all seeds, with median and interval, in the `main_view` of each task."""
     heights = [0.55 + 0.19 * len(labels) for labels in groups.values()]
     figure = Picture(WIDTH, sum(heights))
     panels = figure.subplots(
@@ -111,7 +114,7 @@ def scores_figure(groups: Groups, looks: Looks, measures: Mapping[str, str] = ME
 
 
 def _draw_seeds(axes: Axes, y: int, values: Sequence[float], look: Look) -> None:
-    """Draw the values of the seeds as open dots above the interval of the median, and the median."""
+    """Draw the values of the seeds as open markers, the median as a tick, and its interval as a bar."""
     found = interval(values)
     if not math.isfinite(found.value):
         return
@@ -123,7 +126,7 @@ def _draw_seeds(axes: Axes, y: int, values: Sequence[float], look: Look) -> None
 
 
 def losses_figure(groups: Groups, looks: Looks) -> Figure | None:
-    """Draw the relative loss of each measure by correction, for tasks whose runs are all corrected."""
+    """Draw the relative loss of each measure by correction, for labels whose runs are all corrected."""
     corrected = _labels_of(groups, lambda runs: all(run.corrections for run in runs))
     if not corrected:
         return None
@@ -134,7 +137,7 @@ def losses_figure(groups: Groups, looks: Looks) -> Figure | None:
 
 
 def convergence_figure(groups: Groups, looks: Looks, by: str) -> Figure:
-    """Draw the measures of the illusory archive over "generation" or "evaluations"."""
+    """Draw the measures of the illusory archive over the column `by`."""
 
     def title(task: str, runs: Sequence[Summary]) -> str:
         return f"{task}, as found, not corrected" if any(run.corrections for run in runs) else task
@@ -143,7 +146,7 @@ def convergence_figure(groups: Groups, looks: Looks, by: str) -> Figure:
 
 
 def corrected_figure(groups: Groups, looks: Looks) -> Figure | None:
-    """Draw the measures of the corrected archive, for runs with corrections before their end."""
+    """Draw the measures of the corrected archive, for runs that were also corrected before their end."""
     corrected = {
         task: {
             label: [run._replace(curves=_corrections(run)) for run in runs if _on_the_way(run)]
@@ -167,7 +170,7 @@ def _on_the_way(run: Summary) -> bool:
 
 
 def _corrections(run: Summary) -> dict[str, np.ndarray]:
-    """List the corrections of a run; of several after the same generation, the last one."""
+    """Return the corrections of a run, with only the last correction after each generation."""
     _, last = np.unique(run.corrections["generation"][::-1], return_index=True)
     return {name: column[::-1][last] for name, column in run.corrections.items()}
 
@@ -208,7 +211,13 @@ def _curves(
 ) -> Figure:
     """Draw the median and quartiles over the seeds, up to the end of the shortest run.
 
-    `by` is the column on the x axis; `panels` maps the other columns to their labels.
+    Args:
+        groups: The runs.
+        looks: Colour, line and marker of each label.
+        by: Column on the x axis.
+        panels: Columns on the y axes, one per panel, with their axis labels.
+        title: Function that returns the title of a task from its name and its runs.
+        options: Options of `Figure.subplots`.
     """
     figure = Picture(WIDTH, 1.9 * len(groups))
     rows = figure.subplots(len(groups), len(panels), squeeze=False, **options)
@@ -237,7 +246,7 @@ def _curves(
 
 
 def _draw_band(axes: Axes, runs: Sequence[Summary], by: str, column: str, look: Look) -> None:
-    """Draw the median and quartiles over the runs; each run is interpolated linearly."""
+    """Draw the median and quartiles over the runs, with linear interpolation of each run."""
     curves = []
     for run in runs:
         known = np.isfinite(run.curves.get(column, np.full(len(run.curves[by]), np.nan)))

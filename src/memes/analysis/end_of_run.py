@@ -1,4 +1,4 @@
-"""Observers that summarise and draw a run at its end."""
+"""Observers that summarise a run and draw its figures at its end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from memes.validation import check_fields
 
 @dataclass(frozen=True)
 class Summaries:
-    """Write `summary.json` into the folder of a run, for `memes compare`."""
+    """An observer that writes `summary.json` into the folder of a run, for `memes compare`."""
 
     prefix: ClassVar[str] = "summaries"
 
@@ -27,7 +27,7 @@ class Summaries:
 
 @dataclass(frozen=True)
 class Figures:
-    """Draw the figures of a run into `figures/` of its folder.
+    """An observer that draws the figures of a run into `figures/` of its folder.
 
     Attributes:
         draw: Draw figures at the end of the run, which takes one or two seconds.
@@ -49,7 +49,7 @@ class Figures:
 
 
 def save_figures(run: Run) -> list[Path]:
-    """Write the figures of a run into `figures/` of its folder, if it has one; returns the files."""
+    """Write the figures of a run into `figures/` of its folder, if it has one, and return the files."""
     if run.folder is None:
         return []
     from memes.analysis import plot  # matplotlib is slow to import

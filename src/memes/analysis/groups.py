@@ -1,4 +1,4 @@
-"""Runs grouped by task and label, and the points at which they are compared."""
+"""Groups of runs by task and label, and the points at which runs are compared."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from memes.presets import PRESETS
 from memes.store.summary import Summary
 
 MEASURES = {"qd_score": "QD-score", "coverage": "coverage", "max_fitness": "max fitness"}
-PLACES = {"generation": "generations", "evaluations": "evaluations"}  # at which runs are compared
+PLACES = {"generation": "generations", "evaluations": "evaluations"}  # columns for comparison points
 LOSSES = {f"{name}_loss": f"{words} loss" for name, words in MEASURES.items()}
-SLACK = 0.15  # a score may be older than the compared amount by this share of the amount
-# Amounts within this factor count as equal, because MEMES also evaluates its means.
+SLACK = 0.15  # largest age of a usable score, as a share of the compared amount
+# Amounts within this factor are treated as equal, because MEMES also evaluates its means.
 ALIKE = {"generation": 1.0, "evaluations": 1.01}
 
-# The runs of a task by label, and those of all tasks, in the order of display.
+# `Labels` contains the runs of one task by label, and `Groups` the runs of all tasks by task and label.
+# Both are in the order of display.
 Labels = Mapping[str, Sequence[Summary]]
 Groups = dict[str, dict[str, list[Summary]]]
 
@@ -35,8 +36,9 @@ def runs_of(labels: Labels) -> list[Summary]:
 def group(summaries: Sequence[Summary], names: Sequence[str] = ()) -> Groups:
     """Group runs that differ only in their seeds.
 
-    Labels have the order of `memes list`, the same for every task; runs have the order of their seeds. A
-    run that is given twice, as a folder and as its summary, counts once. Error messages use `names`.
+    Labels are in the order of `memes list` for every task, and runs are in the order of their seeds. A
+    run that is given twice, as a folder and as its summary, is used once. Error messages refer to runs
+    by `names`.
     """
     called = [f"'{name}'" for name in names] or [f"run {i + 1}" for i in range(len(summaries))]
     first: dict[str, tuple[Summary, str]] = {}
@@ -70,7 +72,7 @@ def _cells(run: Summary) -> str:
 
 
 def _same(a: Summary, b: Summary) -> bool:
-    """Return True if two summaries have the same start time, and so describe the same run."""
+    """Return True if two summaries describe the same run, according to start time and length."""
     when = a.about.when
     return when is not None and (when, a.generations) == (b.about.when, b.generations)
 
@@ -81,16 +83,17 @@ def _place(run: Summary) -> tuple[int, str]:
 
 
 def all_labels(groups: Groups) -> list[str]:
-    """List the labels of all tasks, in the order of each task."""
+    """List the labels of all tasks in the order of display."""
     places = {label: _place(runs[0]) for labels in groups.values() for label, runs in labels.items()}
     return sorted(places, key=lambda label: places[label])
 
 
 def distinguish(summaries: Sequence[Summary]) -> list[Summary]:
-    """Extend the label of each run by the options in which the runs of that label differ on a task.
+    """Extend the labels of runs that have equal labels but differ in their options on a task.
 
-    An option that only some of the runs record is new; older runs used its default value. If no option
-    differs, which is the case for tasks made in Python, the label may be extended by `dim`.
+    Each label is extended by the options that differ. An option that only some of the runs record is
+    ignored in the others, because older runs used its default value. If runs still have equal labels but
+    genotypes of different lengths, the label is extended by `dim`.
     """
     algorithms: dict[tuple[str, str], set[str]] = defaultdict(set)
     for run in summaries:
@@ -128,8 +131,9 @@ def without_short(runs: Mapping[str, Summary]) -> tuple[dict[str, Summary], list
     """Leave out runs with less than half of the median number of generations of their label.
 
     Such runs were stopped early, or were trials. They would shorten a comparison at equal generations.
-    If all runs of a label are short, they are kept. Returns the other runs, by their given names, and a
-    message for each run that is left out.
+
+    Returns:
+        The other runs by their given names, and a message for each run that is left out.
     """
     labelled = distinguish(list(runs.values()))
     lengths: dict[tuple[str, str], list[int]] = defaultdict(list)
@@ -149,9 +153,9 @@ def without_short(runs: Mapping[str, Summary]) -> tuple[dict[str, Summary], list
 
 
 def at(run: Summary, measure: str, by: str, amount: ArrayLike) -> np.ndarray:
-    """Look up the last value of a measure at or before a number of generations or evaluations.
+    """Return the last value of a measure at or before a number of generations or evaluations.
 
-    The value is NaN before the first recorded one. It is also NaN if the last recorded one is older than
+    The result is NaN before the first recorded value, and if the last recorded value is older than
     `SLACK` allows. `amount` may have any shape.
     """
     amount = np.asarray(amount, float)
@@ -168,11 +172,11 @@ def is_share(measure: str) -> bool:
 
 
 class View(NamedTuple):
-    """One way to compare the runs of a task: at which point, and by which measures.
+    """A comparison point for the runs of a task, and the measures that are compared there.
 
     Attributes:
-        name: "generations", "evaluations", "corrected" or "losses", or one of the latter two with
-            "-evaluations".
+        name: "generations", "evaluations", "corrected", "losses", "corrected-evaluations" or
+            "losses-evaluations".
         words: The point of comparison in words.
         measures: The measures, with their names in words.
         by: "generation" or "evaluations".
@@ -186,7 +190,10 @@ class View(NamedTuple):
     amount: float
 
     def value(self, run: Summary, measure: str) -> float:
-        """Look up a measure, as found or in the last correction up to `amount`; NaN if unknown."""
+        """Return a measure of a run, as found or after its last correction up to `amount`.
+
+        The result is NaN if it is unknown.
+        """
         if self.name in ("generations", "evaluations"):
             return float(at(run, measure, self.by, self.amount))
         if measure not in run.corrections:
@@ -196,7 +203,7 @@ class View(NamedTuple):
 
 
 def views(labels: Labels) -> list[View]:
-    """List the views of the runs of one task, with those of corrections if any run was corrected."""
+    """List the views of the runs of one task. Views of corrections need at least one corrected run."""
     runs = runs_of(labels)
     common = {by: min(float(run.curves[by][-1]) for run in runs) for by in PLACES}
     after = {by: f"after {common[by]:,.0f} {words}" for by, words in PLACES.items()}
@@ -218,7 +225,7 @@ def views(labels: Labels) -> list[View]:
 
 
 def evaluations_of(labels: Labels, view: View) -> dict[str, float]:
-    """Look up the evaluations of each label in a view, as the median over its seeds."""
+    """Return the number of evaluations of each label in a view, as the median over its seeds."""
     return {
         label: finite_median(np.array([view.value(run, "evaluations") for run in runs]))
         for label, runs in labels.items()
@@ -226,7 +233,7 @@ def evaluations_of(labels: Labels, view: View) -> dict[str, float]:
 
 
 def are_alike(amounts: Iterable[float]) -> bool:
-    """Tell if numbers of evaluations count as equal."""
+    """Return True if numbers of evaluations are treated as equal."""
     known = [amount for amount in amounts if np.isfinite(amount)]
     return not known or max(known) <= ALIKE["evaluations"] * min(known)
 
@@ -239,6 +246,6 @@ def _has_correction(run: Summary, by: str, amount: float) -> bool:
 
 
 def main_view(labels: Labels) -> View:
-    """Choose the main view: corrected if all runs are corrected, else at equal generations."""
+    """Return the corrected view if all runs are corrected, or else the view at equal generations."""
     name = "corrected" if all(run.corrections for run in runs_of(labels)) else "generations"
     return next(view for view in views(labels) if view.name == name)

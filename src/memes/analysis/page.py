@@ -1,4 +1,4 @@
-"""A run or an archive as a piece of HTML."""
+"""HTML that describes a run or an archive."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from memes.store.folder import Run
 
 
 def numbers(run: Run) -> dict[str, str]:
-    """Collect the main facts about a run, by their names."""
+    """Return the main facts about a run as texts by name."""
     elites, cells = int(run.archive.occupied.sum()), run.archive.cells.count
     found = {"elites": f"{elites:,} of {cells:,} cells ({elites / cells:.1%})"}
     if elites:
@@ -36,7 +36,7 @@ def numbers(run: Run) -> dict[str, str]:
 
 
 def html(title: str, rows: Mapping[str, str], png: bytes) -> str:
-    """Write a title, a table and a picture side by side. All texts are escaped."""
+    """Return HTML with a titled table next to a picture. All texts are escaped."""
     lines = "".join(
         f"<tr><th style='text-align:left'>{escape(name)}</th>"
         f"<td style='text-align:left'>{escape(words)}</td></tr>"

@@ -4,13 +4,14 @@
     memes.plot.curves(run)              scores, resets and additions over the evaluations
     memes.plot.positions(run)           final positions of elites on the map of their task
     memes.plot.uncertainty(run)         standard deviation of the fitness of each elite
-    memes.plot.histogram({"a": run})    distribution of the fitness of the elites; ecdf is cumulative
-    memes.plot.space(run)               cells of three features in space
-    memes.plot.compare(["runs/arm-*"])  scores, convergence, ... of many runs, by name
-    memes.plot.html(run)                numbers and a picture, as notebooks show a run
+    memes.plot.histogram({"a": run})    histogram of the fitness of the elites
+    memes.plot.ecdf({"a": run})         cumulative distribution of the fitness of the elites
+    memes.plot.space(run)               cells with three features, in three dimensions
+    memes.plot.compare(["runs/arm-*"])  scores, convergence, ... of many runs: figures by name
+    memes.plot.html(run)                HTML with facts and a picture, which notebooks show for a run
 
-A run is the result of `memes.run`, or the path of its folder. All functions return matplotlib figures,
-which notebooks show and `figure.savefig("file.pdf")` writes.
+`run` is the result of `memes.run`, or the path of its folder. The other functions return matplotlib
+figures. Notebooks display them, and `figure.savefig("file.pdf")` writes them to a file.
 """
 
 from __future__ import annotations
@@ -63,13 +64,14 @@ def archive(
 
     Args:
         source: A run, an archive, or the path of either.
-        ax: Axes to draw into, without a title; by default those of a new figure.
-        corrected: The corrected archive, which is drawn next to it on the same colour scale; by default
-            that of the run, if it has one. With `ax`, only the archive as found is drawn.
-        map: The map of the task; by default that of the run, if it has one.
+        ax: Axes to draw into, without a title; by default, the axes of a new figure.
+        corrected: Corrected archive, which is drawn next to the archive as found, on the same colour
+            scale; by default, the corrected archive of the run, if it has one. With `ax`, only the
+            archive as found is drawn.
+        map: Map of the task; by default, the map of the run, if it has one.
 
     Returns:
-        The new figure, or that of `ax`.
+        The new figure, or the figure of `ax`.
     """
     run = _run(source)
     require(
@@ -103,7 +105,7 @@ def archive(
 
 @checked
 def curves(source: Run | str | Path) -> Figure:
-    """Draw the course of a run: scores, resets and additions over evaluations.
+    """Draw the metrics of a run over its evaluations: scores, additions and resets.
 
     Args:
         source: The run, or its folder.
@@ -119,7 +121,7 @@ def curves(source: Run | str | Path) -> Figure:
     _draw_kinds(panels[1, 0], run, "share", "share of additions")
     panels[1, 0].set_ylim(0, 1.02)  # so that a share of 1 is visible
     if panels[1, 0].lines:
-        panels[1, 0].legend(frameon=False, loc="lower right")  # the colours are the same in all three
+        panels[1, 0].legend(frameon=False, loc="lower right")  # for all panels of this row
     _draw_kinds(panels[1, 1], run, "lifespan", "mean lifespan of reset lanes")
     _draw_kinds(panels[1, 2], run, "parent_distance", "parent-offspring distance")
     for axes in panels[1]:
@@ -131,11 +133,13 @@ def curves(source: Run | str | Path) -> Figure:
 
 @checked
 def positions(source: Run | Archive | str | Path, *, map: Map | None = None) -> Figure:
-    """Draw the final positions of elites on a map: their stored features, coloured by fitness.
+    """Draw the final positions of elites on a map, coloured by fitness.
+
+    The positions are the first two stored features of each elite.
 
     Args:
         source: A run, an archive, or the path of either.
-        map: The map of the task; by default that of the run, if it has one.
+        map: Map of the task; by default, the map of the run, if it has one.
     """
     run = _run(source)
     elites, place = run.archive, map or run.config.map or Map()
@@ -191,11 +195,11 @@ def uncertainty(source: Run | str | Path) -> Figure:
 
 @checked
 def histogram(sources: Mapping[str, Run | Archive | str | Path], *, bins: int = 30) -> Figure:
-    """Draw the number of elites by their fitness, with one outline per archive.
+    """Draw histograms of the fitness of elites, with one outline per archive.
 
     Args:
-        sources: A run, an archive, or the path of either, for each label.
-        bins: Intervals of the fitness, which all archives share.
+        sources: For each label, a run, an archive, or the path of either.
+        bins: Number of fitness intervals, which are the same for all archives.
     """
     at_least(1, bins=bins)
     figure, axes, values = _fitness_axes(sources)
@@ -210,10 +214,10 @@ def histogram(sources: Mapping[str, Run | Archive | str | Path], *, bins: int = 
 
 @checked
 def ecdf(sources: Mapping[str, Run | Archive | str | Path]) -> Figure:
-    """Draw the share of elites up to a fitness, with one curve per archive.
+    """Draw the empirical cumulative distribution of the fitness of elites, with one curve per archive.
 
     Args:
-        sources: A run, an archive, or the path of either, for each label.
+        sources: For each label, a run, an archive, or the path of either.
     """
     figure, axes, values = _fitness_axes(sources)
     for label, look in looks([*values]).items():
@@ -226,7 +230,7 @@ def ecdf(sources: Mapping[str, Run | Archive | str | Path]) -> Figure:
 def _fitness_axes(
     sources: Mapping[str, Run | Archive | str | Path],
 ) -> tuple[Figure, Axes, dict[str, np.ndarray]]:
-    """Make the axes of a distribution, and list the fitness of the elites of each archive."""
+    """Return a figure, its axes with fitness along x, and the fitness of the elites of each archive."""
     require(len(sources) > 0, "sources must name at least one run or archive, got none")
     archives = {label: _run(source).archive for label, source in sources.items()}
     values = {label: np.asarray(a.fitness)[np.asarray(a.occupied)] for label, a in archives.items()}
@@ -240,9 +244,9 @@ def _fitness_axes(
 
 @checked
 def space(source: Run | Archive | str | Path) -> Figure:
-    """Draw the cells of an archive of three features in space, coloured by the fitness of their elites.
+    """Draw the cells of an archive with three features in three dimensions, coloured by fitness.
 
-    It is for tessellations, of which `archive` draws parallel axes.
+    This is useful for tessellations, because `archive` shows them with parallel axes.
 
     Args:
         source: A run, an archive, or the path of either.
@@ -266,11 +270,11 @@ def space(source: Run | Archive | str | Path) -> Figure:
 
 @checked
 def paths(ways: Mapping[str, Sequence[np.ndarray]], *, map: Map | None = None) -> Figure:
-    """Draw paths over the ground as seen from above, with one colour per label.
+    """Draw paths on the ground, seen from above, with one colour per label.
 
     Args:
         ways: For each label, such as a cell, the paths [T, 2] of its episodes.
-        map: The map of the task.
+        map: Map of the task.
     """
     figure = Picture(8, 4.6)
     axes = figure.subplots()
@@ -288,13 +292,14 @@ def paths(ways: Mapping[str, Sequence[np.ndarray]], *, map: Map | None = None) -
 def compare(
     runs: Run | Summary | str | Path | Iterable[Run | Summary | str | Path],
 ) -> dict[str, Figure]:
-    """Draw the figures of `memes compare`, by name: "scores", "convergence-generations", ...
+    """Draw the figures of `memes compare`, and return them by name, such as "scores".
 
-    A run without an archive, or one that is much shorter than others of its label, is left out with a
+    A run that has no archive, or is much shorter than other runs of its label, is left out with a
     warning.
 
     Args:
-        runs: Runs, their summaries, or paths and patterns as for `memes compare`; or a single one.
+        runs: Runs, their summaries, or paths and patterns as for `memes compare`. A single run, summary
+            or path is also allowed.
     """
     runs = [runs] if isinstance(runs, (Run, Summary, str, Path)) else runs
     found: dict[str, Summary] = {}
@@ -316,7 +321,7 @@ def compare(
 
 @checked
 def html(source: Run | Archive | str | Path) -> str:
-    """Write a run or an archive as HTML, as notebooks show it: a table of numbers next to a picture.
+    """Return the HTML that notebooks show for a run or an archive: a table next to a picture.
 
     Args:
         source: A run, an archive, or the path of either.
@@ -328,18 +333,18 @@ def html(source: Run | Archive | str | Path) -> str:
 
 
 def _run(source: Run | Archive | str | Path) -> Run:
-    """Read a run; an archive becomes a run with nothing else."""
+    """Load a run. An archive becomes a run without any other data."""
     if isinstance(source, Run):
         return source
     if isinstance(source, (str, Path)) and Path(source).is_dir():
         return load_run(source)
     elites = source if isinstance(source, Archive) else load_archive(source)
-    config = RunConfig(task="", algorithm="", seed=0)  # of no run
+    config = RunConfig(task="", algorithm="", seed=0)  # placeholder, because there is no run
     return Run(None, config, Provenance(), None, {}, {}, elites, {}, None)
 
 
 def _panels(height: float, n: int) -> tuple[Figure, list[Axes]]:
-    """Make a figure with panels for n archives side by side, or one below the other if they are flat."""
+    """Make a figure with panels for n archives, side by side or, if they are flat, in one column."""
     rows, columns, width = (n, 1, 7.0) if height < 0.5 else (1, n, 4.2)
     figure = Picture(columns * (width + 0.3) + 1.6, rows * (width * height + 0.6) + 0.7)
     return figure, [*figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel()]
@@ -356,7 +361,7 @@ def _title(run: Run) -> str:
 
 
 def _draw_map(axes: Axes, place: Map, *names: str) -> None:
-    draw_walls(axes, place, color=WALLS, linewidth=2)  # the width of a wall may be 0
+    draw_walls(axes, place, color=WALLS, linewidth=2)  # outlines also show walls of width 0
     axes.plot(*place.start, marker="P", markersize=9, color="black", markeredgecolor="white", zorder=4)
     if place.goal is not None:
         axes.axvline(place.goal, color="grey", linestyle="--", linewidth=1)
@@ -366,7 +371,7 @@ def _draw_map(axes: Axes, place: Map, *names: str) -> None:
 
 
 def _draw_kinds(axes: Axes, run: Run, prefix: str, words: str) -> None:
-    """Draw a column of the metrics for each kind of offspring that has it."""
+    """Draw the metrics column `prefix_kind` of each kind of offspring for which it was recorded."""
     for kind, look in KINDS.items():
         values = run.metrics.get(f"{prefix}_{kind}")
         if values is not None and np.nan_to_num(values).any():

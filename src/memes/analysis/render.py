@@ -1,13 +1,14 @@
-"""An archive as an image, for figures, the page and videos.
+"""Images of archives, for figures, the browser page and videos.
 
-`layout` decides which cells each pixel shows, and its result finds the cells of a pixel. `render` gives
-pixels the colours of values. One or two features span the image. More features of a grid are shown as a
-grid of grids: the first two features span the innermost grids, the next two the grids of these, and so
-on. If their number is odd, each interval of the last feature has a block; the blocks are arranged in
-rows from the top left.
+`layout` assigns the cells to pixels. `render` draws each pixel in the colour of the value of its cell.
 
-A tile is a part of the image with one colour. It shows one cell, or the fittest of all cells that differ
-only in features that do not span the image.
+One or two features span the image. A grid with more features is shown as a grid of grids. The first two
+features span the innermost grids, the next two features span the grids of innermost grids, and so on. If
+the number of features is odd, there is one block per interval of the last feature. Blocks are arranged
+in rows from the top left.
+
+A tile is a part of the image with one colour. Several cells share a tile if they differ only in features
+that do not span the image; the tile then shows the fittest of its cells.
 """
 
 from __future__ import annotations
@@ -30,18 +31,18 @@ from memes.cells import CVT, Cells, Grid, centres
 from memes.task import Map
 
 SIDE = 900  # approximate number of pixels of the longer side
-MOST_TILES = 400  # per side
+MOST_TILES = 400  # maximum number of tiles per side
 BETWEEN = -1  # marks pixels between blocks, which have no tile
 TITLE = 0.05  # height of the space above separate blocks, as a fraction of the side
-OUTLIER = 3.0  # distance from the quartiles, in units of the interquartile range
-FAR = 10.0  # walls are clipped at this number of image sizes
+OUTLIER = 3.0  # distance of outliers from the quartiles, in units of the interquartile range
+FAR = 10.0  # walls are clipped at this distance, in units of the image size
 CHOSEN = ((255, 80, 50), (70, 170, 255))  # outlines of the first and the second chosen tile
 # Unit steps on the image: x to the right, y up.
 STEPS = {"left": (-1, 0), "right": (1, 0), "down": (0, -1), "up": (0, 1)}
 
 
 class Palette(NamedTuple):
-    """Colours of everything but values: empty cells, gaps between blocks, walls, and recent changes."""
+    """Colours of empty cells, gaps between blocks, walls, and recent changes."""
 
     empty: tuple[int, int, int]
     between: tuple[int, int, int]
@@ -54,7 +55,7 @@ SCREEN = Palette((44, 48, 58), (20, 20, 20), (255, 255, 255))
 
 
 class ColourScale(NamedTuple):
-    """The values of the first and the last colour, and the ends at which values are clipped."""
+    """A colour map for values from `low` to `high`. `extend` names the ends that clip outliers."""
 
     low: float = 0.0
     high: float = 1.0
@@ -62,12 +63,12 @@ class ColourScale(NamedTuple):
     colour_map: str = "viridis"
 
     def mappable(self) -> ScalarMappable:
-        """Return the object from which matplotlib draws a colour bar."""
+        """Return the object that matplotlib needs to draw a colour bar."""
         return ScalarMappable(Normalize(self.low, self.high), self.colour_map)
 
 
 def scale_of(values: Iterable[np.ndarray], colour_map: str = "viridis") -> ColourScale:
-    """Choose a scale for all finite values of some arrays; outliers get the colours at the ends."""
+    """Choose a colour scale for the finite values of several arrays. Outliers are clipped."""
     finite = np.concatenate([each[np.isfinite(each)] for each in values])
     if not finite.size:
         return ColourScale(colour_map=colour_map)
@@ -81,12 +82,19 @@ def scale_of(values: Iterable[np.ndarray], colour_map: str = "viridis") -> Colou
 
 
 def fitness_of(archive: Archive) -> np.ndarray:
-    """Read the fitness of each cell, NaN if it is empty: [c]."""
+    """Return the fitness [c] of the elite in each cell; NaN for empty cells."""
     return np.where(np.asarray(archive.occupied), np.asarray(archive.fitness, float), np.nan)
 
 
 class Block(NamedTuple):
-    """A block of an image, with its centre and top as fractions of the image, and its interval."""
+    """A block of an image, which shows one interval of the last feature.
+
+    Attributes:
+        x: Horizontal centre, as a fraction of the width of the image.
+        top: Upper edge, as a fraction of the height, counted from below.
+        low: Start of the interval.
+        high: End of the interval.
+    """
 
     x: float
     top: float
@@ -106,15 +114,15 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class TileLayout:
-    """The cells that each pixel of an image shows, of c cells.
+    """The assignment of c cells to the pixels of an image.
 
     Attributes:
-        tile: The tile of each pixel, int[H, W], the top row first; `BETWEEN` if it has none.
-        of_cell: The tile of each cell, int[c].
-        features: The features that span the image; empty for a grid of grids.
-        along: The features along x and those along y, the outermost first.
-        blocks: The blocks in rows, if the number of features is odd.
-        walls: The walls of a map; corners are fractions of the width and height, counted from below.
+        tile: Tile of each pixel, int[H, W], with the top row first; `BETWEEN` for pixels without a tile.
+        of_cell: Tile of each cell, int[c].
+        features: Features that span the image; empty for a grid of grids.
+        along: Features along x and features along y, each with the outermost feature first.
+        blocks: Blocks, if the number of features is odd; otherwise empty.
+        walls: Walls of a map, with corners as fractions of the width and height, counted from below.
     """
 
     tile: np.ndarray
@@ -132,7 +140,7 @@ class TileLayout:
 
     @cached_property
     def centre(self) -> np.ndarray:
-        """The centre of each tile as fractions of the width and height, counted from below: [t, 2]."""
+        """The centres [t, 2] of the tiles, as fractions of the width and height, counted from below."""
         height, width = self.tile.shape
         y, x = np.nonzero(self.tile != BETWEEN)
         tile = self.tile[y, x]
@@ -141,14 +149,20 @@ class TileLayout:
         return np.column_stack([sums[0] / number, 1 - sums[1] / number])
 
     def at(self, x: float, y: float) -> int:
-        """Find the tile at fractions of the width and height, counted from below; `BETWEEN` if none."""
+        """Return the tile at a point, or `BETWEEN` if there is none.
+
+        `x` and `y` are fractions of the width and height, counted from below.
+        """
         if not (0 <= x <= 1 and 0 <= y <= 1):
             return BETWEEN
         height, width = self.tile.shape
         return int(self.tile[min(int((1 - y) * height), height - 1), min(int(x * width), width - 1)])
 
     def fittest(self, fitness: np.ndarray) -> np.ndarray:
-        """Find the fittest cell of each tile, int[t]; -1 if all are empty (NaN or infinite)."""
+        """Return the fittest cell of each tile, int[t]; -1 if all its cells are empty.
+
+        The fitness of an empty cell is NaN or infinite.
+        """
         best = np.full(len(self.centre), -1)
         order = np.argsort(fitness, kind="stable")
         order = order[np.isfinite(fitness[order])]
@@ -156,9 +170,9 @@ class TileLayout:
         return best
 
     def step(self, tile: int, step: tuple[int, int], occupied: np.ndarray) -> int:
-        """Find the nearest occupied tile in a direction, with a preference for those straight ahead.
+        """Return the nearest occupied tile in a direction, or `tile` if there is none.
 
-        If there is none, the same tile is returned.
+        Tiles straight ahead are preferred.
         """
         apart = self.centre - self.centre[tile]
         ahead = apart @ np.array(step)
@@ -169,7 +183,10 @@ class TileLayout:
         return int(candidates[np.argmin(ahead[candidates] + 2 * aside[candidates])])
 
     def outline(self, tile: int) -> np.ndarray:
-        """Find the pixels around a tile, bool[H, W]; at an edge of the image, of the tile itself."""
+        """Mark the pixels around a tile, bool[H, W].
+
+        At an edge of the image, pixels of the tile itself are marked.
+        """
         inside, width = self.tile == tile, max(1, max(self.tile.shape) // 200)
         spread = np.zeros_like(np.pad(inside, width))
         height, along = inside.shape
@@ -182,7 +199,7 @@ class TileLayout:
 
 
 def is_nested(cells: Cells) -> TypeGuard[Grid]:
-    """Return True for a grid of three or more features that a grid of grids can show."""
+    """Return True if the cells are a grid with three to six features that a grid of grids can show."""
     shape = cells.shape if isinstance(cells, Grid) else ()
     return 3 <= len(shape) <= 6 and max(math.prod(shape[0::2]), math.prod(shape[1::2])) <= MOST_TILES
 
@@ -190,12 +207,12 @@ def is_nested(cells: Cells) -> TypeGuard[Grid]:
 def layout(
     cells: Cells, features: tuple[int, ...] = (), *, place: Map | None = None, side: int = SIDE
 ) -> TileLayout:
-    """Lay out cells over one or two of their features, or as a grid of grids if none is given.
+    """Assign cells to the pixels of an image that one or two features span, or to a grid of grids.
 
     Args:
         cells: The cells.
-        features: The features that span the image; by default all features.
-        place: The map of the task. An image of its two features has its proportions and its walls.
+        features: Features that span the image; by default, all features.
+        place: Map of the task. An image of the first two features has its proportions and its walls.
         side: Approximate number of pixels of the longer side.
     """
     k = len(cells.low)
@@ -219,13 +236,16 @@ def layout(
 def _plane(
     cells: Cells, features: tuple[int, ...], size: tuple[int, int]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Divide an image of a given width and height among the tiles of one or two features."""
+    """Return the tile of each pixel and the tile of each cell, for an image of one or two features.
+
+    `size` is the width and height of the image.
+    """
     k, low, high = len(cells.low), np.asarray(cells.low), np.asarray(cells.high)
     if not isinstance(cells, Grid) and len(features) == k:
         x, y = ((np.arange(n) + 0.5) / n for n in size)
         unit = np.stack(np.meshgrid(x, y[::-1] if k == 2 else [0.5]), axis=-1)[..., list(features)]
         feature = (low + unit * (high - low)).reshape(-1, k)
-        if isinstance(cells, CVT):  # equals its `index`, but is faster
+        if isinstance(cells, CVT):  # same result as `index`, but faster
             points = (np.asarray(cells.centroids, float) - low) / (high - low)
             tile = cKDTree(points).query((feature - low) / (high - low))[1]
         else:
@@ -261,7 +281,7 @@ def _nested(cells: Grid, side: int) -> TileLayout:
 
 
 def _in_rows(block: TileLayout, cells: Grid, columns: int, side: int) -> TileLayout:
-    """Lay out a block for each interval of the last feature, in rows with space for titles above."""
+    """Arrange one block per interval of the last feature in rows, with space for a title above each."""
     n, (height, width) = cells.shape[-1], block.tile.shape
     rows, beside, above = -(-n // columns), side // 60, round(side * TITLE)
     size = rows * (height + above), columns * (width + beside) - beside
@@ -277,24 +297,24 @@ def _in_rows(block: TileLayout, cells: Grid, columns: int, side: int) -> TileLay
 
 
 def _columns(blocks: int) -> int:
-    """Choose the number of blocks per row: about the number of rows, with few empty places."""
+    """Choose the number of blocks per row, so that the image is about square with few empty places."""
     about = math.ceil(math.sqrt(blocks))
     return min((about, about + 1), key=lambda columns: -blocks % columns)
 
 
 def _numbers(shape: Sequence[int], across: Sequence[int], up: Sequence[int]) -> np.ndarray:
-    """Number the cells of a grid by their position in a grid of grids: [x, y]."""
+    """Return the indices of the cells of a grid by their position [x, y] in a grid of grids."""
     numbers = np.arange(math.prod(shape)).reshape(shape).transpose([*across, *up])
     return numbers.reshape(math.prod(shape[i] for i in across), -1)
 
 
 def _pixels(counts: Sequence[int], size: int, gap: int) -> np.ndarray:
-    """Number pixels along a side by their position in nested blocks, `BETWEEN` between these: int[n].
+    """Return the cell along one side that each pixel shows, int[n]; `BETWEEN` in gaps between blocks.
 
     Args:
-        counts: Cells per innermost block, blocks per block of these, ...
+        counts: Number of cells per innermost block, then number of blocks per block of the next level.
         size: Approximate number of pixels.
-        gap: Pixels between the innermost blocks; gaps between outer blocks are wider.
+        gap: Number of pixels between the innermost blocks; gaps between outer blocks are wider.
     """
     index, cells = np.arange(counts[0]).repeat(max(1, size // math.prod(counts))), counts[0]
     for level, count in enumerate(counts[1:]):
@@ -306,9 +326,9 @@ def _pixels(counts: Sequence[int], size: int, gap: int) -> np.ndarray:
 
 
 def nearest(at: TileLayout, cells: Cells, tile: int, occupied: np.ndarray) -> int:
-    """Find the cell among `occupied` whose features are nearest to those of a tile.
+    """Return the cell among `occupied` whose features are nearest to those of a tile.
 
-    Only features that span the image count, in units of their bounds.
+    The distance includes only the features that span the image, scaled by their bounds.
     """
     low, high = np.asarray(cells.low, float), np.asarray(cells.high, float)
     unit = (centres(cells) - low) / (high - low)
@@ -329,16 +349,16 @@ def render(
     chosen: Sequence[int | None] = (),
     palette: Palette = PRINT,
 ) -> np.ndarray:
-    """Draw cells in the colours of their values, uint8[H, W, 3].
+    """Draw cells in the colours of their values, as an image uint8[H, W, 3].
 
     Args:
         at: Layout of the cells.
-        values: The value of each cell, NaN if it is empty: [c].
-        scale: Range of the colours.
-        fitness: Fitness by which a tile selects one of its cells; by default the values.
-        recent: By how much each cell is lightened, from 0 to 1: [c].
+        values: Value of each cell, [c]; NaN for empty cells.
+        scale: Colour scale of the values.
+        fitness: Fitness that decides which cell a tile shows, [c]; by default, the values.
+        recent: Amount by which each cell is lightened, from 0 to 1, [c].
         chosen: Cells to outline.
-        palette: Colours of everything else.
+        palette: Colours of empty cells, gaps, walls and recent changes.
     """
     best = at.fittest(values if fitness is None else fitness)
     shown = np.where(best >= 0, values[best], np.nan)
@@ -347,7 +367,8 @@ def render(
         share = np.where(best >= 0, recent[best], 0)[:, None]
         colours = (1 - share) * colours + share * np.array(palette.recent)
     colours = np.where(np.isnan(shown)[:, None], palette.empty, colours)
-    table = np.concatenate([colours, [palette.between]]).round().astype(np.uint8)  # index -1: between
+    # The last colour is at index -1, which is `BETWEEN`.
+    table = np.concatenate([colours, [palette.between]]).round().astype(np.uint8)
     image = table[at.tile]
     for cell, colour in zip(chosen, CHOSEN, strict=False):
         if cell is not None:

@@ -1,4 +1,4 @@
-"""Reports of comparisons: tables in the terminal, as Markdown and as CSV files, and figures."""
+"""Reports of comparisons: tables in the terminal, in Markdown and in CSV files, and figures."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ OTHERS = {
 }
 HEADS = {"label": "algorithm", "n": "seeds"}
 PAGE = "comparison.md"
-# The names of figures that a comparison may write.
+# Pattern for the names of the figures that a comparison may write.
 NAMES = r"scores|losses|steps|convergence-(?:generations|evaluations|corrected)|archives-[\w-]*"
 FIGURE = re.compile(rf"^!\[.*\]\(({NAMES})\.png\)$", re.MULTILINE)
-MAX_PAIRS = 10  # per table in the terminal
+MAX_PAIRS = 10  # maximum number of pairs per table in the terminal
 
 READING = """\
 Intervals are percentile bootstrap intervals over the seeds, at 95%. At equal generations or evaluations
@@ -46,24 +46,33 @@ Bonferroni correction for the pairs of a task; an asterisk marks p < 0.05."""
 
 
 class ComparedRuns(NamedTuple):
-    """The compared runs, the rows of all tables by name, and notes."""
+    """A comparison of runs.
+
+    Attributes:
+        groups: The compared runs by task and label.
+        rows: The rows of each table, by the name of the table.
+        notes: Remarks that limit the conclusions.
+    """
 
     groups: Groups
     rows: dict[str, list[Row]]
     notes: list[str]
 
 
-# Titles of tables, with their lines: texts by the heads of their columns.
+# Tables by title. A table is a list of lines, and a line maps the heads of columns to texts.
 Tables = dict[str, list[dict[str, str]]]
 
 
 def compare(groups: Groups, said: Sequence[str] = ()) -> ComparedRuns:
-    """Compare runs; notes about them that exist already come first."""
+    """Compare runs. The notes `said` are listed before those of the comparison."""
     return ComparedRuns(groups, all_tables(groups), [*said, *notes(groups)])
 
 
 def show(comparison: ComparedRuns, console: Console) -> None:
-    """Print medians, means and tests if there are enough seeds, and the notes."""
+    """Print tables of medians, interquartile means and tests, and the notes.
+
+    Means and tests are printed only for the main view of each task.
+    """
     main = {(task, main_view(labels).name) for task, labels in comparison.groups.items()}
     scores, tests = (
         [row for row in comparison.rows[name] if (row["task"], row["view"]) in main]
@@ -77,9 +86,9 @@ def show(comparison: ComparedRuns, console: Console) -> None:
 
 
 def write(comparison: ComparedRuns, folder: Path) -> list[Path]:
-    """Write the tables, the figures, and a page of both into a folder; returns the PNG files.
+    """Write the tables, the figures, and a page with both into a folder, and return the PNG files.
 
-    Files of an earlier comparison are replaced.
+    The files of an earlier comparison in the folder are replaced.
     """
     made, figures = made_before(folder), draw(comparison.groups)
     tables = {f"{name}.csv": rows for name, rows in comparison.rows.items() if rows}
@@ -90,7 +99,7 @@ def write(comparison: ComparedRuns, folder: Path) -> list[Path]:
             not there, f"out: '{folder / name}' is not a file of a comparison, and would be overwritten"
         )
     folder.mkdir(parents=True, exist_ok=True)
-    # The page is written first: it lists the other files, also if the comparison is interrupted.
+    # The page is written first, so that it lists the other files even if the comparison is interrupted.
     save_text(folder / PAGE, page(comparison, list(figures)).rstrip("\n"))
     for name in made - new:
         (folder / name).unlink(missing_ok=True)
@@ -100,9 +109,10 @@ def write(comparison: ComparedRuns, folder: Path) -> list[Path]:
 
 
 def made_before(folder: Path) -> set[str]:
-    """List the tables and figures of an earlier comparison in a folder, according to its page.
+    """Return the names of the files of an earlier comparison in a folder, according to its page.
 
-    Raises a `UsageError` if the folder is not empty and has no such page.
+    Raises:
+        UsageError: The folder is not empty and has no page of a comparison.
     """
     text = ""
     if (folder / PAGE).exists():
@@ -124,7 +134,10 @@ def _files_of(figures: Iterable[str]) -> set[str]:
 
 
 def score_tables(rows: Iterable[Row], statistic: str) -> Tables:
-    """Make a table of medians or means per task and view: a row per label, a column per measure."""
+    """Make one table of medians or means per task and view.
+
+    Each table has one row per label and one column per measure.
+    """
     return _tables(
         (
             f"{row['task']}, {row['where']}: {STATISTICS[statistic]} [95% interval]",
@@ -140,9 +153,10 @@ def score_tables(rows: Iterable[Row], statistic: str) -> Tables:
 
 
 def pair_tables(rows: Sequence[Row], most: float = math.inf) -> Tables:
-    """Make a table per task and view, with a row per pair of labels and a column per measure.
+    """Make one table of tests per task and view.
 
-    If there are more than `most` pairs, only those of the first label are shown.
+    Each table has one row per pair of labels and one column per measure. If there are more than `most`
+    pairs, only the pairs that contain the first label are shown.
     """
     first = {row["task"]: row["a"] for row in reversed(rows)}
     return _tables(
@@ -159,7 +173,7 @@ def pair_tables(rows: Sequence[Row], most: float = math.inf) -> Tables:
 
 
 def _tables(cells: Iterable[tuple[str, dict[str, str], dict[str, str]]]) -> Tables:
-    """Group cells into rows by the titles of their tables and the headers of their rows."""
+    """Group table cells, given as (title, head of the row, cell), into the rows of tables."""
     found: dict[str, dict[str, dict[str, str]]] = {}
     for title, head, cell in cells:
         name = next(iter(head.values()))
@@ -168,9 +182,9 @@ def _tables(cells: Iterable[tuple[str, dict[str, str], dict[str, str]]]) -> Tabl
 
 
 def other_tables(rows: dict[str, list[Row]]) -> Tables:
-    """Show the rows of lifespans, steps and times, if there are any."""
+    """Make the tables of lifespans, steps and times, without empty tables."""
     kinds = [(row["task"], row["label"], row["kind"]) for row in rows["lifespans"]]
-    telling = [  # without the rows of all resets if there is only one reason
+    telling = [  # the row of all resets is redundant if there is only one reason
         row
         for row, kind in zip(rows["lifespans"], kinds, strict=True)
         if row["reason"] != "all" or kinds.count(kind) > 2
@@ -191,7 +205,7 @@ def _for_terminal(title: str, lines: list[dict[str, str]]) -> RichTable:
     for head in lines[0]:
         numeric, widest = _numeric(lines, head), max(len(line[head]) for line in lines)
         justify: Literal["right", "left"] = "right" if numeric else "left"
-        longest = max(map(len, head.split()), default=1)  # a word that is not cut off
+        longest = max(map(len, head.split()), default=1)  # so that no word of the head is cut off
         rich.add_column(head, justify=justify, no_wrap=not numeric and widest <= 40, min_width=longest)
     for line in lines:
         rich.add_row(*line.values())
@@ -199,7 +213,7 @@ def _for_terminal(title: str, lines: list[dict[str, str]]) -> RichTable:
 
 
 def page(comparison: ComparedRuns, figures: Sequence[str]) -> str:
-    """Write all tables and figures as one page of Markdown."""
+    """Return a Markdown page with all tables and figures."""
     rows = {
         name: [{k: markdown(v) if isinstance(v, str) else v for k, v in row.items()} for row in table]
         for name, table in comparison.rows.items()
@@ -234,7 +248,7 @@ def _numeric(lines: list[dict[str, str]], head: str) -> bool:
 
 
 def _write_csv(file: Path, rows: Sequence[Row]) -> None:
-    """Write rows with the same keys; NaN and None become empty fields."""
+    """Write rows with equal keys as a CSV file. NaN and None become empty fields."""
 
     def field(value: Any) -> Any:
         if isinstance(value, float):
@@ -249,7 +263,7 @@ def _write_csv(file: Path, rows: Sequence[Row]) -> None:
 
 
 def number(value: float, measure: str = "") -> str:
-    """Write a number to four digits, or a share in per cent; "-" for NaN."""
+    """Format a number with four digits, or a share in per cent. NaN and infinity become "-"."""
     if not math.isfinite(value):
         return "-"
     if is_share(measure):
@@ -258,7 +272,7 @@ def number(value: float, measure: str = "") -> str:
 
 
 def _cell(row: Row, name: str, measure: str = "") -> str:
-    """Write the value of a row under a name: text, a number, or an estimate with its interval."""
+    """Format the value `row[name]`, which is text or a number. An interval is added if it is known."""
     if isinstance(row[name], str):
         return str(row[name])
     shown = number(row[name], measure)

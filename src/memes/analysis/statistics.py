@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-# `scipy.stats` is imported in functions: its import takes a second, and figures of a run do not need it.
+# `scipy.stats` is imported in functions, because its import is slow and figures of a run do not need it.
 
 LEVEL = 0.95
 SIGNIFICANT = 0.05
@@ -21,7 +21,7 @@ EXACT = 25  # largest number of values per side for which the rank-sum test is e
 
 
 class Estimate(NamedTuple):
-    """A statistic of `n` values with its interval, which is NaN for fewer than two values."""
+    """A statistic of `n` values with its interval. The interval is NaN for fewer than two values."""
 
     value: float
     low: float
@@ -30,14 +30,17 @@ class Estimate(NamedTuple):
 
 
 def interval(values: ArrayLike, statistic: Callable[..., np.ndarray] = np.median) -> Estimate:
-    """Compute a statistic `(values, axis=...)` of the values [n], with its 95% bootstrap interval."""
+    """Compute a statistic of the values [n] with its 95% bootstrap interval.
+
+    The statistic is a function `(values, axis=...)`.
+    """
     return _estimate(statistic, values)
 
 
 def relative_difference(a: ArrayLike, b: ArrayLike) -> Estimate:
-    """Compute the relative difference of the median of `a[n]` to the median of `b[m]`, with an interval.
+    """Compute the relative difference between the medians of `a[n]` and `b[m]`, with its interval.
 
-    Both sides are resampled. The result is NaN if the median of `b` is 0.
+    The interval is computed by resampling both `a` and `b`. The result is NaN if the median of `b` is 0.
     """
 
     def difference(a: np.ndarray, b: np.ndarray, axis: int = -1) -> np.ndarray:
@@ -69,7 +72,10 @@ def _estimate(statistic: Callable[..., np.ndarray], *samples: ArrayLike) -> Esti
 
 
 def interquartile_mean(values: ArrayLike, axis: int = -1) -> np.ndarray:
-    """Compute the mean without a quarter of the values at either end, rounded down to whole values."""
+    """Compute the mean without the lowest and the highest quarter of the values.
+
+    The number of values in a quarter is rounded down.
+    """
     from scipy import stats
 
     return np.asarray(stats.trim_mean(np.asarray(values), 0.25, axis=axis))
@@ -78,8 +84,8 @@ def interquartile_mean(values: ArrayLike, axis: int = -1) -> np.ndarray:
 def rank_sum(a: ArrayLike, b: ArrayLike) -> float:
     """Compute the two-sided p-value of the Wilcoxon rank-sum test for `a[n]` against `b[m]`.
 
-    The test is exact for up to 25 values without ties; otherwise it uses a normal approximation. The
-    result is NaN if either side has fewer than two values.
+    The test is exact if there are no ties and each side has at most 25 values. Otherwise it uses a
+    normal approximation. The result is NaN if either side has fewer than two values.
     """
     one, other = _finite(a), _finite(b)
     if min(one.size, other.size) < 2:
@@ -106,7 +112,7 @@ def fisher(a: int, of_a: int, b: int, of_b: int) -> float:
 
 
 def holm(ps: Sequence[float]) -> list[float]:
-    """Correct p-values for multiple comparisons after Holm; NaN values stay NaN and do not count."""
+    """Correct p-values for multiple comparisons by Holm's method. NaN values are ignored."""
     order = sorted((i for i, p in enumerate(ps) if math.isfinite(p)), key=lambda i: ps[i])
     corrected, largest = [math.nan] * len(ps), 0.0
     for rank, i in enumerate(order):
@@ -116,7 +122,7 @@ def holm(ps: Sequence[float]) -> list[float]:
 
 
 def corrected_p(p: float, comparisons: int) -> float:
-    """Correct a p-value for a number of comparisons after Bonferroni."""
+    """Correct a p-value for a number of comparisons by Bonferroni's method."""
     return min(1.0, p * comparisons) if math.isfinite(p) else math.nan
 
 

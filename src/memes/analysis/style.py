@@ -1,4 +1,4 @@
-"""The style of figures, for print and for colour-blind readers."""
+"""The style of figures, which suits print and colour-blind readers."""
 
 from __future__ import annotations
 
@@ -19,14 +19,13 @@ from memes.store.files import replace_file
 
 LineStyle = Literal["-", "--", "-.", ":"]
 
-# The palette of Okabe and Ito without yellow, which is too light on paper; then further distinct
-# colours.
+# The first seven colours are the palette of Okabe and Ito without yellow, which is too light on paper.
 COLOURS = (
     "#D55E00", "#0072B2", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000",
     "#882255", "#7F7F7F", "#332288", "#8C6D31", "#8FBC5A", "#B2182B", "#9467BD", "#00B3B3", "#1B5E20",
     "#F4A6A6", "#5D4037", "#B8A800", "#E7298A",
 )  # fmt: skip
-# Presets in the order in which they get colours: those that are compared most often differ most.
+# Presets in the order of their colours. Presets that are often compared have very different colours.
 ALGORITHMS = (
     "memes", "me", "memes-sampling", "pga-me", "me-sampling", "memes-all", "cma-me", "memes-me", "es",
     "me-128", "me-es", "memes-hybrid", "cma-mae", "ns-es", "dns", "nsr-es", "memes-ga", "nsra-es",
@@ -52,7 +51,7 @@ class Picture(Figure):
 
 
 class Look(NamedTuple):
-    """A colour, a line style and a marker, which distinguish a label even without colours."""
+    """A colour, a line style and a marker. The last two distinguish labels in black and white."""
 
     colour: str
     line: LineStyle
@@ -60,7 +59,7 @@ class Look(NamedTuple):
 
 
 def looks(labels: Sequence[str]) -> dict[str, Look]:
-    """Choose a look for each label: a preset always has the same one, and all colours differ."""
+    """Choose a look for each label. A preset always has the same look, and all colours differ."""
     fixed = {label: ALGORITHMS.index(label) for label in labels if label in ALGORITHMS}
     free = (i for i in count() if i not in fixed.values())
     numbers = {label: fixed[label] if label in fixed else next(free) for label in labels}
@@ -71,7 +70,7 @@ def looks(labels: Sequence[str]) -> dict[str, Look]:
 
 
 def colour(i: int) -> str:
-    """Choose the i-th colour: those of `COLOURS`, then computed hues."""
+    """Return colour number `i`. The colours of `COLOURS` are followed by computed hues."""
     if i < len(COLOURS):
         return COLOURS[i]
     j = i - len(COLOURS)
@@ -80,16 +79,16 @@ def colour(i: int) -> str:
 
 
 def styled() -> AbstractContextManager[None]:
-    """Make and save figures in the style of `print.mplstyle` while the context lasts."""
+    """Return a context in which figures are made and saved in the style of `print.mplstyle`."""
     return style.context("memes.analysis.print")
 
 
 def save(figure: Figure, file: Path) -> Path:
-    """Write a figure as PNG and PDF; returns the PNG file. Equal figures give equal bytes."""
+    """Write a figure as PNG and PDF, and return the PNG file. Equal figures give equal bytes."""
     png = file.with_name(f"{file.name}.png")
     with styled():
         replace_file(png, partial(figure.savefig, dpi=200))
-        figure.set_layout_engine("none")  # keep the layout
+        figure.set_layout_engine("none")  # keep the layout of the PNG file
         as_pdf = partial(figure.savefig, format="pdf", metadata={"CreationDate": None})
         replace_file(png.with_suffix(".pdf"), as_pdf)
     return png

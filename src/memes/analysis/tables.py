@@ -1,6 +1,6 @@
-"""The numbers of a comparison: rows of plain values, one function per table, and notes.
+"""The tables of a comparison, as rows of plain values, and its notes.
 
-Notes say what the runs of a task do not allow to conclude.
+There is one function per table. Notes describe which conclusions the runs of a task do not support.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ Row = dict[str, Any]
 
 
 def all_tables(groups: Groups) -> dict[str, list[Row]]:
-    """Make the rows of every table, by the name of its function."""
+    """Return the rows of every table by the name of its function."""
     return {make.__name__: make(groups) for make in TABLES.values()}
 
 
 def scores(groups: Groups) -> list[Row]:
-    """List the median and interquartile mean over the seeds of every measure, in every view."""
+    """List the median and the interquartile mean of every measure over the seeds, in every view."""
     return [
         {"task": task, "label": label, "view": view.name, "where": view.words, "measure": measure}
         | {"evaluations": evaluations_of(groups[task], view)[label]}
@@ -74,7 +74,7 @@ def tests(groups: Groups) -> list[Row]:
 
 
 def _measured(groups: Groups) -> Iterator[tuple[str, View, str, dict[str, list[float]]]]:
-    """Evaluate every measure in every view of every task: the values of the seeds by label."""
+    """Yield (task, view, measure, values) for every measure in every view, with the values by label."""
     for task, labels in groups.items():
         for view in views(labels):
             for measure in view.measures:
@@ -85,7 +85,7 @@ def _measured(groups: Groups) -> Iterator[tuple[str, View, str, dict[str, list[f
 
 
 def lifespans(groups: Groups) -> list[Row]:
-    """List the ages of lanes at their resets: the mean per run, and its median over the seeds."""
+    """List the ages of lanes at their resets, as medians over the seeds of the statistics per run."""
     rows = []
     for task, label, runs in _each(groups):
         for kind in dict.fromkeys(kind for run in runs for kind in run.lifespans):
@@ -102,7 +102,7 @@ def lifespans(groups: Groups) -> list[Row]:
 
 
 def steps(groups: Groups) -> list[Row]:
-    """List parent-offspring distances in cell widths, by kind of offspring: medians over the seeds."""
+    """List parent-offspring distances in cell widths by kind of offspring, as medians over the seeds."""
     return [
         {"task": task, "label": label, "kind": kind}
         | _estimate("distance", interval([run.steps[kind] for run in runs if kind in run.steps]))
@@ -128,7 +128,7 @@ def times(groups: Groups) -> list[Row]:
             "n": len(runs),
             "device": " / ".join(dict.fromkeys(str(run.about.device) for run in runs)),
             "generations": median(runs, lambda run: run.generations),
-            # Of the seed that compiled, because later seeds may have reused its programs.
+            # The maximum is the time of the seed that compiled; later seeds may reuse its programs.
             "compile_seconds": max(run.about.compile_seconds or 0.0 for run in runs),
             "seconds_per_generation": median(runs, lambda run: run.about.seconds_per_generation),
             "seconds": median(runs, lambda run: float(run.curves["seconds"][-1])),
@@ -225,7 +225,7 @@ def _about_corrections(labels: Labels) -> Iterator[str]:
 
 
 def counted(n: int, what: str) -> str:
-    """Write a number with a noun: "1 pair", "3 pairs"."""
+    """Format a number with a noun, such as "1 pair" or "3 pairs"."""
     return f"1 {what}" if n == 1 else f"{n} {what}s"
 
 

@@ -1,4 +1,4 @@
-"""`memes.check`: measures the cost of a task, checks its declarations, and suggests a run."""
+"""`memes.check`, which measures the cost of a task, checks its declarations, and suggests a run."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from memes.errors import at_least, positive, require
 from memes.executors.remote_evaluation import Spread
 from memes.executors.task_check import alike
 from memes.executors.task_check import check as check_shapes
-from memes.findings import FAULTS, Finding, findings, observe, uses_keys
 from memes.pytrees import take
 from memes.runner import memory
+from memes.runner.findings import FAULTS, Finding, findings, observe, uses_keys
 from memes.runner.progress import duration
 from memes.runner.simulators import on_host, surviving
 from memes.task import Evaluation, Task, evaluate, initial
@@ -31,7 +31,7 @@ from memes.validation import checked
 
 ROWS = {"cpu": 1024}  # batch size with which a compiled task is timed
 ROWS_ELSEWHERE = 16_384
-PATIENCE = 5.0  # longest expected time of that batch; otherwise the genotypes of the check are timed
+PATIENCE = 5.0  # seconds; if that batch would take longer, the genotypes of the check are timed instead
 
 # The evidence is in docs/howto/choose.md.
 PAPER = 2000 * 16_384  # evaluations of the paper's runs
@@ -49,11 +49,11 @@ LAPTOP: dict[str, dict[str, int]] = {
 
 
 class NoiseLevel(NamedTuple):
-    """Standard deviations over the evaluations of one genotype.
+    """Standard deviations over repeated evaluations of one genotype.
 
     Attributes:
-        fitness: That of fitness, divided by the standard deviation of fitness over genotypes.
-        feature: That of each feature, in cell widths.
+        fitness: Standard deviation of the fitness, divided by its standard deviation over genotypes.
+        feature: Standard deviation of each feature, in cell widths.
     """
 
     fitness: float
@@ -67,10 +67,10 @@ class Advice(NamedTuple):
         algorithm: Name of the preset.
         scale: "paper" or "laptop".
         options: Options of the preset that differ from its defaults.
-        evaluations: Evaluations of the search.
+        evaluations: Number of evaluations of the search.
         reevaluations: Maximum number of evaluations of the final correction; 0 for a deterministic task.
-        limited: Whether the correction must be limited to take no longer than the search.
-        seconds: Time of all evaluations.
+        limited: Whether the correction needs a limit, so that it takes no longer than the search.
+        seconds: Total time of the evaluations.
         reason: Reason for the choice of the algorithm.
     """
 
@@ -84,7 +84,7 @@ class Advice(NamedTuple):
     reason: str
 
     def in_python(self) -> str:
-        """The run as a Python expression, in which the task is called `task`."""
+        """Write the run as a Python expression, in which the task is called `task`."""
         options = "".join(f", {name}={value}" for name, value in self.options.items())
         corrections = [f"samples={SAMPLES[self.scale]}"] if self.scale == "laptop" else []
         corrections += ["limit=1.0"] if self.limited else []
@@ -94,7 +94,7 @@ class Advice(NamedTuple):
         return f"memes.run({built}, evaluations={self.evaluations}{watched})"
 
     def on_command_line(self, task: str) -> str:
-        """The run as a command, for a task with a name."""
+        """Write the run as a command for the task of this name."""
         scale = ["--scale laptop"] if self.scale == "laptop" else []
         options = [f"--{name.replace('_', '-')} {value}" for name, value in self.options.items()]
         limit = ["--reevaluate-limit 1"] if self.limited else []
@@ -104,26 +104,26 @@ class Advice(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class TaskReport:
-    """The findings of `memes.check` about a task; prints as one screen.
+    """The findings of `memes.check` about a task. `print` shows them on one screen.
 
     Attributes:
         task: The task.
         cells: The cells of its archive.
-        device: The device that evaluates it.
+        device: The device that evaluates the task.
         genotypes: Number of random genotypes, each of which was evaluated twice.
         seconds: Time per evaluation.
-        rows: Batch size to which `seconds` and `memory` refer.
+        rows: Batch size for which `seconds` and `memory` were measured.
         compile_seconds: Compilation time; None if nothing is compiled.
-        memory: Bytes that a batch of `rows` evaluations needs; None if unknown.
-        archive_memory: Bytes of the archive.
-        outside: Share of the valid evaluations whose feature lies outside the bounds.
+        memory: Memory for a batch of `rows` evaluations, in bytes; None if unknown.
+        archive_memory: Memory for the archive, in bytes.
+        outside: Share of the valid evaluations whose features lie outside the bounds.
         low: Smallest value of each feature.
         high: Greatest value of each feature.
         fitness: Smallest, median and greatest fitness; NaN if there is no valid evaluation.
-        noise: Noise of the evaluations; None if evaluations of the same genotype are equal.
-        faults: Number of invalid evaluations, by `Fault`.
+        noise: Evaluation noise; None if evaluations of the same genotype are equal.
+        faults: Number of evaluations with each `Fault`.
         reached: Number of cells that the genotypes reach.
-        findings: Problems, each with a remedy.
+        findings: Problems of the task, each with a remedy.
         advice: A run that fits the budget.
         command: That run as a command or as a Python expression.
     """
@@ -154,7 +154,7 @@ class TaskReport:
         return any(finding.fatal for finding in self.findings)
 
     def lines(self) -> dict[str, str]:
-        """The report as text, by topic."""
+        """Return the report as one text per topic."""
         task, advice = self.task, self.advice
         compiled = "" if self.compile_seconds is None else f", compiled in {self.compile_seconds:.1f} s"
         needed = "" if self.memory is None else f"{_size(self.memory)} for {self.rows:,} evaluations, "
@@ -204,7 +204,7 @@ def _size(number: int) -> str:
 
 
 def short_time(seconds: float) -> str:
-    """Write a time that may be very short: 2.1 us, 15 ms, 3.2 s."""
+    """Format a time that may be very short, such as 2.1 us, 15 ms or 3.2 s."""
     units = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
     unit = next((unit for unit, size in units.items() if seconds >= size), "us")
     return f"{seconds / units[unit]:.3g} {unit}"
@@ -220,18 +220,18 @@ def check(
     evaluations: int | None = None,
     seed: int = 0,
 ) -> TaskReport:
-    """Evaluate some random genotypes twice, and report the cost and the problems of a task.
+    """Evaluate random genotypes twice, and report the cost and the problems of a task.
 
     Args:
         task: The task.
-        cells: The cells of the archive; by default the grid of the task.
+        cells: Cells of the archive; by default, the grid of the task.
         genotypes: Number of genotypes to evaluate.
         minutes: Time budget of the suggested run, including re-evaluation.
         evaluations: Evaluation budget of the suggested search; replaces `minutes`.
         seed: Seed of the genotypes and of their evaluations.
 
     Returns:
-        The report; `print` shows it on one screen.
+        The report, which `print` shows on one screen.
     """
     at_least(2, genotypes=genotypes)
     at_least(1, evaluations=evaluations)
@@ -297,7 +297,14 @@ def check(
 
 
 class Timing(NamedTuple):
-    """Time per evaluation for a batch of `rows`; compilation time and memory, or None if unknown."""
+    """Cost of evaluations in batches of `rows`.
+
+    Attributes:
+        seconds: Time per evaluation.
+        rows: Batch size.
+        compile_seconds: Compilation time; None if nothing is compiled.
+        memory: Memory for one batch, in bytes; None if unknown.
+    """
 
     seconds: float
     rows: int
@@ -308,7 +315,10 @@ class Timing(NamedTuple):
 def _evaluated_twice(
     task: Task, x: Array, given: Sequence[Array], raised: list[str]
 ) -> tuple[Evaluation, Timing]:
-    """Evaluate genotypes [n, d] twice, with two keys, and time it; a third key is for a larger batch."""
+    """Evaluate genotypes `x[n, d]` with each of two keys, and measure the time per evaluation.
+
+    Compiled tasks are timed with a larger batch, which uses the third key.
+    """
     n, keys = len(x), [jax.random.split(key, len(x)) for key in given[:2]]
     if not task.jit:
         here = surviving(task, raised.append, 2 * n)
@@ -348,9 +358,10 @@ def _device(task: Task) -> str:
 
 
 def noise_of(first: Evaluation, again: Evaluation, cells: Cells) -> NoiseLevel:
-    """Estimate the noise from two evaluations of each of n genotypes; only valid ones count.
+    """Estimate the evaluation noise from two evaluations of each of n genotypes.
 
-    The standard deviation over the evaluations of one genotype is sqrt(mean((a - b)^2) / 2).
+    Genotypes with an invalid evaluation are ignored. The standard deviation over the evaluations of one
+    genotype is sqrt(mean((a - b)^2) / 2).
     """
     usable = np.asarray(finite(first) & finite(again))
     if not usable.any():
@@ -381,7 +392,7 @@ def advise(
     evaluations: int,
     includes_corrections: bool,
 ) -> Advice:
-    """Choose algorithm, scale and length of a run according to docs/howto/choose.md.
+    """Choose the algorithm, scale and length of a run according to docs/howto/choose.md.
 
     Args:
         task: The task.
@@ -389,8 +400,8 @@ def advise(
         seconds: Time per evaluation.
         uncertain: Whether the archive will be corrected.
         gpu: Whether the device is fast enough for the paper's batches.
-        evaluations: The budget.
-        includes_corrections: Whether the budget includes corrections.
+        evaluations: Budget of evaluations.
+        includes_corrections: Whether the budget includes re-evaluation of the archive.
     """
     scale = "paper" if gpu and task.jit and evaluations >= PAPER // 2 else "laptop"
     corrected = cells * SAMPLES[scale] if uncertain else 0
@@ -407,12 +418,12 @@ def advise(
         batch = 2 ** int(math.log2(max(search / GENERATIONS, 8)))
         options = {"batch": min(batch, most)}
     total = (search + corrected) * seconds
-    # Tasks with `jit=False` are limited by default.
+    # The corrections of tasks with `jit=False` are limited by default.
     return Advice(algorithm, scale, options, search, corrected, limited and task.jit, total, reason)
 
 
 def _algorithm(task: Task, uncertain: bool, evaluations: int) -> tuple[str, str]:
-    """Return the algorithm for a number of evaluations, and the reason."""
+    """Return the algorithm for this number of evaluations, and the reason for the choice."""
     if uncertain:
         if evaluations < SOME:
             return "me", f"MAP-Elites is ahead below {SOME:,} evaluations, on uncertain tasks too"

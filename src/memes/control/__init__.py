@@ -1,4 +1,4 @@
-"""Control: environments, controllers, and tasks whose genotypes are controllers."""
+"""Control tasks: environments, controllers, and tasks whose genotypes are controllers."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ __all__ += ["control_task", "mlp", "rollout", "tree_policy"]
 
 
 def __getattr__(name: str) -> Any:
-    # `Task` needs this package, so the function that makes tasks is imported at its first use.
+    # A direct import would be circular, because `memes.task` imports this package.
     if name == "control_task":
         from memes.control.control_task import control_task
 

@@ -1,4 +1,4 @@
-"""Control tasks: a `Task` whose genotypes are controllers of an environment."""
+"""Construction of tasks whose genotypes are controllers of an environment."""
 
 from __future__ import annotations
 
@@ -30,14 +30,15 @@ def control_task(
 ) -> Task:
     """Build a task whose genotypes are controllers.
 
-    Episodes in which the simulator fails evaluate to NaN. They are counted, and no archive stores them.
+    If the simulator fails in an episode, its fitness is NaN. Such evaluations are counted, but archives
+    do not store them.
 
     Args:
         name: Short name, used in files and figures.
         environment: The environment.
         controller: The controller, whose parameters are the genotypes.
-        fitness: `(episodes) -> fitness[n]`.
-        feature: `(episodes) -> feature[n, k]`.
+        fitness: `(episodes) -> fitness[n]`, the fitness of each episode.
+        feature: `(episodes) -> feature[n, k]`, the feature of each episode.
         feature_low: Lower bound of each feature.
         feature_high: Upper bound of each feature.
         **about: Further fields of the `Task`, such as `min_fitness` and `uncertain`.

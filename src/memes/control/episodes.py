@@ -1,4 +1,4 @@
-"""Episodes of Gymnasium environments, played in NumPy by many policies at once.
+"""Episodes of Gymnasium environments, which NumPy policies play in parallel.
 
 Workers import this module and the environments, but not JAX.
 """
@@ -18,19 +18,19 @@ import numpy as np
 from memes.errors import show_mujoco_warnings
 from memes.executors.seeds import seeds_from_keys
 
-COMPARED, STEPS_COMPARED = 5, 100  # episodes, and steps of each
+COMPARED, STEPS_COMPARED = 5, 100  # number of compared episodes, and steps per episode
 Layers = list[tuple[np.ndarray, np.ndarray]]  # per layer: weights [n, in, out] and biases [n, out]
 
 
 class Episode(NamedTuple):
-    """An episode of T steps, from which features are computed.
+    """Record of an episode of T steps, from which features are computed.
 
     Attributes:
         observations: Flat observations, [T + 1, o]; the last one follows the last step.
-        actions: Outputs of the policy, [T, a]: in [-1, 1], or one number per choice.
+        actions: Outputs of the policy in [-1, 1], [T, a]. Discrete actions have one output per choice.
         rewards: Rewards, [T].
-        infos: The environment's `info` of the reset and of each step.
-        ended: Whether the environment ended the episode; otherwise it reached its last step.
+        infos: The `info` that the environment returned for the reset and for each step.
+        ended: Whether the environment ended the episode. If not, it reached the maximum number of steps.
     """
 
     observations: np.ndarray
@@ -45,7 +45,7 @@ Feature = Callable[[Episode], Sequence[float]]
 
 @dataclass(frozen=True)
 class MeanObserved:
-    """A feature: the mean over an episode of some entries of the observation."""
+    """A feature function that returns the means of observation entries over an episode."""
 
     entries: tuple[int, ...]
 
@@ -56,7 +56,7 @@ class MeanObserved:
 
 @dataclass(frozen=True)
 class LastInformed:
-    """A feature: the last values of some entries of `info`."""
+    """A feature function that returns the last values of `info` entries."""
 
     entries: tuple[str, ...]
 
@@ -67,15 +67,15 @@ class LastInformed:
 
 @dataclass(frozen=True)
 class Player:
-    """The `evaluate` of policies, each of which plays one episode.
+    """The `evaluate` function of Gymnasium tasks; each policy plays one episode.
 
     Attributes:
-        environment: Name of the environment, for `gymnasium.make`.
+        environment: Name of the environment, as for `gymnasium.make`.
         arguments: Further arguments of `gymnasium.make`.
-        sizes: Number of entries of the observation, of each hidden layer and of the output.
+        sizes: Sizes of the observation, of each hidden layer and of the output.
         steps: Maximum number of steps of an episode.
         feature: Function that computes the feature of an episode.
-        seed: Seed of all episodes; None draws a seed from each key.
+        seed: Seed of all episodes. If None, the seed of each episode is drawn from its key.
         fresh: Whether each episode gets a new environment.
     """
 
@@ -123,7 +123,7 @@ class Player:
         return fitness, np.array([self.feature(episode) for episode in episodes], np.float64)
 
     def play(self, keys: Any, x: np.ndarray) -> list[Episode]:
-        """Play one episode of each genotype `x[n, d]`, all of them in parallel."""
+        """Play one episode per genotype `x[n, d]`; all episodes advance together."""
         n = len(x)
         if self.fresh:
             environments = [new(self.environment, self.arguments) for _ in range(n)]
@@ -174,7 +174,7 @@ def _pool(name: str, arguments: tuple[tuple[str, Any], ...]) -> list[Any]:
 
 
 def made(name: str, arguments: tuple[tuple[str, Any], ...], n: int) -> list[Any]:
-    """Return n environments, which are kept for the next call, because making them can be slow."""
+    """Return n environments; they are reused by later calls, because construction can be slow."""
     pool = _pool(name, arguments)
     while len(pool) < n:
         pool.append(new(name, arguments))
@@ -188,19 +188,19 @@ def new(name: str, arguments: tuple[tuple[str, Any], ...]) -> Any:
     module, _, registered = name.rpartition(":")
     for path in (module, getattr(gymnasium.registry.get(registered), "entry_point", None)):
         if path and isinstance(path, str):
-            import_module(path.partition(":")[0])  # as `make` does
+            import_module(path.partition(":")[0])  # `gymnasium.make` does the same
     if "mujoco" in sys.modules:
         show_mujoco_warnings()
-    # The checks of a passive wrapper would take a large part of each step.
+    # Without this option, Gymnasium checks every step, which is slow.
     return gymnasium.make(name, disable_env_checker=True, **dict(arguments))
 
 
 @cache
 def repeats(name: str, arguments: tuple[tuple[str, Any], ...]) -> bool:
-    """Does an environment repeat an episode exactly if it is reset with the same seed?
+    """Return True if an environment repeats an episode exactly after a reset with the same seed.
 
-    In some, part of the simulated world survives a reset. The starts of several episodes of random
-    actions are compared with the same ones later.
+    In some environments, part of the simulated world survives a reset. The function plays several short
+    episodes with random actions twice, and compares observations and rewards.
     """
     environment = new(name, arguments)
     first, again = ([_start(environment, seed) for seed in range(COMPARED)] for _ in range(2))
@@ -209,7 +209,7 @@ def repeats(name: str, arguments: tuple[tuple[str, Any], ...]) -> bool:
 
 
 def _start(environment: Any, seed: int) -> np.ndarray:
-    """Bytes of the observation and reward of each of the first steps under random actions."""
+    """Return the bytes of the observations and rewards of the first steps under random actions."""
     environment.action_space.seed(seed)
     seen = [flat(environment, environment.reset(seed=seed)[0])]
     for _ in range(STEPS_COMPARED):
@@ -228,7 +228,7 @@ def flat(environment: Any, observation: Any) -> np.ndarray:
 
 
 def outputs_for(space: Any) -> int | None:
-    """Return the number of outputs of a policy for an action space; None if it is not supported."""
+    """Return the number of policy outputs for an action space, or None for unsupported spaces."""
     kind = type(space).__name__
     if kind == "Discrete":
         return int(space.n)
@@ -238,7 +238,10 @@ def outputs_for(space: Any) -> int | None:
 
 
 def action_of(space: Any) -> Callable[[np.ndarray], Any]:
-    """Return the function from an output in [-1, 1] to a point of a box, or to the largest entry."""
+    """Return the function that converts an output in [-1, 1] to an action of the space.
+
+    For boxes it scales the output to the bounds. For discrete spaces it selects the largest entry.
+    """
     kind = type(space).__name__
     if kind == "Discrete":
         return lambda output: int(space.start) + int(output.argmax())
@@ -257,7 +260,7 @@ def action_of(space: Any) -> Callable[[np.ndarray], Any]:
 
 
 def layers_of(sizes: tuple[int, ...], x: np.ndarray) -> Layers:
-    """Return the layers of each genotype [n, d], in the layout of `memes.control.mlp`."""
+    """Return the layers of the genotypes `x[n, d]`, which have the layout of `memes.control.mlp`."""
     layers, start = [], 0
     for rows, columns in itertools.pairwise(sizes):
         middle, end = start + rows * columns, start + rows * columns + columns
@@ -267,7 +270,7 @@ def layers_of(sizes: tuple[int, ...], x: np.ndarray) -> Layers:
 
 
 def act(layers: Layers, signal: np.ndarray) -> np.ndarray:
-    """Compute the outputs [n, a] of each policy for its observation [n, o]; rows are independent."""
+    """Compute the output [n, a] of each policy for its own observation [n, o]."""
     for i, (weights, biases) in enumerate(layers):
         signal = np.matmul(signal[:, None, :], weights)[:, 0] + biases
         signal = np.tanh(signal) if i == len(layers) - 1 else np.maximum(signal, 0)

@@ -1,7 +1,7 @@
-"""Kernels for policies in factors.
+"""Kernels for policies in factored form.
 
-They read the weights of a genotype once for several of its evaluations, and the noise of a mirrored
-pair once for both of its samples.
+A kernel reads the weights of a repeated genotype once for several of its evaluations. It reads the noise
+of a mirrored pair once for both samples.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from memes.kernels.dispatch import choose
 from memes.kernels.source import written
 from memes.pytrees import filled
 
-# Activations, and their names in kernels.
+# Names of the activations in kernels.
 ACTIVATIONS: dict[Any, str] = {jax.nn.relu: "relu", jnp.tanh: "tangent"}
 
 
 class Network(NamedTuple):
-    """Multi-layer perceptrons of one shape: the sizes of their signals, and their activations."""
+    """Shape of a multi-layer perceptron: the sizes of its signals, and its activations."""
 
     sizes: tuple[int, ...]
     hidden: Callable[[Array], Array]
@@ -38,7 +38,7 @@ class Network(NamedTuple):
 
     @property
     def blocks(self) -> tuple[tuple[int, int], ...]:
-        """Rows and columns of the weights and of the biases of each layer."""
+        """The numbers of rows and columns of the weights and of the biases, layer after layer."""
         shapes = itertools.pairwise(self.sizes)
         return tuple(block for rows, columns in shapes for block in ((rows, columns), (1, columns)))
 
@@ -49,10 +49,11 @@ class Network(NamedTuple):
 
 
 def drawn(network: Network, samples: Pairs) -> tuple[Float[Array, "L P e"], tuple[int, ...]]:
-    """Return the noise of each pair, in the order that kernels read, and the rank of each layer's step.
+    """Return each pair's noise in the order that kernels read, and the rank of each layer's step.
 
-    For each layer, the noise is the matrix, whose rank is 0, or the left factors, padded to a multiple
-    of 4, and the right factors. The biases follow.
+    For each layer, the noise consists of the noise of the weights, followed by the noise of the biases.
+    A full matrix has "rank" 0. A low-rank matrix consists of its left factors, padded to a multiple of
+    4, and its right factors.
     """
     parts = split(samples.step, network.blocks)
     matrices, biases = parts[::2], [entries((part,)) for part in parts[1::2]]
@@ -72,7 +73,10 @@ def drawn(network: Network, samples: Pairs) -> tuple[Float[Array, "L P e"], tupl
 def fastest(
     network: Network, candidates: Repeats, samples: Pairs, otherwise: Callable[[Array, Array], Array]
 ) -> Callable[[Array, Array], Array]:
-    """Return the `act(observation, t)` of candidates and samples with a kernel, or else `otherwise`."""
+    """Return the fastest `act(observation, t)` of candidates and samples.
+
+    It is a kernel if one is available for the activations and the platform, and `otherwise` if not.
+    """
     if not {network.hidden, network.output} <= set(ACTIVATIONS):
         return otherwise
     step, ranks = drawn(network, samples)
@@ -80,8 +84,9 @@ def fastest(
     def by(kernel: Callable[..., Array], step: Array) -> Callable[[Array, Array], Array]:
         return lambda observation, t: kernel(network, ranks, candidates, samples.mean, step, observation)
 
-    shared = samples.mean.shape[0] or candidates.count > 1  # otherwise XLA is as fast as CUDA
-    # The conversion and alignment is done once here, instead of in every control step.
+    # Without shared weights, XLA is as fast as the CUDA kernel.
+    shared = samples.mean.shape[0] or candidates.count > 1
+    # The noise is converted and aligned here once, not in every control step.
     aligned = filled(step.astype(jnp.float32), -(-step.shape[2] // VECTOR) * VECTOR, axis=2)
     return choose(
         cuda=by(act_by_kernel, step) if shared else None,
@@ -92,11 +97,13 @@ def fastest(
 
 
 class Tiling(NamedTuple):
-    """How a kernel divides its work; the defaults were the fastest of many on an H200 (docs/speed.md).
+    """Settings that divide the work of a kernel.
+
+    The defaults were the fastest settings in measurements on an H200 (docs/speed.md).
 
     Attributes:
         warps: Warps per block.
-        each: Pairs per warp, which are computed one after the other.
+        each: Pairs per warp. A warp computes them one after the other.
         share: Evaluations of a repeated genotype that a warp computes together.
         ahead: Rows of a repeated genotype that a warp prefetches.
         resident: Blocks per multiprocessor, for which the compiler limits registers.
@@ -127,7 +134,7 @@ def act_by_kernel(
     *,
     launch: Callable[..., list[Array]] = cuda.launch,
 ) -> Float[Array, "n a"]:
-    """Compute the actions of candidates, and then of both samples of every pair, on NVIDIA GPUs."""
+    """Compute the actions of the candidates, followed by those of the samples, on NVIDIA GPUs."""
     (lanes, pairs, width), (count, repeats) = step.shape, (candidates.x.shape[0], candidates.count)
     tiling = TILINGS[step.dtype.name]
     most = min(tiling.share, max(1, repeats))
@@ -149,18 +156,18 @@ def act_by_kernel(
 def policy_kernel(
     network: Network, ranks: tuple[int, ...], width: int, dtype: Any, tiling: Tiling
 ) -> Kernel:
-    """Return the kernel for steps with the given ranks; rank 0 is a full matrix.
+    """Return the kernel for a network and the ranks of its steps.
 
     Args:
         network: The shape of the policies.
-        ranks: Rank of the step of each layer.
+        ranks: Rank of the step of each layer; 0 means a full matrix.
         width: Number of noise entries per pair.
         dtype: Type of the noise: float32 or bfloat16.
-        tiling: How the work is divided.
+        tiling: Division of the work.
     """
     lines = []
     for layer in _layers(network, ranks):
-        # Columns that a lane reads at once. Rows, and columns within a row, must be aligned to them.
+        # Number of columns that a lane reads at once. All sizes and offsets must be multiples of it.
         aligned = (layer.columns, layer.mean, layer.step, network.dim, width)
         columns = next(
             n
@@ -180,7 +187,7 @@ def policy_kernel(
 
 # ------------------------------------------------------------------------------------------- CPUs
 
-VECTOR = 16  # numbers in the widest vectors of CPUs
+VECTOR = 16  # number of floats in the widest vectors of CPUs
 
 
 def act_natively(
@@ -191,10 +198,10 @@ def act_natively(
     step: Float[Array, "L P e"],
     observation: Float[Array, "n o"],
 ) -> Float[Array, "n a"]:
-    """Compute the actions of candidates, and then of both samples of every pair, on CPUs.
+    """Compute the actions of the candidates, followed by those of the samples, on CPUs.
 
-    A C++ compiler is required. The noise of a pair may be followed by padding, which aligns the next
-    pair.
+    This needs a C++ compiler. The noise of each pair may end with padding, which aligns the noise of the
+    next pair.
     """
     lines = [
         f"layer<{layer.rows}, {layer.columns}, PAIRS ? {layer.rank} : 0, PAIRS, S, {layer.last}>"
@@ -216,7 +223,7 @@ def act_natively(
 
 
 class _Layer(NamedTuple):
-    """One layer, and the offsets of its numbers in a mean and in the noise."""
+    """Sizes of a layer, and the offsets of its parameters in a mean and in the noise."""
 
     rows: int
     columns: int

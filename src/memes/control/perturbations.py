@@ -1,9 +1,9 @@
-"""Genotypes in factors: several evaluations share numbers, instead of one whole genotype for each.
+"""Genotypes in factored form, in which several evaluations share numbers.
 
 `Pairs` are mirrored samples: the mean of each lane, and steps away from it. `Repeats` are genotypes that
-are evaluated several times each. A task that can evaluate factors reads less memory: whole genotypes
-need twice as much as pairs, or many times as much as pairs of low rank, and `count` times as much as
-repeats. `rows` makes whole genotypes for all other tasks.
+are evaluated several times each. Tasks that accept the factored form read less memory. Whole genotypes
+need twice as much memory as pairs, and many times as much as pairs of low rank. They need `count` times
+as much memory as repeats. For all other tasks, `rows` converts the factored form to whole genotypes.
 """
 
 from __future__ import annotations
@@ -24,18 +24,19 @@ T = TypeVar("T")
 
 
 class Thin(NamedTuple):
-    """Matrices of rank r, each the sum of r products of a column `left[i]` and a row `right[i]`."""
+    """Matrices of rank r: sums of r outer products of a column `left[i]` and a row `right[i]`."""
 
     left: Float[Array, "*n r rows"]
     right: Float[Array, "*n r columns"]
 
 
-# Steps of genotypes in parts: vectors [*n, size], or matrices in row-major order.
+# Steps as a sequence of parts. A part is a vector [*n, size], such as a full matrix in row-major order,
+# or a matrix of low rank.
 Step = tuple[Array | Thin, ...]
 
 
 class Pairs(NamedTuple):
-    """P mirrored pairs per mean of each of L lanes: first all `mean + step`, then all `mean - step`.
+    """P mirrored pairs for each of L lanes: all samples `mean + step`, then all `mean - step`.
 
     Leaves of `step` are [L, P, ...]. Entries beyond the end of a genotype are ignored.
     """
@@ -52,7 +53,7 @@ class Pairs(NamedTuple):
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Repeats:
-    """Genotypes that are evaluated `count` times each; evaluations of one genotype are consecutive."""
+    """C genotypes with `count` consecutive evaluations each."""
 
     x: Float[Array, "C d"]
     count: int = field(default=1, metadata={"static": True})
@@ -63,12 +64,12 @@ class Repeats:
         return self.x.shape[0] * self.count
 
 
-# M samples of each of L lanes, in the order of the lanes; in factors M = 2P.
+# M samples for each of L lanes, in the order of the lanes. In factored form, M = 2P.
 Samples = Float[Array, "... d"] | Pairs
 
 
 def rows(samples: Samples | Repeats) -> Float[Array, "S d"]:
-    """Make whole genotypes, one per evaluation: lane after lane, genotype after genotype."""
+    """Return whole genotypes [S, d], one per evaluation, in the order of the lanes and genotypes."""
     if isinstance(samples, Repeats):
         return samples.x if samples.count == 1 else jnp.repeat(samples.x, samples.count, axis=0)
     if isinstance(samples, Pairs):
@@ -79,12 +80,12 @@ def rows(samples: Samples | Repeats) -> Float[Array, "S d"]:
 
 
 def no_pairs(dim: int) -> Pairs:
-    """Return pairs without lanes."""
+    """Return `Pairs` with 0 lanes."""
     return Pairs(jnp.zeros((0, dim)), (jnp.zeros((0, 1, dim)),))
 
 
 def entries(step: Step) -> Float[Array, "*n size"]:
-    """Make whole steps."""
+    """Return steps as whole vectors [*n, size]."""
     return jnp.concatenate([_product(part) if isinstance(part, Thin) else part for part in step], -1)
 
 
@@ -95,19 +96,19 @@ def _product(thin: Thin) -> Array:
 
 
 def scaled(step: Array | Step, by: float) -> Step:
-    """Multiply steps, in parts or whole."""
+    """Multiply steps, given as parts or as a whole, by a number."""
     parts = step if isinstance(step, tuple) else (step,)
     return tuple(Thin(by * p.left, p.right) if isinstance(p, Thin) else by * p for p in parts)
 
 
 def rounded(step: Step, dtype: str) -> Step:
-    """Round steps to the type in which they are stored."""
+    """Round steps to the type `dtype`, in which they are stored."""
     kept: Step = jax.tree.map(lambda leaf: leaf.astype(dtype), step)
     return kept
 
 
 def split(step: Step, blocks: Sequence[tuple[int, int]]) -> Step:
-    """Split steps into one part per block of rows and columns; other steps are returned whole."""
+    """Split steps into one part per block (rows, columns); steps with these parts are unchanged."""
 
     def fits(part: Array | Thin, size: tuple[int, int]) -> bool:
         if isinstance(part, Thin):
@@ -121,7 +122,7 @@ def split(step: Step, blocks: Sequence[tuple[int, int]]) -> Step:
 
 
 def as_pairs(groups: Sequence[Samples]) -> Pairs | None:
-    """Join groups of samples that are all in factors of equal structure; None if they are not."""
+    """Join groups of samples into `Pairs`, or return None unless all are pairs of equal structure."""
     pairs = [group for group in groups if isinstance(group, Pairs)]
     forms = {(jax.tree.structure(p), *(a.shape[1:] for a in jax.tree.leaves(p))) for p in pairs}
     return concatenate(pairs) if len(forms) == 1 and len(pairs) == len(groups) else None
@@ -134,12 +135,12 @@ def by_chunks(
     candidates: Repeats,
     samples: Pairs,
 ) -> T:
-    """Compute `function(keys[n], candidates, samples)` of n evaluations in chunks; see `in_chunks`.
+    """Compute `function(keys[n], candidates, samples)` in chunks, like `in_chunks`.
 
     Args:
-        function: Its result has leaves [n, ...].
-        most: Maximum number of evaluations per chunk. A chunk has either candidates or samples, and both
-            samples of a pair. None evaluates everything at once.
+        function: A function whose result has leaves [n, ...].
+        most: Maximum number of evaluations per chunk, or None for one chunk. A chunk contains either
+            candidates or samples. Both samples of a pair are in the same chunk.
         keys: One PRNG key per evaluation.
         candidates: Genotypes that are evaluated several times.
         samples: Mirrored pairs.
@@ -160,7 +161,10 @@ def _repeats_by_chunks(
     candidates: Repeats,
     samples: Pairs,
 ) -> T:
-    """Compute the results of candidates: several genotypes at a time, or some evaluations of each."""
+    """Compute the results of the candidates in chunks.
+
+    A chunk contains several genotypes, or a part of the evaluations of one genotype.
+    """
     n, count = candidates.x.shape[0], candidates.count
     nobody = jax.tree.map(lambda leaf: leaf[:0], samples)
     each = min(count, most)
@@ -188,14 +192,17 @@ def _pairs_by_chunks(
     candidates: Repeats,
     samples: Pairs,
 ) -> T:
-    """Compute the results of the samples: several lanes at a time, or some of the pairs of one lane."""
+    """Compute the results of the samples in chunks.
+
+    A chunk contains several lanes, or a part of the pairs of one lane.
+    """
     lanes, pairs = samples.mean.shape[0], samples.each
     nobody = Repeats(candidates.x[:0], 1)
     each = min(pairs, max(1, most // 2))
     cuts = -(-pairs // each)
 
     def cut(leaf: Array) -> Array:
-        """Split lanes [L, P, ...] into more, shorter ones: [L * cuts, each, ...]."""
+        """Split lanes [L, P, ...] into shorter lanes [L * cuts, each, ...]."""
         return filled(leaf, cuts * each, axis=1).reshape(lanes * cuts, each, *leaf.shape[2:])
 
     def of_lanes(plus: Array, minus: Array, mean: Array, *leaves: Array) -> T:
@@ -204,7 +211,7 @@ def _pairs_by_chunks(
         return by_lane(function(both.reshape(-1), nobody, some), mean.shape[0])
 
     def mend(leaf: Array) -> Array:
-        """Invert `cut` for results [L * cuts, 2 * each, ...] of both samples of a pair."""
+        """Join results [L * cuts, 2 * each, ...] of the shorter lanes; the inverse of `cut`."""
         apart = leaf.reshape(lanes, cuts, 2, each, *leaf.shape[2:]).swapaxes(1, 2)
         whole = apart.reshape(lanes, 2, cuts * each, *leaf.shape[2:])[:, :, :pairs]
         return whole.reshape(lanes * 2 * pairs, *leaf.shape[2:])

@@ -32,15 +32,15 @@ def mlp(
 ) -> Controller:
     """Build a controller whose genotypes are the parameters of a multi-layer perceptron.
 
-    A genotype consists, layer after layer, of the weights (in, out) in row-major order and the biases.
+    For each layer, a genotype contains the weights (in, out) in row-major order, followed by the biases.
     Initial weights are LeCun-uniform, U(-sqrt(3 / in), sqrt(3 / in)); initial biases are 0.
 
     Args:
-        sizes: Number of entries of the observation, of each hidden layer and of the action.
+        sizes: Sizes of the observation, of each hidden layer and of the action.
         hidden: Activation of hidden layers.
         output: Activation of the last layer.
-        weights: Type in which weights are stored during a rollout: `float32`, or `bfloat16`, which
-            halves the memory that each step reads on a GPU. Sums are always float32.
+        weights: Type in which weights are stored during a rollout, `float32` or `bfloat16`. With
+            `bfloat16`, each step reads half as much memory on a GPU. Sums are always float32.
     """
     require(len(sizes) >= 2, f"sizes must name at least input and output, got {tuple(sizes)}")
     for size in sizes:
@@ -107,7 +107,7 @@ def mlp(
             parts = zip(means, steps[::2], steps[1::2], strict=True)
             around = [partial(mirrored, *mean, step, shift) for mean, step, shift in parts]
             by_xla = partial(in_parts, act_alone, act_mirrored)
-        elif candidates.count == 1:  # XLA runs whole steps of pairs as fast without sharing
+        elif candidates.count == 1:  # in XLA, sharing would not make full matrices faster
             by_xla = partial(act, parameters(jnp.concatenate([candidates.x, rows_of(samples)])))
         else:
             by_xla = partial(in_parts, act_alone, partial(act, parameters(rows_of(samples))))
@@ -126,7 +126,7 @@ def mlp(
 
 
 def affine(product: str, matrix: Array, bias: Array, signal: Array) -> Array:
-    """Compute a layer before its activation, with any matrix product."""
+    """Compute a layer without its activation; `product` is the `einsum` of the matrix product."""
     return jnp.einsum(product, signal, matrix, preferred_element_type=jnp.float32) + bias
 
 
@@ -137,7 +137,7 @@ def mirrored(
     shift: Array | Thin,
     signal: Float[Array, "L 2 P i"],
 ) -> Float[Array, "L 2 P o"]:
-    """Compute a layer before its activation, for mirrored pairs around the parameters of each lane."""
+    """Compute a layer without its activation, for mirrored pairs around each lane's parameters."""
     if isinstance(step, Thin):
         inner = jnp.sum(signal[..., None, :] * step.left[:, None], axis=-1)
         moved = jnp.sum(inner[..., None] * step.right[:, None], axis=-2)

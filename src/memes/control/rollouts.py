@@ -1,8 +1,8 @@
-"""Episodes of control: environments, controllers, and rollouts of many of them at once.
+"""Environments, controllers, and rollouts of many episodes at once.
 
-environment   n independent episodes as pure functions of a batched state
+environment   simulates n independent episodes by pure functions of a batched state
 controller    maps a genotype to parameters, and observations to actions
-rollout       plays episodes and keeps only running sums
+rollout       plays episodes and stores only running sums
 """
 
 from __future__ import annotations
@@ -22,22 +22,23 @@ from memes.pytrees import TreeGenotypes
 
 
 class Environment(NamedTuple):
-    """n episodes at once; a state is any pytree of arrays with leading axis n.
+    """An environment that simulates n episodes at once.
+
+    A state is any pytree of arrays with leading axis n.
 
     Attributes:
         observation_size: Number of entries of an observation, o.
         action_size: Number of entries of an action, a.
         steps: Control steps per episode, T.
-        reset: `(keys[n]) -> state`, the start of one episode per key.
-        observe: `(state) -> observation[n, o]`.
-        step: `(state, action[n, a]) -> state`.
-        reward: `(before, action[n, a], after) -> reward[n]` of a step between two states.
+        reset: `(keys[n]) -> state`, the first state of one episode per key.
+        observe: `(state) -> observation[n, o]`, the observations of a state.
+        step: `(state, action[n, a]) -> state`, the state after a control step.
+        reward: `(before, action[n, a], after) -> reward[n]`, the reward of a step between two states.
         ended: `(state) -> bool[n]`, True for episodes that have ended; later steps are ignored.
         failed: `(state) -> bool[n]`, True for episodes in which the simulator failed.
-        measure: `(state) -> [n, m]`; a rollout reports its mean and its last value.
-        engine: The simulator of a robot, and the function that extracts its state from `state`, for
-            replays.
-        at_once: Best number of episodes to roll out at a time; None is all of them.
+        measure: `(state) -> [n, m]`, measurements whose mean and last value a rollout returns.
+        engine: The simulator of a robot, which replays use; None for other environments.
+        at_once: Best number of episodes to roll out at a time; None for all episodes.
     """
 
     observation_size: int
@@ -55,18 +56,20 @@ class Environment(NamedTuple):
 
 
 class Controller(NamedTuple):
-    """The actions of genotypes.
+    """A controller, which defines the actions of each genotype.
 
     Attributes:
         dim: Number of entries of a genotype, d.
-        init: `(key, n) -> x[n, d]`.
+        init: `(key, n) -> x[n, d]`, random initial genotypes.
         parameters: `(x[n, d]) -> pytree`, the input of `act`; computed once per rollout.
         act: `(parameters, observation[n, o], t) -> action[n, a]` at control step t.
-        policy: `(x[d], observation[b, o]) -> action[b, a]`, one genotype on many observations, for
-            learning by its gradient; None if actions depend on more than the observation.
-        blocks: Rows and columns of the matrices in a genotype, in order; None if it has none.
+        policy: `(x[d], observation[b, o]) -> action[b, a]`, the actions of one genotype for many
+            observations, for gradient-based learning. None if actions depend on more than the
+            observation.
+        blocks: Rows and columns of the matrices in a genotype, in order; None if it has no matrices.
         in_factors: `(candidates, samples) -> act`, with `act(observation[n, o], t) -> action[n, a]` for
-            repeated candidates followed by mirrored samples; None if genotypes must be whole.
+            repeated candidates followed by mirrored samples. None if the controller needs whole
+            genotypes.
         network: The perceptron of `policy`; None if it is not a perceptron in float32.
         trees: Conversion between genotypes and pytrees; None if genotypes are vectors.
     """
@@ -86,10 +89,10 @@ class Episodes(NamedTuple):
     """Summary of n episodes.
 
     Attributes:
-        total: Sum of the rewards.
-        mean: Mean of the measurements after each step until the end.
-        last: Last measurement.
-        length: Number of steps until the end.
+        total: Sum of the rewards of each episode.
+        mean: Mean over the steps of the measurements, up to the end of the episode.
+        last: Measurements after the last step.
+        length: Number of steps of the episode.
         failed: Whether the episode ended because the simulator failed.
     """
 
@@ -103,7 +106,8 @@ class Episodes(NamedTuple):
 class Step(NamedTuple):
     """One control step of n episodes, for recording.
 
-    `alive[n]` is True if the episode had not ended before the step, `ended[n]` if it has ended after it.
+    `alive[n]` is True for episodes that had not ended before the step. `ended[n]` is True for episodes
+    that have ended after the step.
     """
 
     before: PyTree
@@ -116,7 +120,7 @@ class Step(NamedTuple):
 
 
 class Control(NamedTuple):
-    """The parts of a control task; `score` computes `fitness[n]` and `feature[n, k]` of episodes."""
+    """Parts of a control task; `score` returns the `fitness[n]` and `feature[n, k]` of episodes."""
 
     environment: Environment
     controller: Controller
@@ -129,13 +133,13 @@ def rollout(
     x: Float[Array, "n d"],
     record: Callable[[Step], PyTree] | None = None,
 ) -> tuple[Episodes, PyTree]:
-    """Play one episode of each genotype, from a start that depends on its key.
+    """Play one episode per genotype; the key of the episode determines its start.
 
     Args:
         control: The environment and the controller.
         keys: One PRNG key per episode.
         x: The genotypes.
-        record: Function of each control step whose result is stored; without it no trajectory is stored.
+        record: Function of a control step whose results are stored. If None, no trajectory is stored.
 
     Returns:
         The episodes, and the recorded values with a leading axis of T steps.
@@ -144,7 +148,7 @@ def rollout(
 
 
 def acting(controller: Controller, x: Float[Array, "n d"]) -> Callable[[Array, Array], Array]:
-    """Return the fastest `act(observation[n, o], t) -> action[n, a]` of whole genotypes."""
+    """Return the fastest function `act(observation[n, o], t) -> action[n, a]` for whole genotypes."""
     if controller.in_factors is None:
         return partial(controller.act, controller.parameters(x))
     return controller.in_factors(Repeats(x, 1), no_pairs(controller.dim))
@@ -188,9 +192,10 @@ def play(
 
 
 class Transition(NamedTuple):
-    """Transitions for reinforcement learning, of which those with `alive` are valid.
+    """Transitions for reinforcement learning; they are valid if `alive` is True.
 
-    `ended` is True if the environment ended the episode, but not if it reached its last step.
+    `ended` is True if the environment ended the episode. It is False if the episode only reached its
+    last step.
     """
 
     observation: Float[Array, "*n o"]
@@ -202,7 +207,7 @@ class Transition(NamedTuple):
 
 
 def no_transitions(control: Control, n: int) -> Transition:
-    """Return transitions [n, T, ...] of episodes that were not played; none of them is valid."""
+    """Return invalid transitions [n, T, ...], which stand for episodes that were not played."""
     environment = control.environment
     o, a, steps = environment.observation_size, environment.action_size, environment.steps
 
@@ -215,12 +220,12 @@ def no_transitions(control: Control, n: int) -> Transition:
 def transitions(
     control: Control, keys: Key[Array, " n"], x: Float[Array, "n d"]
 ) -> tuple[Episodes, Transition]:
-    """Play a `rollout` and keep all of its transitions, arrays [T, n, ...]."""
+    """Play a `rollout`, and return its episodes and all transitions as arrays [T, n, ...]."""
     environment = control.environment
 
     def record(step: Step) -> Transition:
         following = environment.observe(step.after)
-        # If the simulator failed, the next observation is not the result of the action.
+        # If the simulator has failed, the next observation is invalid.
         counts = step.alive & ~environment.failed(step.after)
         return Transition(step.observation, step.action, step.reward, following, step.ended, counts)
 

@@ -1,4 +1,4 @@
-"""Policies whose parameters are pytrees: networks of flax, equinox or any other library."""
+"""Policies whose parameters are pytrees, such as networks of flax or equinox."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ Apply = Callable[[PyTree, Array], Array]
 
 
 def identity(signal: Array) -> Array:
-    """Return the signal."""
+    """Return the signal unchanged."""
     return signal
 
 
-# Activations by which a perceptron is recognised, with their counterparts in NumPy.
+# Activations of perceptrons that are recognised, with their counterparts in NumPy.
 HIDDEN: dict[Any, Callable[[Any], Any]] = {
     jax.nn.relu: lambda signal: np.maximum(signal, 0),
     jnp.tanh: np.tanh,
@@ -40,13 +40,13 @@ DRAWS, TOLERANCE = 64, 1e-4
 def tree_policy(make: Callable[[Array], PyTree], apply: Apply, *, observation_size: int) -> Controller:
     """Build a controller whose genotypes are the parameters of a network.
 
-    If the network computes the same as an `mlp`, this is detected by comparing values for random
-    parameters: layers of float32 weights and biases, with ReLU or tanh in between. Its genotypes then
-    have the layout of `mlp`, and its rollouts use the same kernels.
+    If the network is a perceptron with float32 parameters and ReLU or tanh activations, its genotypes
+    have the layout of `mlp` and its rollouts use the same kernels. Such a network is recognised by its
+    outputs for random parameters.
 
     Args:
-        make: `(key) -> parameters`, a pytree of random initial parameters.
-        apply: `(parameters, observation[o]) -> action[a]`.
+        make: `(key) -> parameters`, which returns a pytree of random initial parameters.
+        apply: `(parameters, observation[o]) -> action[a]`, which computes the network.
         observation_size: Number of entries of an observation, o.
     """
     at_least(1, observation_size=observation_size)
@@ -70,13 +70,13 @@ def tree_policy(make: Callable[[Array], PyTree], apply: Apply, *, observation_si
 def perceptron(
     trees: TreeGenotypes, apply: Apply, observation_size: int
 ) -> tuple[TreeGenotypes, Network] | None:
-    """Find the perceptron that computes the same values; None if there is none."""
+    """Return the perceptron that computes the same values as `apply`, or None if there is none."""
     layouts = [_layers(trees, observation_size, transposed) for transposed in (False, True)]
     candidates = [layout for layout in layouts if layout is not None]
     if not candidates:
         return None
     rng = np.random.default_rng(0)
-    # The scales of the layers range from 0.01 to 10, to compare activations at small and large values.
+    # The scales of the layers range from 0.01 to 10 to test activations with small and large inputs.
     scales = 10 ** rng.uniform(-2, 1, (DRAWS, len(trees.shapes)))
     arrays = [
         (rng.normal(size=(DRAWS, *shape)).T * scales[:, i]).T.astype(np.float32)
@@ -101,7 +101,7 @@ def forward(
     hidden: Callable[[np.ndarray], np.ndarray],
     output: Callable[[np.ndarray], np.ndarray],
 ) -> Float[np.ndarray, "n a"]:
-    """Compute perceptrons in NumPy, with alternating weights [n, i, o] and biases [n, o]."""
+    """Compute perceptrons in NumPy; `arrays` alternates weights [n, i, o] and biases [n, o]."""
     signal = np.asarray(observation, np.float64)
     for i in range(0, len(arrays), 2):
         signal = np.einsum("ni,nio->no", signal, arrays[i]) + arrays[i + 1]
@@ -117,7 +117,7 @@ def _alike(found: np.ndarray, expected: np.ndarray) -> bool:
 def _layers(
     trees: TreeGenotypes, observation_size: int, transposed: bool
 ) -> tuple[tuple[tuple[int, bool], ...], tuple[int, ...]] | None:
-    """Return layout and sizes of consecutive layers in the tree; None if they do not fit together."""
+    """Return the layout and sizes of the layers in the tree, or None if they do not fit together."""
     shapes, sizes, layout = trees.shapes, [observation_size], []
     if len(shapes) % 2 or any(dtype != jnp.float32 for dtype in trees.dtypes):
         return None

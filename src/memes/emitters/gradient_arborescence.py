@@ -16,8 +16,8 @@ from memes.archive import Status
 from memes.context import Context
 from memes.control.perturbations import rows
 from memes.emitters.base import Batch, Lanes, Rows, offspring
+from memes.emitters.gradients import gradients
 from memes.errors import at_least, positive
-from memes.gradients import gradients
 from memes.objectives import Objective
 from memes.pytrees import by_lane, choose, take
 from memes.resets import Reason, Reset, Stagnation, reason

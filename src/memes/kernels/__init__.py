@@ -1,1 +1,1 @@
-"""Custom kernels for `jax.ffi`: C++ compiled by the system's compiler, CUDA C++ by NVRTC."""
+"""Custom kernels for `jax.ffi`, compiled from C++ by the system's compiler or from CUDA by NVRTC."""

@@ -1,4 +1,7 @@
-"""A cache of compiled code in folders that only the user can write, because the code is executed."""
+"""A cache of compiled code.
+
+The code is executed, so the cache uses only folders that no other user can write to.
+"""
 
 from __future__ import annotations
 
@@ -22,20 +25,20 @@ def _short(data: bytes) -> str:
 
 
 def cached(name: str, build: Callable[[Path], None]) -> Path:
-    """Return a file of the cache; `build(path)` writes it if it is missing or damaged.
+    """Return a file of the cache, and call `build(path)` to write it if it is missing or damaged.
 
-    Its name in the cache ends in the digest of its content.
+    The name of the file in the cache ends with the digest of its content.
     """
     own = folder("native")
     if own is not None:
-        with suppress(OSError):  # a read-only folder, or a full disk
+        with suppress(OSError):  # the folder may be read-only, or the disk full
             return _found(own, name) or _built(own, name, build)
     temporary = Path(_temporary_folder().name)
     return _found(temporary, name) or _built(temporary, name, build)
 
 
 def folder(name: str) -> Path | None:
-    """Make a folder in the user's cache; None if that fails, or if other users could write to it."""
+    """Make and return a folder in the user's cache, or return None if there is no safe folder."""
     try:
         base = _base()
         base.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -45,7 +48,7 @@ def folder(name: str) -> Path | None:
 
 
 def _base() -> Path:
-    """Return the user's cache by the XDG specification; relative paths in variables are ignored."""
+    """Return the user's cache folder according to XDG, which ignores relative paths in variables."""
     given = Path(os.environ.get("XDG_CACHE_HOME", ""))
     base = given if given.is_absolute() else Path.home() / ".cache"
     mode = base.stat().st_mode if base.exists() else 0
@@ -55,7 +58,7 @@ def _base() -> Path:
 
 
 def _own(path: Path) -> Path:
-    """Make a folder that only the user can write; raises an `OSError` if other users have changed it."""
+    """Make a folder that only the user can write to, or raise an `OSError` if others changed it."""
     path.mkdir(mode=0o700, exist_ok=True)
     about = path.stat()
     mine = about.st_uid == _user()
@@ -72,7 +75,7 @@ def _user() -> int:
 
 
 def _found(place: Path, name: str) -> Path | None:
-    """Return the entry of that name if it is intact; damaged entries are removed."""
+    """Return the cached file for a name, or None; damaged files are removed."""
     stem, suffix = os.path.splitext(name)
     for file in place.glob(f"{stem}-*{suffix}"):
         about = file.lstat()
@@ -92,7 +95,7 @@ def _built(place: Path, name: str, build: Callable[[Path], None]) -> Path:
             content = _short(file.read())
             os.fsync(file.fileno())
         entry = place / f"{stem}-{content}{suffix}"
-        os.replace(built, entry)  # atomic, also with two runs at once
+        os.replace(built, entry)  # atomic, because another process may write the same file
     return entry
 
 

@@ -1,7 +1,7 @@
-"""CUDA C++ compiled by NVRTC and launched on XLA's stream through `jax.ffi`.
+"""CUDA kernels, which NVRTC compiles and `jax.ffi` launches on XLA's stream.
 
-NVRTC is a library that is installed with JAX's CUDA extras. The handler that launches kernels is C++,
-compiled by the system's compiler. Both results are cached.
+JAX's CUDA extras install the NVRTC library. The handler that launches kernels is written in C++ and
+compiled by the system's compiler. Compiled kernels and the compiled handler are cached.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ OPTIONS = ("--std=c++17",)
 
 
 class Kernel(NamedTuple):
-    """Source in CUDA C++, and the name of the kernel in it.
+    """A kernel: its source in CUDA C++, and its name in the source.
 
-    Its parameters are pointers to the arguments and to the results of a launch, followed by its numbers
-    (int). A call that is mapped over a batch has one row of blocks (`blockIdx.y`) per member of the
-    batch; the arrays of the members are contiguous.
+    The parameters of the kernel are pointers to the arguments and to the results of a launch, followed
+    by integers. If a launch is mapped over a batch, each member has its own row of blocks
+    (`blockIdx.y`). The arrays of the members are contiguous.
     """
 
     source: str
@@ -54,10 +54,11 @@ def launch(
     aliases: Mapping[int, int] | None = None,
     at_once: bool = False,
 ) -> list[Array]:
-    """Run the kernel; `aliases` maps arguments to results in the same memory.
+    """Run the kernel, and return its results.
 
-    With `at_once`, blocks may wait for each other: there are at most `blocks`, and not more than fit on
-    the GPU at once, and the members of a batch are launched one after the other.
+    `aliases` maps the indices of arguments to those of results that use the same memory. With `at_once`,
+    all blocks run concurrently, so that they can wait for each other. The number of blocks is then
+    reduced to the capacity of the GPU, and the members of a batch run one after the other.
     """
     call = jax.ffi.ffi_call(
         TARGET,
@@ -79,9 +80,9 @@ def launch(
 
 @cache
 def missing() -> str:
-    """Describe what this machine lacks for kernels on its GPUs.
+    """Return a description of what is missing for kernels on the GPUs of this machine.
 
-    Empty if nothing, or if it has no GPU.
+    The description is empty if nothing is missing, or if the machine has no GPU.
     """
     if not devices():
         return ""
@@ -89,7 +90,7 @@ def missing() -> str:
         return "there is no C++ compiler (g++ or clang++)"
     if nvrtc() is None:
         return "NVRTC is not found (the package nvidia-cuda-nvrtc has it)"
-    _BESIDE.submit(jax.device_put, 0, devices()[0])  # initialises the GPU, which takes two seconds
+    _BESIDE.submit(jax.device_put, 0, devices()[0])  # start the slow initialisation of the GPU
     try:
         _handler()
     except UsageError as error:
@@ -98,9 +99,9 @@ def missing() -> str:
 
 
 def usable(what: str, capability: float = 0.0) -> bool:
-    """Return True if kernels run on GPUs of this `capability`.
+    """Return True if kernels that need this compute capability can run on the GPUs.
 
-    Otherwise warn once that `what` is slower.
+    Otherwise, warn once that `what` is slower.
     """
     trouble = missing() or _too_old(capability)
     if trouble:
@@ -121,7 +122,7 @@ def _warn_once(sentence: str) -> None:
 
 @cache
 def devices() -> tuple[Any, ...]:
-    """Return JAX's GPUs of this process, if they use CUDA."""
+    """Return the CUDA GPUs that JAX uses in this process."""
     try:
         return tuple(d for d in jax.local_devices(backend="cuda"))
     except RuntimeError:
@@ -129,7 +130,7 @@ def devices() -> tuple[Any, ...]:
 
 
 def _loaded(kernel: Kernel) -> str:
-    """Return the name of the kernel in the handler; without a GPU the kernel is not compiled."""
+    """Return the kernel's name in the handler, and load the kernel if there is a GPU."""
     key = digest(*kernel)
     if devices() and key not in _LOADED:
         numbers = [d.local_hardware_id for d in devices()]
@@ -149,13 +150,13 @@ _BESIDE = ThreadPoolExecutor(thread_name_prefix="memes-kernels")
 
 @cache
 def compile_in_background(kernel: Kernel) -> Future[bytes]:
-    """Start to compile the kernel for the GPUs of this process in a thread."""
+    """Start a thread that compiles the kernel for the GPUs of this process."""
     return _BESIDE.submit(compiled, kernel.source, [d.compute_capability for d in devices()])
 
 
 @cache
 def _handler() -> ctypes.CDLL:
-    """Return the library with the handler, which is registered with JAX."""
+    """Compile the handler that launches kernels, register it with JAX, and return its library."""
     source = (resources.files("memes.kernels") / "launch.cc").read_text()
     library = loaded(source, "a kernel for GPUs")
     capsule = jax.ffi.pycapsule(library.LaunchHandler)  # type: ignore[no-untyped-call]
@@ -167,7 +168,7 @@ def _handler() -> ctypes.CDLL:
 
 
 def compiled(source: str, capabilities: Sequence[str]) -> bytes:
-    """Return machine code for a compute capability such as "9.0", or PTX for several of them."""
+    """Return machine code for one compute capability, such as "9.0", or PTX for several."""
     library = nvrtc()
     assert library is not None
     major, minor = ctypes.c_int(), ctypes.c_int()
@@ -182,7 +183,10 @@ def compiled(source: str, capabilities: Sequence[str]) -> bytes:
 
 
 def _architecture(library: ctypes.CDLL, capabilities: Sequence[str]) -> str:
-    """Return the architecture of the GPUs; if they differ or are too new, the best that all support."""
+    """Return the architecture of the GPUs.
+
+    If the GPUs differ or are too new for NVRTC, return the newest architecture that all of them support.
+    """
     own = {10 * int(major) + int(minor) for major, minor in (c.split(".") for c in capabilities)}
     count = ctypes.c_int()
     _check(library, library.nvrtcGetNumSupportedArchs(ctypes.byref(count)))
@@ -224,7 +228,7 @@ def _check(library: ctypes.CDLL, status: int) -> None:
 
 @cache
 def nvrtc() -> ctypes.CDLL | None:
-    """Load NVRTC from the packages of JAX or from the system's CUDA; None if there is none."""
+    """Load NVRTC from JAX's packages or from the system's CUDA; return None if it is not installed."""
     packages = importlib.util.find_spec("nvidia")
     roots = list(packages.submodule_search_locations or ()) if packages else []
     patterns = [f"{root}/*/lib/libnvrtc.so.*" for root in roots]

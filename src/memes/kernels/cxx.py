@@ -1,4 +1,4 @@
-"""C++ compiled by the system's compiler and cached."""
+"""Compilation of C++ by the system's compiler, with a cache."""
 
 from __future__ import annotations
 
@@ -17,23 +17,28 @@ import jax
 from memes.errors import UsageError, require
 from memes.kernels.cache import cached, digest
 
-# Without -ffast-math, because comparisons with NaN detect robots whose simulation failed.
+# -ffast-math must not be used: comparisons with NaN detect robots whose simulation has failed.
 FLAGS = ("-std=c++17", "-O2", "-ftree-vectorize", "-fno-math-errno", "-fno-trapping-math")
 
 
-LINES_PER_SECOND = 2500  # roughly, of a compiler, in sources of simulators on an idle machine
-SLOW = 20  # seconds after which a user should know what is going on
+LINES_PER_SECOND = 2500  # approximate speed of compilers for simulators, on an idle machine
+SLOW = 20  # compilations that take more seconds are announced
 
 
 def compiler() -> str | None:
-    """Return the path of the system's C++ compiler, or None."""
+    """Return the path of the system's C++ compiler, or None if there is none."""
     return next(filter(None, map(shutil.which, (os.environ.get("CXX", "g++"), "g++", "clang++"))), None)
 
 
 def loaded(source: str, user: str) -> ctypes.CDLL:
-    """Compile and load a library for this processor; `user` is named in error messages.
+    """Compile a library for this processor, and load it.
 
-    Raises a `UsageError` if it cannot be compiled or loaded.
+    Args:
+        source: The C++ source.
+        user: Name of the feature that needs the library, for messages.
+
+    Raises:
+        UsageError: The library cannot be compiled or loaded.
     """
     program = compiler()
     require(program is not None, f"{user} needs a C++ compiler (g++ or clang++), found none")
@@ -50,12 +55,12 @@ def loaded(source: str, user: str) -> ctypes.CDLL:
         _output([program, *flags, str(file), "-ldl", "-o", str(library)], user)
         require(library.exists(), f"{user}: the compiler '{program}' failed: it wrote nothing")
 
-    # The library depends on the headers of jaxlib: an older jaxlib refuses that of a newer one.
+    # The key contains the version of jaxlib, because jaxlib rejects libraries made with newer headers.
     version = _output([program, "--version"], user)
     key = digest(source, version, *FLAGS, _processor(), metadata.version("jaxlib"))
     try:
         return ctypes.CDLL(str(cached(f"{key}.so", build)))
-    except OSError as error:  # no writable folder, or none from which code may be loaded
+    except OSError as error:  # no folder is writable and may contain code
         raise UsageError(f"{user}: {error}") from error
 
 
@@ -74,7 +79,7 @@ def _works(program: str | None) -> bool:
 
 
 def _output(command: list[str], user: str) -> str:
-    """Return the output of the compiler; raises a `UsageError` if it fails."""
+    """Return the output of the compiler, or raise a `UsageError` if the compiler fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace")
     except OSError as error:
@@ -86,9 +91,9 @@ def _output(command: list[str], user: str) -> str:
 
 @cache
 def native_target(source: str, handler: str, user: str) -> str:
-    """Compile the source, or find it in the cache, and register its handler with JAX.
+    """Compile a source, register its handler with JAX, and return the name of the FFI target.
 
-    Returns the name.
+    The compiled library is cached. `user` is the name of the feature that needs it, for messages.
     """
     library = loaded(source, user)
     name = f"memes_{handler}_{digest(source)}"
@@ -98,13 +103,13 @@ def native_target(source: str, handler: str, user: str) -> str:
 
 
 def parallel() -> str:
-    """Return C++ code that shares work among XLA's threads, for sources of handlers."""
+    """Return C++ code for handlers that distributes work among XLA's threads."""
     return (resources.files("memes.kernels") / "parallel.h").read_text()
 
 
 @cache
 def _processor() -> str:
-    """Describe the processor, on which `-march=native` depends."""
+    """Return a description of the processor, because `-march=native` depends on it."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
     features = next((line for line in lines if line.startswith(("flags", "Features"))), "")

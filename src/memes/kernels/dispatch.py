@@ -1,4 +1,4 @@
-"""The choice between CUDA, C++ and XLA."""
+"""Selection of implementations in CUDA, C++ and plain JAX."""
 
 from __future__ import annotations
 
@@ -23,14 +23,16 @@ def choose(
     what: str = "",
     capability: float = 0.0,
 ) -> Callable[..., T]:
-    """Return one function for several implementations of the same computation.
+    """Return a function that selects one of several implementations of the same computation.
 
-    The implementation is chosen when a program is compiled for a platform; the program contains only
-    that one. Kernels that cannot run are ignored: C++ without a compiler, or if the default device of
-    the process is not a CPU; CUDA without NVRTC, which prints a warning.
+    XLA selects the implementation when it compiles a program for a platform, and the program contains
+    only this implementation. Kernels that cannot run are ignored:
+
+    - C++ kernels, without a compiler or if the default device of the process is not a CPU;
+    - CUDA kernels, without a compiler or NVRTC, with a warning.
 
     Args:
-        xla: The function in plain JAX, for every other platform.
+        xla: The function in plain JAX, for all other platforms.
         xla_on_cpu: A function in plain JAX that is faster on CPUs.
         cpp: A kernel in C++, which replaces `xla_on_cpu` if it can run.
         cuda: A kernel in CUDA for NVIDIA GPUs.
@@ -45,10 +47,13 @@ def choose(
 
 
 def fastest(what: str, *, cuda: bool) -> Literal["xla", "cuda", "cpp"]:
-    """Return the fastest implementation on JAX's default device, for code that depends on the choice.
+    """Return the name of the fastest implementation on JAX's default device.
 
-    `cuda` is True if a CUDA kernel is available. On CPUs the result is "cpp", even without a
-    compiler.
+    On CPUs, the result is "cpp", even without a compiler.
+
+    Args:
+        what: Name of the computation, for the warning.
+        cuda: Whether the computation has a CUDA kernel.
     """
     device = jax.default_backend()
     if device == "cpu":

@@ -1,8 +1,8 @@
-"""Exact search for the nearest neighbours of many points among many, without a matrix of all distances.
+"""Exact search for nearest neighbours without a matrix of all distances.
 
-Both implementations have two stages. The points are divided into groups. The k nearest points lie in the
-k groups with the smallest minimum distances. So the first stage searches the minima of the groups, and
-the second stage searches the members of the best groups.
+The points are divided into groups. The k nearest points lie in the k groups with the smallest minimum
+distances. Both implementations therefore have two stages. The first stage computes the minimum distance
+of each group, and the second stage searches the members of the best groups.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from memes.kernels.source import written
 
 
 def nearest(query: Array, points: Array, count: int) -> Array:
-    """Squared Euclidean distances of `query[n, k]` to the nearest `count` of `points[h, k]`: [n, count].
+    """Return the squared distances [n, count] of `query[n, k]` to the nearest `points[h, k]`.
 
-    They are in ascending order. A point with an infinite entry is ignored. Distances are infinite if
-    there are fewer points than `count`. Memory does not grow with n x h.
+    The Euclidean distances are in ascending order. Points with an infinite entry are ignored. If there
+    are fewer points than `count`, the remaining distances are infinite. The required memory does not
+    grow with n x h.
     """
     if points.shape[0] == 0:
         return jnp.full((query.shape[0], count), jnp.inf)
@@ -39,7 +40,7 @@ BLOCK = 128  # queries per block: the data of a block fit into the CPU's caches
 
 
 def nearest_by_blocks(query: Array, points: Array, count: int) -> Array:
-    """Compute `nearest` in plain JAX: `top_k` over the minima of groups, then over the best groups."""
+    """Compute `nearest` in plain JAX, with `top_k` in both stages."""
     h, k = points.shape
     n_groups = -(-h // GROUP)
     filled = jnp.pad(points, ((0, n_groups * GROUP - h), (0, 0)), constant_values=jnp.inf)
@@ -47,7 +48,7 @@ def nearest_by_blocks(query: Array, points: Array, count: int) -> Array:
     members = filled.T.reshape(k, GROUP, n_groups)
 
     def of_one(q: Array) -> Array:
-        # A loop that XLA fuses and vectorises; on CPUs it would compute a reduction member by member.
+        # XLA fuses and vectorises this loop. On CPUs, it computes a reduction member by member.
         minima = reduce(jnp.minimum, [_squared_distance(q, members[:, j]) for j in range(GROUP)])
         best = _smallest(minima, min(count, n_groups))[1]
         candidates = _squared_distance(q, members[:, :, best]).reshape(-1)
@@ -59,8 +60,8 @@ def nearest_by_blocks(query: Array, points: Array, count: int) -> Array:
 
 
 def _squared_distance(a: Sequence[Array] | Array, b: Sequence[Array] | Array) -> Array:
-    """Squared distance of two points, given coordinate by coordinate."""
-    # Differences instead of the expanded square avoid cancellation, and there are few coordinates.
+    """Return the squared distance of two points, which are sequences of coordinates."""
+    # The expanded square would suffer from cancellation. Differences are cheap for few coordinates.
     return sum(jnp.square(x - y) for x, y in zip(a, b, strict=True))  # type: ignore[return-value]
 
 
@@ -69,11 +70,11 @@ def _smallest(values: Array, count: int) -> tuple[Array, Array]:
     return -negated, index
 
 
-# For each warp of the kernel: its groups per lane, and the most queries that it computes together.
-# Larger values need more registers. If there are few queries, each warp gets fewer, so that all have
-# work.
+# EACH: groups per lane of a warp. QUERIES: maximum number of queries per warp. WARPS: warps per block.
+# Larger values of EACH and QUERIES need more registers. With few queries, the number per warp is reduced
+# to get WARPS_WANTED warps.
 EACH, QUERIES, WARPS, WARPS_WANTED = 16, 4, 4, 1024
-MOST = 128  # maximum number of neighbours of the kernel
+MOST = 128  # maximum number of neighbours that the kernel supports
 
 
 def nearest_by_kernel(
@@ -86,8 +87,8 @@ def nearest_by_kernel(
     together = next(q for q in (QUERIES, 2, 1) if q == 1 or n >= q * WARPS_WANTED)
     groups = 32 * EACH
     members = -(-h // groups)
-    # The search over groups reads the j-th members of all groups together, the second search all members
-    # of one group. Each uses a layout in which a warp reads adjacent numbers.
+    # The first stage reads the j-th members of all groups together. The second stage reads all members
+    # of one group together. Each stage has its own layout, in which a warp reads adjacent numbers.
     filled = jnp.pad(points, ((0, groups * members - h), (0, 0)), constant_values=jnp.inf)
     by_member = filled.T.reshape(k, members, groups)
     by_group = by_member.transpose(2, 0, 1)
@@ -103,8 +104,8 @@ def nearest_by_kernel(
 
 
 def search_kernel(dimensions: int, count: int, queries: int) -> Kernel:
-    """Return the kernel, with `queries` per warp."""
+    """Return the kernel for a number of dimensions, of neighbours, and of queries per warp."""
     source = (resources.files("memes.kernels") / "neighbours.cu").read_text()
-    ahead = 1 if queries == QUERIES else EACH // 4  # few warps hide little latency: prefetch more
+    ahead = 1 if queries == QUERIES else EACH // 4  # with few warps, prefetching hides latency
     settings = {"DIMENSIONS": dimensions, "COUNT": count, "QUERIES": queries, "AHEAD": ahead}
     return Kernel(written(source, **settings, EACH=EACH, THREADS=32 * WARPS), "nearest")

@@ -1,4 +1,4 @@
-"""Sources of kernels, which contain placeholders."""
+"""Placeholders in the sources of kernels."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def written(text: str, **parts: Any) -> str:
-    """Fill in the placeholders of a source, such as @NAME@; lists become lines."""
+    """Replace the placeholders of a source, such as @NAME@; a list becomes several lines."""
     for name, part in parts.items():
         text = text.replace(f"@{name}@", "\n  ".join(part) if isinstance(part, list) else str(part))
     return text

@@ -19,7 +19,7 @@ import numpy as np
 from memes.algorithm import Algorithm
 from memes.archive import Changes
 from memes.errors import at_least, require
-from memes.findings import FAULTS, Observations, findings, uses_keys
+from memes.runner.findings import FAULTS, Observations, findings, uses_keys
 from memes.runner.progress import ProgressPoint, Reporter
 from memes.store import archives, checkpoint
 from memes.store import folder as folders

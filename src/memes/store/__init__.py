@@ -1,1 +1,1 @@
-"""Run folders: plain files that a crash leaves whole, and what is read from them."""
+"""Run folders: plain files that a crash cannot damage, and functions to write and read them."""

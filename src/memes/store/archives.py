@@ -1,4 +1,4 @@
-"""Files of archives: the elites of a run, and the corrected archive."""
+"""Archive files, which store the elites of a run and the corrected archive."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ELITE = ("genotypes", "fitness", "feature", "generation", "lane")  # data of eac
 EXTRA, FIELD = (
     "extras/",
     "cells/",
-)  # prefixes of names: of extra fields, of fields of custom cells
+)  # prefixes of the names of extra fields and of fields of custom cells
 KINDS = "bifuU"  # allowed types of entries: bool, integers, floats and text
 
 
@@ -39,9 +39,9 @@ def save_archive(path: str | Path, archive: Archive, **about: Any) -> None:
 
 
 def arrays_of(cells: Cells) -> dict[str, np.ndarray]:
-    """Return the arrays from which `cells_from` makes cells.
+    """Return the arrays from which `cells_from` can rebuild the cells.
 
-    Those of a class other than the library's are the name of the class and its fields.
+    For a custom class of cells, the arrays contain the name and the fields of the class.
     """
     found = {"feature_low": np.asarray(cells.low), "feature_high": np.asarray(cells.high)}
     if isinstance(cells, Grid):
@@ -62,7 +62,7 @@ def arrays_of(cells: Cells) -> dict[str, np.ndarray]:
 
 
 def cells_from(data: Mapping[str, np.ndarray], file: Path) -> Cells:
-    """Make the cells that a file describes; whatever is raised says why that cannot be done."""
+    """Make the cells that a file describes, or raise an exception that explains the failure."""
     low, high = jnp.asarray(data["feature_low"]), jnp.asarray(data["feature_high"])
     if "cells_class" in data:
         return _custom_cells(data, file)
@@ -72,12 +72,15 @@ def cells_from(data: Mapping[str, np.ndarray], file: Path) -> Cells:
 
 
 def _custom_cells(data: Mapping[str, np.ndarray], file: Path) -> Cells:
-    """Make cells of a class that the program has imported already: a file never has code imported."""
+    """Make cells of a custom class that the program has already imported.
+
+    Files are not trusted, so the module of the class is not imported here.
+    """
     name = printable(str(data["cells_class"]))
     module, _, inside = name.partition(":")
     found: Any = sys.modules.get(module)
     for part in inside.split("."):
-        # Not `getattr`, which may call functions of modules and classes.
+        # `getattr` is not used, because it may call functions of modules and classes.
         found = None if found is None else vars(found).get(part)
     sound = isinstance(found, type) and is_dataclass(found) and callable(getattr(found, "index", None))
     require(
@@ -105,7 +108,7 @@ def _static(array: np.ndarray) -> Any:
 def load_archive(path: str | Path) -> Archive:
     """Read an archive from a run folder or from an `archive.npz` file.
 
-    Neither the task nor the code that made it is needed. Cells without an elite have fitness -inf.
+    The task and its code are not needed. Cells without an elite have fitness -inf.
     """
     file = as_path(path)
     file = file / "archive.npz" if file.is_dir() else file
@@ -115,7 +118,7 @@ def load_archive(path: str | Path) -> Archive:
 
 
 def archive_from(data: dict[str, np.ndarray], file: Path) -> Archive:
-    """Put elites into their cells; exceptions describe why that fails."""
+    """Put elites into their cells, or raise an exception that explains the failure."""
     low, high, at = data["feature_low"], data["feature_high"], data["cell"]
     n, (_, dim), (_, k) = len(at), data["genotypes"].shape, data["feature"].shape
     fitting = low.shape == high.shape == (k,)
@@ -146,13 +149,13 @@ def archive_from(data: dict[str, np.ndarray], file: Path) -> Archive:
 
 
 def save_correction(path: Path, correction: Correction, **about: Any) -> None:
-    """Write `corrected.npz`: the corrected archive, the means and variances of the illusory elites."""
+    """Write the corrected archive and the statistics of the illusory elites to `corrected.npz`."""
     elites = {name: value for name, value in correction._asdict().items() if value is not None}
     save_archive(path / "corrected.npz", elites.pop("archive"), **elites, **about)
 
 
 def load_correction(path: Path) -> Correction | None:
-    """Read `corrected.npz`; None if there is no such file."""
+    """Read `corrected.npz`, or return None if there is no such file."""
     file = path / "corrected.npz"
     if not file.exists():
         return None
@@ -165,13 +168,13 @@ def load_correction(path: Path) -> Correction | None:
 
 
 def save_npz(path: Path, **arrays: Any) -> None:
-    """Write arrays to an npz file with the version of its format."""
+    """Write arrays and the format version to an npz file."""
     numbered = {"format_version": FORMAT_VERSION, **arrays}
     replace_file(path, lambda file: np.savez_compressed(file, **numbered))
 
 
 def load_npz(file: Path, needed: Iterable[str]) -> dict[str, np.ndarray]:
-    """Read arrays, including the needed ones, from a file whose format version is supported."""
+    """Read all arrays of a file, and check its format version and that no needed array is missing."""
     arrays = read_arrays(file, (*needed, "format_version"))
     with reading(file):
         check_version(int(arrays.pop("format_version")), file)

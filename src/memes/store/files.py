@@ -1,8 +1,8 @@
-"""Functions to open, read and write all files of run folders.
+"""Functions that open, read and write the files of run folders.
 
-A folder may come from an untrusted source. Therefore no links are followed, only regular files are
-opened, and the content of a file is checked before memory is allocated for it. A crash leaves either the
-old or the new file complete, and a folder has one writer at a time.
+A folder may come from an untrusted source. Therefore links are not followed, and only regular files are
+opened. The size of the content is checked before memory is allocated. After a crash, either the old or
+the new file is complete. A folder has one writer at a time.
 """
 
 from __future__ import annotations
@@ -26,27 +26,28 @@ from memes.errors import LONGEST_NAME, UsageError, require
 from memes.store.sanitize import printable
 from memes.validation import described, fits, short
 
-# Maximum number of bytes that are read: of JSON, which needs up to thirty times as much memory, of
-# tables, and of a line of a table.
+# Maximum size in bytes of a JSON file, of a table, and of a line of a table. JSON needs up to thirty
+# times as much memory as its file.
 MOST_JSON = 2**24
 MOST_TABLE = 2**30
 MOST_LINE = 2**16
-# Maximum number of bytes of the numbers of a table: a constant, or a multiple of its size if that is
-# more.
+# The numbers of a table may need this many bytes of memory, or this multiple of the size of the file if
+# that is larger.
 MOST_NUMBERS, MOST_TIMES_TABLE = 2**24, 2
-# Maximum number of bytes in an npz file: a constant, or a multiple of its size if that is more.
+# The arrays of an npz file may need this many bytes of memory, or this multiple of the size of the file
+# if that is larger.
 MOST_ARRAYS = 2**31
 MOST_TIMES = 32
-LONGEST_PART, LONGEST_PATH = 255, 4095  # bytes of names and paths of files
+LONGEST_PART, LONGEST_PATH = 255, 4095  # maximum number of bytes of a file name and of a path
 # Opening a pipe without a writer must not block. Windows has neither flag.
 SAFELY = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{16}\.tmp")  # names of unfinished files of `replace_file`
-# Content of the lock of a folder: the id of the process that holds it, or held it last.
+# The lock file of a folder contains the id of the last process that acquired the lock.
 LOCK, LONGEST_LOCK = re.compile(r"\d*\n?"), 32
 
 
 def as_path(path: Any, name: str = "path") -> Path:
-    """Return a path; raises a `UsageError` if it is empty or not a valid path."""
+    """Convert an argument to a path, or raise a `UsageError` if it is not a valid path."""
     given = isinstance(path, (str, os.PathLike)) and isinstance(os.fspath(path), str)
     require(given, f"{name} must be str or Path, got {short(path)}")
     text = os.fspath(path)
@@ -65,7 +66,7 @@ def as_path(path: Any, name: str = "path") -> Path:
 
 
 def open_regular(path: Path, mode: str = "rb") -> IO[Any]:
-    """Open a regular file like `open`; raises a `UsageError` for a link, a pipe or a folder."""
+    """Open a regular file like `open`, but raise a `UsageError` for a link, a pipe or a folder."""
     return open(path, mode, opener=_descriptor)
 
 
@@ -82,7 +83,7 @@ def _descriptor(path: str, flags: int) -> int:
 
 
 def replace_file(path: Path, write: Callable[[IO[bytes]], object]) -> None:
-    """Write a file atomically: after a crash there is either the old or the new file."""
+    """Write a file atomically, so that a crash leaves either the old or the new file."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
         with open_regular(temporary, "xb") as file:
@@ -95,7 +96,7 @@ def replace_file(path: Path, write: Callable[[IO[bytes]], object]) -> None:
         if isinstance(error, OSError):
             error.filename = str(path)
         raise
-    # Systems without file descriptors of folders make renames durable by themselves.
+    # On systems without file descriptors of folders, renames are durable without this step.
     with suppress(OSError):
         descriptor = os.open(path.parent, os.O_RDONLY)
         try:
@@ -105,9 +106,10 @@ def replace_file(path: Path, write: Callable[[IO[bytes]], object]) -> None:
 
 
 def append(path: Path, data: bytes, at: int) -> None:
-    """Replace everything after the first `at` bytes of a file by data, and sync it.
+    """Replace everything after the first `at` bytes of a file by data, and sync the file.
 
-    A file with other names (hard links) is copied first, so that these keep their content.
+    A file that has other names (hard links) is replaced by a copy, so the content under the other names
+    does not change.
     """
     with open_regular(path, "r+b" if path.exists() else "w+b") as file:
         if os.fstat(file.fileno()).st_nlink > 1:
@@ -122,7 +124,7 @@ def append(path: Path, data: bytes, at: int) -> None:
 
 
 def save_text(path: Path, text: str) -> None:
-    """Write lines of text as a file atomically."""
+    """Write lines of text to a file atomically."""
     replace_file(path, lambda file: file.write(f"{text}\n".encode()))
 
 
@@ -134,7 +136,7 @@ def read_bytes(file: Path, most: int) -> bytes:
 
 
 def read_json(file: Path) -> dict[str, Any]:
-    """Read a table from a JSON file. Control characters are replaced by their escapes."""
+    """Read the object in a JSON file, with control characters escaped."""
     with reading(file):
         content = json.loads(read_bytes(file, MOST_JSON))
         require(isinstance(content, dict), f"'{file}' must contain a JSON object")
@@ -152,7 +154,11 @@ def _printable(value: Any) -> Any:
 
 
 def check_entries(file: Path | str, entries: Mapping[str, Any], hints: Mapping[str, Any]) -> None:
-    """Raise a `UsageError` that names the first entry of a file that does not fit its hint."""
+    """Check the entries of a file against type hints.
+
+    Raises:
+        UsageError: If an entry does not match its hint. The error message names the first such entry.
+    """
     for name, hint in hints.items():
         value = entries.get(name)
         short_enough = not isinstance(value, str) or len(value) <= LONGEST_NAME
@@ -161,7 +167,7 @@ def check_entries(file: Path | str, entries: Mapping[str, Any], hints: Mapping[s
 
 
 def read_table(file: Path, needed: Collection[str] = ()) -> dict[str, np.ndarray]:
-    """Read a CSV file into one array per column; empty fields become NaN."""
+    """Read a CSV file into one array per column, with NaN for empty fields."""
     with reading(file), open_regular(file) as stream:
         _check_size(file, stream, MOST_TABLE)
         lines = sum(1 for _ in _lines(stream))
@@ -185,7 +191,7 @@ def read_table(file: Path, needed: Collection[str] = ()) -> dict[str, np.ndarray
 
 
 def _lines(stream: IO[bytes]) -> Iterator[bytes]:
-    """Yield the lines of a file, whose length is limited."""
+    """Yield the lines of a file, or raise a `ValueError` if a line is too long."""
     while line := stream.readline(MOST_LINE + 1):
         if len(line) > MOST_LINE:
             raise ValueError(f"a line has more than {MOST_LINE:,} bytes")
@@ -195,9 +201,15 @@ def _lines(stream: IO[bytes]) -> Iterator[bytes]:
 def read_arrays(
     file: Path, needed: Collection[str] = (), only: Collection[str] | None = None
 ) -> dict[str, np.ndarray]:
-    """Read the arrays of an npz file, or only some of them. Nothing is unpickled."""
+    """Read the arrays of an npz file without unpickling.
+
+    Args:
+        file: The file.
+        needed: Names of arrays that the file must contain.
+        only: Names of the arrays to read. If None, all arrays are read.
+    """
     with reading(file), open_regular(file) as stream:
-        with zipfile.ZipFile(stream) as parts:  # reads no more than the sizes that it states
+        with zipfile.ZipFile(stream) as parts:  # never reads more bytes than the stated sizes
             check_memory(file, sum(part.file_size for part in parts.infolist()))
         stream.seek(0)
         with np.load(stream, allow_pickle=False) as data:
@@ -205,7 +217,7 @@ def read_arrays(
 
 
 def check_memory(file: Path, needed: int) -> None:
-    """Raise a `UsageError` if a file needs far more memory than it has bytes."""
+    """Raise a `UsageError` if the content of a file needs far more memory than the file has bytes."""
     most = max(MOST_ARRAYS, MOST_TIMES * file.stat().st_size)
     require(
         needed <= most,
@@ -227,9 +239,9 @@ def _having(needed: Collection[str], found: dict[str, np.ndarray]) -> dict[str, 
 
 @contextmanager
 def reading(file: Path) -> Iterator[None]:
-    """Turn any exception while a file is read into a `UsageError` that names the file.
+    """Convert any exception during reading to a `UsageError` that names the file.
 
-    Damaged zip files and arrays may raise almost any exception.
+    Damaged zip files and arrays can raise almost any exception.
     """
     try:
         yield
@@ -245,8 +257,8 @@ def reading(file: Path) -> Iterator[None]:
         raise UsageError(f"'{file}' is damaged or not what its name says: {reason}") from error
 
 
-# A lock lasts until the last process has closed its file; forked children, which may outlive the process
-# that writes, must not inherit it.
+# A lock is released when the last process has closed the lock file. Forked children may outlive the
+# writing process, so they close the file.
 _held: set[IO[str]] = set()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=lambda: [file.close() for file in _held])
@@ -254,9 +266,12 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def only_writer(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock; raises a `UsageError` if another process does, or the file is not a lock.
+    """Acquire the lock of a folder, and release it at the end of the context.
 
-    The lock belongs to the process and not to the file: it is released when the process ends.
+    The operating system also releases the lock if the process is killed.
+
+    Raises:
+        UsageError: If another process has locked the folder, or if the file is not a lock.
     """
     try:
         import fcntl
@@ -286,27 +301,27 @@ def only_writer(folder: Path) -> Iterator[None]:
 
 
 def check_lock(file: IO[str]) -> None:
-    """Raise a `UsageError` if an open file contains anything but a lock."""
+    """Raise a `UsageError` if an open file is not a lock file."""
     file.seek(0)
     found = file.read(LONGEST_LOCK)
     require(LOCK.fullmatch(found) is not None, f"'{file.name}' is not a lock of memes: it is left alone")
 
 
 def intended(name: str) -> str:
-    """Return the final name of a file: that of a temporary file is the one it gets when finished."""
+    """Return the name of a file, or the final name if it is a temporary file of `replace_file`."""
     temporary = TEMPORARY.fullmatch(name)
     return temporary[1] if temporary else name
 
 
 def remove_files(folder: Path, names: re.Pattern[str], *, unfinished: bool = False) -> None:
-    """Remove the files of a folder whose names, or final names, match a pattern.
+    """Remove the files of a folder whose (final) names match a pattern.
 
-    Nothing is removed from subfolders, nor from a folder that is a link.
+    Files in subfolders are kept. If the folder is a link, nothing is removed.
 
     Args:
-        folder: The folder, which may not exist.
-        names: Pattern of the whole name.
-        unfinished: Remove only unfinished files.
+        folder: The folder. If it does not exist, nothing is removed.
+        names: Pattern that must match the whole name.
+        unfinished: Whether to remove only unfinished files.
     """
     if folder.is_symlink() or not folder.is_dir():
         return

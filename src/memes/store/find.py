@@ -16,7 +16,7 @@ from memes.store.summary import FILE, FORMAT, Summary, load_summary
 
 
 def run_folders(path: str | Path) -> list[Path]:
-    """List the run folders of a path: itself, or the folders of seeds in it, in order of the seeds."""
+    """List the run folder at a path, or the run folders of the seeds in it, sorted by seed."""
     folder = as_path(path)
     inside = folder.iterdir() if folder.is_dir() and not holds_run(folder) else ()
     runs = [each for each in sorted(inside) if not each.is_symlink() and holds_run(each)]
@@ -25,9 +25,10 @@ def run_folders(path: str | Path) -> list[Path]:
 
 
 def load_headers(path: str | Path) -> dict[Path, Header]:
-    """Return the headers of the runs of a path, by folder.
+    """Return the headers of the runs at a path, by folder.
 
-    The header of a seed whose process was killed before it was written is derived from other seeds.
+    If a process was killed before it wrote the header of a seed, the header is derived from the other
+    seeds.
     """
     folders = run_folders(path)
     headers = {folder: load_config(folder) for folder in folders}
@@ -47,10 +48,10 @@ def load_all(paths: Iterable[str | Path], argument: str = "RUN") -> list[Summary
 
 
 def find(paths: Iterable[str | Path], argument: str = "RUN") -> list[Path]:
-    """List run folders and summary files, each of them once, in the given order.
+    """List run folders and summary files in the given order, without duplicates.
 
     Args:
-        paths: Run folders, summary files, folders of either, or patterns such as `runs/arm-*`.
+        paths: Run folders, summary files, folders that contain them, or patterns such as `runs/arm-*`.
         argument: Name of the argument in error messages.
     """
     found: dict[Path, Path] = {}
@@ -67,9 +68,10 @@ def find(paths: Iterable[str | Path], argument: str = "RUN") -> list[Path]:
 
 
 def readable(places: Iterable[Path], argument: str = "RUN") -> tuple[list[Path], list[str]]:
-    """Return the places that can be read, at least one, and a message for each of the others.
+    """Return the places that can be read, and a message for each place that cannot.
 
-    Runs without an archive cannot be read: they were stopped before it was written, or are in progress.
+    Runs without an archive cannot be read. They are in progress, or were killed before they wrote it.
+    If no place can be read, a `UsageError` is raised.
     """
     kept: list[Path] = []
     notes = []
@@ -90,7 +92,7 @@ def _runs_in(place: Path) -> Iterator[Path]:
         return
     for entry in sorted(place.iterdir()):
         if entry.is_symlink():
-            continue  # it may lead back here, or anywhere else
+            continue  # a link may point back to this folder, or to any other place
         if entry.is_dir():
             yield from _runs_in(entry)
         elif entry.suffix == ".json" and entry.is_file() and _is_summary(entry):

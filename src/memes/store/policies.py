@@ -1,4 +1,4 @@
-"""Export of a policy to a file that NumPy reads."""
+"""Export of a policy to a file that NumPy can read."""
 
 from __future__ import annotations
 
@@ -28,16 +28,22 @@ def export_policy(
 ) -> Path:
     """Write the policy of an elite into a folder, which is made if it does not exist.
 
-    The file has the arrays `weights_0` [in, out], `bias_0` [out], `weights_1`, ... of the layers, the
-    number of `layers`, the names of the `hidden` and the `output` activation, and the `cell`, `fitness`
-    and `feature` of the elite.
+    The file contains:
+
+    - the arrays `weights_0` [in, out], `bias_0` [out], `weights_1`, ... of the layers,
+    - the number of `layers`,
+    - the names of the `hidden` and the `output` activation,
+    - the `cell`, `fitness` and `feature` of the elite.
 
     Args:
         archive: The archive.
         cell: The cell of the elite.
         task: The task of the archive.
-        folder: The folder of the file `policy.npz`.
-        replace: Whether an existing file is replaced; otherwise it raises a `UsageError`.
+        folder: The folder into which `policy.npz` is written.
+        replace: Whether to replace an existing file. If False, an existing file raises a `UsageError`.
+
+    Returns:
+        The path of the file.
     """
     network = None if task.control is None else task.control.controller.network
     require(

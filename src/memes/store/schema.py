@@ -1,7 +1,7 @@
 """The types of `config.json`: settings of a run, its provenance, and its outcome.
 
-The fields of these types are the schema: entries of a file are checked against them. In the file all
-entries are at the same level.
+The fields of these types are the schema against which the entries of a file are checked. In the file,
+all entries are at the same level.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from memes.store.files import check_entries
 from memes.task import Map, numbered
 
 THEN = ", then "  # between the devices of a run that was resumed on another one
-# Options that earlier versions did not have, with the values that correspond to their behaviour.
+# Options that earlier versions lacked, with the values that reproduce the behaviour of those versions.
 ONCE_ABSENT = {
     "candidate_samples": 1,
     "candidate_statistic": "median",
@@ -41,14 +41,15 @@ class RunConfig:
     """Settings of a run.
 
     Attributes:
-        task: The task as in a command, such as `arm` or `file.py:name`; otherwise its name.
+        task: The task argument of a command, such as `arm` or `file.py:name`. Runs made in Python record
+            the name of the task.
         task_name: Name of the task.
         algorithm: Name of the algorithm.
-        label: Label of the run in tables; None is the name of the algorithm.
-        scale: Scale of the defaults of a command; None if the run was made in Python.
+        label: Label of the run in tables. If None, the name of the algorithm is used.
+        scale: Scale of the defaults of a command, or None if the run was made in Python.
         options: Options of the task and the algorithm.
         seed: Seed of all randomness.
-        seeds: All seeds of the call that made the run; None if it was made for one seed.
+        seeds: All seeds of the call that made the run, or None if the call had only one seed.
         generations: Number of generations.
         evaluations: Maximum number of evaluations, if it was given.
         dim: Number of entries of a genotype.
@@ -56,12 +57,12 @@ class RunConfig:
         centroids: Number of centroids of a tessellation, if a command made it.
         feature_low: Lower bounds of the features.
         feature_high: Upper bounds of the features.
-        feature_names: Names of the features; empty if an older version recorded none.
+        feature_names: Names of the features. Older versions recorded none.
         min_fitness: Fitness that adds 0 to the QD-score.
         uncertain: Whether the task is uncertain.
         map: The walls of the task, if its features are a position.
         batch_size: Evaluations per generation.
-        chunk: Maximum number of evaluations at a time; None is all.
+        chunk: Maximum number of evaluations at a time. If None, there is no maximum.
         seeds_per_batch: Requested number of seeds per batch, if it was given.
         seeds_together: Number of seeds that ran as one batch.
         devices: Number of devices.
@@ -69,8 +70,8 @@ class RunConfig:
         call_seconds: Requested duration of a device call.
         worker_rows: Number of genotypes that a worker gets at a time, if a command made the run.
         observers: Settings of custom observers, by the name of their class.
-        settings: All other entries: settings of the default observers, such as `checkpoint_every`, other
-            options of the command, and the `metadata` of `memes.run`.
+        settings: All other entries. They are the settings of the usual observers, such as
+            `checkpoint_every`, other options of the command, and the `metadata` of `memes.run`.
     """
 
     task: str
@@ -119,7 +120,7 @@ class RunConfig:
         return self.label or self.algorithm
 
     def names(self, k: int) -> tuple[str, ...]:
-        """Return the names of k features; their numbers, if an older version recorded none."""
+        """Return the names of k features, or their numbers if an older version recorded no names."""
         return self.feature_names or tuple(numbered(k))
 
 
@@ -130,10 +131,10 @@ class Provenance:
     Attributes:
         started: Time of the start.
         resumed: Times at which the run was resumed.
-        device: The device; several, if the run was resumed on another one.
+        device: The device, or several devices if the run was resumed on another one.
         precision: Precision of matrix products.
         versions: Versions of packages.
-        commit: Commit of the library; version 0.2 recorded only `git_commit`.
+        commit: Commit of the library. Version 0.2 recorded only `git_commit`.
         git_commit: Commit of the working directory.
         code: Digests of custom tasks and algorithms, by name.
         compile_seconds: Compilation time.
@@ -161,14 +162,14 @@ class Provenance:
 
 @dataclass(frozen=True, kw_only=True)
 class RunOutcome:
-    """The end of a run.
+    """The outcome of a run, recorded when it ends.
 
     Attributes:
         finished: Time of the end.
-        generations_done: Number of generations that were done.
-        seconds: Time of these generations, without the time between interruptions and resumptions.
-        stopped: Reason why the run ended before its last generation; None if it did not.
-        signal: The signal that ended it, if one did.
+        generations_done: Number of completed generations.
+        seconds: Time that these generations took, without pauses between an interruption and `resume`.
+        stopped: Reason why the run ended before its last generation, or None if it was completed.
+        signal: Signal that ended the run, or None.
     """
 
     finished: str
@@ -179,7 +180,7 @@ class RunOutcome:
 
 
 class Header(NamedTuple):
-    """The content of `config.json`; the outcome is None until the run ends."""
+    """The content of `config.json`. The outcome is None until the run ends."""
 
     config: RunConfig
     provenance: Provenance = Provenance()
@@ -192,18 +193,18 @@ class Header(NamedTuple):
         return {"format_version": FORMAT_VERSION, **settings, **config, **vars(self.provenance), **ended}
 
     def updated(self, entries: Mapping[str, Any]) -> Header:
-        """Return the header with changed entries, in the form in which they are read from the file."""
+        """Return the header with changed entries, as if it had been written and read again."""
         written = json.dumps(self.entries() | dict(entries), default=plain)
         return header_of(json.loads(written), "metadata")
 
 
 def plain(value: Any) -> Any:
-    """Convert a value that JSON does not support into one that it supports."""
+    """Convert a value that JSON does not support into a supported one."""
     return value.tolist() if isinstance(value, (np.generic, np.ndarray)) else str(value)
 
 
 def entries_of(instance: Any) -> dict[str, Any]:
-    """Return the entries of a file for a dataclass."""
+    """Convert a dataclass to the entries of a file."""
     return {
         name: value._asdict() if isinstance(value, Map) else value
         for name, value in vars(instance).items()
@@ -211,7 +212,11 @@ def entries_of(instance: Any) -> dict[str, Any]:
 
 
 def header_of(entries: Mapping[str, Any], file: Path | str) -> Header:
-    """Check the entries of a `config.json`; a `UsageError` names the first wrong one."""
+    """Make a header from the entries of a `config.json`.
+
+    Raises:
+        UsageError: If an entry is invalid. The error message names the first invalid entry.
+    """
     check_version(int(entries["format_version"]), file)
     config, provenance = read(RunConfig, entries, file), read(Provenance, entries, file)
     outcome = None if entries.get("finished") is None else read(RunOutcome, entries, file)
@@ -221,7 +226,10 @@ def header_of(entries: Mapping[str, Any], file: Path | str) -> Header:
 
 
 def read(of: Callable[..., T], entries: Mapping[str, Any], file: Path | str) -> T:
-    """Make a dataclass from the entries of a file. Missing and null entries get their defaults."""
+    """Make a dataclass from the entries of a file.
+
+    Missing entries and null entries get their defaults.
+    """
     every: Any = of
     needed = {f.name for f in fields(every) if (f.default, f.default_factory) == (MISSING, MISSING)}
     given = {name for name in hints_of(of) if name in needed or entries.get(name) is not None}
@@ -236,19 +244,19 @@ def read(of: Callable[..., T], entries: Mapping[str, Any], file: Path | str) -> 
 
 @cache
 def hints_of(of: Callable[..., Any]) -> Mapping[str, Any]:
-    """Return the types of the entries of a file for a dataclass, by name."""
+    """Return the types of the file entries that correspond to a dataclass, by name."""
     hints = typing.get_type_hints(of)
     hints.pop("settings", None)  # contains the remaining entries
     return hints | ({"map": dict[str, Any] | None} if "map" in hints else {})
 
 
 def tuples(value: Any) -> Any:
-    """Return a value of JSON with tuples in place of lists, except in tables."""
+    """Convert lists in a JSON value to tuples, except inside objects."""
     return tuple(map(tuples, value)) if isinstance(value, list) else value
 
 
 def map_of(file: Path | str, about: Mapping[str, Any]) -> Map:
-    """Read the map of a task; a `UsageError` if it cannot be drawn."""
+    """Read the map of a task, or raise a `UsageError` if it cannot be drawn."""
     check_entries(file, about, MAP)
     corners = [*about["walls"], [about["start"]], [[about["goal"] or 0.0] * 2]]
     sound = all(wall and np.shape(wall)[1:] == (2,) for wall in corners)
@@ -258,6 +266,6 @@ def map_of(file: Path | str, about: Mapping[str, Any]) -> Map:
 
 
 def check_names(file: Path | str, names: tuple[str, ...], k: int | None = None) -> None:
-    """Raise a `UsageError` if the names in a file are invalid, or if their number is not k."""
+    """Raise a `UsageError` if the feature names in a file are invalid, or if there are not k names."""
     sane = all(0 < len(name) <= LONGEST_NAME for name in names) and len(names) in (0, k or len(names))
     require(sane, f"feature_names in '{file}' must be one name per feature")

@@ -1,4 +1,4 @@
-"""The ant: gaits that run forward; the features are the ground-contact times of the feet."""
+"""The ant tasks: a four-legged robot that runs forward, without or with a trap in its way."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from memes.validation import checked
 if TYPE_CHECKING:
     from memes.physics import Engine, RobotState
 
-SUBSTEPS = 5  # of 0.01 s
-HEIGHT = (0.2, 1.0)  # range of the torso's height; outside it the episode ends
+SUBSTEPS = 5  # simulation steps of 0.01 s per control step
+HEIGHT = (0.2, 1.0)  # the episode ends when the torso's height leaves this range
 NOISE = 0.1
-PASSED = 13.0  # x of a torso that has passed the trap, whose back wall ends at 12.5
+PASSED = 13.0  # a torso beyond this x has passed the trap; its back wall ends at x = 12.5
 ARENA_LOW, ARENA_HIGH = (0.0, -8.0), (30.0, 8.0)  # bounds of the final position
 
-# For an ant that runs along x; its model, like that of Brax, takes y for the front.
+# Directions for an ant that runs along x. The model, like the ant of Brax, defines y as the front.
 FEET = ("front left", "back left", "back right", "front right")
 
 
@@ -43,7 +43,7 @@ def ant(
         hidden: Sizes of the policy's hidden layers.
         weights: Type in which policy weights are stored during a rollout.
         fidelity: Accuracy of the contact solver.
-        backend: Implementation of the simulator; auto selects the fastest available one.
+        backend: Implementation of the simulator. `auto` selects the fastest available one.
     """
     engine = engine_of("ant", substeps=SUBSTEPS, fidelity=fidelity, backend=backend)
     environment = robot(
@@ -87,7 +87,7 @@ def ant_trap(
         hidden: Sizes of the policy's hidden layers.
         weights: Type in which policy weights are stored during a rollout.
         fidelity: Accuracy of the contact solver.
-        backend: Implementation of the simulator; auto selects the fastest available one.
+        backend: Implementation of the simulator. `auto` selects the fastest available one.
     """
     engine = engine_of("ant_trap", substeps=SUBSTEPS, fidelity=fidelity, backend=backend)
 
@@ -110,7 +110,7 @@ def ant_trap(
         environment,
         mlp([environment.observation_size, *hidden, environment.action_size], weights=weights),
         fitness=lambda outcome: outcome.total,
-        # Clipped, because otherwise novelty would reward leaving the map.
+        # The feature is clipped, because otherwise novelty would reward robots that leave the map.
         feature=lambda outcome: jnp.clip(outcome.last, jnp.array(ARENA_LOW), jnp.array(ARENA_HIGH)),
         feature_low=ARENA_LOW,
         feature_high=ARENA_HIGH,
@@ -122,7 +122,7 @@ def ant_trap(
 
 
 def forward_reward(engine: Engine):  # type: ignore[no-untyped-def]
-    """Velocity along x, plus 1 per step survived, minus half of the squared action."""
+    """Return the reward: velocity along x, plus 1 for survival, minus half of the squared action."""
     seconds = float(engine.substeps * engine.model.opt.timestep)
 
     def reward(before: RobotState, action: Array, after: RobotState) -> Array:
@@ -135,7 +135,7 @@ def forward_reward(engine: Engine):  # type: ignore[no-untyped-def]
 
 
 def fallen(engine: Engine):  # type: ignore[no-untyped-def]
-    """Return True if the torso is too low or too high."""
+    """Return the function that detects robots whose torso is too low or too high."""
 
     def ended(state: RobotState) -> Array:
         height = engine.qpos(state)[:, 2]

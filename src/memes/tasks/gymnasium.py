@@ -1,4 +1,4 @@
-"""Gymnasium environments: NumPy policies whose episodes run on the host, on any number of workers."""
+"""Tasks for Gymnasium environments. NumPy policies play the episodes on the host or on workers."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from memes.errors import UsageError, at_least, in_a_line, known, package, requir
 from memes.task import Task
 from memes.validation import checked
 
-PLACE, FAR = ("x_position", "y_position"), 30.0  # metres
-WIDE = 10.0  # bound of observations without bounds
-STEPS = 1000  # for environments without a limit
+PLACE, FAR = ("x_position", "y_position"), 30.0  # the bound FAR is in metres
+WIDE = 10.0  # feature bound for observations without bounds
+STEPS = 1000  # episode length for environments without a limit
 
 
 @checked
@@ -41,30 +41,29 @@ def gymnasium(
     make: dict[str, Any] | None = None,
     fresh: bool | None = None,
 ) -> Task:
-    """Environment of Gymnasium; genotypes are policies.
+    """Environment of Gymnasium, with policies as genotypes.
 
-    The fitness is the total reward of an episode. Outputs of a policy are scaled to a box of actions, or
-    the largest output selects the action.
+    The fitness is the total reward of an episode. In continuous action spaces, the policy's outputs are
+    scaled to the bounds of the actions. In discrete ones, the largest output selects the action.
 
     Args:
         environment: Name of the environment, such as `CartPole-v1`.
         hidden: Sizes of the policy's hidden layers.
         steps: Maximum number of steps of an episode; by default the limit of the environment.
-        uncertain: Whether each episode has a different start; otherwise all have that of seed 0.
-        observed: Entries of the observation whose means over an episode are the feature; by default
+        uncertain: Whether each episode has a different start; otherwise all start with seed 0.
+        observed: Indices of the observation whose means over an episode are the feature. The default is
             the first two.
-        informed: Entries of `info` whose last values are the feature; by default `x_position` and
+        informed: Entries of `info` whose last values are the feature. The default is `x_position` and
             `y_position`, if both exist.
-        feature: `(episode) -> k numbers`, a custom feature of a
-            `memes.control.episodes.Episode`. Workers import it, so it must be at the top level of a
-            module.
-        feature_low: Lower bound of each feature; by default that of the observation, -10 if it has
-            none, and -30 for a position.
+        feature: `(episode) -> k numbers`, a custom feature of a `memes.control.episodes.Episode`.
+            Workers import this function, so it must be at the top level of a module.
+        feature_low: Lower bound of each feature. The default is the bound of the observation, -10 if the
+            observation has no bound, and -30 for a position.
         feature_high: Upper bound of each feature, with corresponding defaults.
         min_fitness: Fitness that adds 0 to the QD-score.
         make: Further arguments of `gymnasium.make`.
-        fresh: Whether each episode gets a new environment. By default it does if the environment, reset
-            with the same seed, does not repeat an episode of random actions exactly.
+        fresh: Whether each episode gets a new environment. The default is True if two episodes with the
+            same seed and the same random actions differ.
     """
     at_least(1, steps=steps)
     arguments = {**(make or {}), **({} if steps is None else {"max_episode_steps": steps})}
@@ -117,15 +116,15 @@ def _refuse(*arguments: Any) -> Any:
 
 
 def _on_the_host(size: int, outputs: int, steps: int) -> Environment:
-    """Return the sizes of an environment, for emitters that learn from its transitions."""
+    """Return an `Environment` that has only sizes, for emitters that learn from its transitions."""
     functions: Any = [_refuse] * 7
     return Environment(size, outputs, steps, *functions)
 
 
 def _made(name: str, arguments: tuple[tuple[str, Any], ...]) -> Any:
-    """Make an environment; a `UsageError` names a missing package, or a similar environment."""
+    """Make an environment, or raise a `UsageError` for a missing package or an unknown name."""
     library = package("gymnasium", "gymnasium", f"environment '{name}'")
-    if ":" not in name:  # otherwise the environment is in a module that must be imported first
+    if ":" not in name:  # a name with ":" refers to a module that must be imported first
         known("environment of Gymnasium", name, [str(each) for each in library.registry])
     try:
         return made(name, arguments, 1)[0]
@@ -152,7 +151,7 @@ def _usual(
     observed: tuple[int, ...] | None,
     informed: tuple[str, ...] | None,
 ) -> tuple[Any, tuple[float, ...] | None, tuple[float, ...] | None]:
-    """Return the default feature from entries of `info` or of the observation, with known bounds."""
+    """Return a feature that uses entries of `info` or of the observation, with its default bounds."""
     require(observed is None or informed is None, "observed and informed exclude each other")
     if observed is None:
         environment.reset(seed=0)

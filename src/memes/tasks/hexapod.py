@@ -1,4 +1,4 @@
-"""The hexapod: it walks to positions around it; the best final heading follows an arc of a circle."""
+"""The hexapod task: a six-legged robot walks to positions around it along arcs of circles."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from memes.validation import checked
 if TYPE_CHECKING:
     from memes.physics import RobotState
 
-SUBSTEPS = 5  # of 0.01 s
+SUBSTEPS = 5  # simulation steps of 0.01 s per control step
 PERIOD = 25  # control steps per period of the gait
 LEGS = 6
 
@@ -28,7 +28,7 @@ def hexapod(*, steps: int = 250, fidelity: Fidelity = "fast", backend: Backend =
     Args:
         steps: Control steps of 0.05 s per episode.
         fidelity: Accuracy of the contact solver.
-        backend: Implementation of the simulator; auto selects the fastest available one.
+        backend: Implementation of the simulator. `auto` selects the fastest available one.
     """
     engine = engine_of("hexapod", substeps=SUBSTEPS, fidelity=fidelity, backend=backend)
 
@@ -41,7 +41,7 @@ def hexapod(*, steps: int = 250, fidelity: Fidelity = "fast", backend: Backend =
         steps=steps,
         reward=lambda before, action, after: jnp.zeros(action.shape[0]),
         measure=pose,
-        raw_controls=True,  # angles
+        raw_controls=True,  # actions are joint angles
     )
     return control_task(
         "hexapod",
@@ -57,10 +57,11 @@ def hexapod(*, steps: int = 250, fidelity: Fidelity = "fast", backend: Backend =
 
 
 def sinusoids() -> Controller:
-    """Open-loop gaits: an amplitude and a phase in [-1, 1] for the hip of each leg, then for each knee.
+    """Build a controller of open-loop gaits with an amplitude and a phase per hip and per knee.
 
-    The third joint of a leg has minus the angle of the knee, so that the foot stays upright. Genes
-    beyond the bounds are clipped: the longest strides fill the map, and longer ones would leave it.
+    A genotype contains the pairs of all hips, followed by those of all knees. The third joint of a leg
+    has minus the angle of the knee, so that the foot stays upright. Entries are clipped to [-1, 1],
+    because longer strides would leave the map.
     """
 
     def parameters(x: Array) -> Array:
@@ -77,16 +78,16 @@ def sinusoids() -> Controller:
 
 
 def yaw(quaternion: Array) -> Array:
-    """Heading of `quaternion[n, 4]` about the vertical, [n]."""
+    """Return the heading [n], the rotation of `quaternion[n, 4]` about the vertical axis."""
     w, x, y, z = (quaternion[:, i] for i in range(4))
     return jnp.arctan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z))
 
 
 def arc_error(episodes: Episodes) -> Array:
-    """Angle in [0, pi] between the final heading and the arc through start and end, [n].
+    """Return the angle [n] in [0, pi] between the final heading and the arc from start to end.
 
-    The arc starts along the initial heading, x; its tangent at the end point has twice the angle of the
-    chord.
+    The arc starts in the direction of the initial heading, x. At the end point, the angle of its tangent
+    is twice the angle of the chord.
     """
     x, y, heading = (episodes.last[:, i] for i in range(3))
     difference = heading - 2 * jnp.arctan2(y, x)

@@ -1,4 +1,4 @@
-"""Locomotion of any robot: the task `robot:FILE` of an MJCF model."""
+"""The task `robot:FILE`: locomotion of a robot that an MJCF file describes."""
 
 from __future__ import annotations
 
@@ -41,33 +41,35 @@ def locomotion(
     fidelity: Fidelity = "default",
     backend: Backend = "auto",
 ) -> Task:
-    """Robot of an MJCF file that moves forward; genotypes are policies.
+    """Robot of an MJCF file that moves forward, with policies as genotypes.
 
-    The fitness is a sum over the control steps of an episode: forward velocity, plus survival, minus
-    energy. An episode ends when the robot has fallen.
+    The reward of a control step is the weighted sum of forward velocity and survival, minus the energy
+    cost. The fitness is the sum of the rewards of an episode. An episode ends when the robot has fallen.
 
     Args:
         model: MJCF file of the robot.
-        feet: Geoms of the feet, or bodies, whose geoms count together.
-        feature: The share of control steps in which each foot touches the ground, or the final position.
-        forward: Reward per metre per second of the first body along x.
+        feet: Names of the feet: a geom, or a body with all of its geoms, for each foot.
+        feature: `contact` is the share of control steps in which each foot touches the ground;
+            `position` is the final position of the robot.
+        forward: Reward for each m/s of velocity of the first body along x, per control step.
         survival: Reward per control step.
-        energy: Cost of the mean squared action, per control step.
+        energy: Cost per control step for each unit of the mean squared action.
         fallen: A robot has fallen when its first body is lower than this share of its height at the
-            start; 0 never ends an episode.
+            start. With 0, episodes never end early.
         steps: Control steps per episode.
         control_step: Duration of an action in seconds.
-        start_noise: Maximum change of each joint's position and velocity at the start; 0 makes the task
-            deterministic.
+        start_noise: Maximum random change of each joint's position and velocity at the start. With 0,
+            the task is deterministic.
         reach: Bound of the final position along each axis, in metres.
         hidden: Sizes of the policy's hidden layers.
-        self_collision: Whether contacts between moving geoms are simulated. They are not supported;
-            without them, legs pass through each other.
-        raw_controls: Whether actions are controls; if not, they are scaled to the range of each control.
-        min_fitness: Fitness that adds 0 to the QD-score; by default that of moving backward at 1 m/s
-            with maximum energy.
+        self_collision: Whether contacts between moving geoms are simulated. They are not supported, so
+            models that have them need False. Then legs pass through each other.
+        raw_controls: Whether actions are used as controls directly. If not, they are scaled to the range
+            of each control.
+        min_fitness: Fitness that adds 0 to the QD-score. The default is the fitness of a robot that
+            moves backward at 1 m/s with maximum energy.
         fidelity: Accuracy of the contact solver.
-        backend: Implementation of the simulator; auto selects the fastest available one.
+        backend: Implementation of the simulator. `auto` selects the fastest available one.
     """
     positive(control_step=control_step, reach=reach)
     at_least(0, fallen=fallen, start_noise=start_noise, energy=energy)
@@ -79,7 +81,7 @@ def locomotion(
     substeps = max(1, round(control_step / compiled.opt.timestep))
     first = int(compiled.jnt_bodyid[0])
     if feature == "contact":
-        columns = _columns(compiled, touches, feet)  # before the simulator is compiled
+        columns = _columns(compiled, touches, feet)  # reports wrong names before the slow compilation
         low, high = (0.0,) * len(feet), (1.0,) * len(feet)
         names = tuple(f"{foot} on the ground (share)" for foot in feet)
     else:
@@ -135,7 +137,7 @@ def locomotion(
 
 
 def _columns(model: Any, contacts: Sequence[str], feet: tuple[str, ...]) -> list[np.ndarray]:
-    """Return the contacts of each foot, or raise a `UsageError` that lists what can be a foot."""
+    """Return the contacts of each foot, or raise a `UsageError` that lists possible feet."""
     owners = [_owner(model, name.rpartition(" on ")[0]) for name in contacts]
     listed = ", ".join(f"{geom} (body {body})" for geom, body in dict(owners).items()) or "none"
     require(
@@ -152,7 +154,7 @@ def _columns(model: Any, contacts: Sequence[str], feet: tuple[str, ...]) -> list
 
 
 def _owner(model: Any, geom: str) -> tuple[str, str]:
-    """Return the names of a geom and of its body; without a name, # and the number."""
+    """Return the names of a geom and of its body; elements without a name are called "#number"."""
     import mujoco
 
     index = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_GEOM, geom)
@@ -161,13 +163,16 @@ def _owner(model: Any, geom: str) -> tuple[str, str]:
 
 
 def _level_axes(model: Any) -> list[int]:
-    """Return the axes of the ground, 0 for x and 1 for y, along which the base of a robot moves."""
+    """Return the horizontal axes (0 for x, 1 for y) along which the base of a robot can move."""
     ways = np.abs(np.array([way for _, way in ground_joints(model)]).reshape(-1, 3))
     return [axis for axis in (0, 1) if (ways[:, axis] > 1e-6).any()]
 
 
 def _fallen(engine: Engine, body: int, share: float) -> Any:
-    """Return `(state) -> bool[n]`: whether a body is lower than a share of its height at the start."""
+    """Return `(state) -> bool[n]`, True if a body is lower than `share` times its initial height.
+
+    Return None if this height is 0 or less.
+    """
     import mujoco
 
     data = mujoco.MjData(engine.model)

@@ -1,4 +1,4 @@
-"""A point in a maze with a cup in its way: a control task that trains in seconds on a CPU."""
+"""The point-maze task: a point in a room with an obstacle. Training takes seconds on a CPU."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from memes.tasks.robot import episodes_at_once
 from memes.validation import checked
 
 START = (0.1, 0.0)
-LOW, HIGH = (0.0, -0.5), (1.0, 0.5)  # the room
+LOW, HIGH = (0.0, -0.5), (1.0, 0.5)  # corners of the room
 STRIDE = 0.02  # longest move along each axis per step
 NOISE = 0.02
-# A cup that opens towards the start: walls across x, (x, y from, y to), and across y, (y, x from, x to).
+# The obstacle is a cup that is open towards the start. Its back wall is (x, lowest y, highest y); its
+# side walls are (y, lowest x, highest x).
 BACK = ((0.6, -0.25, 0.25),)
 SIDES = ((-0.25, 0.4, 0.6), (0.25, 0.4, 0.6))
 
 
 @checked
 def point_maze(*, uncertain: bool = False, steps: int = 100, hidden: tuple[int, ...] = (16, 16)) -> Task:
-    """Point that moves forward in a room, with a cup in its way.
+    """Point that moves forward in a room with a cup-shaped obstacle.
 
     Args:
         uncertain: Whether the point starts at a random position.
@@ -73,7 +74,7 @@ def point_maze(*, uncertain: bool = False, steps: int = 100, hidden: tuple[int, 
 
 
 def move(place: Array, action: Array) -> Array:
-    """Move `place[n, 2]` by `action[n, 2]`, first along x, then along y; walls and the room stop it."""
+    """Move `place[n, 2]` by `action[n, 2]`, first along x and then along y, unless a wall stops it."""
     x, y = place[:, 0], place[:, 1]
     target = jnp.clip(place + STRIDE * jnp.clip(action, -1, 1), jnp.array(LOW), jnp.array(HIGH))
     x = _slide(x, target[:, 0], y, BACK)
@@ -84,10 +85,7 @@ def move(place: Array, action: Array) -> Array:
 def _slide(
     here: Array, there: Array, across: Array, walls: tuple[tuple[float, float, float], ...]
 ) -> Array:
-    """Return the end of a move along one axis, [n].
-
-    A move that would cross a wall stays at its start.
-    """
+    """Return the positions [n] after a move along one axis; moves into a wall are cancelled."""
     for wall, low, high in walls:
         crosses = (here - wall) * (there - wall) <= 0
         there = jnp.where(crosses & (across >= low) & (across <= high), here, there)

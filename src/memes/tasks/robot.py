@@ -1,4 +1,4 @@
-"""Environments of robots that are simulated by `memes.physics` from an MJCF model."""
+"""Environments of robots that `memes.physics` simulates."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Fidelity = Literal["default", "fast"]
 
 
 def engine_of(name: str, *, substeps: int, fidelity: Fidelity, backend: Backend) -> Engine:
-    """Compile the simulator of a model of this library."""
+    """Compile the simulator for one of this library's models."""
     from memes import physics
 
     file = str(resources.files("memes.tasks") / "models" / f"{name}.xml")
@@ -41,21 +41,23 @@ def robot(
     joint_noise: float = 0.0,
     raw_controls: bool = False,
 ) -> Environment:
-    """The environment of a robot that starts from the model's first keyframe, or else from `qpos0`.
+    """Build the environment of a robot.
 
-    Its base consists of the joints of the first body that no actuator moves, such as a free joint, or
-    the slides and the hinge of a planar robot. An arm on a table has no base.
+    Episodes start from the model's first keyframe, or from `qpos0` if it has none. The base of a robot
+    consists of the joints of the first body that no actuator moves. Examples are a free joint, or the
+    slides and the hinge of a planar robot. An arm on a table has no base.
 
     Args:
-        engine: The compiled model; one control step is one `step` of it.
+        engine: The compiled model. A control step is one call of its `step`.
         steps: Control steps per episode.
         reward: `(before, action[n, nu], after) -> reward[n]`.
         measure: `(state) -> [n, m]`, the measurements from which fitness and feature are computed.
-        observe: `(state) -> observation[n, o]`; None is all positions and velocities, except for the
-            position of the base along x and y.
-        ended: `(state) -> bool[n]`; None never ends an episode early.
-        joint_noise: Positions and velocities at the start are each changed by U(-joint_noise,
-            joint_noise), for all hinges and slides except for those of the base.
+        observe: `(state) -> observation[n, o]`. If None, the observation contains all positions and
+            velocities, except for the position of the base along x and y.
+        ended: `(state) -> bool[n]`, True for episodes that have ended. If None, episodes never end
+            early.
+        joint_noise: Bound of the uniform noise on the initial position and velocity of each hinge and
+            slide. The joints of the base have no noise.
         raw_controls: Whether actions are the controls of the actuators. If not, an action in [-1, 1] is
             scaled to the actuator's `ctrlrange`; if the actuator has no range, the action is its
             control.
@@ -81,7 +83,7 @@ def robot(
 
     def observe_joints(state: RobotState) -> Array:
         qpos = engine.qpos(state)
-        # Column by column, because XLA fuses these, and a gather would be a separate kernel.
+        # XLA fuses slices of columns, whereas a gather would be a separate kernel.
         columns = [qpos[:, i : i + 1] for i in seen]
         return jnp.concatenate([*columns, engine.qvel(state)], axis=1)
 
@@ -107,7 +109,7 @@ def robot(
 
 
 def _scaled(engine: Engine) -> Callable[[RobotState, Array], RobotState]:
-    """Return the step of an engine for actions in [-1, 1], which are scaled to ranges of controls."""
+    """Return the step of an engine that scales actions in [-1, 1] to the ranges of the controls."""
     model = engine.model
     limited = np.asarray(model.actuator_ctrllimited, bool)
     low, high = np.where(limited[:, None], model.actuator_ctrlrange, [-1.0, 1.0]).T
@@ -118,10 +120,10 @@ def _scaled(engine: Engine) -> Callable[[RobotState, Array], RobotState]:
 
 
 def episodes_at_once() -> int | None:
-    """Return the best number of episodes to roll out at a time; None is all.
+    """Return the best number of episodes to roll out at a time, or None for all episodes.
 
-    On CPUs it is the number of policies that fit into the caches of the cores for a whole rollout. That
-    is one and a half times as fast as reading all policies from memory in every step.
+    On CPUs, it is the number of policies that stay in the caches of the cores during a whole rollout.
+    This is 1.5 times as fast as reading all policies from memory in every step.
     """
     if jax.default_backend() != "cpu":
         return None
@@ -131,7 +133,7 @@ def episodes_at_once() -> int | None:
 
 
 def _base(model: Any) -> list[int]:
-    """Return the joints of the base: those of the first body that no actuator moves."""
+    """Return the joints of the base, which are the joints of the first body without actuators."""
     import mujoco
 
     moved = model.actuator_trnid[model.actuator_trntype == int(mujoco.mjtTrn.mjTRN_JOINT), 0]
@@ -140,7 +142,7 @@ def _base(model: Any) -> list[int]:
 
 
 def _joints(model: Any) -> np.ndarray:
-    """Return the hinges and slides of a robot, without those of its base."""
+    """Return the hinges and slides of a robot that are not joints of its base."""
     import mujoco
 
     kinds = [int(mujoco.mjtJoint.mjJNT_HINGE), int(mujoco.mjtJoint.mjJNT_SLIDE)]
@@ -148,12 +150,12 @@ def _joints(model: Any) -> np.ndarray:
 
 
 def _ground(model: Any) -> list[int]:
-    """Return the entries of `qpos` that are the position of the base along x and y."""
+    """Return the indices of `qpos` that contain the horizontal position of the base."""
     return [place for place, _ in ground_joints(model)]
 
 
 def ground_joints(model: Any) -> list[tuple[int, tuple[float, float, float]]]:
-    """Return the entries of `qpos` that are the position of the base, each with its direction."""
+    """Return the indices of `qpos` with the horizontal position of the base, and their directions."""
     import mujoco
 
     data = mujoco.MjData(model)

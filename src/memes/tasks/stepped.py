@@ -1,7 +1,8 @@
-"""Environments of other libraries in JAX with a common protocol, such as Brax and MuJoCo Playground.
+"""Tasks for JAX environments of other libraries, such as Brax and MuJoCo Playground.
 
-Such an environment has `reset(key) -> state`, `step(state, action[a]) -> state`, `observation_size` and
-`action_size`, all for one episode. A state has `obs[o]`, `reward` and `done`.
+These libraries share a protocol. An environment simulates one episode. It has `reset(key) -> state`,
+`step(state, action[a]) -> state`, `observation_size` and `action_size`. A state has `obs[o]`, `reward`
+and `done`.
 """
 
 from __future__ import annotations
@@ -29,14 +30,16 @@ PROTOCOL, STATE = ("reset", "step", "observation_size", "action_size"), ("obs", 
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """Settings of all tasks with such environments.
+    """Settings of tasks with JAX environments of other libraries.
 
     Attributes:
         hidden: Sizes of the policy's hidden layers.
         uncertain: Whether each episode has a different start; otherwise all have the same start.
-        measure: `(state) -> [m]`, of the state of one episode. None is the position of the first body on
-            the ground if the state contains it, or else the first two entries of the observation.
-        feature: `(episodes) -> [n, k]`, computed from the measurements; None is the last measurement.
+        measure: `(state) -> [m]`, the measurement of the state of one episode. The default is the
+            horizontal position of the first body. For states without one, it is the first two entries of
+            the observation.
+        feature: `(episodes) -> [n, k]`, computed from the measurements. The default is the last
+            measurement.
         feature_low: Lower bound of each feature.
         feature_high: Upper bound of each feature.
         min_fitness: Fitness that adds 0 to the QD-score.
@@ -53,7 +56,7 @@ class Setup:
 
 @dataclass(frozen=True)
 class Repeated:
-    """An environment that repeats each action; the reward is the sum over these steps, up to the end."""
+    """An environment that repeats each action and sums the rewards of the repeated steps."""
 
     env: Any
     times: int
@@ -73,7 +76,7 @@ class Repeated:
         return self.env.reset(key)
 
     def step(self, state: PyTree, action: Array) -> PyTree:
-        """Take steps with the same action; after the end of an episode, its state is kept."""
+        """Take `times` steps with the same action; the state is constant after the episode ends."""
 
         def again(held: tuple[PyTree, Array], _: None) -> tuple[tuple[PyTree, Array], None]:
             before, total = held
@@ -90,7 +93,7 @@ class Repeated:
 
 @flat
 def stepped(name: str, env: Any, *, steps: int, setup: Setup = Setup()) -> Task:
-    """Task of an environment with the protocol of this module; genotypes are policies.
+    """Build a task whose genotypes are policies for an environment with this module's protocol.
 
     Args:
         name: Short name, used in files and figures.
@@ -152,24 +155,30 @@ def _require_all(what: str, given: Any, names: tuple[str, ...]) -> None:
 
 
 def observation(state: PyTree) -> Array:
-    """Return the flat observation of one episode; if there are several, the one for the policy."""
+    """Return the flat observation of one episode.
+
+    If there are several observations by name, return the one called `state`, which is for the policy.
+    """
     obs = state.obs["state"] if isinstance(state.obs, dict) else state.obs
     return jnp.ravel(obs).astype(jnp.float32)
 
 
 def place(state: PyTree) -> Array:
-    """Return the ground position of the first body, or else two entries of the observation."""
-    bodies: Any = getattr(getattr(state, "pipeline_state", None), "x", None)  # Brax's
+    """Return the horizontal position of the first body.
+
+    If the state does not contain it, return the first two entries of the observation.
+    """
+    bodies: Any = getattr(getattr(state, "pipeline_state", None), "x", None)  # in Brax
     found: Array = observation(state)[:2]
     if bodies is not None and jnp.ndim(bodies.pos) == 2:
         found = bodies.pos[0, :2]
-    elif hasattr(getattr(state, "data", None), "xpos"):  # MuJoCo's; its first body is the world
+    elif hasattr(getattr(state, "data", None), "xpos"):  # in MuJoCo, body 0 is the world
         found = state.data.xpos[1, :2]
     return found
 
 
 def _number(size: Any) -> int:
-    """Return the size of an observation, which may be a shape, or one of several by name."""
+    """Return the size of an observation as a number; it may be given as a shape, or by name."""
     size = size["state"] if isinstance(size, dict) else size
     return int(size) if isinstance(size, int) else int(jnp.prod(jnp.array(size)))
 
@@ -178,11 +187,11 @@ def _number(size: Any) -> int:
 def brax(
     environment: str | Any, *, pipeline: str = "generalized", steps: int = 1000, setup: Setup = Setup()
 ) -> Task:
-    """Environment of Brax; genotypes are policies.
+    """Environment of Brax, with policies as genotypes.
 
     Args:
         environment: Name of the environment, such as `ant`, or an environment of Brax without wrappers.
-        pipeline: Simulator: generalized, spring, positional or mjx.
+        pipeline: Name of the simulator: generalized, spring, positional or mjx.
         steps: Steps per episode.
         setup: Policies, starts, features and bounds.
     """
@@ -204,13 +213,13 @@ def playground(
     action_repeat: int | None = None,
     setup: Setup = Setup(),
 ) -> Task:
-    """Environment of MuJoCo Playground; genotypes are policies.
+    """Environment of MuJoCo Playground, with policies as genotypes.
 
     Args:
         environment: Name of the environment, such as `CartpoleBalance`.
-        pipeline: Simulator: jax or warp; by default that of the environment.
-        steps: Steps of the environment per episode; by default the limit of the environment.
-        action_repeat: Steps of the environment per action; by default the setting of the environment.
+        pipeline: Simulator, jax or warp. The default is the simulator of the environment.
+        steps: Steps of the environment per episode. The default is the limit of the environment.
+        action_repeat: Steps of the environment per action. The default is the environment's setting.
         setup: Policies, starts, features and bounds.
     """
     at_least(1, steps=steps, action_repeat=action_repeat)
@@ -227,5 +236,5 @@ def playground(
 def _loaded(name: str, make: Callable[[], Any]) -> Any:
     try:
         return make()
-    except (ImportError, OSError, ValueError, SubprocessError) as error:  # some are downloaded with git
+    except (ImportError, OSError, ValueError, SubprocessError) as error:  # some use git to download
         raise UsageError(f"environment '{name}' cannot be made: {in_a_line(error)}") from error

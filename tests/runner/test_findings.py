@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import memes
-from memes.findings import Observations, findings, fitting_bounds, observe, uses_keys
+from memes.runner.findings import Observations, findings, fitting_bounds, observe, uses_keys
 from memes.task import Evaluation, Task, noisy, uniform
 
 TASK = Task(

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import memes
+from memes.emitters.gradients import gradients
 from memes.errors import UsageError
-from memes.gradients import gradients
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 from baselines import projection, sphere
 
 DIM = 6
