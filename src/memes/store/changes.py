@@ -1,7 +1,7 @@
-"""`changes.bin`: one row per change of a cell of the archive, without the genotype.
+"""The file `changes.bin`, which has one row per change of a cell of the archive, without genotypes.
 
-The first line is a JSON table. Rows of equal size follow, ordered by generation and then by cell. A
-crash can leave an incomplete row at the end, which is ignored.
+The first line is a JSON object. It is followed by rows of equal size, sorted by generation and then by
+cell. A crash can leave an incomplete row at the end of the file, which is ignored.
 """
 
 from __future__ import annotations
@@ -21,19 +21,24 @@ MOST_FEATURES = 1000
 
 
 class Thinning(NamedTuple):
-    """The number of generations after which changes were thinned out, and the length of the spans."""
+    """A thinning of the changes, which keeps one change per cell and span of generations.
+
+    Attributes:
+        generations: Number of generations after which the changes were thinned out.
+        width: Number of generations per span.
+    """
 
     generations: int
     width: int
 
 
 def load_changes(folder: str | Path) -> Changes:
-    """Read the changes of a run's archive; the run may still be running."""
+    """Read the changes of a run's archive, even while the run is in progress."""
     return read_changes(folder)[0]
 
 
 def read_changes(folder: str | Path) -> tuple[Changes, Thinning | None]:
-    """Read the changes of a run's archive, and the last thinning, if there was any."""
+    """Read the changes of a run's archive, and its last thinning, or None if there was none."""
     file = as_path(folder, "folder") / NAME
     with reading(file):
         head, _, data = read_bytes(file, MOST_TABLE).partition(b"\n")
@@ -57,7 +62,7 @@ def read_changes(folder: str | Path) -> tuple[Changes, Thinning | None]:
 
 
 def save_changes(folder: Path, rows: Changes, thinning: Thinning | None = None) -> int:
-    """Write a new file with these rows; returns its size in bytes."""
+    """Write a new file with the given rows, and return its size in bytes."""
     about = {"format_version": FORMAT_VERSION, "features": rows.feature.shape[1]}
     more = {} if thinning is None else {"thinned": [*thinning]}
     data = json.dumps(about | more).encode() + b"\n" + _bytes(rows)
@@ -66,7 +71,7 @@ def save_changes(folder: Path, rows: Changes, thinning: Thinning | None = None) 
 
 
 def append_changes(folder: Path, rows: Changes, at: int) -> int:
-    """Replace everything after the first `at` bytes of the file by rows; returns its size."""
+    """Replace everything after the first `at` bytes of the file by rows, and return its size."""
     data = _bytes(rows)
     append(folder / NAME, data, at)
     return at + len(data)
@@ -89,18 +94,21 @@ def _bytes(rows: Changes) -> bytes:
 
 
 def no_changes(k: int) -> Changes:
-    """Return no changes, for an archive of k features."""
+    """Return an empty table of changes for an archive with k features."""
     blank = np.zeros(0, np.int32)
     return Changes(blank, blank, blank, np.zeros(0, np.float32), np.zeros((0, k), np.float32))
 
 
 def within(rows: Changes, cells: int) -> Changes:
-    """Select the rows, [n] or [G, R], whose cell is below `cells`: [m]."""
+    """Select the rows whose cell is below `cells`, which are the valid rows: [n] or [G, R] to [m]."""
     return select(rows, np.asarray(rows.cell) < cells)
 
 
 def unrecorded(archive: Archive, last: np.ndarray) -> Changes:
-    """List the elites of an archive that are newer than the recorded change `last[c]` of their cell."""
+    """Return the changes of an archive that are not recorded.
+
+    They are the elites that are newer than the last recorded change of their cell c, `last[c]`.
+    """
     cell = np.flatnonzero(np.asarray(archive.generation) > last)
     columns = {
         name: np.asarray(getattr(archive, name))[cell] for name in Changes._fields if name != "cell"
@@ -144,9 +152,9 @@ def thinned(rows: Changes, width: int) -> Changes:
 
 
 def width_for(rows: Changes, most: int) -> int:
-    """Find the smallest power of two as a width for which `thinned` keeps at most `most` rows.
+    """Return the smallest power of two with which `thinned` keeps at most `most` rows.
 
-    If no width suffices, it is that for which each cell has only one row.
+    If no width suffices, return a width with which each cell keeps only one row.
     """
     width = 1
     while len(rows.cell) > most and width <= rows.generation[-1]:

@@ -1,14 +1,17 @@
-"""Checkpoints: all data that a run needs to continue as if it had not been stopped.
+"""Checkpoints, which contain all data that a run needs to continue as if it had not been stopped.
 
-A checkpoint is one npz file of plain arrays. It is written under a temporary name and renamed, so it is
-complete if it exists. It contains the state of the algorithm, each array with its path in the state as
-its name, such as `state.archive.fitness`, and a description of the cells; the keys of a run follow from
-its seed. The metrics and lanes so far are in a log that all checkpoints share and that only grows, with
-one row per generation. A checkpoint uses the rows of its generations. A digest of all arrays and of
-these rows detects damaged or edited files; then the previous checkpoint is used.
+A checkpoint is one npz file of plain arrays. It is written under a temporary name and then renamed, so
+every checkpoint is complete. It contains the state of the algorithm and a description of the cells. The
+name of each array is its path in the state, such as `state.archive.fitness`. Random keys are not saved,
+because they are derived from the seed.
 
-Plain files are used instead of Orbax: a state is a few dozen arrays on one machine, and a renamed file
-needs neither a folder of shards and metadata nor a protocol to detect whether it is complete.
+All checkpoints share a log of the metrics and lanes with one row per generation. A checkpoint uses the
+rows up to its generation. A digest of all arrays and of these rows detects damaged or edited files. If
+a checkpoint is damaged, the previous one is used.
+
+Orbax is not used, because a state has only a few dozen arrays, which are on one machine. For such a
+state, a renamed file is simpler than a folder of shards with a protocol that detects whether it is
+complete.
 """
 
 from __future__ import annotations
@@ -33,22 +36,27 @@ from memes.store.folder import CHECKPOINTS, Run, check_lanes, load_corrected
 from memes.store.schema import Header, RunConfig
 
 FORMAT_VERSION = 4  # up to version 3 (of memes 0.2), arrays were identified by their position
-KEEP = 2  # number of checkpoints; the older one is used if the newer one is damaged
+KEEP = 2  # number of checkpoints that are kept; the older one is used if the newer one is damaged
 LOG = "log.bin"
-PARTS = ("metrics", "lanes")  # parts of a run that are in its log
+PARTS = ("metrics", "lanes")  # parts of a run that are written to its log
 STATE, ARCHIVE = "state.", "state.archive."  # prefixes of the names of arrays
 EXTRAS = f"{ARCHIVE}extras['"
 
 
 class Logged(NamedTuple):
-    """The saved part of a run's log: its number of rows, and their digest, which can be updated."""
+    """The saved part of a run's log.
+
+    Attributes:
+        rows: Number of saved rows.
+        digest: Digest of these rows, a `hashlib` object that can be updated.
+    """
 
     rows: int
     digest: Any
 
 
 def logged(run: Run) -> Logged:
-    """Return the saved part of the log of a run that is new or was read from a checkpoint."""
+    """Return the saved part of the log for a new run or a run read from a checkpoint."""
     return Logged(run.generations, hashlib.blake2b(_rows(run, 0).tobytes(), digest_size=16))
 
 
@@ -57,10 +65,10 @@ def save(run: Run, before: Logged) -> Logged:
 
     Args:
         run: The run.
-        before: The part of its log that is already saved.
+        before: The part of the log that is already saved.
 
     Returns:
-        The part of its log that is saved now, which is all of it.
+        The part of the log that is saved now, which is the whole log.
     """
     assert run.folder is not None
     rows = _rows(run, before.rows)
@@ -81,7 +89,7 @@ def save(run: Run, before: Logged) -> Logged:
         path / f"{run.generations:08d}.npz",
         lambda file: np.savez(file, about=np.array(json.dumps(about)), **arrays),
     )
-    # Later checkpoints were damaged: otherwise the run would have continued from them.
+    # Later checkpoints are damaged, because otherwise the run would have continued from them.
     kept = [each for each in _newest_first(run.folder) if int(each.stem) <= run.generations][:KEEP]
     for old in {*_newest_first(run.folder)} - {*kept}:
         old.unlink(missing_ok=True)
@@ -89,7 +97,7 @@ def save(run: Run, before: Logged) -> Logged:
 
 
 def _rows(run: Run, first: int) -> np.ndarray:
-    """Return the log of a run from a row on, as an array of structures: by part, and by name."""
+    """Return the log of a run from row `first` on, as a structured array by part and by name."""
     parts = {part: getattr(run, part) for part in PARTS}
     fields = [
         (part, [(name, column.dtype, column.shape[1:]) for name, column in columns.items()])
@@ -103,7 +111,7 @@ def _rows(run: Run, first: int) -> np.ndarray:
 
 
 def identity(config: RunConfig) -> str:
-    """Return everything that must be equal for a checkpoint to belong to a run."""
+    """Return a text that is equal for a run and for the checkpoints that belong to it."""
     names = ("task", "algorithm", "options", "seed", "cells", "dim")
     found = {name: getattr(config, name) for name in names}
     if config.shards != 1:
@@ -114,13 +122,19 @@ def identity(config: RunConfig) -> str:
 def load(
     folder: Path, header: Header, blank: Callable[[int], State], say: Callable[[str], None]
 ) -> Run | None:
-    """Read the run up to the newest intact checkpoint; None if there is no checkpoint at all.
+    """Read a run from its newest intact checkpoint.
 
     Args:
         folder: The run's folder.
-        header: The content of the run's `config.json`; its number of generations may have changed.
-        blank: `(generations) -> State`, the first state of a run of that length.
-        say: Prints messages about skipped checkpoints.
+        header: The content of the run's `config.json`. The number of generations may have changed.
+        blank: `(generations) -> State`, which makes the first state of a run of that length.
+        say: Function that prints messages about skipped checkpoints.
+
+    Returns:
+        The run, or None if there are no checkpoints.
+
+    Raises:
+        UsageError: If there are checkpoints, but none of them can be used.
     """
     for file in _newest_first(folder):
         try:
@@ -146,14 +160,14 @@ def load(
 
 
 def newest(folder: Path) -> Path | None:
-    """Find the newest checkpoint of a run, if there is one."""
+    """Return the newest checkpoint file of a run, or None if there are no checkpoints."""
     return next(iter(_newest_first(folder)), None)
 
 
 def load_elites(file: Path) -> Archive:
     """Read the archive of a checkpoint.
 
-    Neither the task nor the algorithm is needed, and unknown arrays are ignored.
+    The task and the algorithm are not needed. Unknown arrays are ignored.
     """
     with reading(file):
         about, arrays, _ = _read(file)
@@ -169,14 +183,14 @@ def load_elites(file: Path) -> Archive:
 
 
 def load_lanes(file: Path) -> dict[str, np.ndarray]:
-    """Read the records of each lane up to a checkpoint, arrays [G, L, ...] by name."""
+    """Read the records of the lanes up to a checkpoint, as arrays [G, L, ...] by name."""
     kind = read_arrays(file, ("log",), only=("log",))["log"].dtype
     with reading(file):
         return check_lanes(file, _parts(_log(file, kind.itemsize), kind)["lanes"])
 
 
 def _newest_first(folder: Path) -> list[Path]:
-    """List the checkpoints of a run. Files with other names are ignored."""
+    """List the checkpoints of a run from newest to oldest, and ignore files with other names."""
     files = (folder / "checkpoints").glob("*.npz")
     found = [file for file in files if CHECKPOINTS.fullmatch(file.name)]
     return sorted(found, key=lambda file: int(file.stem), reverse=True)
@@ -194,7 +208,7 @@ def _read(
     """Read the metadata of a checkpoint, the arrays of its state, and the parts of its log."""
     arrays = read_arrays(file)
     about = dict(json.loads(str(arrays.pop("about"))))
-    if about["format_version"] != FORMAT_VERSION:  # the content of other versions is unknown
+    if about["format_version"] != FORMAT_VERSION:  # the content of other formats is unknown
         return about, {}, {}
     kind = arrays["log"].dtype
     data = _log(file, kind.itemsize)
@@ -205,7 +219,7 @@ def _read(
 
 
 def _log(file: Path, size: int) -> bytes:
-    """Read the rows of the log, of a given size, that belong to a checkpoint."""
+    """Read the rows of the log that belong to a checkpoint. Each row has `size` bytes."""
     shared, wanted = file.parent / LOG, int(file.stem) * size
     with reading(shared), open_regular(shared) as stream:
         if stream.seek(0, os.SEEK_END) < wanted:
@@ -224,7 +238,7 @@ def _parts(data: bytes, kind: np.dtype[Any]) -> dict[str, dict[str, np.ndarray]]
 
 
 def _check_log(metrics: dict[str, np.ndarray], lanes: dict[str, np.ndarray]) -> None:
-    """Raise a `ValueError` if columns of a log are missing, unknown or of another type or shape."""
+    """Raise a `ValueError` if columns of a log are missing or unknown, or have a wrong type or shape."""
     kinds = {"generation": "i", **column_kinds(), "seconds": "f"}
     found = {name: column.dtype.kind if column.ndim == 1 else "" for name, column in metrics.items()}
     if kinds | found != kinds or {*kinds} - {*found, "outside_bounds"}:
@@ -239,7 +253,7 @@ def _check_log(metrics: dict[str, np.ndarray], lanes: dict[str, np.ndarray]) -> 
 
 
 def _digest(arrays: dict[str, np.ndarray], log: Any) -> str:
-    """Compute the digest of some arrays, and of a log with a given digest."""
+    """Compute the joint digest of some arrays and of a log whose digest is given."""
     digest = log.copy()
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])
@@ -258,9 +272,10 @@ def _check_version(file: Path, version: int) -> None:
 def _fitted(
     file: Path, arrays: dict[str, np.ndarray], before: int, now: int, blank: Callable[[int], State]
 ) -> State:
-    """Put saved arrays into a state of a run of `now` generations that was planned to have `before`.
+    """Build a state from saved arrays.
 
-    Arrays whose size depends on the length of a run are filled from their beginning.
+    The run was planned to have `before` generations, and shall have `now` generations. If the size of an
+    array depends on this number, the saved values fill the array from its beginning.
     """
     arrays = {name: array for name, array in arrays.items() if name.startswith(STATE)}
     like = jax.eval_shape(lambda: blank(before))

@@ -1,4 +1,4 @@
-"""The run folder: all results of a run in plain files. Nothing is pickled.
+"""The run folder, which contains all results of a run in plain files. Nothing is pickled.
 
 config.json     settings, seed, package versions, device, times
 metrics.csv     one row per generation
@@ -7,9 +7,9 @@ changes.bin     one row per change of a cell
 archive.npz     the elites
 corrected.npz   the corrected archive, if the task is uncertain
 corrected.csv   one row per correction
-summary.json    the run in a few numbers, for comparisons
+summary.json    summary of the run, for comparisons
 checkpoints/    files for `memes resume`
-figures/        pictures of the above
+figures/        figures of the results
 tensorboard/    metrics, if they are logged to TensorBoard
 export/         tables and arrays in other formats, if they are exported
 """
@@ -59,8 +59,8 @@ CONTENT = (
     "config.json", "metrics.csv", "lanes.npz", "changes.bin", "archive.npz", "corrected.npz",
     "corrected.csv", "summary.json", "checkpoints", "figures", "tensorboard", "export",
 )  # fmt: skip
-# The names of all files that memes writes into a run folder and its subfolders. config.json is removed
-# last, because it marks a folder as that of a run.
+# Patterns of the names of all files that memes writes into a run folder and its subfolders. The file
+# config.json is removed last, because it marks the folder as a run folder.
 CHECKPOINTS = re.compile(r"[0-9]{8,}\.npz")
 EVENTS = r"events\.out\.tfevents\.[0-9]+\.[0-9]+\.[0-9a-f]{8}"
 TABLES = r"(metrics|archive|corrections|corrected_archive)\.(csv|parquet)|(run|policy)\.npz"
@@ -77,7 +77,7 @@ OWN = tuple(
     )
 )
 FOLDERS = {folder for folder, _ in OWN} - {"."}
-# Codes whose names `lanes.npz` contains next to the lanes.
+# Codes that occur in the records of lanes. `lanes.npz` also contains the names of the codes.
 CODES: dict[str, type[IntEnum]] = {"kinds": Kind, "reasons": Reason, "statuses": Status}
 # The columns and arrays that the files of a run must have.
 METRICS = ("generation", "evaluations", "seconds", "qd_score", "coverage", "max_fitness")
@@ -88,16 +88,17 @@ class Run(NamedTuple):
     """A run, as returned by `memes.run`, or read from a folder by `load_run`.
 
     Attributes:
-        folder: Folder of the run; None if it is only in memory.
-        config: Settings of the run. `config.json` contains it and the next two.
+        folder: Folder of the run, or None if the run is only in memory.
+        config: Settings of the run. `config.json` contains `config`, `provenance` and `outcome`.
         provenance: Device, versions and times of the run.
-        outcome: End of the run; None if it has not ended.
+        outcome: Outcome of the run, or None if it has not ended.
         metrics: The columns of `metrics.csv`, each [G].
-        lanes: Records of each lane in each generation, arrays [G, L, ...] by name.
-        archive: The elites.
-        corrected: The columns of `corrected.csv`, with one row per correction; empty if there is none.
-        correction: Result of re-evaluation at the end; None if the archive was not corrected.
-        state: Final state of the algorithm; None if the run was read from a folder.
+        lanes: Records of each lane in each generation, as arrays [G, L, ...] by name.
+        archive: The archive, which contains the elites.
+        corrected: The columns of `corrected.csv`, with one row per correction. Empty if there were no
+            corrections.
+        correction: Result of the re-evaluation at the end, or None if the archive was not corrected.
+        state: Final state of the algorithm, or None if the run was read from a folder.
     """
 
     folder: Path | None
@@ -118,17 +119,17 @@ class Run(NamedTuple):
 
     @property
     def stopped(self) -> str | None:
-        """The reason why the run ended before its last generation; None if it did not."""
+        """The reason why the run ended before its last generation, or None if it was completed."""
         return None if self.outcome is None else self.outcome.stopped
 
     @property
     def signal(self) -> str | None:
-        """The signal that ended the run; None if none did."""
+        """The name of the signal that ended the run, or None."""
         return None if self.outcome is None else self.outcome.signal
 
     @property
     def generations(self) -> int:
-        """The number of generations that were done."""
+        """The number of completed generations."""
         return len(self.metrics.get("generation", ()))
 
     def plot(self, figure: str = "archive") -> Any:
@@ -137,7 +138,7 @@ class Run(NamedTuple):
         return getattr(display.plots(), figure)(self)
 
     def _repr_html_(self) -> str:
-        """Show the run in a notebook: numbers and a picture."""
+        """Return HTML that shows the main results and a figure in a notebook."""
         html: str = display.plots().html(self)
         return html
 
@@ -169,9 +170,10 @@ def check_links(path: Path) -> None:
 
 
 def check_free(path: Path, overwrite: bool = False) -> None:
-    """Raise a `UsageError` unless a new run can be written to `path`, possibly over another run.
+    """Raise a `UsageError` if a new run cannot be written to `path`.
 
-    Files that were not written by a run are never replaced.
+    With `overwrite`, the new run may replace another run. Files that were not written by a run are never
+    replaced.
     """
     check_place(path)
     there = next(p for p in (path, *path.absolute().parents) if os.path.exists(p))
@@ -203,7 +205,7 @@ def check_free(path: Path, overwrite: bool = False) -> None:
 
 
 def check_place(path: Path) -> None:
-    """Raise a `UsageError` if a folder for output is the root or the home folder, or one above it."""
+    """Raise a `UsageError` if an output folder is the root, the home folder or above the home folder."""
     place, home = Path(os.path.realpath(path)), Path(os.path.expanduser("~"))
     homes = (home := Path(os.path.realpath(home)), *home.parents) if home.is_absolute() else ()
     above = place == place.parent or place in homes
@@ -215,7 +217,11 @@ def check_place(path: Path) -> None:
 
 
 def check_beside(out: Path, seeds: Sequence[int] | None, overwrite: bool) -> None:
-    """Raise a `UsageError` if a run in `out`, or runs of seeds in it, would hide or mix with others."""
+    """Raise a `UsageError` if new runs in `out` would conflict with the other runs in it.
+
+    A new run would hide runs in subfolders, and the runs of new seeds would mix with the runs of other
+    seeds.
+    """
     check_place(out)
     if seeds is None:
         below = next(_runs_below(out), None)
@@ -247,7 +253,7 @@ def _runs_below(out: Path, depth: int = 2) -> Iterator[Path]:
 
 
 def _own_files(path: Path) -> Iterator[Path]:
-    """List the files in a folder and its subfolders that have names of files of a run."""
+    """List the files in a folder and its subfolders that have the names of run files."""
     for folder, names in OWN:
         place = path / folder
         if place.is_dir():
@@ -255,7 +261,10 @@ def _own_files(path: Path) -> Iterator[Path]:
 
 
 def remove_run(path: Path) -> None:
-    """Remove the files of a run from a folder, if it contains one, and nothing else."""
+    """Remove the files of a run from a folder, and keep all other files.
+
+    Nothing is removed if the folder contains no run.
+    """
     if not holds_run(path):
         return
     check_links(path)
@@ -267,7 +276,7 @@ def remove_run(path: Path) -> None:
 
 
 def remove_unfinished(path: Path) -> None:
-    """Remove the unfinished files of a run, which killed processes left behind.
+    """Remove the unfinished files of a run that killed processes have left in its folder.
 
     If a folder contains no run, config.json is the only possible unfinished file.
     """
@@ -282,19 +291,22 @@ def save_config(path: Path, header: Header) -> None:
 
 
 def save_metrics(path: Path, columns: Mapping[str, np.ndarray]) -> None:
-    """Write a new `metrics.csv` with the existing rows, if there are any."""
+    """Write a new `metrics.csv` with the given columns."""
     replace_file(path / "metrics.csv", lambda file: file.write(_lines(columns)))
 
 
 def append_metrics(path: Path, columns: Mapping[str, np.ndarray]) -> None:
-    """Append the rows of columns of equal length to `metrics.csv`. NaN becomes an empty field."""
+    """Append rows to `metrics.csv`, with an empty field for NaN.
+
+    The rows are given as columns of equal length.
+    """
     file = path / "metrics.csv"
     size = file.stat().st_size
     append(file, _lines(columns, head=size == 0), at=size)
 
 
 def _lines(columns: Mapping[str, Iterable[float]], head: bool = True) -> bytes:
-    """Format a table: its rows, with or without the header; empty if it has no columns."""
+    """Format a table as lines of CSV, with or without its header."""
     rows = ([_field(value) for value in row] for row in zip(*columns.values(), strict=True))
     table = [[*columns], *rows] if head and columns else rows
     return "".join(f"{','.join(row)}\n" for row in table).encode()
@@ -305,7 +317,7 @@ def _field(value: float) -> str:
 
 
 def save_corrected(path: Path, columns: Mapping[str, Iterable[float]]) -> None:
-    """Write a new `corrected.csv`; without rows, the file is removed."""
+    """Write a new `corrected.csv`, or remove the file if there are no rows."""
     file, lines = path / "corrected.csv", _lines(columns)
     if lines.count(b"\n") > 1:
         replace_file(file, lambda stream: stream.write(lines))
@@ -314,19 +326,19 @@ def save_corrected(path: Path, columns: Mapping[str, Iterable[float]]) -> None:
 
 
 def load_corrected(path: Path) -> dict[str, np.ndarray]:
-    """Read `corrected.csv` into one array per column; empty if there is no such file."""
+    """Read `corrected.csv` into one array per column, or return {} if there is no such file."""
     file = path / "corrected.csv"
     return _by_generation(file, read_table(file, ("generation",))) if file.exists() else {}
 
 
 def save_lanes(path: Path, lanes: dict[str, Any]) -> None:
-    """Write the records of lanes, arrays [G, L, ...], with the names of their codes."""
+    """Write the records of lanes, which are arrays [G, L, ...], and the names of their codes."""
     codes = {key: [code.name.lower() for code in enum] for key, enum in CODES.items()}
     save_npz(path, **codes, **lanes)
 
 
 def load_config(folder: Path) -> Header:
-    """Read the header of a run, which may not have finished."""
+    """Read the header of a run, even if the run has not finished."""
     require(holds_run(folder), f"'{folder}' does not contain a run: it has no config.json")
     check_links(folder)
     file = folder / "config.json"
@@ -354,7 +366,7 @@ def read_lanes(file: Path) -> dict[str, np.ndarray]:
 
 
 def check_lanes(file: Path, lanes: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the records of lanes if they have an array [G, L, ...] per name."""
+    """Return the records of lanes, or raise a `UsageError` if their shapes do not match."""
     with reading(file):
         generations, *others = (lanes[name].shape for name in LANES)
         equal = len({len(array) for array in lanes.values()}) == len(set(others)) == 1
@@ -364,12 +376,12 @@ def check_lanes(file: Path, lanes: dict[str, np.ndarray]) -> dict[str, np.ndarra
 
 
 def load_metrics(file: str | Path) -> dict[str, np.ndarray]:
-    """Read `metrics.csv` into one array per column; empty fields become NaN."""
+    """Read a `metrics.csv` file into one array per column, with NaN for empty fields."""
     return read_table(as_path(file, "file"))
 
 
 def read_metrics(file: Path) -> dict[str, np.ndarray]:
-    """Read the `metrics.csv` of a run, which must have one row per generation, in order."""
+    """Read the `metrics.csv` of a run, and check that the generations increase."""
     return _by_generation(file, read_table(file, METRICS))
 
 

@@ -1,4 +1,4 @@
-"""Export of a run to formats of other programs: tables of its metrics, elites and corrections."""
+"""Export of the metrics, elites and corrections of a run to the formats of other programs."""
 
 from __future__ import annotations
 
@@ -24,11 +24,20 @@ Table = dict[str, np.ndarray]
 
 
 def export_run(run: Run, to: str, folder: Path, *, replace: bool = True) -> list[Path]:
-    """Write a run into a folder, which is made if it does not exist; returns the files.
+    """Export a run to a folder, which is made if it does not exist.
 
-    `csv` and `parquet` are one file per table, `npz` is one file for all. `tensorboard` has the metrics
-    and the corrections, by generation. Genotypes, and extras with several numbers per elite, are in
-    `parquet` (as lists) and `npz`. Unless `replace` is set, existing files raise a `UsageError`.
+    The formats `csv` and `parquet` have one file per table, and `npz` has one file for all tables.
+    `tensorboard` has the metrics and the corrections by generation. Only `parquet` and `npz` include
+    genotypes and extras with several numbers per elite; `parquet` stores them as lists.
+
+    Args:
+        run: The run.
+        to: The format.
+        folder: The folder for the files.
+        replace: Whether to replace existing files. If False, an existing file raises a `UsageError`.
+
+    Returns:
+        The paths of the files.
     """
     write = FORMATS[known("format", to, FORMATS)]
     check_links(folder)
@@ -44,7 +53,7 @@ def export_run(run: Run, to: str, folder: Path, *, replace: bool = True) -> list
 
 
 def tables(run: Run) -> dict[str, Table]:
-    """List the tables of a run by name; corrections only if there are any."""
+    """Return the tables of a run by name, with corrections only if there are any."""
     names = run.config.names(run.archive.feature.shape[1])
     found = {"metrics": run.metrics, "archive": run.archive.columns(names)}
     if run.corrected:
@@ -55,9 +64,10 @@ def tables(run: Run) -> dict[str, Table]:
 
 
 def _wide(run: Run) -> dict[str, Table]:
-    """List what has several numbers per elite, in the rows of each table of elites.
+    """Return the arrays with several numbers per elite, for each table of elites.
 
-    These are the genotypes [n, d], and the extras [n, ...] that are no columns of the table.
+    They are the genotypes [n, d], and the extras [n, ...] that are not columns of the table. The rows
+    are in the order of the table.
     """
     archives: dict[str, Archive] = {"archive": run.archive}
     if run.correction is not None:
@@ -99,7 +109,7 @@ def _parquet(run: Run, folder: Path) -> list[Path]:
         columns = {head: arrow.array(column) for head, column in table.items()}
         for head, rows in wide.get(name, {}).items():
             size = math.prod(rows.shape[1:])
-            if size and rows.dtype.kind != "c":  # of which Parquet has none
+            if size and rows.dtype.kind != "c":  # Parquet does not support complex numbers
                 flat = arrow.array(rows.ravel())
                 column = arrow.FixedSizeListArray.from_arrays(flat, size)
                 columns["genotype" if head == "genotypes" else head] = column
@@ -125,7 +135,7 @@ def _tensorboard(run: Run, folder: Path) -> list[Path]:
     ended = time.time() - float(run.metrics["seconds"][-1]) if run.generations else time.time()
     for prefix, table in (("", run.metrics), ("corrected/", run.corrected)):
         generations = table.get("generation", np.zeros(0))
-        # A correction gets the time of its generation.
+        # Corrections have no time of their own, so they get the time of their generation.
         at = generations
         if run.generations:
             at = np.interp(generations, run.metrics["generation"], run.metrics["seconds"])

@@ -1,4 +1,4 @@
-"""Provenance of a run: the task, the device, the versions and the commit."""
+"""Functions that collect the provenance of a run: its task, device, versions and commit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from memes.version import __version__
 
 
 def describe(algorithm: Algorithm) -> Header:
-    """Return the header of a run of an algorithm on this machine, without its settings."""
+    """Return the header of a run of an algorithm on this machine, without the settings of the run."""
     task, cells, device = algorithm.task, algorithm.cells, jax.devices()[0]
     packages = {name: metadata.version(name) for name in ("jax", "jaxlib", "numpy", "optax")}
     config = RunConfig(
@@ -50,13 +50,17 @@ def describe(algorithm: Algorithm) -> Header:
 
 
 def now() -> str:
-    """Return the time in UTC, to the second."""
+    """Return the current time in UTC, rounded down to seconds."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 @cache
 def library_commit() -> str | None:
-    """Return the commit of this library, from its wheel or its checkout; "-dirty" if it was changed."""
+    """Return the commit of this library from its wheel or its checkout.
+
+    The result ends with "-dirty" if the checkout has uncommitted changes, and is None if the commit is
+    unknown.
+    """
     package = Path(__file__).parents[1]
     written = package / "commit.txt"
     if written.exists():
@@ -68,7 +72,12 @@ def library_commit() -> str | None:
 
 
 def _git(*words: str, folder: Path | None = None) -> str | None:
-    """Return the output of git for a folder or the working directory; None if it is not a checkout."""
+    """Return the output of a git command, or None if the command fails.
+
+    Args:
+        *words: Arguments of git.
+        folder: Folder in which git runs. If None, it is the working directory.
+    """
     command = ["git", *words]
     try:
         found = subprocess.run(

@@ -1,4 +1,4 @@
-"""Summaries of runs: one small JSON file each, without genotypes, for comparisons."""
+"""Summaries of runs, which are small JSON files without genotypes, for comparisons."""
 
 from __future__ import annotations
 
@@ -44,14 +44,16 @@ _array = partial(np.asarray, dtype=float)  # None becomes NaN
 
 @dataclass(frozen=True, kw_only=True)
 class RunFacts:
-    """Facts about a run other than its results; None or empty if an older version did not record them.
+    """Facts about a run other than its results.
+
+    A fact that an older version did not record is None or empty.
 
     Attributes:
-        device: As in `Provenance`, with the number of processes that shared it.
+        device: The device as in `Provenance`, with the number of processes that shared it.
         versions: Versions of packages.
         precision: Precision of matrix products.
         compile_seconds: Compilation time.
-        cells: As in `RunConfig`.
+        cells: Cells of the archive as in `RunConfig`.
         uncertain: Whether the task is uncertain.
         map: The walls of the task.
         feature_names: Names of the features.
@@ -59,7 +61,8 @@ class RunFacts:
         dim: Number of entries of a genotype.
         min_fitness: Fitness that adds 0 to the QD-score.
         processes_on_device: Maximum number of processes that used the device at the same time.
-        commit: Commit of the library; in version 0.2 of the working directory.
+        commit: Commit of the library. For runs of version 0.2, it is the commit of the working
+            directory.
         when: Time of the start.
         seconds_per_generation: Mean time per generation.
     """
@@ -82,35 +85,38 @@ class RunFacts:
 
 
 class Summary(NamedTuple):
-    """A run in a few numbers. A mean over nothing is NaN, or is omitted.
+    """The summary of a run, without genotypes.
+
+    Values that are not defined, such as means over no lanes, are NaN or omitted.
 
     Attributes:
         task: Name of the task.
         algorithm: Name of the algorithm.
         label: Label of the run in tables.
         seed: Seed of the run.
-        scale: Scale of its defaults; None if the run was made in Python.
-        generations: Number of generations that were done.
+        scale: Scale of the defaults, or None if the run was made in Python.
+        generations: Number of completed generations.
         options: Options of the task and the algorithm.
         about: Facts about the run.
-        curves: `CURVES` at up to `POINTS` generations, including the first and the last; half of them
-            have equal distances and half equal ratios. `step_exploit`, ... of each kind of offspring is
-            the mean distance from the parent in feature space, in cell widths, as the median over the
-            generations since the previous point.
-        corrections: The columns of `corrected.csv`, and the run's `evaluations` at that time; empty if
-            the archive was never corrected. Runs of version 0.2 do not have the columns `..._by_mean`.
-        lifespans: By kind of lane, and by reason of the reset or for `all`: `count`, `mean` and `median`
-            age at the reset. For `all` also `paper_mean`, which the paper's table contains instead of
-            the
-            mean: (n - 1) / n times the longest of the n lives of each lane, as a mean over the lanes.
-        longest_lives: By kind, the longest life of each lane that was reset, in generations; empty if an
+        curves: The columns `CURVES` of the metrics at up to `POINTS` generations, including the first
+            and the last. Half of the generations are spaced linearly and half logarithmically. The
+            columns `step_exploit`, ... contain the mean distance between parent and offspring of each
+            kind, in cell widths, as the median over the generations since the previous point.
+        corrections: The columns of `corrected.csv`, and the number of `evaluations` before each
+            correction. Empty if the archive was never corrected. Runs of version 0.2 lack the columns
+            `..._by_mean`.
+        lifespans: Statistics of the age at the reset, by kind of lane and by reason of the reset or
+            `all`. They are `count`, `mean` and `median`. The entry `all` also has `paper_mean`, which
+            the paper's table reports instead of the mean. It is the mean over the lanes of (n - 1) / n
+            times the longest of the n lives of a lane.
+        longest_lives: Longest life in generations of each lane that was reset, by kind. Empty if an
             older version made the summary.
-        steps: By kind, the median over all generations of the distances in `curves`.
+        steps: Median over all generations of the distance between parent and offspring, by kind.
         low: Lower bounds of the features [k].
         high: Upper bounds of the features [k].
-        heat: Fitness along each feature of a grid, NaN for empty cells; None for a tessellation and for
-            more than `MAX_CELLS` cells.
-        corrected_heat: The same for the corrected archive, if there is one.
+        heat: Fitness of each cell of a grid, with one axis per feature and NaN for empty cells. None for
+            a tessellation and for more than `MAX_CELLS` cells.
+        corrected_heat: Fitness of each cell of the corrected archive, or None if there is none.
     """
 
     task: str
@@ -133,12 +139,12 @@ class Summary(NamedTuple):
 
     @property
     def corrected(self) -> dict[str, float] | None:
-        """The last correction, if there is any: the scores by its statistic, and those by means."""
+        """The values of the last correction by column, or None if there was no correction."""
         return {name: float(column[-1]) for name, column in self.corrections.items()} or None
 
 
 def summarise(run: Run) -> Summary:
-    """Summarise a run; the result is the same for a run in memory and for its saved files."""
+    """Summarise a run, with the same result for a run in memory and for a run read from its folder."""
     run = run._replace(metrics=_as_saved(run.metrics), corrected=_as_saved(run.corrected))
     config, metrics, cells = run.config, run.metrics, run.archive.cells
     done, steps = len(metrics["generation"]), _steps(run)
@@ -146,7 +152,7 @@ def summarise(run: Run) -> Summary:
     found = vars(config) | vars(run.provenance)
     facts = RunFacts(**{each.name: found[each.name] for each in fields(RunFacts) if each.name in found})
     sharing = facts.processes_on_device or 1
-    if sharing > 1:  # other processes make the times longer
+    if sharing > 1:  # other processes increase the times
         facts = replace(facts, device=f"{facts.device}, shared by {sharing} processes")
     corrections = run.corrected
     if corrections:
@@ -186,13 +192,16 @@ def _as_saved(columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def _options(options: dict[str, Any]) -> dict[str, Any]:
-    """Return options as in files, without `generations`, which version 0.1 recorded among them."""
+    """Convert options to the form in which files contain them.
+
+    The entry `generations` is removed, because only version 0.1 recorded it as an option.
+    """
     written = json.loads(json.dumps(options, default=plain), parse_float=_shortest)
     return {name: value for name, value in written.items() if name != "generations"}
 
 
 def _steps(run: Run) -> dict[str, np.ndarray]:
-    """Measure parent-offspring distances [G] in cell widths: sides of a cube like the average cell."""
+    """Return the distances [G] between parents and offspring in cell widths, by kind of offspring."""
     cells = run.archive.cells
     sides = np.asarray(cells.high, float) - np.asarray(cells.low, float)
     width = (np.prod(sides) / cells.count) ** (1 / len(sides))
@@ -253,7 +262,7 @@ def _rounded(values: np.ndarray, digits: int) -> np.ndarray:
 
 
 def save_summary(path: str | Path, summary: Summary) -> None:
-    """Write a summary as JSON without spaces, because most of it is numbers."""
+    """Write a summary as compact JSON."""
     content = {"format": FORMAT, "format_version": FORMAT_VERSION, **summary._asdict()}
     content["about"] = entries_of(summary.about)
     text = json.dumps(content, default=plain)
@@ -263,13 +272,16 @@ def save_summary(path: str | Path, summary: Summary) -> None:
 
 
 def _shortest(number: str) -> float:
-    """Return an integer for a number without a fractional part."""
+    """Parse a number, and convert it to an integer if it has no fractional part."""
     value = float(number)
     return int(value) if value.is_integer() and abs(value) < 2**53 else value
 
 
 def write_summary(run: Run) -> None:
-    """Write `summary.json` into the folder of a run, if it has one and at least one generation."""
+    """Write `summary.json` into the folder of a run.
+
+    Nothing is written if the run has no folder or no generations.
+    """
     if run.folder is not None and run.generations:
         save_summary(run.folder / FILE, summarise(run))
 
@@ -322,6 +334,6 @@ def _parse(content: dict[str, Any], file: Path) -> Summary:
 
 
 def _level(columns: dict[str, np.ndarray], needed: set[str]) -> bool:
-    """Return True if all columns have the same length, which is not 0, and none is missing."""
+    """Return True if no column is missing, and all columns have the same positive length."""
     lengths = {len(column) for column in columns.values()}
     return needed <= columns.keys() and len(lengths) == 1 and lengths != {0}

@@ -1,11 +1,14 @@
-"""Event files of TensorBoard, written without it: scalars by name, step and time.
+"""Functions that write scalars to event files of TensorBoard, without the package.
 
-A file is a sequence of records: the length, its checksum, the message, its checksum. A message is an
-`Event` of Protocol Buffers with a version or with the value of one scalar.
+A file is a sequence of records. Each record has the length of a message, a checksum of the length, the
+message, and a checksum of the message. The message is an `Event` of Protocol Buffers, which contains a
+version or the value of one scalar.
 
-The package tensorboardX has such a writer, but needs protobuf, so it would be an extra. It writes in a
-separate thread, so a killed run loses events, and it follows links, which `files.open_regular` refuses.
-Only scalars are written, so these functions suffice, and the base installation has them.
+The writer of the package tensorboardX is not used, because:
+
+- it needs protobuf, which is not a dependency,
+- it writes in a separate thread, so a killed run loses events,
+- it follows links, which `files.open_regular` refuses.
 """
 
 from __future__ import annotations
@@ -33,7 +36,10 @@ def new_events(folder: Path) -> Path:
 
 
 def append_scalars(file: Path, rows: list[tuple[float, int, Mapping[str, float]]]) -> None:
-    """Append rows: the time in seconds since 1970, the step, and values by name."""
+    """Append scalars to an event file.
+
+    Each row contains the time in seconds since 1970, the step, and the values by name.
+    """
     with open_regular(file, "ab") as stream:
         for seconds, step, values in rows:
             for name, value in values.items():
@@ -64,7 +70,7 @@ def _record(message: bytes) -> bytes:
 
 
 def _checksum(data: bytes) -> bytes:
-    """CRC-32C, rotated and shifted as the format requires."""
+    """Return the masked CRC-32C of data, as the format of the records requires."""
     crc = WORD
     for byte in data:
         crc = _table()[(crc ^ byte) & 0xFF] ^ crc >> 8
