@@ -5,8 +5,8 @@
     run = memes.run(algorithm, generations=2000, out="runs/arm")
     memes.plot.archive(run)                     and later memes.load_run("runs/arm")
 
-The modules below contain the parts of algorithms. Everything is imported at its first use, so that
-`import memes` is fast.
+The modules of this package contain the parts of algorithms. Each name is imported at its first use, so
+that `import memes` is fast.
 """
 
 from importlib import import_module
@@ -85,7 +85,7 @@ __all__ += ["join_processes", "load_changes", "load_run", "plot", "resume", "run
 __all__ += ["Callbacks", "ChangeLog", "Checkpoints", "Corrections", "Figures", "LogFunction", "Logger"]
 __all__ += ["RunContext", "Update"]
 
-# The names that are imported at their first use, by module.
+# The names that are imported at their first use, grouped by module.
 _NAMES = {
     "memes": (
         "archive",
@@ -138,7 +138,7 @@ _MODULES = {name: module for module, names in _NAMES.items() for name in names}
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module 'memes' has no attribute '{name}'")
-    if _MODULES[name] in ("memes", "memes.analysis"):  # their names are modules
+    if _MODULES[name] in ("memes", "memes.analysis"):  # the names of these modules are modules
         return import_module(f"{_MODULES[name]}.{name}")
     return getattr(import_module(_MODULES[name]), name)
 

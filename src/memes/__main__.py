@@ -2,5 +2,5 @@
 
 from memes.commands.main import script
 
-if __name__ == "__main__":  # not when MPI's workers import it
+if __name__ == "__main__":  # skipped when workers of MPI import this module
     script()

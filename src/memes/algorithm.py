@@ -1,12 +1,12 @@
-"""A quality-diversity algorithm: ask, evaluate, tell.
+"""A quality-diversity algorithm with the methods `ask`, `evaluate` and `tell`.
 
-The paper's Algorithm 1 evaluates the samples of each evolution strategy, and afterwards the means that
-result from them. Here each mean is evaluated together with the samples drawn around it, in one call of
-the simulator. For every lane that is not reset this is Algorithm 1, sample for sample:
+Algorithm 1 of the paper evaluates the samples of each evolution strategy, and afterwards the resulting
+means. This module evaluates each mean together with the samples around it, in one call of the
+simulator. For lanes that are not reset, both orders evaluate exactly the same genotypes:
 
     ask       lanes that require a reset start from an elite     "if require_reset"
               every lane proposes its mean and samples around it
-    evaluate  all of them at once
+    evaluate  all means and samples are evaluated together
     tell      assess: one estimate per candidate
               insert: means enter the archive and the history    "update_archives"
               learn:  stale counters, resets, a step per mean    "added_to_archive", "ES_step"
@@ -51,7 +51,7 @@ from memes.validation import checked
 
 
 class State(NamedTuple):
-    """Everything that an algorithm carries from one generation to the next."""
+    """The state of an algorithm between two generations."""
 
     generation: Int[Array, ""]
     archive: Archive
@@ -64,7 +64,7 @@ class Outcome(NamedTuple):
     """A batch after its evaluation.
 
     Attributes:
-        candidates: The candidates, with one estimate each.
+        candidates: The candidates, with one estimate per candidate.
         samples: The samples.
         faults: Number of invalid evaluations, by `Fault`.
         outside: Number of evaluations whose feature lies outside the bounds of the cells.
@@ -82,8 +82,9 @@ class Answer(NamedTuple):
     """The response to a batch: changes of the archive, and progress of the candidates.
 
     Attributes:
-        added: `Status` given by the archive to candidates, and to samples if they are offered, too.
-        status: `Status` given by the judge to candidates.
+        added: The `Status` that the archive gives to the candidates, followed by the samples if they
+            are offered.
+        status: The `Status` that the judge gives to the candidates.
     """
 
     added: Int[Array, " n"]
@@ -91,30 +92,31 @@ class Answer(NamedTuple):
 
 
 class Ledger(NamedTuple):
-    """Evaluations of the underlying problem that one generation spent."""
+    """The numbers of evaluations of the underlying problem in one generation."""
 
     samples: Int[Array, ""]
     candidates: Int[Array, ""]
 
 
 class Info(NamedTuple):
-    """The events of a generation. The first fields have one entry per candidate, of C candidates.
+    """The events of a generation with C candidates.
 
     Attributes:
-        lane: The lane of the candidate.
-        kind: Its `Kind`.
-        offered: Whether it was offered to the archive.
-        fitness: Its fitness.
-        feature: Its feature.
-        parent_feature: The feature of its parent; NaN if it has none.
-        status: The `Status` given by the judge.
-        age: Steps of its lane since the last start.
-        stale: Number of rejected candidates of its lane in a row.
-        reset: The `Reason` if the lane is reset now.
+        lane: The lane of each candidate.
+        kind: The `Kind` of each candidate.
+        offered: Whether each candidate was offered to the archive.
+        fitness: The fitness of each candidate.
+        feature: The feature of each candidate.
+        parent_feature: The feature of each candidate's parent; NaN if it has no parent.
+        status: The `Status` that the judge gave to each candidate.
+        age: Number of steps of each candidate's lane since its last start.
+        stale: Number of consecutive rejected candidates of each candidate's lane.
+        reset: The `Reason` why each candidate's lane is reset in this generation; `Reason.NONE` if it
+            continues.
         additions: Number of evaluations of the whole batch that entered the archive, by `Kind` of lane.
         faults: Number of invalid evaluations in the whole batch, by `Fault`.
         outside: Number of evaluations in the whole batch whose feature lies outside the bounds.
-        ledger: Evaluations that were used.
+        ledger: Numbers of evaluations in this generation.
     """
 
     lane: Int[Array, " C"]
@@ -140,19 +142,20 @@ class Info(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Algorithm:
-    """A quality-diversity algorithm on a task; `compose` makes one.
+    """A quality-diversity algorithm on a task, as made by `compose`.
 
     Attributes:
         task: The problem to optimise.
         emitter: The source of genotypes.
         cells: The cells of the archive.
         history: The features against which novelty is measured.
-        judge: The rule by which candidates make progress, and against which samples are ranked.
+        judge: The rule that decides which candidates make progress. Objectives rank samples by it.
         offer_samples: Whether samples may also enter the archive.
-        candidates: How the evaluations of a candidate are summarised.
+        candidates: The number of evaluations of each candidate, and the statistic that summarises them.
         name: Name of the algorithm in files and figures.
         options: Hyper-parameters, which runs record.
-        chunk: Maximum number of evaluations at a time, if memory is short; None evaluates all at once.
+        chunk: Maximum number of evaluations at a time, to save memory. If None, the whole batch is
+            evaluated together.
     """
 
     task: Task
@@ -174,7 +177,10 @@ class Algorithm:
 
     @in_32_bits
     def init(self, key: Key[Array, ""], generations: int | None = None) -> State:
-        """Return the first state; only the history `Everything` needs the number of generations."""
+        """Return the state before the first generation.
+
+        The number of generations is only required for the history `Everything`.
+        """
         room = None
         if generations is not None:
             at_least(1, generations=generations)
@@ -195,7 +201,7 @@ class Algorithm:
 
     @in_32_bits
     def ask(self, key: Key[Array, ""], state: State) -> tuple[State, Batch]:
-        """Propose genotypes, and the number of evaluations of each candidate."""
+        """Propose genotypes, and set the number of evaluations of each candidate."""
         emitter, batch = self.emitter.ask(key, state.emitter, self._context(state, state))
         repeated = replace(batch.candidates, count=self.candidates.candidate_samples)
         return state._replace(emitter=emitter), batch._replace(candidates=repeated)
@@ -211,14 +217,14 @@ class Algorithm:
 
     @in_32_bits
     def tell(self, state: State, batch: Batch, evaluation: Evaluated) -> tuple[State, Info]:
-        """Insert an evaluated batch into the archive, and let the emitter learn from it."""
+        """Insert an evaluated batch into the archive, and update the emitter."""
         outcome = self.assess(batch, evaluation)
         after, answer = self.insert(state, outcome)
         emitter, lanes = self.learn(state, after, outcome, answer.status)
         return self.advance(after, emitter), self.info(outcome, answer, lanes)
 
     def assess(self, batch: Batch, evaluation: Evaluated) -> Outcome:
-        """Estimate each candidate from its evaluations; count faults and features outside the bounds."""
+        """Estimate each candidate from its evaluations, and count faults and features out of bounds."""
         batch = jax.tree.map(jnp.asarray, batch)
         first, n = batch.candidates.evaluations, batch.size
         whole = as_evaluation(self.task, n, evaluation)
@@ -241,8 +247,8 @@ class Algorithm:
     def insert(self, state: State, outcome: Outcome, fetch: Fetch = rows_at) -> tuple[State, Answer]:
         """Offer the batch to the archive, to the judge and to the history.
 
-        `fetch(x, row)` returns the genotypes that enter the archive, so `x` may also contain their
-        places instead.
+        The function `fetch(x, row)` returns the genotypes that enter the archive. Therefore `x` may
+        contain indices of genotypes instead of genotypes.
         """
         candidates = outcome.candidates
         found, offered = candidates.evaluation, candidates.offered
@@ -259,7 +265,7 @@ class Algorithm:
     def learn(
         self, before: State, after: State, outcome: Outcome, status: Int[Array, " C"]
     ) -> tuple[PyTree, Lanes]:
-        """Let the emitter learn: it counts stale candidates, decides on resets, and takes its steps."""
+        """Update the emitter, which counts stale candidates, decides on resets, and takes its steps."""
         candidates, samples = outcome.candidates, outcome.samples
         unknown = jnp.zeros_like(samples.lane)
         return self.emitter.tell(
@@ -295,7 +301,7 @@ class Algorithm:
         )
 
     def _context(self, before: State, after: State, transitions: Transition | None = None) -> Context:
-        """Return the context of parts: archive and history now, and the judge as it was before."""
+        """Return the context with the archive and history after, and the judge before a generation."""
         past = self.history.past(after.history, after.archive)
         parents = self.judge.parents(after.judge, after.archive)
         compare = partial(self.judge.compare, before.judge, before.archive)
@@ -309,9 +315,9 @@ class Algorithm:
         return f"Algorithm({where}, {size} per generation, {self.cells.count} cells)"
 
 
-UNNAMED = Algorithm.name  # of algorithms without a name
-MOST_ROWS = 2**31 - 1  # evaluations per generation, which are counted in int32
-MOST_NUMBERS = 2**40  # per array
+UNNAMED = Algorithm.name  # name of algorithms that were not given a name
+MOST_ROWS = 2**31 - 1  # maximum number of evaluations per generation, which are counted in int32
+MOST_NUMBERS = 2**40  # maximum number of entries per array
 
 
 @checked
@@ -326,18 +332,18 @@ def compose(
     candidates: Candidates = Candidates(),
     name: str = UNNAMED,
 ) -> Algorithm:
-    """Compose an algorithm.
+    """Compose an algorithm from its parts.
 
     Args:
         task: The problem to optimise.
         emitter: The source of genotypes.
         cells: The cells of the archive; by default the grid of the task.
-        history: The features against which novelty is measured; None stores nothing.
-        judge: The rule by which candidates make progress. The default is the archive itself or, if
-            samples are offered, a second archive that only candidates enter.
-        offer_samples: Offer the samples to the archive, too, and not only the candidates.
-        candidates: How the evaluations of a candidate are summarised. Archive, history and judge use the
-            summary.
+        history: The features against which novelty is measured. If None, no features are stored.
+        judge: The rule that decides which candidates make progress. The default is the archive itself
+            or, if samples are offered, a second archive that only candidates enter.
+        offer_samples: Offer not only the candidates but also the samples to the archive.
+        candidates: The number of evaluations of each candidate, and the statistic that summarises them.
+            Archive, history and judge use the summary.
         name: Name of the algorithm in files and figures. `memes compare` and `memes.resume` distinguish
             composed algorithms only by their names.
     """

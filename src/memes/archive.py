@@ -28,20 +28,20 @@ class Status(IntEnum):
     NEW = 2
 
 
-Numbers = ArrayLike | Sequence[Any]  # lists of numbers too
+Numbers = ArrayLike | Sequence[Any]  # arrays, numbers or lists of numbers
 
 
 class Elite(NamedTuple):
-    """An elite, or n of them; NumPy arrays and numbers.
+    """One elite or n elites, as numbers and NumPy arrays.
 
     Attributes:
-        cell: Its cell.
-        genotype: Its genotype.
-        fitness: Its fitness.
-        feature: Its feature.
-        generation: The generation in which it entered the archive.
-        lane: The lane that it came from.
-        extras: Its extra fields, by name.
+        cell: Cell of the elite.
+        genotype: Genotype of the elite.
+        fitness: Fitness of the elite.
+        feature: Feature of the elite.
+        generation: Generation in which the elite entered the archive.
+        lane: Lane that proposed the elite.
+        extras: Extra fields of the elite, by name.
     """
 
     cell: Int[np.ndarray, "*n"] | int
@@ -56,20 +56,20 @@ class Elite(NamedTuple):
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False, repr=False)
 class Archive:
-    """One elite for each of c cells. Arrays have a row per cell.
+    """An archive that stores at most one elite in each of c cells. Its arrays have one row per cell.
 
-    `len(archive)` is the number of elites, and a loop over an archive yields each `Elite`. Methods that
-    change an archive return a new one. Those that return elites or numbers read the arrays, so compiled
-    functions cannot call them.
+    `len(archive)` is the number of elites, and iteration over an archive yields each `Elite`. Methods
+    that change an archive return a new archive. Compiled functions cannot call methods that return
+    elites or numbers, because these methods read the arrays.
 
     Attributes:
-        cells: The cells.
-        genotypes: The genotypes; zeros in empty cells, as in other fields without a value.
-        fitness: The fitness; -inf in empty cells.
-        feature: The features.
-        generation: The generation in which the elite entered; -1 in empty cells.
-        lane: The lane that the elite came from; -1 in empty cells.
-        extras: Extra fields of the elites, arrays [c, ...] by name: those that the task returns.
+        cells: The cells of the archive.
+        genotypes: Genotypes of the elites; zeros in empty cells.
+        fitness: Fitness of the elites; -inf in empty cells.
+        feature: Features of the elites; zeros in empty cells.
+        generation: Generation in which each elite entered the archive; -1 in empty cells.
+        lane: Lane that proposed each elite; -1 in empty cells.
+        extras: Extra fields that the task returns, as arrays [c, ...] by name; zeros in empty cells.
     """
 
     cells: Cells
@@ -82,7 +82,7 @@ class Archive:
 
     @property
     def occupied(self) -> Bool[Array, "*c"]:
-        """The cells with an elite."""
+        """The cells that contain an elite."""
         return self.fitness > -jnp.inf
 
     def __len__(self) -> int:
@@ -96,7 +96,7 @@ class Archive:
         """Return the elite of a cell.
 
         Args:
-            cell: The index of the cell, which must hold an elite.
+            cell: The index of the cell, which must contain an elite.
         """
         count = self.cells.count
         require(0 <= cell < count, f"cell must lie in 0 ... {count - 1}, got {cell}")
@@ -104,10 +104,11 @@ class Archive:
         return self._at(cell)
 
     def best(self, where: Array | np.ndarray | None = None) -> Elite:
-        """Return the elite with the highest fitness; of equally fit ones the first.
+        """Return the elite with the highest fitness, or the first one if several are equally fit.
 
         Args:
-            where: The cells to choose from, bool[c], such as `archive.feature[:, 0] > 0.5`; None is all.
+            where: The cells to choose from, bool[c], such as `archive.feature[:, 0] > 0.5`. If None, all
+                cells are considered.
         """
         found, chosen = self._occupied("best"), np.ones(self.cells.count, bool)
         if where is not None:
@@ -122,10 +123,12 @@ class Archive:
         return self._at(int(found[np.argmax(np.asarray(self.fitness)[found])]))
 
     def nearest(self, feature: Numbers) -> Elite:
-        """Return the elite whose feature is nearest, in units of the feature bounds.
+        """Return the elite whose feature is nearest to a given feature.
+
+        The distance is measured in units of the feature bounds.
 
         Args:
-            feature: The feature [k].
+            feature: The given feature [k].
         """
         low, high = np.asarray(self.cells.low), np.asarray(self.cells.high)
         wanted = np.asarray(feature)
@@ -141,11 +144,11 @@ class Archive:
         return self._at(int(found[np.argmin(np.sum(apart**2, axis=1))]))
 
     def sample(self, key: Key[Array, ""], n: int) -> Elite:
-        """Draw n elites uniformly, with replacement; each field of the result has n rows.
+        """Draw n elites uniformly, with replacement. Each field of the result has n rows.
 
         Args:
             key: PRNG key.
-            n: The number of elites.
+            n: Number of elites.
         """
         at_least(1, n=n)
         found = self._occupied("sample")
@@ -161,18 +164,20 @@ class Archive:
         generation: Numbers = -1,
         lane: Numbers = -1,
     ) -> tuple[Archive, Int[Array, " n"]]:
-        """Offer evaluated genotypes; a cell takes the fittest if it is fitter than its elite.
+        """Offer evaluated genotypes to the archive.
+
+        Each cell stores the fittest of the genotypes offered to it if that is fitter than its elite.
 
         Args:
             genotypes: The genotypes [n, d].
-            fitness: Their fitness [n].
-            feature: Their features [n, k].
-            extras: Their extra fields [n, ...], if the archive has any.
-            generation: The generation that is recorded: one number, or one per genotype.
-            lane: The lane that is recorded, likewise.
+            fitness: Fitness of the genotypes [n].
+            feature: Features of the genotypes [n, k].
+            extras: Extra fields of the genotypes [n, ...], if the archive has extra fields.
+            generation: The recorded generation: one number, or one number per genotype.
+            lane: The recorded lane: one number, or one number per genotype.
 
         Returns:
-            The archive after, and the `Status` of each genotype.
+            The new archive, and the `Status` of each genotype.
         """
         found = {"genotypes": genotypes, "fitness": fitness, "feature": feature}
         rows = {name: jnp.asarray(value, jnp.float32) for name, value in found.items()}
@@ -197,13 +202,13 @@ class Archive:
         return after
 
     def merge(self, other: Archive) -> Archive:
-        """Offer all elites of another archive, which keep their generations and lanes.
+        """Offer all elites of another archive to this one. They keep their generations and lanes.
 
-        The cells of the archives may differ: each elite goes to the cell of its feature. If two elites
-        of a cell are equally fit, the one of this archive stays.
+        The cells of the archives may differ, because the feature of each elite determines its new cell.
+        If two elites of a cell are equally fit, the elite of this archive is kept.
 
         Args:
-            other: An archive with genotypes and features of the same sizes, and with the same extras.
+            other: An archive whose genotypes and features have the same sizes, and with the same extras.
         """
         for name in ("genotypes", "feature"):
             size, theirs = (getattr(each, name).shape[1] for each in (self, other))
@@ -224,13 +229,12 @@ class Archive:
         return after[0]
 
     def columns(self, feature_names: Sequence[str] = ()) -> dict[str, np.ndarray]:
-        """Make a table of the elites: columns of equal length by name, with one row per occupied cell.
+        """Return a table of the elites, as columns by name with one row per elite.
 
-        Features have their names, or numbers if no names are given. Extra fields with one number per
-        elite are columns too.
+        Extra fields with one number per elite are also columns.
 
         Args:
-            feature_names: A name for each feature.
+            feature_names: A name for each feature. The default is "feature 1", "feature 2", ...
         """
         at = np.flatnonzero(np.asarray(self.occupied))
         feature = np.asarray(self.feature)[at]
@@ -249,21 +253,21 @@ class Archive:
         return table
 
     def to_pandas(self, feature_names: Sequence[str] = ()) -> Any:
-        """Make a `pandas.DataFrame` of the elites, without genotypes; needs pandas.
+        """Return a `pandas.DataFrame` of the elites without genotypes. This requires pandas.
 
-        Its index is the cell: `archive.genotypes[table.index]` are the genotypes of its rows.
+        The index of the table is the cell, so `archive.genotypes[table.index]` returns the genotypes.
 
         Args:
-            feature_names: As in `columns`.
+            feature_names: A name for each feature. The default is "feature 1", "feature 2", ...
         """
         pandas = package("pandas", "notebook", "to_pandas")
         return pandas.DataFrame(self.columns(feature_names)).set_index("cell")
 
     def plot(self, ax: Any = None) -> Any:
-        """Draw the fitness of every elite over the features, as `memes.plot.archive`.
+        """Draw the fitness of every elite over the features, like `memes.plot.archive`.
 
         Args:
-            ax: Axes of matplotlib to draw into; None makes a new figure.
+            ax: Axes of matplotlib to draw into. If None, a new figure is made.
 
         Returns:
             The figure.
@@ -271,7 +275,7 @@ class Archive:
         return display.plots().archive(self, ax=ax)
 
     def _at(self, cell: Any) -> Elite:
-        """Return what is stored in one cell, or in several."""
+        """Return the elite of one cell, or the elites of several cells."""
 
         def rows(array: Array) -> np.ndarray:
             return np.asarray(array[cell])
@@ -296,7 +300,7 @@ class Archive:
         require(names == theirs, f"{argument} must be the extras of the archive, {names}; got {theirs}")
 
     def _repr_html_(self) -> str | None:
-        """Show the archive in a notebook: numbers and a picture."""
+        """Return HTML that shows the archive in a notebook, with numbers and a figure."""
         if isinstance(self.fitness, jax.core.Tracer) or not hasattr(self.fitness, "max"):
             return None
         html: str = display.plots().html(self)
@@ -305,7 +309,7 @@ class Archive:
     def __repr__(self) -> str:
         if isinstance(self.fitness, jax.core.Tracer) or not hasattr(self.fitness, "max"):
             parts = (f"{each.name}={getattr(self, each.name)}" for each in fields(self))
-            return f"Archive({', '.join(parts)})"  # in a program that is traced
+            return f"Archive({', '.join(parts)})"  # arrays without values, while JAX traces a function
         elites, best = len(self), float(self.fitness.max())
         of = f"genotypes={self.genotypes.shape}, feature={self.feature.shape}"
         if self.extras:
@@ -314,12 +318,12 @@ class Archive:
 
 
 def is_column(extra: Array | np.ndarray) -> bool:
-    """Tell whether an extra field has one real number, or truth value, per elite."""
+    """Return True if an extra field has one real number or truth value per elite."""
     return extra.ndim == 1 and extra.dtype.kind != "c"
 
 
 class Entries(NamedTuple):
-    """Evaluated genotypes [n, d]; those that are `offered` may enter an archive."""
+    """Evaluated genotypes, of which those marked in `offered` may enter an archive."""
 
     x: Shaped[Array, "n ..."]
     evaluation: Evaluation
@@ -328,11 +332,11 @@ class Entries(NamedTuple):
 
 
 def empty(cells: Cells, dim: int, extras: Mapping[str, jax.ShapeDtypeStruct] | None = None) -> Archive:
-    """Make an archive without elites.
+    """Return an archive without elites.
 
     Args:
-        cells: Its cells.
-        dim: Entries of a genotype.
+        cells: Cells of the archive.
+        dim: Number of entries of a genotype.
         extras: Shape and dtype of the extra fields of an elite, by name, such as `task.extras`.
     """
     c, k = cells.count, cells.low.shape[0]
@@ -348,7 +352,7 @@ def empty(cells: Cells, dim: int, extras: Mapping[str, jax.ShapeDtypeStruct] | N
 
 
 class Changes(NamedTuple):
-    """Cells whose elite changed: n of them, ordered by generation (0 is the first) and then by cell."""
+    """n changes of the elites in cells, ordered by generation (from 0) and then by cell."""
 
     generation: Int[Array | np.ndarray, "*n"]
     cell: Int[Array | np.ndarray, "*n"]
@@ -357,7 +361,7 @@ class Changes(NamedTuple):
     feature: Float[Array | np.ndarray, "*n k"]
 
 
-# A larger number cannot be a measurement, and its square would overflow float32.
+# Larger numbers cannot be measurements. The squares of smaller numbers do not overflow float32.
 LIMIT = 1e15
 
 
@@ -370,13 +374,13 @@ class Fault(IntEnum):
 
 
 def finite(evaluation: Evaluation) -> Bool[Array, "*n"]:
-    """Find the rows whose fitness and feature are finite and not of absurd size."""
+    """Return True for each evaluation whose fitness and feature are finite and below `LIMIT` in size."""
     sound = jnp.abs(evaluation.feature) < LIMIT
     return (jnp.abs(evaluation.fitness) < LIMIT) & sound.all(axis=-1)
 
 
 def faults(evaluation: Evaluation) -> Int[Array, " faults"]:
-    """Count the rows that are not `finite`, by their worst `Fault`."""
+    """Count the evaluations that are not `finite`, by their worst `Fault`."""
     size = jnp.abs(jnp.concatenate([evaluation.fitness[:, None], evaluation.feature], axis=1))
     nan = jnp.isnan(size).any(axis=1)
     infinite = jnp.isinf(size).any(axis=1) & ~nan
@@ -385,18 +389,21 @@ def faults(evaluation: Evaluation) -> Int[Array, " faults"]:
 
 
 def outside(evaluation: Evaluation, cells: Cells) -> Int[Array, ""]:
-    """Count the finite rows whose feature lies outside the bounds; they count for cells at the edge."""
+    """Count the finite evaluations whose feature lies outside the bounds of the cells.
+
+    The archive assigns such evaluations to cells at the edge.
+    """
     feature = evaluation.feature
     beyond = ((feature < cells.low) | (feature > cells.high)).any(axis=-1)
     return jnp.sum(beyond & finite(evaluation), dtype=jnp.int32)
 
 
-# (x, row[w]) -> genotypes[w, d]
+# A function `(x, row[w]) -> genotypes[w, d]`.
 Fetch = Callable[[Array, Array], Array]
 
 
 def rows_at(x: Shaped[Array, "n ..."], row: Int[Array, " w"]) -> Shaped[Array, "w ..."]:
-    """Return some rows of `x`; the usual `Fetch`. An index beyond the last gives an arbitrary row."""
+    """Return the given rows of `x`, as the default `Fetch`. Invalid indices return arbitrary rows."""
     return jnp.take(x, row, axis=0, mode="clip")
 
 
@@ -410,23 +417,24 @@ def add(
     generation: Int[Array, "*"] | int,
     fetch: Fetch = rows_at,
 ) -> tuple[Archive, Int[Array, " n"]]:
-    """Offer rows to the archive; each cell takes the fittest row if it is fitter than the present elite.
+    """Offer evaluated genotypes to an archive.
 
-    An elite is replaced only by a strictly fitter row. Among equally fit rows of one batch the first is
-    taken. Every other row is rejected, as are rows that are not `offered` and rows with a non-finite
-    fitness or feature. The cost grows with the batch, and not with the archive.
+    Each cell accepts the fittest of its candidates if that is strictly fitter than the present elite. If
+    several candidates of one batch are equally fit, the first one is accepted. All other candidates are
+    rejected. Candidates that are not `offered` and candidates with a non-finite fitness or feature are
+    also rejected. The cost grows with the size of the batch, but not with the size of the archive.
 
     Args:
-        archive: The archive before.
-        x: Genotypes [n, d], or the values by which `fetch` finds them.
-        evaluation: Their fitness [n] and feature [n, k], and the extra fields of the archive [n, ...].
-        offered: The rows that may enter.
-        lane: The lane of each row.
-        generation: The generation; one number, or one per row.
-        fetch: `(x, row[w]) -> genotypes[w, d]`, called only for rows that enter the archive.
+        archive: The archive before the offer.
+        x: Genotypes [n, d] of the candidates, or values from which `fetch` finds the genotypes.
+        evaluation: Fitness [n], feature [n, k], and the extra fields of the archive [n, ...].
+        offered: The candidates that may enter the archive.
+        lane: The lane of each candidate.
+        generation: The generation: one number, or one number per candidate.
+        fetch: `(x, row[w]) -> genotypes[w, d]`, which is called only for rows that enter the archive.
 
     Returns:
-        The archive after, and the `Status` of each row.
+        The archive after the offer, and the `Status` of each candidate.
     """
     n, c = evaluation.fitness.shape[0], archive.fitness.shape[0]
     row = jnp.arange(n)
@@ -440,7 +448,7 @@ def add(
     first = jnp.full(c, n).at[cell].min(jnp.where(contender, row, n), mode="drop")
     won = contender & (row == first.at[cell].get(mode="fill", fill_value=-1))
 
-    # At most min(n, c) rows enter: only these are gathered before the scatter that writes them.
+    # At most min(n, c) rows enter the archive. Only these rows are gathered and then written.
     (winner,) = jnp.nonzero(won, size=min(n, c), fill_value=n)
     target = cell.at[winner].get(mode="fill", fill_value=c)
 

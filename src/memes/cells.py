@@ -20,12 +20,12 @@ from memes.validation import checked
 TARGET_CELLS = 2500
 MAX_CELLS = 10_000_000
 
-Features = Float[Array | np.ndarray, "*n k"] | Sequence[Any]  # or lists of numbers
+Features = Float[Array | np.ndarray, "*n k"] | Sequence[Any]  # arrays or lists of numbers
 
 
 @runtime_checkable
 class Cells(Protocol):
-    """A partition of the feature space: `low[k]`, `high[k]`, `count` cells, and `index`."""
+    """A partition of the feature space, which is the box from `low` to `high`, into `count` cells."""
 
     @property
     def low(self) -> Float[Array, " k"]:
@@ -40,11 +40,11 @@ class Cells(Protocol):
         """Number of cells, c."""
 
     def index(self, feature: Features) -> Int[Array, "*n"]:
-        """Find the cell of each finite feature, in [0, count)."""
+        """Return the index of the cell that contains each finite feature, in [0, count)."""
 
 
 def require_arrays(cells: Cells) -> None:
-    """Raise a `UsageError` unless the leaves of cells are arrays, as in a registered dataclass."""
+    """Raise a `UsageError` unless all leaves of the cells are arrays, as in a registered dataclass."""
     arrays = all(isinstance(leaf, (Array, np.ndarray)) for leaf in jax.tree.leaves(cells))
     require(
         isinstance(cells, Cells) and arrays,
@@ -56,7 +56,7 @@ def require_arrays(cells: Cells) -> None:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Grid:
-    """Equal boxes: `shape[i]` of them along feature i; the index is in C order."""
+    """A regular grid with `shape[i]` boxes of equal size along feature i, numbered in C order."""
 
     low: Float[Array, " k"]
     high: Float[Array, " k"]
@@ -68,7 +68,7 @@ class Grid:
         return math.prod(self.shape)
 
     def index(self, feature: Features) -> Int[Array, "*n"]:
-        """Find the cell of each finite feature."""
+        """Return the index of the cell that contains each finite feature."""
         shape = jnp.asarray(self.shape, jnp.float32)
         position = jnp.floor((jnp.asarray(feature) - self.low) / (self.high - self.low) * shape)
         position = jnp.clip(position, 0, shape - 1).astype(jnp.int32)
@@ -79,7 +79,10 @@ class Grid:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class CVT:
-    """The cell of a point is the nearest of `centroids[c, k]`, in units of the feature bounds."""
+    """A Voronoi tessellation, in which a point belongs to the cell of its nearest centroid.
+
+    Distances are measured in units of the feature bounds. The centroids are `centroids[c, k]`.
+    """
 
     low: Float[Array, " k"]
     high: Float[Array, " k"]
@@ -91,9 +94,10 @@ class CVT:
         return int(self.centroids.shape[0])
 
     def index(self, feature: Features) -> Int[Array, "*n"]:
-        """Find the cell of each finite feature."""
+        """Return the index of the cell that contains each finite feature."""
         width = self.high - self.low
-        # Clipped, because far outside the bounds rounding would hide differences between centroids.
+        # Points are clipped, because rounding far outside the bounds would hide differences between
+        # centroids.
         position = jnp.clip((jnp.asarray(feature) - self.low) / width, 0, 1)
         flat = position.reshape(-1, self.low.shape[0])
         cell = _nearest(flat, (self.centroids - self.low) / width)
@@ -106,8 +110,9 @@ def grid(task: Task, resolution: tuple[int, ...] | None = None) -> Grid:
 
     Args:
         task: Task with the feature bounds.
-        resolution: Number of cells along each feature. The default is that of the task, or else the same
-            number along each feature, about 2 500 cells in total (50 x 50 for two features).
+        resolution: Number of cells along each feature. The default is the resolution of the task. If
+            the task has none, each feature has the same number of cells, and the grid has about 2 500
+            cells in total (50 x 50 for two features).
     """
     k = task.feature_dim
     shape = task.resolution if resolution is None else resolution
@@ -154,7 +159,7 @@ def cvt(
 
 
 def centres(cells: Cells) -> Float[np.ndarray, "c k"]:
-    """Return the centre of each cell; for a tessellation, its centroid."""
+    """Return the centre of each cell. For a tessellation, this is the centroid."""
     if isinstance(cells, CVT):
         return np.asarray(cells.centroids, float)
     require(isinstance(cells, Grid), f"cells must be a grid or a CVT, got {type(cells).__name__}")
@@ -171,9 +176,10 @@ def _bounds(task: Task) -> tuple[Array, Array]:
 
 
 def _nearest(points: Array, centres: Array) -> Array:
-    """Find the centre [c, k] nearest to each of the points [n, k]: int32[n]; the first if several are.
+    """Return the index int32[n] of the centre [c, k] nearest to each point [n, k].
 
-    Points are processed in blocks, so that memory does not grow with points x centres.
+    If several centres are equally near, return the first one. Points are processed in blocks, so that
+    memory does not grow with points x centres.
     """
 
     def block(rows: Array) -> Array:

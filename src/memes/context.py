@@ -26,11 +26,12 @@ class Kind(IntEnum):
 
 
 class Comparison(NamedTuple):
-    """Evaluations compared with a judge, independently of each other.
+    """The result of comparing evaluations with a judge, independently of each other.
 
     Attributes:
-        status: The `Status` that the evaluation would get if it were offered alone.
-        value: Fitness minus the fitness that it has to exceed; the fitness itself in an empty cell.
+        status: The `Status` that each evaluation would get if no other evaluation were offered.
+        value: The fitness of each evaluation minus the fitness that it has to exceed. In an empty cell
+            of an archive, this is the fitness.
     """
 
     status: Int[Array, "*n"]
@@ -58,12 +59,12 @@ class Context:
     Attributes:
         task: The task.
         generation: Number of the generation.
-        archive: The archive; in a `tell` it includes this generation.
-        parents: The individuals that selectors choose from: the archive, or those of the judge. In a
-            `tell` they include this generation.
-        past: The history; in a `tell` it includes this generation.
-        compare: `(evaluation[*n]) -> Comparison` with the judge as it was before this generation.
-        transitions: Transitions of all evaluations in a `tell`, if the emitter learns from them.
+        archive: The archive. During `tell`, it includes this generation.
+        parents: The individuals from which selectors choose: the archive or the individuals of the
+            judge. During `tell`, they include this generation.
+        past: The history. During `tell`, it includes this generation.
+        compare: `(evaluation[*n]) -> Comparison`, which uses the judge's state before this generation.
+        transitions: Transitions of all evaluations during `tell`, if the emitter learns from them.
     """
 
     task: Task

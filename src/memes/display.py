@@ -1,6 +1,6 @@
-"""Access to the functions that draw results, for lower layers, which contain results.
+"""Access to the plotting functions for the lower layers of the package.
 
-The functions are in a higher layer, so the package sets `plots` when it is imported.
+The plotting functions are in a higher layer, so the package sets `plots` when it is imported.
 """
 
 from __future__ import annotations

@@ -17,36 +17,40 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 PACKAGE = "memes-qd"
-# Folders of code that is not the user's.
+# Path prefixes of library code, as opposed to code of the user.
 LIBRARIES = ("<", str(Path(__file__).parent), sys.prefix, sys.base_prefix)
 PLACE = "_memes_place"  # attribute of exceptions from workers
 
 
 class UsageError(ValueError):
-    """A wrong argument. The message is one line that names it."""
+    """An exception for a wrong argument. Its message is one line that names the argument."""
 
 
 class RunError(RuntimeError):
-    """A run that cannot continue for reasons other than its arguments. The message is one line."""
+    """An exception for a run that cannot continue although its arguments are valid.
+
+    Its message is one line.
+    """
 
 
 def require(condition: bool, sentence: str) -> None:
-    """Raise `UsageError(sentence)` unless `condition` holds."""
+    """Raise `UsageError(sentence)` unless `condition` is true."""
     if not condition:
         raise UsageError(sentence)
 
 
 LONGEST_NAME = 500  # characters
-# Larger numbers exceed what any machine could store or compute.
+# Larger integers exceed what any machine can store or compute.
 MOST = 10**8
 # The range of float32; smaller numbers lose digits.
 SMALLEST_FLOAT, LARGEST_FLOAT = 2.0**-126, 2.0**128 - 2.0**104
 
 
 def at_least(least: float, **named: float | None) -> None:
-    """Raise a `UsageError` that names the first argument, not None, that is below `least`, or NaN.
+    """Raise a `UsageError` that names the first argument that is below `least`, too large, or NaN.
 
-    The same holds for arguments that are too large: integers for any machine, other numbers for float32.
+    Arguments that are None are ignored. Integers must not exceed `MOST`, and other numbers must not
+    exceed the largest float32.
     """
     for name, value in named.items():
         if value is None:
@@ -69,11 +73,11 @@ def in_unit_interval(**named: float) -> None:
         require(0 <= value <= 1, f"{name} must lie in [0, 1], got {value}")
 
 
-# Options that had another name in version 0.2, with their present name.
+# Options that were renamed after version 0.2: the old name of each, and its present name.
 RENAMED = {"short": "include_short", "together": "seeds_per_batch", "about": "metadata"}
 
 
-# Names in the literature and in figures for what has another name here.
+# Names used in the literature and in figures, and the corresponding names in this package.
 SYNONYMS = {
     "map-elites": "me",
     "mapelites": "me",
@@ -89,13 +93,13 @@ SYNONYMS = {
     "antmaze": "ant-trap",
 }
 MOST_LISTED = 30  # maximum number of choices in a message
-ALIKE, ALIKE_IF_SHORT = 0.7, 0.6  # minimum similarity of names, and of those of up to three characters
+ALIKE, ALIKE_IF_SHORT = 0.7, 0.6  # minimum similarity of names, and of names of up to 3 characters
 
 
 def known(what: str, name: Any, choices: Collection[str], hint: str = "") -> str:
     """Return the name if it is a choice.
 
-    Else raise a `UsageError` with its new name or a similar one.
+    Otherwise, raise a `UsageError` that suggests its new name, a similar choice, or all choices.
     """
     if isinstance(name, str) and name in choices:
         return name
@@ -112,7 +116,10 @@ def _listed(choices: Collection[str]) -> str:
 
 
 def nearest(name: str, choices: Collection[str]) -> str | None:
-    """Return the choice that a name probably means: in other case, as a synonym, or misspelt."""
+    """Return the choice that a name probably means, or None if no choice is similar.
+
+    The name may be a synonym of the choice, be misspelt, or have other letter case or separators.
+    """
     plain = {re.sub(r"[\s_]+", "-", each.strip().lower()): each for each in choices}
     word = re.sub(r"[\s_]+", "-", name.strip().lower())
     for candidate in (word, SYNONYMS.get(word)):
@@ -125,7 +132,8 @@ def nearest(name: str, choices: Collection[str]) -> str | None:
 def package(module: str, extra: str, what: str) -> Any:
     """Import an optional module.
 
-    A `UsageError` names the feature that needs it and how to install it.
+    If this fails, raise a `UsageError` with the feature that needs the module and the command that
+    installs it.
     """
     try:
         return import_module(module)
@@ -135,12 +143,15 @@ def package(module: str, extra: str, what: str) -> Any:
 
 
 def install(extra: str) -> str:
-    """Return the command that installs an extra into this installation: a checkout, or the package."""
+    """Return the command that adds an extra to this installation of the package."""
     return install_command(extra, _direct_url())
 
 
 def install_command(extra: str, direct_url: Mapping[str, Any] | None) -> str:
-    """Return the command for an installation with this `direct_url.json`; None is an index."""
+    """Return the command that adds an extra to an installation with this `direct_url.json`.
+
+    If `direct_url` is None, the package was installed from an index.
+    """
     url = str((direct_url or {}).get("url", ""))
     folder = Path(unquote(urlsplit(url).path))
     if not url.startswith("file:") or not folder.exists():
@@ -153,7 +164,7 @@ def install_command(extra: str, direct_url: Mapping[str, Any] | None) -> str:
 
 
 def _direct_url() -> Any:
-    """Return the source of this installation, as recorded by installers; None if it was an index."""
+    """Return the source that the installer recorded, or None if the package came from an index."""
     checkout = Path(__file__).parents[2]
     if (checkout / "pyproject.toml").is_file() and Path(__file__).parents[1].name == "src":
         return {"url": checkout.as_uri(), "dir_info": {"editable": True}}
@@ -165,9 +176,10 @@ def _direct_url() -> Any:
 
 
 def show_mujoco_warnings() -> None:
-    """Print MuJoCo's warnings, each once; it would write them to a file in the current folder.
+    """Print each of MuJoCo's warnings once, instead of writing it to a file in the current folder.
 
-    A handler that is already set is kept. This one must not raise: an exception would end the process.
+    A handler that is already set is kept. The new handler must not raise an exception, because that
+    would end the process.
     """
     import mujoco
 
@@ -181,9 +193,9 @@ def _show_once(message: str) -> None:
 
 
 def place_of(error: BaseException) -> str:
-    """Return the file and line of the user's code that raised, here or in a worker.
+    """Return the file and line of the user's code that raised an exception, here or in a worker.
 
-    Empty if none did.
+    If the traceback contains no code of the user, return an empty string.
     """
     if hasattr(error, PLACE):  # from a worker, without a traceback
         return str(getattr(error, PLACE))
@@ -193,6 +205,9 @@ def place_of(error: BaseException) -> str:
 
 
 def in_a_line(error: BaseException) -> str:
-    """Return the message of an exception: its first line, or the last one if it quotes a traceback."""
+    """Return one line of an exception's message.
+
+    This is the last line if the message quotes a traceback, and the first line otherwise.
+    """
     lines = f"{type(error).__name__}: {error}".strip().splitlines()
     return lines[-1] if "Traceback (most recent call last)" in str(error) else lines[0]

@@ -1,11 +1,12 @@
 """Estimates: summaries of several evaluations of the same genotype.
 
-- `evaluate_repeatedly` evaluates genotypes several times each, and `summarise` summarises the results.
-- `resampled` makes a task that does both.
+- `evaluate_repeatedly` evaluates each genotype several times, and `summarise` summarises the results.
+- `resampled` makes a task whose evaluations are such summaries.
 - `Candidates` determines how algorithms estimate the candidates that they offer to the archive.
-- `reevaluate` corrects an archive that was found on an uncertain task. Its two parts are for programs
-  that show progress or can be stopped: `reevaluator` estimates a few elites at a time, compiled once,
-  and `correct` makes the corrected archive from the estimates of all elites.
+- `reevaluate` corrects an archive that was found on an uncertain task.
+- `reevaluator`, `estimates` and `correct` are the steps of `reevaluate`, for programs that show progress
+  or can be stopped. A `Reevaluator` estimates a few elites per call. `correct` makes the corrected
+  archive from the estimates of all elites.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from memes.errors import at_least, require
 from memes.task import Evaluation, Task, evaluate, rows_like
 from memes.validation import check_fields, checked
 
-# `(values, axis=) -> summary`. Values are NaN if an evaluation was not finite.
+# A function `(values, axis=) -> summary`. Values are NaN if an evaluation was not finite.
 Statistic = Callable[..., Array]
 # The statistics by name. They ignore evaluations that were not finite.
 STATISTICS: dict[str, Statistic] = {"median": jnp.nanmedian, "mean": jnp.nanmean}
@@ -34,13 +35,13 @@ STATISTICS: dict[str, Statistic] = {"median": jnp.nanmedian, "mean": jnp.nanmean
 
 @dataclass(frozen=True)
 class Candidates:
-    """Evaluation of candidates for the archive.
+    """The options that determine how candidates for the archive are evaluated.
 
     Attributes:
-        candidate_samples: Number of evaluations of each candidate that is offered to the archive; the
+        candidate_samples: Number of evaluations of each candidate that is offered to the archive. The
             paper uses 1.
-        candidate_statistic: Statistic that summarises their fitness and each of their features: median
-            or mean. In Python also a function such as `jnp.nanmedian`.
+        candidate_statistic: Statistic that summarises the fitness and each feature over the evaluations
+            of a candidate: median or mean. In Python, it can also be a function such as `jnp.nanmedian`.
     """
 
     candidate_samples: int = 1
@@ -51,7 +52,7 @@ class Candidates:
         at_least(1, candidate_samples=self.candidate_samples)
 
     def judge(self, each: Evaluation) -> Evaluation:
-        """Estimate candidates from their evaluations; those of one candidate are consecutive."""
+        """Estimate candidates from their evaluations; the evaluations of a candidate are consecutive."""
         if self.candidate_samples == 1:
             return each
         named = self.candidate_statistic
@@ -62,13 +63,16 @@ class Candidates:
 def evaluate_repeatedly(
     task: Task, keys: Key[Array, "n m"], x: Float[Array, "n d"], *, chunk: int | None = None
 ) -> Evaluation:
-    """Evaluate each genotype m times: fitness [n, m] and feature [n, m, k]; `chunk` as in `evaluate`."""
+    """Evaluate each genotype m times, and return fitness [n, m] and feature [n, m, k].
+
+    `chunk` has the same meaning as in `evaluate`.
+    """
     n, m = keys.shape
     return by_genotype(evaluate(task, keys.reshape(n * m), Repeats(x, m), chunk=chunk), m)
 
 
 def by_genotype(each: Evaluation, count: int) -> Evaluation:
-    """Give the `count` consecutive evaluations of each genotype a separate axis."""
+    """Reshape evaluations [n * count, ...] to [n, count, ...], with one row per genotype."""
 
     def split(values: Array) -> Array:
         return values.reshape(-1, count, *values.shape[1:])
@@ -78,7 +82,7 @@ def by_genotype(each: Evaluation, count: int) -> Evaluation:
 
 
 def finite_or_nan(each: Evaluation) -> Evaluation:
-    """Replace numbers that no archive accepts by NaN, which `STATISTICS` ignore."""
+    """Replace numbers that archives reject by NaN, which all `STATISTICS` ignore."""
 
     def mask(values: Array) -> Array:
         return jnp.where(jnp.abs(values) < LIMIT, values, jnp.nan)
@@ -87,10 +91,10 @@ def finite_or_nan(each: Evaluation) -> Evaluation:
 
 
 def summarise(each: Evaluation, statistic: Statistic) -> Evaluation:
-    """Summarise evaluations `by_genotype`: fitness [n, m] and feature [n, m, k] to [n] and [n, k].
+    """Summarise evaluations `by_genotype`, from fitness [n, m] and feature [n, m, k] to [n] and [n, k].
 
-    Extras can be of any type, so they are not summarised: they are those of the evaluation whose fitness
-    is nearest to the summary, and of equally near ones the first.
+    Extras can have any type, so they are not summarised. The extras of a genotype are those of the
+    evaluation whose fitness is nearest to the summary. If several are equally near, the first is used.
     """
     fitness, feature = statistic(each.fitness, axis=1), statistic(each.feature, axis=1)
     if not each.extras:
@@ -134,14 +138,16 @@ class Correction(NamedTuple):
     """A corrected archive, and the uncertainty of the e elites of the illusory archive.
 
     Attributes:
-        archive: The elites that survive re-evaluation. Each keeps the generation and lane of its
-            discovery. Its extras are those of the evaluation whose fitness is nearest to the statistic.
+        archive: The archive of the elites that survive re-evaluation. Each elite keeps the generation
+            and lane of its discovery. Its extras are those of the evaluation whose fitness is nearest to
+            the statistic.
         elite_cell: The cell of each elite in the illusory archive.
-        fitness_variance: Variance over the evaluations of each elite.
-        feature_variance: The same for each feature.
-        samples: Evaluations per elite.
-        fitness_mean: Mean over the evaluations of each elite; None in files of version 0.2.
-        feature_mean: The same for each feature.
+        fitness_variance: Variance of the fitness over the evaluations of each elite.
+        feature_variance: Variance of each feature over the evaluations of each elite.
+        samples: Number of evaluations per elite.
+        fitness_mean: Mean fitness over the evaluations of each elite; None in files of version 0.2.
+        feature_mean: Mean of each feature over the evaluations of each elite; None in files of version
+            0.2.
     """
 
     archive: Archive
@@ -154,7 +160,14 @@ class Correction(NamedTuple):
 
 
 class Estimates(NamedTuple):
-    """Estimates of n elites: the statistic `of` their evaluations, the `mean`, and the variances."""
+    """Estimates of n elites.
+
+    Attributes:
+        of: The statistic over the evaluations of each elite.
+        mean: The mean over the evaluations of each elite.
+        fitness_variance: Variance of the fitness over the evaluations of each elite.
+        feature_variance: Variance of each feature over the evaluations of each elite.
+    """
 
     of: Evaluation
     mean: Evaluation
@@ -167,8 +180,8 @@ class Reevaluator(NamedTuple):
 
     Attributes:
         elites: Number of elites per call, n.
-        estimate: `(key, genotypes[c, d], cell[n]) -> Estimates` of the elites in these cells; compiled,
-            if the task is.
+        estimate: `(key, genotypes[c, d], cell[n]) -> Estimates`, which estimates the elites in these
+            cells. It is compiled if the task is compiled.
     """
 
     elites: int
@@ -184,15 +197,16 @@ def reevaluate(
     statistic: Statistic = jnp.nanmedian,
     rows: int = 16_384,
 ) -> Correction:
-    """Re-evaluate the elites and offer them again to an empty archive.
+    """Re-evaluate the elites of an archive, and offer them to an empty archive.
 
     Args:
-        archive: The illusory archive, as it was found.
-        task: The task on which its elites were found.
-        samples: Evaluations per elite.
+        archive: The archive as the algorithm found it (illusory).
+        task: The task on which the elites were found.
+        samples: Number of evaluations per elite.
         key: PRNG key of the evaluations; by default `jax.random.key(0)`.
-        statistic: Summary over an axis of an elite's fitness and of each of its features. Values are NaN
-            if an evaluation was not finite, so use `nanmedian` (the default) or `nanmean`.
+        statistic: Function `(values, axis=) -> summary` for the fitness and for each feature of an
+            elite. Values are NaN if an evaluation was not finite, so the function should ignore NaN,
+            like `nanmedian` (the default) or `nanmean`.
         rows: Maximum number of evaluations at a time.
     """
     count = int(archive.occupied.sum())
@@ -202,14 +216,14 @@ def reevaluate(
 
 
 def reevaluator(task: Task, samples: int, *, statistic: Statistic, rows: int, most: int) -> Reevaluator:
-    """Build a `Reevaluator` for at most `most` elites at a time.
+    """Build a `Reevaluator` that estimates at most `most` elites per call.
 
-    For other arguments see `reevaluate`.
+    All other arguments have the same meaning as in `reevaluate`.
     """
     at_least(1, samples=samples, rows=rows)
 
     def estimates_of(key: Array, genotypes: Array, cell: Array) -> Estimates:
-        # Keys depend on the cell, so that the result does not depend on the number of elites per call.
+        # Each key depends on the cell, so that results do not depend on the number of elites per call.
         keys = jax.vmap(lambda c: jax.random.split(jax.random.fold_in(key, c), samples))(cell)
         chunk = rows if rows < samples else None
         each = finite_or_nan(evaluate_repeatedly(task, keys, genotypes[cell], chunk=chunk))
@@ -234,14 +248,14 @@ def estimates(
     elites = np.flatnonzero(np.asarray(archive.occupied))
     for start in range(0, elites.size, again.elites):
         cell = elites[start : start + again.elites]
-        # The compiled program has a fixed number of elites, so the last call is padded with others.
+        # The compiled program has a fixed number of elites, so the last call repeats some elites.
         taken = np.resize(cell, again.elites) if task.jit else cell
         found = again.estimate(key, archive.genotypes, taken.astype(np.int32))
         yield jax.tree.map(lambda leaf, n=cell.size: np.asarray(leaf)[:n], found)
 
 
 def correct(archive: Archive, samples: int, parts: Sequence[Estimates]) -> Correction:
-    """Correct an archive, given the estimates of all its elites, as yielded by `estimates`."""
+    """Correct an archive, given the estimates of all its elites from `estimates`."""
     elites = np.flatnonzero(np.asarray(archive.occupied))
     if elites.size == 0:
         nothing = empty(archive.cells, archive.genotypes.shape[1], rows_like(archive.extras))
@@ -255,10 +269,10 @@ def correct(archive: Archive, samples: int, parts: Sequence[Estimates]) -> Corre
 
 
 def entered_again(archive: Archive, elites: np.ndarray, found: Evaluation) -> Archive:
-    """Put the elites in these cells into an empty archive, with another evaluation [e]."""
+    """Offer the elites of these cells to an empty archive, with new evaluations [e]."""
 
     def by_cell(values: Array | np.ndarray) -> Array:
-        # With one row per cell, the same program works for any number of elites.
+        # Arrays with one row per cell allow the same compiled program for any number of elites.
         rows = np.zeros((archive.cells.count, *values.shape[1:]), values.dtype)
         rows[elites] = np.asarray(values)
         return jnp.asarray(rows)

@@ -1,6 +1,6 @@
 """Histories: the features of past offspring, against which novelty is measured.
 
-Histories of a limited size, and the replay buffer of policy gradients, are a `Ring`.
+The class `Ring` implements histories of a limited size and the replay buffer of policy gradients.
 """
 
 from __future__ import annotations
@@ -20,21 +20,24 @@ from memes.task import Evaluation
 from memes.validation import check_fields
 
 HIGHEST = LARGEST_FLOAT  # replaces an infinite score if it must be finite
-BLOCK = 128  # individuals whose distances are in memory at a time
+BLOCK = 128  # number of individuals whose distances are in memory at the same time
 
 
 class Past(NamedTuple):
-    """Features, of which those that are `valid` count."""
+    """The features in a history; rows that are not `valid` are ignored."""
 
     feature: Float[Array, "h k"]
     valid: Bool[Array, " h"]
 
 
 class Ring(NamedTuple):
-    """A ring buffer of the last rows: `rows`, an array or a pytree of arrays [capacity, ...].
+    """A ring buffer that stores the last rows that were pushed.
 
-    `pushed[]` counts the rows; after the ring is full, it cycles in [capacity, 2 capacity). So a ring
-    that has not been full can be enlarged.
+    A buffer that has never been full can be enlarged, because `pushed` is then the number of its rows.
+
+    Attributes:
+        rows: The rows, an array or a pytree of arrays [capacity, ...].
+        pushed: Number of pushed rows. After the buffer is full, it cycles in [capacity, 2 capacity).
     """
 
     rows: PyTree
@@ -47,12 +50,12 @@ class Ring(NamedTuple):
 
     @property
     def size(self) -> Int[Array, ""]:
-        """The number of rows in use, from the first on."""
+        """The number of rows in use; these are the first rows of the buffer."""
         return jnp.minimum(self.pushed, self.capacity)
 
 
 def push(ring: Ring, rows: PyTree, mask: Bool[Array, " n"]) -> Ring:
-    """Write those of the rows [n, ...] that are in the mask, in order."""
+    """Write the rows [n, ...] that the mask selects, in order."""
     capacity = ring.capacity
     order = jnp.cumsum(mask) - 1
     added = jnp.sum(mask, dtype=jnp.int32)
@@ -68,16 +71,17 @@ def push(ring: Ring, rows: PyTree, mask: Bool[Array, " n"]) -> Ring:
 
 @runtime_checkable
 class History(Protocol):
-    """A store of features."""
+    """A store of the features of past offspring."""
 
     def init(self, k: int, room: int | None) -> PyTree:
         """Return the first state for k features.
 
-        `room` is the number of features that the whole run can push; None if its length is unknown.
+        `room` is the number of features that the whole run can push, or None if the length of the run
+        is unknown.
         """
 
     def push(self, state: PyTree, feature: Float[Array, "n k"], mask: Bool[Array, " n"]) -> PyTree:
-        """Store the features in the mask."""
+        """Store the features that the mask selects."""
 
     def past(self, state: PyTree, archive: Archive) -> Past:
         """Return the stored features."""
@@ -85,7 +89,7 @@ class History(Protocol):
 
 @dataclass(frozen=True)
 class FIFO:
-    """The last `capacity` features; the newest replace the oldest.
+    """A history of the last `capacity` features, in which the newest features replace the oldest.
 
     Attributes:
         capacity: Number of features.
@@ -102,7 +106,7 @@ class FIFO:
         return _ring(self.capacity, k)
 
     def push(self, state: Ring, feature: Float[Array, "n k"], mask: Bool[Array, " n"]) -> Ring:
-        """Write features over the oldest."""
+        """Replace the oldest features by new ones."""
         return push(state, feature, mask)
 
     def past(self, state: Ring, archive: Archive) -> Past:
@@ -112,7 +116,7 @@ class FIFO:
 
 @dataclass(frozen=True)
 class Everything:
-    """Every feature of a run, whose length must be given to `Algorithm.init`."""
+    """A history of all features of a run; the length of the run must be given to `Algorithm.init`."""
 
     def init(self, k: int, room: int | None) -> Ring:
         """Return an empty buffer for all features of the run."""
@@ -124,7 +128,7 @@ class Everything:
         return _ring(room, k)
 
     def push(self, state: Ring, feature: Float[Array, "n k"], mask: Bool[Array, " n"]) -> Ring:
-        """Append features."""
+        """Append the features that the mask selects."""
         return push(state, feature, mask)
 
     def past(self, state: Ring, archive: Archive) -> Past:
@@ -134,7 +138,7 @@ class Everything:
 
 @dataclass(frozen=True)
 class Elites:
-    """The features of the present elites of the archive; it stores nothing."""
+    """A history that contains the features of the present elites, without storing them."""
 
     def init(self, k: int, room: int | None) -> tuple[()]:
         """Return an empty state."""
@@ -175,10 +179,10 @@ def _filled(ring: Ring) -> Past:
 
 
 def novelty(query: Float[Array, "n k"], past: Past, neighbours: int) -> Float[Array, " n"]:
-    """Measure the mean Euclidean distance of each query to its nearest `neighbours` in the past.
+    """Return the mean Euclidean distance of each query to its nearest `neighbours` in the past.
 
-    If the past has fewer points than `neighbours`, the mean is over those; if it is empty, the novelty
-    is 0.
+    If the past has fewer points than `neighbours`, the mean is over all of its points. If the past is
+    empty, the novelty is 0.
     """
     # An invalid point is infinitely far away, so it is never among the nearest.
     points = jnp.where(past.valid[:, None], past.feature, jnp.inf)
@@ -188,17 +192,17 @@ def novelty(query: Float[Array, "n k"], past: Past, neighbours: int) -> Float[Ar
 def dominated_novelty(
     query: Evaluation, among: Evaluation, neighbours: int, *, itself: bool = False
 ) -> Float[Array, "*n"]:
-    """Measure the mean distance of each query to its nearest `neighbours` that are fitter.
+    """Return the mean distance of each query to its nearest `neighbours` among the fitter individuals.
 
-    If fewer are fitter, the mean is over those; if none is, it is infinite. Individuals in `among` that
-    are as fit as a query count as fitter.
+    If fewer than `neighbours` individuals are fitter, the mean is over all fitter ones. If no individual
+    is fitter, the result is infinite. Individuals that are as fit as a query count as fitter.
 
     Args:
         query: Fitness `[*n]` and feature `[*n, k]`.
         among: Fitness [h] and feature [h, k] of the individuals; rows with fitness -inf are unused.
         neighbours: Number of nearest individuals.
-        itself: Whether query and individuals are the same. Of two that are equally fit, the first then
-            counts as fitter.
+        itself: Whether the queries are the individuals themselves. If two individuals are equally fit,
+            then only the first one counts as fitter.
     """
     h, k = among.feature.shape
     place = jnp.arange(query.fitness.size) if itself else jnp.full(query.fitness.size, h)
@@ -218,7 +222,7 @@ def dominated_novelty(
 
 
 def _mean_distance(squared: Float[Array, "n c"]) -> Float[Array, " n"]:
-    """Return the mean over the finite distances; 0 if there are none."""
+    """Return the mean over the finite distances, or 0 if there are none."""
     found = jnp.isfinite(squared)
     total = jnp.sum(jnp.where(found, jnp.sqrt(squared), 0.0), axis=-1)
     return total / jnp.maximum(jnp.sum(found, axis=-1), 1)

@@ -1,8 +1,12 @@
-"""Judges: they decide whether a candidate made progress, and against what samples are ranked.
+"""Judges: rules that decide whether a candidate makes progress. Objectives rank samples by them.
 
-The archive is the result of a run, and each of its cells stores the fittest candidate. A judge may
-differ from it: that of MEMES-all ignores the samples, and that of CMA-MAE has thresholds that rise
-slowly. It may also store a population from which parents are selected, as in dominated novelty search.
+The archive is the result of a run, and each of its cells stores the fittest candidate. By default the
+archive is also the judge. Other judges differ from it:
+
+- The judge of MEMES-all ignores samples.
+- The judge of CMA-MAE has thresholds that rise slowly.
+- The judge of dominated novelty search stores a population from which parents are selected.
+
 The fields of a `Comparison` have the same meaning as in pyribs.
 """
 
@@ -30,8 +34,8 @@ class Offer(NamedTuple):
     """The candidates of a generation.
 
     Attributes:
-        candidates: The candidates.
-        added: `Status` given by the archive.
+        candidates: The candidates and their evaluations.
+        added: The `Status` that the archive gave to each candidate.
         generation: Number of the generation.
         fetch: `(candidates.x, row[w]) -> genotypes[w, d]`, as in `archive.add`.
     """
@@ -44,18 +48,24 @@ class Offer(NamedTuple):
 
 @runtime_checkable
 class Judge(Protocol):
-    """The rule by which candidates make progress. `archive` is that before the generation."""
+    """A rule that decides which candidates make progress.
+
+    The argument `archive` is the archive before the generation, except in `parents`.
+    """
 
     def init(self, cells: Cells, dim: int) -> PyTree:
-        """Return the first state, for genotypes of `dim` entries."""
+        """Return the first state for genotypes with `dim` entries."""
 
     def parents(self, state: PyTree, archive: Archive) -> Archive | Parents:
-        """Return what selectors choose from; here `archive` is that after the generation."""
+        """Return the individuals from which selectors choose.
+
+        Here, the argument `archive` is the archive after the generation.
+        """
 
     def compare(self, state: PyTree, archive: Archive, evaluation: Evaluation) -> Comparison:
-        """Compare evaluations `[*n]` with the present state, independently.
+        """Compare each evaluation `[*n]` with the present state, independently of the others.
 
-        Objectives rank by the result.
+        Objectives use the result to rank samples.
         """
 
     def update(self, state: PyTree, archive: Archive, offer: Offer) -> tuple[PyTree, Int[Array, " n"]]:
@@ -64,7 +74,7 @@ class Judge(Protocol):
 
 @dataclass(frozen=True)
 class SameArchive:
-    """The archive itself: a candidate makes progress if it enters the archive."""
+    """The archive as a judge: a candidate makes progress if it enters the archive."""
 
     def init(self, cells: Cells, dim: int) -> tuple[()]:
         """Return an empty state."""
@@ -91,10 +101,10 @@ class SameArchive:
 
 @dataclass(frozen=True)
 class CandidateArchive:
-    """A second archive for candidates only, for algorithms that also offer samples (MEMES-all).
+    """A second archive only for candidates, used by algorithms that also offer samples (MEMES-all).
 
-    The mean of a lane rarely exceeds the best of all samples. Compared with the result archive, nearly
-    every lane would be reset.
+    The mean of a lane rarely exceeds the best of all samples. If means were compared with the result
+    archive, nearly every lane would be reset.
     """
 
     def init(self, cells: Cells, dim: int) -> Archive:
@@ -119,16 +129,17 @@ class CandidateArchive:
 
 @dataclass(frozen=True)
 class Thresholds:
-    """A threshold per cell that rises slowly towards the fitness of what exceeds it.
+    """A judge with one threshold per cell, which rises slowly to the fitness of accepted candidates.
 
-    This is the acceptance rule of CMA-MAE (Fontaine and Nikolaidis, 2023). A candidate of fitness f in
-    cell e is accepted if f > t_e, and then t_e becomes (1 - a) t_e + a f. For n candidates of one batch
-    that are accepted in the same cell, t_e becomes (1 - a)^n t_e + (1 - (1 - a)^n) times the mean of
-    their fitness, which does not depend on their order (pyribs does the same).
+    This is the acceptance rule of CMA-MAE (Fontaine and Nikolaidis, 2023). A candidate with fitness f in
+    cell e is accepted if f > t_e, and then t_e becomes (1 - a) t_e + a f. If n candidates of one batch
+    are accepted in the same cell, t_e becomes (1 - a)^n t_e + (1 - (1 - a)^n) f', where f' is their mean
+    fitness. This result does not depend on the order of the candidates, and is the same as in pyribs.
 
     Attributes:
-        learning_rate: The rate a. With 1 the rule is that of an archive, with 0 thresholds are constant.
-        threshold_min: First threshold of each cell.
+        learning_rate: Learning rate a of the thresholds. With 1, the rule is that of an archive. With 0,
+            the thresholds are constant.
+        threshold_min: Initial threshold of each cell.
     """
 
     learning_rate: float = 0.01
@@ -164,8 +175,8 @@ class Thresholds:
         status = jnp.where(valid, self.compare(state, archive, evaluation).status, Status.REJECTED)
         accepted = status != Status.REJECTED
         cell = jnp.where(accepted, archive.cells.index(evaluation.feature), state.size)
-        # A sum over the cell of each candidate instead of a scatter, because the order of sums must be
-        # fixed.
+        # The fitness is summed per candidate and not scattered to the cells, because the order of
+        # additions must be fixed.
         together = (cell[:, None] == cell) & accepted
         count = jnp.sum(together, axis=1)
         mean = jnp.sum(jnp.where(together, evaluation.fitness, 0.0), axis=1) / jnp.maximum(count, 1)
@@ -179,17 +190,17 @@ class DNSPopulation:
     """The population of dominated novelty search (DNS), from which parents are selected.
 
     The score of an individual i is the mean distance of its feature to the k nearest features of fitter
-    individuals, `s_i = 1/k sum_{j in N_k(i)} |b_i - b_j|` with N_k(i) within {j : f_j > f_i}, and
-    infinite if nothing is fitter. After each generation, the `size` individuals with the highest scores
-    among the population and the candidates survive (Bahlous-Boldi et al., Dominated Novelty Search,
-    GECCO 2025, arXiv:2502.00593). A candidate makes progress if it survives.
+    individuals, `s_i = 1/k sum_{j in N_k(i)} |b_i - b_j|` with N_k(i) within {j : f_j > f_i}. If no
+    individual is fitter, the score is infinite. After each generation, the `size` individuals with the
+    highest scores survive, among the population and the candidates. A candidate makes progress if it
+    survives. Reference: Bahlous-Boldi et al., Dominated Novelty Search, GECCO 2025, arXiv:2502.00593.
 
-    If fewer than k individuals are fitter, the mean is over those. If individuals are equally fit, those
-    of the population count as fitter than candidates, and earlier ones as fitter than later ones, so
-    that one of several equal copies survives.
+    If fewer than k individuals are fitter, the mean is over all fitter individuals. If individuals are
+    equally fit, members of the population count as fitter than candidates, and earlier individuals
+    count as fitter than later ones. Therefore one of several equal copies survives.
 
     Attributes:
-        size: Individuals in the population.
+        size: Number of individuals in the population.
         neighbours: Number of nearest fitter individuals in the score, k.
     """
 
@@ -214,9 +225,10 @@ class DNSPopulation:
         return state
 
     def compare(self, state: Parents, archive: Archive, evaluation: Evaluation) -> Comparison:
-        """Compare the scores of evaluations with the lowest score in a full population.
+        """Compare the scores of evaluations with the lowest score in the population.
 
-        The `value` is the score, or the largest float32 if the score is infinite.
+        If the population is not full, every evaluation is accepted. The `value` is the score, or the
+        largest float32 if the score is infinite.
         """
         population = Evaluation(state.fitness, state.feature)
         score = dominated_novelty(evaluation, population, self.neighbours)
@@ -239,7 +251,7 @@ class DNSPopulation:
         _, best = lax.top_k(jnp.where(everyone.fitness > -jnp.inf, score, -jnp.inf), size)
         survives = jnp.zeros(size + n, bool).at[best].set(True) & (everyone.fitness > -jnp.inf)
 
-        # Survivors keep their rows. At most min(n, size) candidates take those that become free.
+        # Surviving individuals keep their rows. At most min(n, size) candidates replace the other rows.
         entrants = min(n, size)
         (row,) = jnp.nonzero(survives[size:], size=entrants, fill_value=n)
         (free,) = jnp.nonzero(~survives[:size], size=entrants, fill_value=size)

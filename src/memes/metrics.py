@@ -1,4 +1,4 @@
-"""Measures: pure functions of the archive and of `Info`."""
+"""Measures of a run: pure functions of the archive and of `Info`."""
 
 from __future__ import annotations
 
@@ -25,28 +25,31 @@ LANE_KINDS = (Kind.EXPLOIT, Kind.EXPLORE)
 
 
 def qd_score(archive: Archive, min_fitness: float = 0.0) -> Float[Array, ""]:
-    """Sum over the elites how far their fitness exceeds `min_fitness`."""
+    """Return the sum over all elites of the fitness above `min_fitness`.
+
+    Elites whose fitness is below `min_fitness` add 0.
+    """
     above = jnp.maximum(archive.fitness - min_fitness, 0.0)
     return jnp.sum(jnp.where(archive.occupied, above, 0.0))
 
 
 def coverage(archive: Archive) -> Float[Array, ""]:
-    """Share of the cells with an elite."""
+    """Return the share of the cells that contain an elite."""
     return jnp.mean(archive.occupied, dtype=jnp.float32)
 
 
 def max_fitness(archive: Archive) -> Float[Array, ""]:
-    """Fitness of the best elite; -inf if there is none."""
+    """Return the fitness of the best elite, or -inf if the archive is empty."""
     return jnp.max(archive.fitness)
 
 
 def mean_fitness(archive: Archive) -> Float[Array, ""]:
-    """Mean fitness of the elites; NaN if there are none."""
+    """Return the mean fitness of the elites, or NaN if the archive is empty."""
     return jnp.mean(archive.fitness, where=archive.occupied)
 
 
 def finite_median(values: np.ndarray) -> float:
-    """Return the median of finite values; NaN, without a warning, if there are none."""
+    """Return the median of the finite values, or NaN (without a warning) if there are none."""
     finite = values[np.isfinite(values)]
     return float(np.median(finite)) if finite.size else float("nan")
 
@@ -61,15 +64,16 @@ def score(archive: Archive, min_fitness: float = 0.0) -> dict[str, Array]:
     }
 
 
-# Compiled as one program, because compiling each operation separately takes as long.
+# All measures are compiled as one program, because compiling each operation separately is not faster.
 scored: Callable[..., dict[str, Array]] = jax.jit(score, static_argnums=1)
 
 
 def archive_loss(illusory: Archive, corrected: Archive, min_fitness: float = 0.0) -> dict[str, float]:
     """Return the relative drop of each measure from the illusory to the corrected archive.
 
-    Fitness is measured from `min_fitness`, like the QD-score. 0 is no loss, and 1 is a total loss, for
-    example if no elite survives. The loss of a measure that was 0 is NaN.
+    Fitness is measured from `min_fitness`, as in the QD-score. A loss of 0 means that nothing is lost. A
+    loss of 1 is a total loss, for example if no elite survives. If a measure of the illusory archive is
+    0, its loss is NaN.
     """
     before, after = scored(illusory, min_fitness), scored(corrected, min_fitness)
     nothing_left = float(after["coverage"]) == 0
@@ -85,11 +89,12 @@ def archive_loss(illusory: Archive, corrected: Archive, min_fitness: float = 0.0
 
 
 def compare(illusory: Archive, correction: Correction, min_fitness: float = 0.0) -> dict[str, float]:
-    """Return the measures of both archives, the loss of each, and the variances.
+    """Return the measures of both archives, the loss of each measure, and the variances.
 
     Names that end with `_by_mean` refer to the archive corrected by the means of the evaluations,
     regardless of the statistic of the correction. `median_fitness_variance` is the median over the
-    elites, and `median_feature_variance` that of the mean over the features; NaN if there is no elite.
+    elites. For `median_feature_variance`, the variance of each elite is first averaged over the
+    features. Both variances are NaN if there is no elite.
     """
     names = ("qd_score", "coverage", "max_fitness")
     before, after = scored(illusory, min_fitness), scored(correction.archive, min_fitness)
@@ -144,19 +149,21 @@ def deviations(illusory: Archive, correction: Correction) -> Deviations:
 def reproducibility(
     illusory: Archive, correction: Correction, *, fitness_std: float, feature_std: float
 ) -> dict[str, float]:
-    """Return the reproducibility scores of an archive: `fitness`, and `feature`.
+    """Return the reproducibility scores of the fitness and of the features of an archive.
 
-    A score is the sum over the elites of `1 - min(1, s / r)`, with the standard deviation s over the
-    evaluations of an elite and a reference r. An elite without noise counts 1, and one with the
-    deviation r or more counts 0. The scores follow Flageat and Cully, Uncertain Quality-Diversity, IEEE
-    Transactions on Evolutionary Computation, 2023, arXiv:2302.00463. There r is the largest value of
-    the compared archives; here it is an argument, so that the score of a run depends on no other run.
+    A score is the sum over the elites of `1 - min(1, s / r)`. Here s is the standard deviation over the
+    evaluations of an elite, and r is a reference. An elite without noise adds 1, and an elite with a
+    deviation of at least r adds 0.
+
+    The scores follow Flageat and Cully, Uncertain Quality-Diversity, IEEE Transactions on Evolutionary
+    Computation, 2023, arXiv:2302.00463. In the paper, r is the largest deviation of the compared
+    archives. In this function r is an argument, so that the score of a run depends on no other run.
 
     Args:
         illusory: The archive before the correction.
-        correction: Its correction.
-        fitness_std: Reference of the fitness, r.
-        feature_std: Reference of the features, in units of their ranges.
+        correction: The correction of this archive.
+        fitness_std: Reference deviation of the fitness, r.
+        feature_std: Reference deviation of the features, r, in units of their ranges.
     """
     positive(fitness_std=fitness_std, feature_std=feature_std)
     found = deviations(illusory, correction)
@@ -181,17 +188,19 @@ def tradeoff(
 ) -> Float[np.ndarray, " p"]:
     """Return the score of an archive for each preference between performance and reproducibility.
 
-    An elite with the mean fitness f and the standard deviation s of its fitness has the value
-    `(1 - p) q + p (1 - min(1, s / r))`, where p is the preference for reproducibility, r the reference
-    deviation, and q the position of f in the range, clipped to [0, 1]. Each cell keeps the elite with
-    the greatest value whose mean feature lies in it, and the score is the sum over the cells. The
-    trade-off is that of Flageat et al., Exploring the Performance-Reproducibility Trade-off in
-    Quality-Diversity, 2024, arXiv:2409.13315, as one weighted sum per preference.
+    The value of an elite is `(1 - p) q + p (1 - min(1, s / r))`. Here p is the preference for
+    reproducibility, s the standard deviation of the elite's fitness, and r the reference deviation. The
+    performance q is the position of the elite's mean fitness in the range, clipped to [0, 1]. Each cell
+    keeps the elite with the greatest value among those whose mean feature lies in the cell. The score is
+    the sum of these values over the cells.
+
+    The function computes the trade-off of Flageat et al., Exploring the Performance-Reproducibility
+    Trade-off in Quality-Diversity, 2024, arXiv:2409.13315, as one weighted sum per preference.
 
     Args:
         illusory: The archive before the correction.
-        correction: Its correction.
-        fitness_range: Fitness of q = 0 and of q = 1.
+        correction: The correction of this archive.
+        fitness_range: The fitness at which q = 0, and the fitness at which q = 1.
         fitness_std: Reference deviation of the fitness, r.
         preferences: Weights of the reproducibility, p, in [0, 1].
     """
@@ -241,7 +250,7 @@ def _mean_by_kind(values: Array, kind: Array, counted: Array) -> Array:
 
 
 class Generation(NamedTuple):
-    """The measures of one generation, or of G generations, stacked by a scan."""
+    """The measures of one generation, or the stacked measures of G generations."""
 
     qd_score: Float[Array, "*G"]
     coverage: Float[Array, "*G"]
@@ -261,10 +270,10 @@ class Generation(NamedTuple):
 
 @in_32_bits
 def measure(archive: Archive, info: Info, min_fitness: float = 0.0) -> Generation:
-    """Summarise one generation.
+    """Compute the measures of one generation.
 
-    `age[kinds]` is the mean age of the lanes of each kind, `lifespans[kinds]` the sum of the ages of the
-    lanes that were reset now, and `ended[kinds]` their number.
+    `age[kinds]` is the mean age of the lanes of each kind. `ended[kinds]` is the number of lanes that
+    were reset in this generation, and `lifespans[kinds]` is the sum of the ages of these lanes.
     """
     of_kind = info.kind == jnp.arange(len(Kind))[:, None]
     ended = of_kind & (info.reset != Reason.NONE)
@@ -304,12 +313,14 @@ class Totals(NamedTuple):
 
 
 def accumulate(totals: Totals, measured: Generation) -> tuple[Totals, dict[str, np.ndarray]]:
-    """Turn the stacked measures of G generations into the columns of `metrics.csv`, each [G].
+    """Convert the stacked measures of G generations to the columns of `metrics.csv`, each [G].
+
+    The columns `samples`, `candidates`, `evaluations` (their sum), `resets_*`, `share_*`, `lifespan_*`,
+    `faults_*` and `outside_bounds` are cumulative from the start of the run. All other columns refer to
+    single generations. The mean of an empty set is NaN.
 
     Returns:
-        The totals after these generations, and the columns. `samples`, `candidates`, their sum
-        `evaluations`, `resets_*`, `share_*`, `lifespan_*`, `faults_*` and `outside_bounds` count from
-        the start of the run; the others refer to a single generation. A mean over nothing is NaN.
+        The totals after these generations, and the columns by name.
     """
     so_far = Totals(
         *(
@@ -347,7 +358,7 @@ def accumulate(totals: Totals, measured: Generation) -> tuple[Totals, dict[str, 
 
 @cache
 def column_kinds() -> dict[str, str]:
-    """Return the columns that `accumulate` makes: "i" for integers, "f" for other numbers."""
+    """Return the type of each column of `accumulate`: "i" for integers, and "f" for other numbers."""
     kinds = np.zeros((1, len(Kind)))
     zeros: dict[str, Any] = {name: np.zeros(1) for name in Generation._fields}
     zeros |= {"parent_distance": kinds, "age": kinds}

@@ -1,4 +1,4 @@
-"""Objectives: they turn the evaluations of a lane's samples into utilities."""
+"""Objectives: functions that convert the evaluations of a lane's samples to utilities."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ Utilities = Float[Array, "L M"]
 
 @runtime_checkable
 class Objective(Protocol):
-    """A score for the samples of lanes."""
+    """A rule that scores the samples of lanes."""
 
     def init(self, lanes: int) -> PyTree:
         """Return the first state."""
 
     def restart(self, key: Key[Array, ""], state: PyTree, where: Bool[Array, " L"]) -> PyTree:
-        """Return the state after the lanes in `where` start, for the first time or again."""
+        """Return the state after the lanes in `where` start or restart."""
 
     def utilities(
         self, state: PyTree, evaluation: Evaluation, context: Context
     ) -> tuple[PyTree, Utilities]:
-        """Score M samples of each of L lanes: `fitness[L, M]` and `feature[L, M, k]`.
+        """Score M samples of each of L lanes, given `fitness[L, M]` and `feature[L, M, k]`.
 
-        A sample whose evaluation is not finite gets utility 0, so that it does not affect the gradient.
+        A sample whose evaluation is not finite has utility 0, so that it does not affect the gradient.
         """
 
     def kind(self, generation: Int[Array, ""]) -> Int[Array, ""] | int:
-        """Return the `Kind` of the candidates that it produces."""
+        """Return the `Kind` of the candidates that this objective produces."""
 
 
 class Stateless:
@@ -56,16 +56,17 @@ class Stateless:
         return state
 
 
-# Up to this number of samples all pairs are compared: on a GPU that is one fused kernel instead of
-# several.
+# Up to this number of samples, all pairs of samples are compared. On a GPU, this needs one fused kernel
+# instead of several kernels.
 PAIRS = 1024
 PAIRS_ON_CPU = 256
 
 
 def centred_ranks(values: Float[Array, "*l m"], valid: Bool[Array, "*l m"]) -> Float[Array, "*l m"]:
-    """Rank along the last axis, spread evenly over [-0.5, 0.5]; ties share the mean of their ranks.
+    """Return ranks along the last axis, evenly spread over [-0.5, 0.5].
 
-    Samples that are not `valid` have rank 0 and do not affect the others.
+    Equal values have the mean of their ranks. Samples that are not `valid` have rank 0 and do not affect
+    the ranks of other samples.
     """
 
     def by(few: int) -> Callable[[Array, Array], Array]:
@@ -77,33 +78,36 @@ def centred_ranks(values: Float[Array, "*l m"], valid: Bool[Array, "*l m"]) -> F
 
 
 def _beaten_by_pairs(values: Array, valid: Array) -> Array:
-    """Count the valid entries below each valid one, minus those above it: float32."""
+    """Return the number of valid entries below each entry minus the number above it, by comparing pairs.
+
+    The result is float32 and is arbitrary for invalid entries.
+    """
     values = jnp.where(valid, values, 0.0)
     above = jnp.sign(values[..., :, None] - values[..., None, :]) * valid[..., None, :]
     return jnp.sum(above, axis=-1)
 
 
 def _beaten_by_sorting(values: Array, valid: Array) -> Array:
-    """Compute the same by sorting, in M log M steps."""
+    """Compute the same numbers as `_beaten_by_pairs` by sorting, in M log M steps."""
     behind = jnp.where(valid, values, jnp.inf)  # invalid entries are sorted last
-    # Of n valid entries, that of rank r is above r - 1 and below n - r; equal ones share the mean
-    # rank.
+    # If there are n valid entries, the entry of rank r is above r - 1 and below n - r entries. Equal
+    # entries have the mean of their ranks.
     ranks: Array = jax.scipy.stats.rankdata(behind, axis=-1)
     return 2 * ranks - 1 - jnp.sum(valid, axis=-1, keepdims=True)
 
 
 def ranked(score: Utilities, evaluation: Evaluation) -> Utilities:
-    """Rank samples by a score, higher is better; samples that are not finite are ignored."""
+    """Return the centred ranks of samples by a score; samples that are not finite have rank 0."""
     return centred_ranks(score, finite(evaluation) & jnp.isfinite(score))
 
 
 @dataclass(frozen=True)
 class Ranked(Stateless):
-    """Climb any score: samples are ranked by it.
+    """An objective that ranks samples by a custom score.
 
     Attributes:
-        score: `(evaluation, context) -> score[L, M]`, higher is better.
-        purpose: The `Kind` of the candidates that it produces.
+        score: `(evaluation, context) -> score[L, M]`. Higher scores are better.
+        purpose: The `Kind` of the candidates that this objective produces.
     """
 
     score: Callable[[Evaluation, Context], Array]
@@ -119,13 +123,13 @@ class Ranked(Stateless):
         return state, ranked(self.score(evaluation, context), evaluation)
 
     def kind(self, generation: Int[Array, ""]) -> int:
-        """Candidates are of the given kind."""
+        """Return the given kind."""
         return self.purpose
 
 
 @dataclass(frozen=True)
 class Fitness(Stateless):
-    """Climb the fitness of the task (exploit)."""
+    """An objective that ranks samples by fitness, to exploit."""
 
     def utilities(
         self, state: tuple[()], evaluation: Evaluation, context: Context
@@ -134,13 +138,15 @@ class Fitness(Stateless):
         return state, ranked(evaluation.fitness, evaluation)
 
     def kind(self, generation: Int[Array, ""]) -> int:
-        """Candidates exploit."""
+        """Return `Kind.EXPLOIT`."""
         return Kind.EXPLOIT
 
 
 @dataclass(frozen=True)
 class Novelty(Stateless):
-    """Climb the mean distance to the nearest features of the history (explore).
+    """An objective that ranks samples by novelty, to explore.
+
+    The novelty of a sample is the mean distance to the nearest features in the history.
 
     Attributes:
         neighbours: Number of nearest features.
@@ -165,16 +171,17 @@ class Novelty(Stateless):
         return state, ranked(score, evaluation)
 
     def kind(self, generation: Int[Array, ""]) -> int:
-        """Candidates explore."""
+        """Return `Kind.EXPLORE`."""
         return Kind.EXPLORE
 
 
 @dataclass(frozen=True)
 class DominatedNovelty(Stateless):
-    """Climb the mean distance to the nearest fitter individuals among the parents (explore).
+    """An objective that ranks samples by dominated novelty, to explore.
 
-    This is the score of dominated novelty search (`judges.DNSPopulation` has the formula), among the
-    individuals of the archive, or those of the judge. Samples that are fitter than all rank first.
+    This score is the mean distance to the nearest fitter individuals among the parents, which are the
+    individuals of the archive or of the judge. `judges.DNSPopulation` describes the formula. Samples
+    that are fitter than all parents rank first.
 
     Attributes:
         neighbours: Number of nearest fitter individuals.
@@ -195,16 +202,17 @@ class DominatedNovelty(Stateless):
         return state, ranked(jnp.minimum(score, HIGHEST), evaluation)
 
     def kind(self, generation: Int[Array, ""]) -> int:
-        """Candidates explore."""
+        """Return `Kind.EXPLORE`."""
         return Kind.EXPLORE
 
 
 @dataclass(frozen=True)
 class Improvement(Stateless):
-    """Climb the fitness above that with which the judge compares a sample (explore).
+    """An objective that ranks samples by their improvement, to explore.
 
-    The judge is in its state before this generation. If the judge is the archive, samples in empty cells
-    are compared with 0. This is the ranking of CMA-MAE ("imp" in pyribs).
+    The improvement is the fitness of a sample minus the fitness with which the judge compares it. The
+    comparison uses the judge's state before this generation. If the judge is the archive, samples in
+    empty cells are compared with 0. CMA-MAE uses this ranking ("imp" in pyribs).
     """
 
     def utilities(
@@ -214,38 +222,40 @@ class Improvement(Stateless):
         return state, ranked(context.compare(evaluation).value, evaluation)
 
     def kind(self, generation: Int[Array, ""]) -> int:
-        """Candidates explore."""
+        """Return `Kind.EXPLORE`."""
         return Kind.EXPLORE
 
 
 @dataclass(frozen=True)
 class TwoStageImprovement(Stateless):
-    """Climb the improvement of the archive, empty cells first (explore).
+    """An objective that ranks samples by the improvement of the archive in two stages, to explore.
 
-    Samples in empty cells rank above all others, by their fitness. The others follow, by the difference
-    from the elite of their cell before this generation. This is the improvement ranking of CMA-ME
-    ("2imp" in pyribs).
+    Samples in empty cells rank above all other samples, and their order depends on their fitness. The
+    order of the other samples depends on the difference from the elite of their cell before this
+    generation. CMA-ME uses this improvement ranking ("2imp" in pyribs).
     """
 
     def utilities(
         self, state: tuple[()], evaluation: Evaluation, context: Context
     ) -> tuple[tuple[()], Utilities]:
-        """Rank samples in two stages."""
+        """Rank samples by improvement, with samples in empty cells first."""
         status, value = context.compare(evaluation)
         return state, ranked(_in_two_stages(status == Status.NEW, value, evaluation), evaluation)
 
     def kind(self, generation: Int[Array, ""]) -> int:
-        """Candidates explore."""
+        """Return `Kind.EXPLORE`."""
         return Kind.EXPLORE
 
 
 @dataclass(frozen=True)
 class Accepted:
-    """Give the samples that the judge would accept their utility plus 1, and all others 0.
+    """An objective with positive utilities for the samples that the judge would accept.
 
-    The judge is the one before this generation. A strategy whose parents are the samples of positive
-    utility then learns from the accepted samples alone, as in CMA-ME (Fontaine et al., Covariance Matrix
-    Adaptation for the Rapid Illumination of Behavior Space, GECCO 2020, arXiv:1912.02400).
+    The utility of an accepted sample is its utility by another objective plus 1. All other samples have
+    utility 0. The judge is used in its state before this generation. A strategy whose parents are the
+    samples with positive utility then learns only from accepted samples, as in CMA-ME (Fontaine et al.,
+    Covariance Matrix Adaptation for the Rapid Illumination of Behavior Space, GECCO 2020,
+    arXiv:1912.02400).
 
     Attributes:
         objective: The objective that ranks the samples.
@@ -257,7 +267,7 @@ class Accepted:
         check_fields(self)
 
     def init(self, lanes: int) -> PyTree:
-        """Return the state of the objective."""
+        """Return the first state of the objective."""
         return self.objective.init(lanes)
 
     def restart(self, key: Key[Array, ""], state: PyTree, where: Bool[Array, " L"]) -> PyTree:
@@ -267,23 +277,23 @@ class Accepted:
     def utilities(
         self, state: PyTree, evaluation: Evaluation, context: Context
     ) -> tuple[PyTree, Utilities]:
-        """Rank samples, then leave those that are accepted."""
+        """Rank samples, and set the utility of rejected samples to 0."""
         state, utilities = self.objective.utilities(state, evaluation, context)
         accepted = context.compare(evaluation).status != Status.REJECTED
         return state, jnp.where(accepted & finite(evaluation), utilities + 1, 0.0)
 
     def kind(self, generation: Int[Array, ""]) -> Int[Array, ""] | int:
-        """Candidates are of the kind of the objective."""
+        """Return the kind of the objective."""
         return self.objective.kind(generation)
 
 
 @dataclass(frozen=True)
 class RandomDirection:
-    """Climb along a random direction of the feature space (explore).
+    """An objective that ranks samples along a random direction of the feature space, to explore.
 
-    A lane draws its direction when it starts, uniformly among all directions, in units of the feature
-    bounds. Samples that the judge would accept rank above all others. This is the random-direction
-    ranking of CMA-ME.
+    Each lane draws its direction when it starts, uniformly among all directions, in units of the feature
+    bounds. Samples that the judge would accept rank above all other samples. CMA-ME uses this
+    random-direction ranking.
 
     Attributes:
         features: Number of features.
@@ -302,7 +312,7 @@ class RandomDirection:
     def restart(
         self, key: Key[Array, ""], state: Float[Array, "L k"], where: Bool[Array, " L"]
     ) -> Float[Array, "L k"]:
-        """Draw new directions."""
+        """Draw new directions for the lanes in `where`."""
         drawn = jax.random.normal(key, state.shape)
         drawn = drawn / jnp.linalg.norm(drawn, axis=-1, keepdims=True)
         return jnp.where(where[:, None], drawn, state)
@@ -310,7 +320,7 @@ class RandomDirection:
     def utilities(
         self, state: Float[Array, "L k"], evaluation: Evaluation, context: Context
     ) -> tuple[Float[Array, "L k"], Utilities]:
-        """Rank samples in two stages."""
+        """Rank samples along the direction of their lane, with accepted samples first."""
         task = context.task
         width = jnp.asarray(task.feature_high) - jnp.asarray(task.feature_low)
         along = jnp.sum(state[:, None] * evaluation.feature / width, axis=-1)
@@ -319,23 +329,25 @@ class RandomDirection:
         return state, centred_ranks(score, finite(evaluation))
 
     def kind(self, generation: Int[Array, ""]) -> int:
-        """Candidates explore."""
+        """Return `Kind.EXPLORE`."""
         return Kind.EXPLORE
 
 
 def _in_two_stages(first: Array, score: Array, evaluation: Evaluation) -> Array:
-    """Score [L, M] in the order of `score`, but all samples in `first` above all others."""
+    """Return scores [L, M] in the order of `score`, with the samples in `first` above all others."""
     return centred_ranks(score, finite(evaluation)) + 2.0 * first
 
 
 @dataclass(frozen=True)
 class Blend:
-    """Add the utilities of two objectives, without ranking them again.
+    """An objective whose utilities are a weighted sum of the utilities of two objectives.
+
+    The sum is not ranked again.
 
     Attributes:
-        a: The first objective, which gives the kind of the candidates.
+        a: The first objective, which determines the kind of the candidates.
         b: The second objective.
-        weight: Weight of the first; that of the second is 1 minus this.
+        weight: Weight of the first objective. The weight of the second objective is 1 minus this.
     """
 
     a: Objective
@@ -347,30 +359,36 @@ class Blend:
         in_unit_interval(weight=self.weight)
 
     def init(self, lanes: int) -> tuple[PyTree, PyTree]:
-        """Return the states of both."""
+        """Return the first states of both objectives."""
         return self.a.init(lanes), self.b.init(lanes)
 
     def restart(
         self, key: Key[Array, ""], state: tuple[PyTree, PyTree], where: Bool[Array, " L"]
     ) -> tuple[PyTree, PyTree]:
-        """Restart both."""
+        """Restart both objectives."""
         return _restart_both(self.a, self.b, key, state, where)
 
     def utilities(
         self, state: tuple[PyTree, PyTree], evaluation: Evaluation, context: Context
     ) -> tuple[tuple[PyTree, PyTree], Utilities]:
-        """Add the utilities of both."""
+        """Return the weighted sum of the utilities of both objectives."""
         state_a, of_a = self.a.utilities(state[0], evaluation, context)
         state_b, of_b = self.b.utilities(state[1], evaluation, context)
         return (state_a, state_b), self.weight * of_a + (1 - self.weight) * of_b
 
     def kind(self, generation: Int[Array, ""]) -> Int[Array, ""] | int:
-        """Candidates are of the kind of the first objective."""
+        """Return the kind of the first objective."""
         return self.a.kind(generation)
 
 
 class Adaptation(NamedTuple):
-    """The weight of the first objective, the best fitness so far, and generations since it improved."""
+    """The state of the weight of `AdaptiveBlend`.
+
+    Attributes:
+        weight: Weight of the first objective.
+        best: Best fitness so far.
+        waited: Number of generations since the best fitness improved or the weight fell.
+    """
 
     weight: Float[Array, ""]
     best: Float[Array, ""]
@@ -379,17 +397,18 @@ class Adaptation(NamedTuple):
 
 @dataclass(frozen=True)
 class AdaptiveBlend:
-    """Blend two objectives; the weight of `a` rises when the best fitness improves, and else falls.
+    """A blend of two objectives with a weight that adapts to the progress of the best fitness.
 
-    The best fitness is that of all candidates so far; samples do not count. With fitness as `a` and
-    novelty as `b` this is the rule of NSRA-ES (Conti et al., 2018).
+    The weight of `a` rises when the best fitness in the archive improves. It falls after every
+    `patience` generations without improvement. If `a` is fitness and `b` is novelty, this is the rule of
+    NSRA-ES (Conti et al., 2018).
 
     Attributes:
-        a: The objective with the given weight.
-        b: The objective with the remaining weight.
-        weight: First weight of `a`.
-        step: Change of the weight, which stays in [0, 1].
-        patience: Generations without improvement after which the weight falls, each time.
+        a: The objective with the adaptive weight.
+        b: The objective whose weight is 1 minus that of `a`.
+        weight: Initial weight of `a`.
+        step: Change of the weight, which is clipped to [0, 1].
+        patience: Number of generations without improvement after which the weight falls.
     """
 
     a: Objective
@@ -405,27 +424,27 @@ class AdaptiveBlend:
         at_least(1, patience=self.patience)
 
     def init(self, lanes: int) -> tuple[PyTree, PyTree, Adaptation]:
-        """Return the states of both, and the first weight."""
+        """Return the first states of both objectives, and the initial weight."""
         first = Adaptation(jnp.float32(self.weight), jnp.float32(-jnp.inf), jnp.int32(0))
         return self.a.init(lanes), self.b.init(lanes), first
 
     def restart(
         self, key: Key[Array, ""], state: tuple[PyTree, PyTree, Adaptation], where: Bool[Array, " L"]
     ) -> tuple[PyTree, PyTree, Adaptation]:
-        """Restart both; the weight stays."""
+        """Restart both objectives, but keep the weight."""
         return *_restart_both(self.a, self.b, key, state[:2], where), state[2]
 
     def utilities(
         self, state: tuple[PyTree, PyTree, Adaptation], evaluation: Evaluation, context: Context
     ) -> tuple[tuple[PyTree, PyTree, Adaptation], Utilities]:
-        """Add the utilities of both with the present weight."""
+        """Return the sum of the utilities of both objectives, with the present weights."""
         state_a, of_a = self.a.utilities(state[0], evaluation, context)
         state_b, of_b = self.b.utilities(state[1], evaluation, context)
         now = self._adapt(state[2], jnp.max(context.archive.fitness))
         return (state_a, state_b, now), now.weight * of_a + (1 - now.weight) * of_b
 
     def kind(self, generation: Int[Array, ""]) -> Int[Array, ""] | int:
-        """Candidates are of the kind of the first objective."""
+        """Return the kind of the first objective."""
         return self.a.kind(generation)
 
     def _adapt(self, before: Adaptation, best: Float[Array, ""]) -> Adaptation:
@@ -442,12 +461,14 @@ class AdaptiveBlend:
 
 @dataclass(frozen=True)
 class Alternate:
-    """Climb `a` for `every` generations, then `b` for as many, and so on; only one is computed.
+    """An objective that alternates between two objectives every `every` generations.
+
+    Only the current objective is computed.
 
     Attributes:
         a: The first objective.
         b: The second objective.
-        every: Generations between changes.
+        every: Number of generations between changes.
     """
 
     a: Objective
@@ -459,13 +480,13 @@ class Alternate:
         at_least(1, every=self.every)
 
     def init(self, lanes: int) -> tuple[PyTree, PyTree]:
-        """Return the states of both."""
+        """Return the first states of both objectives."""
         return self.a.init(lanes), self.b.init(lanes)
 
     def restart(
         self, key: Key[Array, ""], state: tuple[PyTree, PyTree], where: Bool[Array, " L"]
     ) -> tuple[PyTree, PyTree]:
-        """Restart both."""
+        """Restart both objectives."""
         return _restart_both(self.a, self.b, key, state, where)
 
     def utilities(
@@ -487,7 +508,7 @@ class Alternate:
         return found
 
     def kind(self, generation: Int[Array, ""]) -> Int[Array, ""]:
-        """Candidates are of the kind of the current objective."""
+        """Return the kind of the current objective."""
         return jnp.where(self._first(generation), self.a.kind(generation), self.b.kind(generation))
 
     def _first(self, generation: Int[Array, ""]) -> Bool[Array, ""]:

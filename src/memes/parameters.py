@@ -1,4 +1,4 @@
-"""Options, each declared once: as a keyword of a function or as a field of a dataclass."""
+"""Options: each is declared once, as a keyword of a function or as a field of a dataclass."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from memes.validation import check_keywords, check_types
 
 T = TypeVar("T")
 R = TypeVar("R")
-REQUIRED = inspect.Parameter.empty  # the default of a parameter without a default
+REQUIRED = inspect.Parameter.empty  # marks a parameter without a default
 
 
 class Parameter(NamedTuple):
-    """A parameter: its type, its default (`REQUIRED` if it has none) and its help text, if any."""
+    """A parameter with its type, its default (or `REQUIRED`) and its help text (or None)."""
 
     hint: Any
     default: Any
@@ -51,7 +51,7 @@ def parameters(of: Any) -> dict[str, Parameter]:
 
 
 def changed(options: T, changes: Mapping[str, Any]) -> T:
-    """Replace fields of a dataclass instance, and of the groups of options in its fields."""
+    """Replace fields of a dataclass instance, including fields of its groups of options."""
     new = {}
     for name, hint, value in _fields(options):
         if dataclasses.is_dataclass(hint):
@@ -81,9 +81,10 @@ def help_of(of: Any) -> dict[str, str]:
 def flat(function: Callable[..., R]) -> Callable[..., R]:
     """Make a function accept the fields of its groups of options as keywords.
 
-    With `setup: Setup = Setup(uncertain=True)`, the result accepts `uncertain=` and the other fields of
-    `Setup`, whose defaults are those of this instance. They appear in its signature and its docstring.
-    Wrong keywords and types raise a `UsageError`.
+    For example, if a parameter is `setup: Setup = Setup(uncertain=True)`, the result accepts
+    `uncertain=` and the other fields of `Setup`. The given instance of `Setup` defines their defaults.
+    The fields appear in the signature and in the docstring of the result. Wrong keywords and types raise
+    a `UsageError`.
     """
     hints, told = typing.get_type_hints(function), dict(help_of(function))
     groups: dict[str, Any] = {}
@@ -115,9 +116,10 @@ def flat(function: Callable[..., R]) -> Callable[..., R]:
 
 
 def writable(hint: Any) -> Any:
-    """Return the part of a type whose values can be written in a shell or a TOML file; None if none can.
+    """Return the part of a type whose values can be written in a shell command or a TOML file.
 
-    For example, `str | Strategy` becomes `str`; objects and None cannot be written.
+    For example, `str | Strategy` becomes `str`, because objects cannot be written. If no values of the
+    type can be written, return None.
     """
     kind, parts = typing.get_origin(hint), typing.get_args(hint)
     if kind in (typing.Union, UnionType):
@@ -129,12 +131,12 @@ def writable(hint: Any) -> Any:
 
 
 def recorded(options: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass of options, and of its groups, in a form for files."""
+    """Return the fields of a dataclass of options, and of its groups, in a form that files can store."""
     return {name: recordable(option.default) for name, option in parameters(options).items()}
 
 
 def recordable(value: Any) -> Any:
-    """Return a value in a form for files: a part becomes its name and its fields."""
+    """Return a value in a form that files can store; an object becomes a text with name and fields."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, (tuple, list)) and not hasattr(value, "_fields"):

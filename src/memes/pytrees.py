@@ -1,4 +1,4 @@
-"""Pytrees: helpers for rows or lanes of arrays, and genotypes that are pytrees."""
+"""Pytrees: functions for the rows or lanes of arrays, and genotypes that are pytrees."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ R = TypeVar("R")
 
 
 def in_32_bits(function: Callable[P, R]) -> Callable[P, R]:
-    """Make a function create 32-bit arrays, even if JAX creates 64-bit arrays elsewhere."""
+    """Make a function create 32-bit arrays, even if JAX is configured for 64-bit arrays."""
 
     @wraps(function)
     def call(*arguments: P.args, **keywords: P.kwargs) -> R:
@@ -33,7 +33,7 @@ def in_32_bits(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def choose(where: Bool[Array, " n"], new: T, old: T) -> T:
-    """Take the rows of `new` where `where`, and those of `old` elsewhere."""
+    """Return the rows of `new` for which `where` is true, and otherwise the rows of `old`."""
 
     def choose_leaf(a: Array, b: Array) -> Array:
         return jnp.where(where.reshape(-1, *(1,) * (a.ndim - 1)), a, b)
@@ -43,19 +43,19 @@ def choose(where: Bool[Array, " n"], new: T, old: T) -> T:
 
 
 def take(tree: T, start: int, stop: int, step: int = 1) -> T:
-    """Take the rows from `start` to `stop`, in steps of `step`."""
+    """Return the rows from `start` to `stop`, in steps of `step`."""
     taken: T = jax.tree.map(lambda leaf: leaf[start:stop:step], tree)
     return taken
 
 
 def pick(tree: T, index: Int[Array, "*n"]) -> T:
-    """Take the rows of an index; a scalar drops the axis."""
+    """Return the rows with the given indices. If the index is a scalar, the axis is dropped."""
     picked: T = jax.tree.map(lambda leaf: leaf[index], tree)
     return picked
 
 
 def put(tree: T, index: Int[Array, "*n"], rows: T) -> T:
-    """Replace the rows of an index."""
+    """Replace the rows with the given indices."""
     after: T = jax.tree.map(lambda leaf, new: leaf.at[index].set(new), tree, rows)
     return after
 
@@ -67,7 +67,7 @@ def concatenate(trees: Sequence[T]) -> T:
 
 
 def by_lane(tree: T, lanes: int) -> T:
-    """Split rows [L * M, ...] by lane: [L, M, ...]."""
+    """Reshape rows [L * M, ...] to [L, M, ...], with one entry per lane."""
 
     def split_leaf(leaf: Array) -> Array:
         return leaf.reshape(lanes, leaf.shape[0] // lanes, *leaf.shape[1:])
@@ -77,7 +77,7 @@ def by_lane(tree: T, lanes: int) -> T:
 
 
 def filled(array: Array, size: int, axis: int) -> Array:
-    """Extend an axis to a size, with zeros or with unused keys."""
+    """Extend an axis to a given size by padding with zeros, or with unused keys."""
     shape = (*array.shape[:axis], size - array.shape[axis], *array.shape[axis + 1 :])
     if jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
         filler = jax.random.split(jax.random.key(0, impl=jax.random.key_impl(array)), shape)
@@ -87,10 +87,11 @@ def filled(array: Array, size: int, axis: int) -> Array:
 
 
 def in_chunks(function: Callable[..., T], rows: int | None, *arrays: Array) -> T:
-    """Compute `function(*arrays)` of arrays [n, ...] in chunks of `rows` rows; None is one chunk.
+    """Compute `function(*arrays)` of arrays [n, ...] in chunks of `rows` rows.
 
-    All chunks have the same size, and the last one is padded: compilers round differently for different
-    sizes, and the result of a row must not depend on the number of other rows.
+    If `rows` is None, all rows are one chunk. All chunks have the same size, and the last chunk is
+    padded. The reason is that compilers round differently for different sizes, and the result of a row
+    must not depend on the number of other rows.
     """
     if rows is None:
         return function(*arrays)
@@ -107,15 +108,16 @@ def in_chunks(function: Callable[..., T], rows: int | None, *arrays: Array) -> T
 
 @dataclass(frozen=True)
 class TreeGenotypes:
-    """Conversion between pytrees and the vectors that algorithms vary.
+    """A conversion between pytrees and the vectors that algorithms vary.
 
-    The arrays of floats in a tree are concatenated to one vector. All other leaves, such as the
+    The vector of a tree is the concatenation of its arrays of floats. All other leaves, such as the
     activation function of an equinox module, are the same in every tree.
 
     Attributes:
-        make: `(key) -> tree`, a random initial tree. All trees have the same structure.
-        layout: Order of the arrays in a vector, as indices of the arrays of floats in the tree, each
-            with True if it is a matrix that is transposed. None is the order of the tree.
+        make: `(key) -> tree`, which returns a random initial tree. All trees have the same structure.
+        layout: Order of the arrays in a vector, as pairs of the index of an array among the arrays of
+            floats in the tree, and whether the array is a matrix to transpose. If None, the arrays have
+            the order of the tree and are not transposed.
     """
 
     make: Callable[[Array], PyTree]
@@ -128,18 +130,18 @@ class TreeGenotypes:
 
     @property
     def shapes(self) -> list[tuple[int, ...]]:
-        """The shapes of the arrays of floats in a tree, in its order."""
+        """The shapes of the arrays of floats in a tree, in the order of the tree."""
         leaves, _ = self._example
         return [leaf.shape for leaf in leaves if is_floats(leaf)]
 
     @property
     def dtypes(self) -> list[Any]:
-        """The types of these arrays."""
+        """The types of the arrays of floats in a tree, in the order of the tree."""
         leaves, _ = self._example
         return [leaf.dtype for leaf in leaves if is_floats(leaf)]
 
     def init(self, key: Key[Array, ""], n: int) -> Float[Array, "n d"]:
-        """Return the vectors of n random trees; the `init` of a task."""
+        """Return the vectors of n random trees, as the `init` function of a task."""
         return jax.vmap(lambda key: self.row(self.make(key)))(jax.random.split(key, n))
 
     def row(self, tree: PyTree) -> Float[Array, " d"]:
@@ -154,11 +156,11 @@ class TreeGenotypes:
         return jnp.concatenate([jnp.ravel(part).astype(jnp.float32) for part in parts])
 
     def tree(self, x: Float[Array | np.ndarray, "*n d"]) -> PyTree:
-        """Return the tree of a vector, or a tree of stacked arrays `[*n, ...]` for vectors `[*n, d]`."""
+        """Return the tree of a vector. Vectors `[*n, d]` give a tree of stacked arrays `[*n, ...]`."""
         return self.join(self.arrays(x))
 
     def arrays(self, x: Float[Array | np.ndarray, "*n d"]) -> list[Array]:
-        """Return the arrays of floats of the tree of a vector, or stacked ones of several vectors."""
+        """Return the arrays of floats of a vector's tree. Several vectors give stacked arrays."""
         x = jnp.asarray(x)
         require(
             x.shape[-1] == self.dim,
@@ -175,7 +177,7 @@ class TreeGenotypes:
         return [found[i] for i in range(len(shapes))]
 
     def join(self, arrays: Sequence[Array]) -> PyTree:
-        """Return the tree with these arrays of floats."""
+        """Return the tree that contains these arrays of floats."""
         leaves, structure = self._example
         following = iter(arrays)
         return jax.tree.unflatten(

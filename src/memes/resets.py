@@ -1,4 +1,4 @@
-"""Resets: the rules by which a lane abandons its mean and starts again from an elite."""
+"""Resets: the rules that decide when a lane abandons its mean and starts again from an elite."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ class Reason(IntEnum):
 
 @runtime_checkable
 class Reset(Protocol):
-    """Decides on the resets of L lanes."""
+    """A rule that decides which of L lanes are reset."""
 
     def earned(self, stale: Int[Array, " L"]) -> Bool[Array, " L"]:
-        """Decide after the archive has accepted or rejected the candidate of each lane.
+        """Return the lanes to reset after the judge has accepted or rejected their candidates.
 
-        The samples that the lane drew in that generation are discarded.
+        The samples that these lanes drew in this generation are discarded.
         """
 
     def planned(self, age: Int[Array, " L"]) -> Bool[Array, " L"]:
-        """Decide before the generation starts.
+        """Return the lanes to reset before the generation starts.
 
-        The lane then offers its last candidate and already samples around its next start, so that no
-        evaluation is discarded.
+        In this generation, such a lane offers its last candidate and already samples around its next
+        start. Therefore no evaluation is discarded.
         """
 
 
@@ -51,7 +51,7 @@ def reason(
 
 @dataclass(frozen=True)
 class Never:
-    """Never reset a lane."""
+    """A rule that never resets a lane."""
 
     def earned(self, stale: Int[Array, " L"]) -> Bool[Array, " L"]:
         """Reset no lane."""
@@ -64,10 +64,10 @@ class Never:
 
 @dataclass(frozen=True)
 class Stagnation:
-    """Reset a lane after more than `budget` rejected candidates in a row (S_max of the paper).
+    """A rule that resets a lane after more than `budget` consecutive rejected candidates.
 
     Attributes:
-        budget: Stale generations in a row that a lane may have.
+        budget: Maximum number of consecutive rejected candidates of a lane (S_max of the paper).
     """
 
     budget: int = 32
@@ -87,10 +87,10 @@ class Stagnation:
 
 @dataclass(frozen=True)
 class Every:
-    """Reset a lane every `n` generations, regardless of its progress.
+    """A rule that resets a lane every `n` generations, regardless of its progress.
 
     Attributes:
-        n: Generations between two resets.
+        n: Number of generations between two resets.
     """
 
     n: int

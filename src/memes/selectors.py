@@ -1,4 +1,4 @@
-"""Selectors: they choose the elites from which lanes start."""
+"""Selectors: rules that choose the elites from which lanes start."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from memes.validation import check_fields
 
 
 class Individuals(NamedTuple):
-    """Elites with their genotypes."""
+    """The selected individuals: their genotypes, fitness and features."""
 
     x: Float[Array, "n d"]
     fitness: Float[Array, " n"]
@@ -31,10 +31,10 @@ class Individuals(NamedTuple):
 
 @runtime_checkable
 class Selector(Protocol):
-    """A rule by which elites are chosen."""
+    """A rule that chooses elites."""
 
     def __call__(self, key: Key[Array, ""], context: Context, n: int) -> Individuals:
-        """Choose n elites; any individuals if the archive is empty."""
+        """Choose n elites. If the archive is empty, the result is arbitrary."""
 
 
 def select(
@@ -44,16 +44,17 @@ def select(
     n: int,
     wanted: Bool[Array, " n"] | None = None,
 ) -> Individuals:
-    """Select `n` individuals; if the archive is empty, draw them from `task.init` instead.
+    """Select `n` individuals from the archive, or draw them from `task.init` if the archive is empty.
 
-    These draws have not been evaluated: their fitness and feature are NaN. If none of them is `wanted`,
-    the result is arbitrary; None wants all of them.
+    The fitness and feature of drawn individuals are NaN, because these individuals have not been
+    evaluated. `wanted` marks the individuals that the caller uses. If no individual is wanted, the
+    result is arbitrary. If `wanted` is None, all individuals are wanted.
     """
 
     def draw(key: Array) -> Individuals:
         select_key, init_key = jax.random.split(key)
         elites = selector(select_key, context, n)
-        # Both are computed: on a GPU, the host would have to wait for a branch.
+        # Elites and random genotypes are both computed, because a branch on a GPU would block the host.
         some = context.parents.occupied.any()
         return Individuals(
             jnp.where(some, elites.x, initial(context.task, init_key, n)),
@@ -70,15 +71,15 @@ def select(
         drawn: Individuals = jax.lax.cond(wanted.any(), lambda: draw(again()), lambda: nobody)
         return drawn
 
-    # On a CPU, this saves the work in all generations in which no lane starts again.
+    # On a CPU, the branch avoids the selection in all generations in which no lane starts again.
     return by_platform(xla_on_cpu=draw_if_wanted, xla=lambda: draw(again()))()
 
 
 def _for_branches(key: Array) -> Callable[[], Array]:
-    """Return a function that gives a key to each branch, of which one is taken.
+    """Return a function that makes the same key in each branch of a condition.
 
-    The key is passed as numbers. If seeds run together, JAX evaluates both branches, and would report a
-    key that is used twice.
+    The key is passed to the branches as numbers. If several seeds run together, JAX evaluates both
+    branches, and would otherwise report that a key is used twice.
     """
     numbers, kind = jax.random.key_data(key), jax.random.key_impl(key)
     return lambda: jax.random.wrap_key_data(numbers, impl=kind)
@@ -86,7 +87,7 @@ def _for_branches(key: Array) -> Callable[[], Array]:
 
 @dataclass(frozen=True)
 class Uniform:
-    """Select each elite with equal probability, with replacement."""
+    """A selector that draws elites uniformly, with replacement."""
 
     def __call__(self, key: Key[Array, ""], context: Context, n: int) -> Individuals:
         """Choose n elites."""
@@ -94,7 +95,7 @@ class Uniform:
         c = occupied.shape[0]
         filled = jnp.cumsum(occupied)
         nth = jax.random.randint(key, (n,), 0, jnp.maximum(filled[-1], 1))
-        # A list of the occupied cells instead of a binary search, which is slow on a GPU.
+        # The occupied cells are listed, because a binary search is slow on a GPU.
         slot = jnp.where(occupied, filled - 1, c)
         cells = jnp.zeros(c, jnp.int32).at[slot].set(jnp.arange(c, dtype=jnp.int32), mode="drop")
         return _take(context, cells[nth])
@@ -102,7 +103,7 @@ class Uniform:
 
 @dataclass(frozen=True)
 class Fittest:
-    """Select one of the `count` fittest elites, each with equal probability.
+    """A selector that draws uniformly among the `count` fittest elites.
 
     Attributes:
         count: Number of elites to choose from.
@@ -121,7 +122,7 @@ class Fittest:
 
 @dataclass(frozen=True)
 class MostNovel:
-    """Select one of the `count` most novel elites, each with equal probability.
+    """A selector that draws uniformly among the `count` most novel elites.
 
     Attributes:
         count: Number of elites to choose from.
@@ -143,11 +144,11 @@ class MostNovel:
 
 @dataclass(frozen=True)
 class FittestOfLatest:
-    """Select one of the `count` fittest among the `latest` cells that changed.
+    """A selector that draws uniformly among the `count` fittest of the `latest` new elites.
 
     Attributes:
         count: Number of elites to choose from.
-        latest: Number of cells among which they are the fittest.
+        latest: Number of most recently changed cells to which these elites belong.
     """
 
     count: int
@@ -161,7 +162,7 @@ class FittestOfLatest:
         """Choose n elites."""
         parents = context.parents
         _, recent = jax.lax.top_k(parents.generation, min(self.latest, parents.generation.shape[0]))
-        # The lowest possible fitness; empty cells are still lower.
+        # Elites of other cells have the lowest possible fitness, which is above that of empty cells.
         lowest = jnp.full_like(parents.fitness, np.finfo(np.float32).min)
         score = lowest.at[recent].set(parents.fitness[recent])
         return _one_of_best(key, context, n, min(self.count, self.latest), score)
@@ -169,12 +170,12 @@ class FittestOfLatest:
 
 @dataclass(frozen=True)
 class Either:
-    """Select by `a` with the given probability, and by `b` otherwise.
+    """A selector that uses `a` with the given probability, and `b` otherwise.
 
     Attributes:
         a: The first selector.
         b: The second selector.
-        probability: Probability of the first.
+        probability: Probability of using the first selector.
     """
 
     a: Selector
@@ -194,12 +195,12 @@ class Either:
 
 @dataclass(frozen=True)
 class Cycle:
-    """Select by `a` for `every` generations, then by `b` for as many, and so on.
+    """A selector that alternates between two selectors every `every` generations.
 
     Attributes:
         a: The first selector.
         b: The second selector.
-        every: Generations between changes.
+        every: Number of generations between changes.
     """
 
     a: Selector

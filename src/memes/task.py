@@ -1,7 +1,7 @@
-"""Tasks: a task maps genotypes to a fitness and a feature.
+"""Tasks: a task maps each genotype to a fitness and a feature.
 
-A task is data, not a class to inherit from: build a `Task` from two functions, `init` and `evaluate`,
-or wrap an existing one with `noisy` and `estimates.resampled`.
+A task is an instance of `Task`, not a subclass. Build one from two functions, `init` and `evaluate`, or
+wrap an existing task with `noisy` or `estimates.resampled`.
 """
 
 from __future__ import annotations
@@ -25,23 +25,24 @@ from memes.executors.seeds import seeds_from_keys as seeds_from_keys
 from memes.pytrees import TreeGenotypes, concatenate, in_chunks
 from memes.validation import check_arguments, check_types, checked, fits, short
 
-# Matrix products of tasks run in full float32: no TF32, no bfloat16 passes.
+# Tasks compute matrix products in full float32, without TF32 and bfloat16 passes.
 PRECISION = "highest"
 
 
 class Evaluation(NamedTuple):
-    """The outcome of evaluating n genotypes, or M of each of L lanes.
+    """The results of evaluating n genotypes, or M genotypes of each of L lanes.
 
     Attributes:
-        fitness: The fitness.
-        feature: The features.
-        extras: Any further arrays [n, ...] by name, which the archive stores for each elite.
-        transitions: Transitions of a control task, leaves [n, T, ...], if an algorithm asks for them.
+        fitness: The fitness of each genotype.
+        feature: The features of each genotype.
+        extras: Further arrays [n, ...] by name, which the archive stores for each elite.
+        transitions: Transitions of a control task with leaves [n, T, ...], if an algorithm requests
+            them.
     """
 
     fitness: Float[Array, "*n"]
     feature: Float[Array, "*n k"]
-    extras: dict[str, Array] = {}  # noqa: RUF012  (nobody changes it)
+    extras: dict[str, Array] = {}  # noqa: RUF012  (the default is never changed)
     transitions: Transition | None = None
 
 
@@ -52,12 +53,14 @@ Evaluated = (
 
 
 class Map(NamedTuple):
-    """The walls of a task whose two features are a position; figures draw them below the elites.
+    """The walls of a task whose two features are a position. Figures draw them below the elites.
 
     Attributes:
-        walls: Outlines of the walls seen from above, polygons of corners (x, y); two for a thin wall.
+        walls: Outlines of the walls seen from above, as polygons with corners (x, y). A thin wall has
+            two corners.
         start: Start of the episodes.
-        goal: The x beyond which an episode has passed the walls; None if there is no such line.
+        goal: The x coordinate beyond which an episode has passed the walls, or None if there is no such
+            line.
     """
 
     walls: tuple[tuple[tuple[float, float], ...], ...] = ()
@@ -67,24 +70,24 @@ class Map(NamedTuple):
 
 @runtime_checkable
 class Evaluator(Protocol):
-    """Evaluates genotypes: any function, or a frozen dataclass with the data that it needs.
+    """A callable that evaluates genotypes: a function, or a frozen dataclass that contains data.
 
-    Wrappers of other evaluators are such dataclasses. They can be compared and printed, and sent to
-    workers if their fields can.
+    Evaluators that wrap other evaluators are frozen dataclasses, which can be compared and printed. They
+    can be sent to workers if their fields can be sent.
     """
 
     def __call__(self, keys: Any, x: Any, /) -> Evaluated:
-        """Evaluate x[n, d], with one PRNG key [n] per genotype."""
+        """Evaluate the genotypes x[n, d] with one PRNG key per genotype."""
 
 
 @dataclass(frozen=True)
 class FactoredEvaluate:
-    """An evaluator of whole genotypes that also accepts genotypes in factors.
+    """An evaluator of whole genotypes that also accepts genotypes in factored form.
 
     Attributes:
-        rows: `(keys[n], x[n, d]) -> Evaluation`.
-        factors: `(keys[n], candidates, samples) -> Evaluation`, the same for the evaluations of repeated
-            candidates followed by those of mirrored samples.
+        rows: `(keys[n], x[n, d]) -> Evaluation`, which evaluates whole genotypes.
+        factors: `(keys[n], candidates, samples) -> Evaluation`, which evaluates repeated candidates
+            followed by mirrored samples.
     """
 
     rows: Evaluator
@@ -102,37 +105,40 @@ class Task:
     Attributes:
         name: Short name, used in files and figures.
         dim: Number of genotype entries, d.
-        feature_low: Lower bound of each feature. Features outside the bounds fall into border cells.
+        feature_low: Lower bound of each feature. Features outside the bounds belong to the border cells.
         feature_high: Upper bound of each feature.
         init: `(key, n) -> x[n, d]`, random initial genotypes.
         evaluate: `(keys[n], x[n, d]) -> Evaluation` (or a plain tuple of `fitness[n]`, `feature[n, k]`
-            and optionally a dictionary of extras `[n, ...]`). Each genotype has a PRNG key, so its
-            result depends on neither batch nor chunk. An evaluator that accepts samples in factors is a
-            `FactoredEvaluate`.
-        min_fitness: Fitness that adds 0 to the QD-score, so that every fitter elite adds a positive
-            amount. Elites below it add nothing.
+            and optionally a dictionary of extras `[n, ...]`). Each genotype has a separate PRNG key, so
+            that its result depends on neither batch nor chunk. An evaluator that accepts factored
+            samples is a `FactoredEvaluate`.
+        min_fitness: Fitness that adds 0 to the QD-score. Fitter elites add the difference, and less fit
+            elites add nothing.
         uncertain: Whether evaluations of equal genotypes can differ.
-        jit: False for an ordinary Python `evaluate`: it is called outside JAX's compilation with a NumPy
-            `x`, and may return NumPy arrays or lists. `seeds_from_keys(keys)` gives it integers.
-        resolution: Number of grid cells per feature; None chooses about 2 500 cells in total.
+        jit: Whether JAX compiles `evaluate`. If False, `evaluate` is an ordinary Python function: `x` is
+            a NumPy array, and the results may be NumPy arrays or lists. `seeds_from_keys(keys)` converts
+            the keys to integers.
+        resolution: Number of grid cells per feature. If None, the grid has about 2 500 cells in total.
         cost: Evaluations of the underlying problem per evaluation of this task.
         single: The task that a `resampled` task evaluates repeatedly. Corrections use it, because the
             noise of single evaluations matters.
-        gradients: `(keys[n], x[n, d]) -> (of the fitness [n, d], of each feature [n, k, d])`, for
-            algorithms that use gradients. With None, JAX differentiates `evaluate`. It is compiled even
-            if `evaluate` is not.
-        evaluate_transitions: Like `evaluate`, with the `transitions` of every episode, for algorithms
-            that learn from them; None if there are none.
+        gradients: `(keys[n], x[n, d]) -> (fitness gradients [n, d], feature gradients [n, k, d])`, for
+            algorithms that use gradients. If None, JAX differentiates `evaluate`. JAX compiles this
+            function even if it does not compile `evaluate`.
+        evaluate_transitions: Like `evaluate`, but the result contains the `transitions` of every
+            episode, for algorithms that learn from them. None if the task has no transitions.
         control: Environment and controller of a control task, for replays and policy gradients.
         map: The walls, if the features are a position.
-        draw: `(x[d]) -> lines or figure` of a genotype, which `memes view` shows: lines of points [n, 2]
-            or [n, 3], or a matplotlib figure. Robots and paths on a map are shown without it.
-        trees: Conversion between genotypes and pytrees; None if genotypes are plain vectors.
+        draw: `(x[d]) -> lines or figure`, which draws a genotype for `memes view`. Lines are arrays of
+            points [n, 2] or [n, 3]; a figure is a matplotlib figure. Robots and paths on a map are shown
+            without this function.
+        trees: Conversion between genotypes and pytrees, or None if genotypes are plain vectors.
             `trees.tree(x)` is the tree of a genotype, such as an elite.
-        feature_names: Name of each feature, with its unit if it has one, such as "final x (m)"; figures,
-            tables and replays use them. The default is "feature 1", "feature 2", ...
-        extras: Shape and dtype of each extra that `evaluate` returns for a genotype, by name; a shape
-            alone, such as `()`, is of float32. If this is empty, algorithms find the extras by a trial.
+        feature_names: Name of each feature, with its unit if it has one, such as "final x (m)". Figures,
+            tables and replays use these names. The default is "feature 1", "feature 2", ...
+        extras: Shape and dtype of each extra that `evaluate` returns for a genotype, by name. If only a
+            shape is given, such as `()`, the dtype is float32. If this dictionary is empty, algorithms
+            find the extras by a trial evaluation.
     """
 
     name: str
@@ -203,7 +209,7 @@ class Task:
     def _checked_names(self) -> tuple[str, ...]:
         named, given = f"feature_names of task '{self.name}'", self.feature_names
         check_types({named: given}, {named: tuple[str, ...]})
-        # If `replace` changes the number of features, they are numbered again.
+        # If `replace` changes the number of features, default names are numbered again.
         if tuple(given) == numbered(len(given)):
             return numbered(self.feature_dim)
         require(
@@ -228,7 +234,7 @@ class Task:
 
 
 def numbered(k: int) -> tuple[str, ...]:
-    """Name k features by their numbers: "feature 1", ..."""
+    """Return the default names of k features: "feature 1", ..."""
     return tuple(f"feature {i + 1}" for i in range(k))
 
 
@@ -244,14 +250,17 @@ def evaluate(
     transitions: bool = False,
     chunk: int | None = None,
 ) -> Evaluation:
-    """Evaluate genotypes with one key per evaluation; checks shapes, and returns float32.
+    """Evaluate genotypes with one key per evaluation.
+
+    The shapes of the results are checked, and the results are converted to float32.
 
     Args:
         task: The task.
         keys: One PRNG key per evaluation.
         x: The genotypes, or genotypes that are evaluated several times.
-        transitions: Whether to return the transitions of a control task; they need memory.
-        chunk: Maximum number of evaluations at a time, if memory is short; None evaluates all at once.
+        transitions: Whether to return the transitions of a control task, which need additional memory.
+        chunk: Maximum number of evaluations at a time, to save memory. If None, all genotypes are
+            evaluated together.
     """
     if isinstance(x, Repeats):
         if x.count > 1 and takes_factors(task) and not transitions:
@@ -274,7 +283,7 @@ def evaluate(
 
 
 def takes_factors(task: Task) -> bool:
-    """Return True if the task can evaluate genotypes in factors."""
+    """Return True if the task can evaluate factored genotypes."""
     return task.jit and isinstance(task.evaluate, FactoredEvaluate)
 
 
@@ -286,7 +295,7 @@ def evaluate_factors(
     *,
     chunk: int | None = None,
 ) -> Evaluation:
-    """Evaluate candidates followed by samples in factors, like `evaluate`."""
+    """Evaluate candidates followed by factored samples, like `evaluate`."""
     function = task.evaluate
     assert isinstance(function, FactoredEvaluate), "the caller checks this"
 
@@ -298,12 +307,15 @@ def evaluate_factors(
 
 
 def slices(n: int, size: int | None) -> list[slice]:
-    """Return consecutive slices of n rows, with `size` rows each except for the last; None is all."""
+    """Divide n rows into consecutive slices of `size` rows; the last slice may be shorter.
+
+    If `size` is None, return a single slice.
+    """
     return [slice(start, min(start + (size or n), n)) for start in range(0, n, size or n)]
 
 
 def as_evaluation(task: Task, n: int, result: Any) -> Evaluation:
-    """Check the result of an `evaluate`, or one given to `tell`, and convert it to float32 arrays."""
+    """Check a result of `evaluate` or an argument of `tell`, and convert it to float32 arrays."""
     require(
         isinstance(result, Evaluation) or (isinstance(result, tuple) and len(result) in (2, 3)),
         f"evaluate of task '{task.name}' must return (fitness, feature), got {type(result).__name__}",
@@ -316,7 +328,7 @@ def as_evaluation(task: Task, n: int, result: Any) -> Evaluation:
 
 
 def _as_extras(task: Task, n: int, extras: Any) -> dict[str, Array]:
-    """Check the extras of n rows, and make them arrays of at most 32 bits per number."""
+    """Check the extras of n rows, and convert them to arrays with at most 32 bits per number."""
     which = f"extras of task '{task.name}'"
     require(isinstance(extras, Mapping), f"{which} must be a dict of arrays, got {short(extras)}")
     found = {}
@@ -332,7 +344,7 @@ def _as_extras(task: Task, n: int, extras: Any) -> dict[str, Array]:
 
 
 def rows_like(extras: Mapping[str, Any]) -> dict[str, jax.ShapeDtypeStruct]:
-    """Return shape and dtype of a row of each of some extras."""
+    """Return the shape and dtype of one row of each extra."""
     return {name: _shaped(each.shape[1:], each.dtype) for name, each in extras.items()}
 
 
@@ -341,7 +353,7 @@ def _shaped(shape: tuple[int, ...], dtype: Any) -> jax.ShapeDtypeStruct:
 
 
 def with_extras(task: Task, extras: Mapping[str, jax.ShapeDtypeStruct]) -> Task:
-    """Let a task that declares no extras declare these; any other stays as it is."""
+    """Return a task that declares these extras; a task that already declares extras is unchanged."""
     if task.extras or not extras:
         return task
     single = task.single and with_extras(task.single, extras)
@@ -349,12 +361,15 @@ def with_extras(task: Task, extras: Mapping[str, jax.ShapeDtypeStruct]) -> Task:
 
 
 def lost(task: Task, n: int, like: Mapping[str, Any] | None = None) -> Evaluation:
-    """Return the evaluation of n rows that a simulator lost: NaN, and zeros where NaN is not possible.
+    """Return a placeholder for n evaluations that a simulator lost.
+
+    It consists of NaN, or of zeros for types without NaN.
 
     Args:
         task: The task.
-        n: The number of rows.
-        like: Extras of other rows; by default those that the task declares.
+        n: The number of evaluations.
+        like: Extras of other evaluations, whose shapes are used. The default is the extras that the task
+            declares.
     """
 
     def blank(each: Any) -> Array:
@@ -368,7 +383,7 @@ def lost(task: Task, n: int, like: Mapping[str, Any] | None = None) -> Evaluatio
 
 
 def _declared(task: Task, found: dict[str, Array]) -> dict[str, Array]:
-    """Check the extras of some rows against those that the task declares, in whose order they come."""
+    """Check extras against the declaration of the task, and return them in the declared order."""
     which = f"extras of task '{task.name}'"
     require(
         found.keys() == task.extras.keys(),
@@ -383,13 +398,13 @@ def _declared(task: Task, found: dict[str, Array]) -> dict[str, Array]:
     return {name: found[name].astype(like.dtype) for name, like in task.extras.items()}
 
 
-# 64 bits become 32, as in all arrays of an algorithm.
+# Types of 64 bits are replaced by types of 32 bits, as in all arrays of an algorithm.
 IN_32_BITS = {"int64": "int32", "uint64": "uint32", "float64": "float32", "complex128": "complex64"}
 OWN_FIELDS = ("cell", "genotype", "genotypes", "fitness", "feature", "generation", "lane")
 
 
 def extra_like(which: str, name: Any, like: Any) -> jax.ShapeDtypeStruct:
-    """Return shape and dtype of an extra, of a row if `like` is a shape."""
+    """Return the shape and dtype of an extra, given an array, a shape with a dtype, or only a shape."""
     named = isinstance(name, str) and 0 < len(name) <= LONGEST_NAME and name.isprintable()
     require(
         named and not set("/\\'\"").intersection(name) and name not in OWN_FIELDS,
@@ -400,14 +415,17 @@ def extra_like(which: str, name: Any, like: Any) -> jax.ShapeDtypeStruct:
         like = jax.eval_shape(lambda: jnp.zeros(like))
     dtype = getattr(like, "dtype", None)
     require(
-        getattr(dtype, "kind", "") in tuple("biufc"),  # not bfloat16 and keys, which no file holds
+        getattr(dtype, "kind", "") in tuple("biufc"),  # files cannot store bfloat16 and keys
         f"{which} must have numbers or truth values of NumPy's types for '{name}', got {dtype}",
     )
     return _shaped(like.shape, np.dtype(IN_32_BITS.get(str(dtype), dtype)))
 
 
 def _as_array(task: Task, what: str, part: Any, shape: tuple[int, ...]) -> Array:
-    """Convert a part of the result of `evaluate` to float32; lists are allowed if it is not compiled."""
+    """Convert a part of the result of `evaluate` to float32.
+
+    Lists are allowed if `evaluate` is not compiled.
+    """
     must = f"evaluate of task '{task.name}' must return {what} as"
     if not task.jit and isinstance(part, (list, tuple)):
         try:
@@ -421,7 +439,7 @@ def _as_array(task: Task, what: str, part: Any, shape: tuple[int, ...]) -> Array
 
 
 def initial(task: Task, key: Key[Array, ""], n: int) -> Float[Array, "n d"]:
-    """Draw `n` genotypes from `task.init`, checked for shape, in float32."""
+    """Draw `n` genotypes from `task.init`, check their shape, and convert them to float32."""
     x = task.init(key, n)
     _require_array(task, "init", "genotypes", x, (n, task.dim))
     return jnp.asarray(x, jnp.float32)
@@ -443,20 +461,20 @@ def _require_array(task: Task, function: str, what: str, value: Any, shape: tupl
 
 @checked
 def uniform(dim: int, low: float, high: float) -> Callable[[Array, int], Array]:
-    """Return an `init` that draws each of the `dim` entries from U[low, high]."""
+    """Return an `init` function that draws each of the `dim` entries from U[low, high]."""
     require(low < high, f"low must be below high, got low={low} and high={high}")
     return lambda key, n: jax.random.uniform(key, (n, dim), minval=low, maxval=high)
 
 
 def rowwise(function: Callable[[Array, Any], Any], trees: TreeGenotypes | None = None) -> Evaluator:
-    """Turn a function of one key and one genotype, `x[d] -> (fitness, feature[k])`, into `evaluate`.
+    """Convert a function of one key and one genotype to an `evaluate` function of several genotypes.
 
-    JAX maps it over the genotypes; a task with `jit=False` calls it once per genotype. The function may
-    return a dictionary of extras in third place.
+    JAX maps the function over the genotypes. A task with `jit=False` calls it once per genotype.
 
     Args:
-        function: `(key, x[d]) -> (fitness, feature[k])`.
-        trees: Conversion of genotypes to pytrees; the function then takes a tree instead of `x`.
+        function: `(key, x[d]) -> (fitness, feature[k])`. It may also return a dictionary of extras as a
+            third value.
+        trees: Conversion of genotypes to pytrees. If given, the function takes a tree instead of `x`.
     """
     return Rowwise(function, trees)
 
@@ -506,10 +524,10 @@ class Noisy:
 
 @checked
 def noisy(task: Task, *, fitness: float = 0.0, feature: float = 0.0) -> Task:
-    """Make any task uncertain: add Gaussian noise to its fitness and features.
+    """Make a task uncertain by adding Gaussian noise to its fitness and features.
 
     Args:
-        task: The task to wrap; it may itself be uncertain.
+        task: The task to wrap, which may already be uncertain.
         fitness: Standard deviation of the noise on the fitness.
         feature: Standard deviation of the noise on each feature.
     """

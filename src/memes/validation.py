@@ -18,11 +18,11 @@ R = TypeVar("R")
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Return True if a value has the type of a hint."""
+    """Return True if the type of a value matches a type hint."""
     kind, parts = typing.get_origin(hint), typing.get_args(hint)
     if kind in (typing.Union, UnionType):
         return any(fits(value, part) for part in parts)
-    if kind is tuple:  # or a list of any length, as in files
+    if kind is tuple:  # lists of any length are accepted too, because files contain lists
         return isinstance(value, (tuple, list)) and all(fits(x, parts[0]) for x in value)
     if kind is dict:
         return isinstance(value, dict) and all(fits(each, parts[1]) for each in value.values())
@@ -71,14 +71,14 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def check_keywords(name: str, signature: inspect.Signature, keywords: Iterable[str]) -> None:
-    """Raise a `UsageError` with the most similar name for a keyword that a function does not have."""
+    """Raise a `UsageError` that suggests a similar name if a function does not have a keyword."""
     if all(p.kind is not p.VAR_KEYWORD for p in signature.parameters.values()):
         for keyword in keywords:
             known(f"argument of {name}", keyword, signature.parameters)
 
 
 def check_types(values: Mapping[str, Any], hints: Mapping[str, Any]) -> None:
-    """Raise a `UsageError` that names the first value without the type of its hint."""
+    """Raise a `UsageError` that names the first value whose type does not match its hint."""
     for name, value in values.items():
         hint = hints[name]
         require(fits(value, hint), f"{name} must be {described(hint)}, got {short(value)}")
@@ -102,7 +102,7 @@ def check_arguments(name: str, function: Callable[..., Any], *arguments: str) ->
 
 
 def check_fields(instance: Any) -> None:
-    """Raise a `UsageError` that names the first field of a dataclass without the type of its hint.
+    """Raise a `UsageError` that names the first field of a dataclass whose type does not match its hint.
 
     Dataclasses of hyper-parameters call it in `__post_init__`.
     """

@@ -1,4 +1,4 @@
-"""Gradients of a task: of the fitness and of each feature, with respect to the genotype."""
+"""Gradients of a task's fitness and features with respect to the genotype."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ REMEDY = "give the task `gradients`, or use an algorithm without gradients, such
 
 
 class Gradients(NamedTuple):
-    """Gradients at n genotypes with d entries, of the fitness and of each of k features."""
+    """The gradients of the fitness and of each of k features at n genotypes with d entries."""
 
     fitness: Float[Array, "n d"]
     feature: Float[Array, "n k d"]
 
 
 def gradients(task: Task, keys: Key[Array, " n"], x: Float[Array, "n d"]) -> Gradients:
-    """Differentiate the task at genotypes, one key per evaluation.
+    """Compute the gradients of the task at genotypes, with one key per evaluation.
 
-    Without `task.gradients`, JAX differentiates `task.evaluate` in reverse mode. The result of a row
-    depends on no other row, so the rows are differentiated together.
+    If the task has no `gradients`, JAX differentiates `task.evaluate` in reverse mode. The result of a
+    genotype does not depend on other genotypes, so all genotypes are differentiated together.
     """
     n, k = x.shape[0], task.feature_dim
     if task.gradients is not None:
@@ -54,7 +54,7 @@ def gradients(task: Task, keys: Key[Array, " n"], x: Float[Array, "n d"]) -> Gra
 
 
 def require_gradients(task: Task) -> None:
-    """Raise a `UsageError` that names the remedy if the task has no gradients."""
+    """Raise a `UsageError` that suggests a remedy if the task has no gradients."""
     require(
         task.jit or task.gradients is not None,
         f"task '{task.name}' has jit=False, so JAX cannot differentiate it; {REMEDY}",

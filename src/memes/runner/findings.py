@@ -1,6 +1,6 @@
 """Findings about a task: problems that evaluations of random genotypes reveal.
 
-`memes.check` evaluates a few genotypes for this; a run uses its first generation.
+`memes.check` evaluates a few genotypes to find such problems. A run uses its first generation.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from memes.task import Evaluation, Task, evaluate, initial
 FAULTS = {Fault.NAN: "not a number", Fault.INFINITE: "infinite", Fault.ABSURD: "of absurd size"}
 SHARE = 0.05  # minimum share of the evaluations for a finding
 MARGIN = 0.1  # suggested bounds are wider than the range of the features by this share
-LEAST = 8  # features from which bounds are suggested
-# A min_fitness further below, in units of the range of fitness, hides all differences; features that
-# range further, in units of the range of the middle half, diverge.
+LEAST = 8  # minimum number of evaluations from which bounds are suggested
+# A min_fitness hides all differences if it is below the fitness by more than this multiple of the range
+# of the fitness. Features diverge if their range exceeds this multiple of their interquartile range.
 VAST = 1000.0
 
 
@@ -32,8 +32,8 @@ class Finding(NamedTuple):
     """One finding about a task.
 
     Attributes:
-        topic: "faults", "bounds", "noise" or "min_fitness".
-        sentence: What is wrong, what was found, and what to do.
+        topic: Topic of the finding: "faults", "bounds", "noise" or "min_fitness".
+        sentence: Description of the problem, with what was found and what to do.
         fatal: Whether a run of the task would be meaningless.
     """
 
@@ -50,8 +50,8 @@ class Observations:
         evaluations: Number of evaluations.
         faults: Number of invalid evaluations, by `Fault`.
         outside: Number of evaluations whose feature lies outside the bounds.
-        fitness: Fitness of some valid evaluations.
-        feature: Features of these evaluations.
+        fitness: Fitness of m valid evaluations.
+        feature: Features of the same m evaluations.
         noisy: Whether evaluations of equal genotypes can differ; None if unknown.
     """
 
@@ -69,7 +69,7 @@ class Observations:
 
 
 def observe(evaluation: Evaluation, cells: Cells, noisy: bool | None = None) -> Observations:
-    """Summarise n evaluations, for an archive with these cells."""
+    """Summarise evaluations for an archive with these cells."""
     usable = np.asarray(finite(evaluation))
     return Observations(
         evaluations=len(usable),
@@ -82,7 +82,7 @@ def observe(evaluation: Evaluation, cells: Cells, noisy: bool | None = None) -> 
 
 
 def findings(task: Task, seen: Observations) -> list[Finding]:
-    """Derive findings from observations; empty if there are no problems."""
+    """Return the findings that follow from observations; an empty list if there are no problems."""
     return [*_faults(task, seen), *_bounds(task, seen), *_noise(task, seen), *_min_fitness(task, seen)]
 
 
@@ -117,7 +117,7 @@ def _bounds(task: Task, seen: Observations) -> Iterator[Finding]:
 
 
 def _remedy(feature: Float[np.ndarray, "m k"]) -> str:
-    """Bounds that fit; or what the features are, if a few are so large that no bounds can fit."""
+    """Suggest bounds, or describe the features if a few are so large that no bounds can fit."""
     if len(feature) < LEAST:
         return "'memes check' suggests bounds that fit"
     low, middle, upper, high = np.quantile(feature, (0, 0.25, 0.75, 1), axis=0)
@@ -134,12 +134,12 @@ def _remedy(feature: Float[np.ndarray, "m k"]) -> str:
 def fitting_bounds(
     feature: Float[np.ndarray, "m k"],
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Suggest bounds of features: their range plus a margin, in two significant digits."""
+    """Return suggested bounds: the range of the features plus a margin, rounded outwards."""
     low, high = feature.min(axis=0).astype(float), feature.max(axis=0).astype(float)
     unit = np.where(high > low, high - low, np.maximum(np.abs(high), 1.0)) * MARGIN
     step = 10.0 ** np.floor(np.log10(unit))
     low, high = np.floor((low - unit) / step) * step, np.ceil((high + unit) / step) * step
-    # Rounded through text, because 0.1 * 3 has many digits.
+    # The bounds are rounded through text, because 0.1 * 3 has many digits.
     short_low, short_high = (tuple(float(f"{x:.6g}") for x in bound) for bound in (low, high))
     return short_low, short_high
 
