@@ -1,4 +1,4 @@
-"""A simulator with the results of MuJoCo, specialised to one model, for thousands of robots at once.
+"""A simulator that computes the same physics as MuJoCo, for thousands of copies of one model.
 
 engine = physics.compile("robot.xml", substeps=5)
 state = engine.init(qpos, qvel)          # [N, nq], [N, nv]
@@ -8,7 +8,7 @@ engine.qpos(state), engine.contacts(state)
 
 from memes.errors import package, show_mujoco_warnings
 
-package("mujoco", "robots", "simulating a robot")  # MuJoCo compiles its model
+package("mujoco", "robots", "simulating a robot")  # MuJoCo compiles the models
 show_mujoco_warnings()
 
 from memes.physics.engine import Engine as Engine  # noqa: E402

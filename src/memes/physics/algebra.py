@@ -1,10 +1,14 @@
-"""Arithmetic that folds constants while it is traced.
+"""Arithmetic that folds constants during tracing.
 
-A number in the simulator is one of three things: a Python float, known when the model is compiled; a
-`Stacked` constant, one float for each of K isomorphic subtrees; or a `Value`, an array (or an expression
-of a code generator) that is known only at run time. Formulas may mix them. Operations on constants are
-computed immediately, and those with a structural 0 or 1 are omitted. So a general formula becomes only
-the operations that the model needs.
+A number in the simulator has one of three types:
+
+- a Python float, a constant of the model;
+- a `Stacked` constant, which consists of one float for each of K isomorphic subtrees;
+- a `Value`, an array (or an expression of a code generator) that is known only at run time.
+
+Formulas may mix these types. Operations on constants are computed immediately, and operations with a
+structural 0 or 1 are omitted. A general formula therefore produces only the operations that the model
+needs.
 """
 
 from __future__ import annotations
@@ -14,19 +18,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-# Constants below this result from rounding in rotations of model constants, and count as zero.
+# Smaller constants are treated as zero, because they are rounding errors of rotations.
 TINY = 1e-13
 
 
 class Operations(NamedTuple):
-    """The operations of a backend on the data of `Value`s beyond `+ - *` and comparisons.
+    """Operations of a backend on the data of `Value`s, in addition to `+ - *` and comparisons.
 
     Attributes:
-        divide: `(a, b) -> a / b`, of which one may be a float.
-        sin, cos, sqrt, abs, minimum, maximum, where: Elementwise, as in NumPy.
-        lift: `(constants[K]) -> data` of shape (K, 1) or (K, N).
+        divide: `(a, b) -> a / b`; one of the arguments may be a float.
+        sin, cos, sqrt, abs, minimum, maximum, where: Elementwise functions, as in NumPy.
+        lift: `(constants[K]) -> data`, which converts constants to shape (K, 1) or (K, N).
         total: `(data[K, N]) -> data[N]`, the sum over isomorphic subtrees.
-        fill: `(float, stacked: bool) -> data`, a constant as data of full shape.
+        fill: `(float, stacked: bool) -> data`, which expands a constant to full shape.
     """
 
     divide: Callable[[Any, Any], Any]
@@ -43,7 +47,7 @@ class Operations(NamedTuple):
 
 
 class Stacked:
-    """A constant for each of K isomorphic subtrees: `values[K]`, not all equal."""
+    """Constants `values[K]` of K isomorphic subtrees, which are not all equal."""
 
     __slots__ = ("values",)
 
@@ -84,7 +88,7 @@ class Stacked:
 
 
 class Value:
-    """A value known only at run time: `data`, and the operations of its backend."""
+    """A value that is known only at run time: its `data`, and the operations `of` its backend."""
 
     __slots__ = ("data", "of")
 
@@ -120,7 +124,7 @@ class Value:
     def __truediv__(self, other: Scalar) -> Scalar:
         if isinstance(other, Value):
             return Value(self.of.divide(self.data, other.data), self.of)
-        return self * (1.0 / other)  # saves a division at run time
+        return self * (1.0 / other)  # avoids a division at run time
 
     def __rtruediv__(self, other: Scalar) -> Scalar:
         return 0.0 if _is(other, 0) else Value(self.of.divide(self._raw(other), self.data), self.of)
@@ -131,14 +135,14 @@ class Value:
 
 Scalar = float | Stacked | Value
 Condition = bool | Stacked | Value
-Vector = Sequence[Scalar]  # of three
+Vector = Sequence[Scalar]  # three entries
 Matrix = Sequence[Vector]  # three rows
 IDENTITY: Matrix = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))
 ZERO: Vector = (0.0, 0.0, 0.0)
 
 
 def stack(values: np.ndarray) -> Scalar:
-    """Return K constants as one scalar: a float if they are all equal."""
+    """Return K constants as one scalar, which is a float if they are all equal."""
     values = np.where(np.abs(values) < TINY, 0.0, values)
     if np.ptp(values) <= 1e-12 * max(1.0, np.abs(values).max()):
         return float(values[0])
@@ -179,7 +183,10 @@ maximum = _elementwise("maximum", np.maximum)
 
 
 def less(a: Scalar, b: Scalar) -> Condition:
-    """Compare a < b: a bool if both are constants; stacked constants may give a mask of 0 and 1."""
+    """Return the condition a < b.
+
+    The result is a bool for constants. For stacked constants, it may be a mask of 0 and 1.
+    """
     value = _first_value(a, b)
     if value is not None:
         return Value(value._raw(a) < value._raw(b), value.of)
@@ -191,7 +198,7 @@ def less(a: Scalar, b: Scalar) -> Condition:
 
 
 def where(condition: Condition, a: Scalar, b: Scalar) -> Scalar:
-    """`a` where the condition holds, `b` elsewhere."""
+    """Return `a` for entries that satisfy the condition, and `b` for all other entries."""
     if isinstance(condition, bool):
         return a if condition else b
     if isinstance(condition, Stacked):
@@ -200,12 +207,12 @@ def where(condition: Condition, a: Scalar, b: Scalar) -> Scalar:
 
 
 def clip(x: Scalar, low: Scalar, high: Scalar) -> Scalar:
-    """X within [low, high]."""
+    """Clip x to [low, high]."""
     return minimum(maximum(x, low), high)
 
 
 def dot(a: Vector, b: Vector) -> Scalar:
-    """Inner product."""
+    """Return the inner product of two vectors."""
     total: Scalar = 0.0
     for x, y in zip(a, b, strict=True):
         total = total + x * y
@@ -213,22 +220,22 @@ def dot(a: Vector, b: Vector) -> Scalar:
 
 
 def add(a: Vector, b: Vector) -> Vector:
-    """A + b."""
+    """Return a + b."""
     return [x + y for x, y in zip(a, b, strict=True)]
 
 
 def subtract(a: Vector, b: Vector) -> Vector:
-    """A - b."""
+    """Return a - b."""
     return [x - y for x, y in zip(a, b, strict=True)]
 
 
 def scale(s: Scalar, a: Vector) -> Vector:
-    """S a."""
+    """Return s * a."""
     return [s * x for x in a]
 
 
 def cross(a: Vector, b: Vector) -> Vector:
-    """Cross product."""
+    """Return the cross product of two vectors."""
     return [
         a[1] * b[2] - a[2] * b[1],
         a[2] * b[0] - a[0] * b[2],
@@ -237,27 +244,27 @@ def cross(a: Vector, b: Vector) -> Vector:
 
 
 def apply(matrix: Matrix, x: Vector) -> Vector:
-    """Matrix times vector."""
+    """Multiply a matrix by a vector."""
     return [dot(row, x) for row in matrix]
 
 
 def apply_transposed(matrix: Matrix, x: Vector) -> Vector:
-    """Transposed matrix times vector."""
+    """Multiply the transpose of a matrix by a vector."""
     return [dot(column(matrix, i), x) for i in range(3)]
 
 
 def column(matrix: Matrix, i: int) -> Vector:
-    """Column i."""
+    """Return column i of a matrix."""
     return [row[i] for row in matrix]
 
 
 def multiply(a: Matrix, b: Matrix) -> Matrix:
-    """Matrix product."""
+    """Return the product of two matrices."""
     return [[dot(row, column(b, i)) for i in range(3)] for row in a]
 
 
 def rotation_of_quaternion(q: Sequence[Scalar]) -> Matrix:
-    """Rotation matrix of a unit quaternion (w, x, y, z)."""
+    """Return the rotation matrix of a unit quaternion (w, x, y, z)."""
     w, x, y, z = q
     x2, y2, z2 = x + x, y + y, z + z
     xx, yy, zz, xy, xz, yz = x * x2, y * y2, z * z2, x * y2, x * z2, y * z2
@@ -270,7 +277,7 @@ def rotation_of_quaternion(q: Sequence[Scalar]) -> Matrix:
 
 
 def rotation_about(axis: Vector, angle: Scalar) -> Matrix:
-    """Rotation by an angle about a constant unit axis (Rodrigues' formula)."""
+    """Return the rotation matrix of an angle about a constant unit axis (Rodrigues' formula)."""
     s, c = sin(angle), cos(angle)
     rows: list[list[Scalar]] = []
     for i in range(3):
@@ -289,7 +296,7 @@ def rotation_about(axis: Vector, angle: Scalar) -> Matrix:
 
 
 def quaternion_product(a: Sequence[Scalar], b: Sequence[Scalar]) -> list[Scalar]:
-    """Hamilton product."""
+    """Return the Hamilton product of two quaternions."""
     return [
         a[0] * b[0] - a[1] * b[1] - a[2] * b[2] - a[3] * b[3],
         a[0] * b[1] + a[1] * b[0] + a[2] * b[3] - a[3] * b[2],

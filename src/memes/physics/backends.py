@@ -1,14 +1,14 @@
-"""Backends, which run the same traced program in different ways.
+"""Backends, which execute the same program in different ways.
 
-Every backend traces the same `step` with a different kind of data:
+All backends trace the same function `step`, each with its own type of data:
 
-    numpy    float64 arrays: the reference for tests
-    xla      JAX arrays, on every platform
-    cuda     one CUDA kernel for all substeps, on NVIDIA GPUs (`cuda.py`)
-    native   vectorised C++, on CPUs (`native.py`)
+    numpy    float64 arrays, the reference for tests
+    xla      JAX arrays, for every platform
+    cuda     one CUDA kernel for all substeps, for NVIDIA GPUs (`cuda_backend.py`)
+    native   vectorised C++, for CPUs (`native.py`)
 
-Internally, a state is a matrix of rows [R, N]: the slots of qpos, of qvel and of the warm start, with
-one row per copy of a slot. The batch is the last axis.
+Internally, a state is a matrix [R, N] with one column per robot. Its rows are the slots of qpos, of qvel
+and of the warm start. A stacked slot has one row per copy.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from memes.physics.solver import (
 from memes.physics.stacking import Layout, Slots, StackedModel
 from memes.physics.step import Phase
 
-# (rows[R, N], flags[N], ctrl[N, nu]) -> (rows, flags). Robots that fail keep their last rows.
+# (rows[R, N], flags[N], ctrl[N, nu]) -> (rows, flags). The rows of failed robots do not change.
 Advance = Callable[[Any, Any, Any], tuple[Any, Any]]
 
 
 class Packing(NamedTuple):
-    """The rows of each scalar: `(first row, number of rows)` for each slot."""
+    """The rows of a state: `(first row, number of rows)` for each slot, and the number of all rows."""
 
     qpos: tuple[tuple[int, int], ...]
     qvel: tuple[tuple[int, int], ...]
@@ -49,7 +49,7 @@ class Packing(NamedTuple):
 
 
 def packing(layout: Layout) -> Packing:
-    """Assign rows to the slots, in order."""
+    """Assign consecutive rows to the slots."""
     qpos, end = _spans(layout.qpos, 0)
     qvel, end = _spans(layout.dofs, end)
     warm, end = _spans(layout.dofs, end)
@@ -65,7 +65,7 @@ def _spans(slots: Slots, start: int) -> tuple[tuple[tuple[int, int], ...], int]:
 
 
 def array_operations(xp: Any, copies: int, n: int) -> Operations:
-    """Operations on arrays: data of the trunk is [N], data of stacked parts [K, N]."""
+    """Return the operations on arrays, with shape [N] for the trunk and [K, N] for stacked parts."""
 
     def total(data: Any) -> Any:
         return xp.sum(data, axis=0) if data.ndim == 2 else copies * data
@@ -99,7 +99,7 @@ def one_step(
     state: Sequence[Any],
     controls: Sequence[Any],
 ) -> list[Any]:
-    """Compute one timestep on the data of every slot."""
+    """Compute one timestep from the data of all slots."""
     nq, nv = stacked.model.nq, stacked.model.nv
     values: list[Scalar] = [Value(x, of) for x in state]
     phase = Phase(values[:nq], values[nq : nq + nv], values[nq + nv :])
@@ -111,13 +111,13 @@ def one_step(
 
 
 def _full(scalars: Sequence[Scalar], stacked: Sequence[bool], of: Operations) -> list[Any]:
-    """Return scalars as data of full shape."""
+    """Return the data of scalars, expanded to full shape."""
     raw: list[Any] = [x.data if isinstance(x, Value) else x for x in scalars]
     return [of.fill(x, flag) for x, flag in zip(raw, stacked, strict=True)]
 
 
 def rolled(of: Operations) -> ControlFlow:
-    """Compute Newton iterations in a loop of the compiler, which keeps the program short."""
+    """Return control flow whose loops are XLA loops, which keeps the program short."""
 
     def repeat(count: int, body: Body, start: Scalars, flags: Sequence[bool]) -> Scalars:
         def once(_: Any, data: list[Any]) -> list[Any]:
@@ -129,7 +129,7 @@ def rolled(of: Operations) -> ControlFlow:
 
 
 def numpy_backend(stacked: StackedModel, fidelity: Fidelity, substeps: int) -> Advance:
-    """The reference: float64, one array operation after the other."""
+    """Return the reference backend, which uses float64 arrays of NumPy."""
     layout = packing(stacked.layout)
 
     def advance(before: np.ndarray, flags: np.ndarray, ctrl: np.ndarray) -> Any:
@@ -146,7 +146,7 @@ def numpy_backend(stacked: StackedModel, fidelity: Fidelity, substeps: int) -> A
 
 
 def xla_backend(stacked: StackedModel, fidelity: Fidelity, substeps: int) -> Advance:
-    """Plain JAX."""
+    """Return the backend in plain JAX."""
     layout = packing(stacked.layout)
 
     def advance(rows: Array, flags: Array, ctrl: Array) -> Any:
@@ -164,7 +164,7 @@ def xla_backend(stacked: StackedModel, fidelity: Fidelity, substeps: int) -> Adv
 
 
 def _freeze(xp: Any, before: Any, after: Any, flags: Any) -> tuple[Any, Any]:
-    """Keep the rows of robots that have failed, now or earlier."""
+    """Restore the rows of robots that fail in this step or have failed before, and flag them."""
     failed = (flags > 0) | ~xp.all(xp.isfinite(after), axis=0)
     return xp.where(failed, before, after), failed.astype(flags.dtype)
 
@@ -174,7 +174,7 @@ def _read(rows: Any, spans: Sequence[tuple[int, int]]) -> list[Any]:
 
 
 def _controls(xp: Any, ctrl: Any, layout: Layout) -> list[Any]:
-    """The data of each control slot, [N] or [K, N]."""
+    """Return the data of each control slot, [N] or [K, N]."""
     return [
         ctrl[:, slot[0]] if len(slot) == 1 else xp.stack([ctrl[:, i] for i in slot])
         for slot in layout.controls

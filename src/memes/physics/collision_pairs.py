@@ -1,4 +1,4 @@
-"""Pairs of geoms that can touch, with the parameters of their contacts."""
+"""Detection of geom pairs that can touch, and the parameters of their contacts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ MIN_FRICTION = 1e-5  # MuJoCo's mjMINMU
 
 
 class Parameters(NamedTuple):
-    """Contact parameters of two geoms, with friction for two directions, spinning and two of rolling."""
+    """Contact parameters of two geoms.
+
+    `friction` has five coefficients: two for sliding, one for spinning, and two for rolling.
+    """
 
     dimensions: int
     friction: np.ndarray
@@ -46,7 +49,7 @@ def contacts_of(
     *,
     self_collision: bool,
 ) -> tuple[Contact, ...]:
-    """Return every contact that a moving geom can make with the static world."""
+    """Return all possible contacts of moving geoms with the static world."""
     contacts: list[Contact] = []
     if disabled(m, "contact") or disabled(m, "constraint"):
         return ()
@@ -66,9 +69,9 @@ def contacts_of(
 
 
 def _pairs(m: mujoco.MjModel, link_of: list[int]) -> dict[tuple[int, int], Parameters]:
-    """Return the pairs of geoms that may touch, at least one of which moves.
+    """Return the parameters of all pairs of geoms that may touch; at least one geom of a pair moves.
 
-    Explicit ones come first.
+    The parameters of explicit pairs replace those of the geoms.
     """
     pairs: dict[tuple[int, int], Parameters] = {}
     excluded = {tuple(sorted(divmod(int(s), 1 << 16))) for s in m.exclude_signature}
@@ -100,7 +103,7 @@ def _collide(m: mujoco.MjModel, a: int, b: int, excluded: set[tuple[int, ...]]) 
     if welded[0] == welded[1]:
         return False
     parents = [m.body_weldid[m.body_parentid[w]] for w in welded]
-    # The filter of parents does not apply to children of the world.
+    # The parent filter of MuJoCo does not apply to children of the world.
     related = (welded[0] == parents[1] and welded[0]) or (welded[1] == parents[0] and welded[1])
     return not related or disabled(m, "filterparent")
 
@@ -162,7 +165,10 @@ def _contacts(
 
 
 def _mixed(m: mujoco.MjModel, a: int, b: int) -> Parameters:
-    """Return the contact parameters of two geoms: of the one with priority, or else mixed."""
+    """Return the contact parameters of two geoms.
+
+    They are those of the geom with the higher priority, or a mixture if the priorities are equal.
+    """
     margin = float(m.geom_margin[a] + m.geom_margin[b])
     if m.geom_priority[a] != m.geom_priority[b]:
         chosen = a if m.geom_priority[a] > m.geom_priority[b] else b
@@ -182,7 +188,7 @@ def _mixed(m: mujoco.MjModel, a: int, b: int) -> Parameters:
 def impedance_of(
     m: mujoco.MjModel, solref: np.ndarray, solimp: np.ndarray, where: str, reasons: Reasons
 ) -> Impedance:
-    """Return the constraint parameters for solref and solimp; `where` names their element."""
+    """Return the constraint parameters for solref and solimp; `where` is the element that has them."""
     low, high, width, middle, power = map(float, solimp)
     low, high = np.clip([low, high], 1e-4, 0.9999)
     middle = float(np.clip(middle, 1e-4, 0.9999))

@@ -1,4 +1,4 @@
-"""Contacts and joint limits as rows of MuJoCo's soft-constraint problem."""
+"""Contacts, joint limits and joint friction as rows of MuJoCo's soft-constraint problem."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ SMALL = 1e-12
 
 
 class Row(NamedTuple):
-    """A contact (1, 3, 4 or 6 components), a limit (1) or the friction of a dof (1).
+    """A constraint: a contact with 1, 3, 4 or 6 components, a joint limit, or the friction of a dof.
 
     Attributes:
-        jacobian: For each dof that moves it, the effect of unit velocity on each component.
-        stiffness: D of the problem; 0 if the constraint is not active.
-        friction: Coefficients of a contact, one per component except for the first.
-        reference: Minus the reference acceleration of each component.
+        jacobian: For each dof that affects the constraint, the effect of unit velocity on each
+            component.
+        stiffness: D in the problem; 0 if the constraint is not active.
+        friction: Friction coefficients of a contact, one per component except for the first.
+        reference: Negative reference acceleration of each component.
         stacked: Whether the row represents K copies.
-        most: The greatest force of a row that acts in both directions, the friction of a dof; None for
-            other rows, which only push.
+        most: Maximum force of the friction of a dof, which acts in both directions. None for other rows,
+            which only push.
     """
 
     jacobian: dict[int, list[Scalar]]
@@ -38,7 +39,10 @@ class Row(NamedTuple):
 
 
 class Touch(NamedTuple):
-    """The geometry of a contact: distance, position (relative to the origin) and frame of three rows."""
+    """The geometry of a contact.
+
+    `place` is relative to the origin of the tree. The rows of `frame` are the normal and two tangents.
+    """
 
     distance: Scalar
     place: Vector
@@ -53,7 +57,10 @@ def usual_rows(
     qpos: Sequence[Scalar],
     qvel: Sequence[Scalar],
 ) -> list[Row]:
-    """Return the contacts, the limits of all joints, active or not, and the friction of their dofs."""
+    """Return the rows of contacts, of joint limits and of the friction of dofs.
+
+    Inactive constraints are included.
+    """
     rows = [contact_row(tree, frames, rivals, qvel) for rivals in contacts]
     for link, stacked in zip(model.links, tree.stacked_link, strict=True):
         for joint in link.joints:
@@ -66,7 +73,7 @@ def usual_rows(
 
 
 def contact_row(tree: Tree, frames: Frames, rivals: Rivals, qvel: Sequence[Scalar]) -> Row:
-    """Return the row of a contact, or of the only one of several that can be active."""
+    """Return the row of a contact, or of the nearest contact among several rivals."""
     seen = touch(tree, frames, *rivals)
     contact = rivals[0]
     last = tree.last_dof[contact.link]
@@ -86,7 +93,7 @@ def contact_row(tree: Tree, frames: Frames, rivals: Rivals, qvel: Sequence[Scala
 
 
 def limit_row(joint: Joint, qpos: Sequence[Scalar], qvel: Sequence[Scalar], stacked: bool) -> Row:
-    """Return the row of the nearer end of a joint's range."""
+    """Return the row of a joint limit, for the nearer end of the joint's range."""
     assert joint.limit is not None
     limit = joint.limit
     above, below = qpos[joint.qpos] - limit.low, limit.high - qpos[joint.qpos]
@@ -98,13 +105,13 @@ def limit_row(joint: Joint, qpos: Sequence[Scalar], qvel: Sequence[Scalar], stac
 
 
 def friction_row(friction: DryFriction, dof: int, velocity: Scalar, stacked: bool) -> Row:
-    """Return the row of the friction of a dof, which pulls its velocity to 0."""
+    """Return the row of the friction of a dof, which reduces its velocity."""
     reference = [friction.damping * velocity]
     return Row({dof: [1.0]}, friction.stiffness, (), reference, stacked, friction.most)
 
 
 def rates(jacobian: dict[int, list[Scalar]], x: Sequence[Scalar], components: int) -> list[Scalar]:
-    """Multiply the Jacobian with a vector over the dofs."""
+    """Multiply the Jacobian of a row by a vector over the dofs."""
     result: list[Scalar] = [0.0] * components
     for d, entries in jacobian.items():
         result = [r + entry * x[d] for r, entry in zip(result, entries, strict=True)]
@@ -114,7 +121,7 @@ def rates(jacobian: dict[int, list[Scalar]], x: Sequence[Scalar], components: in
 def _soft(
     impedance: Impedance, violation: Scalar, velocity: list[Scalar], weight: Scalar
 ) -> tuple[Scalar, list[Scalar]]:
-    """Return D and minus the reference acceleration; the first component is the violated one."""
+    """Return D and the negative reference acceleration; `violation` is that of the first component."""
     r = _impedance(impedance, violation)
     stiffness = la.where(la.less(violation, 0.0), r / ((1.0 - r) * weight), 0.0)
     reference = [impedance.damping * v for v in velocity]
@@ -123,7 +130,7 @@ def _soft(
 
 
 def _impedance(impedance: Impedance, violation: Scalar) -> Scalar:
-    """MuJoCo's impedance d(r), from `low` at the surface to `high` at a depth of `width`."""
+    """Return MuJoCo's impedance d(r), which is `low` at the surface and `high` at depth `width`."""
     if impedance.low is impedance.high or _equal(impedance.low, impedance.high):
         return impedance.low
     x = la.minimum(la.absolute(violation) / impedance.width, 1.0)
@@ -152,7 +159,7 @@ def _power(x: Scalar, p: int) -> Scalar:
 
 
 class Centre(NamedTuple):
-    """Position of a ball: relative to the origin of its tree, and that origin in the world."""
+    """Position of a ball: `relative` to the `origin` of its tree, which is in world coordinates."""
 
     relative: Vector
     origin: Vector
@@ -169,12 +176,12 @@ def _centre(tree: Tree, frames: Frames, ball: Contact) -> Centre:
 
 
 def _offset(contact: Contact, centre: Centre) -> Vector:
-    """Return the vector from the shape to the ball."""
+    """Return the vector from the centre of the shape to the ball."""
     return la.add(centre.relative, la.subtract(centre.origin, contact.place))
 
 
 def near_any(tree: Tree, frames: Frames, contacts: Sequence[Rivals]) -> Condition:
-    """Return True if a robot is so near to a static shape that a contact may be active."""
+    """Return the condition that a robot is near enough to a static shape for an active contact."""
     copies: Scalar = 0.0
     trunk: Scalar = 0.0
     for contact in (contact for rivals in contacts for contact in rivals):
@@ -198,7 +205,7 @@ def _near(tree: Tree, frames: Frames, contact: Contact) -> Condition:
 
 
 def touch(tree: Tree, frames: Frames, *rivals: Contact) -> Touch:
-    """Find the contact of a ball with its static shape, or with the nearest of several."""
+    """Return the contact of a ball with its static shape, or with the nearest of several shapes."""
     ball = rivals[0]
     centre = _centre(tree, frames, ball)
     distance, normal = _gap(ball, _offset(ball, centre))
@@ -213,7 +220,7 @@ def touch(tree: Tree, frames: Frames, *rivals: Contact) -> Touch:
 
 
 def _gap(contact: Contact, offset: Vector) -> tuple[Scalar, Vector]:
-    """Return the distance of a ball from a shape, and the shape's normal there."""
+    """Return the distance of a ball from a shape, and the normal of the shape at the contact."""
     if contact.shape == "plane":
         normal = la.column(contact.frame, 2)
         return la.dot(normal, offset) - contact.radius, normal
@@ -225,7 +232,10 @@ def _gap(contact: Contact, offset: Vector) -> tuple[Scalar, Vector]:
 
 
 def _away(contact: Contact, offset: Vector) -> Vector:
-    """Return the vector from the nearest point of a box, or of the core of a capsule or a sphere."""
+    """Return the vector from the nearest point of a box, or of the core of a capsule or a sphere.
+
+    The vector ends at the centre of the ball. For boxes, it is in the frame of the box.
+    """
     if contact.shape == "box":
         local = la.apply_transposed(contact.frame, offset)
         nearest = [la.clip(x, -s, s) for x, s in zip(local, contact.size, strict=True)]
@@ -238,13 +248,13 @@ def _away(contact: Contact, offset: Vector) -> Vector:
 
 
 def _gap_to_box(contact: Contact, offset: Vector) -> tuple[Scalar, Vector]:
-    """Return the vector from the nearest point of a box's surface, also from inside."""
+    """Return the distance of a ball from a box, and the normal; the ball's centre may be inside."""
     local = la.apply_transposed(contact.frame, offset)
     away = _away(contact, offset)
     square = la.dot(away, away)
     length = la.sqrt(la.maximum(square, SMALL))
 
-    # Inside, the nearest face pushes out.
+    # If the centre is inside the box, the nearest face pushes the ball out.
     depth = [s - la.absolute(x) for x, s in zip(local, contact.size, strict=True)]
     least = la.minimum(la.minimum(depth[0], depth[1]), depth[2])
     face: list[Scalar] = []
@@ -259,7 +269,11 @@ def _gap_to_box(contact: Contact, offset: Vector) -> tuple[Scalar, Vector]:
 
 
 def _frame(normal: Vector, along: Vector | None) -> Matrix:
-    """Normal and two tangents as in MuJoCo: `along`, or else y, or else z, made orthogonal."""
+    """Return the normal and two tangents, as in MuJoCo.
+
+    The first tangent is `along`, made orthogonal to the normal. If `along` is None, the y axis replaces
+    it, or the z axis if the normal is close to y.
+    """
     if along is None:
         flat = la.less(la.absolute(normal[1]), 0.5)
         along = [0.0, la.where(flat, 1.0, 0.0), la.where(flat, 0.0, 1.0)]

@@ -1,7 +1,7 @@
-"""The traced program as one CUDA kernel for all substeps, for NVIDIA GPUs.
+"""The `cuda` backend, which executes all substeps in one CUDA kernel on NVIDIA GPUs.
 
-A thread simulates one leg of one robot. Sums over the legs are shuffles between adjacent threads, and
-all data stay in registers until the last substep.
+A thread simulates one leg of one robot. Shuffles between adjacent threads compute sums over the legs.
+All data stay in registers until the last substep.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from memes.physics.emit import emit, simulator
 from memes.physics.solver import Fidelity
 from memes.physics.stacking import StackedModel
 
-THREADS = 128  # per block: four warps that run the same long program share its instruction fetches
+THREADS = 128  # threads per block: its four warps share the instruction fetches of a long program
 WARP = 32
 
 
@@ -32,7 +32,7 @@ def cuda_backend(
     *,
     launch: Callable[..., list[Array]] | None = None,
 ) -> Advance:
-    """Compute all substeps in one kernel; the state is updated in place."""
+    """Return the CUDA backend, which updates the state in place."""
     if launch is None:
         require(bool(cuda.devices()), "backend 'cuda' needs an NVIDIA GPU that JAX can use, found none")
         require(not cuda.missing(), f"backend 'cuda': {cuda.missing()}")
@@ -44,8 +44,8 @@ def cuda_backend(
     )
     kernel = step_kernel(stacked, fidelity, substeps)
     if launch is cuda.launch:
-        cuda.compile_in_background(kernel)  # compiled in a thread, until a rollout is traced
-    robots = THREADS // WARP * (WARP // copies)  # in a block
+        cuda.compile_in_background(kernel)  # runs in a thread until the first launch is traced
+    robots = THREADS // WARP * (WARP // copies)  # robots per block
 
     def advance(rows: Array, flags: Array, ctrl: Array) -> Any:
         n = rows.shape[1]
@@ -53,7 +53,7 @@ def cuda_backend(
             jax.ShapeDtypeStruct(rows.shape, jnp.float32),  # type: ignore[no-untyped-call]
             jax.ShapeDtypeStruct((n,), jnp.float32),  # type: ignore[no-untyped-call]
         ]
-        # In place, so that XLA does not copy the state between the steps of a scan.
+        # The update in place avoids copies of the state between the steps of a scan.
         return tuple(
             launch(
                 kernel,
@@ -70,7 +70,7 @@ def cuda_backend(
 
 
 def step_kernel(stacked: StackedModel, fidelity: Fidelity, substeps: int) -> Kernel:
-    """Return the kernel of a simulator."""
+    """Return the kernel that simulates a model."""
     layout = packing(stacked.layout)
     spans = layout.qpos + layout.qvel + layout.warm
     program = emit(stacked, fidelity)

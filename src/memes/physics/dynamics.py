@@ -1,8 +1,9 @@
-"""Rigid-body dynamics of one tree-structured model, unrolled: kinematics, mass matrix, bias force.
+"""Rigid-body dynamics of a model: kinematics, mass matrix, and forces.
 
-Spatial vectors are pairs (angular, linear) in world axes, relative to the origin of their tree. This
-point moves with the tree's root, so that float32 stays accurate far from the world's origin. Uniform
-motion of the point has no effect on the dynamics (Galilean invariance).
+All loops over links are unrolled. Spatial vectors are pairs (angular, linear) in world axes, relative to
+the origin of their tree. This point moves with the root of the tree, so that float32 stays accurate far
+from the origin of the world. The uniform motion of the point does not affect the dynamics (Galilean
+invariance).
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ class Frames(NamedTuple):
     """Positions and motions of links.
 
     Attributes:
-        rotation, position: Of each link; the position is relative to the origin of its tree.
-        origin: Origin of each tree in the world, by its root link.
-        motion: For each dof, the spatial velocity caused by its unit velocity.
+        rotation: Rotation matrix of each link.
+        position: Position of each link, relative to the origin of its tree.
+        origin: Origin of each tree in the world, by the tree's root link.
+        motion: For each dof, the spatial velocity that a unit velocity of the dof causes.
     """
 
     rotation: list[Matrix]
@@ -35,7 +37,7 @@ class Frames(NamedTuple):
 
 
 def kinematics(model: Model, qpos: Sequence[Scalar]) -> Frames:
-    """Compute the position of every link."""
+    """Compute the frames of all links."""
     frames = Frames([], [], {}, {})
     for i, link in enumerate(model.links):
         if link.parent < 0:
@@ -80,7 +82,10 @@ def kinematics(model: Model, qpos: Sequence[Scalar]) -> Frames:
 
 
 def _with_leading_slides(link: Link) -> list[tuple[Joint, bool]]:
-    """Return the joints, each with True if it and all joints before it only translate a root."""
+    """Return the joints of a link, each with a flag for leading slides of a root.
+
+    The flag is True if the link is a root, and the joint and all joints before it are slides.
+    """
     leads = link.parent < 0
     joints = []
     for joint in link.joints:
@@ -90,7 +95,11 @@ def _with_leading_slides(link: Link) -> list[tuple[Joint, bool]]:
 
 
 class Inertia(NamedTuple):
-    """Spatial inertia at the origin: mass, mass times centre, and xx, yy, zz, xy, xz, yz."""
+    """Spatial inertia about the origin of the tree.
+
+    `moment` is the mass times the centre of mass. `rotational` contains the entries xx, yy, zz, xy, xz
+    and yz of the rotational inertia.
+    """
 
     mass: Scalar
     moment: Vector
@@ -98,7 +107,7 @@ class Inertia(NamedTuple):
 
 
 def inertias(model: Model, frames: Frames) -> list[Inertia]:
-    """Return the spatial inertia of every link."""
+    """Return the spatial inertias of all links."""
     found = []
     for link, rotation, position in zip(model.links, frames.rotation, frames.position, strict=True):
         centre = la.add(position, la.apply(rotation, link.centre))
@@ -120,10 +129,10 @@ def inertias(model: Model, frames: Frames) -> list[Inertia]:
 
 
 def _base_moment(principal: Vector) -> tuple[Scalar, list[int]]:
-    """Return the most frequent principal moment, and the axes whose moment differs from it.
+    """Return the most frequent principal moment, and the axes that have a different moment.
 
-    An inertia is this moment times the identity, plus a rank-one term for each of these axes: a capsule
-    needs one term, a sphere none.
+    The inertia is this moment times the identity, plus a rank-one term per axis. A capsule needs one
+    such term, and a sphere needs none.
     """
 
     def equal(a: Scalar, b: Scalar) -> bool:
@@ -139,7 +148,7 @@ def _base_moment(principal: Vector) -> tuple[Scalar, list[int]]:
 
 
 def _times(inertia: Inertia, motion: Spatial) -> Spatial:
-    """Return the spatial momentum (moment, force) of a spatial velocity."""
+    """Multiply an inertia by a spatial velocity; the result is a spatial momentum."""
     angular, linear = motion
     xx, yy, zz, xy, xz, yz = inertia.rotational
     moment = la.apply([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]], angular)
@@ -193,7 +202,7 @@ def bias_force(
             v, a = velocity[link.parent], acceleration[link.parent]
         for joint, leads in _with_leading_slides(link):
             if leads:
-                continue  # uniform motion of the origin
+                continue  # the slide only moves the origin, which does not affect the dynamics
             first = joint.dof
             if joint.kind == "free":
                 v = (qvel[first + 3 : first + 6], ZERO)
@@ -234,7 +243,7 @@ def _cross_motion(v: Spatial, s: Spatial) -> Spatial:
 
 
 def _inwards(model: Model, tree: Tree) -> list[tuple[int, int, Flow]]:
-    """Return links from the leaves to the roots, with their parents."""
+    """Return links from the leaves to the roots, each with its parent and a new `Flow`."""
     return [
         (k, model.links[k].parent, Flow(tree))
         for k in range(len(model.links) - 1, -1, -1)
@@ -273,7 +282,7 @@ def applied_force(
 def _drives(
     model: Model, qpos: Sequence[Scalar], qvel: Sequence[Scalar], ctrl: Sequence[Scalar]
 ) -> Iterator[tuple[int, Scalar]]:
-    """Return the force of each actuator, with its dof."""
+    """Generate pairs of an actuator's dof and its force on the dof."""
     for actuator in model.actuators:
         pull = _pull(actuator, qpos, qvel, ctrl)
         if actuator.force_range:
@@ -282,7 +291,7 @@ def _drives(
 
 
 def _drive_ranges(model: Model) -> dict[int, tuple[Scalar, Scalar]]:
-    """Return the range of the total drive of each dof with limited drives."""
+    """Return the range of the total actuator force for each dof that has such a range."""
     joints = [joint for link in model.links for joint in link.joints]
     return {joint.dof: joint.drive_range for joint in joints if joint.drive_range is not None}
 
@@ -290,7 +299,7 @@ def _drive_ranges(model: Model) -> dict[int, tuple[Scalar, Scalar]]:
 def _pull(
     actuator: Actuator, qpos: Sequence[Scalar], qvel: Sequence[Scalar], ctrl: Sequence[Scalar]
 ) -> Scalar:
-    """Return the force of an actuator before it is limited."""
+    """Return the force of an actuator before it is clipped to its range."""
     control = ctrl[actuator.control]
     if actuator.control_range:
         control = la.clip(control, *actuator.control_range)
@@ -303,9 +312,10 @@ def _pull(
 def implicit_damping(
     model: Model, qpos: Sequence[Scalar], qvel: Sequence[Scalar], ctrl: Sequence[Scalar]
 ) -> dict[int, Scalar]:
-    """Minus the derivative of each dof's force by its velocity, as far as the integrator uses it.
+    """Return the damping that the integrator treats implicitly, for each dof.
 
-    Euler uses the damping of joints; `implicitfast` also uses that of actuators within their range.
+    The damping is the negative derivative of the force with respect to the velocity. `euler` uses the
+    damping of joints. `implicitfast` also uses the damping of actuators whose force is within its range.
     """
     damping: dict[int, Scalar] = {}
     if model.integrator not in ("euler", "implicitfast"):

@@ -1,8 +1,8 @@
-"""The traced program of a step as lines of C++, for CPUs (`native.py`) and for GPUs (`cuda.py`).
+"""Generation of C++ code for a timestep, for CPUs (`native.py`) and GPUs (`cuda_backend.py`).
 
-The lines use values `V` and conditions `I`, and call a few functions (`choose`, `least`, `root`). Each
-of the two targets defines these in a prelude: a value is a vector of several robots on CPUs, and a
-number of one leg of one robot on GPUs.
+The code uses values of type `V`, conditions of type `I`, and a few functions such as `choose`, `least`
+and `root`. Each target defines them in its prelude. On CPUs, a value is a vector of several robots. On
+GPUs, it is a number of one leg of one robot.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from memes.physics.step import Phase
 
 
 class Expression:
-    """The name of a C++ variable; each arithmetic operation with it writes a line of code."""
+    """A C++ variable; each arithmetic operation on it appends a line of code."""
 
     __slots__ = ("name", "program")
 
@@ -63,11 +63,11 @@ def _literal(x: Any) -> str:
 
 
 class GeneratedCode:
-    """Lines of C++, in the order of the trace.
+    """The C++ code of a step, which tracing generates line by line.
 
     Attributes:
-        lines: The body of a step.
-        constants: The name of each stacked constant; the source must define them.
+        lines: Body of a step.
+        constants: Name of each stacked constant, which the source must define.
     """
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class GeneratedCode:
         self.of = self._operations()
 
     def declare(self, kind: str, expression: str) -> Expression:
-        """Declare a new variable."""
+        """Append the declaration of a new variable, and return the variable."""
         self._count += 1
         self.lines.append(f"{kind} v{self._count} = {expression};")
         return Expression(self, f"v{self._count}")
@@ -110,14 +110,14 @@ class GeneratedCode:
         return _literal(x.data if isinstance(x, Value) else x)
 
     def repeat(self, count: int, body: Body, start: Scalars, stacked: Sequence[bool]) -> Scalars:
-        """Write a loop of C++ with a variable for each scalar."""
+        """Append a C++ loop with a variable for each scalar."""
         del stacked
         carried = [self.declare("V", self._text(x)) for x in start]
         values = [Value(x, self.of) for x in carried]
         i = f"i{self._count}"
         self.lines.append(f"ROLLED for (int {i} = 0; {i} < {count}; ++{i}) {{")
         after = [self._text(x) for x in body(values)]
-        if set(after) & {x.name for x in carried}:  # one variable may be the next value of another
+        if set(after) & {x.name for x in carried}:  # a next value may be another variable
             after = [self.declare("V", x).name for x in after]
         self.lines += [f"{x.name} = {new};" for x, new in zip(carried, after, strict=True)]
         self.lines.append("}")
@@ -126,12 +126,15 @@ class GeneratedCode:
     def branch(
         self, condition: Condition, then: Alternative, otherwise: Alternative
     ) -> Sequence[Scalar]:
-        """Write both alternatives, each skipped if none of the robots computed together takes it."""
+        """Append both alternatives; the code skips an alternative that no robot in the group takes.
+
+        A group consists of the robots of a vector or a warp.
+        """
         if not isinstance(condition, Value):
             return then()
         mask = _literal(condition.data)
         place = len(self.lines)
-        # The longer alternative comes first, so that its variables are not kept during the other one.
+        # With the longer alternative first, fewer variables stay in use while it runs.
         self.lines.append(f"if (some({mask})) {{")
         including = [self._text(x) for x in then()]
         names = [f"b{self._count}_{i}" for i in range(len(including))]
@@ -147,7 +150,7 @@ class GeneratedCode:
 
 
 def emit(stacked: StackedModel, fidelity: Fidelity) -> GeneratedCode:
-    """Write a step on the arrays `x` (qpos, qvel, warm start) and `c` (controls)."""
+    """Generate a step on the arrays `x` (qpos, qvel and warm start) and `c` (controls)."""
     model, program = stacked.model, GeneratedCode()
 
     def read(array: str, start: int, count: int) -> list[Scalar]:
@@ -164,6 +167,6 @@ def emit(stacked: StackedModel, fidelity: Fidelity) -> GeneratedCode:
 
 
 def simulator(file: str, **parts: Any) -> str:
-    """Return the C++ of a file in this folder, with its placeholders filled in."""
+    """Return the C++ source in a file of this folder, with its placeholders replaced."""
     folder = resources.files("memes.physics")
     return written((folder / file).read_text(), ANGLES=(folder / "angles.h").read_text(), **parts)

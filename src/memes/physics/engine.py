@@ -1,4 +1,4 @@
-"""Simulation of many copies of one MuJoCo model at once."""
+"""The simulator of many copies of one MuJoCo model: `compile`, `Engine` and `RobotState`."""
 
 from __future__ import annotations
 
@@ -39,10 +39,14 @@ BACKENDS = {
 
 
 class RobotState(NamedTuple):
-    """N robots: `rows[R, N]`, in an internal order, and `flags[N]`, 1 for robots that failed.
+    """State of N robots.
 
-    Use the engine's `qpos`, `qvel`, ... to read it. A robot whose state becomes non-finite keeps the
-    state before that step, and is flagged.
+    Use methods of the engine, such as `qpos` and `qvel`, to read it. A robot whose state becomes
+    non-finite keeps the state before that step, and is marked as failed.
+
+    Attributes:
+        rows: Positions, velocities and solver data in an internal order, [R, N].
+        flags: 1 for robots that have failed and 0 for all others, [N].
     """
 
     rows: Array
@@ -50,21 +54,21 @@ class RobotState(NamedTuple):
 
     @property
     def failed(self) -> Array:
-        """True for robots that became non-finite, bool[N]."""
+        """Whether the state of each robot has become non-finite, bool[N]."""
         return self.flags > 0
 
 
 @dataclass(frozen=True)
 class Engine:
-    """A simulator for one model. All functions are pure and can be jitted, scanned and vmapped.
+    """A simulator for one model. Its methods are pure and can be jitted, scanned and vmapped.
 
     Attributes:
         model: The compiled MuJoCo model.
-        backend: `numpy`, `xla`, `cuda` or `native`.
-        substeps: Timesteps per `step`.
+        backend: Name of the backend: `numpy`, `xla`, `cuda` or `native`.
+        substeps: Timesteps per call of `step`.
         copies: Number of isomorphic subtrees that are simulated as one, K.
-        self_collision: Whether the model may have contacts between moving geoms; if not, they were left
-            out on request.
+        self_collision: The `self_collision` argument of `compile`. If False, contacts between moving
+            geoms are ignored.
     """
 
     model: mujoco.MjModel
@@ -79,10 +83,10 @@ class Engine:
 
     @property
     def compiler_options(self) -> dict[str, str]:
-        """Options for the `jax.jit` around a rollout that make the backend fast; mostly none.
+        """Options for the `jax.jit` of a rollout that make the backend faster; usually empty.
 
-        On CPUs, XLA's fusion recomputes values many times in programs like this one. Without fusion,
-        `xla` is several times faster there.
+        On CPUs, XLA's fusion recomputes values of such programs many times. Without fusion, `xla` is
+        several times faster on CPUs.
         """
         slow_fusion = self.backend == "xla" and jax.default_backend() == "cpu"
         return {"xla_disable_hlo_passes": "fusion"} if slow_fusion else {}
@@ -92,7 +96,7 @@ class Engine:
         return np if self.backend == "numpy" else jnp
 
     def init(self, qpos: Array, qvel: Array | None = None) -> RobotState:
-        """Return a state from `qpos[N, nq]` and `qvel[N, nv]` (at rest, if None)."""
+        """Return a state from `qpos[N, nq]` and `qvel[N, nv]`; without `qvel`, robots are at rest."""
         xp = self._xp
         position = xp.asarray(qpos, self._dtype)
         require(
@@ -120,32 +124,32 @@ class Engine:
         return RobotState(*self._advance(state.rows, state.flags, xp.asarray(ctrl, self._dtype)))
 
     def qpos(self, state: RobotState) -> Array:
-        """Positions in MuJoCo's order, [N, nq]."""
+        """Return the positions in MuJoCo's order, [N, nq]."""
         return self._unpack(state.rows, self._order[0], 0)
 
     def qvel(self, state: RobotState) -> Array:
-        """Velocities in MuJoCo's order, [N, nv]."""
+        """Return the velocities in MuJoCo's order, [N, nv]."""
         return self._unpack(state.rows, self._order[1], len(self._order[0]))
 
     def body_positions(self, state: RobotState) -> Array:
-        """Positions of the bodies' frames in the world, [N, nbody, 3]."""
+        """Return the positions of the bodies' frames in the world, [N, nbody, 3]."""
         return self._places(state, self._own.bodies)
 
     def geom_positions(self, state: RobotState) -> Array:
-        """Positions of the geoms in the world, [N, ngeom, 3]."""
+        """Return the positions of the geoms in the world, [N, ngeom, 3]."""
         return self._places(state, self._own.geoms)
 
     def site_positions(self, state: RobotState) -> Array:
-        """Positions of the sites in the world, [N, nsite, 3]."""
+        """Return the positions of the sites in the world, [N, nsite, 3]."""
         return self._places(state, self._own.sites)
 
     @property
     def contact_names(self) -> tuple[str, ...]:
-        """The name of each entry of `contacts`: 'moving geom on static geom'."""
+        """The names of the entries of `contacts`, such as 'moving geom on static geom'."""
         return tuple(dict.fromkeys(contact.name for contact in self._own.contacts))
 
     def contacts(self, state: RobotState) -> Array:
-        """The pairs of geoms that touch, bool[N, pairs], in the order of `contact_names`."""
+        """Return which pairs of geoms touch, bool[N, pairs], in the order of `contact_names`."""
         xp = self._xp
         frames = self._frames(state)
         touching: dict[str, Any] = {}
@@ -163,9 +167,9 @@ class Engine:
         return np.float64 if self.backend == "numpy" else np.float32
 
     def _unpack(self, rows: Array, order: np.ndarray, start: int) -> Array:
-        # The first row of each index of MuJoCo.
+        # Index of the first row for each entry of MuJoCo's vector.
         _, first = np.unique(order, return_index=True)
-        # Row by row, because XLA fuses these, and a gather would be a separate kernel.
+        # XLA fuses accesses to single rows, whereas a gather would be a separate kernel.
         found: Array = self._xp.stack([rows[start + int(i)] for i in first]).T
         return found
 
@@ -198,19 +202,24 @@ def compile(
     backend: Literal["auto", "numpy", "xla", "cuda", "native"] = "auto",
     self_collision: bool = True,
 ) -> Engine:
-    """Specialise the simulator to a model.
+    """Compile a simulator for a model.
 
     Args:
-        model: A compiled model, a path to an MJCF file, or an XML string. If it uses unsupported
-            features, an error lists all of them.
-        substeps: Timesteps of the model per `step`.
-        fidelity: Accuracy of the contact solver: `default` (6 Newton iterations with 2 line-search steps
-            each), `fast` (4 with 2), or custom numbers, with at least 4 iterations.
+        model: A compiled model, a path to an MJCF file, or an XML string.
+        substeps: Timesteps of the model per call of `step`.
+        fidelity: Accuracy of the contact solver. `default` uses 6 Newton iterations with 2 line-search
+            steps each. `fast` uses 4 iterations with 2 steps each. A custom `Fidelity` must have at
+            least 4 iterations.
         backend: `numpy` (float64, for reference), `xla` (any device), `cuda` (NVIDIA GPUs, with a C++
-            compiler and NVRTC), `native` (CPUs with a C++ compiler), or `auto`, which selects one.
-        self_collision: Whether contacts between moving geoms are simulated. They are not supported, so a
-            model that has them is refused. False ignores them, which changes the physics: legs pass
-            through each other.
+            compiler and NVRTC) or `native` (CPUs with a C++ compiler). `auto` selects the fastest
+            available one.
+        self_collision: Whether contacts between moving geoms are simulated. They are not supported, so
+            `compile` refuses models that have them. With False, they are ignored, which changes the
+            physics: legs pass through each other.
+
+    Raises:
+        UsageError: The model uses unsupported features, all of which the message lists, or an argument
+            is invalid.
     """
     at_least(1, substeps=substeps)
     chosen = FIDELITY.get(fidelity) if isinstance(fidelity, str) else fidelity

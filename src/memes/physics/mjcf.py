@@ -12,8 +12,8 @@ INTEGRATORS = {
     int(mujoco.mjtIntegrator.mjINT_RK4): "rk4",
     int(mujoco.mjtIntegrator.mjINT_IMPLICITFAST): "implicitfast",
 }
-MIN_WEIGHT = 1e-15  # MuJoCo's mjMINVAL
-# The same for slides and hinges.
+MIN_WEIGHT = 1e-15  # mjMINVAL in MuJoCo
+# For slides and hinges, both types of transmission are equivalent.
 ON_JOINT = (int(mujoco.mjtTrn.mjTRN_JOINT), int(mujoco.mjtTrn.mjTRN_JOINTINPARENT))
 FIXED_GAIN, NO_DYNAMICS = int(mujoco.mjtGain.mjGAIN_FIXED), int(mujoco.mjtDyn.mjDYN_NONE)
 SIMPLE_INPUTS = (0, int(mujoco.mjtCtrlInput.mjINPUT_POS), int(mujoco.mjtCtrlInput.mjINPUT_VEL))
@@ -21,41 +21,41 @@ NO_BIAS, AFFINE_BIAS = int(mujoco.mjtBias.mjBIAS_NONE), int(mujoco.mjtBias.mjBIA
 
 
 def disabled(m: mujoco.MjModel, feature: str) -> bool:
-    """Return True if the model disables a feature by a <flag>."""
+    """Return True if a <flag> of the model disables a feature."""
     return bool(m.opt.disableflags & int(getattr(mujoco.mjtDisableBit, f"mjDSBL_{feature.upper()}")))
 
 
 class Placed(NamedTuple):
-    """Position of a body in the frame of its link (or of the world)."""
+    """Pose of a body in the frame of its link, or of the world if the body is static."""
 
     rotation: np.ndarray
     translation: np.ndarray
 
 
 def rotation_of(quaternion: np.ndarray) -> np.ndarray:
-    """Rotation matrix [3, 3] of a quaternion."""
+    """Return the rotation matrix [3, 3] of a quaternion."""
     matrix = np.zeros(9)
     mujoco.mju_quat2Mat(matrix, np.asarray(quaternion, float))
     return matrix.reshape(3, 3)
 
 
 def floats(values: np.ndarray) -> tuple[float, ...]:
-    """Return Python floats, with rounding errors near 0 set to 0."""
+    """Convert values to Python floats, and replace rounding errors by 0."""
     return tuple(0.0 if abs(x) < 1e-12 else float(x) for x in values)
 
 
 def matrix(values: np.ndarray) -> tuple[tuple[float, ...], ...]:
-    """Return rows of Python floats."""
+    """Convert a matrix to rows of Python floats."""
     return tuple(floats(row) for row in values)
 
 
 def shape_name(kind: int) -> str:
-    """Return MuJoCo's name of a type of geom."""
+    """Return MuJoCo's name for a type of geom."""
     return str(mujoco.mjtGeom(kind).name).removeprefix("mjGEOM_").lower()
 
 
 def name_of(m: mujoco.MjModel, kind: str, i: int) -> str:
-    """Return the name of an element, or its number."""
+    """Return the name of an element, or "#" and its number if it has no name."""
     objects = {
         "body": mujoco.mjtObj.mjOBJ_BODY,
         "site": mujoco.mjtObj.mjOBJ_SITE,

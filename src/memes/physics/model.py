@@ -1,4 +1,4 @@
-"""A model as plain data: links, joints, contacts and actuators."""
+"""Data structures for a model: links, joints, contacts and actuators."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ DOF_SIZE = {"free": 6, "ball": 3, "slide": 1, "hinge": 1}
 
 
 class Impedance(NamedTuple):
-    """MuJoCo's soft constraint: `stiffness` and `damping` of the reference acceleration, and solimp."""
+    """Parameters of MuJoCo's soft constraints.
+
+    `stiffness` and `damping` define the reference acceleration. The other fields are from solimp.
+    """
 
     stiffness: Scalar
     damping: Scalar
@@ -24,7 +27,7 @@ class Impedance(NamedTuple):
 
 
 class Limit(NamedTuple):
-    """The range of a joint; the constraint is active within `margin` of its ends."""
+    """The range of a joint. The constraint is active at positions within `margin` of an end."""
 
     low: Scalar
     high: Scalar
@@ -33,7 +36,7 @@ class Limit(NamedTuple):
 
 
 class DryFriction(NamedTuple):
-    """Friction loss of each dof of a joint: a soft constraint on velocity with force at most `most`."""
+    """Friction loss of a joint's dofs: a soft velocity constraint with maximum force `most`."""
 
     most: Scalar
     stiffness: Scalar
@@ -41,9 +44,10 @@ class DryFriction(NamedTuple):
 
 
 class Joint(NamedTuple):
-    """A joint of a link; `qpos` and `dof` are its first indices, `reference` its zero.
+    """A joint of a link.
 
-    Its actuators together exert a force within `drive_range`.
+    `qpos` and `dof` are the first indices of the joint, and `reference` is its zero position. The total
+    force of its actuators is clipped to `drive_range`.
     """
 
     kind: str
@@ -63,10 +67,11 @@ class Joint(NamedTuple):
 
 
 class Link(NamedTuple):
-    """A moving body, with what is welded to it.
+    """A moving body, including the bodies that are welded to it.
 
-    `rotation` and `translation` place it in its parent's frame (-1 is the world). Its inertia about its
-    centre of mass has the `principal` moments along the columns of `axes`.
+    `parent` is the index of the parent link, or -1 for the world. `rotation` and `translation` are the
+    pose in the frame of the parent. The inertia about the centre of mass has the `principal` moments
+    along the columns of `axes`.
     """
 
     parent: int
@@ -80,14 +85,15 @@ class Link(NamedTuple):
 
 
 class Surface(NamedTuple):
-    """One of the points of a geom that can be lowest above a plane (`surfaces.py`).
+    """Definition of one contact point of a geom with a plane (see `surfaces.py`).
 
     Attributes:
-        kind: `box`, `cylinder` or `ellipsoid`.
-        size: Half sizes of the box, radius and half length of the cylinder, or the half axes.
-        axes: The geom's axes in the link's frame, as columns.
-        which: For a box, the signs of a corner; for a cylinder, the cosine and sine of the point's angle
-            from the lowest one, and 1 at the lower end or -1 at the upper one.
+        kind: Type of the geom: `box`, `cylinder` or `ellipsoid`.
+        size: Half sizes of a box, radius and half length of a cylinder, or half axes of an ellipsoid.
+        axes: Axes of the geom in the frame of the link, as columns.
+        which: Selection of the point. For a box, these are the signs of a corner. For a cylinder, these
+            are the cosine and sine of the angle from the lowest point of the rim, and 1 for the lower
+            end or -1 for the upper end.
     """
 
     kind: str
@@ -99,13 +105,26 @@ class Surface(NamedTuple):
 class Contact(NamedTuple):
     """A ball of a link that can touch a static shape.
 
-    The ball has its `position` in the link's frame and a `radius`; the two ends of a capsule are two
-    balls, whose `axis` then gives the first tangent. A geom with a `surface` is a ball of radius 0 for
-    each of its lowest points, and `position` is its centre. The static shape is described by `place[3]`,
-    the columns of `frame` and `size`: a plane by a point and its normal (column 2); a box by its centre
-    and half sizes; a capsule or a sphere by its centre, its axis (column 2), its radius and half length.
-    `friction` has a coefficient for each direction but the normal: two for sliding, one for spinning
-    about the normal, two for rolling.
+    Attributes:
+        name: Names of both geoms.
+        link: Index of the link.
+        position: Centre of the ball in the frame of the link. If there is a `surface`, it is the centre
+            of the geom.
+        radius: Radius of the ball. If there is a `surface`, it is 0.
+        axis: For a ball at an end of a capsule, the axis of the capsule, which determines the first
+            tangent. None for other geoms.
+        surface: The contact point of a box, a cylinder or an ellipsoid. None for other geoms.
+        shape: Type of the static shape: `plane`, `sphere`, `capsule` or `box`.
+        place: Centre of the static shape, or a point of the plane.
+        frame: Axes of the static shape, as columns. Column 2 is the normal of a plane, or the axis of a
+            capsule.
+        size: Half sizes of a box, or radius and half length of a capsule or a sphere.
+        dimensions: Number of components of the contact force: 1, 3, 4 or 6.
+        friction: Coefficients for all components except for the normal force: two for sliding, one for
+            spinning about the normal, two for rolling.
+        margin: Distance below which the contact is active.
+        weight: Inverse weight of the contact in MuJoCo's constraint problem.
+        impedance: Parameters of the soft constraint.
     """
 
     name: str
@@ -126,7 +145,10 @@ class Contact(NamedTuple):
 
 
 class Actuator(NamedTuple):
-    """Force `gear * clip(gain * ctrl + bias[0] + bias[1] * length + bias[2] * velocity)` on a dof."""
+    """An actuator of a dof.
+
+    Its force is `gear * clip(gain * ctrl + bias[0] + bias[1] * length + bias[2] * velocity)`.
+    """
 
     control: int
     qpos: int
@@ -139,7 +161,7 @@ class Actuator(NamedTuple):
 
 
 class Point(NamedTuple):
-    """A named point on a link (-1: in the world)."""
+    """A named point of a link, or of the world if `link` is -1."""
 
     name: str
     link: int
@@ -147,7 +169,7 @@ class Point(NamedTuple):
 
 
 class Model(NamedTuple):
-    """All data that affect the dynamics of a model, and the positions of bodies, geoms and sites.
+    """The data of a model that affect its dynamics, and the positions of bodies, geoms and sites.
 
     `integrator` is `euler`, `explicit` (Euler without implicit damping), `implicitfast` or `rk4`.
     """

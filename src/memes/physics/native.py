@@ -1,7 +1,7 @@
-"""The traced program as vectorised C++ for CPUs, compiled once and called through `jax.ffi`.
+"""The `native` backend, which executes vectorised C++ on CPUs through `jax.ffi`.
 
-Every scalar of the simulation becomes a vector of 4, 8 or 16 robots, depending on the processor, and a
-step consists of a few thousand vector operations.
+Each scalar of the program becomes a vector for 4, 8 or 16 robots, depending on the processor. A step
+consists of a few thousand vector operations. The code is compiled once and cached.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from memes.physics.stacking import StackedModel
 
 
 def native_backend(folded: StackedModel, fidelity: Fidelity, substeps: int) -> Advance:
-    """Vectorised C++ on all cores. The model must not be stacked."""
+    """Return the native backend, which uses all cores. The model must not be stacked."""
     assert folded.tree.copies == 1, "the native backend unrolls every subtree"
     name = native_target(native_source(folded, fidelity, substeps), "Step", "backend 'native'")
     order = [i for slot in folded.layout.controls for i in slot]
@@ -38,7 +38,7 @@ def native_backend(folded: StackedModel, fidelity: Fidelity, substeps: int) -> A
 
 
 def native_source(folded: StackedModel, fidelity: Fidelity, substeps: int) -> str:
-    """Return the C++ source of a simulator."""
+    """Return the C++ source that simulates a model."""
     model = folded.model
     return simulator(
         "native.cc",

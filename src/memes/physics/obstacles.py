@@ -1,4 +1,7 @@
-"""Obstacles: static shapes that a robot rarely touches, grouped by which it cannot touch at once."""
+"""Obstacles, which are static shapes that robots rarely touch.
+
+Obstacles that are too far apart for simultaneous contacts form a group.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,12 @@ import numpy as np
 from memes.physics.algebra import Scalar, Stacked
 from memes.physics.model import Contact, Model
 
-# Contacts of one ball of which at most one can be active at a time; they share a constraint.
+# Contacts of one ball that share a constraint, because at most one of them can be active.
 Rivals = tuple[Contact, ...]
 
 
 def split(model: Model) -> tuple[list[Rivals], list[Rivals]]:
-    """Split contacts into those with the ground (planes below a robot) and those with obstacles."""
+    """Split contacts into contacts with the ground (planes below a robot) and with obstacles."""
     ground: list[Contact] = []
     walls: list[Contact] = []
     for contact in model.contacts:
@@ -25,7 +28,7 @@ def split(model: Model) -> tuple[list[Rivals], list[Rivals]]:
 
 
 def _rivals(contacts: list[Contact]) -> list[Rivals]:
-    """Put each contact into the first group with whose members it cannot be active at once."""
+    """Group contacts that exclude each other; a contact joins the first possible group."""
     groups: list[list[Contact]] = []
     for contact in contacts:
         for group in groups:
@@ -38,13 +41,16 @@ def _rivals(contacts: list[Contact]) -> list[Rivals]:
 
 
 def _exclude(a: Contact, b: Contact) -> bool:
-    """Return True if two contacts differ only in shapes that are too far apart for the ball."""
+    """Return True if one ball cannot touch the shapes of both contacts at the same time.
+
+    All other data of the contacts must be equal.
+    """
     same_shape = a._replace(name=b.name, shape=b.shape, place=b.place, frame=b.frame, size=b.size)
     return _same(same_shape, b) and _distance(a, b) > 2 * (_largest(a.radius) + _largest(a.margin))
 
 
 def _distance(a: Contact, b: Contact) -> float:
-    """Lower bound of the distance of two static shapes: the widest gap along some directions."""
+    """Return a lower bound of the distance of two static shapes: the largest gap along several axes."""
     if "plane" in (a.shape, b.shape):
         return 0.0
     between = _vector(a.place) - _vector(b.place)
@@ -58,7 +64,7 @@ def _distance(a: Contact, b: Contact) -> float:
 
 
 def _half_width(contact: Contact, direction: np.ndarray) -> float:
-    """Half of a shape's extent along a direction; all shapes are symmetric about their centre."""
+    """Return half of a shape's extent along a direction; shapes are symmetric about their centre."""
     along = np.abs(np.array(contact.frame, float).T @ direction)
     size = _vector(contact.size)
     if contact.shape == "box":

@@ -26,7 +26,7 @@ from memes.physics.refusals import Reasons, note_unsupported
 
 
 def load(source: mujoco.MjModel | str | Path) -> mujoco.MjModel:
-    """Return a compiled model, given a model, a path or an XML string."""
+    """Return the compiled model for a model, a path or an XML string."""
     if isinstance(source, mujoco.MjModel):
         return source
     text = str(source)
@@ -39,7 +39,7 @@ def load(source: mujoco.MjModel | str | Path) -> mujoco.MjModel:
 
 
 def read(m: mujoco.MjModel, *, self_collision: bool = True) -> Model:
-    """Translate a compiled model; raises a `UsageError` that lists unsupported features.
+    """Translate a compiled model, or raise a `UsageError` that lists its unsupported features.
 
     Without `self_collision`, contacts between moving geoms are left out of the model.
     """
@@ -91,7 +91,7 @@ def _points(
 
 
 def _links(m: mujoco.MjModel, reasons: Reasons) -> tuple[tuple[Link, ...], list[int], list[Placed]]:
-    """Return the links, the link of each body (-1: the world), and the position of the body in it."""
+    """Return the links, the link of each body (-1 for the world), and the body's pose in the link."""
     links: list[dict[str, Any]] = []
     link_of = [-1] * m.nbody
     placed = [Placed(np.eye(3), np.zeros(3))] * m.nbody
@@ -154,7 +154,7 @@ def _joint(m: mujoco.MjModel, j: int, reasons: Reasons) -> Joint:
 
 
 def _inertia(m: mujoco.MjModel, bodies: list[int], placed: list[Placed]) -> dict[str, Any]:
-    """Return mass, centre and principal inertia of bodies that move as one."""
+    """Return the mass, centre and principal inertia of bodies that are welded together."""
     mass = m.body_mass[bodies]
     rotations = [placed[b].rotation for b in bodies]
     centres = np.array(

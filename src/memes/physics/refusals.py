@@ -1,4 +1,4 @@
-"""Detection of unsupported features of a model; an error lists all of them."""
+"""Detection of unsupported features of a model, which one error message lists."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from memes.physics.mjcf import (
 )
 from memes.physics.model import KINDS
 
-# Counts and arrays that must be zero, with the element that makes them non-zero.
+# Counts and arrays of the model that must be zero, and the elements that make them non-zero.
 MUST_BE_ZERO = {
     "nflex": "<flex>",
     "nplugin": "plugins",
@@ -37,7 +37,7 @@ MUST_BE_ZERO = {
     "actuator_damping": "actuator 'damping'",
     "actuator_dampingpoly": "polynomial actuator 'damping'",
     "actuator_delay": "actuator 'delay'",
-    # A tendon without any of these has no effect, except for that of its actuators.
+    # A tendon without these properties exerts no force, unless an actuator uses it.
     "tendon_stiffness": "'stiffness' of a <tendon>",
     "tendon_stiffnesspoly": "polynomial 'stiffness' of a <tendon>",
     "tendon_damping": "'damping' of a <tendon>",
@@ -54,7 +54,7 @@ OPTIONS_ZERO = {
     "noslip_iterations": "'noslip_iterations'",
     "cone": "elliptic friction cones",
 }
-# Flags by MuJoCo's names: those that are supported, and those that have no effect, with the reason.
+# MuJoCo's names of supported flags, and of flags without effect, with the reason.
 OBEYED = (
     "constraint",
     "equality",
@@ -82,7 +82,7 @@ WITHOUT_EFFECT = {
     "fwdinv": "it compares forward with inverse dynamics",
     "invdiscrete": "it concerns inverse dynamics",
 }
-# Features that a flag disables need not be supported.
+# Unsupported features are allowed if a flag disables them.
 _UNLESS_DISABLED = {
     "tendon_limited": ("constraint", "limit"),
     "tendon_frictionloss": ("constraint", "frictionloss"),
@@ -96,18 +96,21 @@ ADAPTERS = (
 
 
 class Reasons:
-    """The unsupported features of a model, each with the elements that use it."""
+    """Collection of the unsupported features of a model, and of the elements that use them."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str], list[str]] = {}
 
     def unless(self, condition: Any, what: str, where: str = "", option: str = "") -> None:
-        """Record `what` unless the condition holds; `option` is the option that leaves it out."""
+        """Record the feature `what` of the element `where`, unless the condition is true.
+
+        `option` is the option that ignores the feature.
+        """
         if not condition:
             self._found.setdefault((what, option), []).append(where)
 
     def finish(self) -> None:
-        """Raise a `UsageError` that lists everything that was recorded, if there is anything."""
+        """Raise a `UsageError` that lists all recorded features, if there are any."""
         if self._found:
             kinds = "; ".join(_kind(*key, where) for key, where in self._found.items())
             raise UsageError(f"model uses features that are not supported: {kinds}. {ADAPTERS}")
@@ -121,7 +124,7 @@ def _kind(what: str, option: str, where: list[str]) -> str:
 
 
 def note_unsupported(m: mujoco.MjModel, reasons: Reasons) -> None:
-    """Record all unsupported features of the model, except for those of collisions."""
+    """Record all unsupported features of the model, except for features of collisions."""
     require(m.nv > 0, "model has no joints")
     for attribute, element in MUST_BE_ZERO.items():
         off = any(disabled(m, flag) for flag in _UNLESS_DISABLED.get(attribute, ()))
@@ -172,7 +175,7 @@ def _note_joint(m: mujoco.MjModel, j: int, reasons: Reasons) -> None:
 
 
 def _turns_implicitly(m: mujoco.MjModel, body: int) -> bool:
-    """Return True if `implicitfast` treats the gyroscopic force of a free body implicitly."""
+    """Return True if MuJoCo's `implicitfast` treats the gyroscopic force of a free body implicitly."""
     single = m.tree_dofnum[m.body_treeid[body]] == 6
     ball = np.ptp(m.body_inertia[body]) == 0 and not m.body_ipos[body].any()
     even = ball and m.body_subtreemass[body] == m.body_mass[body]

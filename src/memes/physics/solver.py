@@ -1,11 +1,15 @@
-"""MuJoCo's constrained acceleration, by Newton's method on its primal problem.
+"""Computation of MuJoCo's constrained acceleration by Newton's method on the primal problem.
 
     minimise over a:  1/2 (a - a_free)' M (a - a_free) + sum over edges s(edge(J a - a_ref))
 
-A contact with friction has two edges, those of its pyramid, for each direction except for the normal. A
-limit or a frictionless contact has one: s(e) = 1/2 D min(0, e)^2. The friction f of a dof has one edge
-with a cost in both directions, Huber's s(e) = c e - 1/2 c^2 / D, where c is D e clipped to [-f, f].
-M + J'DJ has the sparsity of the tree, so each iteration needs one more sparse factorisation.
+Each constraint has one or more edges:
+
+- A contact with friction has two edges of its pyramid for each direction except for the normal.
+- A limit or a frictionless contact has one edge. The cost of these edges is s(e) = 1/2 D min(0, e)^2.
+- The friction f of a dof has one edge with Huber's cost s(e) = c e - 1/2 c^2 / D in both directions.
+  Here, c is D e clipped to [-f, f].
+
+M + J'DJ has the sparsity of the tree, so each iteration needs one sparse factorisation.
 """
 
 from __future__ import annotations
@@ -21,19 +25,25 @@ from memes.physics.algebra import Condition, Scalar, Value
 from memes.physics.constraints import Row, rates
 from memes.physics.tree import Flow, Sparse, Tree
 
-# Share of a bracket of the line search: steps from the other end into it are rejected.
+# The line search rejects steps into this share of the bracket at its far end.
 FAR_END = 1 / 16
 
 
 class Fidelity(NamedTuple):
-    """Accuracy of the solver: Newton iterations, and line-search steps per iteration."""
+    """Accuracy of the solver: number of Newton iterations, and line-search steps per iteration."""
 
     iterations: int
     line_search: int
 
 
 class Iterate(NamedTuple):
-    """Acceleration a, residual M a - force in shares, and the components J a - a_ref of every row."""
+    """State of the solver.
+
+    Attributes:
+        acceleration: The acceleration a.
+        residual: M a - force, in shares (see `tree.shares`).
+        components: J a - a_ref of each row.
+    """
 
     acceleration: list[Scalar]
     residual: list[Scalar]
@@ -41,12 +51,12 @@ class Iterate(NamedTuple):
 
 
 def flatten(at: Iterate) -> list[Scalar]:
-    """Return all scalars of an iterate in order."""
+    """Return all scalars of an iterate as one list."""
     return [*at.acceleration, *at.residual, *(x for u in at.components for x in u)]
 
 
 def restore(scalars: Sequence[Scalar], like: Iterate) -> Iterate:
-    """Restore a flattened iterate with the shape of another one."""
+    """Restore a flattened iterate, which has the structure of the iterate `like`."""
     each = iter(scalars)
     return Iterate(
         [next(each) for _ in like.acceleration],
@@ -61,13 +71,13 @@ Alternative = Callable[[], Sequence[Scalar]]
 
 
 class ControlFlow(NamedTuple):
-    """How a backend implements loops and branches.
+    """Implementation of loops and branches by a backend.
 
     Attributes:
-        repeat: `(count, body, start, stacked)` -> the result of applying the body `count` times to
-            scalars; `stacked` is True for scalars that represent K copies.
-        branch: `(condition, then, otherwise)` -> the scalars of one alternative, robot by robot. If the
-            condition is false, both alternatives are correct, and `otherwise` is cheaper.
+        repeat: `(count, body, start, stacked) -> scalars`, which applies the body `count` times.
+            `stacked` is True for scalars that represent K copies.
+        branch: `(condition, then, otherwise) -> scalars`, which selects an alternative for each robot.
+            If the condition is false, both alternatives are correct, and `otherwise` is cheaper.
     """
 
     repeat: Callable[[int, Body, Scalars, Sequence[bool]], Scalars]
@@ -75,7 +85,7 @@ class ControlFlow(NamedTuple):
 
 
 def _write_out(count: int, body: Body, start: Scalars, stacked: Sequence[bool]) -> Scalars:
-    """Repeat by tracing the body `count` times."""
+    """Implement `repeat` by tracing the body `count` times."""
     del stacked
     for _ in range(count):
         start = body(start)
@@ -83,7 +93,7 @@ def _write_out(count: int, body: Body, start: Scalars, stacked: Sequence[bool]) 
 
 
 def always(condition: Condition, then: Alternative, otherwise: Alternative) -> Sequence[Scalar]:
-    """Branch by computing the alternative that is always correct."""
+    """Implement `branch` by computing `then`, which is always correct."""
     del condition, otherwise
     return then()
 
@@ -100,7 +110,7 @@ def constrained(
     fidelity: Fidelity,
     control: ControlFlow,
 ) -> tuple[list[Scalar], list[Scalar]]:
-    """Return the constrained acceleration, and the force of the constraints on the dofs."""
+    """Return the constrained acceleration, and the forces of the constraints on the dofs."""
     if not rows:
         return sparse.solve(tree, sparse.factor(tree, mass), force), [0.0] * len(force)
     start = _better_start(tree, mass, force, rows, warm)
@@ -115,7 +125,7 @@ def constrained(
 
 
 def edges(row: Row, u: Sequence[Scalar]) -> list[Scalar]:
-    """Return the edges of a row from its components."""
+    """Convert the components of a row to its edges."""
     if len(u) == 1:
         return list(u)
     along = [f * x for f, x in zip(row.friction, u[1:], strict=True)]
@@ -123,7 +133,7 @@ def edges(row: Row, u: Sequence[Scalar]) -> list[Scalar]:
 
 
 def _from_edges(row: Row, x: Sequence[Scalar]) -> list[Scalar]:
-    """Apply the transpose of `edges`."""
+    """Convert edges to components by the transpose of `edges`."""
     if len(x) == 1:
         return list(x)
     sums = [a + b for a, b in zip(x[::2], x[1::2], strict=True)]
@@ -132,7 +142,7 @@ def _from_edges(row: Row, x: Sequence[Scalar]) -> list[Scalar]:
 
 
 def _pull(row: Row, e: Scalar) -> tuple[Scalar, Scalar]:
-    """For a row of friction, return its force s'(e), and D if the force is below its limit."""
+    """Return the force s'(e) of a friction row, and its curvature: D below the force limit, else 0."""
     assert row.most is not None
     wanted = row.stiffness * e
     inside = la.less(la.absolute(wanted), row.most)
@@ -146,7 +156,7 @@ def _components(rows: list[Row], x: Sequence[Scalar]) -> list[list[Scalar]]:
 def _better_start(
     tree: Tree, mass: Sparse, force: Sequence[Scalar], rows: list[Row], warm: Sequence[Scalar]
 ) -> Iterate:
-    """Return the cheaper of the warm start and the unconstrained acceleration, as in MuJoCo."""
+    """Return the warm start or the unconstrained acceleration, whichever has the lower cost."""
 
     def components(x: Sequence[Scalar]) -> list[list[Scalar]]:
         moved = _components(rows, x)
@@ -173,7 +183,7 @@ def _better_start(
 
 
 def _sum_rows(tree: Tree, rows: list[Row], terms: list[Scalar]) -> Scalar:
-    """Sum a term over the rows; stacked rows count K times."""
+    """Sum the terms of all rows; stacked rows contribute the sum over their K copies."""
     trunk: Scalar = 0.0
     copies: Scalar = 0.0
     for row, term in zip(rows, terms, strict=True):
@@ -210,7 +220,7 @@ def _constraint_force(tree: Tree, rows: list[Row], components: list[list[Scalar]
 
 
 def _spread(tree: Tree, row: Row, push: list[Scalar], force: dict[int, Scalar], flow: Flow) -> None:
-    """Add J' push to the forces on the dofs."""
+    """Add J' push to the forces on the dofs, for one row."""
     for d, entries in row.jacobian.items():
         crosses = row.stacked and not tree.stacked[d]
         flow.add(force, d, la.dot(entries, push), crosses=crosses)
@@ -230,7 +240,7 @@ def _newton_step(tree: Tree, mass: Sparse, rows: list[Row], at: Iterate, line_se
             active, push = [curve], [-pull]
         _spread(tree, row, _from_edges(row, push), force, into_force)
         curved = _curvature(row, active)
-        dofs = list(row.jacobian)  # the deepest first
+        dofs = list(row.jacobian)  # from the deepest dof to the root
         for n, d in enumerate(dofs):
             for k in dofs[n:]:
                 crosses = row.stacked and not tree.stacked[d]
@@ -255,7 +265,7 @@ def _newton_step(tree: Tree, mass: Sparse, rows: list[Row], at: Iterate, line_se
 
 
 def _curvature(row: Row, active: list[Scalar]) -> dict[int, list[Scalar]]:
-    """For each dof, E' diag(active) E times its Jacobian column; E maps components to edges."""
+    """Return E' diag(active) E times the Jacobian column of each dof; E maps components to edges."""
     if len(active) == 1:
         return {d: [active[0] * entries[0]] for d, entries in row.jacobian.items()}
     first, second = active[::2], active[1::2]
@@ -281,7 +291,7 @@ def _line_search(
     moved: list[list[Scalar]],
     steps: int,
 ) -> Scalar:
-    """Take Newton steps on the cost along the direction, within a bracket that shrinks."""
+    """Return the step length that Newton steps within a shrinking bracket find."""
     if steps == 0:
         return 1.0
     kinks = any(row.most is not None for row in rows)
@@ -318,11 +328,11 @@ def _line_search(
         low, high = la.where(downhill, length, low), la.where(downhill, high, length)
         newton = length - gradient / la.maximum(curvature, 1e-12)
         if kinks:
-            # A step to the far end of the bracket could be followed by one back, without end.
+            # Steps to the far end are rejected, because steps could alternate between the ends.
             beyond = la.where(downhill, newton - high, low - newton)
             keep = la.less(beyond, FAR_END * (low - high))
         else:
-            # At the minimum, rounding may put the step slightly outside the bracket.
+            # Near the minimum, rounding errors may put the step slightly outside the bracket.
             keep = la.less(la.maximum(low - newton, newton - high), 1e-5)
         length = la.where(keep, newton, 0.5 * (low + high))
     return length

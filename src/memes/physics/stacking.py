@@ -1,8 +1,8 @@
-"""Stacking of isomorphic subtrees: the legs of an ant become one leg with four sets of constants.
+"""Stacking of isomorphic subtrees, such as the legs of an ant.
 
-Sibling subtrees of equal structure are stacked: one of them stays in the model, its constants become
-`Stacked`, and its run-time values get a leading axis of K. This makes the program K times shorter, which
-XLA needs to compile it in reasonable time.
+The model keeps only one of K sibling subtrees of equal structure. Its constants become `Stacked`, and
+its run-time values get a leading axis of size K. The code of these subtrees becomes K times shorter, so
+that XLA compiles it in reasonable time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Slots = tuple[tuple[int, ...], ...]
 
 
 class Layout(NamedTuple):
-    """For each scalar of the stacked model, its K (or 1) indices in MuJoCo's vectors."""
+    """Indices in MuJoCo's vectors: K indices for each stacked scalar, and one for each other scalar."""
 
     qpos: Slots
     dofs: Slots
@@ -28,7 +28,7 @@ class Layout(NamedTuple):
 
 
 class StackedModel(NamedTuple):
-    """A model with K copies of some parts stacked, its tree, and the indices of its scalars."""
+    """A model with stacked subtrees, its tree, and the indices of its scalars."""
 
     model: Model
     tree: Tree
@@ -36,12 +36,12 @@ class StackedModel(NamedTuple):
 
 
 def unstacked(model: Model) -> StackedModel:
-    """Return the model without stacking."""
+    """Return the model without stacked subtrees."""
     return _assemble(model, [[i] for i in range(len(model.links))], 1)
 
 
 def stacked(model: Model) -> StackedModel:
-    """Return the model with its isomorphic subtrees stacked, if there are any."""
+    """Return the model with its isomorphic subtrees stacked."""
     copies, families = _families(model)
     folded = {link: family for family in families for link in family[0]}
     hidden = {link for family in families for copy in family[1:] for link in copy}
@@ -57,7 +57,10 @@ def stacked(model: Model) -> StackedModel:
 
 
 def _families(model: Model) -> tuple[int, list[list[list[int]]]]:
-    """Return K, and families of K subtrees, each a list of links; K is chosen to stack most dofs."""
+    """Return the K that stacks the most dofs, and all families of K subtrees.
+
+    A subtree is a list of links.
+    """
     children: dict[int, list[int]] = defaultdict(list)
     for i, link in enumerate(model.links):
         children[link.parent].append(i)
@@ -92,7 +95,10 @@ def _families(model: Model) -> tuple[int, list[list[list[int]]]]:
 
 
 def _structure(model: Model, children: dict[int, list[int]], link: int) -> Any:
-    """Return all that two subtrees must share to be stacked: everything but values of constants."""
+    """Return the structure of a subtree, which subtrees must share to be stacked.
+
+    It contains everything except for the values of constants.
+    """
     actuators: dict[int, list[Actuator]] = defaultdict(list)
     for actuator in model.actuators:
         actuators[actuator.dof].append(actuator)
@@ -170,7 +176,7 @@ def _assemble(model: Model, groups: list[list[int]], copies: int) -> StackedMode
 
 
 def _merge(parts: list[Any]) -> Any:
-    """Merge K equal structures: floats are stacked, everything else must be equal."""
+    """Merge K structures of equal form; their floats are stacked, and all other data must be equal."""
     first = parts[0]
     if len(parts) == 1 or first is None or isinstance(first, (str, int)):
         return first

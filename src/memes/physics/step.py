@@ -1,4 +1,4 @@
-"""One timestep of a model, as a function of scalars that any backend can trace."""
+"""One timestep of a model, as a function of scalars that all backends can trace."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from memes.physics.tree import Sparse, Tree
 
 
 class Phase(NamedTuple):
-    """Position, velocity, and the acceleration from which the next solution starts."""
+    """Position, velocity, and the acceleration that warm-starts the next solution."""
 
     qpos: list[Scalar]
     qvel: list[Scalar]
@@ -26,7 +26,7 @@ class Phase(NamedTuple):
 
 
 class Forward(NamedTuple):
-    """The forces at a phase, with the angular parts of free joints in world axes."""
+    """Mass matrix, forces and acceleration at a phase; angular parts of free joints use world axes."""
 
     mass: Sparse
     force: list[Scalar]
@@ -42,7 +42,7 @@ def step(
     fidelity: Fidelity,
     control: ControlFlow,
 ) -> Phase:
-    """Advance by one timestep with the model's integrator."""
+    """Advance a phase by one timestep with the integrator of the model."""
     advance = _rk4 if model.integrator == "rk4" else _euler
     return advance(model, tree, phase, ctrl, fidelity, control)
 
@@ -55,7 +55,7 @@ def forward(
     fidelity: Fidelity,
     control: ControlFlow,
 ) -> Forward:
-    """Compute the forces and the constrained acceleration."""
+    """Compute the mass matrix, the forces and the constrained acceleration."""
     frames = dynamics.kinematics(model, phase.qpos)
     qvel = rotate_free(model, phase, phase.qvel, la.apply)
     own = dynamics.inertias(model, frames)
@@ -89,7 +89,7 @@ def _euler(
     fidelity: Fidelity,
     control: ControlFlow,
 ) -> Phase:
-    """Semi-implicit Euler; damping is implicit, as in MuJoCo."""
+    """Take a step of semi-implicit Euler with implicit damping, as in MuJoCo."""
     now = forward(model, tree, phase, ctrl, fidelity, control)
     acceleration = now.acceleration
     damping = dynamics.implicit_damping(model, phase.qpos, phase.qvel, ctrl)
@@ -113,10 +113,11 @@ def _rk4(
     fidelity: Fidelity,
     control: ControlFlow,
 ) -> Phase:
-    """Runge-Kutta-Munthe-Kaas of fourth order: rotations are integrated in their tangent space.
+    """Take a step of the fourth-order Runge-Kutta-Munthe-Kaas method.
 
-    The four stages are a loop, so that the program holds one of them. A stage has a position, a velocity
-    and the turn since the start; sums over stages are weighted by 1, 2, 2 and 1.
+    Rotations are integrated in their tangent space. The four stages are a loop, so that the program
+    contains the code of one stage. The state of a stage consists of a position, a velocity and the
+    rotation since the start. The weights of the stages are proportional to 1, 2, 2 and 1.
     """
     dt, nq, nv = model.timestep, model.nq, model.nv
 
@@ -152,7 +153,7 @@ def _rk4(
 
 
 def _stacked_positions(model: Model, tree: Tree) -> list[bool]:
-    """Return True for entries of qpos that represent K copies."""
+    """Return a flag for each entry of qpos, which is True if the entry represents K copies."""
     flags = [False] * model.nq
     for joint in _joints(model):
         for k in range(QPOS_SIZE[joint.kind]):
@@ -161,7 +162,7 @@ def _stacked_positions(model: Model, tree: Tree) -> list[bool]:
 
 
 def _pull_back(model: Model, qvel: Sequence[Scalar], turned: Sequence[Scalar]) -> list[Scalar]:
-    """Convert angular velocities after a turn to rates of change of the turn (the inverse of dexp)."""
+    """Convert angular velocities to rates of change of the rotation vector `turned` (inverse dexp)."""
     pulled = list(qvel)
     for joint in _joints(model):
         if joint.kind not in ("free", "ball"):
@@ -180,7 +181,10 @@ def _joints(model: Model) -> list[Joint]:
 
 
 def rotate_free(model: Model, phase: Phase, x: Sequence[Scalar], turn) -> list[Scalar]:  # type: ignore[no-untyped-def]
-    """Turn the angular part of free joints between body axes (outside) and world axes (inside)."""
+    """Convert the angular parts of free joints by `turn`.
+
+    States contain them in body axes, and the dynamics use world axes.
+    """
     turned = list(x)
     for joint in _joints(model):
         if joint.kind == "free":
@@ -192,7 +196,7 @@ def rotate_free(model: Model, phase: Phase, x: Sequence[Scalar], turn) -> list[S
 def integrate_position(
     model: Model, qpos: Sequence[Scalar], qvel: Sequence[Scalar], dt: Scalar
 ) -> list[Scalar]:
-    """Move along a constant velocity for a time dt."""
+    """Return the positions after a time dt with constant velocity."""
     moved = list(qpos)
     for joint in _joints(model):
         q, d = joint.qpos, joint.dof
@@ -208,7 +212,7 @@ def integrate_position(
 
 
 def _turn(quaternion: Sequence[Scalar], velocity: Sequence[Scalar], dt: Scalar) -> list[Scalar]:
-    """A unit quaternion turned by a velocity in its own axes, and normalised."""
+    """Rotate a unit quaternion by an angular velocity in body axes, and normalise it."""
     half = la.scale(0.5 * dt, velocity)
     square = la.dot(half, half)
     turn = [_series(COS, square), *la.scale(_series(SINC, square), half)]
@@ -219,7 +223,7 @@ def _turn(quaternion: Sequence[Scalar], velocity: Sequence[Scalar], dt: Scalar) 
 
 # (1 - x/2 cot(x/2)) / x^2 as a series in x^2.
 INVERSE_DEXP = [1 / 12, 1 / 720, 1 / 30240, 1 / 1209600, 1 / 47900160, 691 / 1307674368000]
-# cos(x) and sin(x) / x as series in x^2: exact to rounding up to half a turn in a timestep.
+# cos(x) and sin(x) / x as series in x^2, exact up to rounding for at most half a turn per timestep.
 COS = [(-1) ** k / math.factorial(2 * k) for k in range(10)]
 SINC = [(-1) ** k / math.factorial(2 * k + 1) for k in range(10)]
 

@@ -1,8 +1,8 @@
-"""Contact points of boxes, cylinders and ellipsoids with a plane: their lowest points.
+"""Contact points of boxes, cylinders and ellipsoids with a plane.
 
-In MuJoCo, a box has contacts at its four lower corners, and an ellipsoid at its lowest point. A cylinder
-has contacts at its lowest point, at the same point of the other end, and at two points of the lower rim,
-a third of a turn away.
+In MuJoCo, a box has contacts at its four lower corners, and an ellipsoid has a contact at its lowest
+point. A cylinder has contacts at four points: its lowest point, the opposite point of the other rim, and
+two points of the lower rim at 120 degrees from the lowest point.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from memes.physics import algebra as la
 from memes.physics.algebra import Scalar, Vector
 from memes.physics.model import Surface
 
-UPRIGHT = 1e-30  # squared sine of the angle below which MuJoCo treats a cylinder as upright
+UPRIGHT = 1e-30  # squared sine of the tilt below which MuJoCo treats a cylinder as upright
 SIDE = math.sqrt(3) / 2
 POINTS: dict[str, tuple[tuple[float, float, float], ...]] = {
     "box": ((1.0, 1.0, 1.0), (-1.0, 1.0, 1.0), (1.0, -1.0, 1.0), (-1.0, -1.0, 1.0)),
@@ -23,7 +23,10 @@ POINTS: dict[str, tuple[tuple[float, float, float], ...]] = {
 
 
 def lowest(surface: Surface, normal: Vector) -> Vector:
-    """Return the point relative to the geom's centre, in the link's frame, like the unit `normal`."""
+    """Return the contact point relative to the geom's centre.
+
+    The point and the plane's unit `normal` are in the frame of the link.
+    """
     find = {"box": _corner, "cylinder": _rim, "ellipsoid": _pole}[surface.kind]
     return la.apply(surface.axes, find(surface, la.apply_transposed(surface.axes, normal)))
 
@@ -56,5 +59,5 @@ def _pole(ellipsoid: Surface, normal: Vector) -> Vector:
 
 
 def _against(x: Scalar) -> Scalar:
-    """Return the sign that turns x downwards."""
+    """Return -1 if x is positive, and 1 otherwise."""
     return la.where(la.less(0.0, x), -1.0, 1.0)

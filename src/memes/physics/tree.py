@@ -1,11 +1,12 @@
-"""The tree of degrees of freedom, and linear algebra that keeps its sparsity.
+"""The tree of degrees of freedom, and linear algebra that preserves its sparsity.
 
-Row d of a matrix of the tree has entries only at d and its ancestors: the mass matrix, and also the
-Newton matrix M + J'DJ as long as contacts are with the static world. Matrices are dictionaries
-`{(dof, ancestor or itself): scalar}`. Factorisation and solution follow Featherstone's L'DL, unrolled.
+Row d of a sparse matrix has entries only at d and its ancestors. The mass matrix has this form. The
+Newton matrix M + J'DJ also has it, because contacts are only with the static world. Matrices are
+dictionaries `{(dof, ancestor or itself): scalar}`. Factorisation and solution use Featherstone's L'DL
+algorithm with unrolled loops.
 
-Dofs of isomorphic subtrees are stacked: one dof represents K. A contribution of a stacked dof to one
-below the fork is summed over the K.
+Dofs of isomorphic subtrees are stacked, so that one dof represents K copies. Contributions of stacked
+dofs to dofs of the trunk are summed over the copies.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ class Tree(NamedTuple):
     """The tree of dofs and links.
 
     Attributes:
-        ancestors: For each dof, the dofs that move it, nearest first.
-        link_of: For each dof, its link.
+        ancestors: For each dof, its ancestors in the tree, with the nearest first.
+        link_of: For each dof, the link that it moves.
         last_dof: For each link, the last dof that moves it.
         root_of: For each link, the first link of its tree.
-        stacked_link: For each link, whether it represents K isomorphic ones.
-        stacked: The same for dofs.
-        copies: K.
+        stacked_link: For each link, whether it represents K isomorphic links.
+        stacked: For each dof, whether it represents K isomorphic dofs.
+        copies: Number of copies, K.
     """
 
     ancestors: tuple[tuple[int, ...], ...]
@@ -44,7 +45,7 @@ class Tree(NamedTuple):
 
 
 def tree_of(model: Model, stacked_link: Sequence[bool], copies: int) -> Tree:
-    """Return the tree of a model whose links may be stacked."""
+    """Return the tree of a model with stacked links."""
     ancestors: list[tuple[int, ...]] = []
     link_of: list[int] = []
     last_dof: list[int] = []
@@ -73,7 +74,7 @@ def tree_of(model: Model, stacked_link: Sequence[bool], copies: int) -> Tree:
 
 
 def total(tree: Tree, x: Scalar) -> Scalar:
-    """Sum x over the K copies of a stacked part."""
+    """Return the sum of x over the K copies of a stacked part."""
     if tree.copies == 1:
         return x
     if isinstance(x, Value):
@@ -82,37 +83,40 @@ def total(tree: Tree, x: Scalar) -> Scalar:
 
 
 class Flow:
-    """Sums up the tree: contributions of stacked parts are collected and summed once."""
+    """Accumulator for sums towards the root.
+
+    It collects the contributions of stacked parts to the trunk, and sums them over the copies once.
+    """
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
         self._crossing: dict[Any, Scalar] = {}
 
     def add(self, into: dict[Any, Scalar], key: Any, x: Scalar, *, crosses: bool) -> None:
-        """Add x to `into[key]`, later if it crosses from a stacked part to the trunk."""
+        """Add x to `into[key]`; contributions from a stacked part to the trunk wait for `settle`."""
         target = self._crossing if crosses else into
         target[key] = target.get(key, 0.0) + x
 
     def subtract(self, into: dict[Any, Scalar], key: Any, x: Scalar, *, crosses: bool) -> None:
-        """Subtract x from `into[key]`, later if it crosses from a stacked part to the trunk."""
+        """Subtract x from `into[key]`; contributions to the trunk wait for `settle`, as in `add`."""
         target = self._crossing if crosses else into
         target[key] = target.get(key, 0.0) - x
 
     def settle(self, into: dict[Any, Scalar]) -> None:
-        """Add the collected contributions, summed over the copies."""
+        """Sum the collected contributions over the copies, and add them to `into`."""
         for key, x in self._crossing.items():
             into[key] = into.get(key, 0.0) + total(self._tree, x)
         self._crossing = {}
 
 
 def _trunk_first(tree: Tree) -> list[int]:
-    """Order dofs so that, in reverse, every stacked dof comes before any dof of the trunk."""
+    """Return all dofs, with the dofs of the trunk before all stacked dofs."""
     dofs = range(len(tree.ancestors))
     return [d for d in dofs if not tree.stacked[d]] + [d for d in dofs if tree.stacked[d]]
 
 
 def factor(tree: Tree, matrix: Sparse, flow: Flow | None = None) -> tuple[Sparse, dict[int, Scalar]]:
-    """Return L and 1/D with matrix = L'DL; `flow` may contain contributions to add to the matrix."""
+    """Return L and 1/D with matrix = L'DL, after adding the contributions in `flow` to the matrix."""
     lower: Sparse = dict(matrix)
     inverse: dict[int, Scalar] = {}
     flow, settled = flow or Flow(tree), False
@@ -140,7 +144,7 @@ def solve(
     b: Sequence[Scalar],
     flow: Flow | None = None,
 ) -> list[Scalar]:
-    """Solve L'DL x = b; `flow` may contain contributions to add to b."""
+    """Solve L'DL x = b, after adding the contributions in `flow` to b."""
     lower, inverse = factors
     x: dict[int, Scalar] = dict(enumerate(b))
     flow, settled = flow or Flow(tree), False
@@ -160,7 +164,7 @@ def solve(
 
 
 def product(tree: Tree, matrix: Sparse, x: Sequence[Scalar]) -> list[Scalar]:
-    """Multiply the symmetric matrix with x; the result is in shares."""
+    """Multiply a symmetric matrix by x, and return the product in shares (see `shares`)."""
     y: dict[int, Scalar] = dict.fromkeys(range(len(x)), 0.0)
     crossing = dict(y)
     for (i, j), entry in matrix.items():
@@ -172,9 +176,10 @@ def product(tree: Tree, matrix: Sparse, x: Sequence[Scalar]) -> list[Scalar]:
 
 
 def shares(tree: Tree, x: Sequence[Scalar]) -> list[Scalar]:
-    """Return a vector over the dofs in shares: entries of the trunk are divided by the number of copies.
+    """Return the shares of a vector over the dofs.
 
-    If shares differ from copy to copy, their sums over the copies are the entries of the vector.
+    The shares of an entry of the trunk are one number per copy, whose sum is the entry. Here, all copies
+    have equal shares. Entries of stacked dofs do not change.
     """
     return [
         part if stacked else (1 / tree.copies) * part
@@ -183,5 +188,5 @@ def shares(tree: Tree, x: Sequence[Scalar]) -> list[Scalar]:
 
 
 def inner(tree: Tree, a: Sequence[Scalar], b: Sequence[Scalar]) -> Scalar:
-    """Compute the inner product over all dofs of a vector and one in shares."""
+    """Compute the inner product over all dofs of a vector a and a vector b in shares."""
     return total(tree, dot(a, b))

@@ -1,1 +1,1 @@
-"""Running algorithms: the loop, the run folder, the progress bar and the settings."""
+"""Functions that run algorithms: the main loop, device calls, observers and progress."""

@@ -1,10 +1,10 @@
 """The observer that records the changes of the archive.
 
 The device records the first `MOST_CHANGES` cells that change in a generation, in the order of cells. If
-more cells change, the observer finds the others in the archive after certain generations, the marks.
-There are four marks between two powers of two, and later one every `LONGEST` generations. Therefore the
-recorded changes depend only on generations, and not on how a run is divided into device calls, stopped
-and resumed.
+more cells change, the observer finds them in the archive after certain generations, called marks. There
+are four marks between consecutive powers of two, and later one mark every `LONGEST` generations.
+Therefore the recorded changes do not depend on how a run is divided into device calls, stopped and
+resumed.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ LONGEST = 256  # generations between two marks
 
 
 def mark_before(generations: int) -> int:
-    """Return the last mark up to a number of generations."""
+    """Return the last mark that is at most a number of generations."""
     return generations - generations % min(LONGEST, 1 << max(0, generations.bit_length() - 3))
 
 
 def marks(before: int, now: int) -> Iterator[int]:
-    """List the marks in (before, now]."""
+    """Yield the marks in (before, now] in order."""
     found = []
     while now > before and (now := mark_before(now)) > before:
         found.append(now)
@@ -42,15 +42,15 @@ def marks(before: int, now: int) -> Iterator[int]:
 
 @dataclass(frozen=True, kw_only=True)
 class ChangeLog:
-    """Write `changes.bin`: when each cell changed, by which lane, with what fitness and feature.
+    """Write `changes.bin`, which records the changes of each cell.
 
-    Up to 128 changes per generation are recorded. Of further cells, the last change before certain
-    generations is recorded: 1 to 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, ... and every 256 generations
-    from 1024 on.
+    A change has a generation, a cell, a lane, a fitness and a feature. Up to 128 changes per generation
+    are recorded. If more cells change, their last changes are recorded after generations 1 to 8, 10, 12,
+    14, 16, 20, 24, 28, 32, 40, ... and every 256 generations from 1024 on.
 
     Attributes:
-        rows: Number of changes from which on only the last change per cell in every 2, 4, 8, ...
-            generations is kept; at least twice the number of cells. 0 disables the log.
+        rows: Maximum number of changes, but at least twice the number of cells. When it is exceeded,
+            only the last change per cell in every 2, 4, 8, ... generations is kept. 0 disables the log.
     """
 
     rows: int = 2**20
@@ -69,8 +69,8 @@ class ChangeLog:
         last = np.full(cells.count, -1)  # the generation of the last change of each cell
         written = size = 0  # length of the file in changes and in bytes
         thinning: store.Thinning | None = None  # the last thinning of the file
-        wide = True  # whether more cells can change in a generation than are recorded
-        pending = False  # whether more cells have changed since the last mark
+        wide = True  # whether more cells can change in a generation than the device records
+        pending = False  # whether cells may have changed since the last mark without a record
 
         def rewrite(rows: Changes) -> None:
             nonlocal written, size
@@ -134,7 +134,7 @@ class ChangeLog:
                 written, size = written + len(rows.cell), store.append_changes(folder, rows, size)
 
         def thin(mark: int) -> None:
-            """Thin out the file if it is too long, or was thinned out before the run was killed."""
+            """Thin out the file if it is too long, or if this was planned before the run was killed."""
             nonlocal thinning
             planned = thinning if thinning is not None and thinning.generations >= mark else None
             if planned is None and written > most:

@@ -1,4 +1,4 @@
-"""The folder of compiled programs, which later runs use again."""
+"""The folder of compiled programs, which later runs can reuse."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from memes.kernels.cache import folder
 
 
 def compiled_programs() -> Path | None:
-    """Make the folder for programs compiled by JAX; None if it cannot be made or written."""
+    """Make the folder for programs compiled by JAX, or return None if it is not writable."""
     programs = folder("xla")
     return programs if programs is not None and os.access(programs, os.W_OK) else None

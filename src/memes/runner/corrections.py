@@ -1,4 +1,4 @@
-"""Corrections of a run's archive: their schedule, their randomness, and their results."""
+"""The observer that corrects the archive of a run, with the schedule and results of corrections."""
 
 from __future__ import annotations
 
@@ -27,12 +27,13 @@ from memes.store.folder import Run
 from memes.task import Task
 from memes.validation import check_fields
 
-# Batch size of runs without chunks: large enough to keep a device busy, and small enough to show
+# Batch size of runs without chunks. It is large enough to keep a device busy, and small enough to show
 # progress every few seconds.
 ROWS = {"cpu": 4096}
 ROWS_ELSEWHERE = 16_384
 ROWS_IN_PROCESS = 512  # batch size of tasks that this process evaluates without the device
-# Number that is folded into the key of the seed; 0 and 1 could give the two keys that a run splits off.
+# Number that is folded into the key of the seed. With 0 or 1, the result could be one of the two keys
+# that a run splits off.
 STREAM = 2
 
 
@@ -40,20 +41,21 @@ STREAM = 2
 class Corrections:
     """Re-evaluate the elites of an uncertain task, and compute the corrected archive.
 
-    For this, a task that is `resampled` is sampled once per evaluation. The random keys depend only on
-    the seed of the run and on the generation. So a correction can be repeated, and does not affect the
-    search.
+    A `resampled` task evaluates each genotype several times; here, each of these evaluations counts
+    separately. The random keys depend only on the seed of the run and on the generation. Therefore a
+    correction can be repeated, and does not affect the search.
 
     Attributes:
-        every: Generations between corrections; 0 disables corrections. None is a single correction at
-            the end.
+        every: Generations between corrections. 0 disables corrections. If None, the archive is corrected
+            once, at the end.
         samples: Number of re-evaluations of each elite at the end.
-        every_samples: Number of re-evaluations in corrections before the end; None is `samples`.
+        every_samples: Number of re-evaluations of each elite in corrections before the end. If None, it
+            is `samples`.
         statistic: Statistic that summarises the evaluations of an elite.
         limit: Maximum number of re-evaluations per correction, as a multiple of the evaluations of the
-            search. Elites are then re-evaluated less often, but at least once. Corrections before the
-            end count only the search since the previous correction. None is 1 for a task with jit=False,
-            and no limit for a compiled task.
+            search. To meet it, elites are re-evaluated less often, but at least once. For corrections
+            before the end, only evaluations since the previous correction count. If None, the limit is 1
+            for a task with jit=False, and there is no limit for a compiled task.
     """
 
     every: int | None = None
@@ -97,8 +99,8 @@ class Corrections:
             return run
 
         def on_start(run: Run) -> Run:
-            # Keep the corrections that an uninterrupted run would have. A correction after the current
-            # number of generations is repeated, because it may have been a final one.
+            # Keep the corrections that an uninterrupted run would have. A correction at the current
+            # generation is repeated, because it may have been the final correction.
             at = run.corrected.get("generation", np.zeros(0))
             kept = (at % self.every == 0) & (at < run.generations) if self.every else at < 0
             run = run._replace(corrected={name: rows[kept] for name, rows in run.corrected.items()})
@@ -125,11 +127,11 @@ class Corrections:
         return Callbacks(on_start, due, on_update, on_end)
 
     def within(self, run: Run, task: Task, samples: int, since: float = 0) -> int:
-        """Return how often the limit allows to re-evaluate each elite of a run: at most `samples` times.
+        """Return the number of re-evaluations per elite that the limit allows, at most `samples`.
 
         Args:
             run: The run.
-            task: Its task.
+            task: The task of the run.
             samples: Requested number of re-evaluations per elite.
             since: Evaluations of the search that were counted by an earlier correction.
         """
@@ -145,12 +147,12 @@ def _elites(run: Run) -> int:
 
 
 def _searched(run: Run) -> float:
-    """Return the number of evaluations of the search so far."""
+    """Return the number of evaluations that the search has used so far."""
     return float(run.metrics["evaluations"][-1])
 
 
 def _announced(run: Run, task: Task, samples: int, wanted: int) -> str:
-    """Describe a correction: re-evaluations per elite, their total, and the estimated time."""
+    """Describe the number of re-evaluations and the estimated time of a correction."""
     single, searched = task.single or task, _searched(run)
     each = _elites(run) * single.cost
     seconds = float(run.metrics["seconds"][-1]) / searched * each * samples
@@ -168,7 +170,10 @@ def _announced(run: Run, task: Task, samples: int, wanted: int) -> str:
 
 
 def save_correction(run: Run, task: Task, statistic: str) -> None:
-    """Write the correction of a run, and the table of all corrections, if it has one and a folder."""
+    """Write the correction of a run and the table of all corrections into the folder of the run.
+
+    Nothing is written if the run has no correction or no folder.
+    """
     if run.folder is not None and run.correction is not None:
         about = {"statistic": statistic, "task": task.name, "min_fitness": task.min_fitness}
         archives.save_correction(run.folder, run.correction, **about)
@@ -185,10 +190,19 @@ def corrected(
     stopped: Callable[[], object],
     once: Callable[[Hashable, Callable[[], Any]], Any] = lambda key, make: make(),
 ) -> Run:
-    """Correct the archive of a run, which may go on, and add a row to its table of corrections.
+    """Correct the archive of a run, and add a row to its table of corrections.
 
-    `stopped` is called repeatedly; if it returns a true value, the run is returned without a correction.
-    The other arguments are those of `Corrections` and `RunContext`.
+    Args:
+        run: The run, which need not have ended.
+        task: The task of the run.
+        samples: Number of re-evaluations per elite.
+        statistic: Statistic that summarises the evaluations of an elite.
+        report: Shows the progress.
+        stopped: Function that is called repeatedly. If it returns a true value, the correction stops.
+        once: `(key, make) -> object`, as in `RunContext`.
+
+    Returns:
+        The run with its correction, or without a correction if it was stopped.
     """
     run, single = run._replace(correction=None), task.single or task
     rows = run.config.chunk or ROWS.get(jax.default_backend(), ROWS_ELSEWHERE)
@@ -218,7 +232,7 @@ def corrected(
         "reevaluations": spent + max(run.corrected.get("reevaluations", ()), default=0),
         **compare(run.archive, correction, single.min_fitness),
     }
-    # The new row replaces that of the same generation, if there is one.
+    # The new row replaces an existing row of the same generation.
     earlier = run.corrected.get("generation", np.zeros(0)) < run.generations
     unknown = np.full(int(earlier.sum()), np.nan)
     before = {name: rows[earlier] for name, rows in run.corrected.items()}

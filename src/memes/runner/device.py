@@ -1,4 +1,4 @@
-"""The programs of a run: device calls that compute any number of generations and fit into memory."""
+"""Compilation of programs that fit into memory, and compute any number of generations per call."""
 
 from __future__ import annotations
 
@@ -35,10 +35,13 @@ LANE_FIELDS = (
 
 
 class Record(NamedTuple):
-    """The measures of a generation, and `Info` of the lanes that persist; stacked, [G, ...].
+    """The results of generations that observers get, stacked as arrays [G, ...].
 
-    `changes` has one row per cell that can change in a generation, up to `MOST_CHANGES`; the cell of an
-    unused row is one beyond the last.
+    Attributes:
+        measures: The measures of each generation.
+        lanes: Fields of `Info` for the persistent lanes, by name.
+        changes: The cells that changed, with up to `MOST_CHANGES` rows per generation. The cell of an
+            unused row is the number of cells.
     """
 
     measures: Generation
@@ -46,19 +49,20 @@ class Record(NamedTuple):
     changes: Changes
 
 
-# (key, state, n) -> the state n generations later, and at least n records, of which n are valid
+# Function (key, state, n) that returns the state after n generations, and at least n records. Only the
+# first n records are valid.
 Advance = Callable[[Array, State, int], tuple[State, Record]]
 
 
 class Program(NamedTuple):
-    """A compiled run of one seed, or of several at once.
+    """A compiled run of one or several seeds.
 
     Attributes:
-        algorithm: The algorithm; it evaluates in chunks if memory is short.
+        algorithm: The algorithm, which evaluates in chunks if memory is short.
         placement: The shards and devices.
-        seeds: Number of seeds that run at once. If it is more than one, keys, states and records have a
-            leading axis.
-        advance: Computes generations.
+        seeds: Number of seeds that run as one batch. If there are several, keys, states and records have
+            a leading axis.
+        advance: Function that computes generations.
         seconds: Compilation time.
     """
 
@@ -69,7 +73,7 @@ class Program(NamedTuple):
     seconds: float
 
     def keys(self, seeds: list[int]) -> Array:
-        """Return the keys of the generations of some seeds."""
+        """Return the keys with which the generations of some seeds are computed."""
         keys = [keys_of(seed)[1] for seed in seeds]
         key = keys[0] if self.seeds == 1 else jnp.stack(keys)
         if self.placement.local:
@@ -78,7 +82,7 @@ class Program(NamedTuple):
         return put
 
     def join(self, states: list[State]) -> State:
-        """Put the state of each seed on the device, joined for `advance`."""
+        """Join the states of the seeds for `advance`, and put them on the devices."""
         if self.seeds > 1:
             states = [jax.tree.map(lambda *leaves: np.stack(leaves), *jax.device_get(states))]
         joined: State
@@ -99,7 +103,7 @@ class Program(NamedTuple):
         return [joined] if self.seeds == 1 else _rows(joined, self.seeds)
 
     def records(self, joined: Record, n: int) -> list[Record]:
-        """Return the first n generations of the record of each seed, on the host."""
+        """Copy the first n generations of each seed's record to the host."""
         host = jax.device_get(joined)
         if self.seeds == 1:
             return [jax.tree.map(lambda leaf: leaf[:n], host)]
@@ -112,7 +116,7 @@ def _rows(state: State, n: int) -> list[State]:
 
 
 def keys_of(seed: int) -> tuple[Array, Array]:
-    """Return the key of a run's first state, and the key of its generations."""
+    """Return the key of a run's initial state, and the key of its generations."""
     init_key, run_key = jax.random.split(jax.random.key(seed))
     return init_key, run_key
 
@@ -120,14 +124,14 @@ def keys_of(seed: int) -> tuple[Array, Array]:
 def first_state(
     algorithm: Algorithm, placement: Placement = ALONE, seeds: int = 1
 ) -> Callable[[Array, int], State]:
-    """Return the compiled function `(key, generations) -> State` that makes the first state of a run."""
+    """Return the compiled function `(key, generations) -> State` that makes the initial state."""
     divided = placement.shards > 1 and seeds == 1
     init = placement.sharded(algorithm).init if divided else algorithm.init
     return jax.jit(init, static_argnums=1)
 
 
 def most_together(task: Task, seeds: int, seeds_per_batch: int | None) -> int:
-    """Choose how many seeds to run at once, if memory allows it: by the request or by the task."""
+    """Return the maximum number of seeds per batch, which may be reduced if memory is short."""
     if seeds_per_batch is not None:
         return min(seeds_per_batch, seeds)
     # A simulator uses the whole machine for one seed.
@@ -142,12 +146,22 @@ def compile_fitting(
     exactly: bool = False,
     placement: Placement = ALONE,
 ) -> Program:
-    """Compile a run of `seeds` seeds at once; of fewer seeds, or in chunks, if memory is short.
+    """Compile a run of several seeds as one batch.
 
-    Seeds that run at once are divided among the shards; unused places are filled up.
+    If memory is short, the batch has fewer seeds, or evaluations are divided into chunks. Seeds are
+    divided equally among the shards, so their number is rounded up to a multiple of the shards. Progress
+    and memory needs are printed.
 
-    If the algorithm has a chunk, it is kept. With `exactly`, the number of seeds is kept, too, as
-    required when a run is resumed. Progress and memory needs are printed.
+    Args:
+        algorithm: The algorithm. If it has a chunk, the chunk is not changed.
+        seeds: Number of seeds per batch.
+        generations: Number of generations of the run.
+        say: Function that prints messages.
+        exactly: Whether the number of seeds must not be reduced, as required when a run is resumed.
+        placement: The shards and devices.
+
+    Returns:
+        The compiled program.
     """
     device, start = jax.devices()[0].device_kind, time.perf_counter()
     several = f"{seeds} seeds of {algorithm.name} together" if seeds > 1 else algorithm.task.name
@@ -160,7 +174,7 @@ def compile_fitting(
         )
     batch = algorithm.batch_size if seeds > 1 else -(-algorithm.batch_size // shards)
     chosen, size, rows = algorithm, _filled(seeds, shards), algorithm.chunk or batch
-    fewest = shards if seeds > 1 else 1  # seeds that run together
+    fewest = shards if seeds > 1 else 1  # minimum number of seeds per batch
     while True:
         advance, compiled = compile_run(chosen, placement, size, generations)
         what = "a generation" if size == 1 else f"a generation of {size} seeds"
@@ -184,7 +198,7 @@ def compile_fitting(
 
 
 def _filled(seeds: int, shards: int) -> int:
-    """Round up to the same number of seeds per shard; a single seed is divided itself."""
+    """Round several seeds up to the same number per shard. A single seed is not rounded up."""
     return 1 if seeds == 1 else -(-seeds // shards) * shards
 
 
@@ -193,7 +207,9 @@ def compile_run(
 ) -> tuple[Advance, Any]:
     """Compile the function that advances a run.
 
-    Also returns the program that chunks would make smaller.
+    Returns:
+        The function, and the compiled program whose memory chunks would reduce, or None if there is no
+        such program.
     """
     if placement.waits:
         no_record: Any = None
@@ -239,8 +255,8 @@ def _advance(
 ) -> tuple[State, Record]:
     """Advance by n generations, at most `MOST`.
 
-    n is an argument of the compiled program. So one program computes all device calls, and results do
-    not depend on how a run is divided into them.
+    n is an argument of the compiled program. Therefore one program computes all device calls, and
+    results do not depend on how a run is divided into device calls.
     """
 
     def once(state: State) -> tuple[State, Record]:
@@ -258,7 +274,7 @@ def _advance(
 
 
 def _changes(algorithm: Algorithm, state: State) -> Changes:
-    """Return the cells that changed in the last generation, up to the number that is recorded."""
+    """Return the cells that changed in the last generation, at most `MOST_CHANGES`."""
     emitter, count = algorithm.emitter, algorithm.cells.count
     entrants = len(emitter.persistent) + (emitter.samples if algorithm.offer_samples else 0)
     now = state.archive.generation == state.generation - 1
@@ -275,7 +291,7 @@ def _on_devices(
     state: State,
     step: Callable[[Array, Array, State], tuple[State, Record]],
 ) -> tuple[Advance, Any]:
-    """Compile the program that advances a run in several shards, which divide its lanes or its seeds."""
+    """Compile the program that advances a run whose lanes or seeds are divided among several shards."""
 
     def lanes(here: Array, n: Array, key: Array, state: State) -> tuple[State, Record]:
         return _advance(partial(step, here), key, state, n)
@@ -290,7 +306,7 @@ def _on_devices(
     mapped = placement.mapped(lanes if seeds == 1 else some_seeds, arguments, (where, REPLICATED))
     lie = placement.shardings(arguments), placement.shardings((where, REPLICATED))
     program = jax.jit(mapped, in_shardings=lie[0], out_shardings=lie[1])
-    here = np.int32(placement.here)  # an argument of the program: see `each`
+    here = np.int32(placement.here)  # an argument of the program, as `each` requires
     compiled = program.lower(here, np.int32(0), key, state).compile()
 
     def call(key: Array, state: State, n: int) -> tuple[State, Record]:
@@ -304,7 +320,10 @@ def _on_devices(
 def _on_host(
     algorithm: Algorithm, record: Callable[[State, Info], Record], key: Array, state: State
 ) -> Advance:
-    """Compute generations with evaluation on the host, between compiled `ask` and `tell`."""
+    """Return a function that advances a run whose task is evaluated on the host.
+
+    Only `ask` and `tell` are compiled.
+    """
 
     def ask(key: Array, state: State) -> tuple[State, Batch, Array]:
         ask_key, evaluate_key = jax.random.split(jax.random.fold_in(key, state.generation))

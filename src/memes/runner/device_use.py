@@ -1,4 +1,4 @@
-"""Count of other runs on the same device, which make a run slower."""
+"""Counting of the processes that use a device at the same time, which slows down their runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EVERY = 5.0  # seconds between counts
 class DeviceUse:
     """Record the maximum number of processes with a run on this device, as `processes_on_device`.
 
-    Each process locks a file in the user's cache. Processes of other users are not counted.
+    Each process locks a file in the user's cache, so processes of other users are not counted.
     """
 
     prefix: ClassVar[str] = "device_use"
@@ -58,7 +58,10 @@ class DeviceUse:
 
 
 def place_of(device: Any) -> Path | None:
-    """Return the folder in which processes register their use of a device; None without a cache."""
+    """Return the folder in which processes register their use of a device.
+
+    Return None if there is no cache folder.
+    """
     devices = folder("devices")
     number = getattr(device, "local_hardware_id", None) or 0
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
@@ -67,12 +70,12 @@ def place_of(device: Any) -> Path | None:
     return devices and devices / re.sub(r"[^\w.-]+", "-", words)
 
 
-_announced: dict[Path, list[Any]] = {}  # per folder: number of runs in this process, and locked file
+_announced: dict[Path, list[Any]] = {}  # number of runs in this process and locked file, by path
 
 
 @contextmanager
 def announced(place: Path) -> Iterator[None]:
-    """Register this process, so that `count` includes it; several of its runs count once."""
+    """Register this process so that `count` includes it once, even if it has several runs."""
     file = place / str(os.getpid())
     held = _announced.setdefault(file, [0, None])
     held[0] += 1
@@ -108,7 +111,7 @@ def count(place: Path) -> int:
 
 
 def _locked(file: Path) -> IO[str] | None:
-    """Lock a file; None if another process has locked it, or if locks are not supported."""
+    """Lock a file, or return None if another process has locked it or locks are not supported."""
     try:
         import fcntl
 

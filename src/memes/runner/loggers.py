@@ -1,4 +1,4 @@
-"""Loggers: observers that pass the metrics of a run to a function or to a tool such as TensorBoard."""
+"""Observers that pass the metrics of a run to a function or to a tool such as TensorBoard."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class LogFunction:
     """Pass the metrics of each generation and of each correction to a function.
 
     Attributes:
-        log: `(generation, metrics)`; metrics are numbers by the name of their column in `metrics.csv`.
-            Those of a correction are called `corrected/qd_score`, ...
+        log: Function `(generation, metrics)`. The metrics are a dict of numbers by the name of their
+            column in `metrics.csv`. The metrics of a correction have the prefix `corrected/`.
     """
 
     log: Callable[[int, dict[str, float]], object]
@@ -53,8 +53,9 @@ class Logger:
     """Pass the metrics of a run to TensorBoard, to Weights & Biases or to a similar tool.
 
     Attributes:
-        to: `tensorboard`, for event files in the folder of the run, which need no package; or `wandb`,
-            or another module with the same functions `init`, `log` and `finish`.
+        to: Name of the tool. `tensorboard` writes event files into the folder of the run, and needs no
+            package. Other names are modules with the functions `init`, `log` and `finish`, such as
+            `wandb`.
     """
 
     to: str
@@ -70,7 +71,7 @@ class Logger:
 
 
 def check_logger(name: str) -> None:
-    """Raise a `UsageError` unless the tool is available."""
+    """Raise a `UsageError` if a tool is not available."""
     try:
         there = name == EVENTS or find_spec(name) is not None
     except (ImportError, ValueError):
@@ -82,7 +83,7 @@ def check_logger(name: str) -> None:
 
 
 def _following(send: Send) -> Callbacks:
-    """Send each generation once, and each correction once."""
+    """Return callbacks that send each generation and each correction once."""
     corrections = 0
 
     def on_start(run: Run) -> None:
@@ -130,7 +131,10 @@ def _events(context: RunContext) -> tuple[Send, Callable[[], object]]:
 
 
 def _module(name: str) -> Callable[[RunContext], tuple[Send, Callable[[], object]]]:
-    """Send rows to a module with the functions of `wandb`; it may lack some of their arguments."""
+    """Return a function that starts to send rows to a module with the functions of `wandb`.
+
+    The functions of the module may lack some of the arguments of `wandb`.
+    """
 
     def begin(context: RunContext) -> tuple[Send, Callable[[], object]]:
         tracker = import_module(name)
@@ -148,7 +152,7 @@ def _module(name: str) -> Callable[[RunContext], tuple[Send, Callable[[], object
         }
         try:
             opened = _call(tracker.init, given)
-        except Exception as error:  # of any type; for example if the user is not logged in
+        except Exception as error:  # any type is possible, for example if the user is not logged in
             raise UsageError(f"track: {name} does not start: {in_a_line(error)}") from error
         log = getattr(opened, "log", None) or tracker.log
         close: Callable[[], object] = getattr(opened, "finish", None) or tracker.finish
@@ -163,7 +167,7 @@ def _module(name: str) -> Callable[[RunContext], tuple[Send, Callable[[], object
 
 
 def _call(function: Callable[..., Any], keywords: Mapping[str, Any], *arguments: Any) -> Any:
-    """Call a function with those keyword arguments that it accepts."""
+    """Call a function with the keyword arguments that it accepts."""
     known = inspect.signature(function).parameters
     every = any(each.kind is each.VAR_KEYWORD for each in known.values())
     return function(*arguments, **{k: v for k, v in keywords.items() if every or k in known})

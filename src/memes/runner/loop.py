@@ -1,4 +1,4 @@
-"""The main loop: several runs at once, with their observers, until all have finished."""
+"""The main loop, which computes several runs and calls their observers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from memes.store.folder import Run, save_config
 from memes.store.provenance import now
 from memes.store.schema import Header, RunOutcome
 
-# A run before it starts or resumes: its `config.json`, and its folder.
+# A run before it starts or resumes, given by the content of its `config.json` and by its folder.
 Start = tuple[Header, Path | None]
 # Messages after the first Ctrl-C, during the run and during its last steps.
 STOPPING = "stopping after this device call; Ctrl-C again stops at once, without saving"
@@ -47,10 +47,13 @@ def run_all(
     placement: Placement,
     exactly: bool = False,
 ) -> list[Run]:
-    """Run the starts, `seeds_per_batch` of them at once, in groups with equal numbers of generations.
+    """Start or resume several runs, and compute them in groups of at most `seeds_per_batch`.
 
-    All runs have the same final number of generations and the same chunk. `exactly` is that of
-    `compile_fitting`. Runs that an interrupt prevents are not returned.
+    The runs of a group have completed the same number of generations. All runs must have the same final
+    number of generations and the same chunk. The argument `exactly` is passed to `compile_fitting`.
+
+    Returns:
+        The runs, without runs that did not start because of an interrupt.
     """
     config = starts[0][0].config
     generations, chunk = config.generations, config.chunk
@@ -71,7 +74,7 @@ def run_all(
         fitting = replace(algorithm, task=here, chunk=chunk)
         program = compile_fitting(fitting, seeds_per_batch, generations, report.say, exactly, placement)
         fitted = partial(replace, chunk=program.algorithm.chunk, seeds_together=program.seeds)
-        for header, folder in starts:  # also for runs that an interrupt prevents: `resume` finds them
+        for header, folder in starts:  # so that `resume` finds runs that an interrupt prevents
             _save_config(folder, header._replace(config=fitted(header.config)))
         seconds = program.seconds
         context = partial(RunContext, algorithm, report=report, once=once)
@@ -101,7 +104,7 @@ def _start_or_resume(
     folder: Path | None,
     say: Callable[[str], None],
 ) -> Run:
-    """Make the first state of a run, or load it from the newest checkpoint in its folder."""
+    """Make a run with its initial state, or load it from the newest checkpoint in its folder."""
     generations = header.config.generations
     blank = partial(first, keys_of(header.config.seed)[0])
     run = None if folder is None else checkpoint.load(folder, header, blank, say)
@@ -118,7 +121,7 @@ def _start_or_resume(
 
 
 def _groups(done: Sequence[int], size: int) -> list[list[int]]:
-    """Group runs with equal numbers of generations, with at most `size` runs per group."""
+    """Group runs that have completed equal numbers of generations, with at most `size` per group."""
     far: dict[int, list[int]] = {}
     for i, generations in enumerate(done):
         far.setdefault(generations, []).append(i)
@@ -137,7 +140,7 @@ def _run_group(
     context: Callable[..., RunContext],
     report: Reporter,
 ) -> list[Run]:
-    """Run some seeds at once until all have finished."""
+    """Compute the runs of a group as one batch until all have finished."""
     config, done = runs[0].config, runs[0].generations
     present().agree(int, done)
     key, state = _joined(program, runs)
@@ -165,7 +168,10 @@ def _run_group(
 
 
 def _joined(program: Program, runs: Sequence[Run]) -> tuple[jax.Array, State]:
-    """Put the keys and the states of runs on the devices, filled up to the number that is compiled."""
+    """Put the keys and the states of runs on the devices.
+
+    If the program is compiled for more runs, the last run is repeated.
+    """
     filled = [*runs, *[runs[-1]] * (program.seeds - len(runs))]
     states = present().same([run.state for run in filled if run.state is not None])
     return program.keys([run.config.seed for run in filled]), program.join(states)
@@ -178,7 +184,7 @@ def _follow(
     context: Callable[..., RunContext],
     report: Reporter,
 ) -> list[Run]:
-    """Compute what the first process decides; this process does not get the records."""
+    """Compute the device calls that the first process decides on, without their records."""
     del observers, context
     done = present().agree(int)
     key, state = _joined(program, runs)
@@ -193,7 +199,7 @@ def _follow(
 
 
 class _Member:
-    """One of the runs of a group, with its observers."""
+    """A run of a group, with its observers."""
 
     def __init__(
         self, run: Run, context: Callable[..., RunContext], report: Reporter, named: bool
@@ -225,7 +231,10 @@ class _Member:
         return self.stopped is None and any(watch.due(generation) for watch in self._watches)
 
     def see(self, state: State, record: Record, seconds: float) -> None:
-        """Process further generations, at least one, unless the run was stopped."""
+        """Process the new generations of a device call.
+
+        If the run was stopped, they are ignored, unless they are its first generations.
+        """
         if self.stopped is not None and self.run.generations:
             return
         before = self.run.generations
@@ -235,7 +244,7 @@ class _Member:
             self.run = watch.on_update(update) or self.run
 
     def finish(self, signalled: str | None) -> Run:
-        """Call `on_end` of the observers, and then write the outcome, after all other files."""
+        """Call `on_end` of the observers, and write the outcome after all other files."""
         done = self.run.generations
         if self.run.metrics["coverage"][-1] > 0 and not self.run.metrics["qd_score"][-1]:
             least = self._context.algorithm.task.min_fitness
@@ -261,7 +270,7 @@ class _Member:
 def _extended(
     run: Run, totals: Totals, state: State, record: Record, seconds: float
 ) -> tuple[Run, Totals]:
-    """Add a record [G, ...] of generations, which took `seconds`, to a run and to its totals."""
+    """Add the record [G, ...] of a device call, which took `seconds`, to a run and to its totals."""
     totals, measures = accumulate(totals, record.measures)
     n, done = len(measures["evaluations"]), run.generations
     new = np.arange(1, n + 1)
@@ -283,7 +292,7 @@ def _extended(
 
 
 def totals_of(run: Run) -> Totals:
-    """Compute the totals over the generations of a run from its metrics and lanes."""
+    """Compute the totals over all generations of a run from its metrics and lanes."""
     if not run.generations:
         return Totals.zero()
     metrics, lanes = run.metrics, run.lanes

@@ -1,4 +1,4 @@
-"""Memory needs of a generation, and the batch size if memory is short."""
+"""Estimates of the memory that programs need, and of batch sizes that fit into memory."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 import jax
 
-# Share of the free memory that may be used; the rest is for other programs and for buffers not counted.
+# Share of the free memory that may be used. The rest is for other programs and uncounted buffers.
 SHARE = 0.9
 
 
 def needed(compiled: Any) -> int | None:
-    """Return the bytes that a compiled program needs, by its own analysis; None if there is none."""
+    """Return the bytes that a compiled program needs, or None if XLA has no analysis of its memory."""
     analysis = getattr(compiled, "memory_analysis", lambda: None)()
     if analysis is None:
         return None
@@ -31,7 +31,7 @@ def available() -> int | None:
 
 
 def free() -> int | None:
-    """Return the bytes of main memory that this process may still allocate; None if unknown."""
+    """Return the bytes of main memory that this process may still allocate, or None if unknown."""
     return min(filter(None, (_left_of_machine(), left_of_groups())), default=None)
 
 
@@ -42,10 +42,10 @@ def _left_of_machine(info: Path = Path("/proc/meminfo")) -> int | None:
 
 
 def left_of_groups(root: Path = Path("/")) -> int | None:
-    """Return the bytes that the control groups of this process have left; None without a limit.
+    """Return the bytes that the control groups of this process may still use, or None without a limit.
 
-    A container, a job of a cluster and a service are control groups, which may be nested. Each may have
-    a limit, in files of version 1 or of version 2 of the kernel's interface.
+    Containers, jobs of a cluster and services are control groups, which may be nested. Each group may
+    have a limit, in files of version 1 or version 2 of the kernel's interface.
 
     Args:
         root: The folder that contains `proc` and `sys`.
@@ -54,7 +54,7 @@ def left_of_groups(root: Path = Path("/")) -> int | None:
 
 
 def _groups(root: Path) -> Iterator[Path]:
-    """Return the folders of the groups that limit memory, from the innermost one up."""
+    """Yield the folders of the groups that limit memory, from the innermost to the outermost."""
     for line in _text(root / "proc/self/cgroup").splitlines():
         _, controllers, path = (*line.split(":", 2), "", "")[:3]
         mounts = (
@@ -66,7 +66,8 @@ def _groups(root: Path) -> Iterator[Path]:
             yield from (group.joinpath(*names[:depth]) for depth in range(len(names), -1, -1))
 
 
-# The files of version 2 and of version 1: limit, use, and the part of it that is reclaimable file cache.
+# The files of version 2 and of version 1. They contain the limit, the used memory, and the part of the
+# used memory that is reclaimable file cache.
 FILES = (
     (("memory.max", "memory.high"), "memory.current", "inactive_file"),
     (("memory.limit_in_bytes",), "memory.usage_in_bytes", "total_inactive_file"),
@@ -85,7 +86,7 @@ def _left_of_group(group: Path) -> int | None:
 
 
 def _text(file: Path) -> str:
-    """Read a file; returns "" if it cannot be read."""
+    """Read a file, or return "" if it cannot be read."""
     try:
         return file.read_text().strip()
     except (OSError, ValueError):
@@ -93,15 +94,21 @@ def _text(file: Path) -> str:
 
 
 def smaller(rows: int, need: int, room: int) -> int:
-    """Choose a smaller batch if `rows` evaluations need too much memory: the next power of two below."""
+    """Return the largest power of two below `rows` that fits into memory as a batch size.
+
+    Args:
+        rows: Number of evaluations that need too much memory.
+        need: Bytes that these evaluations need.
+        room: Free bytes.
+    """
     wanted = max(1, int(rows * SHARE * room / need))
     return int(1 << (min(wanted, rows - 1).bit_length() - 1)) if rows > 1 else 1
 
 
 def fewer(rows: int, compiled: Any, what: str, say: Callable[[str], None]) -> int | None:
-    """Return a smaller batch size for a program that does not fit into memory; None if it fits.
+    """Return a smaller batch size if a program does not fit into memory, and print its need.
 
-    Also returns None if the need is unknown or the batch cannot be smaller. Prints the need.
+    Return None if the program fits, if its need is unknown, or if the batch cannot be smaller.
     """
     room, need = available(), needed(compiled)
     if room is None or need is None:

@@ -1,8 +1,8 @@
-"""Several processes that compute one run: the first process decides and writes, the others follow.
+"""Several processes that compute one run. The first process decides and writes, and the others follow.
 
-JAX connects their devices. This module sends the decisions of the first process to the others, over one
-connection each, and ends all processes if one is lost. JAX alone would wait for a minute or more, and
-then abort without an error message.
+JAX connects the devices of the processes. This module connects each of the other processes to the first
+process, and sends them its decisions. If one process is lost, the module ends all processes. JAX alone
+would wait for at least a minute, and then abort without an error message.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from jax.experimental import multihost_utils
 from memes.errors import RunError, at_least, require
 from memes.parameters import flat
 
-BEAT, PATIENCE = 2.0, 20.0  # seconds between heartbeats, and until a process counts as lost
-LOST = 1  # the exit code
+BEAT, PATIENCE = 2.0, 20.0  # seconds between heartbeats, and seconds until a process counts as lost
+LOST = 1  # exit code after a process was lost
 SIZES = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")  # number of processes, set by launchers
 BYE = b"bye"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -37,12 +37,12 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 @dataclass
 class Team:
-    """The processes of a run, as seen by one of them; a process that joined no others is alone.
+    """The processes that compute a run, with the connections of this process.
 
     Attributes:
-        index: Number of this process; the first one, 0, leads.
+        index: Number of this process. The first process, 0, leads.
         count: Number of processes.
-        over: True after they have disconnected.
+        over: True after the processes have disconnected.
     """
 
     index: int = 0
@@ -53,11 +53,14 @@ class Team:
 
     @property
     def leads(self) -> bool:
-        """True for the process that decides, writes and prints."""
+        """True for the first process, which decides, writes and prints."""
         return self.index == 0
 
     def agree(self, decide: Callable[..., int | None], *arguments: Any) -> int:
-        """Send the number that the first process decides to all processes; None becomes 0."""
+        """Return the same number in all processes.
+
+        The first process computes it with `decide`, and sends it to the others. None becomes 0.
+        """
         if not self.leads:
             return self._decisions.get()
         decision = int(decide(*arguments) or 0)
@@ -79,31 +82,31 @@ class Team:
         return jax.tree.unflatten(structure, found)
 
     def part(self) -> None:
-        """Disconnect when all processes are done; or at once, if an exception ends this process."""
+        """Disconnect when all processes are done, or end at once after an unhandled exception."""
         if self.over or self.count == 1:
             return
         if getattr(sys, "last_value", None) is not None:
-            os._exit(LOST)  # otherwise JAX would wait for the other processes, and they for this one
+            os._exit(LOST)  # otherwise JAX and the other processes would wait for each other
         for link in self._links:
             link.part()
         self.over = True
 
 
 class _Link:
-    """A connection to another process, which carries lines; empty lines are heartbeats."""
+    """A connection that exchanges lines with another process. Empty lines are heartbeats."""
 
     def __init__(self, other: int, connection: socket.socket, hear: Callable[[bytes], None]) -> None:
         self.other = other
         self._connection = connection
         self._hear = hear
-        self._parting = threading.Event()  # this side disconnects
-        self._parted = threading.Event()  # the other side disconnects
+        self._parting = threading.Event()  # set when this side disconnects
+        self._parted = threading.Event()  # set when the other side disconnects
         connection.settimeout(PATIENCE)
         for work in (self._read, self._beat):
             threading.Thread(target=work, daemon=True).start()
 
     def send(self, line: bytes) -> None:
-        with suppress(OSError):  # the reading thread reports it
+        with suppress(OSError):  # the reading thread reports the error
             self._connection.sendall(line + b"\n")
 
     def part(self) -> None:
@@ -121,7 +124,7 @@ class _Link:
         while not self._parted.is_set():
             try:
                 new = self._connection.recv(4096)
-            except OSError:  # including a timeout
+            except OSError:  # a timeout is also an OSError
                 new = b""
             if not new:
                 end(f"process {self.other} of this run ended or cannot be reached")
@@ -150,10 +153,10 @@ class HostOptions:
     """Addresses and numbers of the processes of a run.
 
     Attributes:
-        coordinator: Address of the first of several processes, with a port that is free there, such as
-            node1:1234. Under srun and mpirun, all three options are set automatically.
-        processes: Number of processes that compute the run; 1 runs this process alone.
-        process: Number of this process, from 0. The first process writes; the others print nothing.
+        coordinator: Address of the first of several processes with a free port, such as node1:1234.
+            Under srun and mpirun, all three options are set automatically.
+        processes: Number of processes that compute the run. With 1, this process runs alone.
+        process: Number of this process, from 0. Only the first process writes and prints.
     """
 
     coordinator: str | None = None
@@ -163,14 +166,17 @@ class HostOptions:
 
 @flat
 def join_processes(*, meeting: HostOptions = HostOptions()) -> Team:
-    """Join the processes that compute runs together; must be called before anything is computed.
+    """Join the processes that compute runs together, before anything is computed.
 
-    Each process is started with the same program and arguments. Slurm (`srun`) and Open MPI (`mpirun`)
-    provide the number of processes and their indices; otherwise all three fields of `meeting` are
-    needed.
+    Each process must be started with the same program and arguments. Slurm (`srun`) and Open MPI
+    (`mpirun`) provide the number of processes and their indices. Without them, all three fields of
+    `meeting` are required.
 
     Args:
         meeting: Addresses and numbers of the processes.
+
+    Returns:
+        The team of processes.
     """
     global _present
     coordinator, processes, process = meeting.coordinator, meeting.processes, meeting.process
@@ -197,14 +203,14 @@ def join_processes(*, meeting: HostOptions = HostOptions()) -> Team:
 
 
 def _size(name: str) -> int:
-    """Return the number of processes that a launcher has set; 1 if it has set none."""
+    """Return the number of processes that a launcher has set in a variable, or 1 if it is not set."""
     value = os.environ.get(name) or "1"
     require(value.isdecimal(), f"{name} must be a whole number, got '{value}'")
     return int(value)
 
 
 def _connected(coordinator: str | None) -> Team:
-    """Connect all processes to the first, which sends its address over JAX's connections."""
+    """Connect all processes to the first process, which sends its address over JAX's connections."""
     team = Team(jax.process_index(), jax.process_count())
     host = socket.gethostname() if coordinator is None else coordinator.rpartition(":")[0]
     # The name of a machine may resolve to its loopback address, which other machines cannot reach.
@@ -227,7 +233,10 @@ def _connected(coordinator: str | None) -> Team:
 
 
 def welcomed(server: socket.socket, token: str, count: int) -> Iterator[tuple[int, socket.socket]]:
-    """Wait for connections that send the token, each with a number; invalid ones cause no delay."""
+    """Yield `count` connections that send the token, with the number that each sends.
+
+    Other connections are closed, and do not delay valid ones.
+    """
     known: queue.SimpleQueue[tuple[int, socket.socket]] = queue.SimpleQueue()
     over = threading.Event()
 

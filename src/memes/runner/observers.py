@@ -1,7 +1,7 @@
-"""Observers: everything that a run does in addition to computing generations.
+"""Observers, which do everything in a run except computing generations.
 
-An observer is a frozen dataclass with its settings and a method `watch`, which is called once per run.
-`Progress` below is a short one; `examples/observer.py` is one that stops a run.
+An observer is a frozen dataclass with settings and a method `watch`, which is called once per run. The
+class `Progress` below is a short example, and `examples/observer.py` is an observer that stops a run.
 """
 
 from __future__ import annotations
@@ -31,9 +31,12 @@ MOST_WRITING = 0.1  # maximum share of the time for checkpoints that were not ex
 
 
 class Update(NamedTuple):
-    """A run after a device call: everything so far, and the number of its new generations.
+    """The state of a run after a device call.
 
-    `changes` are the cells that changed in the new generations, in the format of `Record`, [new, ...].
+    Attributes:
+        run: The run with all generations so far.
+        new: Number of new generations.
+        changes: The cells that changed in the new generations, in the format of `Record`, [new, ...].
     """
 
     run: Run
@@ -49,15 +52,14 @@ class Update(NamedTuple):
 class Callbacks(NamedTuple):
     """The functions through which an observer follows one run.
 
-    Functions that return a run may change it; None leaves it unchanged.
+    `on_start`, `on_update` and `on_end` may return a changed run, or None to leave the run unchanged.
 
     Attributes:
-        on_start: `(run) -> run`, called before the first generation, or the first one after resuming.
-        due: `(generation) -> bool`, returns True if a device call must end after that generation. The
-            length of other device calls depends on time, so only these updates are the same in every
-            run.
+        on_start: `(run) -> run`, called before the first generation and whenever the run is resumed.
+        due: `(generation) -> bool`, which returns True if a device call must end after that generation.
+            Other device calls end at times that differ between runs.
         on_update: `(update) -> run`, called after each device call.
-        on_end: `(run) -> run`, called after the last generation, also if the run was stopped.
+        on_end: `(run) -> run`, called after the last generation, even if the run was stopped.
     """
 
     on_start: Callable[[Run], Run | None] = lambda run: None
@@ -68,18 +70,18 @@ class Callbacks(NamedTuple):
 
 @dataclass(frozen=True)
 class RunContext:
-    """One run, as passed to its observers.
+    """Information about a run and functions that its observers can call.
 
     Attributes:
         algorithm: The algorithm, with its task.
         header: Content of `config.json` when the run starts.
-        folder: Folder of the run; None if it is only in memory.
+        folder: Folder of the run, or None if the run is only in memory.
         report: Shows progress.
-        say: Prints a line, which names the run if there are several.
-        stop: `(reason)`: stops the run after this update.
-        interrupted: Returns the name of the signal that requested to stop, or None.
-        once: `(key, make) -> object`: makes an object once for all runs of a group.
-        closing: Registers a function that is called when the run ends, also after an exception.
+        say: Prints a line. If there are several runs, the line begins with the seed.
+        stop: `(reason)`, which stops the run after the current update.
+        interrupted: Returns the name of the signal that was sent to stop the run, or None.
+        once: `(key, make) -> object`, which makes an object only once for all runs.
+        closing: Registers a function that is called when the run ends, even after an exception.
     """
 
     algorithm: Algorithm
@@ -99,7 +101,7 @@ class RunContext:
 
 
 class Observer(Protocol):
-    """Anything that can follow a run."""
+    """An object that can follow runs."""
 
     def watch(self, context: RunContext) -> Callbacks:
         """Return the callbacks of a run."""
@@ -113,7 +115,7 @@ class Log:
     prefix: ClassVar[str] = "log"
 
     def watch(self, context: RunContext) -> Callbacks:
-        """Return the callbacks of a run, which also print findings about its first generation."""
+        """Return the callbacks of a run, which also print findings about the first generation."""
         folder, task = context.folder, context.algorithm.task
 
         def on_start(run: Run) -> None:
@@ -141,10 +143,10 @@ class Log:
 
 
 def first_generation(algorithm: Algorithm, update: Update) -> Observations:
-    """Extract from the first update of a run what its first generation shows about the task.
+    """Return facts about the task from the first update of a run.
 
-    Fitness and features are those of the elites. `update.changes` would be a biased sample: it has the
-    first cells only, up to a number.
+    Fitness and features are taken from the elites. `update.changes` would be a biased sample, because it
+    contains only the first cells, up to a maximum number.
     """
     metrics, archive, task = update.run.metrics, update.run.archive, algorithm.task
     occupied = np.asarray(archive.occupied)
@@ -159,7 +161,7 @@ def first_generation(algorithm: Algorithm, update: Update) -> Observations:
 
 
 def _tell(context: RunContext, seen: Observations) -> None:
-    """Print each finding for the first run of a group; raise a `UsageError` if one is fatal."""
+    """Print each finding once for all runs, or raise a `UsageError` if a finding is fatal."""
     for finding in findings(context.algorithm.task, seen):
         require(not finding.fatal, finding.sentence)
         if finding.topic != "faults":  # faults are reported during the whole run
@@ -168,11 +170,11 @@ def _tell(context: RunContext, seen: Observations) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoints:
-    """Write checkpoints during a run, from which `memes resume` continues.
+    """Write checkpoints during a run, from which `memes resume` can continue.
 
     Attributes:
-        every: Generations between checkpoints; 0 writes none. None is a checkpoint after each device
-            call, unless that would take more than a tenth of the time.
+        every: Generations between checkpoints. 0 disables checkpoints. If None, a checkpoint is written
+            after each device call, unless checkpoints would take more than a tenth of the time.
     """
 
     every: int | None = None
@@ -234,6 +236,6 @@ class Progress:
 
 
 def progress_of(run: Run) -> ProgressPoint:
-    """Return the progress of a run after its last generation."""
+    """Return the progress of a run after its latest generation."""
     last = [run.metrics[name][-1] for name in ProgressPoint._fields if run.generations]
     return ProgressPoint(*last)

@@ -1,4 +1,4 @@
-"""The placement of a run: its shards, and the devices that compute them."""
+"""The placement of a run, which is the assignment of its shards to devices."""
 
 from __future__ import annotations
 
@@ -18,14 +18,19 @@ from memes.algorithm import Algorithm, State
 from memes.errors import require
 from memes.runner.sharding import AXIS, Sharded
 
-MOST_SHARDS = 4096  # more than the devices of any cluster
-# Equal on all devices, or one part per device.
+MOST_SHARDS = 4096  # more than the number of devices of any cluster
+# Arrays are either equal on all devices, or divided into one part per device.
 REPLICATED, SHARDED = (PartitionSpec(*axes) for axes in ((), (AXIS,)))  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True)
 class Placement:
-    """The shards of a run, and the devices among which they are divided, in order."""
+    """The placement of a run.
+
+    Attributes:
+        shards: Number of shards.
+        devices: The devices among which the shards are divided in order.
+    """
 
     shards: int = 1
     devices: tuple[Any, ...] = ()
@@ -37,7 +42,7 @@ class Placement:
 
     @property
     def waits(self) -> bool:
-        """True for a process that computes nothing, because it has none of the devices."""
+        """True if this process computes nothing, because it has none of the devices."""
         here = jax.process_index()
         return bool(self.devices) and all(device.process_index != here for device in self.devices)
 
@@ -52,12 +57,12 @@ class Placement:
         return self.shards // len(self.devices)
 
     def sharded(self, algorithm: Algorithm) -> Sharded:
-        """Divide the algorithm into these shards."""
+        """Divide an algorithm among the shards."""
         return Sharded(algorithm, self.shards, max(1, len(self.devices)))
 
     def mapped(self, function: Callable[..., Any], arguments: Any, results: Any) -> Any:
         """Map a function over all devices, with the given placement of arguments and results."""
-        # Results of gathered values are equal on all devices, which JAX cannot infer.
+        # JAX cannot infer that results of gathered values are equal on all devices.
         return jax.shard_map(
             function, mesh=self.mesh, in_specs=arguments, out_specs=results, check_vma=False
         )
@@ -76,7 +81,10 @@ class Placement:
         return jax.tree.map(lambda spec: NamedSharding(self.mesh, spec), where, is_leaf=is_spec)
 
     def of_state(self, algorithm: Algorithm, seeds: int) -> Any:
-        """Return the placement of a state: lanes or seeds with their shards, the rest on all devices."""
+        """Return the placement of a state.
+
+        Lanes or seeds are divided among the devices, and all other arrays are copied to every device.
+        """
         if seeds > 1:
             return SHARDED
         divided = self.sharded(algorithm).part is not None
@@ -84,7 +92,7 @@ class Placement:
         return State(everywhere, everywhere, everywhere, everywhere, SHARDED if divided else everywhere)
 
     def recorded(self) -> dict[str, int]:
-        """Return the entries for `config.json`."""
+        """Return the entries of `config.json` that describe the placement."""
         return {"devices": max(1, len(self.devices)), "shards": self.shards}
 
     def on_first(self, state: State) -> State:
@@ -99,7 +107,7 @@ class Placement:
         return local
 
     def _everywhere(self, state: State) -> State:
-        """Copy the parts of a state that are on only one process to all processes."""
+        """Copy the divided parts of a state to all processes."""
         leaves, structure = jax.tree.flatten(state)
         apart = [leaf for leaf in leaves if not leaf.is_fully_replicated]
         if not apart:
@@ -116,7 +124,7 @@ class Placement:
         return jax.jit(self.mapped(gather, (SHARDED,), REPLICATED))
 
     def in_words(self, kind: str) -> str:
-        """Describe the devices, given the name of their kind."""
+        """Describe the devices as text, given the name of their kind."""
         number, all_processes = len(self.devices), len(jax.devices())
         several = f"{number} x {kind}" if number > 1 else kind
         if jax.process_count() > 1 and number < all_processes:
@@ -124,12 +132,12 @@ class Placement:
         return several if self.shards in (1, number) else f"{several}, in {self.shards} shards"
 
     def divides(self, algorithm: Algorithm, seeds: int) -> bool:
-        """True if all work is divided among the shards, and not only the evaluations."""
+        """Return True if all work is divided among the shards, and not only the evaluations."""
         return self.shards == 1 or seeds > 1 or self.sharded(algorithm).part is not None
 
 
 def _put(array: Any, sharding: NamedSharding) -> Array:
-    """Put an array, which all processes have, on the devices of all processes."""
+    """Put an array that all processes have on the devices of all processes."""
     if jax.process_count() == 1:
         return jax.device_put(array, sharding)  # type: ignore[no-any-return]
     if jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
@@ -140,7 +148,7 @@ def _put(array: Any, sharding: NamedSharding) -> Array:
     return spread
 
 
-ALONE = Placement()  # on JAX's first device, in one shard
+ALONE = Placement()  # one shard on JAX's first device
 
 
 def placed(
@@ -149,9 +157,9 @@ def placed(
     shards: int | None,
     seeds_per_batch: int,
 ) -> Placement:
-    """Place a run of `seeds_per_batch` seeds at once on the requested number of devices and shards.
+    """Return the placement of a run on the requested number of devices and shards.
 
-    By default a run uses all accelerators, or one CPU, with one shard per device. A task that runs on
+    By default, a run uses all accelerators, or one CPU, with one shard per device. A task that runs on
     the host has one shard.
     """
     found = jax.devices()
@@ -175,7 +183,7 @@ def placed(
 
 
 def _usual(found: list[Any]) -> int:
-    """Return the default number of devices: the cores of a CPU do not count as devices."""
+    """Return the default number of devices, without counting the cores of a CPU as devices."""
     alone = found[0].platform == "cpu" and jax.process_count() == 1
     return 1 if alone else len(found)
 

@@ -1,4 +1,4 @@
-"""The progress of runs: a bar on a terminal, lines elsewhere, or nothing."""
+"""Display of the progress of runs, as a bar on a terminal or in a notebook, or as lines elsewhere."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Terminal(Console):
     """A console that raises an exception if its output is closed, instead of ending the program."""
 
     def on_broken_pipe(self) -> None:
-        """Raise the exception."""
+        """Raise a `BrokenPipeError`."""
         raise BrokenPipeError
 
 
 class ProgressPoint(NamedTuple):
-    """The progress of a run: the last values of some columns of its metrics."""
+    """The progress of a run, with the last values of some columns of its metrics."""
 
     generation: int = 0
     qd_score: float = 0.0
@@ -40,7 +40,7 @@ class ProgressPoint(NamedTuple):
 
 
 class Reporter:
-    """Reports the progress of several runs at once; with `show=False` it prints nothing."""
+    """A reporter that shows the progress of several runs at once, or nothing with `show=False`."""
 
     def __init__(self, *, show: bool, console: Console | None = None) -> None:
         self._console = console or Terminal(stderr=True)
@@ -55,7 +55,7 @@ class Reporter:
             console=self._console,
             disable=not (show and self._console.is_terminal),
         )
-        self._shown = ExitStack()  # closes the bar of the generations
+        self._shown = ExitStack()  # closes the progress bar of the generations
         self._show: Callable[..., None] = lambda *shown: None
         self._last_line = -inf
         self._generations = 0
@@ -81,15 +81,15 @@ class Reporter:
             self._console.quiet = True
 
     def begin(self, generations: int, points: dict[int, ProgressPoint]) -> None:
-        """Start to show runs of `generations`, by seed, from their current progress."""
+        """Start to show runs with a number of generations, given the current progress of each seed."""
         self._generations, self._first, self._now = generations, points, dict(points)
         done = min(point.generation for point in points.values())
         self._shown.close()
         self._show = self._shown.enter_context(self.counting("generation", generations, done))
 
     def show_workers(self, task: Task) -> None:
-        """Print the workers of a task, if it has any, and add them to the figures of the runs."""
-        for each in filter(None, (task, task.single)):  # a resampled task has them in `single`
+        """Print the workers of a task, if it has any, and show them with the progress of the runs."""
+        for each in filter(None, (task, task.single)):  # `single` of a resampled task has the workers
             if isinstance(each.evaluate, Spread):
                 self._workers = each.evaluate
                 self.say(f"evaluating on {self._workers}, in blocks of {self._workers.block}")
@@ -99,13 +99,13 @@ class Reporter:
         self._ended.add(seed)
 
     def update(self, seed: int, point: ProgressPoint) -> None:
-        """Store the progress of the run of a seed; show it as soon as all runs have come as far."""
+        """Store the progress of a seed, and show it if all other seeds have reached this generation."""
         self._now[seed] = point
         done, going = point.generation, self._now.keys() - self._ended
         if any(self._now[other].generation < done for other in going):
             return
         stands, before = self._now.values(), self._first.values()
-        # Only the time of generations counts, and not that of other work.
+        # Only the time of generations counts, without the time of other work.
         seconds = max(fsum(s.seconds for s in stands) - fsum(s.seconds for s in before), 1e-9)
         evaluations = sum(s.evaluations for s in stands) - sum(s.evaluations for s in before)
         figures = (
@@ -120,10 +120,11 @@ class Reporter:
 
     @contextmanager
     def counting(self, what: str, total: int, before: int = 0) -> Iterator[Callable[..., None]]:
-        """Show how many of `total` are done, on a separate bar or, at intervals, as a line.
+        """Show how many of `total` items are done, on a separate bar or as lines at intervals.
 
-        The yielded function `(done, figures="", left=None)` updates it with the number done, further
-        text, and the seconds that are left; None estimates them from the time so far.
+        The yielded function `(done, figures="", left=None)` updates the display with the number of items
+        that are done, further text, and the remaining seconds. If `left` is None, the remaining time is
+        estimated from the time so far.
         """
         self._bars.start()
         bar = self._bars.add_task(what, total=total, completed=before, figures="")
@@ -148,7 +149,10 @@ class Reporter:
 
 
 def _notebook_bar(total: int) -> Callable[[int, str], None]:
-    """Show a bar in a notebook; the returned function takes the number done and a text."""
+    """Show a bar in a notebook, and return a function that updates it.
+
+    The function takes the number of items that are done, and a text.
+    """
     notebook: Any = import_module("IPython.display")
 
     def shown(done: int, text: str) -> Any:

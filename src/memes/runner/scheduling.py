@@ -1,4 +1,4 @@
-"""Device calls whose length depends on time, and handling of signals between them."""
+"""Scheduling of device calls by their duration, and handling of signals between device calls."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GROWTH = 4  # a device call has at most this multiple of the generations of the 
 
 
 class Call(NamedTuple):
-    """A finished device call: the state and the record of each seed."""
+    """A finished device call, with the state and the record of each seed."""
 
     states: list[State]
     records: list[Record]
@@ -39,13 +39,14 @@ def calls(
     due: Callable[[int], bool],
     going: Callable[[], bool],
 ) -> Iterator[Call]:
-    """Call the device for the remaining generations, about `call_seconds` per call.
+    """Compute the remaining generations, and yield device calls of about `call_seconds` each.
 
-    Stops early, but not before the first generation, when `going` returns False.
+    The computation stops early when `going` returns False, but not before the first generation.
 
-    The device computes the next call while the host processes the previous one. This is not done if an
-    observer is due, which may need the device, or if the host evaluates. A thread makes the calls,
-    because on GPUs a call returns only after its last generation: the host counts them.
+    The device computes the next call while the host processes the previous one. There are two
+    exceptions: tasks that are evaluated on the host, and generations after which an observer is due,
+    because it may need the device. A separate thread makes the calls, because on GPUs a call returns
+    only after its last generation.
     """
     generations, aim = config.generations, config.call_seconds
     size, agree, beside = 1, present().agree, program.algorithm.task.jit
@@ -75,7 +76,7 @@ def calls(
 
 
 def wait(record: Record) -> None:
-    """Wait for the device in short intervals, because Python handles no signals inside JAX."""
+    """Wait for the device in short intervals, because Python cannot handle signals inside JAX."""
     last: list[Any] = jax.tree.leaves(record)[-1:]
     while any(hasattr(leaf, "is_ready") and not leaf.is_ready() for leaf in last):
         time.sleep(0.002)
@@ -83,7 +84,10 @@ def wait(record: Record) -> None:
 
 @contextmanager
 def interruptible(say: Callable[[str], None], sentence: str) -> Iterator[Callable[[], str | None]]:
-    """Record the first Ctrl-C or SIGTERM for the yielded function; the second one interrupts."""
+    """Record the first Ctrl-C or SIGTERM instead of interrupting, and print a message.
+
+    The yielded function returns the name of the recorded signal, or None. A second signal interrupts.
+    """
     seen: str | None = None
     before: dict[signal.Signals, Any] = {}
 
@@ -97,7 +101,7 @@ def interruptible(say: Callable[[str], None], sentence: str) -> Iterator[Callabl
         restore()  # first, because the next signal may arrive while the message is printed
         say(sentence)
 
-    with suppress(ValueError):  # in other threads, which receive no signals
+    with suppress(ValueError):  # raised in threads other than the main thread
         for each in SIGNALS:
             before[each] = signal.signal(each, note)
     try:

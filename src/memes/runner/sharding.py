@@ -1,12 +1,12 @@
-"""A generation on several devices, composed of the stages of `Algorithm`.
+"""Computation of a generation on several devices, with the stages of `Algorithm`.
 
 The lanes are divided among shards, and the shards among devices. Each shard asks, evaluates and
-assesses. The outcomes are gathered, and every device inserts all of them. Then each shard learns. If an
-emitter cannot be divided, every device asks and learns as a whole, and the shards divide only the
-evaluations.
+assesses. The outcomes are gathered, and every device inserts all of them into its copy of the archive.
+Then each shard learns. If an emitter cannot be divided, every device asks and learns for all lanes, and
+only the evaluations are divided among the shards.
 
 The result depends on the number of shards, but not on the number of devices that compute them. Therefore
-each shard must be computed by the same instructions everywhere: see `isolated` and `each`.
+every program must compute a shard with the same instructions. `isolated` and `each` ensure this.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from memes.pytrees import filled, in_32_bits, take
 from memes.task import Evaluation, evaluate
 
 T = TypeVar("T")
-AXIS = "devices"  # of `jax.shard_map`
+AXIS = "devices"  # name of the axis of `jax.shard_map`
 
 
 def divide(emitter: Emitter, count: int) -> Emitter | None:
-    """Return the emitter of one of `count` shards; None if its lanes cannot be divided.
+    """Return the emitter of one of `count` shards, or None if the lanes cannot be divided.
 
     Lanes can be divided if `lanes` is a field of the emitter and a multiple of `count`.
     """
@@ -50,11 +50,11 @@ def divide(emitter: Emitter, count: int) -> Emitter | None:
 def isolated(function: Callable[..., T], *trees: PyTree, true: Bool[Array, ""]) -> T:
     """Compute `function(*trees)` with the same rounding in every program.
 
-    XLA fuses operations with those around them, and fused operations may round differently. It does not
-    fuse across the branches of a condition with an unknown value, so `true` must be computed from an
-    argument of the compiled program. `lax.optimization_barrier` does not suffice. Constants of the
-    function are made to depend on `true`, too: otherwise they are folded in some programs and not in
-    others.
+    XLA fuses operations with neighbouring operations, and fused operations may round differently. XLA
+    does not fuse operations across a branch whose condition is unknown at compile time. Therefore `true`
+    must be computed from an argument of the compiled program. Constants of the function also depend on
+    `true`, because otherwise XLA folds them in some programs only. `lax.optimization_barrier` does not
+    suffice.
     """
     program, shape = jax.make_jaxpr(function, return_shape=True)(*trees)
 
@@ -78,8 +78,8 @@ def isolated(function: Callable[..., T], *trees: PyTree, true: Bool[Array, ""]) 
 def each(function: Callable[..., T], *trees: PyTree, here: Int[Array, ""]) -> T:
     """Map a function over the shards of this device, one after the other: [s, ...] to [s, ...].
 
-    `here` is the number of shards, s, as an argument of the compiled program. A loop of known length
-    would be unrolled if the length is 1, and then constants would be folded into it.
+    `here` is the number of shards, s, and must be an argument of the compiled program. Otherwise, XLA
+    would unroll a loop of length 1, and fold constants into it.
     """
     shape = jax.eval_shape(function, *jax.tree.map(lambda leaf: leaf[0], trees))
     count = jax.tree.leaves(trees)[0].shape[0]
@@ -108,9 +108,9 @@ def gather(tree: T) -> T:
 
 
 def fetch(genotypes: Float[Array, "s n d"], place: Int[Array, " w"]) -> Float[Array, "w d"]:
-    """Copy the genotypes at some places, counted over all shards, to every device; no others are sent.
+    """Copy the genotypes at some places to every device, without sending other genotypes.
 
-    A place beyond the last one gives an arbitrary genotype.
+    Places are counted over all shards. A place beyond the last one yields an arbitrary genotype.
     """
     own = lax.collapse(genotypes, 0, 2)
     local = place - lax.axis_index(AXIS) * own.shape[0]
@@ -124,9 +124,9 @@ def fetch(genotypes: Float[Array, "s n d"], place: Int[Array, " w"]) -> Float[Ar
 
 @dataclass(frozen=True, eq=False)
 class Sharded:
-    """An algorithm in shards.
+    """An algorithm whose work is divided among shards.
 
-    If the emitter is divided, the leaves of its state have an axis for shards.
+    If the emitter is divided, the leaves of its state have a leading axis for shards.
 
     Attributes:
         algorithm: The algorithm.
@@ -140,7 +140,7 @@ class Sharded:
 
     @cached_property
     def part(self) -> Algorithm | None:
-        """The algorithm of one shard; None if the emitter cannot be divided."""
+        """The algorithm of one shard, or None if the emitter cannot be divided."""
         emitter = divide(self.algorithm.emitter, self.count)
         return None if emitter is None else replace(self.algorithm, emitter=emitter)
 
@@ -154,7 +154,7 @@ class Sharded:
 
     @in_32_bits
     def init(self, key: Key[Array, ""], generations: int | None = None) -> State:
-        """Return the first state."""
+        """Return the initial state."""
         state, part = self.algorithm.init(key, generations), self.part
         if part is None:
             return state
@@ -169,13 +169,13 @@ class Sharded:
         """Advance by one generation, inside a `jax.shard_map` over the devices.
 
         Returns:
-            The next state, the events, and the outcome: of each shard of this device, [s, ...], if the
-            emitter is divided, else of the whole batch.
+            The next state, the events, and the outcome. If the emitter is divided, the outcome is that
+            of each shard of this device, [s, ...]. Otherwise it is the outcome of the whole batch.
         """
         return (self._replicated if self.part is None else self._divided)(key, state, here)
 
     def _divided(self, key: Array, state: State, here: Array) -> tuple[State, Info, Outcome]:
-        """Assess on each shard, insert on every device, learn on each shard."""
+        """Advance with a divided emitter: assess per shard, insert on every device, learn per shard."""
         algorithm, part = self.algorithm, self.part
         assert part is not None
         ask_key, evaluate_key = jax.random.split(key)
@@ -199,7 +199,10 @@ class Sharded:
         return algorithm.advance(after, emitter), info, outcome
 
     def _replicated(self, key: Array, state: State, here: Array) -> tuple[State, Info, Outcome]:
-        """Ask and tell on every device; each shard evaluates an equal share of the batch."""
+        """Advance with an undivided emitter, and divide only the evaluations among the shards.
+
+        Every device asks and tells.
+        """
         algorithm, true = self.algorithm, here > 0
         ask_key, evaluate_key = jax.random.split(key)
         state, batch = isolated(algorithm.ask, ask_key, state, true=true)
@@ -216,7 +219,7 @@ class Sharded:
         return state, info, algorithm.assess(batch, evaluation)
 
     def _offer(self, outcome: Outcome) -> tuple[Float[Array, "s n d"], Outcome]:
-        """Gather the candidates for the archive, with places of genotypes instead of genotypes."""
+        """Gather the entries for the archive, with the places of genotypes instead of the genotypes."""
         offered = [outcome.candidates, outcome.samples]
         if not self.algorithm.offer_samples:
             offered[1] = jax.tree.map(lambda leaf: leaf[:, :0], outcome.samples)
@@ -232,7 +235,7 @@ class Sharded:
         return genotypes, Outcome(candidates, samples, faults, outside)
 
     def _shards(self) -> Int[Array, " s"]:
-        """The numbers of the shards of this device."""
+        """Return the numbers of the shards of this device."""
         here = self.count // self.devices
         return lax.axis_index(AXIS) * here + jnp.arange(here)
 

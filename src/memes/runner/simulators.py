@@ -1,4 +1,4 @@
-"""Simulators on the host, which may raise exceptions."""
+"""Handling of simulators that run on the host and may raise exceptions."""
 
 from __future__ import annotations
 
@@ -23,17 +23,18 @@ CALLBACKS = {"pure_callback", "io_callback"}
 
 
 def callbacks_outside(algorithm: Algorithm) -> Algorithm:
-    """Move callbacks to Python, if there are any, out of compiled programs; see `on_host`."""
-    if algorithm.emitter.transitions:  # which only compiled tasks provide
+    """Apply `on_host` to the task of an algorithm."""
+    if algorithm.emitter.transitions:  # only compiled tasks provide transitions
         return algorithm
     return replace(algorithm, task=on_host(algorithm.task))
 
 
 def on_host(task: Task) -> Task:
-    """Turn a task with a callback to Python into one with `jit=False`; return other tasks unchanged.
+    """Convert a task with a callback to Python to a task with `jit=False`.
 
-    A callback that raises ends the whole compiled program that contains it. So only the evaluation is
-    compiled with it, and `surviving` can repeat that for fewer genotypes.
+    An exception in a callback ends the whole compiled program that contains it. Therefore the evaluation
+    is compiled separately, and `surviving` can repeat it for fewer genotypes. Tasks without callbacks
+    are returned unchanged.
     """
     if not task.jit or not CALLBACKS.intersection(_primitives(_traced(task))):
         return task
@@ -49,7 +50,7 @@ def _traced(task: Task) -> Any:
 
 
 def _primitives(jaxpr: Any) -> Iterator[str]:
-    """Return the names of all operations, including those inside loops, branches and functions."""
+    """Yield the names of all operations, including operations inside loops, branches and functions."""
 
     def is_jaxpr(value: Any) -> bool:
         return hasattr(getattr(value, "jaxpr", value), "eqns")
@@ -62,10 +63,12 @@ def _primitives(jaxpr: Any) -> Iterator[str]:
 
 
 def surviving(task: Task, say: Callable[[str], None], rows: int) -> Task:
-    """Handle exceptions of a host simulator by evaluating each half of the genotypes again.
+    """Return a task that handles exceptions of its simulator on the host.
 
-    Genotypes for which it raises each time evaluate to NaN; `say` prints the first exception. If it
-    raises for all `rows` evaluations of a generation, which may be split into batches, the run ends.
+    If an evaluation raises an exception, each half of its genotypes is evaluated again, down to single
+    genotypes. A genotype for which the simulator fails each time evaluates to NaN. The first exception
+    is printed with `say`. If all `rows` evaluations of a generation fail, in one or several batches, the
+    run ends.
     """
     by = partial(Surviving, task, losses=_Losses(task, say, rows))
     learning = task.evaluate_transitions
@@ -78,11 +81,11 @@ def surviving(task: Task, say: Callable[[str], None], rows: int) -> Task:
 
 @dataclass(frozen=True)
 class Surviving:
-    """An evaluator of a simulator that may raise exceptions; see `surviving`.
+    """An evaluator that handles exceptions of a simulator, as described in `surviving`.
 
     Attributes:
         task: The task of the simulator.
-        function: Its evaluator.
+        function: The evaluator of the simulator.
         losses: The failures so far.
     """
 
@@ -91,7 +94,7 @@ class Surviving:
     losses: _Losses
 
     def __call__(self, keys: Array, x: np.ndarray) -> Any:
-        """Evaluate genotypes; those that fail become NaN."""
+        """Evaluate genotypes, with NaN for genotypes that fail."""
         attempt = attempting(self.function, self._in_place)
         with _quiet_callbacks():
             parts, failure = attempt(keys, x)
@@ -106,7 +109,7 @@ class Surviving:
 
 @dataclass
 class _Losses:
-    """The failures of a simulator: the last exception, and the number of consecutive failures."""
+    """The last exception of a simulator, and the number of consecutive failures."""
 
     task: Task
     say: Callable[[str], None]
@@ -117,7 +120,8 @@ class _Losses:
     def count(self, parts: list[Part], failure: BaseException | None) -> None:
         """Count the failures of a batch.
 
-        Raise a `RunError` if all evaluations of a generation failed.
+        Raises:
+            RunError: If all evaluations of a generation failed.
         """
         if failure is not None:
             if self.last is None:
@@ -135,7 +139,7 @@ class _Losses:
 
 @contextmanager
 def _quiet_callbacks() -> Iterator[None]:
-    """Suppress the tracebacks that JAX logs for callbacks; the exceptions are printed once."""
+    """Suppress the tracebacks that JAX logs for callbacks, because `_Losses` prints the exceptions."""
     logger = logging.getLogger("jax._src.callback")
     before, logger.disabled = logger.disabled, True
     try:
