@@ -376,9 +376,10 @@ def lost(task: Task, n: int, like: Mapping[str, Any] | None = None) -> Evaluatio
         value = jnp.nan if jnp.issubdtype(each.dtype, jnp.inexact) else 0
         return jnp.full((n, *each.shape), value, each.dtype)
 
+    fitness = jnp.full(n, jnp.nan, jnp.float32)
+    feature = jnp.full((n, task.feature_dim), jnp.nan, jnp.float32)
     declared = task.extras if like is None else rows_like(like)
-    extras = {name: blank(each) for name, each in declared.items()}
-    return Evaluation(jnp.full(n, jnp.nan), jnp.full((n, task.feature_dim), jnp.nan), extras)
+    return Evaluation(fitness, feature, {name: blank(each) for name, each in declared.items()})
 
 
 def _declared(task: Task, found: dict[str, Array]) -> dict[str, Array]:
