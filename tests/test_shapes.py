@@ -93,6 +93,7 @@ def instances():
     estimates = again.estimate(jax.random.key(6), archive.genotypes, jnp.arange(2))
     corrected = reevaluate(archive, MAZE, 2)
     gather((rows, lanes, episodes[0], steps, estimates, corrected, metrics.measure(archive, info)))
+    gather(metrics.deviations(replace(archive, cells=memes.cells.grid(MAZE)), corrected))
     held = replace(archive, fitness=jnp.zeros_like(archive.fitness))
     gather(held.sample(jax.random.key(8), 3))
     gather((memes.cells.grid(MAZE), memes.cells.cvt(jax.random.key(7), MAZE, 5, points=50)))

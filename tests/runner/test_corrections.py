@@ -393,7 +393,8 @@ def test_a_correction_on_the_host_takes_no_more_than_the_limit(limit, times, cap
     expected = max(1, min(40, times * searched[-1] // elites[-1]))
     assert (samples.tolist(), spent.tolist()) == ([expected], [expected * elites[-1]])
     said = " ".join(capsys.readouterr().err.split())
-    assert f"re-evaluating every elite {expected:.0f} times: {spent[-1]:,.0f} evaluations" in said
+    often = "once" if expected == 1 else f"{expected:.0f} times"
+    assert f"re-evaluating every elite {often}: {spent[-1]:,.0f} evaluations" in said
     needed = f"--reevaluate-limit {-(-40 * elites[-1] // int(searched[-1]))} allows them"
     assert (needed in said) == (expected < 40)
 

@@ -285,7 +285,8 @@ def test_features_outside_of_the_bounds_are_counted_and_said_once(build, capsys)
     assert (np.diff(counted) > 0).all()
     said = " ".join(capsys.readouterr().err.split())
     assert said.count("of the features lie outside feature_low and feature_high") == 1
-    assert "bounds that fit are feature_low=" in said
+    # Four means are too few to suggest bounds from.
+    assert ("bounds that fit are feature_low=" in said) == (build is memes.presets.me)
 
 
 def test_noise_of_a_compiled_task_that_is_not_declared_is_said(capsys):

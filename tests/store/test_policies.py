@@ -15,7 +15,7 @@ from memes.control.tree_policies import identity
 from memes.store.policies import export_policy
 
 MAZE = memes.tasks.point_maze(steps=4, hidden=(3,))
-PAGE = Path(__file__).parents[2] / "docs/howto/elites.md"
+PAGE = Path(__file__).parents[2] / "docs/howto/archives.md"
 
 
 def act_of(file):

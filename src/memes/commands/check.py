@@ -1,4 +1,4 @@
-"""`memes check`."""
+"""The command `memes check`."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ TASK is as in 'memes run'. The exit code is 1 if a run of the task would be mean
 
 @dataclass(frozen=True, kw_only=True)
 class CheckOptions:
-    """Options of the check.
+    """Options of `memes check`.
 
     Attributes:
         genotypes: Number of random genotypes, each of which is evaluated twice.
-        minutes: Time budget of the suggested run, including re-evaluation.
-        evaluations: Evaluation budget of the suggested search; replaces minutes.
+        minutes: Time budget of the suggested run, including re-evaluation, in minutes.
+        evaluations: Evaluation budget of the suggested search, instead of a time budget.
         seed: Seed of the genotypes and of their evaluations.
-        resolution: Grid cells along each feature; by default that of the task, or about 2500 in total.
+        resolution: Number of grid cells along each feature. By default, the grid is that of the task, or
+            has about 2500 cells.
         centroids: Use a centroidal Voronoi tessellation with this number of cells instead of a grid.
     """
 
@@ -43,7 +44,7 @@ class CheckOptions:
 
 
 def check(arguments: list[str]) -> int:
-    """Check a task; returns the exit code."""
+    """Check a task, print the report, and return the exit code."""
     program = "memes check"
     own = {"options": options_of(CheckOptions()), "workers": options_of(WorkerOptions())}
     name = task_of(arguments, own["options"] | own["workers"])
@@ -58,7 +59,7 @@ def check(arguments: list[str]) -> int:
         shown = own | {f"options of task {name}": groups["task"]}
         show_help(program, f"{program} TASK [OPTIONS]", DESCRIPTION, shown)
     assert name is not None
-    assert make is not None  # otherwise the help has ended the command
+    assert make is not None  # it is None only with --help, which has ended the command
     check_flags(arguments, groups["options"] | groups["workers"] | groups["task"])
     found, placed = read(arguments, groups)
     check_no_more(placed[1:])
@@ -89,7 +90,7 @@ def check(arguments: list[str]) -> int:
 
 
 def _words(option: str, value: Any) -> list[str]:
-    """Return an option with its value as words of the command line."""
+    """Return the words of a command line that set an option to a value."""
     flag = option.replace("_", "-")
     if isinstance(value, bool):
         return [f"--{flag}" if value else f"--no-{flag}"]

@@ -1,4 +1,4 @@
-"""`memes compare`."""
+"""The command `memes compare`."""
 
 from __future__ import annotations
 
@@ -23,17 +23,18 @@ def compare(
     overwrite: bool = False,
     include_short: bool = False,
 ) -> None:
-    """Compare runs: medians over their seeds, tests, and figures for print.
+    """Compare runs by medians over their seeds and by tests, and draw figures for print.
 
     Runs of a task that differ only in their seeds form a group.
 
     Args:
         runs: Run folders, summary files, folders of either, or patterns such as 'runs/arm-*'. LABEL=RUN
             gives runs another label. Links inside folders are not followed.
-        out: Folder for the tables and figures; None is comparison/, or comparison-take-2/ if it already
-            exists.
-        overwrite: Replace the files of an earlier comparison in the folder, and no other files.
-        include_short: Also compare runs with less than half of the usual generations of their algorithm.
+        out: Folder for the tables and figures. By default, it is comparison/, or a new folder such as
+            comparison-take-2/ if that folder is not empty.
+        overwrite: Replace the files of an earlier comparison in the folder. Other files are kept.
+        include_short: Also compare runs with less than half of the median number of generations of their
+            label.
     """
     folder = out or _free_folder(overwrite)
     check_free(folder)
@@ -63,7 +64,7 @@ def compare(
 
 
 def _free_folder(overwrite: bool) -> Path:
-    """Return the first folder that does not exist or is empty; with `overwrite`, the first one."""
+    """Return the first default folder that is new or empty; with `overwrite`, the first one."""
     first = Path("comparison")
     again = (Path(f"{first}-take-{i}") for i in itertools.count(2))
     places = itertools.chain([first], again)
@@ -71,7 +72,7 @@ def _free_folder(overwrite: bool) -> Path:
 
 
 def _labelled(word: str) -> tuple[str, str]:
-    """Split LABEL=RUN into its parts; the label is empty if the whole word is the name of a file."""
+    """Split LABEL=RUN into label and run. The label is empty if the whole word is a path."""
     label, equals, run = word.partition("=")
     named = bool(label and equals) and "/" not in label and not os.path.lexists(word)
     return (label, run) if named else ("", word)

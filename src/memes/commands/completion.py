@@ -1,4 +1,4 @@
-"""`memes completion`."""
+"""The command `memes completion`."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ ZSH = "autoload -U +X compinit && compinit\nautoload -U +X bashcompinit && bashc
 
 
 def completion(shell: Literal["bash", "zsh"]) -> None:
-    """Print a script for a shell that completes commands, tasks, algorithms and options.
+    """Print a shell script that completes commands, tasks, algorithms and options.
 
     Args:
-        shell: The shell.
+        shell: The shell that runs the script.
     """
     options = {name: _options_of(name) for name in COMMANDS}
     choices = {

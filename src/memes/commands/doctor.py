@@ -1,4 +1,4 @@
-"""`memes doctor`: shows the hardware and the installation, and checks that the library works."""
+"""The command `memes doctor`, which shows the hardware and the installation, and tests the library."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 from memes.errors import RunError, install
 from memes.version import __version__
 
-# The modules that each extra needs.
+# Modules that each extra installs.
 EXTRAS = {
     "robots": ("mujoco",),
     "cuda": ("jax_cuda12_plugin",),
@@ -34,7 +34,7 @@ PACKAGES = ("jax", "jaxlib", "numpy", "optax", "mujoco", "rich", "matplotlib")
 
 
 def doctor() -> None:
-    """Show versions, devices, memory and missing packages, and test the library for ten seconds."""
+    """Show versions, devices, memory and missing packages, and test the library in about ten seconds."""
     for line in report():
         print(line)
     failed = []
@@ -82,7 +82,10 @@ def report() -> Iterator[str]:
 
 
 def self_check() -> dict[str, Callable[[], str]]:
-    """Return the checks of the installed packages, by name; each returns its result or raises."""
+    """Return the checks for the installed packages by name.
+
+    Each check returns a description of its result, or raises an exception.
+    """
     checks = {"physics against MuJoCo": _check_physics, "accuracy of physics": _check_fidelity}
     robots = checks if find_spec("mujoco") else {}
     return {"evolution on the arm": _check_arm, **robots}
@@ -129,7 +132,7 @@ def _check_physics() -> str:
 
 
 def _check_fidelity() -> str:
-    """Compare each level of fidelity with a converged solver, in float64, on timesteps of the ant."""
+    """Compare timesteps of the ant at each level of fidelity with a converged solver, in float64."""
     from importlib import resources
 
     import numpy as np

@@ -1,4 +1,4 @@
-"""`memes export`."""
+"""The command `memes export`."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ def export(
     feature: tuple[float, ...] | None = None,
     task: str | None = None,
 ) -> None:
-    """Write a saved run in a format of other programs: its metrics, its elites and its corrections.
+    """Write the metrics, elites and corrections of a saved run in a format for other programs.
 
     Args:
         run: Folder of the run.
-        to: The format: csv or parquet, one file per table; npz, one file for all; tensorboard,
-            an event file of the metrics; policy, the neural policy of one elite, for NumPy. Genotypes
-            and extras with several numbers per elite are in parquet and npz.
-        out: Folder for the files, which must not contain files with these names; by default export/ in
-            the folder of the run, whose files are replaced.
-        cell: For policy, the elite of this cell: its index, or its coordinates on the grid; the default
-            is the fittest elite.
-        feature: For policy, the elite with the nearest feature.
-        task: For policy, the task as in 'memes run', for runs of custom tasks: its code is executed.
+        to: Format of the files. csv and parquet write one file per table, and npz writes one file.
+            tensorboard writes an event file of the metrics. policy writes the neural policy of one elite
+            for NumPy. Only parquet and npz contain genotypes and extras with several numbers per elite.
+        out: Folder for the files. It must not contain files with the same names. By default, the folder
+            is export/ in the folder of the run, and its files are replaced.
+        cell: Cell of the elite for --to policy, as an index or as grid coordinates. By default, the
+            fittest elite is written.
+        feature: For --to policy, select the elite with the nearest feature.
+        task: Task for --to policy, as in 'memes run', if it is a custom task. Its code is executed.
     """
     saved = load_run(run)
     if out is not None:

@@ -1,4 +1,4 @@
-"""`memes list`."""
+"""The command `memes list`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from memes.tasks import FAMILIES, TASKS
 
 
 def list() -> None:
-    """Show the tasks and the algorithms with a short description of each."""
+    """List all tasks and algorithms with short descriptions."""
     makes = TASKS | {f"{family}:NAME": make for family, make in FAMILIES.items()}
     tasks = {name: (make.__doc__ or "").strip().partition("\n")[0] for name, make in makes.items()}
     algorithms = {name: preset.summary for name, preset in PRESETS.items()}

@@ -1,4 +1,7 @@
-"""The command `memes`. Modules that are slow to import are imported by the commands that need them."""
+"""The command `memes`.
+
+Modules that are slow to import are imported only by the commands that need them.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,9 @@ from memes.runner.compilation_cache import compiled_programs
 from memes.store.sanitize import printable
 from memes.version import __version__
 
-INTERRUPTED = 130  # the exit code
-# Variables that make libraries fail at import if their values are unknown to them; and variables with
-# which nothing can be compiled, or with which every empty cell counts as a fault.
+INTERRUPTED = 130  # exit code after Ctrl-C
+# Libraries fail at import if a variable that begins with one of `VARIABLES` has an unknown value. The
+# variables in `IMPOSSIBLE` prevent compilation, or make JAX report every empty cell as an error.
 VARIABLES = ("JAX_", "MUJOCO_GL")
 IMPOSSIBLE = ("JAX_DISABLE_JIT", "JAX_DEBUG_NANS", "JAX_DEBUG_INFS")
 OVERVIEW = """usage: memes COMMAND ...
@@ -30,8 +33,8 @@ Quality-diversity search with many evolution strategies at once.
 
 'memes COMMAND --help' explains a command and its options."""
 
-# The arguments of each command, as they are shown, and its summary. A command is the function of that
-# name in the module of that name; the parameters of the function are its options.
+# Arguments and summary of each command, as in the help. A command is a function in the module of the
+# same name, and the parameters of the function are its options.
 COMMANDS = {
     "run": ("TASK [OPTIONS]", "run an algorithm on a task (memes run arm --scale laptop)"),
     "check": ("TASK [OPTIONS]", "evaluate a few genotypes: time, bounds, noise, a suggested run"),
@@ -58,7 +61,7 @@ COMMANDS = {
 
 
 def overview() -> str:
-    """Return the help about all commands."""
+    """Return the help text that lists all commands."""
     rows = [(f"memes {name} {usage}", summary) for name, (usage, summary) in COMMANDS.items()]
     rows.append(("memes version", "the version"))
     width = max(len(usage) for usage, _ in rows)
@@ -67,10 +70,10 @@ def overview() -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a command; returns the exit code.
+    """Run a command, and return the exit code.
 
-    A wrong use prints one error message and returns 2. Other failures, such as a full disk, print a
-    message and return 1. Errors of the library itself show a traceback.
+    Incorrect usage prints an error message and returns 2. Other failures, such as a full disk, print a
+    message and return 1. Errors of the library itself print a traceback.
     """
     words = sys.argv[1:] if arguments is None else arguments
     _open_streams()
@@ -96,16 +99,16 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _open_streams() -> None:
-    """Replace streams that the shell has closed by os.devnull."""
+    """Replace output streams that the shell has closed by os.devnull."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  (until the process ends)
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  (open until the process ends)
 
 
 def _culprit(error: BaseException) -> str | None:
-    """Find the environment variable to which an exception of a library refers."""
+    """Return the environment variable that caused an exception of a library, if there is one."""
     names = [name for name in os.environ if name.startswith(VARIABLES)]
-    named = [name for name in names if name in str(error).upper()]  # JAX's flags are lower case
+    named = [name for name in names if name in str(error).upper()]  # JAX's flags are in lower case
     frame = traceback.extract_tb(error.__traceback__)[-1]
     if isinstance(error, AssertionError) and Path(frame.filename).name == "xla_bridge.py":
         named += [name for name in names if name == "JAX_PLATFORMS"]
@@ -119,7 +122,7 @@ def _tell(sentence: str) -> None:
 
 @contextmanager
 def _plain_warnings() -> Iterator[None]:
-    """Print warnings as messages, without the line of code that raised them."""
+    """Print warnings without the line of code that raised them."""
     with warnings.catch_warnings():
         usual = warnings.showwarning
 
@@ -145,7 +148,7 @@ def _explained(error: BaseException) -> tuple[int, str]:
         return INTERRUPTED, "interrupted"
     if isinstance(error, OSError):
         _drop_output()
-        if isinstance(error, BrokenPipeError):  # as in 'memes list | head'
+        if isinstance(error, BrokenPipeError):  # for example after 'memes list | head'
             return 1, ""
         where = "the output" if error.filename is None else f"'{error.filename}'"
         return 1, f"cannot read or write {where}: {error.strerror or error}"
@@ -153,7 +156,7 @@ def _explained(error: BaseException) -> tuple[int, str]:
 
 
 def _drop_output() -> None:
-    """Discard output that cannot be printed, because Python would try again when it ends."""
+    """Discard output that cannot be printed, because Python would try to print it again at exit."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -174,7 +177,7 @@ def _call(words: list[str]) -> int:
     _set_defaults(name)
     try:
         return _run(name, words)
-    except SystemExit:  # after a help
+    except SystemExit:  # raised after a help text
         sys.stdout.flush()
         raise
 
@@ -185,7 +188,7 @@ def _run(name: str, words: list[str]) -> int:
         require(off, f"{variable}={os.environ.get(variable)}: memes does not run with it; unset it")
     module = import_module(f"memes.commands.{name}")
     function = getattr(module, name)
-    if name in ("run", "check"):  # whose options depend on the task
+    if name in ("run", "check"):  # the options of these commands depend on the task
         return int(function(words))
     from memes.options.flags import call
 
@@ -194,14 +197,13 @@ def _run(name: str, words: list[str]) -> int:
 
 
 def _set_defaults(command: str) -> None:
-    """Set variables that libraries read at import; settings of the user take precedence.
+    """Set environment variables that libraries read at import, unless the user has set them.
 
     Programs compiled by JAX are cached for later runs. OpenBLAS, which decomposes the matrices of
-    CMA-ES, gets one thread: on shared cores, its threads wait for each other a hundred times longer than
-    they work.
+    CMA-ES, uses one thread, because several threads are a hundred times slower on shared cores.
     """
     defaults = {"OPENBLAS_NUM_THREADS": "1", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1"}
-    if command == "view":  # the run that it shows needs the accelerator
+    if command == "view":  # the accelerator is left to the run that the page shows
         defaults["JAX_PLATFORMS"] = "cpu"
     cache = compiled_programs()
     if cache is not None:
@@ -210,12 +212,12 @@ def _set_defaults(command: str) -> None:
 
 
 def script() -> None:
-    """Run the command as a process."""
+    """Run the command `memes`, and exit with its exit code."""
     code = main()
     module = sys.modules.get("memes.runner.multihost")
     team = module and module.present()
     if (code > 128 or (code and team and team.count > 1)) and not (team and team.over):
-        # An orderly end would wait for what the device still computes, or for other processes.
+        # A normal exit would wait for device computations that are not finished, or for other processes.
         _drop_output()
         os._exit(code)
     sys.exit(code)

@@ -1,4 +1,4 @@
-"""`memes merge`."""
+"""The command `memes merge`."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from memes.store.sanitize import printable
 
 
 def merge(runs: tuple[str, ...], *, out: Path, corrected: bool = False) -> None:
-    """Merge the archives of runs of one task: each cell keeps the fittest of all elites.
+    """Merge the archives of runs of one task, and keep the fittest elite in each cell.
 
     The result has the cells of the first archive. Elites keep the generation and the lane in which their
     run found them. `memes.load_archive` reads the file.
 
     Args:
-        runs: Run folders, folders of them, patterns such as 'runs/arm-*', or files such as
+        runs: Run folders, folders of runs, patterns such as 'runs/arm-*', or files such as
             archive.npz.
-        out: The file to write, which must end with .npz and must not exist.
-        corrected: Merge the corrected archives of the runs, in place of the archives as found.
+        out: File to write, which must end with .npz and must not exist.
+        corrected: Merge the corrected archives of the runs instead of the archives as found.
     """
     require(out.suffix == ".npz", f"out must be a file that ends with .npz, got '{out}'")
     require(not (out.exists() or out.is_symlink()), f"out: '{out}' exists; choose another file")
@@ -49,7 +49,7 @@ def merge(runs: tuple[str, ...], *, out: Path, corrected: bool = False) -> None:
 
 
 def _task(place: Path) -> str | None:
-    """Read the name of the task of a run; None for a file."""
+    """Return the name of the task of a run folder; None for a file."""
     if not place.is_dir():
         return None
     config = load_config(place).config

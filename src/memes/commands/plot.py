@@ -1,4 +1,4 @@
-"""`memes plot`."""
+"""The command `memes plot`."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from memes.store.sanitize import printable
 
 
 def plot(runs: tuple[str, ...]) -> None:
-    """Draw the figures of runs again: archive.png, curves.png, and positions.png on a map.
+    """Draw the figures of runs again.
+
+    The figures are archive.png, curves.png and, for tasks on a map, positions.png.
 
     Args:
-        runs: Run folders, folders of them, or patterns such as 'runs/arm-*'.
+        runs: Run folders, folders of runs, or patterns such as 'runs/arm-*'.
     """
     places, unfinished = readable(find(runs))
     for note in unfinished:
         print(printable(note))
-    # All are looked at before the first is drawn.
+    # All runs are loaded before the first figure is drawn, so that errors appear first.
     for run in [load_run(folder) for folder in places]:
         for file in save_figures(run):
             print(printable(str(file)))

@@ -1,4 +1,4 @@
-"""`memes reevaluate`."""
+"""The command `memes reevaluate`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from memes.store.folder import load_run, remove_unfinished
 from memes.store.summary import write_summary
 from memes.task import Task, evaluate
 
-ELITES = 32  # number of elites that are tried to find out whether a task is deterministic
+ELITES = 32  # number of elites that are evaluated twice to test whether a task is deterministic
 
 
 @flat
@@ -36,21 +36,21 @@ def reevaluate(
     quiet: bool = False,
     away: WorkerOptions = WorkerOptions(),
 ) -> None:
-    """Re-evaluate the elites of a saved run, and show how much of its archive remains.
+    """Re-evaluate the elites of a saved run, and print the archive loss.
 
-    The corrected archive is written to corrected.npz and its measures to corrected.csv; archive.png
-    shows it next to the illusory archive.
+    The corrected archive is written to corrected.npz, and its measures are written to corrected.csv. The
+    figure archive.png shows the illusory and the corrected archive.
 
     Args:
         run: Folder of the run.
         samples: Number of re-evaluations per elite.
         statistic: Statistic that summarises the evaluations of an elite.
-        task: The task as in 'memes run', for runs of a custom task: its code is executed.
-        quiet: Show no progress.
-        away: Workers of the simulator.
+        task: Task as in 'memes run', if it is a custom task. Its code is executed.
+        quiet: Do not show progress.
+        away: Workers that evaluate a simulator.
     """
     at_least(1, samples=samples)
-    saved, place = load_run(run), run.absolute()  # a simulator may change the current folder
+    saved, place = load_run(run), run.absolute()  # because a simulator may change the current folder
     with away.executor() as executor:
         rebuilt = task_from_run(saved, task, executor)
         if not rebuilt.uncertain:
@@ -64,7 +64,7 @@ def reevaluate(
         saved = saved._replace(folder=place)
         with only_writer(place), Reporter(show=not quiet) as report:
             remove_unfinished(place)
-            # The existing archive may be older than the log of a run that was killed.
+            # After a run was killed, its archive may be older than its metrics.
             n = len(saved.lanes["generation"])
             saved = saved._replace(metrics={name: column[:n] for name, column in saved.metrics.items()})
             done = corrected(
@@ -83,7 +83,7 @@ def reevaluate(
 
 
 def evaluates_alike(task: Task, archive: Archive) -> bool:
-    """Return True if the evaluations of a few elites do not depend on the keys."""
+    """Return True if evaluations of a few elites with different keys are equal."""
     x = np.asarray(archive.genotypes)[np.asarray(archive.occupied)][:ELITES]
     function = jax.jit(partial(evaluate, task)) if task.jit else partial(evaluate, task)
     if not len(x):
@@ -93,7 +93,7 @@ def evaluates_alike(task: Task, archive: Archive) -> bool:
 
 
 def table(row: dict[str, float]) -> str:
-    """Format a row of corrected.csv as a table: illusory and corrected measures, and losses."""
+    """Format a row of corrected.csv as a table of illusory measures, corrected measures and losses."""
     measures = {
         "QD-score": ("qd_score", ".1f"),
         "coverage": ("coverage", ".1%"),

@@ -1,4 +1,4 @@
-"""`memes replay`."""
+"""The command `memes replay`."""
 
 from __future__ import annotations
 
@@ -38,31 +38,31 @@ def replay(
     port: int = 8080,
     task: str | None = None,
 ) -> None:
-    """Play an elite of a saved run.
+    """Play an elite of a saved run in its simulator.
 
-    The states are those of the simulator of the run. Without --video, --sheet or --paths, the elite is
-    shown in the browser, next to the archive, until Ctrl-C, on the page of 'memes view'. The page can
-    only be opened with the printed address, and only on this machine.
+    Without --video, --sheet or --paths, the page of 'memes view' shows the elite next to the archive
+    until Ctrl-C. The page can only be opened with the printed address, and only on this machine.
 
     Args:
         run: Folder of the run.
-        cell: Cell of the elite: its index, or its coordinates on the grid.
+        cell: Cell of the elite, as an index or as grid coordinates.
         feature: Select the elite with the nearest feature.
-        best: Select the fittest elite; the default.
-        random: Select a random elite, a different one each time.
+        best: Select the fittest elite, which is the default.
+        random: Select a random elite.
         seed: Number of the start, if the task draws it at random.
-        video: Write an .mp4, a .gif or a .webp.
+        video: Write a video to this file, which ends with .mp4, .gif or .webp.
         size: Width and height of the video in pixels.
-        camera: Camera of videos and frames: follow the robot, or a fixed camera that shows the whole
-            path and all walls, from the side (wide) or from above. auto is wide if there are walls.
-        rate: Pictures per second of the video; by default one per state of the simulator.
-        sheet: Write a .png of twelve frames of the episode.
-        paths: Write a .png of the paths of the robot over the ground from several starts.
+        camera: Camera for videos and frames. follow moves with the robot. wide and above show the whole
+            path and all walls from the side or from above. auto is wide if there are walls, and
+            otherwise follow.
+        rate: Pictures per second of the video. By default, there is one picture per simulator state.
+        sheet: Write twelve frames of the episode to this .png file.
+        paths: Write the paths of the robot on the ground from several starts to this .png file.
         draws: Number of starts for --paths.
-        port: Port of the page in the browser. If it is in use, the next free one is taken.
-        task: The task as in 'memes run', for runs of a custom task: its code is executed.
+        port: Port of the page in the browser. If it is in use, the next free port is used.
+        task: Task as in 'memes run', if it is a custom task. Its code is executed.
     """
-    # Missing files and programs are reported before the episodes, which take time.
+    # Problems with files and programs are reported before the episodes, which take time.
     if video:
         check_video("video", video)
     for option, file in {"sheet": sheet, "paths": paths}.items():
@@ -100,7 +100,7 @@ def replay(
 
 
 def _described(title: str, task: Task, archive: Archive, cell: int, episode: Recording) -> str:
-    """Describe the stored evaluation of an elite and that of an episode, with one line per feature."""
+    """Return a table of the stored evaluation of an elite and the evaluation of an episode."""
     stored = "stored", archive.fitness[cell], *archive.feature[cell]
     played = "this episode", episode.fitness, *episode.feature
     names = "", "fitness", *task.feature_names

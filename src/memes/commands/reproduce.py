@@ -1,4 +1,4 @@
-"""`memes reproduce`."""
+"""The command `memes reproduce`."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from memes.store.folder import check_link, check_place
 from memes.store.summary import Summary
 
 ALL = "all"
-TITLE = b"# The paper's claims"  # the first line of claims.md
+TITLE = b"# The paper's claims"  # start of claims.md
 GOES_ON = "stopped: the same command continues"
-# Options of algorithms that determine the evaluations per generation.
+# Options of algorithms that determine the number of evaluations per generation.
 SIZES = ("lanes", "samples", "batch", "resamples")
 
 
@@ -51,28 +51,29 @@ def reproduce(
 ) -> int:
     """Run the experiments of the paper, and judge its claims.
 
-    Finished runs are not repeated: if a sweep was stopped or killed, the same command continues it. At
-    the end it writes tables and figures of each experiment, and a verdict on each claim.
+    At the end, the command writes tables and figures of each experiment, and a verdict on each claim.
+    Finished runs are not repeated. If a sweep was stopped or killed, the same command continues it.
 
     Args:
-        experiments: Names of experiments, or 'all'; --list shows them.
+        experiments: Names of experiments, or 'all'. --list shows the names.
         tasks: Tasks of the paper to run.
         labels: Run only these labels of the experiments, to distribute a sweep over machines.
-        scale: The paper's settings, for a GPU, or far smaller ones for a laptop.
-        seeds: Number of seeds; None is that of the paper, 10 or 5.
+        scale: Settings of the paper, for a GPU, or far smaller settings for a laptop.
+        seeds: Number of seeds. By default, it is the paper's number, which is 10 or 5.
         first_seed: The first seed.
-        generations: Number of generations; None is that of the scale.
-        out: Folder for the results; each scale has a subfolder.
-        summaries: Summaries of runs from other machines: files, folders of them, or run folders.
-        seeds_per_batch: Number of seeds that run as one batch; None is as many as fit into memory, or
-            one with a simulator.
-        minutes: Start no run after this time; the same command continues later.
-        stop_runs: After this time, also stop the current run, which continues later from its checkpoint.
-        keep_archives: Keep the run folders; otherwise only a summary of each run is kept.
-        runs_only: Make no tables, figures and verdicts.
-        report_only: Run nothing; make tables, figures and verdicts from the existing summaries.
-        list: Show the experiments and their runs, and exit.
-        quiet: Show no progress.
+        generations: Number of generations. The default depends on the scale.
+        out: Folder for the results, with a subfolder per scale.
+        summaries: Summaries of runs from other machines, as files, folders of files, or run folders.
+        seeds_per_batch: Number of seeds that run as one batch. By default, a batch has as many seeds as
+            fit into memory, or one seed if the task has a simulator.
+        minutes: Start no run after this number of minutes. The same command continues later.
+        stop_runs: When --minutes are over, also stop the current run. It continues later from its
+            checkpoint.
+        keep_archives: Keep the run folders. Otherwise, only a summary of each run is kept.
+        runs_only: Write no tables, figures or verdicts.
+        report_only: Write tables, figures and verdicts from the existing summaries, without new runs.
+        list: List the experiments and their runs, and exit.
+        quiet: Do not show progress.
     """
     names = _experiments(experiments or ((ALL,) if list else ()))
     for task in tasks:
@@ -112,7 +113,7 @@ def reproduce(
     )
     check_results(folder)
     if not report_only:
-        done()  # raises an error for unreadable summaries before anything is written
+        done()  # report unreadable summaries before anything is written
         with _in_words(scale, folder, quiet) as say:
             stopped = sweep(
                 items,
@@ -153,7 +154,7 @@ def reproduce(
 
 
 def check_results(folder: Path) -> None:
-    """Raise a `UsageError` if a folder cannot take results, or contains other files than theirs."""
+    """Raise a `UsageError` if results cannot be written to a folder without replacing other files."""
     check_place(folder)
     check_place(folder.parent)
     for place, folders, _ in os.walk(folder):
@@ -168,7 +169,7 @@ def check_results(folder: Path) -> None:
 
 @contextmanager
 def _in_words(scale: str, folder: Path, quiet: bool) -> Iterator[Callable[[str], None]]:
-    """Print the messages of a sweep, and how to continue it if it is stopped."""
+    """Yield a function that prints messages of a sweep. If the sweep stops, print how to continue it."""
     errors = Terminal(stderr=True, highlight=False)
     if scale == "paper" and default_backend() == "cpu":
         errors.print("no GPU found: '--scale laptop' is faster on a CPU")

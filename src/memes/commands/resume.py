@@ -1,4 +1,4 @@
-"""`memes resume`."""
+"""The command `memes resume`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from memes.tasks import TASKS
 
 
 def whose(option: str) -> str:
-    """Explain why an option of a run is not an option of its continuation."""
+    """Return the reason why an option of `memes run` is not an option of `memes resume`."""
     makes = (*(preset.build for preset in PRESETS.values()), *TASKS.values())
     own = [*run_options().values(), *map(options_of, makes)]
     fixed = any(option in options for options in own)
@@ -46,19 +46,21 @@ def resume(
 
     Args:
         run: Folder of the run, or of several seeds.
-        generations: Total number of generations; None is that of the run.
-        task: The task as module:name or file.py:name, if it is a custom task: its code is executed.
-        algorithm: The algorithm as module:name or file.py:name, if it is a custom algorithm.
+        generations: Total number of generations. By default, it is the number of the original run.
+        task: Task as module:name or file.py:name, if it is a custom task. Its code is executed.
+        algorithm: Algorithm as module:name or file.py:name, if it is a custom algorithm. Its code is
+            executed.
         track: Tools that receive the metrics, as in 'memes run'.
-        devices: Number of devices; None is as many as there are and as divide the shards.
-        quiet: Show no progress.
-        away: Workers of the simulator.
-        meeting: Addresses of processes; their number may differ from before.
+        devices: Number of devices. By default, it is the greatest available number that divides the
+            number of shards.
+        quiet: Do not show progress.
+        away: Workers that evaluate a simulator.
+        meeting: Addresses of processes. Their number may differ from that of the original run.
     """
     start = Path.cwd()
     team = join_processes(**vars(meeting))
     first = run_folders(run)[0]
-    place = run.absolute()  # a simulator may change the current folder
+    place = run.absolute()  # because a simulator may change the current folder
     report, recorded = Reporter(show=not quiet and team.leads), load_config(first).provenance.code
     for name in (name for name in (task, algorithm) if name and is_own(name)):
         if recorded.get(name, code_of(name)) != code_of(name):

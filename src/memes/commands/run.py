@@ -1,4 +1,4 @@
-"""`memes run`."""
+"""The command `memes run`."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from memes.runner.multihost import Team, join_processes
 from memes.runner.progress import Reporter, duration
 from memes.store.folder import Run
 
-CODES = {"SIGINT": 130, "SIGTERM": 143}  # exit codes as in shells
-LONGEST = 100  # characters of a name in the name of a folder
-PATIENCE = 2.0  # seconds until a message is printed
+CODES = {"SIGINT": 130, "SIGTERM": 143}  # exit codes after signals
+LONGEST = 100  # maximum length of a task or algorithm name within the name of a folder
+PATIENCE = 2.0  # delay of a message in seconds
 
 
 def run(arguments: list[str]) -> int:
-    """Run an algorithm on a task; returns the exit code."""
+    """Run an algorithm on a task, and return the exit code."""
     from jax import default_backend
 
     start = Path.cwd()
@@ -41,11 +41,11 @@ def run(arguments: list[str]) -> int:
             value_of("generations", arguments) is None,
             "--generations and --evaluations both set the length of the run: give only one of them",
         )
-        running["generations"] = None  # removes the default of the scale
+        running["generations"] = None  # ignore the default of the scale
     report = Reporter(show=team.leads and not choice.quiet)
     with ExitStack() as stack:
         executor = stack.enter_context(parsed.away.executor())
-        with said_if_slow(report.say, f"building {parsed.task} ..."):  # its simulator may be compiled
+        with said_if_slow(report.say, f"building {parsed.task} ..."):  # it may compile a simulator
             algorithm = parsed.build(executor)
         if choice.scale == "paper" and default_backend() == "cpu":
             report.say("no GPU found: '--scale laptop' is faster on a CPU")
@@ -58,10 +58,10 @@ def run(arguments: list[str]) -> int:
         out = (choice.out and from_there(choice.out, start)) or stack.enter_context(
             output_folder((algorithm.task.name, label), parsed, start)
             if team.leads
-            else nullcontext(Path())  # the other processes write nothing
+            else nullcontext(Path())  # only the first process writes files
         )
         if choice.view and team.leads:
-            from memes.commands.view import viewed  # imports libraries that other runs do not need
+            from memes.commands.view import viewed  # it imports libraries that other runs do not need
 
             stack.enter_context(viewed(out, parsed.task))
         runs = api.run(
@@ -81,7 +81,10 @@ def run(arguments: list[str]) -> int:
 def better_choice(
     task: str, algorithm: Algorithm, *, generations: int, evaluations: int | None, **others: Any
 ) -> str:
-    """Name the algorithm that suits a custom task, as the default is for long runs of uncertain ones."""
+    """Return a message that recommends an algorithm for a custom task.
+
+    The default algorithm is best only for long runs on uncertain tasks.
+    """
     each = algorithm.batch_size * algorithm.task.cost
     budget = evaluations or generations * each
     advice = advise(
@@ -101,7 +104,7 @@ def better_choice(
 
 @contextmanager
 def said_if_slow(say: Callable[[str], None], sentence: str) -> Iterator[None]:
-    """Print a message if the work inside the context takes long, but not before an immediate error."""
+    """Print a message if the context lasts longer than `PATIENCE`."""
     timer = Timer(PATIENCE, say, [sentence])
     timer.daemon = True
     timer.start()
@@ -112,7 +115,7 @@ def said_if_slow(say: Callable[[str], None], sentence: str) -> Iterator[None]:
 
 
 def join_from(words: list[str]) -> Team:
-    """Join the other processes, if options or a launcher state that there are any."""
+    """Join the other processes of the run, if options or a launcher specify them."""
 
     def number(name: str) -> int | None:
         value = value_of(name, words)
@@ -127,15 +130,16 @@ def join_from(words: list[str]) -> Team:
 
 
 def from_there(path: str | Path, start: Path) -> Path:
-    """Return a path relative to `start`, even if the user's code has changed the current folder."""
+    """Return a path that is relative to `start`, because custom code may change the current folder."""
     return Path(path) if Path.cwd() == start else start / path
 
 
 @contextmanager
 def output_folder(names: Sequence[str], parsed: Parsed, start: Path) -> Iterator[Path]:
-    """Make the first free folder under runs/ for a task and an algorithm of these names.
+    """Make the first free folder under runs/ for the given names of a task and an algorithm.
 
-    It is made at once, so that no other command takes it, and removed at the end if it is empty.
+    The folder is made immediately, so that no other command uses it. It is removed at the end if it is
+    empty.
     """
     runs = from_there("runs", start)
     base = runs / "-".join(re.sub(r"\W+", "-", name).strip("-")[:LONGEST] or "unnamed" for name in names)
@@ -146,7 +150,7 @@ def output_folder(names: Sequence[str], parsed: Parsed, start: Path) -> Iterator
     try:
         yield path
     finally:
-        with suppress(OSError):  # it is not empty
+        with suppress(OSError):  # raised if a folder is not empty
             for folder in (path, *path.parents):
                 folder.rmdir()
                 if folder == runs:
@@ -154,7 +158,7 @@ def output_folder(names: Sequence[str], parsed: Parsed, start: Path) -> Iterator
 
 
 def _made(path: Path) -> bool:
-    """Make a folder; returns False if it already exists."""
+    """Make a folder, and return False if it already exists."""
     try:
         path.mkdir(parents=True)
     except FileExistsError:
@@ -163,7 +167,13 @@ def _made(path: Path) -> bool:
 
 
 def conclude(runs: list[Run], wanted: int, out: str | Path) -> int:
-    """Print the results of runs; returns the exit code."""
+    """Print the results of runs, and return the exit code.
+
+    Args:
+        runs: Runs that were started.
+        wanted: Number of seeds, including seeds that were not started.
+        out: Folder of the results.
+    """
     for run in runs:
         last = {name: column[-1] for name, column in run.metrics.items()}
         name = f"seed {run.config.seed}: " if wanted > 1 else ""

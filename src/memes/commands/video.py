@@ -1,4 +1,4 @@
-"""`memes video`."""
+"""The command `memes video`."""
 
 from __future__ import annotations
 
@@ -38,22 +38,22 @@ def video(
     seed: int = 0,
     task: str | None = None,
 ) -> None:
-    """Make a video of a saved run: its archive as it fills up, next to some elites.
+    """Make a video that shows how the archive of a saved run fills up, next to some elites.
 
-    Elites are drawn as on the page of 'memes view', starting with the generation that found them; robots
-    and points move at real speed. Tasks without a drawing have only the archive.
+    Elites are drawn as on the page of 'memes view', and appear in the generation that found them. Robots
+    and points move at real speed. For tasks without a drawing, the video shows only the archive.
 
     Args:
         run: Folder of the run.
-        out: The video, an .mp4, a .gif or a .webp.
-        seconds: Length of the video.
-        elites: Number of elites to show, which are far from each other and from the fitter half.
-        cells: Cells of the elites to show, instead.
+        out: File for the video, which ends with .mp4, .gif or .webp.
+        seconds: Length of the video in seconds.
+        elites: Number of elites to show. They are from the fitter half, and far from each other.
+        cells: Show the elites of these cells instead.
         size: Width and height in pixels.
         camera: Camera for robots, as in 'memes replay'.
         rate: Pictures per second.
         seed: Number of the start of the episodes, if the task draws it at random.
-        task: The task as in 'memes run', for runs of a custom task: its code is executed.
+        task: Task as in 'memes run', if it is a custom task. Its code is executed.
     """
     check_video("out", out)
     check_size(size, rate)

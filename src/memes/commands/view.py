@@ -1,4 +1,4 @@
-"""`memes view`, and the page of `memes run --view`."""
+"""The command `memes view`, and the page of `memes run --view`."""
 
 from __future__ import annotations
 
@@ -22,30 +22,34 @@ BESIDE = "from memes.commands.view import beside; beside()"
 def view(runs: tuple[str, ...], *, port: int = PORT, task: str | None = None) -> None:
     """Show runs in the browser, including runs in progress.
 
-    The page shows the archive, which can be clicked on to show an elite, and the curves and the lanes.
-    It can only be opened with the printed address, and only on this machine. Ctrl-C ends it. Nothing in
-    the folders is changed.
+    The page shows the archive, the curves and the lanes. A click on a cell shows its elite. The page can
+    only be opened with the printed address, and only on this machine. Ctrl-C ends the command. The run
+    folders are not changed.
 
     Args:
-        runs: Folders of runs, or patterns such as 'runs/arm-*'. A run may begin there later.
-        port: Port of the page. If it is in use, the next free one is taken.
-        task: The task as in 'memes run', for runs of a custom task: its code is executed.
+        runs: Folders of runs, or patterns such as 'runs/arm-*'. Folders may still be without a run.
+        port: Port of the page. If it is in use, the next free port is used.
+        task: Task as in 'memes run', if it is a custom task. Its code is executed.
     """
     browse(runs, rebuilt(task), port=port)
 
 
 def rebuilt(task: str | None) -> Callable[[Run], Task]:
-    """Return a function that rebuilds the task of a run, if necessary from a name given by the user."""
+    """Return a function that rebuilds the task of a run. `task` names a custom task."""
     return lambda run: task_from_run(run, task)
 
 
 @contextmanager
 def viewed(out: Path, task: str) -> Iterator[None]:
-    """Show a run in progress in a separate process; afterwards until Ctrl-C, unless the run failed."""
+    """Serve the page of a run in a separate process during the run.
+
+    After the run, the page is served until Ctrl-C, unless the run failed.
+    """
     check_browser()
     own = task if ":" in task else ""
     command = [sys.executable, "-P", "-c", BESIDE, str(out), own, str(os.getpid())]
-    # On the CPU, because the run needs the accelerator, and in a session that its Ctrl-C does not reach.
+    # The page uses the CPU, because the run needs the accelerator. It has a separate session, so that
+    # Ctrl-C stops only the run.
     environment = os.environ | {"JAX_PLATFORMS": "cpu"}
     page = subprocess.Popen(command, env=environment, start_new_session=True)
     try:
@@ -58,12 +62,12 @@ def viewed(out: Path, task: str) -> Iterator[None]:
         page.terminate()
         try:
             page.wait(SECONDS_TO_END)
-        except subprocess.TimeoutExpired:  # for example during an episode; there is nothing to save
+        except subprocess.TimeoutExpired:  # for example during an episode; no data can be lost
             page.kill()
             page.wait()
 
 
 def beside() -> None:
-    """Serve the page of a run from a separate process, until the process of the run ends."""
+    """Serve the page of a run until the parent process, which computes the run, ends."""
     folder, task, parent = sys.argv[1:]
     browse([Path(folder)], rebuilt(task or None), port=PORT, going=lambda: os.getppid() == int(parent))

@@ -1,4 +1,4 @@
-"""Executors that evaluate tasks in other processes: on this machine, or on a cluster."""
+"""Executors that evaluate tasks in other processes, on this machine or on a cluster."""
 
 from __future__ import annotations
 
@@ -9,17 +9,22 @@ from memes.executors.clusters import CLUSTERS
 from memes.executors.processes import Processes
 from memes.validation import checked
 
-MOST_WORKERS = 10_000  # processes of one machine
+MOST_WORKERS = 10_000  # maximum number of processes on one machine
 
 
 @checked
 def workers(which: int | str, *, timeout: float | None = None) -> Executor:
-    """Build an executor from a description such as `8` or `ray:ADDRESS`; use it with `with`.
+    """Build an executor from a description such as `8` or `ray:ADDRESS`.
+
+    The executor should be used in a `with` statement.
 
     Args:
         which: A number of processes, or `ray`, `ray:ADDRESS`, `dask:ADDRESS` or `mpi`.
-        timeout: Seconds after which a process that has not finished its block is killed; None disables
-            it.
+        timeout: Seconds after which a process that has not finished its block is killed. If None,
+            processes are never killed.
+
+    Returns:
+        The executor.
     """
     require(timeout is None or timeout > 0, f"simulator_timeout must be positive, got {timeout}")
     word = str(which)

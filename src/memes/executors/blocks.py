@@ -1,4 +1,4 @@
-"""Evaluation of a block of genotypes in a worker; nothing here needs JAX."""
+"""Evaluation of a block of genotypes in a worker, without JAX."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 
 from memes.errors import PLACE, UsageError, in_a_line, place_of
 
-# A number of evaluations, and the result of `evaluate` for them; None if it raised for a single one.
+# A number of evaluations, and their result. The result is None for a single evaluation that failed.
 Part = tuple[int, Any]
 
 
 def by_halves(
     evaluate: Callable[[Any, Any], Any], keys: Any, x: Any
 ) -> tuple[list[Part], BaseException | None]:
-    """Evaluate genotypes; if that raises, evaluate each half of them, down to single ones.
+    """Evaluate genotypes, and after an exception evaluate each half of them, down to single genotypes.
 
     Returns:
-        The results of consecutive parts, and the last exception, if there was one.
+        The results of consecutive parts, and the last exception, or None if there was none.
     """
     try:
         result = evaluate(keys, x)
@@ -42,15 +42,16 @@ def by_halves(
 def in_worker(
     evaluate: Callable[[Any, Any], Any], keys: Any, x: Any
 ) -> tuple[list[Part], BaseException | None]:
-    """Evaluate like `by_halves`, and return an exception that can be pickled."""
+    """Evaluate like `by_halves`, but return only exceptions that can be pickled."""
     parts, failure = by_halves(evaluate, keys, x)
     return parts, failure and sendable(failure)
 
 
 def sendable(error: BaseException) -> BaseException:
-    """Return the exception, or one with the same message, if it cannot be pickled and restored.
+    """Return an exception that can be pickled and restored.
 
-    The traceback is lost, but the message names the place in the user's code.
+    It is the given exception if possible, and otherwise a `RuntimeError` with the same message. The
+    traceback is lost, but the place in the user's code is stored in the exception.
     """
     place = place_of(error)
     try:

@@ -1,4 +1,4 @@
-"""Executors of other libraries: Ray, Dask and MPI; each needs a package."""
+"""Executors for Ray, Dask and MPI, each of which needs an optional package."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from memes.executors.processes import ENVIRONMENT
 
 
 class Ray(Executor):
-    """An executor for the workers of Ray, on a cluster or on this machine; Ray has none."""
+    """An executor for the workers of Ray, on a cluster or on this machine."""
 
     def __init__(self, address: str = "") -> None:
         self._ray = package("ray", "ray", "workers: 'ray'")
@@ -34,7 +34,7 @@ class Ray(Executor):
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Submit work."""
-        # Without retries, because the caller retries.
+        # Ray must not retry, because the caller retries.
         remote = self._ray.remote(fn).options(max_retries=0)
         future: Future[Any] = remote.remote(*args, **kwargs).future()
         return future
@@ -57,7 +57,7 @@ class Dask(Executor):
             self._client = distributed.Client(address, timeout=10)
         except (OSError, ValueError) as error:
             raise RunError(f"workers: no Dask scheduler answers at {address}") from error
-        # Without retries, because the caller retries. Work is not pure: Dask would reuse its failures.
+        # Dask must not retry, because the caller retries. With `pure=True`, it would reuse failures.
         self._executor = self._client.get_executor(pure=False, retries=0)
 
     def __str__(self) -> str:

@@ -1,8 +1,8 @@
 """Worker processes that may hang, be killed, or run out of memory.
 
 `concurrent.futures.ProcessPoolExecutor` loses all of its work if one process dies, and cannot end a
-process that hangs. Here one thread per process gives it work, one piece at a time, and replaces it if it
-fails.
+process that hangs. In this module, each process has a thread that sends it one piece of work at a time,
+and replaces the process if it fails.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from memes.errors import UsageError, in_a_line
 from memes.executors.blocks import sendable
 
 SPAWN = get_context("spawn")  # JAX does not support fork
-# A worker that imports JAX must not use the device, and each worker has one core.
+# A worker that imports JAX must not use the device. Each worker uses one core.
 THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
 ENVIRONMENT = {"JAX_PLATFORMS": "cpu", **dict.fromkeys(THREADS, "1")}
 SECONDS_TO_START = 300.0
@@ -33,13 +33,14 @@ _starting = threading.Lock()
 
 
 class WorkerDied(RuntimeError):  # noqa: N818  (named as users read it: "raised WorkerDied: ...")
-    """A process ended before it finished its work."""
+    """The exception for a process that ended before it finished its work."""
 
 
 class Processes(Executor):
-    """A pool of processes, which start when there is work, and are replaced if they die or time out.
+    """A pool of worker processes, which are replaced if they die or time out.
 
-    Work that a process did not finish raises `WorkerDied` or `TimeoutError`.
+    Processes start when there is work. Work that a process did not finish raises `WorkerDied` or
+    `TimeoutError`.
     """
 
     def __init__(self, count: int, *, timeout: float | None = None) -> None:
@@ -54,7 +55,7 @@ class Processes(Executor):
         return f"{self.count} worker{'s' * (self.count > 1)}{replaced}"
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Submit work: a function that can be pickled, and its arguments."""
+        """Submit work, which is a function that can be pickled, and its arguments."""
         if self._over:
             raise RuntimeError("these workers have been shut down")
         try:
@@ -69,13 +70,18 @@ class Processes(Executor):
         if not self._threads:
             atexit.register(self._abandon)
         if len(self._threads) < self.count:
-            # Daemon threads, because Python waits for other threads before it shuts this executor down.
+            # The threads are daemons, because Python would wait for other threads before it shuts this
+            # executor down.
             self._threads.append(threading.Thread(target=self._look_after_one, daemon=True))
             self._threads[-1].start()
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End all processes: at once, or with `wait` when their work is done."""
+        """End all processes.
+
+        By default, the processes finish all submitted work first. Without `wait`, or with
+        `cancel_futures`, waiting work is cancelled, and the processes are killed.
+        """
         self._over = True
         atexit.unregister(self._abandon)
         with suppress(queue.Empty):
@@ -101,7 +107,7 @@ class Processes(Executor):
         self.shutdown(wait=kind is None, cancel_futures=kind is not None)
 
     def _look_after_one(self) -> None:
-        """Give work to one process; when it fails, replace it."""
+        """Send work to one process, and replace the process if it fails."""
         worker: tuple[SpawnProcess, Connection] | None = None
         while (item := self._work.get()) is not None:
             future, work = item
@@ -126,20 +132,25 @@ class Processes(Executor):
         with _starting, inherited():
             if self._killing:
                 raise RuntimeError("these workers have been shut down")
-            resource_tracker.ensure_running()  # it unblocks signals when it starts
-            # Ctrl-C is handled by the parent only. Processes inherit this from the thread that starts
+            resource_tracker.ensure_running()  # starting it later would unblock signals
+            # Only the parent handles Ctrl-C. Processes inherit the signal mask of the thread that starts
             # them.
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
             process.start()
             self._processes.add(process)
-        theirs.close()  # so that the end of the process closes the pipe
+        theirs.close()  # otherwise the pipe would stay open when the process ends
         return process, ours
 
     def _answer(self, process: SpawnProcess, pipe: Connection, work: bytes) -> tuple[bool, Any]:
-        """Wait for the answer of a process: True and its result, or False and its exception."""
+        """Send work to a process, and wait for its answer.
+
+        Returns:
+            True and the result of the work, or False and its exception.
+        """
         try:
             pipe.send_bytes(work)
-            # The process first reports that it begins: the time of imports does not count.
+            # The process first reports that it begins, so the time of imports is not limited by the
+            # timeout.
             for limit in (self.timeout and max(self.timeout, SECONDS_TO_START), self.timeout):
                 if not pipe.poll(limit):
                     raise TimeoutError(f"a worker had no result after {limit:g} s")
@@ -151,7 +162,7 @@ class Processes(Executor):
                 f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
             )
             raise WorkerDied(f"a worker {how}") from None
-        found: tuple[bool, Any] = pickle.loads(answer)  # from a process that we started
+        found: tuple[bool, Any] = pickle.loads(answer)  # the answer comes from a trusted process
         return found
 
     def _ended(self, process: SpawnProcess, pipe: Connection) -> None:
@@ -163,7 +174,10 @@ class Processes(Executor):
 
 @contextmanager
 def inherited() -> Iterator[None]:
-    """Set the environment variables of new processes; numbers of threads only if the user set none."""
+    """Set the environment variables that new processes inherit, for the duration of the context.
+
+    Numbers of threads that the user has set are not changed.
+    """
     new = ENVIRONMENT | {name: os.environ[name] for name in THREADS if name in os.environ}
     before = {name: os.environ.get(name) for name in new}
     os.environ.update(new)
@@ -192,7 +206,7 @@ def serve(pipe: Connection) -> None:
                 answer = pickle.dumps((True, function(*arguments, **keywords)))
             except Exception as error:
                 answer = pickle.dumps((False, sendable(error)))
-            except BaseException as error:  # raised by the simulator: signals are blocked here
+            except BaseException as error:  # raised by the simulator, because signals are blocked here
                 found = RuntimeError(in_a_line(error)).with_traceback(error.__traceback__)
                 answer = pickle.dumps((False, sendable(found)))
             pipe.send_bytes(answer)

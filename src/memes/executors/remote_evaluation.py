@@ -31,19 +31,24 @@ def parallelize(
     block: int = BLOCK,
     evaluate: Evaluator | None = None,
 ) -> Task:
-    """Evaluate a task with `jit=False` on the workers of an executor.
+    """Return a task whose genotypes are evaluated on the workers of an executor.
 
-    Workers get blocks of a fixed number of genotypes, and results come back in order, so they do not
-    depend on the number of workers. `evaluate` gets the keys as NumPy arrays, which `seeds_from_keys`
-    accepts. Workers must be able to import it. If the worker of a block is lost, the block is tried once
-    more, and then its genotypes one by one. A genotype whose worker is lost again evaluates to NaN.
+    Workers get blocks of a fixed number of genotypes, and results are returned in order. Therefore
+    results do not depend on the number of workers. Workers must be able to import `evaluate`. It gets
+    the keys as NumPy arrays, which `seeds_from_keys` accepts.
+
+    If the worker of a block is lost, the block is evaluated once more, and then each of its genotypes
+    separately. A genotype whose worker is lost again evaluates to NaN.
 
     Args:
-        task: The task.
-        executor: Anything with the interface of `concurrent.futures`, such as `memes.workers(8)`; or a
-            function that makes one, which is called again if the executor breaks.
+        task: The task, which must have `jit=False`.
+        executor: An executor with the interface of `concurrent.futures`, such as `memes.workers(8)`, or
+            a function that makes an executor. The function is called again if the executor breaks.
         block: Number of genotypes that a worker gets at a time.
-        evaluate: The function that workers call; by default that of the task.
+        evaluate: The function that workers call. If None, it is the function of the task.
+
+    Returns:
+        The task with an evaluator that uses the workers.
     """
     require(
         not task.jit, f"task '{task.name}' is compiled by JAX: only those with jit=False have workers"
@@ -60,7 +65,7 @@ def parallelize(
 
 @dataclass(frozen=True)
 class Spread:
-    """An evaluator that uses workers; see `parallelize`.
+    """An evaluator that uses workers, as described in `parallelize`.
 
     Attributes:
         task: The original task.
@@ -75,7 +80,10 @@ class Spread:
     block: int
 
     def __call__(self, keys: Array, x: np.ndarray) -> Any:
-        """Evaluate genotypes; lost ones become NaN. If all are lost, raise the exception of a worker."""
+        """Evaluate genotypes, with NaN for lost evaluations.
+
+        If all evaluations are lost, raise the exception of a worker.
+        """
         parts, failure = self.attempt(keys, x)
         if failure is not None and all(result is None for _, result in parts):
             raise raised_by(self.task, failure) from failure
@@ -87,14 +95,14 @@ class Spread:
         return str(executor) if named else f"workers of {type(executor).__name__}"
 
     def attempt(self, keys: Array, x: np.ndarray) -> tuple[list[Part], BaseException | None]:
-        """Evaluate like `by_halves`: some evaluations may be lost."""
+        """Evaluate genotypes on the workers, and return the same as `by_halves`."""
         words, blocks = key_words(keys), slices(len(x), self.block)
         x = np.asarray(x)
-        found: dict[int, list[Part]] = {}  # by the first genotype of a block
+        found: dict[int, list[Part]] = {}  # parts by the index of the first genotype of their block
         failure: BaseException | None = None
 
         def lost(waiting: list[slice]) -> list[slice]:
-            """Evaluate blocks; returns those whose worker was lost."""
+            """Evaluate blocks, and return the blocks whose worker was lost."""
             nonlocal failure
             futures = [self._hand_in(words[block], x[block]) for block in waiting]
             try:
@@ -112,13 +120,16 @@ class Spread:
             return [block for block in waiting if block.start not in found]
 
         def again(blocks: list[slice]) -> list[slice]:
-            # If a lost worker breaks all blocks, the cause is unknown: they are tried one by one.
+            # If the executor breaks, all blocks fail, and it is unknown which block caused this. Then
+            # the blocks are evaluated one by one.
             broken = isinstance(failure, BrokenExecutor)
             some = [[block] for block in blocks] if broken else [blocks]
             return [block for each in some for block in lost(each)]
 
         twice = again(lost(blocks))
-        # One by one. If everything fails in the first of these blocks, the simulator is broken.
+        # Evaluate the genotypes of the remaining blocks one by one. If no block had a result, begin with
+        # one block. If workers are lost for all of its genotypes, the simulator is broken, and the other
+        # blocks count as lost.
         while twice:
             n = len(twice) if found else 1
             rows = [slice(row, row + 1) for block in twice[:n] for row in range(len(x))[block]]
@@ -140,7 +151,10 @@ class Spread:
 
 
 def raised_by(task: Task, failure: BaseException) -> BaseException:
-    """Return the exception for a simulator that failed for all genotypes: its own, or a new one."""
+    """Return the exception to raise if a simulator failed for all genotypes.
+
+    It is the exception of the simulator, or a `RunError` if workers were lost.
+    """
     if not isinstance(failure, (WorkerDied, TimeoutError, BrokenExecutor)) or place_of(failure):
         return failure
     return RunError(f"task '{task.name}' raised {in_a_line(failure)} for every genotype that was tried")
@@ -149,12 +163,12 @@ def raised_by(task: Task, failure: BaseException) -> BaseException:
 def attempting(
     function: Evaluator, in_place: Evaluator
 ) -> Callable[[Any, Any], tuple[list[Part], BaseException | None]]:
-    """Return a function whose evaluations may be lost: on the function's workers, or `in_place`."""
+    """Return a function that evaluates genotypes like `by_halves`, on workers or with `in_place`."""
     return function.attempt if isinstance(function, Spread) else partial(by_halves, in_place)
 
 
 class _Executors:
-    """One executor; or, if a function makes them, a new one whenever the last one breaks."""
+    """An executor, which is replaced whenever it breaks if a function can make new executors."""
 
     def __init__(self, given: Executor | Callable[[], Executor]) -> None:
         self._make = None if isinstance(given, Executor) else given
@@ -174,7 +188,7 @@ class _Executors:
 
 
 def joined(task: Task, parts: list[Part]) -> Evaluated:
-    """Join all parts, which were checked, to the result of an `evaluate`; NaN for lost evaluations."""
+    """Join checked parts to the result of an evaluation, with NaN for lost evaluations."""
     known: Evaluation | None = next((result for _, result in parts if result is not None), None)
     control = None if known is None or known.transitions is None else task.control
 

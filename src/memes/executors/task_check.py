@@ -1,4 +1,4 @@
-"""Checks of tasks: the shapes that a task returns, and equal results for equal genotypes."""
+"""Checks that a task returns arrays of the right shapes, and equal results for equal genotypes."""
 
 from __future__ import annotations
 
@@ -17,16 +17,19 @@ from memes.executors.remote_evaluation import Spread, attempting, raised_by
 from memes.pytrees import concatenate, take
 from memes.task import Evaluation, Task, evaluate, initial, rows_like
 
-ROWS = 8  # of a second trial, if all evaluations of the first failed
+ROWS = 8  # number of genotypes of a second trial, if all evaluations of the first trial failed
 
 
 def check(task: Task) -> dict[str, jax.ShapeDtypeStruct]:
-    """Raise a `UsageError` with the reason if the task returns arrays of the wrong shape.
+    """Check that a task returns arrays of the right shapes.
 
     Returns:
         Shape and dtype of each extra of a genotype.
+
+    Raises:
+        UsageError: If an array has a wrong shape.
     """
-    # A length that no other axis has, so that a transposed result is detected.
+    # The number of genotypes differs from the length of other axes, so transposed results are detected.
     n = next(i for i in (2, 3, 4) if i not in (task.feature_dim, task.dim))
 
     def trial(n: int) -> tuple[Array, Array]:
@@ -47,9 +50,11 @@ def check(task: Task) -> dict[str, jax.ShapeDtypeStruct]:
 def _check_simulator(
     task: Task, n: int, trial: Callable[[int], tuple[Array, Array]]
 ) -> dict[str, jax.ShapeDtypeStruct]:
-    """Evaluate n genotypes, two of which are equal; some evaluations may fail, as in a run.
+    """Check a task with `jit=False` by evaluating n genotypes, two of which are equal.
 
-    If workers are lost for all of them, more genotypes are evaluated.
+    As in a run, some evaluations may fail. If workers are lost for all genotypes, more genotypes are
+    evaluated. A warning is printed if a task that is not uncertain returns different results for the
+    equal genotypes.
     """
     attempt, (keys, x) = attempting(task.evaluate, partial(evaluate, task)), trial(n)
     parts, failure = attempt(keys, np.asarray(x.at[1].set(x[0])))
@@ -70,7 +75,7 @@ def _check_simulator(
 
 
 def _extras(parts: list[Part]) -> dict[str, jax.ShapeDtypeStruct]:
-    """Return shape and dtype of the extras of rows of which not all are lost."""
+    """Return shape and dtype of the extras of a genotype, if not all evaluations are lost."""
     return rows_like(next(result for _, result in parts if result is not None).extras)
 
 
@@ -81,7 +86,8 @@ def _all_lost(parts: list[Part]) -> bool:
 def alike(a: Evaluation, b: Evaluation) -> bool:
     """Return True if two evaluations of the same genotypes are equal up to rounding.
 
-    Only rows that are valid in both count: a simulator that fails at random may be exact otherwise.
+    Only rows that are valid in both evaluations are compared, because a simulator that fails at random
+    may otherwise be deterministic.
     """
     valid = np.asarray(finite(a) & finite(b))
     return all(

@@ -1,1 +1,1 @@
-"""From words to objects: names of tasks and algorithms, options, scales, files, and saved runs."""
+"""Creation of tasks, algorithms and runs from command lines, TOML files and saved runs."""

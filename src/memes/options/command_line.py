@@ -1,4 +1,4 @@
-"""Parsing of commands that make runs: task, algorithm, their options, scales and TOML files."""
+"""Parsing of commands that start runs, with their task, algorithm, options, scale and TOML file."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ from memes.task import Task
 from memes.tasks import TASKS
 from memes.validation import described, fits
 
-# Defaults that a scale changes, by option. Options that a task or an algorithm does not have are
-# ignored, and no option becomes larger than its default.
+# Defaults of each scale, by option. Options that a task or an algorithm does not have are ignored. A
+# scale never makes an option larger than its usual default.
 SCALES: dict[str, dict[str, Any]] = {
     "paper": {"generations": 2000},
     "laptop": {
@@ -58,7 +58,7 @@ SCALES: dict[str, dict[str, Any]] = {
         "replay_size": 200_000,
     },
 }
-# Further defaults for a task.
+# Further defaults of each scale for a task.
 TASK_SCALES: dict[str, dict[str, dict[str, Any]]] = {
     "paper": {"ant-trap": {"generations": 10_000}},
     "laptop": {
@@ -69,7 +69,7 @@ TASK_SCALES: dict[str, dict[str, dict[str, Any]]] = {
     },
 }
 
-# Further defaults for an algorithm.
+# Further defaults of each scale for an algorithm.
 ALGORITHM_SCALES: dict[str, dict[str, dict[str, Any]]] = {
     "paper": {},
     "laptop": {"memes-hybrid": {"lanes": 8}},
@@ -83,7 +83,7 @@ Environments of other packages are gymnasium:NAME, brax:NAME and playground:NAME
 
 Options may be before or after TASK. The options of a task and of an algorithm are below if both are \
 given: memes run arm --algorithm me --help."""
-# The options that every run has, as the help groups them.
+# Titles of the groups in the help text, with their options. Every run has these options.
 GROUPS: dict[str, tuple[str, ...]] = {
     "common options": (
         *("algorithm", "scale", "generations", "evaluations", "seed", "seeds", "out", "label", "view"),
@@ -114,25 +114,28 @@ GROUPS: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """Options of a command that makes runs.
+    """Options of a command that starts runs.
 
     Attributes:
-        algorithm: An algorithm of `memes list`, or a custom one as module:name or file.py:name, a
-            function of a task and its cells. Together with --help, shows its options.
-        scale: The defaults: those of the paper, for a GPU, or smaller ones for a laptop.
-        out: Folder for the results, or for those of each seed; by default a new one under runs/.
-        seeds: Number of seeds to run, starting with --seed; each has a separate folder.
-        label: Name of the algorithm in folders, tables and figures; by default the name of the
+        algorithm: An algorithm of `memes list`, or a custom algorithm as module:name or file.py:name,
+            which is a function of a task and its cells. With --help, its options are listed.
+        scale: Default values of the options, either the paper's values for a GPU, or smaller values for
+            a laptop.
+        out: Folder for the results, with a subfolder per seed if there are several seeds. By default, a
+            new folder under runs/ is used.
+        seeds: Number of seeds to run, starting with --seed. Each seed has a separate folder.
+        label: Name of the algorithm in folders, tables and figures. By default, it is the name of the
             algorithm.
-        resolution: Grid cells along each feature; by default that of the task, or about 2500 in total.
+        resolution: Number of grid cells along each feature. By default, the grid is that of the task, or
+            has about 2500 cells.
         centroids: Use a centroidal Voronoi tessellation with this number of cells instead of a grid.
-        track: Tools that receive the metrics during the run: tensorboard, for event files in the run's
-            folder, wandb, or a module with the same functions as wandb.
-        worker_rows: Number of genotypes that a worker gets at a time.
-        quiet: Show no progress.
-        view: Show the run in the browser during the run, and then until Ctrl-C, like 'memes view'.
+        track: Tools that receive the metrics during the run: tensorboard, wandb, or a module with the
+            same functions as wandb. With tensorboard, the folder of the run contains its event files.
+        worker_rows: Number of genotypes that a worker receives at a time.
+        quiet: Do not show progress.
+        view: Show the run in the browser, like 'memes view', during the run and then until Ctrl-C.
         config: TOML file with any of these options, such as lanes = 64, and the task. Options below a
-            heading such as [me] apply only to that algorithm. Flags take precedence over the file.
+            heading such as [me] apply only to that algorithm. Flags override the file.
     """
 
     algorithm: str = "memes"
@@ -154,14 +157,24 @@ class Choice:
             check_logger(name)
 
 
-# The options of a run that `memes.run` does not have.
+# Options of a run that are not parameters of `memes.run`.
 SHARED: tuple[Any, ...] = (Choice(), WorkerOptions(), HostOptions())
 
 
 class Parsed(NamedTuple):
-    """A parsed command: names, the functions that make the task and the algorithm, and their options.
+    """A parsed command.
 
-    `running` are the keywords of `memes.run`, and `observing` the settings of observers.
+    Attributes:
+        task: Name of the task.
+        make_task: Function that makes the task.
+        make_algorithm: Function that makes the algorithm.
+        choice: Options of the command.
+        away: Options of workers.
+        meeting: Options of several processes.
+        running: Arguments of `memes.run`.
+        observing: Settings of observers.
+        task_options: Options of the task.
+        algorithm_options: Options of the algorithm.
     """
 
     task: str
@@ -177,36 +190,36 @@ class Parsed(NamedTuple):
 
     @property
     def options(self) -> dict[str, Any]:
-        """Options of the task and the algorithm."""
+        """The options of the task and the algorithm."""
         return self.task_options | self.algorithm_options
 
     def recorded(self) -> dict[str, Any]:
-        """The entries of `config.json` about the command."""
+        """Return the entries of `config.json` that describe the command."""
         code = {name: code_of(name) for name in (self.task, self.choice.algorithm) if ":" in name}
         said = vars(self.choice) | vars(self.away) | vars(self.meeting)
         return {**said, "task": self.task, "options": self.options, "code": code}
 
     def observers(self) -> list[Observer]:
-        """The observers of a run, with their settings."""
+        """Return the observers of the run."""
         usual = [restored(kind, self.observing) for kind in USUAL]
         return [*usual, *map(Logger, self.choice.track)]
 
     def build(self, executor: Executor | None = None) -> Algorithm:
-        """Build the algorithm on its task, which is parallelised on an executor if there is one."""
+        """Build the algorithm on its task. If there is an executor, it evaluates the task."""
         task = made(Task, self.task, self.make_task, **self.task_options)
         task = elsewhere(task, self.task, self.task_options, executor, self.choice.worker_rows)
         cells = cells_of(task, self.choice.resolution, self.choice.centroids)
         name, options = self.choice.algorithm, self.algorithm_options
         found = made(Algorithm, name, self.make_algorithm, task, cells, **options)
         if name in PRESETS:
-            own = name  # a preset that binds an option is another one
+            own = name  # a preset may be a variant of another preset with a fixed option
         else:
             own = name.rpartition(":")[2] if found.name == UNNAMED else found.name
         return replace(found, name=own, options=found.options or options)
 
 
 def run_options() -> dict[str, Options]:
-    """Return the options that every run has, and the settings of its observers."""
+    """Return the options that every run has, in the groups "run" and "observer"."""
     shared = {name: option for group in SHARED for name, option in options_of(group).items()}
     return {
         "run": shared | options_of(run, without=("progress", "out")),
@@ -215,14 +228,19 @@ def run_options() -> dict[str, Options]:
 
 
 def help_groups(options: Options) -> dict[str, Options]:
-    """Return the options that every run has, by the titles of `GROUPS`."""
+    """Return options grouped by the titles of `GROUPS`."""
     return {title: {name: options[name] for name in names} for title, names in GROUPS.items()}
 
 
 def parse(words: list[str], program: str, changes: Mapping[str, Any] | None = None) -> Parsed:
-    """Parse TASK and options, in any order; the task and the algorithm have additional options.
+    """Parse TASK and options, in any order.
 
-    `program` is the command before these words, and `changes` are further defaults of a scale.
+    The task and the algorithm have additional options.
+
+    Args:
+        words: Words of the command line after the command.
+        program: The command, such as `memes run`.
+        changes: Further defaults, which override those of the scale.
     """
     own = run_options()
     shared = _all(own)
@@ -270,7 +288,8 @@ def parse(words: list[str], program: str, changes: Mapping[str, Any] | None = No
 def task_of(words: Sequence[str], options: Mapping[str, Parameter]) -> str | None:
     """Return the first word that is neither a flag nor the value of an option; None if there is none.
 
-    Options of the task are not known yet: a word after one of them is the task if there is no other.
+    The options of the task are not known yet. A word after such an option is returned only if there is
+    no other candidate.
     """
     line = split(words, options)
     after = (value for flag in line.flags if flag.name not in options for value in flag.values)
@@ -278,7 +297,7 @@ def task_of(words: Sequence[str], options: Mapping[str, Parameter]) -> str | Non
 
 
 def _all(groups: Mapping[str, Options]) -> Options:
-    """Return the options of all groups; raises a `UsageError` if two have the same name."""
+    """Return the options of all groups, or raise a `UsageError` if two options have the same name."""
     found = [pair for group in groups.values() for pair in group.items()]
     (name, times), *_ = Counter(name for name, _ in found).most_common(1)
     unique = times == 1
@@ -289,7 +308,7 @@ def _all(groups: Mapping[str, Options]) -> Options:
 def _entries(
     table: dict[str, Any], file: str | None, algorithm: Any, options: Options
 ) -> dict[str, Any]:
-    """Return the entries of a TOML file, checked: those for all algorithms, then those for this one."""
+    """Check a TOML file, and return its entries for all algorithms and for this algorithm."""
     sections = {k: v for k, v in table.items() if isinstance(v, dict)}
     for name in sections:
         known(f"section of '{file}'", name, PRESETS) if ":" not in name else name
@@ -305,14 +324,14 @@ def _entries(
             fits(value, hint) and value != [],
             f"{name} in '{file}' must be {described(hint)}, got {value!r}",
         )
-        # TOML has lists, no paths, and integers for some numbers.
+        # TOML has lists instead of tuples, texts instead of paths, and some floats are integers.
         kind = next((k for k in (Path, float) if k in (hint, *typing.get_args(hint))), None)
         found[name] = tuple(value) if isinstance(value, list) else kind(value) if kind else value
     return found
 
 
 def _whose(task: Any, algorithm: Any, name: str) -> str:
-    """Describe which other algorithms or tasks have an option that is not one of this run."""
+    """Return a phrase that names the other algorithms or tasks that have an option."""
     owners = [preset.name for preset in PRESETS.values() if name in options_of(preset.build)]
     if owners:
         return f"is an option of {', '.join(owners)}, not of {algorithm}"

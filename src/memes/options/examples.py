@@ -1,4 +1,4 @@
-"""Examples at the end of the help of each command."""
+"""Examples of commands, which end their help texts."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Flags, keys of TOML files and help texts, derived from the declarations of options.
 
-An option is a field of a preset or of an observer, or a keyword-only parameter of the function of a task
-or of `memes.run`; its help is in the docstring there.
+An option is a field of a preset or observer, or a keyword-only parameter of a function such as
+`memes.run`. The docstring of the class or function contains its help text.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from memes.options.examples import EXAMPLES
 from memes.parameters import REQUIRED, Parameter, help_of, parameters, writable
 
 Options = dict[str, Parameter]
-MOST_TOML, MOST_DOTS = 2**16, 1000  # bytes per file, and dots per line
+MOST_TOML, MOST_DOTS = 2**16, 1000  # maximum number of bytes per file, and of dots per line
 SHORT = {"g": "generations", "s": "seed", "o": "out", "h": "help"}
-# Columns of a help text: the minimum, the maximum, and those for flags.
+# Minimum and maximum width of a help text, and width of its column of flags.
 NARROWEST, WIDEST, FLAGS = 40, 100, 30
 
 
@@ -35,7 +35,7 @@ class Flag(NamedTuple):
     Attributes:
         word: The flag as written, such as `-g`, `--lanes` or `--no-view`.
         name: Name of the option.
-        values: The following words that are its values, or the text after `=`.
+        values: Values of the flag, which are the following words or the text after `=`.
     """
 
     word: str
@@ -44,13 +44,13 @@ class Flag(NamedTuple):
 
 
 class CommandLine(NamedTuple):
-    """The words of a command line: those without a flag, in order, and the flags."""
+    """A command line, split into flags and positional words."""
 
     placed: list[str]
     flags: list[Flag]
 
     def value(self, name: str) -> str | None:
-        """Look up the value of an option, the last one if it is given several times."""
+        """Return the last value of an option; None if it is not given."""
         values = [flag.values[0] for flag in self.flags if flag.name == name and flag.values]
         return values[-1] if values else None
 
@@ -60,9 +60,9 @@ class CommandLine(NamedTuple):
 
 
 def split(words: Sequence[str], options: Mapping[str, Parameter]) -> CommandLine:
-    """Split a command line into flags with their values and the other words, in any order.
+    """Split a command line into flags with their values, and positional words.
 
-    A flag that is not among the options takes the following word as its value.
+    For a flag that is not among the options, the following word is treated as its value.
     """
     rest, found = deque(words), CommandLine([], [])
     while rest:
@@ -109,7 +109,7 @@ def _kinds(hint: Any) -> tuple[Any, ...]:
 
 
 def _most_values(hint: Any) -> float:
-    """Return the maximum number of values of a flag: 0 for a bool."""
+    """Return the maximum number of values of a flag, which is 0 for a bool."""
 
     def most(kind: Any) -> float:
         parts = typing.get_args(kind)
@@ -121,7 +121,7 @@ def _most_values(hint: Any) -> float:
 
 
 def _may_follow(word: str, hint: Any) -> bool:
-    """Return whether a word can be another value of a flag: a name is no value of `--resolution`."""
+    """Return True if a word can be a further value of a flag, which may accept only numbers."""
     kinds = [kind for kind in _kinds(hint) if typing.get_origin(kind) is tuple]
     numbers = bool(kinds) and all(typing.get_args(kind)[0] in (int, float) for kind in kinds)
     if not numbers:
@@ -134,7 +134,7 @@ def _may_follow(word: str, hint: Any) -> bool:
 
 
 def _spelt(hint: Any) -> str:
-    """Return the values of an option as in the help: INT, {a,b} or INT [INT ...]."""
+    """Return the notation for the values of an option in a help text, such as INT or {a,b}."""
 
     def spelt(kind: Any) -> str:
         parts = typing.get_args(kind)
@@ -149,7 +149,7 @@ def _spelt(hint: Any) -> str:
 
 
 def _value(flag: Flag, hint: Any) -> Any:
-    """Return the value of a flag; a `UsageError` names the flag, the value and the expected type."""
+    """Return the value of a flag, or raise a `UsageError` with the flag, its value and its type."""
     if _most_values(hint) == 0:
         require(not flag.values, f"{flag.word} takes no value, got '{' '.join(flag.values)}'")
         return not flag.word.startswith("--no-")
@@ -165,7 +165,7 @@ def _value(flag: Flag, hint: Any) -> Any:
 
 
 def _converted(kind: Any, words: Sequence[str]) -> Any:
-    """Convert words to a value of a type; raises a `ValueError` if that is impossible."""
+    """Convert words to a value of a type, or raise a `ValueError` if that is impossible."""
     parts = typing.get_args(kind)
     if typing.get_origin(kind) is tuple:
         parts = parts[:1] * len(words) if parts[-1] is Ellipsis else parts
@@ -179,16 +179,19 @@ def _converted(kind: Any, words: Sequence[str]) -> Any:
         return parts[[str(part) for part in parts].index(word)]
     if kind is bool:
         return ("false", "true").index(word.lower()) == 1
-    if kind is int and float(word).is_integer():  # 1e6 as well
+    if kind is int and float(word).is_integer():  # numbers such as 1e6 are allowed
         return int(word) if word.lstrip("+-").isdecimal() else int(float(word))
     return kind(word)
 
 
 def options_of(of: Any, prefix: str = "", without: Collection[str] = ()) -> Options:
-    """Return the options of a function or a dataclass instance that can be written as text, by name."""
+    """Return the options of a function or a dataclass instance by name.
+
+    Options whose values cannot be written as text are ignored.
+    """
     if inspect.isfunction(of):
         for parameter in inspect.signature(of).parameters.values():
-            given = parameter.name in ("task", "cells", "algorithm")  # given by the command
+            given = parameter.name in ("task", "cells", "algorithm")  # set by the command
             require(
                 given or parameter.kind is parameter.KEYWORD_ONLY or parameter.default is not REQUIRED,
                 f"task: '{of.__name__}' must take keyword-only parameters, got '{parameter.name}'",
@@ -201,7 +204,7 @@ def options_of(of: Any, prefix: str = "", without: Collection[str] = ()) -> Opti
 
 
 def replaced(options: Options, scale: Mapping[str, Any], file: Mapping[str, Any]) -> Options:
-    """Apply the defaults of a scale, if they are smaller, and then those of a file to options."""
+    """Replace the defaults of options by smaller values of a scale, and by the entries of a file."""
     found = {}
     for name, option in options.items():
         value = option.default
@@ -214,7 +217,7 @@ def replaced(options: Options, scale: Mapping[str, Any], file: Mapping[str, Any]
 def read(
     words: Sequence[str], groups: Mapping[str, Options]
 ) -> tuple[dict[str, dict[str, Any]], list[str]]:
-    """Read a command line: the values of the options of each group, and the words without a flag."""
+    """Return the values of the options of each group, and the positional words of a command line."""
     options = {name: option for group in groups.values() for name, option in group.items()}
     line = split(words, options)
     given = {flag.name: _value(flag, options[flag.name].hint) for flag in line.flags}
@@ -234,10 +237,15 @@ def call(
     program: str,
     whose: Callable[[str], str] = lambda name: "",
 ) -> int:
-    """Call the function of a command with the values of its command line; returns the exit code.
+    """Call the function of a command with the values of its command line, and return the exit code.
 
-    Keyword-only parameters are options, and the others are identified by their position. `whose` is that
-    of `check_flags`.
+    Keyword-only parameters of the function are options. The other parameters are positional.
+
+    Args:
+        function: The function.
+        words: Words of the command line after the command.
+        program: The command, such as `memes plot`.
+        whose: Function for error messages about unknown flags, as in `check_flags`.
     """
     options = parameters(function)
     signature = inspect.signature(function, eval_str=True)
@@ -255,7 +263,7 @@ def call(
 
 
 def _by_place(placed: Mapping[str, inspect.Parameter], words: list[str], usage: str) -> list[Any]:
-    """Return the arguments that are identified by their position: one word each, or all words."""
+    """Return the values of positional arguments, each from one word or from all remaining words."""
     arguments: list[Any] = []
     for name, parameter in placed.items():
         several = typing.get_origin(parameter.annotation) is tuple
@@ -272,12 +280,12 @@ def _by_place(placed: Mapping[str, inspect.Parameter], words: list[str], usage: 
 
 
 def check_no_more(words: Sequence[str]) -> None:
-    """Raise a `UsageError` for words that are neither flags nor their values."""
+    """Raise a `UsageError` if there are superfluous positional words."""
     require(not words, f"unexpected {' '.join(map(repr, words[:1]))}: options begin with --")
 
 
 def _word_of(name: str, hint: Any) -> str:
-    """Return the placeholder of a positional argument: RUN, or RUN..."""
+    """Return the placeholder of a positional argument in a help text, such as RUN or RUN..."""
     several = "..." if typing.get_origin(hint) is tuple else ""
     return name.upper().rstrip("S") + several
 
@@ -296,11 +304,11 @@ def show_help(
     """Print the help of a command and exit.
 
     Args:
-        program: The command, such as `memes run`, for its examples.
-        usage: Its arguments.
-        text: Its description, in paragraphs.
-        groups: Its options by title.
-        placed: The help of its positional arguments.
+        program: The command, such as `memes run`, which selects the examples.
+        usage: The command with its arguments.
+        text: Description of the command, in paragraphs.
+        groups: Options of the command by title.
+        placed: Help texts of positional arguments.
     """
     width = min(max(shutil.get_terminal_size().columns - 1, NARROWEST), WIDEST)
     parts = [f"usage: {usage}"]
@@ -318,7 +326,7 @@ def show_help(
 
 
 def _left(name: str, option: Parameter) -> str:
-    """Return the spelling of an option: -g, --generations INT."""
+    """Return the notation for an option in a help text, such as -g, --generations INT."""
     letter = next((f"-{letter}, " for letter, of in SHORT.items() if of == name), "")
     if _most_values(option.hint) == 0:
         off = "" if option.default is False else f", --no-{name.replace('_', '-')}"
@@ -327,7 +335,7 @@ def _left(name: str, option: Parameter) -> str:
 
 
 def _told(option: Parameter) -> str:
-    """Return the help of an option, with its default if it has one."""
+    """Return the help text of an option, with its default if it has one."""
     text = (option.help or "").replace(". None is ", ". By default ").replace("`", "'")
     text = text.replace("None is ", "by default ")
     if option.default is REQUIRED:
@@ -340,7 +348,7 @@ def _told(option: Parameter) -> str:
 
 
 def _row(left: str, text: str, width: int) -> str:
-    """Format one or more lines of a help: the left column, with its text next to it or below."""
+    """Format an entry of a help text, with the description next to the left column or below it."""
     column = min(FLAGS, width // 3)
     lines = textwrap.wrap(text, width - column) or [""]
     if len(left) + 2 > column:
@@ -352,9 +360,10 @@ def _row(left: str, text: str, width: int) -> str:
 def check_flags(
     words: Sequence[str], options: Mapping[str, Parameter], whose: Callable[[str], str] = lambda name: ""
 ) -> None:
-    """Raise a `UsageError` for a flag that has a new name, belongs to something else, or is unknown.
+    """Raise a `UsageError` if a flag is not among the options.
 
-    `whose(name)` describes to what an option belongs; it is empty if there is no such option.
+    `whose(name)` returns a phrase for the error message that describes to what an option belongs. It is
+    empty if there is no such option.
     """
     for flag in split(words, options).flags:
         if flag.name not in options:
@@ -365,19 +374,19 @@ def check_flags(
 
 
 def value_of(option: str, words: Sequence[str]) -> str | None:
-    """Return the last value of an option, in words whose options are not known yet."""
+    """Return the last value of an option in words whose other options are not known yet."""
     return split(words, {}).value(option)
 
 
 def read_toml(file: Path) -> dict[str, Any]:
-    """Return the table in a TOML file."""
+    """Read a TOML file as a table."""
     try:
         with file.open("rb") as stream:
             text = stream.read(MOST_TOML + 1)
     except OSError as error:
         raise UsageError(f"config: cannot read '{file}': {error.strerror}") from None
     require(len(text) <= MOST_TOML, f"config: '{file}' has more than {MOST_TOML:,} bytes")
-    # Reading nested names takes quadratic time in their number.
+    # The time to read a dotted name is quadratic in its number of dots.
     shallow = all(line.count(b".") <= MOST_DOTS for line in text.splitlines())
     require(shallow, f"config: '{file}' is nested too deeply")
     try:

@@ -1,7 +1,7 @@
 """Tasks and algorithms of saved runs, rebuilt from their `config.json`.
 
-Reading a run folder executes no code that the folder names: a custom task or a custom algorithm must be
-named again.
+Custom code that a run folder names is never executed automatically. The user must name a custom task or
+a custom algorithm again.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ def task_from_run(run: Run, name: str | None = None, executor: Executor | None =
 
     Args:
         run: The run.
-        name: The task as in `memes run`, if it is a custom task, or if the run does not record it.
-        executor: The executor that evaluates it; by default this process does.
+        name: Task as in `memes run`, if it is a custom task, or if the run does not record it.
+        executor: Executor that evaluates the task; by default, this process evaluates it.
     """
-    # The run's backend may need a device that this machine does not have.
+    # The backend of the run may need a device that this machine does not have.
     task = _rebuilt_task(run.folder, run.config, name, executor, backend="auto")
     size, k = run.archive.genotypes.shape[1], run.archive.feature.shape[1]
     require(
@@ -52,13 +52,13 @@ def algorithm_of(
     algorithm: str | None = None,
     executor: Executor | None = None,
 ) -> Algorithm:
-    """Rebuild the algorithm of a run that the command line made.
+    """Rebuild the algorithm of a run that was started on the command line.
 
     Args:
-        path: The run's folder.
-        task: The task, as in `task_from_run`.
-        algorithm: The algorithm as in `memes run`, if it is a custom one.
-        executor: The executor that evaluates the task; by default this process does.
+        path: Folder of the run.
+        task: Task, as in `task_from_run`.
+        algorithm: Algorithm as in `memes run`, if it is a custom algorithm.
+        executor: Executor that evaluates the task; by default, this process evaluates it.
     """
     config = load_config(path).config
     rebuilt = _rebuilt_task(path, config, task, executor)
@@ -95,7 +95,7 @@ def _rebuilt_task(
     )
     make = task_factory(name or recorded)
     values, missing = _recorded_options(path, config, options_of(make), **replaced)
-    # A run made in Python records only the algorithm's options; those of the task are unknown.
+    # Runs that were started in Python record only the options of the algorithm.
     require(
         name is not None or not missing,
         f"the run in '{path}' does not record {missing} of its task '{recorded}': "
@@ -108,7 +108,7 @@ def _rebuilt_task(
 
 
 def _recorded_name(path: Path | None, config: RunConfig, what: str, given: str | None) -> str:
-    """Return a recorded name; raises a `UsageError` for custom code that was not named again."""
+    """Return a recorded name, or raise a `UsageError` for custom code that was not named again."""
     recorded: str = getattr(config, what)
     kind = "a task" if what == "task" else "an algorithm"
     require(
@@ -121,7 +121,7 @@ def _recorded_name(path: Path | None, config: RunConfig, what: str, given: str |
 
 @contextmanager
 def _recorded_in(path: Path | None) -> Iterator[None]:
-    """Let a `UsageError` state that the cause is a recorded value."""
+    """Extend the message of a `UsageError` inside the context by the run that cannot be rebuilt."""
     try:
         yield
     except UsageError as error:
@@ -131,7 +131,10 @@ def _recorded_in(path: Path | None) -> Iterator[None]:
 def _recorded_options(
     path: Path | None, config: RunConfig, options: Options, **replaced: Any
 ) -> tuple[dict[str, Any], str]:
-    """Return the recorded values of the options, some of them replaced, and the missing ones."""
+    """Return the recorded values of the options, and the names of options that are not recorded.
+
+    Values in `replaced` override recorded values.
+    """
     recorded = config.known_options
     values = {name: (recorded | replaced)[name] for name in options if name in recorded}
     for name, value in values.items():
@@ -141,7 +144,7 @@ def _recorded_options(
 
 
 def _check_recorded(path: Path | None, name: str, value: Any, hint: Any) -> None:
-    """Raise a `UsageError` unless a recorded value has the type of the option."""
+    """Raise a `UsageError` if a recorded value does not have the type of its option."""
     sane = not isinstance(value, int) or abs(value) < 2**31
     require(
         fits(value, hint) and sane,

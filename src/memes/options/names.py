@@ -1,4 +1,4 @@
-"""Tasks and algorithms by name, those of the library and custom ones."""
+"""Tasks and algorithms by name, including custom ones."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ T = TypeVar("T")
 
 
 def task_factory(name: str) -> Callable[..., Task]:
-    """Return the function that makes a task of the library, of a family, or a custom task.
+    """Return the function that makes the task of this name.
 
-    A task of a family is such as `gymnasium:NAME`. A custom task is `module:name` or `file.py:name`.
+    The task can be a task of the library, an environment of another package such as `gymnasium:NAME`, or
+    a custom task as `module:name` or `file.py:name`.
     """
     if ":" not in name:
         _offer("task", name, Task)
@@ -48,7 +49,7 @@ def task_factory(name: str) -> Callable[..., Task]:
 
 
 def is_own(name: str) -> bool:
-    """Return True for the name of a custom task."""
+    """Return True if the task of this name is a custom task."""
     return ":" in name and name.partition(":")[0] not in FAMILIES
 
 
@@ -62,7 +63,7 @@ def algorithm_factory(name: Any) -> Callable[..., Algorithm]:
 
 
 def made(kind: type[T], name: str, make: Callable[..., T], /, *parts: Any, **options: Any) -> T:
-    """Return the result of a function; raises a `UsageError` if it does not have the right type."""
+    """Return the result of a function, or raise a `UsageError` if it does not have the right type."""
     what = kind.__name__
     on = f" on task '{parts[0].name}'" if parts else ""
     with own_code(f"{what.lower()} '{name}'{on}"):
@@ -78,7 +79,7 @@ def made(kind: type[T], name: str, make: Callable[..., T], /, *parts: Any, **opt
 
 @contextmanager
 def own_code(what: str) -> Iterator[None]:
-    """Turn exceptions of a user's code, or its `sys.exit`, into an error message with their place.
+    """Replace an exception of custom code, or its `sys.exit`, by an error message with its location.
 
     Errors of the library keep their traceback.
     """
@@ -102,7 +103,7 @@ def cells_of(task: Task, resolution: Sequence[int] | None, centroids: int | None
     )
     if centroids is None:
         return grid(task, None if resolution is None else tuple(resolution))
-    # The same cells for every seed, so that runs can be compared.
+    # The cells are the same for every seed, so that runs can be compared.
     return cvt(jax.random.key(0), task, centroids)
 
 
@@ -111,7 +112,7 @@ def _known(what: str, name: Any, choices: Collection[str]) -> str:
 
 
 def _offer(what: str, name: Any, kind: type) -> None:
-    """Raise a `UsageError` that lists the contents of a file, if the name is only that of a file."""
+    """Raise a `UsageError` if the name is only a file name, and list suitable objects in the file."""
     if not isinstance(name, str) or not name.endswith(".py"):
         return
     with own_code(f"{what} '{name}'"):
@@ -122,7 +123,7 @@ def _offer(what: str, name: Any, kind: type) -> None:
 
 
 def _makes(kind: type, value: Any, module: ModuleType) -> bool:
-    """Return whether a value is of the kind, or looks like a function of the module that makes one."""
+    """Return True if a value is of the kind, or looks like a function of the module that makes one."""
     if isinstance(value, kind):
         return True
     if not inspect.isfunction(value) or value.__module__ != module.__name__:
@@ -132,13 +133,13 @@ def _makes(kind: type, value: Any, module: ModuleType) -> bool:
     if returned is not signature.empty:
         return str(returned).rpartition(".")[2].strip("'>") == kind.__name__
     count = sum(p.kind is not p.KEYWORD_ONLY for p in places)
-    return count == (2 if kind is Algorithm else 0)  # a task and its cells
+    return count == (2 if kind is Algorithm else 0)  # an algorithm needs a task and its cells
 
 
 def _function(what: str, name: str, found: Any, wanted: str) -> Callable[..., Any]:
     try:
         inspect.signature(found)
-    except (TypeError, ValueError):  # not callable, or without a signature
+    except (TypeError, ValueError):  # raised if it is not callable, or has no signature
         raise UsageError(f"{what} '{name}' must be {wanted}, got {type(found).__name__}") from None
     return found  # type: ignore[no-any-return]
 
@@ -153,7 +154,7 @@ def _imported(what: str, name: str) -> Any:
     return getattr(module, attribute)
 
 
-_files: dict[str, str] = {}  # the absolute paths of the files that were imported
+_files: dict[str, str] = {}  # absolute paths of imported files, by their names
 
 
 def _file(what: str, where: str) -> ModuleType:
@@ -161,26 +162,26 @@ def _file(what: str, where: str) -> ModuleType:
     if spec is None or spec.loader is None or not Path(where).is_file():
         raise UsageError(f"{what}: there is no file '{where}'")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look up their module
-    _files[where] = str(Path(where).absolute())  # its code may change the current folder
-    sys.path.insert(0, str(Path(where).absolute().parent))  # like `python file.py`
+    sys.modules[spec.name] = module  # required by dataclasses, which look up their module
+    _files[where] = str(Path(where).absolute())  # because its code may change the current folder
+    sys.path.insert(0, str(Path(where).absolute().parent))  # as `python file.py` does
     spec.loader.exec_module(module)
     return module
 
 
 def _free_name(file: Path) -> str:
-    """Return the module name of a file: its stem, unless another importable module has that name."""
+    """Return a module name for a file, which is its stem unless another importable module has it."""
     name = file.stem.replace(".", "_")
     try:
         other = importlib.util.find_spec(name)
-    except ValueError:  # a module without a specification
+    except ValueError:  # raised for a module without a specification
         return f"_{name}"
     same = other is None or Path(other.origin or "").resolve() == file.resolve()
     return name if same else f"_{name}"
 
 
 def code_of(name: str) -> str | None:
-    """Compute the digest of the file of a custom task or algorithm; None for those of the library."""
+    """Return the digest of the file of a custom task or algorithm; None if there is no such file."""
     where = name.rpartition(":")[0]
     own = where.endswith(".py")
     file = _files.get(where, where) if own else getattr(sys.modules.get(where), "__file__", None)
@@ -190,7 +191,7 @@ def code_of(name: str) -> str | None:
 def _module(what: str, where: str) -> ModuleType:
     named = all(part.isidentifier() for part in where.split("."))
     require(named, f"{what}: '{where}' is neither a module nor a file that ends in .py")
-    sys.path.insert(0, "")  # like `python -m`: modules of the current folder
+    sys.path.insert(0, "")  # find modules in the current folder, as `python -m` does
     try:
         return importlib.import_module(where)
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""Tasks that workers make from their names, in order to evaluate them."""
+"""Options of workers, and custom tasks that workers rebuild from their names."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from memes.task import Task
 
 @dataclass(frozen=True)
 class Named:
-    """The evaluator of a custom task, by name and options, which can be sent to workers.
+    """The evaluator of a custom task, which is sent to workers as a name and options.
 
-    A task in a file may contain nested functions, which cannot be pickled.
+    The task itself may contain nested functions, which cannot be pickled.
     """
 
     name: str
     options: tuple[tuple[str, Any], ...]
 
     def __call__(self, keys: Any, x: Any) -> Any:
-        """Evaluate genotypes with the task, which is made once per process."""
+        """Evaluate genotypes. Each process makes the task once."""
         return _made(self).evaluate(keys, x)
 
 
@@ -39,13 +39,13 @@ def _made(named: Named) -> Task:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerOptions:
-    """Workers that evaluate a simulator in Python.
+    """Options of workers that evaluate a simulator in Python.
 
     Attributes:
-        workers: Evaluate a task with jit=False in a number of processes, or on ray, ray:ADDRESS,
-            dask:ADDRESS or mpi. Results do not depend on this.
-        simulator_timeout: Seconds after which a process that has not finished its block is replaced; by
-            default there is no limit.
+        workers: Workers that evaluate a task with jit=False: a number of processes, ray, ray:ADDRESS,
+            dask:ADDRESS or mpi. Results do not depend on the workers.
+        simulator_timeout: Time in seconds after which a process that has not finished its block is
+            replaced. By default, there is no limit.
     """
 
     workers: str | None = None
@@ -56,7 +56,7 @@ class WorkerOptions:
         require(not alone, "simulator_timeout needs workers, as in --workers 8")
 
     def executor(self) -> AbstractContextManager[Executor | None]:
-        """Start the workers, if there are any."""
+        """Return a context that starts the workers, if there are any."""
         if self.workers is None:
             return nullcontext()
         return workers(self.workers, timeout=self.simulator_timeout)
@@ -65,11 +65,19 @@ class WorkerOptions:
 def elsewhere(
     task: Task, name: str, options: Mapping[str, Any], executor: Executor | None, rows: int = BLOCK
 ) -> Task:
-    """Return the task of that name and options, parallelised on an executor if there is one."""
+    """Return the task, parallelised on an executor if there is one.
+
+    Args:
+        task: The task.
+        name: Name of the task, from which workers rebuild a custom task.
+        options: Options of the task.
+        executor: Executor that evaluates the task, if there is one.
+        rows: Number of genotypes that a worker receives at a time.
+    """
     if executor is None:
         return task
     where, _, attribute = name.rpartition(":")
     if where.endswith(".py"):
-        name = f"{Path(where).absolute()}:{attribute}"  # a simulator may change the current folder
+        name = f"{Path(where).absolute()}:{attribute}"  # simulators may change the current folder
     evaluate = Named(name, tuple(options.items())) if is_own(name) else None
     return parallelize(task, executor, block=rows, evaluate=evaluate)

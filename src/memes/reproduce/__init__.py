@@ -1,5 +1,5 @@
-"""The paper's experiments: their runs, the sweep that computes them, and verdicts on the paper's claims.
+"""Reproduction of the paper: its experiments, the sweep of their runs, and verdicts on its claims.
 
-`experiments` is the table of experiments. `claims` is the table of claims, which are composed of
-`checks` of `quantities`.
+The module `experiments` contains the table of experiments. The module `claims` contains the table of
+claims. Each claim consists of `checks`, which compare `quantities`.
 """

@@ -1,10 +1,12 @@
-"""Parts of a claim: relations between samples of seeds, each with a verdict and its numbers.
+"""Checks of relations between samples of seeds, which are the parts of claims.
 
-A claim needs all of its relations, so each is *shown* by its own p-value: an intersection-union test. To
-*refute* one relation is enough, so p-values for this are corrected for all relations of the claim on a
-task that the runs can test. *Above* means a higher median and p < 0.05. *On par* means that the whole
-interval of the relative difference lies within 5%. A relation that is neither shown nor refuted is
-inconclusive.
+A claim requires all of its relations, so each relation is *shown* by its own p-value. This is an
+intersection-union test. One *refuted* relation refutes the claim. Therefore p-values for refutation are
+corrected for all relations of the claim on a task that the runs can test. A relation that is neither
+shown nor refuted is inconclusive.
+
+*Above* means a higher median and p < 0.05. *On par* means that the whole interval of the relative
+difference lies within 5%.
 """
 
 from __future__ import annotations
@@ -30,9 +32,9 @@ from memes.analysis.statistics import (
 from memes.reproduce.quantities import Evidence, Quantity
 
 MARGIN = 0.05
-FEWEST = (
-    5  # seeds of an interval: even the range of n values covers their median with 1 - 2 ** (1 - n) only
-)
+# Minimum number of seeds for an interval. Even the full range of n values covers their median only with
+# a probability of 1 - 2 ** (1 - n).
+FEWEST = 5
 
 
 class Verdict(StrEnum):
@@ -49,15 +51,16 @@ class CheckResult(NamedTuple):
     """The result of testing one relation.
 
     Attributes:
-        n: The smallest number of seeds in the relation; 0 if it cannot be tested.
-        line: Its numbers as text.
-        labels: The labels that it compares.
-        decide: `(comparisons) -> (shown, refuted)`; p is corrected for that many comparisons to refute
-            it.
-        p: Two-sided and uncorrected p-value; NaN if there are too few seeds.
-        least_p: The smallest p-value possible with these seeds; NaN if they are too few to refute it.
-        superior: Whether it is shown by p alone.
-        by_mean: The numbers for archives corrected by means, which do not count for the verdict.
+        n: Smallest number of seeds in the relation, or 0 if it cannot be tested.
+        line: The numbers of the relation as text.
+        labels: The labels that the relation compares.
+        decide: `(comparisons) -> (shown, refuted)`. To refute the relation, p is corrected for this
+            number of comparisons.
+        p: Two-sided and uncorrected p-value, or NaN if there are too few seeds.
+        least_p: Smallest p-value that is possible with these seeds, or NaN if there are too few seeds to
+            refute the relation.
+        superior: Whether the p-value alone can show the relation.
+        by_mean: The numbers for archives corrected by means, which do not affect the verdict.
     """
 
     n: int
@@ -71,17 +74,19 @@ class CheckResult(NamedTuple):
 
 
 class ClaimOutcome(NamedTuple):
-    """A verdict on a claim.
+    """The verdict on a claim, with its numbers.
 
     Attributes:
         verdict: The verdict that follows from all relations.
         numbers: One line per relation.
-        seeds: The smallest number of seeds in any relation.
+        seeds: Smallest number of seeds in any relation.
         labels: The compared labels.
-        p: The p-value of the decisive relation: the largest of those that p alone shows, or the smallest
-            of those that are refuted. NaN if no test decides.
-        corrected_p: The same, corrected for all relations that the runs can test.
-        instead: The lines of the relations that are refuted, or else of those that are not shown.
+        p: The p-value of the decisive relation. It is the smallest p-value of the refuted relations. If
+            no relation is refuted, it is the largest p-value of the relations that p alone can show. NaN
+            if there is no such relation.
+        corrected_p: The p-value, corrected for all relations that the runs can test.
+        instead: The lines of the refuted relations. If no relation is refuted, the lines of the
+            inconclusive relations.
     """
 
     verdict: Verdict
@@ -98,9 +103,14 @@ How = ParamSpec("How")
 
 
 class Compared(NamedTuple):
-    """A comparison of two samples: p before and after correction, and their relative difference.
+    """A comparison of two samples.
 
-    The interval `low` to `high` of the difference is NaN if there are too few seeds.
+    Attributes:
+        p: The p-value before correction.
+        corrected_p: The p-value after correction.
+        higher: Whether the median of the first sample is higher.
+        low: Lower end of the interval of the relative difference, or NaN if there are too few seeds.
+        high: Upper end of the interval.
     """
 
     p: float
@@ -118,7 +128,7 @@ class Compared(NamedTuple):
 def relation(
     decide: Callable[Concatenate[Compared, How], tuple[bool, bool]],
 ) -> Callable[Concatenate[Quantity, Quantity, How], Check]:
-    """Turn `(compared, *how) -> (shown, refuted)` into `(a, b, *how) -> Check`."""
+    """Convert a function `(compared, *how) -> (shown, refuted)` to `(a, b, *how) -> Check`."""
 
     @wraps(decide)
     def between_two(a: Quantity, b: Quantity, /, *how: How.args, **named: How.kwargs) -> Check:
@@ -152,12 +162,12 @@ def relation(
 
 
 def _above(found: Compared, level: float = SIGNIFICANT) -> tuple[bool, bool]:
-    """`a` is above `b`, with a p-value below a level."""
+    """Check that `a` is above `b`, with a p-value below a level."""
     return found.p < level and found.higher, found.significant and not found.higher
 
 
 def _no_significant_gain(found: Compared, most: float = MARGIN) -> tuple[bool, bool]:
-    """`a` is not significantly above `b`, and the interval excludes a gain of more than `most`."""
+    """Check that `a` is not significantly above `b`, and that a gain above `most` is excluded."""
     return found.p >= SIGNIFICANT and found.high <= most, found.significant and found.higher
 
 
@@ -167,26 +177,32 @@ above, no_significant_gain = map(relation, TESTS)
 
 @relation
 def on_par(found: Compared, within: float = MARGIN) -> tuple[bool, bool]:
-    """`a` and `b` differ by at most the share `within` of `b`."""
+    """Check that `a` and `b` differ by at most the share `within` of `b`."""
     outside = found.low > within or found.high < -within
     return -within <= found.low and found.high <= within, outside and found.significant
 
 
 @relation
 def at_least(found: Compared, within: float = MARGIN) -> tuple[bool, bool]:
-    """`a` is above `b` or on par with it: the lower end of the interval is at most `within` below 0."""
+    """Check that `a` is above `b` or on par with it.
+
+    The lower end of the interval of the relative difference must be at least `-within`.
+    """
     lower = found.significant and not found.higher
     return found.low >= -within, lower and found.low < -within
 
 
 @relation
 def at_most(found: Compared, more: float) -> tuple[bool, bool]:
-    """`a` exceeds `b` by at most the share `more` of it."""
+    """Check that `a` exceeds `b` by at most the share `more` of `b`."""
     return found.high <= more, found.significant and found.low > more
 
 
 def between(a: Quantity, least: float, most: float = math.inf, said: str = "") -> Check:
-    """The interval of the median of `a` lies between two numbers; `said` is their source."""
+    """Check that the interval of the median of `a` lies between two numbers.
+
+    The text `said`, which names the source of the numbers, is appended to the line.
+    """
 
     def check(evidence: Evidence) -> CheckResult:
         found = interval(a.values(evidence))
@@ -205,12 +221,18 @@ def between(a: Quantity, least: float, most: float = math.inf, said: str = "") -
 
 
 def near(a: Quantity, number: float, within: float) -> Check:
-    """The median of `a` differs from a number of the paper by at most the share `within` of it."""
+    """Check that the median of `a` differs from a number of the paper by at most a share of it.
+
+    The share is `within`.
+    """
     return between(a, (1 - within) * number, (1 + within) * number, f" ({number:g} in the paper)")
 
 
 def most_have(a: Quantity) -> Check:
-    """More than half of the seeds of `a` have a value above 0; refuted if none of enough seeds has."""
+    """Check that more than half of the seeds of `a` have a value above 0.
+
+    The relation is refuted if there are enough seeds, and all their values are at most 0.
+    """
 
     def check(evidence: Evidence) -> CheckResult:
         has = a.values(evidence) > 0
@@ -228,7 +250,10 @@ def most_have(a: Quantity) -> Check:
 
 
 def have_more(a: Quantity, b: Quantity) -> Check:
-    """More seeds of `a` have a value above 0 (Fisher's test), or their values are higher (rank-sum)."""
+    """Check that `a` has more seeds with a value above 0 than `b`, or higher values.
+
+    Numbers of seeds are compared with Fisher's test, and values with the rank-sum test.
+    """
 
     def check(evidence: Evidence) -> CheckResult:
         one, other = a.values(evidence), b.values(evidence)
@@ -255,10 +280,10 @@ def have_more(a: Quantity, b: Quantity) -> Check:
 
 
 def all_of(checks: Sequence[Check], evidence: Evidence) -> ClaimOutcome:
-    """Judge several relations, all of which are required.
+    """Judge a claim by several relations, all of which are required.
 
-    A refuted relation refutes the claim. If no relation can be tested, the claim is not tested. If only
-    some can, the claim cannot be shown.
+    One refuted relation refutes the claim. If no relation can be tested, the claim is not tested. The
+    claim cannot be shown if only some relations can be tested.
     """
     if not checks:
         return ClaimOutcome(Verdict.NOT_APPLICABLE)
@@ -307,7 +332,7 @@ def _with_p(found: CheckResult, comparisons: int) -> str:
 
 
 def _by_mean(one: np.ndarray, other: np.ndarray) -> str:
-    """Describe the comparison of archives that are corrected by means."""
+    """Describe the comparison of archives that are corrected by means, as text."""
     if not (one.size and other.size):
         return ""
     apart, p = relative_difference(one, other).value, rank_sum(one, other)

@@ -1,4 +1,4 @@
-"""The claims of the paper, and of this library, as checks of runs: a table, by task."""
+"""The table of claims of the paper and of this library, as checks of runs by task."""
 
 from __future__ import annotations
 
@@ -46,10 +46,11 @@ from memes.reproduce.quantities import (
 from memes.store.summary import Summary
 
 BEYOND_THE_TRAP = 13.0
-STANDING = 250.0  # fitness of an ant that stands still for an episode
+STANDING = 250.0  # fitness of an ant that does not move during an episode
 HUNDREDS = 200.0  # minimum number of generations
-# From the paper's table, in generations: explore and exploit lanes. The paper computes lifespans by a
-# different statistic (`Summary.lifespans`). Runs must be within this share of its numbers.
+# Lifespans of explore and exploit lanes in generations, from the paper's table. The paper computes them
+# with a special statistic, which `Summary.lifespans` describes. The lifespans of runs may differ from
+# the paper's by the share `NEAR`.
 LIFESPANS = {
     "arm": (143.0, 265.7),
     "hexapod": (362.4, 337.2),
@@ -60,13 +61,13 @@ NEAR = 0.25
 
 
 class Claim(NamedTuple):
-    """A claim and how it is judged.
+    """A claim, and the checks that judge it.
 
     Attributes:
         sentence: The claim.
-        checks: For each task, the conditions on its runs; none if the claim does not apply to it.
-        notes: Further lines for some tasks.
-        reported: For some tasks, quantities that are listed per seed and not judged.
+        checks: The checks of the claim by task. If a task has an empty list, the claim does not apply.
+        notes: Further lines of the page, by task.
+        reported: Quantities that are listed for each seed without being judged, by task.
     """
 
     sentence: str
@@ -89,7 +90,13 @@ def judge(
     tasks: Sequence[str] = TASKS,
     times: Mapping[str, Mapping[str, Sequence[float]]] = NONE,
 ) -> list[Judged]:
-    """Judge every claim on the tasks; `times` are seconds measured in turns, by task and label."""
+    """Judge every claim on the tasks.
+
+    Args:
+        summaries: The summaries of the runs.
+        tasks: Names of the tasks.
+        times: Seconds per generation that were measured in turns, by task and label.
+    """
     runs: dict[str, dict[str, list[Summary]]] = {task: {} for task in tasks}
     for run in summaries:
         runs.setdefault(run.task, {}).setdefault(run.label, []).append(run)
@@ -123,12 +130,12 @@ def _each(
     *quantities: Callable[[str], Quantity],
     **how: float,
 ) -> list[Check]:
-    """Relate a label to each of the others in each of the quantities."""
+    """Return checks that compare a label with each other label in each quantity."""
     return [relation(of(label), of(other), **how) for other in others for of in quantities]
 
 
 def _lifespans(task: str) -> list[Check]:
-    """Check that lifespans are near the paper's, and that the same kind of lane lives longer."""
+    """Return checks that lifespans are near the paper's, and that the same kind of lane lives longer."""
     explore, exploit = (lifespan("memes", kind) for kind in ("explore", "exploit"))
     of_explore, of_exploit = LIFESPANS[task]
     order = (exploit, explore) if of_exploit > of_explore else (explore, exploit)
@@ -136,7 +143,11 @@ def _lifespans(task: str) -> list[Check]:
 
 
 def _later_resets(*helped: Callable[[str], Quantity]) -> list[Check]:
-    """Check resets every 100 generations: above those every 20 in these quantities, on par with 50."""
+    """Return checks of resets every 100 generations.
+
+    They are above resets every 20 generations in the given quantities, and on par with resets every 50
+    generations in QD-score.
+    """
     above_20 = _each(above, "memes-reset-100", ["memes-reset-20"], *helped)
     return [*above_20, on_par(qd("memes-reset-100"), qd("memes-reset-50"))]
 
@@ -230,7 +241,7 @@ CLAIMS = {
         "Adaptive resets are at least as good as resets every 10, 20, 50 or 100 generations, in "
         "QD-score, coverage and max fitness.",
         {
-            # The best fitness on the Hexapod is about 0, of which no share can be taken.
+            # The best fitness on the Hexapod is about 0, so relative differences are meaningless.
             task: _each(
                 at_least,
                 "memes",
@@ -320,7 +331,8 @@ CLAIMS = {
         "On the Ant, resets every 100 generations leave coverage as resets every 20 do.",
         {"ant": [on_par(coverage("memes-reset-100"), coverage("memes-reset-20"))]},
     ),
-    # Ours. The level of each of four comparisons, so that all of them together are at 5%.
+    # Claims of this library. Each of four comparisons has a level of 0.0125, so that their joint level
+    # is 5%.
     "B1": Claim(
         "Beyond the paper: MEMES-sampling has a higher QD-score than MEMES, MEMES-all, ME-16384 and "
         "ME-Sampling, at p < 0.0125 each, and takes at most 7% longer than MEMES.",

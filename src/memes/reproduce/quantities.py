@@ -1,4 +1,4 @@
-"""Quantities that are compared: numbers of single runs or of timing turns, by label."""
+"""Quantities that checks compare. Each yields one number per run, or per turn of a measurement."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from memes.analysis.groups import MEASURES
 from memes.reproduce.experiments import NONE
 from memes.store.summary import Summary
 
-# Tasks whose fitness is never above 0, for summaries of version 0.2, which do not record it.
+# Lowest fitness of tasks whose fitness is at most 0. It is needed for summaries of version 0.2, which do
+# not record it.
 MIN_FITNESS = {"hexapod": -math.pi}
 
 
@@ -21,8 +22,8 @@ class Evidence(NamedTuple):
     """The available data of a task.
 
     Attributes:
-        runs: The runs by label.
-        seconds: The seconds per generation by label, one number per turn.
+        runs: The summaries of runs, by label.
+        seconds: The seconds per generation in each turn, by label.
     """
 
     runs: Mapping[str, Sequence[Summary]] = NONE
@@ -30,13 +31,15 @@ class Evidence(NamedTuple):
 
 
 class Quantity(NamedTuple):
-    """A quantity of a label.
+    """A quantity of the runs with a label.
 
     Attributes:
         label: Label of the runs.
         words: Name of the quantity.
-        value: `(run) -> number`, NaN if it has none; None for the seconds that are measured in turns.
-        by_mean: The same for an archive corrected by means; None if it does not depend on that.
+        value: `(run) -> number`, which returns NaN if a run does not have the quantity. None for the
+            seconds that are measured in turns.
+        by_mean: `(run) -> number`, which returns the quantity for an archive corrected by means. None if
+            the quantity does not depend on the statistic of the correction.
     """
 
     label: str
@@ -45,13 +48,13 @@ class Quantity(NamedTuple):
     by_mean: Callable[[Summary], float] | None = None
 
     def values(self, evidence: Evidence) -> np.ndarray:
-        """Return the finite values, one per seed or turn."""
+        """Return the values that are finite, with one value per seed or turn."""
         if self.value is None:
             return _finite(evidence.seconds.get(self.label, ()))
         return _finite([self.value(run) for run in evidence.runs.get(self.label, ())])
 
     def means(self, evidence: Evidence) -> np.ndarray:
-        """Return the finite values for archives corrected by means."""
+        """Return the values for archives corrected by means, if they are finite."""
         if self.by_mean is None:
             return np.zeros(0)
         return _finite([self.by_mean(run) for run in evidence.runs.get(self.label, ())])
@@ -64,7 +67,7 @@ def _finite(values: Sequence[float]) -> np.ndarray:
 
 
 def _score(name: str, words: str, label: str) -> Quantity:
-    """A final measure, of the corrected archive if the task is uncertain."""
+    """Return a final score. For uncertain tasks, it is the score of the corrected archive."""
 
     def value(run: Summary) -> float:
         if run.about.uncertain:
@@ -81,7 +84,7 @@ qd, coverage, best = (partial(_score, name, words) for name, words in MEASURES.i
 
 
 def best_above_least(label: str) -> Quantity:
-    """The max fitness minus the lowest possible fitness, for tasks with a best fitness of about 0."""
+    """Return the max fitness minus the lowest possible fitness, for tasks with a best fitness near 0."""
     of = best(label).value
     assert of is not None
 
@@ -93,7 +96,7 @@ def best_above_least(label: str) -> Quantity:
 
 
 def kept(label: str) -> Quantity:
-    """The share of the QD-score that remains after correction: 1 minus the archive loss."""
+    """Return the share of the QD-score that remains after correction, which is 1 minus archive loss."""
 
     def left(name: str, run: Summary) -> float:
         return 1 - _at_end(run).get(name, math.nan)
@@ -103,18 +106,18 @@ def kept(label: str) -> Quantity:
 
 
 def _at_end(run: Summary) -> dict[str, float]:
-    """Return the row of the correction at the end of the run; empty if there is none."""
+    """Return the values of the correction at the end of the run, or {} if there is none."""
     last = run.corrected or {}
     return last if last.get("generation") == run.generations else {}
 
 
 def step(label: str, kind: str) -> Quantity:
-    """The parent-offspring distance of a kind of offspring, in cell widths."""
+    """Return the distance between parents and offspring of a kind, in cell widths."""
     return Quantity(label, f"step of {kind}, in cells", lambda run: run.steps.get(kind, math.nan))
 
 
 def lifespan(label: str, kind: str) -> Quantity:
-    """The age at which lanes of a kind were reset, by the statistic of the paper's table."""
+    """Return the lifespan of a kind of lane, computed with the statistic of the paper's table."""
 
     def value(run: Summary) -> float:
         return run.lifespans.get(kind, {}).get("all", {}).get("paper_mean", math.nan)
@@ -123,29 +126,32 @@ def lifespan(label: str, kind: str) -> Quantity:
 
 
 def productive(label: str) -> Quantity:
-    """The largest number of generations from a lane's start to its last candidate in the archive."""
+    """Return the largest number of generations from the start of a lane to its last archive addition."""
 
     def value(run: Summary) -> float:
         lives = [float(np.max(lives)) for lives in run.longest_lives.values() if lives.size]
-        waits = float(run.options.get("stale_budget", math.nan)) + 1  # before it is reset
+        waits = float(run.options.get("stale_budget", math.nan)) + 1  # generations before the reset
         return max(lives, default=math.nan) - waits
 
     return Quantity(label, "longest productive life of a lane, in generations", value)
 
 
 def seconds(label: str) -> Quantity:
-    """The seconds per generation, measured in turns with others on the same device."""
+    """Return the seconds per generation, measured in turns with other algorithms on the same device."""
     return Quantity(label, "seconds per generation, in turns", None)
 
 
 def cells_beyond(label: str, x: float, earning: float = -math.inf) -> Quantity:
-    """The number of corrected elites in cells entirely beyond an x, with a fitness above `earning`."""
+    """Return the number of corrected elites beyond a position x whose fitness is above `earning`.
+
+    Only cells that are entirely beyond x count.
+    """
 
     def value(run: Summary) -> float:
         if run.corrected_heat is None:
             return math.nan
         edges = np.linspace(run.low[0], run.high[0], run.corrected_heat.shape[0] + 1)[:-1]
-        return float((run.corrected_heat[edges >= x] > earning).sum())  # False for NaN, an empty cell
+        return float((run.corrected_heat[edges >= x] > earning).sum())  # NaN of empty cells yields False
 
     more = f" with a fitness above {earning:g}" if math.isfinite(earning) else ""
     return Quantity(label, f"elites beyond x = {x:g}{more}", value)

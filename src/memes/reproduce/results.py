@@ -1,4 +1,4 @@
-"""The outcome of a sweep: a comparison for each experiment, and the verdicts on the claims."""
+"""Results of a sweep: a comparison for each experiment, and the verdicts on the claims."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STYLES = {
     Verdict.NOT_TESTED: "dim",
     Verdict.NOT_APPLICABLE: "dim",
 }
-UNKNOWN = "unknown"  # stands for a commit that a summary does not record
+UNKNOWN = "unknown"  # text for a commit that a summary does not record
 READING = """\
 *Above* means a higher median over the seeds and a rank-sum p-value below 0.05. *On par* means that the
 95% interval of the relative difference of the medians lies within 5%, and *at least* that it does not
@@ -57,9 +57,19 @@ def write(
     out: Path,
     times: Sequence[Times] = (),
 ) -> list[Judged]:
-    """Write the experiments' comparisons, on tasks with something to compare, and the claims.
+    """Write the comparisons of experiments and the page of claims.
 
-    Returns the verdicts.
+    Experiments are compared on tasks with runs of at least two algorithms.
+
+    Args:
+        experiments: Names of the experiments.
+        tasks: Names of the tasks.
+        summaries: The summaries of the runs.
+        out: Folder for the results.
+        times: Times that were measured in turns.
+
+    Returns:
+        The verdicts.
     """
     for name in (name for name in experiments if EXPERIMENTS[name].seeds):
         labels = EXPERIMENTS[name].labels
@@ -75,7 +85,7 @@ def write(
 
 
 def page(judged: Sequence[Judged], summaries: Sequence[Summary], times: Sequence[Times] = ()) -> str:
-    """Return the claims, the verdicts and their numbers, as Markdown."""
+    """Return the page of the claims, with the verdicts and their numbers, as Markdown."""
     over_all = holm([each.outcome.p for each in judged])
     lines = [
         [
@@ -108,7 +118,7 @@ def page(judged: Sequence[Judged], summaries: Sequence[Summary], times: Sequence
 
 
 def _made_of(summaries: Sequence[Summary]) -> list[str]:
-    """Describe in a line per task the runs on which the verdicts are based."""
+    """Describe the runs on which the verdicts are based, with one line per task."""
     lines = []
     for task in dict.fromkeys(run.task for run in summaries):
         runs = [run for run in summaries if run.task == task]
@@ -131,7 +141,7 @@ def _made_of(summaries: Sequence[Summary]) -> list[str]:
 
 
 def commit_of(run: Summary) -> str:
-    """Return the commit of a run in seven digits, marked if its checkout was changed."""
+    """Return the first seven digits of a run's commit, with "-dirty" if the checkout was changed."""
     commit = run.about.commit or UNKNOWN
     return commit if commit == UNKNOWN else commit[:7] + "-dirty" * commit.endswith("-dirty")
 
@@ -165,7 +175,7 @@ def _instead(judged: Sequence[Judged]) -> list[str]:
 
 
 def _run_times(times: Sequence[Times]) -> list[str]:
-    """Write the paper's table of run times next to the times of runs at paper scale on this device."""
+    """Return a table of the measured run times at paper scale, with the paper's times in parentheses."""
     measured = {each.task: each for each in times if each.scale == "paper"}
     tasks = [task for task in MINUTES["memes"] if task in measured]
     if not tasks:
@@ -192,7 +202,7 @@ def _run_times(times: Sequence[Times]) -> list[str]:
 
 
 def show(judged: Sequence[Judged], console: Console) -> None:
-    """Print the verdicts, and the number of each."""
+    """Print the verdicts, and how often each verdict occurs."""
     table = Table(title="The paper's claims", title_justify="left", title_style="bold")
     for column in ("", "task", "verdict", "claim"):
         table.add_column(column)

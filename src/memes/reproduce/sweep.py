@@ -1,4 +1,4 @@
-"""The runs that experiments need: which exist already, and how the others are run and summarised."""
+"""The sweep, which finds the missing runs of experiments, and computes and summarises them."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from memes.store.schema import plain
 from memes.store.summary import Summary, load_summary, save_summary, summarise
 from memes.task import Task
 
-# Corrections before the end, for curves of corrected scores from 2.5% of the evaluations on: their
-# number, and their samples.
+# Number of corrections per run, and samples of the corrections before the end. They make it possible to
+# draw curves of corrected scores from 2.5% of the evaluations on.
 POINTS, POINT_SAMPLES = 40, 64
-SUMMARY = re.compile(r"[\w.-]+-seed-\d+\.json")  # the names of summaries
+SUMMARY = re.compile(r"[\w.-]+-seed-\d+\.json")  # pattern of the names of summaries
 DONE = ".done"  # suffix of a folder of runs that is about to be removed
-TIME = "time"  # returned by a sweep that ended because its minutes were over
+TIME = "time"  # returned by a sweep that reached its time limit
 
 
 class Item(NamedTuple):
-    """A variant on a task, its seeds, and the equivalent parsed command."""
+    """A variant on a task, with its seeds and the equivalent parsed command."""
 
     task: str
     label: str
@@ -53,28 +53,33 @@ class Item(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name of its files, which includes the number of generations."""
+        """The name of the files of the item, which includes the number of generations."""
         return f"{self.label}-{self.generations}"
 
 
 class TimeIsUpError(Exception):
-    """The minutes of a sweep are over."""
+    """The exception for a sweep that has reached its time limit."""
 
 
 class TimeLimit(NamedTuple):
-    """No run starts after the time `until` of `time.perf_counter`; with `stop_runs` none continues."""
+    """The time limit of a sweep.
+
+    Attributes:
+        until: Value of `time.perf_counter` after which no run starts.
+        stop_runs: Whether runs in progress are stopped at the limit.
+    """
 
     until: float
     stop_runs: bool
 
     def check(self, starting: bool) -> None:
-        """Raise a `TimeIsUpError` if the time is up for a run that starts, or for one that continues."""
+        """Raise a `TimeIsUpError` if the limit forbids a run to start or to continue."""
         if (starting or self.stop_runs) and time.perf_counter() >= self.until:
             raise TimeIsUpError
 
 
 class Keeper:
-    """An observer that stops runs at a time limit, and keeps the summary of a complete run."""
+    """An observer that stops runs at a time limit, and saves the summaries of complete runs."""
 
     def __init__(self, item: Item, summaries: Path, limit: TimeLimit) -> None:
         self._item, self._summaries, self._limit = item, summaries, limit
@@ -98,12 +103,12 @@ class Keeper:
 
 
 def place_of_summary(summaries: Path, item: Item, seed: int) -> Path:
-    """Return the file of the summary of an item's run."""
+    """Return the path of the summary of an item for a seed."""
     return summaries / f"{item.name}-seed-{seed}.json"
 
 
 def _complete(done: int, corrections: Mapping[str, Any], item: Item, task: Task) -> bool:
-    """Return True if a run has all generations, and its final correction if the task is uncertain."""
+    """Return True if a run has all generations, and on uncertain tasks also its final correction."""
     corrected = not task.uncertain or item.generations in corrections.get("generation", ())
     return done >= item.generations and corrected
 
@@ -118,10 +123,19 @@ def plan(
     first_seed: int = 0,
     generations: int | None = None,
 ) -> list[Item]:
-    """List the runs that the experiments need on the tasks, each of them once.
+    """List the runs that experiments need, without duplicates.
 
-    By default, `labels` are all labels of the experiments, `seeds` is the number of the paper, or fewer
-    at a smaller scale, and `generations` is the number of the scale.
+    Args:
+        experiments: Names of the experiments.
+        tasks: Names of the tasks.
+        scale: Scale of the defaults.
+        labels: Labels of the variants to run. If empty, all variants are run.
+        seeds: Number of seeds. If None, it is the number of the experiment, or less at a smaller scale.
+        first_seed: The smallest seed.
+        generations: Number of generations. If None, it is the number of the scale.
+
+    Returns:
+        The items, each of which has a variant, a task and seeds.
     """
     most: dict[tuple[str, str], int] = {}
     for experiment in (EXPERIMENTS[name] for name in experiments):
@@ -146,7 +160,10 @@ def plan(
 def in_turns(
     experiments: Sequence[str], tasks: Sequence[str], scale: str, labels: Sequence[str] = ()
 ) -> dict[str, list[Item]]:
-    """List the items that the experiments time in turns, by task, if their packages are installed."""
+    """Return the items that experiments time in turns, by task.
+
+    Items whose packages are not installed are omitted.
+    """
     found: dict[str, list[Item]] = {}
     for experiment in (EXPERIMENTS[name] for name in experiments if not EXPERIMENTS[name].seeds):
         for task, label in product(tasks, experiment.labels):
@@ -169,16 +186,16 @@ def _command(task: str, label: str, scale: str, generations: int | None) -> Pars
 
 
 def is_of(summary: Summary, item: Item) -> bool:
-    """Return True if a run is what an item asks for, with any seed."""
+    """Return True if a run is a run of an item, with any seed."""
     asked = (item.task, item.label, item.parsed.choice.scale, item.generations)
     if (summary.task, summary.label, summary.scale, summary.generations) != asked:
         return False
-    options = json.loads(json.dumps(item.parsed.options, default=plain))  # as summaries have them
+    options = json.loads(json.dumps(item.parsed.options, default=plain))  # in the form of summaries
     return all(options.get(name, value) == value for name, value in summary.options.items())
 
 
 def existing(items: Sequence[Item], summaries: Sequence[Summary]) -> list[Summary]:
-    """Return the summaries that the items ask for, each seed once, in the order of the items."""
+    """Return the summaries of items, in the order of the items, with at most one summary per seed."""
     found = []
     for item in items:
         by_seed = {run.seed: run for run in reversed(summaries) if is_of(run, item)}
@@ -198,34 +215,35 @@ def sweep(
     progress: bool,
     say: Callable[[str], None],
 ) -> str | None:
-    """Run what is missing; the summary of each finished run is written to `out/summaries/TASK`.
+    """Compute the missing runs, and write the summary of each run to `out/summaries/TASK`.
 
-    While the device computes an item, the host compiles the next one.
+    While the device computes an item, the host compiles the next item.
 
     Args:
         items: The required runs.
-        known: Reads the existing summaries.
-        out: Folder for everything.
-        seeds_per_batch: As in `memes.run`.
-        keep_archives: Keep the run folders, in `out/runs`.
-        minutes: Start no run after this time.
-        stop_runs: After this time, also stop the current run.
+        known: Function that reads the existing summaries.
+        out: Folder for all files.
+        seeds_per_batch: Number of seeds that run as one batch, as in `memes.run`.
+        keep_archives: Whether to keep the run folders in `out/runs`.
+        minutes: Time limit in minutes, after which no run starts. If None, there is no limit.
+        stop_runs: Whether to stop the current run at the time limit.
         progress: Whether to show the progress of each item.
-        say: Prints a line about each item.
+        say: Function that prints a line about each item.
 
     Returns:
-        The name of the signal that ended it, if one did, or `TIME` if the minutes are over.
+        The name of the signal that ended the sweep, or `TIME` if it reached the time limit. None if it
+        is complete.
     """
     start = time.perf_counter()
     limit = TimeLimit(math.inf if minutes is None else start + 60 * minutes, stop_runs)
     out.mkdir(parents=True, exist_ok=True)
     keep_compiled()
     with only_writer(out), ThreadPoolExecutor(1) as compiler:
-        for folder in out.glob(f"runs/*/*{DONE}"):  # whose removal was interrupted
+        for folder in out.glob(f"runs/*/*{DONE}"):  # folders whose removal was interrupted
             _remove(folder)
         for summaries in {out / "summaries" / item.task for item in items}:
             remove_files(summaries, SUMMARY, unfinished=True)
-        todo = _missing(items, known(), out, say)  # under the lock of the folder
+        todo = _missing(items, known(), out, say)  # must be called while the folder is locked
         ahead = [compiler.submit(_compiled, item, seeds_per_batch) for item in todo[:1]]
         for i, item in enumerate(todo, 1):
             seeds = "1 seed" if len(item.seeds) == 1 else f"{len(item.seeds)} seeds"
@@ -250,7 +268,7 @@ def sweep(
 
 def _remove(folder: Path) -> None:
     """Remove the runs in a folder, and the folders that become empty."""
-    with suppress(OSError):  # if other files are left
+    with suppress(OSError):  # raised if a folder contains other files
         for place in folder.glob("seed-*"):
             remove_run(place)
             (place / ".lock").unlink(missing_ok=True)
@@ -263,9 +281,10 @@ def _remove(folder: Path) -> None:
 def _missing(
     items: Sequence[Item], known: Sequence[Summary], out: Path, say: Callable[[str], None]
 ) -> list[Item]:
-    """List the items with their missing seeds, if all their packages are installed.
+    """List the items that have missing seeds, with these seeds only.
 
-    A run that was killed after its summary was written and before its end was recorded is missing.
+    Items whose packages are not installed are omitted with a message. A run also counts as missing if
+    it was killed after its summary was written but before its end was recorded.
     """
     todo = []
     for item in items:
@@ -282,18 +301,18 @@ def _missing(
 
 
 def _ended(place: Path) -> bool:
-    """Return False for a run folder that does not record the end of its run."""
+    """Return False if a folder contains a run whose end is not recorded."""
     return not holds_run(place) or load_config(place).outcome is not None
 
 
 def _lacking(task: str, label: str) -> list[str]:
-    """List the extras that a variant on a task needs and that are not installed."""
+    """List the extras that a variant on a task needs, but that are not installed."""
     needed = [NEEDS[name] for name in (task, VARIANTS[label].algorithm) if name in NEEDS]
     return [extra for module, extra in needed if importlib.util.find_spec(module) is None]
 
 
 def _compiled(item: Item, seeds_per_batch: int | None) -> Algorithm:
-    """Build the algorithm of an item, and compile it into JAX's cache for the run."""
+    """Build the algorithm of an item, and compile it, so that JAX's cache contains it for the run."""
     algorithm = item.parsed.build()
     most = most_together(algorithm.task, len(item.seeds), seeds_per_batch)
     if algorithm.task.jit:
@@ -310,7 +329,11 @@ def _run(
     progress: bool,
     limit: TimeLimit,
 ) -> str | None:
-    """Run the seeds of an item, or continue those that were stopped; returns the same as `sweep`."""
+    """Run the seeds of an item, and resume seeds that were stopped.
+
+    Returns:
+        The name of the signal that ended the runs, or None.
+    """
     keeper = Keeper(item, summaries, limit)
     samples = item.parsed.observing["reevaluate_samples"]
     corrections = Corrections(
@@ -346,7 +369,7 @@ def _run(
 
 
 def _begun_together(folder: Path, seeds: Sequence[int]) -> list[int]:
-    """List the seeds that have begun, and can continue in one batch with the first of them."""
+    """List the seeds that have begun, and whose batches had the same size as that of the first seed."""
     any_begun = any(holds_run(folder / f"seed-{seed}") for seed in seeds)
     configs = [header.config for header in load_headers(folder).values()] if any_begun else []
     batch = {each.seed: each.seeds_together for each in configs if each.seed in seeds}
@@ -354,7 +377,7 @@ def _begun_together(folder: Path, seeds: Sequence[int]) -> list[int]:
 
 
 def _take_over(item: Item, folder: Path, summaries: Path, task: Task) -> list[int]:
-    """Copy the summaries of runs that are finished and corrected; returns the remaining seeds."""
+    """Copy the summaries of runs that are finished and corrected, and return the remaining seeds."""
     left = []
     for seed in item.seeds:
         place = folder / f"seed-{seed}"

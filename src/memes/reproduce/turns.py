@@ -1,6 +1,7 @@
-"""Times per generation of algorithms that take turns on one device, so that they are comparable.
+"""Measurement of times per generation of algorithms that take turns on one device.
 
-Times of separate runs may differ in the version of the code and in the load of the device.
+Such times are comparable. The times of separate runs may differ because of the version of the code and
+the load of the device.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Times(NamedTuple):
         task: Name of the task.
         scale: Scale of the defaults.
         generations: Number of generations of a run.
-        about: The entries of `ABOUT`.
+        about: Provenance of the times. Files contain only its entries `ABOUT`.
         seconds: Seconds per generation in each turn, by label.
     """
 
@@ -53,7 +54,7 @@ class Times(NamedTuple):
 
 
 def measure(items: Sequence[Item], say: Callable[[str], None]) -> Times:
-    """Time items of one task in turns, each of which takes about a second."""
+    """Measure the times of items of one task in turns of about one second."""
     place = place_of(jax.devices()[0])
     seconds: dict[str, list[float]] = {item.label: [] for item in items}
     with ExitStack() as stack:
@@ -76,7 +77,11 @@ def measure(items: Sequence[Item], say: Callable[[str], None]) -> Times:
 
 
 def _advancing(item: Item) -> tuple[Callable[[], float], Provenance]:
-    """Return a function that runs a turn and returns the seconds per generation, and its provenance."""
+    """Compile an item for the measurement.
+
+    Returns:
+        A function that computes a turn and returns the seconds per generation, and the provenance.
+    """
     algorithm = item.parsed.build()
     program = compile_fitting(algorithm, 1, item.generations, lambda sentence: None)
     key = program.keys([0])
@@ -95,14 +100,14 @@ def _advancing(item: Item) -> tuple[Callable[[], float], Provenance]:
 
 
 def save_times(path: Path, times: Times) -> None:
-    """Write times as JSON."""
+    """Write times to a JSON file."""
     about = {name: getattr(times.about, name) for name in ABOUT}
     content = {"format": FORMAT, "format_version": FORMAT_VERSION, **times._asdict(), "about": about}
     save_text(path, json.dumps(content, indent=1))
 
 
 def load_times(folder: Path) -> list[Times]:
-    """Read the times of all tasks in a folder; empty if there are none."""
+    """Read all times in a folder, or return [] if there are none."""
     found = []
     for file in sorted(folder.glob("*.json")):
         content = read_json(file)

@@ -1,23 +1,23 @@
-"""Views of runs: a live page in the browser, and videos, sheets of frames and paths of elites.
+"""Views of runs: a live page in the browser, videos of runs, and videos and pictures of elites.
 
-follow          polls a run folder
+follow          polling of a run folder
 runs            all runs of a page
 colours         values and colours of the cells of the archive
 labels          texts about a run, an elite and the lanes
 curves          columns of `metrics.csv` as lines
 elites          selection of an elite
 recordings      episodes of an elite in the simulator of the run
-drawings        an elite as a moving robot, as lines or as a picture
+drawings        drawings of an elite as a moving robot, as lines or as a picture
 cameras         cameras for robots
-video_formats   writes a sequence of pictures to a file
+video_formats   writing of pictures as a video file
 elite_frames    pictures of an elite, for a video
-archive_video   video of a run, whose archive fills up
+archive_video   video of a run that shows how its archive fills up
 pictures        videos and contact sheets of a robot, rendered without a window
 server          web server for one local user
-browser         the page and its loop
+browser         page and its loop
 archive_panel   clickable image of the archive on the page
 panel           controls of the page
-player          the selected elites
+player          playback of the selected elites
 scene           part of the page that shows one moving elite
 geoms           shapes of robots as meshes
 """

@@ -1,4 +1,4 @@
-"""The archive on the page: a clickable image with axes and a colour bar."""
+"""The archive on the page, as a clickable image with axes and a colour bar."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from memes.view.scene import add_upright
 ALL = "all, as a grid of grids"
 INK, EDGE = "#d8dbe2", "#5a5f6e"
 BACK = "#{:02x}{:02x}{:02x}".format(*SCREEN.between)
-INCHES, DPI = 5.2, 180  # twice the resolution of a usual window
-LETTERS = 60  # per line along an axis
-WIDTH = 2.5  # of the square panel, in the units of the page
+INCHES, DPI = 5.2, 180  # about twice the resolution of the screen
+LETTERS = 60  # letters per line of an axis label
+WIDTH = 2.5  # width of the square panel, in the units of the page
 PLACE = np.array([-1.45, 0.0, 1.35])  # centre of the panel
 STYLE: Any = {
     "text.color": INK,
@@ -41,13 +41,13 @@ STYLE: Any = {
 
 
 class Frame(NamedTuple):
-    """Everything around the cells except for the title. Equal frames look the same.
+    """The axes and the colour bar around the cells.
 
     Attributes:
         at: Layout of the cells.
         names: Names of all features.
         by: Name of the quantity that the colours show.
-        scale: Range of the colours.
+        scale: Colour scale of this quantity.
     """
 
     at: TileLayout
@@ -57,8 +57,11 @@ class Frame(NamedTuple):
 
 
 def spans(cells: Cells, names: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """Name the ways to show cells: two features as axes, or () for all features at once."""
-    k, plain = len(names), [re.sub(r" \([^()]*\)$", "", name) for name in names]  # without units
+    """Return the features that can span the image of the cells, by name.
+
+    An empty tuple of features selects a grid of grids.
+    """
+    k, plain = len(names), [re.sub(r" \([^()]*\)$", "", name) for name in names]  # without their units
     words = plain if len({*plain}) == k else names
     if k == 1:
         return {words[0]: (0,)}
@@ -67,13 +70,13 @@ def spans(cells: Cells, names: Sequence[str]) -> dict[str, tuple[int, ...]]:
 
 
 def area(aspect: float) -> tuple[float, float, float, float]:
-    """Choose the area of the cells on the panel: left, bottom, width and height as fractions of it."""
+    """Return the left edge, bottom, width and height of the cells, as fractions of the panel."""
     width = min(0.64, 0.68 / aspect)
     return 0.19, 0.17 + (0.68 - width * aspect) / 2, width, width * aspect
 
 
 def drawn(frame: Frame, cells: Cells) -> np.ndarray:
-    """Draw the frame around the cells, uint8[H, W, 3]."""
+    """Draw the frame around the cells, as a picture uint8[H, W, 3]."""
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(INCHES, INCHES), dpi=DPI, facecolor=BACK)
         left, bottom, width, height = rect = area(frame.at.aspect)
@@ -87,14 +90,17 @@ def drawn(frame: Frame, cells: Cells) -> np.ndarray:
 
 
 def titled(picture: np.ndarray, title: str, aspect: float) -> np.ndarray:
-    """Write a title above the cells; drawing only the title is far faster than drawing the frame."""
+    """Return a copy of the picture with a title above the cells.
+
+    The title is separate from the frame because it changes often, and drawing the frame is slow.
+    """
     left, bottom, width, height = area(aspect)
     above = 0.15 * DPI / len(picture)
     return _written(picture, {title: (left + width / 2, bottom + height + above)}, 13)
 
 
 def with_blocks(image: np.ndarray, at: TileLayout) -> np.ndarray:
-    """Write above each separate block of cells the interval that it covers, or its start."""
+    """Write the interval of each block above it, or only the start of the interval in narrow blocks."""
     if not at.blocks:
         return image
     points, columns = 7.5, np.unique([each.x for each in at.blocks])
@@ -106,7 +112,10 @@ def with_blocks(image: np.ndarray, at: TileLayout) -> np.ndarray:
 
 
 def _written(picture: np.ndarray, texts: dict[str, tuple[float, float]], points: float) -> np.ndarray:
-    """Write texts whose centres are at fractions of the width and height, counted from below."""
+    """Return a copy of the picture with texts above the given points.
+
+    Points are fractions of the width and height, counted from below.
+    """
     image = Image.fromarray(picture)
     for text, (x, y) in texts.items():
         place = x * image.width, (1 - y) * image.height
@@ -120,12 +129,12 @@ def _font(points: float) -> Any:
 
 
 class ArchivePanel:
-    """The archive on a page.
+    """The archive on the page.
 
     Args:
         scene: Scene of a viser server.
-        click: `(x, y, modifier)`: called when the cells are clicked, with the position as fractions of
-            their width and height, counted from below, and the modifier key that is pressed.
+        click: Function `(x, y, modifier)` that handles clicks on the cells. It receives the position, as
+            fractions of the width and height counted from below, and the pressed modifier key.
     """
 
     def __init__(self, scene: Any, click: Callable[[float, float, str | None], None]) -> None:
@@ -156,7 +165,7 @@ class ArchivePanel:
     def _place(self, image: np.ndarray, aspect: float) -> None:
         left, bottom, width, height = area(aspect)
         middle = PLACE + WIDTH * np.array([left + width / 2 - 0.5, 0, bottom + height / 2 - 0.5])
-        middle[1] -= 0.01  # in front of the frame
+        middle[1] -= 0.01  # place the cells in front of the frame
         self._image = add_upright(
             self._scene, "/archive-cells", image, width * WIDTH, 0.0, position=tuple(middle)
         )
@@ -173,7 +182,7 @@ class ArchivePanel:
 
 
 def pierced(origin: Sequence[float], direction: Sequence[float], plane: float) -> np.ndarray | None:
-    """Find where a ray meets the plane y = `plane`: (x, z), or None if they do not meet."""
+    """Return the point (x, z) at which a ray meets the plane y = `plane`, or None if there is none."""
     start, along = np.asarray(origin, float), np.asarray(direction, float)
     if abs(along[1]) < 1e-9:
         return None

@@ -1,4 +1,4 @@
-"""The video of a run: the archive as it fills up, next to some of its elites."""
+"""The video of a run, which shows how its archive fills up, next to some of its elites."""
 
 from __future__ import annotations
 
@@ -21,20 +21,25 @@ from memes.store.sanitize import mathtext
 from memes.task import Map
 
 DPI = 100
-LETTERS = 36  # per line along an axis
+LETTERS = 36  # letters per line of an axis label
 HOLD = 0.3  # share of the video that shows the final archive
-LIGHTER, FADE = 0.6, 0.6  # by how much a new elite is lightened; share of that in the next picture
+# A cell with a new elite is lightened by the first amount, which decreases by the second factor per
+# picture.
+LIGHTER, FADE = 0.6, 0.6
 
 
 class EliteClip(NamedTuple):
-    """An elite that is shown next to the archive: its cell, and its pictures, `rate` per second."""
+    """An elite that is shown next to the archive, with its cell and its pictures."""
 
     cell: int
     pictures: list[np.ndarray]
 
 
 def spread_elites(archive: Archive, n: int) -> list[int]:
-    """Choose the cells of n elites far from each other, from the fitter half; the fittest first."""
+    """Choose n elites from the fitter half that are far from each other, and return their cells.
+
+    The first cell contains the fittest elite.
+    """
     fitness = fitness_of(archive)
     fit = (
         np.flatnonzero(fitness >= np.nanmedian(fitness))
@@ -51,7 +56,10 @@ def spread_elites(archive: Archive, n: int) -> list[int]:
 
 
 def moments(generations: int, pictures: int) -> np.ndarray:
-    """Choose the generation that each picture shows: int[n], densest at the start, when most changes."""
+    """Return the generation that each of n pictures shows, int[n].
+
+    There are more pictures per generation at the start of the run, when the archive changes most.
+    """
     growing = max(1, round((1 - HOLD) * pictures))
     done = generations * np.linspace(0, 1, growing + 1)[1:] ** 1.7
     still = np.full(pictures - growing, generations)
@@ -70,9 +78,9 @@ def video_frames(
     size: tuple[int, int],
     place: Map | None = None,
 ) -> Iterator[np.ndarray]:
-    """Draw the pictures of a video, each uint8[height, width, 3].
+    """Yield the pictures of a video, each uint8[height, width, 3].
 
-    An elite appears when the generation that found it is shown. Its episode is repeated.
+    An elite appears in the picture of the generation that found it. Its episode is repeated.
     """
     width, height = size
     figure = Figure(figsize=(width / DPI, height / DPI), dpi=DPI, layout="constrained")
@@ -94,7 +102,7 @@ def video_frames(
         show_elites(i, int(done))
         canvas.draw()
         if i == 0:
-            figure.set_layout_engine("none")  # keep the layout from now on
+            figure.set_layout_engine("none")  # keep the layout of the first picture
         yield np.asarray(canvas.buffer_rgba())[..., :3].copy()
 
 
@@ -105,7 +113,7 @@ def _panels(
     names: Sequence[str],
     place: Map | None,
 ) -> tuple[Callable[[np.ndarray, np.ndarray], None], Callable[[int, int], None]]:
-    """Set up the axes; returns functions that show the fitness of cells, and the elites."""
+    """Set up the axes, and return a function that draws the cells and one that draws the elites."""
     cells, scale = archive.cells, scale_of([fitness_of(archive)])
     columns = (len(elites) + 1) // 2 if len(elites) > 1 else len(elites)
     ratios = (1.25, 0.5 * columns) if elites else (1.0,)
@@ -138,7 +146,7 @@ def _panels(
         if at is not None:
             axes.images[0].set_data(render(at, fitness, scale, recent=recent))
             return
-        limits = axes.get_xlim(), axes.get_ylim()  # heights or lines: drawn again
+        limits = axes.get_xlim(), axes.get_ylim()  # drawings that are no image are drawn again
         axes.clear()
         draw(fitness=fitness)
         axes.set(xlim=limits[0], ylim=limits[1])
@@ -156,13 +164,13 @@ def _mark(axes: Axes, x: float, y: float, i: int) -> None:
 
 
 def _rounded(value: float, scale: ColourScale) -> str:
-    """Write a number with as many digits as the scale can show."""
+    """Format a number with the digits that are distinguishable on the scale."""
     digits = max(0, 2 - math.floor(math.log10((scale.high - scale.low) or 1.0)))
     return f"{round(value, digits) + 0.0:.{digits}f}"
 
 
 def _frame(panel: Axes, elite: EliteClip, words: str, i: int) -> Any:
-    """Set up the axes of an elite; returns its image."""
+    """Set up the axes of an elite, and return its image."""
     shown = panel.imshow(elite.pictures[0])
     panel.set(xticks=[], yticks=[])
     for spine in panel.spines.values():

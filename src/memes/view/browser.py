@@ -1,6 +1,6 @@
-"""The page in the browser: live archives of runs, and moving elites.
+"""The page in the browser, which shows live archives of runs and moving elites.
 
-The page is served to this machine only. Its loop runs in one thread; user actions wait in a queue.
+The page can only be opened on this machine. Its loop runs in one thread. User actions are queued.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from memes.view.runs import Runs
 log = logging.getLogger(__name__)
 LOOK = 0.25  # seconds between two polls of the folders
 RATE = 40  # turns of the loop per second
-SLOWER = 4  # the time between two polls is at least this multiple of the duration of a poll
+SLOWER = 4  # minimum time between two polls, as a multiple of the duration of a poll
 FIELD = 0.6  # vertical field of view in radians
-EYES, NEAREST = 1.35, 4.6  # height and least distance of the camera
-SIGHT = (-2.75, 2.0, 3.9)  # left end of the page, and right end with one elite and with two
-LATELY = 1 / 40  # share of the generations so far that counts as recent
-SIDE = 600  # pixels of the archive's image
+EYES, NEAREST = 1.35, 4.6  # height and minimum distance of the camera
+SIGHT = (-2.75, 2.0, 3.9)  # left end of the page, and right ends with one elite and two
+LATELY = 1 / 40  # share of the past generations whose changes are lightened
+SIDE = 600  # longer side of the image of the archive, in pixels
 
 
 def check_browser() -> None:
-    """Raise a `UsageError` unless the page can be served."""
+    """Raise a `UsageError` if the packages for the page are not installed."""
     require(
         importlib.util.find_spec("viser") is not None,
         f"a page in the browser needs the extra view: {install('view')}",
@@ -62,13 +62,13 @@ def browse(
     """Serve the page of some runs until Ctrl-C.
 
     Args:
-        words: Run folders, folders of runs, or patterns. Runs may begin there later.
-        rebuild: `(run) -> task`; its error messages are shown on the page.
-        port: Port of the server. If it is in use, the next free one is taken.
-        chosen: Cell of the first run whose elite is shown at once.
+        words: Run folders, folders of runs, or patterns. Folders may still be without a run.
+        rebuild: Function `(run) -> task`, whose error messages are shown on the page.
+        port: Port of the server. If it is in use, the next free port is used.
+        chosen: Cell of the first run whose elite is shown at the start; by default, none.
         seed: Number of the random start of episodes.
-        ready: Called with the address.
-        going: The page is served as long as this returns True.
+        ready: Function that is called with the address when the page is ready.
+        going: Function that ends the page by returning False.
     """
     runs = Runs(words)
     runs.poll(strict=True)
@@ -95,7 +95,7 @@ def browse(
 
 
 class Page:
-    """The page: its parts, and a turn of its loop."""
+    """The page, which consists of the controls, the archive and the elites."""
 
     def __init__(self, server: Any, runs: Runs, rebuild: Callable[..., Any]) -> None:
         self.panel = panel = Panel(server.gui)
@@ -105,7 +105,7 @@ class Page:
         aim(server.initial_camera)
         server.on_client_connect(self._welcome)
         self._server, self._runs, self._due, self._stale = server, runs, 0.0, False
-        self._logged: set[str] = set()  # messages of exceptions
+        self._logged: set[str] = set()  # messages of exceptions, each of which is logged once
         self._archive = ArchivePanel(
             server.scene, lambda *click: panel.events.put(("click", click, None))
         )
@@ -120,16 +120,16 @@ class Page:
         return named.get(self.panel.run.value) or next(iter(named.values()))
 
     def close(self) -> None:
-        """Stop the threads of the page."""
+        """Stop the simulations of elites."""
         self._player.close()
 
     def start(self, seed: int) -> None:
-        """Choose the random start of episodes."""
+        """Select the random start of episodes by its number."""
         self.panel.start.max = max(self.panel.start.max, seed)
         self.panel.start.value = seed
 
     def _welcome(self, client: Any) -> None:
-        """Aim the camera of a new user, and again whenever the window changes its size."""
+        """Aim the camera of a new user, now and whenever the size of the window changes."""
         sizes: list[tuple[int, int]] = []
 
         def seen(camera: Any) -> None:
@@ -156,7 +156,7 @@ class Page:
                 if self._stale:
                     self._paint()
                 self._player.play()
-        if looks:  # poll long runs less often, because reading them takes longer
+        if looks:  # long runs are polled less often, because reading them takes longer
             self._due = start + max(LOOK, SLOWER * (time.monotonic() - start))
 
     @contextmanager
@@ -206,7 +206,7 @@ class Page:
         self._stale = True
 
     def choose(self, slot: int, cell: int, note: str = "") -> None:
-        """Play the elite of a cell of the archive in one of the scenes, with a note on the page."""
+        """Play the elite of a cell in one of the two scenes, and show a note about it on the page."""
         more = slot == 1 and self._player.chosen[1] is None
         self._player.choose(slot, self.follower, cell, note)
         if more:
@@ -214,13 +214,13 @@ class Page:
         self._stale = True
 
     def _see(self, *clients: Any) -> None:
-        """Aim the cameras of users at the archive and the scenes in use."""
+        """Aim the cameras of users at the archive and at the scenes with an elite."""
         for camera in (client.camera for client in clients):
             aspect = camera.image_width / max(1, camera.image_height)
             aim(camera, 1 if self._player.chosen[1] is None else 2, float(np.clip(aspect, 0.5, 4)))
 
     def _pick(self, tile: int, slot: int) -> None:
-        """Play the elite that a tile shows; if the tile is empty, the nearest elite."""
+        """Play the elite that a tile shows, or the nearest elite if the tile is empty."""
         at, fitness = self._placed(), self._shown_cells().fitness
         occupied = np.flatnonzero(np.isfinite(fitness))
         if tile == render.BETWEEN or not occupied.size:
@@ -238,14 +238,14 @@ class Page:
         self.choose(slot, cell, note)
 
     def _marked(self) -> tuple[int | None, ...]:
-        """The cells in which the archive shows the chosen elites; None if it does not show one."""
+        """Return the cells of the chosen elites in the displayed archive; None for missing elites."""
         chosen = self._player.chosen
         if self.panel.by.value != colours.CORRECTED:
             return tuple(chosen)
         return tuple(None if cell is None else self.follower.holds(cell) for cell in chosen)
 
     def _walk(self, step: tuple[int, int]) -> None:
-        """Choose the next elite in a direction, from the chosen one or else from the fittest."""
+        """Choose the next elite in a direction, or the fittest elite if none is chosen."""
         at, fitness, here = self._placed(), self._shown_cells().fitness, self._marked()[0]
         if here is not None:
             self._pick(at.step(int(at.of_cell[here]), step, at.fittest(fitness) >= 0), 0)
@@ -273,7 +273,7 @@ class Page:
         self._stale = True
 
     def _placed(self) -> render.TileLayout:
-        """The layout of the cells that the menu selects."""
+        """Return the layout of the cells for the features that the menu selects."""
         now = self.follower.latest
         require(now.cells is not None, "there is no archive yet")
         assert now.cells is not None
@@ -287,13 +287,13 @@ class Page:
         return self._layout[2]
 
     def _after(self) -> int:
-        """Number of generations of the archive that is shown."""
+        """Return the number of generations after which the archive is shown."""
         if self.panel.by.value in colours.AT_THE_END:
             return self.follower.latest.generations
         return int(self.panel.generation.value)
 
     def _shown_cells(self) -> colours.Shown:
-        """Compute the content of each cell after `_after()` generations."""
+        """Return the content of each cell after `_after()` generations."""
         now, generations = self.follower.latest, self._after()
         assert now.cells is not None
         changes = store.no_changes(now.k) if now.changes is None else now.changes
@@ -316,9 +316,14 @@ class Page:
 
 
 def aim(camera: Any, scenes: int = 1, aspect: float = 1.25) -> None:
-    """Aim a camera at the archive and the scenes, in a window with such a ratio of width to height.
+    """Aim a camera at the archive and the scenes.
 
-    The camera looks straight ahead, so the archive, which faces it, is not distorted.
+    The camera looks straight ahead, so that the archive, which faces it, is not distorted.
+
+    Args:
+        camera: Camera of viser.
+        scenes: Number of scenes to show.
+        aspect: Ratio of width to height of the window.
     """
     left, right = SIGHT[0], SIGHT[scenes]
     far = max(NEAREST, (right - left) / 2 / (aspect * math.tan(FIELD / 2)))

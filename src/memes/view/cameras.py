@@ -8,17 +8,19 @@ from typing import Any, Literal
 import numpy as np
 
 Camera = Literal["auto", "follow", "wide", "above"]
-ELEVATION = {"wide": -35.0, "above": -89.9}  # degrees
+ELEVATION = {"wide": -35.0, "above": -89.9}  # elevation of fixed cameras in degrees
 MARGIN = 1.08
-LIGHT = np.array([0.36, 0.48, -0.8])  # direction of the light of models without one
+LIGHT = np.array([0.36, 0.48, -0.8])  # direction of the light for models without a light
 
 
 def camera_of(model: Any, states: np.ndarray, camera: Camera, shape: float) -> Any:
-    """Make an `MjvCamera` for positions `states[n, nq]`, for pictures of the aspect ratio `shape`.
+    """Make an `MjvCamera` for positions `states[n, nq]` and pictures of aspect ratio `shape`.
 
-    "follow" is the first camera that moves with a body, or else one around the first body. "wide" and
-    "above" are fixed cameras that show the whole path and all walls, from the side or from above; they
-    change the model's light. "auto" is "wide" if there are walls, and otherwise "follow".
+    - "follow" is the first camera of the model that moves with a body, or else a camera that follows
+      the first body.
+    - "wide" and "above" are fixed cameras that show the whole path and all walls, from the side or from
+      above. They change the lights of the model.
+    - "auto" is "wide" if there are walls, and otherwise "follow".
     """
     import mujoco
 
@@ -38,20 +40,20 @@ def camera_of(model: Any, states: np.ndarray, camera: Camera, shape: float) -> A
             found.azimuth, found.elevation = 60.0, -15.0
             found.distance = MARGIN * reach / math.sin(math.radians(model.vis.global_.fovy) / 2)
         return found
-    found.azimuth, found.elevation = 90.0, ELEVATION[camera]  # x to the right
+    found.azimuth, found.elevation = 90.0, ELEVATION[camera]  # the x axis points to the right
     points = np.concatenate([walls, _reached(model, states)])
     found.lookat[:] = (points.min(axis=0) + points.max(axis=0)) / 2
     found.distance = _distance(points - found.lookat, found, math.radians(model.vis.global_.fovy), shape)
-    model.vis.headlight.specular[:] = 0  # from above, the floor would reflect it
+    model.vis.headlight.specular[:] = 0  # otherwise the floor reflects the light when seen from above
     model.vis.headlight.diffuse[:] *= 0.6
-    # Shadows and the horizon must reach as far as the distance of the camera.
+    # Shadows and the horizon are drawn at least up to the distance of the camera.
     model.stat.extent = max(model.stat.extent, found.distance)
     _still_lights(model, found)
     return found
 
 
 def _still_lights(model: Any, camera: Any) -> None:
-    """Fix lights that follow the robot, if they light everything that the camera sees.
+    """Replace lights that follow the robot by fixed lights that illuminate the whole picture.
 
     A moving light would cut off the shadows of walls at a different place in each picture.
     """
@@ -65,7 +67,10 @@ def _still_lights(model: Any, camera: Any) -> None:
 
 
 def extent_of_robot(model: Any) -> tuple[int, float]:
-    """Return the first moving body, 0 if there is none, and how far moving geoms reach from it."""
+    """Return the first moving body and the greatest distance of moving geoms from it.
+
+    Both are 0 if no body moves.
+    """
     import mujoco
 
     bodies = np.flatnonzero(model.body_weldid > 0)
@@ -115,9 +120,9 @@ def wall_corners(model: Any) -> np.ndarray:
 
 
 def between(model: Any, states: np.ndarray, seconds: float, rate: float | None) -> np.ndarray:
-    """Take `rate` positions per second of `states[n, nq]`, which are `seconds` apart.
+    """Return `rate` interpolated positions per second of `states[n, nq]`, which are `seconds` apart.
 
-    Positions between two states are interpolated. If `rate` is None, the states are returned.
+    If `rate` is None, the states are returned unchanged.
     """
     import mujoco
 
@@ -138,7 +143,7 @@ def between(model: Any, states: np.ndarray, seconds: float, rate: float | None) 
 
 
 def _reached(model: Any, states: np.ndarray) -> np.ndarray:
-    """List corners [n, 3] of the space that the bodies move through."""
+    """List the corners [8, 3] of the box within which the bodies move."""
     import mujoco
 
     data = mujoco.MjData(model)
@@ -158,7 +163,7 @@ def _signs() -> np.ndarray:
 
 
 def _distance(points: np.ndarray, camera: Any, fovy: float, shape: float) -> float:
-    """Find the distance at which a camera sees all points, which are relative to its target."""
+    """Return the distance at which a camera sees all points [n, 3], which are relative to its target."""
     azimuth, elevation = math.radians(camera.azimuth), math.radians(camera.elevation)
     level = math.cos(elevation)
     forward = np.array([level * math.cos(azimuth), level * math.sin(azimuth), math.sin(elevation)])

@@ -14,16 +14,16 @@ FITNESS, CORRECTED, VARIANCE = "fitness", "corrected fitness", "variance of fitn
 GENERATION, LANE = "generation", "lane"
 MAPS = {GENERATION: "cividis", LANE: "turbo", VARIANCE: "magma"}
 AT_THE_END = (CORRECTED, VARIANCE)  # available for the last generation only
-RECENT = 0.85  # by how much a change of this generation is lightened
+RECENT = 0.85  # amount by which a change in the current generation is lightened
 
 
 class Shown(NamedTuple):
-    """The content of each of c cells, as it is shown.
+    """The content of c cells on the page.
 
     Attributes:
-        value: Value that the colour shows; NaN if the cell is empty.
-        fitness: Fitness by which a tile selects one of its cells; -inf if the cell is empty.
-        age: Number of generations since the last change; inf if the cell is empty.
+        value: Value that the colour of each cell shows, [c]; NaN for empty cells.
+        fitness: Fitness that decides which cell a tile shows, [c]; -inf for empty cells.
+        age: Number of generations since the last change of each cell, [c]; inf for empty cells.
     """
 
     value: np.ndarray
@@ -32,7 +32,7 @@ class Shown(NamedTuple):
 
 
 def choices(correction: Correction | None) -> list[str]:
-    """List the quantities by which cells can be coloured."""
+    """List the quantities that the colours of cells can show."""
     uncertain = [] if correction is None else [CORRECTED, VARIANCE]
     return [FITNESS, *uncertain, GENERATION, LANE]
 
@@ -40,14 +40,14 @@ def choices(correction: Correction | None) -> list[str]:
 def of_cells(
     by: str, cells: int, standing: Changes, generations: int, correction: Correction | None
 ) -> Shown:
-    """Compute the content of each cell after some generations.
+    """Return the content of each cell after some generations.
 
     Args:
-        by: One of `choices`.
+        by: Quantity that the colours show, one of `choices`.
         cells: Number of cells, c.
         standing: Last change of each occupied cell.
         generations: Number of generations.
-        correction: Result of re-evaluation at the end of the run.
+        correction: Result of re-evaluation at the end of the run, if there is one.
     """
     fitness, age = np.full(cells, -np.inf), np.full(cells, np.inf)
     fitness[standing.cell] = standing.fitness
@@ -65,7 +65,7 @@ def of_cells(
 
 
 def scale(at: TileLayout, cells: Shown, by: str) -> ColourScale:
-    """Choose the range of the colours of the tiles; each quantity has its own colour map."""
+    """Choose the colour scale of the tiles, with a separate colour map for each quantity."""
     best = at.fittest(cells.fitness)
     return scale_of([cells.value[best[best >= 0]]], MAPS.get(by, "viridis"))
 
@@ -73,13 +73,13 @@ def scale(at: TileLayout, cells: Shown, by: str) -> ColourScale:
 def picture(
     at: TileLayout, cells: Shown, by: str, *, lately: float = 0.0, chosen: tuple[int | None, ...] = ()
 ) -> np.ndarray:
-    """Draw the cells, uint8[H, W, 3].
+    """Draw the cells, as an image uint8[H, W, 3].
 
     Args:
         at: Layout of the cells.
         cells: Content of the cells.
         by: Quantity that the colours show.
-        lately: Number of generations for which a change is lightened; 0 disables it.
+        lately: Number of generations over which lightened changes fade; 0 disables them.
         chosen: Cells to outline.
     """
     recent = RECENT * np.exp(-cells.age / lately) if lately > 0 else None

@@ -1,4 +1,4 @@
-"""The curves of the page: columns of `metrics.csv` of several runs in one chart."""
+"""The curves of the page, which show columns of `metrics.csv` of several runs in one chart."""
 
 from __future__ import annotations
 
@@ -9,17 +9,20 @@ import numpy as np
 
 POINTS = 400
 AXIS = {"stroke": "#b8bcc8", "grid": {"stroke": "#2c303a", "width": 1}, "ticks": {"stroke": "#2c303a"}}
-FIRST = ("qd_score", "coverage", "max_fitness")  # the columns that are shown first
+FIRST = ("qd_score", "coverage", "max_fitness")  # columns that are shown by default
 ACROSS = ("generation", "evaluations", "seconds")
 
 
 def columns(runs: Sequence[Mapping[str, np.ndarray]]) -> list[str]:
-    """List the columns of all runs in their order."""
+    """List the metrics columns of all runs, or `FIRST` if there are none."""
     return list(dict.fromkeys(name for metrics in runs for name in metrics)) or [*FIRST]
 
 
 def table(runs: Sequence[Mapping[str, np.ndarray]], column: str, across: str) -> tuple[np.ndarray, ...]:
-    """Put a column of each run on a common axis: (x[n], y[n], ...); NaN if a run has no value."""
+    """Return a common x axis [n], and the values [n] of a column of each run at its points.
+
+    Values are NaN before the start and after the end of a run.
+    """
     known = [
         (metrics[across], metrics[column])
         if column in metrics and across in metrics
@@ -46,5 +49,5 @@ def series(names: Sequence[str], across: str) -> tuple[Any, ...]:
 
 
 def colour(i: int) -> str:
-    """Choose a colour for each line: hues at steps of the golden angle."""
+    """Return the colour of line `i`. Successive hues differ by the golden angle."""
     return f"hsl({(200 + 137.508 * i) % 360:.0f}, 85%, {65 - 10 * (i // 12 % 3)}%)"

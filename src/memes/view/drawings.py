@@ -1,4 +1,4 @@
-"""Drawings of an elite: a moving robot, lines, or a picture."""
+"""Drawings of an elite as a moving robot, as lines, or as a picture."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SECONDS = 0.02  # display time between two points of a path
 
 
 class Drawing(NamedTuple):
-    """An elite, evaluated once.
+    """The result of one evaluation of an elite, with the data to draw it.
 
     Attributes:
         fitness: Fitness of this evaluation.
@@ -28,8 +28,8 @@ class Drawing(NamedTuple):
         episode: States of the robot; None for tasks without a robot.
         seconds: Time between two states, or between two points of the path.
         lines: Static lines, [n, 3] each.
-        path: Path of a point that moves over the lines, [T, 3].
-        picture: Figure drawn by the task, uint8[H, W, 3].
+        path: Path of a moving point, [T, 3]; None if there is none.
+        picture: Figure drawn by the task, uint8[H, W, 3]; None if there is none.
     """
 
     fitness: float
@@ -48,7 +48,7 @@ class Drawing(NamedTuple):
 
     @property
     def own(self) -> int:
-        """The index of the line that shows the elite: its path, or else the first line."""
+        """The index of the line that shows the elite, which is its path or else the first line."""
         return 0 if self.path is None else len(self.lines) - 1
 
 
@@ -56,7 +56,7 @@ Draw = Callable[[Array, int], Drawing]
 
 
 def drawer(task: Task) -> Draw:
-    """Return `(x[d], seed) -> Drawing` for elites of the task, compiled at the first call."""
+    """Return the function `(x[d], seed) -> Drawing` of the task. It is compiled at its first call."""
     if engine_of(task) is not None:
         play, seconds = player(task), seconds_per_step(task)
 
@@ -91,7 +91,11 @@ def drawer(task: Task) -> Draw:
 
 
 def drawn(task: Task, x: Array) -> dict[str, Any]:
-    """Call `draw` of a task and check its result."""
+    """Call `draw` of a task, and return the fields of `Drawing` that its result determines.
+
+    Raises:
+        UsageError: The result is neither a figure nor lines.
+    """
     assert task.draw is not None
     found = task.draw(np.asarray(x))
     if isinstance(found, Figure):
@@ -106,7 +110,7 @@ def drawn(task: Task, x: Array) -> dict[str, Any]:
 
 
 def upright(line: Any) -> np.ndarray:
-    """Turn a line [n, 2] in the plane into an upright line in space that faces the viewer, [n, 3]."""
+    """Return a line in three dimensions, [n, 3]. A plane line [n, 2] is upright and faces the viewer."""
     points = np.asarray(line, float)
     if points.ndim != 2 or points.shape[1] not in (2, 3) or not np.isfinite(points).all():
         raise ValueError(f"got points of shape {points.shape}")

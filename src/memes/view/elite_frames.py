@@ -1,4 +1,4 @@
-"""The pictures of an elite for a video: its robot, or the lines of the page."""
+"""Pictures of an elite for a video, drawn like the elite on the page."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from memes.view.drawings import Drawing
 from memes.view.pictures import frames
 from memes.view.recordings import robot_of
 
-SIDE = 256  # pixels
+SIDE = 256  # width and height of a picture in pixels
 STILL, OWN, DOT = "#8A8F9C", "#1F6FB2", "#D9541E"
 
 
 def elite_frames(drawing: Drawing, task: Task, *, rate: float, camera: Camera) -> Iterator[np.ndarray]:
-    """Draw an elite of a task, `rate` pictures per second, uint8[H, W, 3]; none if it has no drawing."""
+    """Yield pictures uint8[H, W, 3] of an elite, `rate` per second; none if the task has no drawing."""
     if drawing.episode is not None:
         model = robot_of(task).model
         states = between(model, drawing.episode.qpos, drawing.seconds, rate)
@@ -32,7 +32,7 @@ def elite_frames(drawing: Drawing, task: Task, *, rate: float, camera: Camera) -
 
 
 def _lines(drawing: Drawing, rate: float) -> Iterator[np.ndarray]:
-    """Draw lines as seen along y, and a dot that moves along the path, if there is one."""
+    """Yield pictures of the lines, seen along the y axis. If there is a path, a dot moves along it."""
     figure = Figure(figsize=(2.56, 2.56), dpi=SIDE / 2.56)
     axes = figure.add_axes((0.03, 0.03, 0.94, 0.94), aspect="equal")
     axes.set_axis_off()

@@ -1,4 +1,4 @@
-"""Selection of an elite: by cell, by feature, or the fittest one."""
+"""Selection of an elite by its cell, its feature, its fitness, or at random."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def choose(
     best: bool = False,
     random: bool = False,
 ) -> int:
-    """Find the cell of the elite that one of four arguments selects; by default the fittest."""
+    """Return the cell of the elite that one of the arguments selects; by default, the fittest elite."""
     given = [cell is not None, feature is not None, best, random]
     require(sum(given) <= 1, "cell, feature, best and random exclude each other: choose one")
     if cell is not None:
@@ -32,7 +32,7 @@ def choose(
 
 
 def at_cell(archive: Archive, cell: Sequence[int]) -> int:
-    """Find an occupied cell by its index or by its grid coordinates."""
+    """Return the index of an occupied cell, which is given by its index or its grid coordinates."""
     cells, index = archive.cells, _index(archive.cells, tuple(cell))
     if index in elites(archive):
         return index
@@ -43,29 +43,29 @@ def at_cell(archive: Archive, cell: Sequence[int]) -> int:
 
 
 def near_feature(archive: Archive, feature: Sequence[float] | np.ndarray) -> int:
-    """Find the cell of the elite with the nearest feature, in units of the feature bounds."""
+    """Return the cell of the elite with the nearest feature, relative to the feature bounds."""
     elites(archive)
     return int(archive.nearest(feature).cell)
 
 
 def fittest(archive: Archive) -> int:
-    """Find the cell with the greatest stored fitness."""
+    """Return the cell of the elite with the greatest stored fitness."""
     elites(archive)
     return int(archive.best().cell)
 
 
 def elites(archive: Archive) -> np.ndarray:
-    """List the occupied cells, int[n]; raises a `UsageError` if there is none."""
+    """Return the occupied cells, int[n], or raise a `UsageError` if there are none."""
     occupied = np.flatnonzero(np.asarray(archive.occupied))
     require(occupied.size > 0, "the archive of this run is empty: there is no elite to replay")
     return occupied
 
 
 def origins(archive: Archive, corrected: Archive) -> np.ndarray:
-    """Find the cell in which each elite of a corrected archive was stored, int[c].
+    """Return the cell of the archive as found that contains each elite of a corrected archive, int[c].
 
-    The entry is -1 if the cell of the corrected archive is empty, or if another elite has since replaced
-    the stored one.
+    It is -1 for empty cells of the corrected archive, and for elites that have since been replaced in
+    the archive as found.
     """
 
     def identities(of: Archive) -> dict[tuple[int, int, bytes], int]:
@@ -82,7 +82,7 @@ def origins(archive: Archive, corrected: Archive) -> np.ndarray:
 
 
 def name(cells: Cells, index: int) -> str:
-    """Write a cell as '162 (3 12)': its index and its grid coordinates."""
+    """Format a cell by its index and its grid coordinates, such as '162 (3 12)'."""
     if isinstance(cells, Grid) and len(cells.shape) > 1:
         return f"{index} ({_listed(np.unravel_index(index, cells.shape))})"
     return str(index)

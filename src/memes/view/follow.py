@@ -1,4 +1,4 @@
-"""Polling of a run folder, whose run may be waiting, running or finished."""
+"""Polling of a run folder before, during and after its run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from memes.store.sanitize import printable
 from memes.store.schema import Header, RunConfig, check_names
 from memes.view import elites
 
-Sign = tuple[int, int, int] | None  # of a file: changes whenever the file changes
+Sign = tuple[int, int, int] | None  # signature of a file, which changes with its content
 
 
 class Snapshot(NamedTuple):
@@ -39,12 +39,12 @@ class Snapshot(NamedTuple):
     Attributes:
         folder: The folder.
         header: Content of `config.json`; None if there is no run yet.
-        metrics: Columns by name, [G].
-        lanes: Arrays by name, [G, L, ...]; empty before the first checkpoint.
-        changes: Changes of the archive.
+        metrics: Columns of `metrics.csv` by name, [G].
+        lanes: Arrays of the lanes by name, [G, L, ...]; empty before the first checkpoint.
+        changes: Changes of the archive; None if they are unknown.
         cells: Cells of the archive; None if they are unknown.
         correction: Result of re-evaluation; None if there is none.
-        trouble: Message about what could not be read.
+        trouble: Error message of the last reading; empty if it succeeded.
     """
 
     folder: Path
@@ -58,12 +58,12 @@ class Snapshot(NamedTuple):
 
     @property
     def started(self) -> str | None:
-        """Time of the start, which distinguishes the run from others in the same folder."""
+        """The start time, which distinguishes the run from other runs in the same folder."""
         return None if self.header is None else self.header.provenance.started
 
     @property
     def generations(self) -> int:
-        """The number of generations that are done."""
+        """The number of recorded generations."""
         return len(self.metrics.get("generation", ()))
 
     @property
@@ -73,25 +73,27 @@ class Snapshot(NamedTuple):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of its features; none while there is no run."""
+        """The names of the features; empty if there is no run yet."""
         return () if self.header is None else self.header.config.names(self.k)
 
 
 class Follower:
-    """Follows a run folder. Files that have not changed are not read again."""
+    """A reader of a run folder, which reads only files that have changed since the last poll."""
 
     def __init__(self, folder: Path) -> None:
-        self.name = printable("/".join(folder.absolute().parts[-2:]))  # the end of the path, for menus
+        self.name = printable("/".join(folder.absolute().parts[-2:]))  # short name for menus
         self.latest = Snapshot(folder)
         self._signs: dict[str, Sign] = {}
         self._elites: tuple[Any, Archive] | None = None
         self._origins: tuple[Archive, Correction, np.ndarray] | None = None
 
     def poll(self, strict: bool = False, whole: bool = True) -> Snapshot:
-        """Read what is new: everything, or only the data of the curves.
+        """Read the files that have changed.
 
-        If a file cannot be read, its old content is kept and `trouble` is set; with `strict`, an error
-        is raised.
+        Args:
+            strict: Raise an error if a file cannot be read. Otherwise, the old content is kept and
+                `trouble` is set.
+            whole: Read all files, instead of only `config.json` and `metrics.csv`.
         """
         try:
             found = self._read(whole)
@@ -105,11 +107,11 @@ class Follower:
         return self.latest
 
     def elites(self) -> Archive:
-        """Read the elites with their genotypes, from the archive or else from the newest checkpoint."""
+        """Read the elites with their genotypes from the archive, or else from the newest checkpoint."""
         return self._elites_of(self.latest)
 
     def origins(self) -> np.ndarray:
-        """Find the cells in which the elites of the corrected archive were stored: `elites.origins`."""
+        """Return the result of `elites.origins` for the corrected archive."""
         archive, correction = self.elites(), self.latest.correction
         require(correction is not None, "the archive has not been re-evaluated")
         assert correction is not None
@@ -120,7 +122,7 @@ class Follower:
         return known[2]
 
     def holds(self, cell: int) -> int | None:
-        """Find the cell of an elite after re-evaluation; None if it does not survive."""
+        """Return the cell of an elite after re-evaluation; None if it does not survive."""
         found = np.flatnonzero(self.origins() == cell)
         return int(found[0]) if found.size else None
 
@@ -138,7 +140,7 @@ class Follower:
         return self._elites[1]
 
     def as_run(self) -> Run:
-        """The run as far as it has been read, with its elites."""
+        """Return the current content of the folder as a run, with its elites."""
         now = self.latest
         metrics, lanes = dict(now.metrics), dict(now.lanes)
         return Run(now.folder, *_header(now), metrics, lanes, self.elites(), {}, now.correction)
@@ -151,14 +153,14 @@ class Follower:
         check_links(now.folder)
         before = now
         now = self._renewed(now, "header", "config.json", load_config)
-        if before.started is not None and now.started != before.started:  # another run in the same place
+        if before.started is not None and now.started != before.started:  # the folder has a new run
             self._signs.clear()
             now = Snapshot(now.folder, now.header)
         now = self._renewed(now, "metrics", "metrics.csv", lambda at: read_metrics(at / "metrics.csv"))
         if not whole:
             return now
         now = self._renewed(now, "correction", "corrected.npz", load_correction)
-        if not (now.folder / "corrected.npz").exists():  # a run that continues has none any more
+        if not (now.folder / "corrected.npz").exists():  # deleted when a run continues
             now = now._replace(correction=None) if now.correction is not None else now
         saved = _genotypes(now)
         if now.cells is None:
@@ -186,14 +188,18 @@ class Follower:
 
 
 def genotype(archive: Archive, cell: int) -> Array:
-    """Take the genotype of the elite in a cell, [d]; `archive` may come from the last checkpoint."""
+    """Return the genotype [d] of the elite in a cell.
+
+    Raises:
+        UsageError: The archive comes from a checkpoint that is older than the elite.
+    """
     newer = f"the elite of cell {cell} is newer than the last checkpoint: wait for the next one"
     require(cell < archive.cells.count and bool(archive.occupied[cell]), newer)
     return archive.genotypes[cell]
 
 
 def _genotypes(now: Snapshot) -> Path | None:
-    """Find the file with the newest genotypes: the archive, or a checkpoint if the run goes on."""
+    """Return the file with the newest genotypes, which is a checkpoint while the run continues."""
     archive, saved = now.folder / "archive.npz", newest(now.folder)
     over = now.header is not None and now.header.outcome is not None
     return archive if archive.exists() and (over or saved is None) else saved
@@ -208,14 +214,14 @@ def _sign(file: Path) -> Sign:
 
 
 def _header(now: Snapshot) -> Header:
-    """Return the content of `config.json`; a `UsageError` if there is no run yet."""
+    """Return the content of `config.json`, or raise a `UsageError` if there is no run yet."""
     require(now.header is not None, f"'{now.folder}' does not contain a run yet")
     assert now.header is not None
     return now.header
 
 
 def _cells(config: RunConfig) -> Grid | None:
-    """Make the grid that a `config.json` describes; None if it describes no grid."""
+    """Return the grid that `config.json` describes; None if the cells are no grid."""
     shape = config.cells
     if not (isinstance(shape, tuple) and shape):
         return None
@@ -231,12 +237,16 @@ def _cells(config: RunConfig) -> Grid | None:
 
 
 def _as_changes(archive: Archive) -> Changes:
-    """List the changes that an archive records: the last one of each cell."""
+    """Return the last change of each cell according to the archive."""
     return store.joined(store.unrecorded(archive, np.full(archive.cells.count, -1)))
 
 
 def _sane(now: Snapshot) -> Snapshot:
-    """Drop changes of cells that the archive does not have; refuse files of another archive."""
+    """Drop changes of cells that the archive does not have.
+
+    Raises:
+        UsageError: A file belongs to another archive.
+    """
     if now.cells is None:
         return now
     k, count = now.k, now.cells.count

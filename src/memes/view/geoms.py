@@ -1,4 +1,4 @@
-"""The shapes of a robot of MuJoCo as meshes, for the page."""
+"""Meshes of the shapes of a MuJoCo robot, for the page."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def body_mesh(model: Any, geoms: Sequence[int]) -> Any:
 def _placed(model: Any, geom: int) -> Any:
     """Make the mesh of a geom in the frame of its body."""
     mesh = _shape(model, geom)
-    matrix: Any = trimesh.transformations.quaternion_matrix  # not typed
+    matrix: Any = trimesh.transformations.quaternion_matrix  # it has no type hints
     placement = matrix(model.geom_quat[geom])
     placement[:3, 3] = model.geom_pos[geom]
     mesh.apply_transform(placement)
@@ -46,11 +46,11 @@ def _shape(model: Any, geom: int) -> Any:
     if kind in (mjtGeom.mjGEOM_MESH, mjtGeom.mjGEOM_SDF):
         asset = model.mesh(int(model.geom_dataid[geom])).id
         first, count = model.mesh_vertadr[asset], model.mesh_vertnum[asset]
-        vertices = model.mesh_vert[first : first + count].astype(float)  # a copy
+        vertices = model.mesh_vert[first : first + count].astype(float)  # `astype` returns a copy
         first, count = model.mesh_faceadr[asset], model.mesh_facenum[asset]
         return trimesh.Trimesh(vertices, model.mesh_face[first : first + count], process=False)
     ball = trimesh.creation.icosphere(subdivisions=3)
-    ball.apply_scale(model.geom_size[geom])  # an ellipsoid
+    ball.apply_scale(model.geom_size[geom])  # the geom is an ellipsoid
     return ball
 
 
@@ -73,7 +73,7 @@ def _surface(model: Any, field: int) -> Any:
 
 
 def colour_of(model: Any, geom: int) -> np.ndarray:
-    """Find the colour of a geom like MuJoCo, rgba in [0, 1]; for a texture, its mean colour."""
+    """Return the colour of a geom in MuJoCo, as rgba in [0, 1]. A texture becomes its mean colour."""
     import mujoco
 
     rgba, material = np.array(model.geom_rgba[geom]), int(model.geom_matid[geom])

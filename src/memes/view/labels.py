@@ -1,4 +1,4 @@
-"""The texts of the page about a run, an elite and the lanes. All names in them are escaped."""
+"""The texts of the page about a run, an elite and the lanes. Names in these texts are escaped."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from memes.view.follow import Snapshot
 
 CLIMBS = {Kind.EXPLOIT: "fitness", Kind.EXPLORE: "novelty", Kind.VARIATION: "variation"}
 MOST_LANES = 256
-SPACE = "\N{NO-BREAK SPACE}" * 2  # between columns, because viser adds none
+SPACE = "\N{NO-BREAK SPACE}" * 2  # space between columns, because viser adds none
 
 
 def of_run(now: Snapshot) -> str:
@@ -55,15 +55,15 @@ def _trouble(now: Snapshot) -> str:
 
 
 class EliteFacts(NamedTuple):
-    """An elite and what is known about it.
+    """An elite and the facts about it that the page shows.
 
     Attributes:
-        archive: The archive that contains the elite.
-        cell: Its cell in the archive.
+        archive: Archive that contains the elite.
+        cell: Cell of the elite in the archive.
         correction: Result of re-evaluation; None if there is none.
-        holds: Its cell after re-evaluation; None if it does not survive.
-        drawing: Its evaluation on the page.
-        shown: The generation of the elite that the archive shows in this cell.
+        holds: Cell of the elite after re-evaluation; None if it does not survive.
+        drawing: Evaluation of the elite on the page.
+        shown: Generation of the elite that the page currently shows in this cell.
     """
 
     archive: Archive
@@ -75,7 +75,7 @@ class EliteFacts(NamedTuple):
 
 
 def of_elite(elite: EliteFacts, names: Sequence[str]) -> str:
-    """Compare the stored evaluation of an elite, its re-evaluation, and its evaluation on the page.
+    """Return a table of the stored, corrected and current evaluations of an elite.
 
     An elite that does not survive re-evaluation is marked as lost.
     """
@@ -110,19 +110,19 @@ def of_elite(elite: EliteFacts, names: Sequence[str]) -> str:
 
 
 def _evaluation(archive: Archive, cell: int, extras: Sequence[str]) -> list[float]:
-    """Read fitness, features and some extras of an elite."""
+    """Return the fitness, the features and the named extras of an elite."""
     known = (archive.extras[name][cell] for name in extras if name in archive.extras)
     return [float(each) for each in (archive.fitness[cell], *archive.feature[cell], *known)]
 
 
 def command(folder: Path, cell: int, seed: int) -> str:
-    """Write the command that replays an elite."""
+    """Return the command that replays an elite."""
     again = f" --seed {seed}" if seed else ""
     return f"memes replay {shlex.quote(printable(str(folder)))} --cell {cell}{again}"
 
 
 def of_lanes(lanes: Mapping[str, np.ndarray]) -> str:
-    """Tabulate the lanes after the last recorded generation."""
+    """Return a table of the lanes after the last recorded generation."""
     if not lanes or not len(lanes["generation"]):
         return "The lanes appear after the first checkpoint."
     resets = (lanes["reset"] != Reason.NONE).sum(axis=0)
@@ -140,6 +140,6 @@ def of_lanes(lanes: Mapping[str, np.ndarray]) -> str:
 
 
 def of_error(error: Exception) -> str:
-    """Write an error as text for the page."""
+    """Format an error for the page."""
     sentence = str(error) if isinstance(error, (UsageError, RunError)) else in_a_line(error)
     return markdown(printable(sentence))

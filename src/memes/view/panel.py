@@ -1,4 +1,7 @@
-"""The controls of the page. User actions are put into a queue, which the loop of the page reads."""
+"""The controls of the page.
+
+User actions are put into a queue, which the loop of the page reads.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,14 @@ import numpy as np
 from memes.analysis.render import STEPS
 from memes.view import curves
 
-WIDTH = 400  # pixels
+WIDTH = 400  # width of the controls in pixels
 SPEEDS = ("0.1", "0.25", "0.5", "1", "2", "4")
 NOTHING = "Click a cell, or press an arrow key, to show its elite next to the archive."
 KEYS = "click: show · shift-click: compare · arrow keys: walk through the archive · space: pause"
 
 
 class Panel:
-    """The controls, by name. `events` contains user actions as (name, value, client)."""
+    """The controls of the page. The queue `events` contains user actions as (name, value, client)."""
 
     def __init__(self, gui: Any) -> None:
         self.events: SimpleQueue[tuple[str, Any, Any]] = SimpleQueue()
@@ -68,7 +71,7 @@ class Panel:
         self._key("pause or play", "space", ("pause", None))
 
     def offer(self, control: Any, options: Sequence[str]) -> None:
-        """Set the options of a menu; its value is kept if it is among them."""
+        """Set the options of a menu. Its value is kept if it is still an option."""
         if tuple(control.options) != tuple(options):
             value = control.value
             control.options = tuple(options)
@@ -83,14 +86,22 @@ class Panel:
         uncertain: bool = False,
         compares: bool = False,
     ) -> None:
-        """Enable the controls that apply to the chosen elites."""
+        """Show only the controls that apply to the chosen elites.
+
+        Args:
+            chosen: Whether an elite is chosen whose genotype can be saved.
+            moves: Whether a chosen elite moves.
+            robot: Whether a chosen elite is a robot, of which a video can be saved.
+            uncertain: Whether the task of a chosen elite is uncertain.
+            compares: Whether two elites are compared.
+        """
         for control in (self.playing, self.speed, self.clock):
             control.visible = moves
         self._genotype.visible, self._video.visible = chosen, robot
         self.start.visible, self._alone.visible = uncertain, compares
 
     def draw(self, names: Sequence[str], runs: Sequence[Mapping[str, np.ndarray]]) -> None:
-        """Show the curves of runs."""
+        """Show the curves of the metrics of runs."""
         for control, chart in self.columns:
             self.offer(control, curves.columns(runs))
             lines = curves.series(names, self.across.value)
@@ -105,7 +116,7 @@ class Panel:
 
     def _tell(self, control: Any, name: str) -> None:
         def told(event: Any) -> None:
-            if event.client is not None:  # None if the page itself set the value
+            if event.client is not None:  # it is None if the page has set the value
                 self.events.put((name, control.value, event.client))
 
         control.on_update(told)

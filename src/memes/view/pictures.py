@@ -1,6 +1,6 @@
-"""Episodes as videos and as sheets of frames, drawn by MuJoCo's renderer without a window.
+"""Videos and sheets of frames of episodes, drawn by MuJoCo's renderer without a window.
 
-This module only draws; other modules compute the positions.
+This module only draws. Other modules compute the positions.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from memes.errors import UsageError
 from memes.view.cameras import Camera, add_light, between, camera_of
 from memes.view.video_formats import write_frames
 
-SIZES = {".mp4": (960, 540), ".gif": (480, 270), ".webp": (720, 404)}  # GIF compresses badly
-SAMPLES = 4  # per pixel, against jagged edges
+SIZES = {".mp4": (960, 540), ".gif": (480, 270), ".webp": (720, 404)}  # GIF files are large
+SAMPLES = 4  # samples per pixel, against jagged edges
 PROBE = "import sys, importlib; importlib.import_module(sys.argv[1]).GLContext(8, 8).make_current()"
 
 
 @cache
 def library() -> str:
-    """Find the OpenGL library that can draw without a window: egl or osmesa on Linux.
+    """Return the name of an OpenGL library that can draw without a window, such as egl on Linux.
 
-    `MUJOCO_GL` overrides the choice. Each library is tried in a separate process, because one that fails
-    can make the next one fail, too.
+    `MUJOCO_GL` overrides the choice. Each library is tried in a separate process, because a library that
+    fails can also make the next library fail.
     """
     choices = {"darwin": ("cgl",), "win32": ("glfw",)}.get(sys.platform, ("egl", "osmesa"))
     wanted = os.environ.get("MUJOCO_GL", "").strip().lower()
@@ -50,9 +50,9 @@ def library() -> str:
 
 
 def _works(name: str) -> bool:
-    # If the variable is not set, importing MuJoCo does not select a library.
+    # The variables are removed, so that importing MuJoCo does not select a library.
     environment = {k: v for k, v in os.environ.items() if k not in ("MUJOCO_GL", "PYOPENGL_PLATFORM")}
-    # The current folder may be a run from somebody else, so no module of it may be imported.
+    # `-P` prevents imports from the current folder, which may be a run from somebody else.
     command = [sys.executable, "-P", "-c", PROBE, f"mujoco.{name}"]
     try:
         done = subprocess.run(command, env=environment, cwd=os.sep, capture_output=True, timeout=60)
@@ -64,8 +64,8 @@ def _works(name: str) -> bool:
 def frames(
     model: Any, states: np.ndarray, *, width: int, height: int, camera: Camera = "auto"
 ) -> Iterator[np.ndarray]:
-    """Draw an `MjModel` at each of the positions `states[n, nq]`: pictures uint8[height, width, 3]."""
-    name = library()  # before MuJoCo reads the variable
+    """Yield one picture uint8[height, width, 3] of an `MjModel` per position of `states[n, nq]`."""
+    name = library()  # must precede the import of MuJoCo, which reads the variable
     import mujoco
 
     model = copy.copy(model)
@@ -83,7 +83,7 @@ def frames(
         everything = mujoco.mjtCatBit.mjCAT_ALL
         for qpos in states:
             data.qpos[:] = qpos
-            mujoco.mj_forward(model, data)  # kinematics, cameras and lights
+            mujoco.mj_forward(model, data)  # update kinematics, cameras and lights
             mujoco.mjv_updateScene(model, data, option, None, seen_from, everything, scene)
             add_light(model, data, scene)
             mujoco.mjr_render(area, scene, context)
@@ -105,10 +105,16 @@ def write_video(
     camera: Camera = "auto",
     rate: float | None = None,
 ) -> None:
-    """Write `states[n, nq]` of an `MjModel`, which are `seconds` apart, as a video at real speed.
+    """Write a video of an `MjModel` at real speed.
 
-    `size` is width and height, by default that of `SIZES`. `rate` is the number of pictures per second;
-    by default there is one picture per state.
+    Args:
+        file: File to write.
+        model: The model.
+        states: Positions, [n, nq].
+        seconds: Time between two positions.
+        size: Width and height; by default, the size for the file format in `SIZES`.
+        camera: Camera, as in `camera_of`.
+        rate: Pictures per second; by default, one picture per position.
     """
     width, height = size or SIZES[file.suffix.lower()]
     shown = between(model, states, seconds, rate)
@@ -117,7 +123,10 @@ def write_video(
 
 
 def sheet_figure(model: Any, states: np.ndarray, *, seconds: float, camera: Camera = "auto") -> Figure:
-    """Draw twelve of `states[n, nq]` of an `MjModel`, evenly from start to end, with their times."""
+    """Draw an `MjModel` at twelve of the positions `states[n, nq]`, which are evenly spaced in time.
+
+    `seconds` is the time between two positions. Each frame is labelled with its time.
+    """
     shown = np.unique(np.linspace(0, len(states) - 1, 12).round().astype(int))
     rows = math.ceil(len(shown) / 4)
     tight = ConstrainedLayoutEngine(w_pad=0.01, h_pad=0.01, wspace=0, hspace=0)

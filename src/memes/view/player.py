@@ -1,4 +1,4 @@
-"""The one or two elites that the user has selected, played next to the archive."""
+"""Playback of the selected elites next to the archive."""
 
 from __future__ import annotations
 
@@ -34,7 +34,15 @@ Rebuild = Callable[[Run], Task]
 
 
 class Played(NamedTuple):
-    """A simulated elite: its task, the archive that contains it, its cell, and its genotype x[d]."""
+    """A simulated elite.
+
+    Attributes:
+        task: Task of the run.
+        archive: Archive that contains the elite.
+        cell: Cell of the elite.
+        x: Genotype of the elite, [d].
+        drawing: Result of the simulation.
+    """
 
     task: Task
     archive: Archive
@@ -44,12 +52,12 @@ class Played(NamedTuple):
 
 
 class ElitePlayer:
-    """Up to two elites, each in a scene. Simulations and videos run one by one in a thread.
+    """A player of up to two elites, each in a scene. One thread computes simulations and videos.
 
     Args:
         scene: Scene of a viser server.
-        panel: The controls.
-        rebuild: `(run) -> task`; its error messages are shown on the page.
+        panel: Controls of the page.
+        rebuild: Function `(run) -> task`, whose error messages are shown on the page.
     """
 
     def __init__(self, scene: Any, panel: Panel, rebuild: Rebuild) -> None:
@@ -59,7 +67,7 @@ class ElitePlayer:
         self._scenes: dict[tuple[int, int], EliteScene] = {}
         self._now, self._before, self._step = 0.0, time.perf_counter(), -1
         self.chosen: list[int | None] = [None, None]
-        self._notes = ["", ""]  # about the selected elites
+        self._notes = ["", ""]  # notes about the selected elites
         self._played: list[Played | None] = [None, None]
         self._waiting: dict[int, Future[Played]] = {}
         self.clear()
@@ -72,7 +80,7 @@ class ElitePlayer:
         self._panel.fit()
 
     def close(self) -> None:
-        """Stop the thread."""
+        """Stop the thread and cancel waiting simulations."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def choose(self, slot: int, follower: Follower, cell: int, note: str = "") -> None:
@@ -104,7 +112,7 @@ class ElitePlayer:
         return Played(task, archive, cell, x, draw(x, seed))
 
     def receive(self, follower: Follower, generations: int) -> None:
-        """Show the elites that have been simulated, and the archive after `generations`."""
+        """Show the elites whose simulations have finished. The arguments are those of `tell`."""
         for slot in [slot for slot, each in self._waiting.items() if each.done()]:
             try:
                 played = self._waiting.pop(slot).result()
@@ -128,7 +136,12 @@ class ElitePlayer:
         return self._scenes[key]
 
     def tell(self, follower: Follower, generations: int) -> None:
-        """Describe the elites, and enable the controls that apply to them."""
+        """Describe the elites on the page, and show the controls that apply to them.
+
+        Args:
+            follower: The run.
+            generations: Number of generations after which the page shows the archive.
+        """
         now, panel, played = follower.latest, self._panel, self._played
         if played[0] is None and played[1] is None:
             return
@@ -172,7 +185,7 @@ class ElitePlayer:
         ]
 
     def play(self) -> None:
-        """Move the elites by the time that has passed."""
+        """Move the elites according to the time since the last call."""
         passed, self._before = time.perf_counter() - self._before, time.perf_counter()
         moving = self._moving()
         if not moving:
@@ -223,10 +236,10 @@ class ElitePlayer:
                 write_video(file, model, drawing.episode.qpos, seconds=drawing.seconds)
                 client.send_file_download(file.name, file.read_bytes())
                 self._panel.command.content = f"`{file.name}` has been drawn"
-        except Exception as error:  # otherwise lost, because this is not the main thread
+        except Exception as error:  # an exception in this thread would be lost
             self._panel.command.content = labels.of_error(error)
 
 
 def _which(follower: Follower) -> tuple[Path, str]:
-    """Identify a run, also among several runs that were written to the same folder."""
+    """Return the folder and the start time of a run, because a folder can contain a new run later."""
     return follower.latest.folder, str(follower.latest.started)

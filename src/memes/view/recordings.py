@@ -16,10 +16,12 @@ from memes.task import PRECISION, Task
 
 
 class Recording(NamedTuple):
-    """One episode: `qpos[T + 1, nq]`, from the start to the end, and its evaluation.
+    """One episode, with its states and its evaluation.
 
-    For a task on a map without a robot, `qpos[T + 1, 2]` is the position. `fitness` is a number and
-    `feature[k]` a vector; they are NaN if the simulator failed.
+    Attributes:
+        qpos: Positions from start to end, [T + 1, nq]; for tasks on a map without a robot, [T + 1, 2].
+        fitness: Fitness; NaN if the simulator failed.
+        feature: Feature, [k]; NaN if the simulator failed.
     """
 
     qpos: np.ndarray
@@ -33,28 +35,32 @@ def engine_of(task: Task) -> Any:
 
 
 def robot_of(task: Task) -> Any:
-    """Return the simulator of a task with a robot; raises a `UsageError` for tasks without one."""
+    """Return the simulator of a task with a robot, or raise a `UsageError` for tasks without one."""
     engine = engine_of(task)
     require(engine is not None, f"task '{task.name}' has no robot to replay")
     return engine
 
 
 def seconds_per_step(task: Task) -> float:
-    """Compute the time between two recorded states."""
+    """Return the time between two recorded states."""
     engine = robot_of(task)
     return float(engine.substeps * engine.model.opt.timestep)
 
 
 def episodes(task: Task, x: Array, *, seed: int = 0, draws: int = 1) -> list[Recording]:
-    """Play the genotype `x[d]` from `draws` starts; more draws add starts after the first ones.
+    """Play the genotype `x[d]` from several starts, and return one episode per start.
 
-    `seed` selects the starts, if the task draws them at random.
+    Args:
+        task: The task.
+        x: Genotype, [d].
+        seed: Seed of the starts, if the task draws them at random.
+        draws: Number of starts. A larger number keeps the first starts and adds further ones.
     """
     return player(task, draws)(x, seed)
 
 
 def player(task: Task, draws: int = 1) -> Callable[[Array, int], list[Recording]]:
-    """Return `(x[d], seed) -> episodes`, compiled at the first call: see `episodes`."""
+    """Return a function `(x[d], seed)` like `episodes`. It is compiled at its first call."""
     at_least(1, draws=draws)
     control = task.control
     assert control is not None

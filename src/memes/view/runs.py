@@ -1,4 +1,4 @@
-"""All runs of a page, including those that have not begun."""
+"""All runs of a page, including runs that have not begun yet."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHARE = 0.05  # seconds per poll for reading runs that are not shown
 
 
 def found_in(word: str | Path) -> list[Path]:
-    """List the run folders that a word refers to; empty if there is nothing yet."""
+    """List the run folders that a word refers to; empty if there are none yet."""
     try:
         return [path for path in find([word]) if holds_run(path)]
     except (UsageError, OSError):
@@ -25,28 +25,28 @@ def found_in(word: str | Path) -> list[Path]:
 
 
 class Runs:
-    """All runs that the words refer to; new ones may begin later.
+    """The runs of a page, which include runs that begin later.
 
     Args:
-        words: Run folders, folders of runs, and patterns, as for `find`. A folder without a run is taken
-            as one in which a run will begin.
+        words: Run folders, folders of runs, and patterns, as for `find`. A run is expected to begin in a
+            folder without a run.
     """
 
     def __init__(self, words: Sequence[str | Path]) -> None:
         self._words = words
         self._all: dict[Path, Follower] = {}
-        self._known: list[Follower] = []  # at the last poll
+        self._known: list[Follower] = []  # runs at the last poll
         self._next, self._searched = 0, -math.inf
 
     def __iter__(self) -> Iterator[Follower]:
         return iter(self._all.values())
 
     def poll(self, chosen: Follower | None = None, strict: bool = False) -> bool:
-        """Read what is new, and return True if there is anything new.
+        """Read the folders, and return True if anything has changed.
 
         Args:
-            chosen: The run that is shown, which is read completely; by default the first.
-            strict: As in `Follower.poll`, for the chosen run.
+            chosen: The run that is shown, which is read completely; by default, the first run.
+            strict: Raise an error if a file of the chosen run cannot be read.
         """
         if time.monotonic() - self._searched > SEARCH:
             self._search()
@@ -54,7 +54,7 @@ class Runs:
         chosen = chosen or every[0]
         before = [each.latest for each in every]
         chosen.poll(strict)
-        # If there are many other runs, each poll reads only some of them, in turn.
+        # If there are many other runs, each poll reads only the next few of them.
         end = time.monotonic() + SHARE
         for _ in every:
             if time.monotonic() > end:
@@ -80,5 +80,5 @@ class Runs:
         self._searched = time.monotonic()
 
     def named(self) -> dict[str, Follower]:
-        """The runs by unique names."""
+        """Return the runs by unique names."""
         return {f"{i}: {each.name}": each for i, each in enumerate(self, 1)}

@@ -8,7 +8,7 @@ import numpy as np
 
 from memes.view.drawings import Drawing
 
-SIZE = 1.7  # of the drawing, in the units of the page
+SIZE = 1.7  # size of the drawing, in the units of the page
 WALL, LINE, WAY = (150, 155, 170), (255, 196, 61), (90, 200, 255)
 FLOOR, TILES = (44, 47, 56), (140, 147, 168)
 TILE = SIZE / 7  # size of a tile of the floor
@@ -20,9 +20,9 @@ class EliteScene:
 
     Args:
         scene: Scene of a viser server.
-        name: Prefix of its nodes, unique among the scenes.
-        place: Position, [3].
-        model: The `MjModel` of the task's robot; None without a robot.
+        name: Unique prefix for the nodes of this part.
+        place: Position on the page, [3].
+        model: The `MjModel` of the task; None for tasks without a robot.
     """
 
     def __init__(self, scene: Any, name: str, place: np.ndarray, model: Any) -> None:
@@ -39,7 +39,7 @@ class EliteScene:
             self._add_robot(model)
 
     def show(self, drawing: Drawing | None, label: str = "") -> None:
-        """Show an elite at its start, or clear the scene."""
+        """Show an elite at the start of its episode, or clear the scene if `drawing` is None."""
         for node in self._shown:
             node.remove()
         self._shown, self._dot, self._drawing = [], None, drawing
@@ -129,12 +129,12 @@ class EliteScene:
         for body, node in self._bodies.items():
             at = (self._data.xpos[body] - place) * self._scale
             node.position, node.wxyz = at, self._data.xquat[body]
-            if body == 0:  # walls, most of which are far away
+            if body == 0:  # contains the walls, most of which are far away
                 node.visible = bool(np.abs(at[:2]).max() < 4 * SIZE)
 
 
 def _lattice(lines: np.ndarray) -> np.ndarray:
-    """Lay a grid of lines over a square of the ground, along x and along y: segments [2 n, 2, 3]."""
+    """Return the segments [2 n, 2, 3] of a square lattice on the ground, with n lines per direction."""
     ends = np.array([lines[0], lines[-1]])
     across = np.stack(np.broadcast_arrays(ends[None, :], lines[:, None], 0.0), axis=-1)
     return np.concatenate([across, across[..., [1, 0, 2]]])
@@ -143,7 +143,7 @@ def _lattice(lines: np.ndarray) -> np.ndarray:
 def add_upright(
     scene: Any, name: str, image: np.ndarray, width: float, height_of_middle: float, **options: Any
 ) -> Any:
-    """Add an upright picture that faces the viewer, who looks along y."""
+    """Add an upright picture that faces the viewer, who looks along the y axis."""
     height = width * image.shape[0] / image.shape[1]
     return scene.add_image(
         name, image, width, height, format="png", cast_shadow=False, receive_shadow=False,

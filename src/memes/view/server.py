@@ -1,8 +1,10 @@
-"""A web server for one local user, which serves every page of this library.
+"""A web server for one local user, which serves the pages of this library.
 
-The server listens on the loopback address. It answers only requests that contain the random token of the
-printed address, and refuses pages of other origins. It never opens a tunnel, and drops every message
-that the controls of the page cannot have sent.
+- The server listens on the loopback address.
+- It answers only requests that contain the random token of the printed address.
+- It refuses requests from pages of other origins.
+- It never opens a tunnel.
+- It drops messages that the controls of the page cannot have sent.
 """
 
 from __future__ import annotations
@@ -33,12 +35,12 @@ listening: Any = websockets.asyncio.server
 HOST = "127.0.0.1"
 NAME = re.compile(rf"({re.escape(HOST)}|localhost)(:\d{{1,5}})?", re.IGNORECASE | re.ASCII)
 LAST_PORT = 65535
-LARGEST = 2**20  # bytes of a message
-LARGEST_SIDE = 10**5  # pixels of a camera's picture
-NEAREST, FARTHEST = 1e-9, 1e9  # range of lengths of vectors, and of coordinates, of a camera
-# These are private names of viser, whose version has an upper bound; `missing` checks all of them.
-# The table lists the messages that the page may send, with the fields that are read. It must not
-# contain ShareUrlRequest, which opens a tunnel.
+LARGEST = 2**20  # maximum size of a message in bytes
+LARGEST_SIDE = 10**5  # maximum side of a camera's picture in pixels
+NEAREST, FARTHEST = 1e-9, 1e9  # minimum length of a camera's vectors, and maximum coordinate
+# The following names are private in viser. Its version has an upper bound, and `missing` checks the
+# names. `ACCEPTED` lists the messages that the page may send, with the fields that are read. It must
+# not contain ShareUrlRequest, which opens a tunnel.
 ACCEPTED: dict[str, tuple[str, ...]] = {
     "ViewerCameraMessage": (
         "position", "look_at", "up_direction", "wxyz", "fov", "near", "far", "image_width",
@@ -48,12 +50,12 @@ ACCEPTED: dict[str, tuple[str, ...]] = {
     "SceneNodeClickMessage": (),
     "CommandTriggerMessage": (),
 }  # fmt: skip
-SENT = {"RunJavascriptMessage": ("source",)}  # messages to the page
-CONTROLS = "_gui_input_handle_from_uuid"  # attribute of `server.gui` with its controls
+SENT = {"RunJavascriptMessage": ("source",)}  # messages that the server sends to the page
+CONTROLS = "_gui_input_handle_from_uuid"  # attribute of `server.gui` that contains the controls
 QUEUE = "_websock_interface.queue_message"  # attribute of `server.gui` that sends a message
 HEADERS = {
     "Cache-Control": "no-store",
-    # The browser loads nothing from other servers, whatever text the page contains.
+    # This prevents the browser from loading anything from other servers.
     "Content-Security-Policy": "default-src 'self' data: blob: 'unsafe-inline' 'unsafe-eval'; "
     "form-action 'none'; frame-ancestors 'none'",
     "Referrer-Policy": "no-referrer",
@@ -79,8 +81,8 @@ def page(*, title: str, port: int) -> Iterator[ServedPage]:
     """Serve a page until the context ends.
 
     Args:
-        title: Title of the page, also above its controls.
-        port: Port of the server. If it is in use, the next free one is taken.
+        title: Title of the page and of its controls.
+        port: Port of the server. If it is in use, the next free port is used.
     """
     token = secrets.token_urlsafe(24)
     with _listener(port) as listener:
@@ -98,7 +100,7 @@ def page(*, title: str, port: int) -> Iterator[ServedPage]:
 
 
 def missing(server: Any) -> list[str]:
-    """List the names in the tables above that the installed viser does not have."""
+    """List the private names used here that the installed version of viser does not have."""
     absent = []
     for name, fields in (ACCEPTED | SENT).items():
         kind = getattr(_messages, name, None)
@@ -118,9 +120,9 @@ def run_javascript(server: Any, source: str) -> None:
 
 
 def free_arrow_keys(server: viser.ViserServer) -> None:
-    """Reserve the arrow keys for commands of the page, because viser would also turn the camera."""
+    """Prevent viser from turning the camera when an arrow key is pressed for a command of the page."""
     stop = "event => event.key.startsWith('Arrow') && event.stopPropagation()"
-    # Handlers of commands are below this element, those of the camera above it.
+    # Commands are handled below this element, and the camera is handled above it.
     run_javascript(server, f"document.documentElement.addEventListener('keydown', {stop})")
 
 
@@ -129,7 +131,7 @@ def _unfit(reason: str) -> str:
 
 
 def _listener(port: int) -> socket.socket:
-    """Listen on the port, or on the next free one."""
+    """Return a socket that listens on the port, or on the next free port."""
     require(1 <= port <= LAST_PORT, f"port must lie in 1 ... {LAST_PORT}, got {port}")
     for candidate in range(port, min(port + 1000, LAST_PORT + 1)):
         try:
@@ -142,8 +144,8 @@ def _listener(port: int) -> socket.socket:
 def _start(listener: socket.socket, token: str, title: str) -> viser.ViserServer:
     """Start viser's server behind the guard.
 
-    Viser has no setting for a guard. Therefore, while it starts, the function that it calls to listen is
-    replaced by `serve`, which uses our listener and passes on only what the guard accepts.
+    Viser has no setting for a guard. Therefore, its function for listening is replaced by `serve` while
+    it starts. `serve` uses our listener, and passes on only the requests that the guard accepts.
     """
     original, started = listening.serve, []
 
@@ -182,7 +184,7 @@ def _silent() -> logging.Logger:
 
 
 def guarded(answer: Answer, token: str) -> Answer:
-    """Answer requests from this machine under `/token`, as if that were the root."""
+    """Return a function that answers valid requests for paths under `/token`, and refuses all others."""
 
     def guard(connection: Any, request: Request) -> Response | None:
         first, _, rest = request.path.partition("?")[0].removeprefix("/").partition("/")
@@ -194,7 +196,7 @@ def guarded(answer: Answer, token: str) -> Answer:
             return refusal
         try:
             response = answer(connection, dataclasses.replace(request, path=f"/{rest}"))
-        except Exception:  # the path is not a valid file name: too long, or not even text
+        except Exception:  # the path is not a valid file name
             response = connection.respond(HTTPStatus.NOT_FOUND, "There is no such file.\n")
         if response is not None:
             response.headers.update(HEADERS)
@@ -204,9 +206,9 @@ def guarded(answer: Answer, token: str) -> Answer:
 
 
 def at_home(request: Request) -> bool:
-    """Return True if the request was sent to a name of this machine, by our page or by no page.
+    """Return True if a request has a local host name and does not come from another page.
 
-    The port may differ from ours, because a tunnel of the user (ssh -L) changes it.
+    Any port is accepted, because a tunnel of the user (ssh -L) changes the port.
     """
     hosts, origins = request.headers.get_all("Host"), request.headers.get_all("Origin")
     if len(hosts) != 1 or NAME.fullmatch(hosts[0]) is None:
@@ -218,7 +220,7 @@ def at_home(request: Request) -> bool:
 
 
 def _only_understood(receive: Callable[[], Any], server: viser.ViserServer) -> Callable[[], Any]:
-    """Receive the next valid message."""
+    """Return a function that receives the next valid message and drops invalid ones."""
 
     async def receive_one() -> bytes:
         while True:
@@ -252,7 +254,7 @@ def understood(raw: Any, gui: Any) -> bool:
 
 
 def looks(camera: dict[str, Any]) -> bool:
-    """Return True if this camera has a direction and a picture size."""
+    """Return True if the position, direction and picture size of a camera are valid."""
     sizes = camera["image_width"], camera["image_height"]
     vectors = {name: camera[name] for name in ("position", "look_at", "up_direction", "wxyz")}
     return (
@@ -266,7 +268,7 @@ def looks(camera: dict[str, Any]) -> bool:
 
 
 def offered(control: Any, value: Any) -> bool:
-    """Return True if the control offers this value."""
+    """Return True if a user can select this value with the control."""
     options, old = getattr(control, "options", None), control.value
     if options is not None:
         return value in options

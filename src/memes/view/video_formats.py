@@ -1,4 +1,4 @@
-"""Writing of pictures as a video: .mp4, .gif or .webp."""
+"""Writing of pictures as a video file in the formats .mp4, .gif and .webp."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ import numpy as np
 from memes.errors import install, require
 
 FORMATS = (".mp4", ".gif", ".webp")
-RATES = (0.1, 240.0)  # pictures per second
-SIDES = (16, 4096)  # pixels
+RATES = (0.1, 240.0)  # minimum and maximum number of pictures per second
+SIDES = (16, 4096)  # minimum and maximum of width and height in pixels
 
 
 def check_file(option: str, file: Path, *endings: str) -> None:
-    """Raise a `UsageError` that names the option unless the file name is valid and can be written."""
+    """Raise a `UsageError` that names the option if the file name is invalid or cannot be written."""
     *others, last = endings
     named = f"{', '.join(others)} or {last}" if others else last
     good = file.suffix.lower() in endings
@@ -31,7 +31,7 @@ def check_file(option: str, file: Path, *endings: str) -> None:
 
 
 def check_video(option: str, file: Path) -> None:
-    """Raise a `UsageError` that names the option unless this video can be written."""
+    """Raise a `UsageError` that names the option if the video cannot be written."""
     check_file(option, file, *FORMATS)
     require(
         file.suffix.lower() != ".mp4" or _ffmpeg() is not None,
@@ -41,7 +41,7 @@ def check_video(option: str, file: Path) -> None:
 
 
 def check_size(size: tuple[int, int], rate: float | None = None) -> None:
-    """Raise a `UsageError` unless the size and the rate of pictures are possible."""
+    """Raise a `UsageError` if the size or the rate of pictures is outside its range."""
     least, most = SIDES
     good = len(size) == 2 and all(least <= side <= most and side % 2 == 0 for side in size)
     shown = " ".join(map(str, size))
@@ -54,7 +54,10 @@ def check_size(size: tuple[int, int], rate: float | None = None) -> None:
 
 
 def write_frames(file: Path, pictures: Iterable[np.ndarray], *, rate: float) -> None:
-    """Write pictures uint8[height, width, 3], `rate` per second, in the format of the file name."""
+    """Write pictures uint8[height, width, 3] as a video with `rate` pictures per second.
+
+    The ending of the file name selects the format.
+    """
     if file.suffix.lower() == ".mp4":
         _encode(file, pictures, rate)
         return
@@ -77,7 +80,7 @@ def _encode(file: Path, pictures: Iterable[np.ndarray], rate: float) -> None:
     raw = f"-f rawvideo -pix_fmt rgb24 -s {width}x{height} -r {rate}"
     options = f"-y -loglevel error {raw} -i - -pix_fmt yuv420p"
     command = [_ffmpeg() or "ffmpeg", *options.split(), str(file)]
-    # An encoder that fails closes its input; its exit code is checked below.
+    # A failed encoder closes its input, which is ignored here because its exit code is checked below.
     with suppress(BrokenPipeError), subprocess.Popen(command, stdin=subprocess.PIPE) as encoder:
         assert encoder.stdin is not None
         for picture in itertools.chain(head, pictures):
@@ -86,7 +89,7 @@ def _encode(file: Path, pictures: Iterable[np.ndarray], rate: float) -> None:
 
 
 def _ffmpeg() -> str | None:
-    """Find the program ffmpeg on the system or in an installed package."""
+    """Return the path of ffmpeg on the system or in an installed package; None if there is none."""
     found = shutil.which("ffmpeg")
     if found is None and importlib.util.find_spec("imageio_ffmpeg") is not None:
         from imageio_ffmpeg import get_ffmpeg_exe
