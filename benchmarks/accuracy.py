@@ -36,7 +36,7 @@ class Settings:
 
 
 def visited(model: mujoco.MjModel, s: Settings) -> tuple[list[np.ndarray], ...]:
-    """Return states [steps, robots, ...] that MuJoCo visits, their controls, and converged velocities."""
+    """Return states [steps, robots, ...] that MuJoCo visits, with controls and converged velocities."""
     rng = np.random.default_rng(0)
     low, high = np.where(model.actuator_ctrllimited[:, None], model.actuator_ctrlrange, [-1, 1]).T
     usual = model.opt.iterations, model.opt.tolerance, model.opt.ls_iterations, model.opt.ls_tolerance
@@ -96,7 +96,7 @@ def main(s: Settings) -> None:
     print("|---|---|---|---|---|---|")
     for file in files:
         model = mujoco.MjModel.from_xml_path(str(file))
-        # Rounding decides whether geoms that rest exactly on the ground touch it. Lift the ground a little.
+        # Lift the ground a little, because only rounding decides whether resting geoms touch it.
         ground = model.geom_bodyid == 0
         model.geom_pos[ground, 2] += 1e-3
         model.geom_sameframe[ground] = 0

@@ -202,7 +202,7 @@ CASES = {
 def change_cma_es() -> None:
     """Replace formulas of CMA-ES in evosax by the formulas of pyribs 0.12.
 
-    In pyribs, the path of the covariance has the unit of genotypes instead of the step size. The rank-one
+    In pyribs, the path of the covariance has the unit of genotypes, not of the step size. The rank-one
     update contains the factor c_1 twice. The step size depends on the squared length of its path.
     """
     from evosax.algorithms.distribution_based.cma_es import CMA_ES

@@ -1,7 +1,10 @@
-"""Check that each baseline shows its known strengths, by medians over seeds at equal evaluations.
+"""Check that each baseline shows its known strengths.
 
     python benchmarks/baselines.py                   all tables, a few minutes on two CPU cores
     python benchmarks/baselines.py --tables trap     one table
+
+The tables show medians over seeds, at equal numbers of evaluations.
+
 """
 
 import dataclasses

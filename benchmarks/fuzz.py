@@ -49,7 +49,7 @@ QUICK = [
     *("--resolution", "4", "4", "--reevaluate-samples", "2", "--no-figures-draw", "--quiet", "--out"),
 ]
 FILM = ["--seconds", "0.2", "--rate", "10", "--size", "64", "48", "--elites", "0"]
-SECONDS, WAITING, MOST_MEMORY = 60, 300, 2.5  # limits per operation: CPU seconds, wall-clock seconds, GiB
+SECONDS, WAITING, MOST_MEMORY = 60, 300, 2.5  # per operation: CPU seconds, wall-clock seconds, GiB
 ODD: tuple[Any, ...] = (
     None, True, 0, -1, 3, 2**40, 10**30, 0.5, -1e300, float("nan"), float("inf"), "", "arm", "me",
     "\x1b[2J", "$x_{$", "<script>", "a/../b", "os:system", "\ud800", "\n", [], [1], [[1, 2]], [[]],

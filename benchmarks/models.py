@@ -138,7 +138,7 @@ class Accuracy:
 
 def accuracy(model: mujoco.MjModel, options: dict, count: int) -> Accuracy:
     """Compare one step from each of `count` states with MuJoCo C."""
-    # Rounding decides whether geoms that rest exactly on the ground touch it. Lift the ground a little.
+    # Lift the ground a little, because only rounding decides whether resting geoms touch it.
     ground = model.geom_bodyid == 0
     model.geom_pos[ground, 2] += 1e-3
     model.geom_sameframe[ground] = 0
