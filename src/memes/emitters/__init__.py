@@ -1,4 +1,4 @@
-"""Emitters propose genotypes and learn from their evaluation."""
+"""Emitters: sources of genotypes, which learn from the evaluations of these genotypes."""
 
 from memes.emitters.base import Batch as Batch
 from memes.emitters.base import Emitter as Emitter

@@ -1,4 +1,4 @@
-"""The interface of an emitter, and what passes between emitters and the algorithm."""
+"""The interface of an emitter, and the data that emitters and the algorithm exchange."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from memes.task import Evaluation, Task, initial
 
 
 class Batch(NamedTuple):
-    """Genotypes to evaluate: C candidates for the archive, then S samples that inform the lanes.
+    """The genotypes to evaluate: C candidates for the archive, and S samples from which lanes learn.
 
     Attributes:
-        candidates: Genotypes of the candidates. An emitter proposes each once; `Algorithm.ask` sets the
-            number of evaluations.
+        candidates: Genotypes of the candidates. An emitter proposes each candidate once, and
+            `Algorithm.ask` sets the number of its evaluations.
         offered: Candidates that may enter the archive.
         lane: Lane of each candidate.
-        samples: Groups of samples, whole or in factors.
+        samples: Groups of samples, as whole genotypes or in factored form.
         sample_lane: Lane of each sample.
     """
 
@@ -41,12 +41,12 @@ class Batch(NamedTuple):
 
     @property
     def x(self) -> Float[Array, "n d"]:
-        """Whole genotypes of all evaluations."""
+        """Whole genotypes of all evaluations, candidates first."""
         return jnp.concatenate([rows(self.candidates), *map(rows, self.samples)])
 
 
 class Rows(NamedTuple):
-    """Evaluated genotypes [n, d], with the `Status` given by the judge."""
+    """Evaluated genotypes with the `Status` that the judge gave to them."""
 
     x: Float[Array, "*n d"]
     evaluation: Evaluation
@@ -57,11 +57,12 @@ class Lanes(NamedTuple):
     """The report of an emitter on its lanes after a generation, with one entry per candidate.
 
     Attributes:
-        kind: The `Kind` of candidate.
-        parent_feature: The feature of its parent; NaN if it has none.
-        age: Steps of its lane since the last start.
-        stale: Number of rejected candidates of its lane in a row.
-        reset: The `Reason` if the lane is reset now.
+        kind: The `Kind` of each candidate.
+        parent_feature: The feature of each candidate's parent; NaN if it has no parent.
+        age: Number of steps of each candidate's lane since its last start.
+        stale: Number of consecutive rejected candidates of each candidate's lane.
+        reset: The `Reason` why each candidate's lane is reset in this generation; `Reason.NONE` if it
+            continues.
     """
 
     kind: Int[Array, " C"]
@@ -75,13 +76,13 @@ class Lanes(NamedTuple):
 class Emitter(Protocol):
     """A source of genotypes that learns from their evaluations.
 
-    If an emitter has a field `lanes`, its lanes must depend on each other only through the context:
-    `dataclasses.replace(emitter, lanes=n)` is the same emitter with fewer lanes.
+    If an emitter has a field `lanes`, its lanes must depend on each other only through the context. Then
+    `dataclasses.replace(emitter, lanes=n)` is the same emitter with a different number of lanes.
     """
 
     @property
     def lanes(self) -> int:
-        """Number of lanes; `Batch.lane` is below it."""
+        """Number of lanes. The entries of `Batch.lane` are smaller than this number."""
 
     @property
     def persistent(self) -> tuple[bool, ...]:
@@ -89,42 +90,42 @@ class Emitter(Protocol):
 
     @property
     def samples(self) -> int:
-        """Samples per generation, S."""
+        """Number of samples per generation, S."""
 
     @property
     def transitions(self) -> bool:
-        """True if it learns from transitions, which the task must then provide."""
+        """True if the emitter learns from transitions, which the task must then provide."""
 
     @property
     def gradients(self) -> bool:
-        """True if it uses the gradients of the task, which must then be differentiable."""
+        """True if the emitter uses gradients of the task, which must then be differentiable."""
 
     def init(self, key: Key[Array, ""], task: Task) -> PyTree:
         """Return the first state."""
 
     def ask(self, key: Key[Array, ""], state: PyTree, context: Context) -> tuple[PyTree, Batch]:
-        """Propose genotypes, each candidate once."""
+        """Propose genotypes, with one evaluation per candidate."""
 
     def tell(
         self, state: PyTree, candidates: Rows, samples: Rows, context: Context
     ) -> tuple[PyTree, Lanes]:
-        """Learn from the evaluations, which the archive and the history already contain."""
+        """Learn from the evaluations after they have entered the archive and the history."""
 
 
 def first_search(strategy: Strategy, key: Key[Array, ""], task: Task, lanes: int) -> PyTree:
     """Start a strategy at genotypes drawn from `task.init`."""
-    # `task.init` may split its key into fewer than 2**32 - 1 keys; this key is not among them.
+    # `task.init` may split its key into up to 2**32 - 1 keys, which do not include this key.
     strategy_key = jax.random.fold_in(key, 2**32 - 1)
     return strategy.init(strategy_key, initial(task, key, lanes))
 
 
 def offspring(x: Float[Array, "C d"], lane: Int[Array, " C"]) -> Batch:
-    """Propose candidates without samples."""
+    """Return a batch of candidates without samples."""
     return Batch(Repeats(x), jnp.ones(lane.shape, bool), lane, (), lane[:0])
 
 
 def report(kind: Kind, parent_feature: Float[Array, "C k"]) -> Lanes:
-    """Report on candidates whose lanes do not continue."""
+    """Return the report on candidates whose lanes do not continue."""
     zero = jnp.zeros(parent_feature.shape[0], jnp.int32)
     return Lanes(
         kind=jnp.full_like(zero, kind),

@@ -1,4 +1,4 @@
-"""Search distributions that offer all of their samples: the emitter of CMA-ME and CMA-MAE."""
+"""The emitter of CMA-ME and CMA-MAE: search distributions that offer all of their samples."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class CMAState(NamedTuple):
     Attributes:
         strategy: State of the strategy.
         objective: State of the objective.
-        age: Generations since the last start.
-        stale: Generations in a row in which the judge accepted no sample.
+        age: Number of generations since the last start.
+        stale: Number of consecutive generations in which the judge accepted no sample.
         due: Lanes that the next `ask` resets.
     """
 
@@ -44,15 +44,18 @@ class CMAState(NamedTuple):
 
 @dataclass(frozen=True)
 class CMA:
-    """Lanes of search distributions that offer all of their samples, but not their means.
+    """An emitter whose lanes are search distributions that offer their samples, but not their means.
+
+    A lane is reset if its distribution degenerates, or if the rule `reset` requires it. It then starts
+    again from an elite.
 
     Attributes:
         objective: The objective that ranks the samples of a lane.
-        strategy: Search distribution, usually CMA-ES.
+        strategy: Search distribution of each lane, usually CMA-ES.
         lanes: Number of distributions.
-        reset: Rule by which a lane starts again from an elite, in addition to when its distribution
-            degenerates. The default is after the first generation without an accepted sample.
-        selector: Rule by which the elite is chosen.
+        reset: Rule that decides when a lane is reset. By default, a lane is reset after its first
+            generation without an accepted sample.
+        selector: Rule that chooses the elite from which a lane starts again.
     """
 
     objective: Objective
@@ -71,7 +74,7 @@ class CMA:
 
     @property
     def persistent(self) -> tuple[bool, ...]:
-        """The first sample of each lane represents the lane, which continues."""
+        """One flag per sample, which is True for the first sample of each lane."""
         return (True, *(False,) * (self.strategy.samples - 1)) * self.lanes
 
     def init(self, key: Key[Array, ""], task: Task) -> CMAState:
@@ -99,7 +102,7 @@ class CMA:
     def tell(
         self, state: CMAState, candidates: Rows, samples: Rows, context: Context
     ) -> tuple[CMAState, Lanes]:
-        """Adapt every distribution to the ranks of its samples."""
+        """Update every distribution by the ranks of its samples."""
         told = by_lane(candidates, self.lanes)
         objective, utilities = self.objective.utilities(state.objective, told.evaluation, context)
         searched = self.strategy.tell(state.strategy, told.x, utilities)
@@ -111,10 +114,10 @@ class CMA:
             degenerate=self.strategy.degenerate(searched),
         )
         each, count = self.strategy.samples, candidates.status.shape[0]
-        first = jnp.arange(count) % each == 0  # so that a reset counts once per lane
+        first = jnp.arange(count) % each == 0  # a reset is reported once per lane
         report = Lanes(
             kind=jnp.full(count, self.objective.kind(context.generation), jnp.int32),
-            parent_feature=jnp.full_like(candidates.evaluation.feature, jnp.nan),  # unknown for means
+            parent_feature=jnp.full_like(candidates.evaluation.feature, jnp.nan),  # unknown
             age=jnp.repeat(age, each),
             stale=jnp.repeat(stale, each),
             reset=jnp.where(first, jnp.repeat(why, each), Reason.NONE),

@@ -1,4 +1,4 @@
-"""Emitters that consist of emitters."""
+"""Emitters that combine other emitters."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from memes.validation import check_fields
 
 @dataclass(frozen=True)
 class Parallel:
-    """Emitters that run in parallel: their batches are evaluated as one.
+    """Several emitters that run in parallel, so that their batches are evaluated together.
 
     Attributes:
         emitters: The emitters, in the order of their lanes.
@@ -55,7 +55,7 @@ class Parallel:
 
     @property
     def gradients(self) -> bool:
-        """True if any of them uses gradients."""
+        """True if any emitter uses gradients."""
         return any(emitter.gradients for emitter in self.emitters)
 
     def init(self, key: Key[Array, ""], task: Task) -> tuple[PyTree, ...]:
@@ -80,7 +80,7 @@ class Parallel:
     def tell(
         self, state: tuple[PyTree, ...], candidates: Rows, samples: Rows, context: Context
     ) -> tuple[tuple[PyTree, ...], Lanes]:
-        """Pass to each emitter the evaluations of its batch."""
+        """Pass the evaluations of each batch to its emitter."""
         told, c, s = [], 0, 0
         for emitter, own in zip(self.emitters, state, strict=True):
             ends = c + len(emitter.persistent), s + emitter.samples
@@ -101,7 +101,7 @@ class Turn(Protocol):
 
 @dataclass(frozen=True)
 class InTurn:
-    """Choose the emitters one after the other."""
+    """A rule that chooses the emitters one after the other."""
 
     def __call__(self, key: Key[Array, ""], context: Context, count: int) -> Int[Array, ""]:
         """Return the number of the chosen emitter."""
@@ -115,7 +115,7 @@ class OneOf:
     Attributes:
         emitter: The emitter.
         count: Number of copies.
-        turn: Rule that chooses the active one.
+        turn: Rule that chooses the active copy.
     """
 
     emitter: Emitter
@@ -159,7 +159,7 @@ class OneOf:
     def ask(
         self, key: Key[Array, ""], state: tuple[Int[Array, ""], PyTree], context: Context
     ) -> tuple[tuple[Int[Array, ""], PyTree], Batch]:
-        """Propose the batch of the copy that is chosen."""
+        """Propose the batch of the chosen copy."""
         turn_key, ask_key = jax.random.split(key)
         active = self.turn(turn_key, context, self.count).astype(jnp.int32)
         states = state[1]
@@ -175,7 +175,7 @@ class OneOf:
         samples: Rows,
         context: Context,
     ) -> tuple[tuple[Int[Array, ""], PyTree], Lanes]:
-        """Let the active copy learn."""
+        """Pass the evaluations to the active copy."""
         active, states = state
         own, lanes = self.emitter.tell(pick(states, active), candidates, samples, context)
         return (active, put(states, active, own)), lanes

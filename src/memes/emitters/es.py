@@ -1,4 +1,4 @@
-"""Lanes of evolution strategies: the emitter of MEMES."""
+"""The emitter of MEMES: lanes of evolution strategies."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class ESState(NamedTuple):
     Attributes:
         strategy: State of the strategy.
         objective: State of the objective.
-        age: Steps that the next mean has taken since the last start of its lane.
+        age: Number of steps of the next mean since the last start of its lane.
         kind: `Kind` of the next mean.
-        parent_feature: Feature of the mean from which it was made.
-        stale: Rejected means in a row.
+        parent_feature: Feature of the mean before its last step.
+        stale: Number of consecutive rejected means.
         due: Lanes that the next `ask` resets.
         restarted: Lanes that sample around an elite in this generation.
-        start_feature: Feature of that elite.
+        start_feature: Feature of the elite that was selected for each lane.
     """
 
     strategy: PyTree
@@ -52,19 +52,19 @@ class ESState(NamedTuple):
 
 @dataclass(frozen=True)
 class ES:
-    """Lanes of evolution strategies that climb one objective; each offers its mean to the archive.
+    """An emitter whose lanes are evolution strategies, each of which offers its mean to the archive.
 
     A generation evaluates the mean of every lane together with the samples around it. After the judge
-    has accepted or rejected the mean, the lane either takes its step or is reset. A reset lane starts
-    again from an elite, with a new optimiser. That elite is not offered again, does not count as stale,
+    has accepted or rejected the mean, the lane either takes a step or is reset. A reset lane starts
+    again from an elite, with a new optimiser. This elite is not offered again, is not counted as stale,
     and does not enter the history, because a better second evaluation would only be due to noise.
 
     Attributes:
-        objective: The objective that the lanes climb.
+        objective: The objective that the lanes maximise.
         lanes: Number of evolution strategies.
         strategy: Search distribution of each lane.
-        reset: Rule by which a lane starts again.
-        selector: Rule by which the elite is chosen that it starts from.
+        reset: Rule that decides when a lane is reset.
+        selector: Rule that chooses the elite from which a lane starts again.
     """
 
     objective: Objective
@@ -82,12 +82,12 @@ class ES:
 
     @property
     def persistent(self) -> tuple[bool, ...]:
-        """Every lane continues, and has one candidate: its mean."""
+        """One flag per lane, which is True because every lane continues."""
         return (True,) * self.lanes
 
     @property
     def samples(self) -> int:
-        """Samples of all lanes."""
+        """Number of samples of all lanes."""
         return self.lanes * self.strategy.samples
 
     def init(self, key: Key[Array, ""], task: Task) -> ESState:
@@ -113,7 +113,7 @@ class ES:
         restarted = state.due | planned
         elite = select(self.selector, select_key, context, self.lanes, restarted)
         started = self.strategy.restart(restart_key, state.strategy, restarted, elite.x)
-        # Before a planned reset, a lane still offers its last mean.
+        # In the generation of a planned reset, a lane still offers its last mean.
         means = choose(planned, self.strategy.mean(state.strategy), self.strategy.mean(started))
         searching, samples = self.strategy.ask(sample_key, started)
         starting = restarted | (state.age == 0)
@@ -138,8 +138,8 @@ class ES:
     def tell(
         self, state: ESState, candidates: Rows, samples: Rows, context: Context
     ) -> tuple[ESState, Lanes]:
-        """Count stale means, decide on resets, and let every mean take its step."""
-        offspring = state.age > 0  # the result of a step, not a start
+        """Count stale means, decide on resets, and update every mean."""
+        offspring = state.age > 0  # False for the start of a lane
         rejected = candidates.status == Status.REJECTED
         stale = jnp.where(offspring & rejected, state.stale + 1, 0)
         earned = self.reset.earned(stale) & ~state.restarted
@@ -147,7 +147,7 @@ class ES:
 
         told = by_lane(samples, self.lanes)
         objective, utilities = self.objective.utilities(state.objective, told.evaluation, context)
-        # A lane that is due for a reset also steps; its next `ask` overwrites the result.
+        # Lanes that will be reset are also updated, but the next `ask` overwrites the result.
         stepped = self.strategy.tell(state.strategy, told.x, utilities)
         degenerate = self.strategy.degenerate(stepped)
         report = Lanes(

@@ -1,4 +1,4 @@
-"""Search along the gradients of fitness and features: the emitter of CMA-MEGA and CMA-MAEGA."""
+"""The emitter of CMA-MEGA and CMA-MAEGA: search along the gradients of fitness and features."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from memes.strategies import Strategy
 from memes.task import Task, initial
 from memes.validation import check_fields
 
-SMALLEST_NORM = 1e-8  # is added to the length of a gradient before division by it
+SMALLEST_NORM = 1e-8  # is added to the length of a gradient before the gradient is divided by it
 
 
 class GradientArborescenceState(NamedTuple):
@@ -38,8 +38,8 @@ class GradientArborescenceState(NamedTuple):
         strategy: State of the search distribution of the coefficients.
         coefficients: Coefficients of the samples of this generation.
         objective: State of the objective.
-        age: Generations since the last start.
-        stale: Generations in a row of which the judge accepted no sample.
+        age: Number of generations since the last start.
+        stale: Number of consecutive generations in which the judge accepted no sample.
         due: Lanes that the next `ask` resets.
     """
 
@@ -55,28 +55,31 @@ class GradientArborescenceState(NamedTuple):
 
 @dataclass(frozen=True)
 class GradientArborescence:
-    """Lanes that branch from a solution along its gradients, and move it towards the best branches.
+    """An emitter whose lanes sample along the gradients at a solution, and move it to the best samples.
 
-    With the gradients g_0 of the fitness and g_1, ..., g_k of the features at the solution m, each
-    divided by its length, the samples are `m + sum_j c_j g_j`. The coefficients c are drawn from a
-    search distribution, which learns from the ranks of the samples. The solution follows the step
-    `sum_i w_i (x_i - m)` over the best half of the samples, with the weights of CMA-ES,
-    `w_i = log(n + 1/2) - log(i)` divided by their sum for the i-th best of n. Reference: Fontaine and
-    Nikolaidis, Differentiable Quality Diversity, NeurIPS 2021, arXiv:2106.03894.
+    The samples around the solution m are `m + sum_j c_j g_j`. Here g_0 is the gradient of the fitness at
+    m, and g_1, ..., g_k are the gradients of the features, each divided by its length. The coefficients
+    c are drawn from a search distribution, which learns from the ranks of the samples.
 
-    A gradient that is not finite counts as zero. A lane all of whose gradients are zero is degenerate.
-    The solution and its samples are offered to the archive. The gradients at the solution do not count
-    as a further evaluation.
+    The optimiser of the solution follows the step `sum_i w_i (x_i - m)` over the best n samples, which
+    are half of all samples. The i-th best sample has the weight of CMA-ES,
+    `w_i = log(n + 1/2) - log(i)`, divided by the sum of all weights. Reference: Fontaine and Nikolaidis,
+    Differentiable Quality Diversity, NeurIPS 2021, arXiv:2106.03894.
+
+    Gradients that are not finite are replaced by zero. A lane is degenerate if all of its gradients are
+    zero. The solution and its samples are offered to the archive. Computing the gradients is not counted
+    as an evaluation. A lane is reset if it degenerates, or if the rule `reset` requires it. It then
+    starts again from an elite.
 
     Attributes:
         objective: The objective that ranks the samples of a lane.
         strategy: Search distribution of the coefficients, usually CMA-ES.
         lanes: Number of solutions.
         step_size: Learning rate of the optimiser.
-        optimiser: Function from the learning rate to an optax optimiser.
-        reset: Rule by which a lane starts again from an elite, in addition to when its distribution
-            degenerates. The default is after the first generation without an accepted sample.
-        selector: Rule by which the elite is chosen.
+        optimiser: Function that returns an optax optimiser for a learning rate.
+        reset: Rule that decides when a lane is reset. By default, a lane is reset after its first
+            generation without an accepted sample.
+        selector: Rule that chooses the elite from which a lane starts again.
     """
 
     objective: Objective
@@ -98,13 +101,13 @@ class GradientArborescence:
 
     @property
     def persistent(self) -> tuple[bool, ...]:
-        """The solution of a lane continues, its samples do not."""
+        """One flag per candidate, which is True for solutions and False for samples."""
         return (True, *(False,) * self.strategy.samples) * self.lanes
 
     def init(self, key: Key[Array, ""], task: Task) -> GradientArborescenceState:
         """Start every lane at a genotype of `task.init`."""
         mean, entries = initial(task, key, self.lanes), 1 + task.feature_dim
-        # `task.init` may split its key into any number of keys below 2**32 - 1.
+        # `task.init` may split its key into up to 2**32 - 1 keys, which do not include this key.
         strategy_key = jax.random.fold_in(key, 2**32 - 1)
         zero = jnp.zeros(self.lanes, jnp.int32)
         return GradientArborescenceState(
@@ -135,7 +138,8 @@ class GradientArborescence:
         along = jnp.where(jnp.isfinite(along).all(axis=-1, keepdims=True), along, 0.0)
         searching, drawn = self.strategy.ask(sample_key, started)
         coefficients = rows(drawn).reshape(state.coefficients.shape)
-        # Sums, not a product of matrices: a lane's samples must not depend on the number of lanes.
+        # The terms are summed without a matrix product, so that the samples of a lane do not depend on
+        # the number of lanes.
         branches = jnp.sum(coefficients[..., None] * along[:, None], axis=2)
         x = jnp.concatenate([mean[:, None], mean[:, None] + branches], axis=1)
 
@@ -156,7 +160,7 @@ class GradientArborescence:
     def tell(
         self, state: GradientArborescenceState, candidates: Rows, samples: Rows, context: Context
     ) -> tuple[GradientArborescenceState, Lanes]:
-        """Adapt the coefficients to the ranks of the samples, and move every solution."""
+        """Update the distributions by the ranks of the samples, and move every solution."""
         told = by_lane(candidates, self.lanes)
         branches = jax.tree.map(lambda leaf: leaf[:, 1:], told)
         objective, utilities = self.objective.utilities(state.objective, branches.evaluation, context)
@@ -169,13 +173,13 @@ class GradientArborescence:
         step = jnp.sum((weights / jnp.sum(weights))[:, None] * steps, axis=1)
         updates, optimiser = jax.vmap(self._optimiser.update)(-step, state.optimiser, state.mean)
         moved = optax.apply_updates(state.mean, updates), optimiser
-        ranked = jnp.any(utilities != 0, axis=1)  # otherwise no sample could be evaluated
+        ranked = jnp.any(utilities != 0, axis=1)  # False if no sample could be evaluated
         mean, optimiser = choose(ranked, moved, (state.mean, state.optimiser))
 
         age = state.age + 1
         accepted = jnp.any(branches.status != Status.REJECTED, axis=-1)
         stale = jnp.where(accepted, 0, state.stale + 1)
-        same = jnp.all(branches.x == state.mean[:, None], axis=(1, 2))  # no gradient has a direction
+        same = jnp.all(branches.x == state.mean[:, None], axis=(1, 2))  # all gradients are zero
         unusable = same | ~jnp.isfinite(mean).all(axis=-1)
         why = reason(
             stale=self.reset.earned(stale),
@@ -184,7 +188,7 @@ class GradientArborescence:
         )
         count = told.status.size
         each = count // self.lanes
-        first = jnp.arange(count) % each == 0  # a reset counts once per lane
+        first = jnp.arange(count) % each == 0  # a reset is reported once per lane
         parent = jnp.repeat(take(candidates.evaluation.feature, 0, count, each), each, axis=0)
         report = Lanes(
             kind=jnp.full(count, self.objective.kind(context.generation), jnp.int32),

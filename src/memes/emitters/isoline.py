@@ -1,4 +1,4 @@
-"""Random variation of elites: the emitter of MAP-Elites."""
+"""The emitter of MAP-Elites: random variation of elites."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ from memes.validation import check_fields
 
 @dataclass(frozen=True)
 class Isoline:
-    """Offspring of pairs of elites: `a + iso * noise + line * z * (b - a)`, z one number per offspring.
+    """An emitter that varies pairs of elites with the iso+line operator.
 
-    This is the iso+line variation of Vassiliades and Mouret (2018). Every offspring is a candidate, and
-    its lane lasts one generation. While the archive is empty, it offers genotypes of `task.init`.
+    The offspring of the elites a and b is `a + iso * noise + line * z * (b - a)`, with one normal number
+    z per offspring (Vassiliades and Mouret, 2018). Every offspring is a candidate, and its lane lasts
+    one generation. While the archive is empty, the emitter proposes genotypes of `task.init`.
 
     Attributes:
-        lanes: Offspring per generation.
+        lanes: Number of offspring per generation.
         iso: Standard deviation of the isotropic noise.
         line: Standard deviation along the line from one parent to the other.
-        selector: Rule by which parents are chosen.
+        selector: Rule that chooses the parents.
     """
 
     lanes: int
@@ -48,11 +49,11 @@ class Isoline:
 
     @property
     def persistent(self) -> tuple[bool, ...]:
-        """No lane continues."""
+        """One flag per lane, which is False because no lane continues."""
         return (False,) * self.lanes
 
     def init(self, key: Key[Array, ""], task: Task) -> Float[Array, "L k"]:
-        """Return the state: the features of the parents."""
+        """Return the first state, which will contain the features of the parents."""
         return jnp.full((self.lanes, task.feature_dim), jnp.nan)
 
     def ask(
@@ -71,5 +72,5 @@ class Isoline:
     def tell(
         self, state: Float[Array, "L k"], candidates: Rows, samples: Rows, context: Context
     ) -> tuple[Float[Array, "L k"], Lanes]:
-        """Report on the lanes; there is nothing to learn."""
+        """Return the report on the lanes, without learning."""
         return state, report(Kind.VARIATION, state)

@@ -1,7 +1,7 @@
-"""Policy gradients for elites, with a critic that learns from all transitions: the emitter of PGA-ME.
+"""The emitter of PGA-ME: policy gradients for elites, with critics that learn from all transitions.
 
-A generation emits the greedy actor of TD3, and elites after gradient steps that increase the value of
-their actions by the first critic.
+In each generation, it proposes the greedy actor of TD3, and variants of elites. The variants are the
+result of gradient steps that increase the value of the actions according to the first critic.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from memes.validation import check_fields
 
 
 class PolicyGradientState(NamedTuple):
-    """The learner, its replay buffer, and the features of the elites that are parents."""
+    """The learner, its replay buffer, and the features of the parents."""
 
     learner: Learner
     replay: Replay
@@ -35,16 +35,16 @@ class PolicyGradientState(NamedTuple):
 
 @dataclass(frozen=True)
 class PolicyGradient:
-    """The greedy actor of TD3, and elites after some steps of policy gradient.
+    """An emitter that proposes the greedy actor of TD3, and elites after policy-gradient steps.
 
-    The critics learn from the transitions of the whole generation, including those of other emitters.
+    The critics learn from all transitions of a generation, including the transitions of other emitters.
 
     Attributes:
-        batch: Offspring per generation, including the greedy actor.
-        steps: Gradient steps from an elite to its offspring.
-        learning_rate: Learning rate of Adam in these steps.
+        batch: Number of offspring per generation, including the greedy actor.
+        steps: Number of gradient steps from an elite to its offspring.
+        learning_rate: Learning rate of Adam in the gradient steps.
         td3: Settings of the critics and the greedy actor.
-        selector: Rule by which elites are chosen.
+        selector: Rule that chooses the elites.
     """
 
     batch: int
@@ -69,7 +69,7 @@ class PolicyGradient:
 
     @property
     def persistent(self) -> tuple[bool, ...]:
-        """Only the greedy actor continues."""
+        """One flag per offspring, which is True only for the greedy actor."""
         return (True, *(False,) * (self.batch - 1))
 
     def init(self, key: Key[Array, ""], task: Task) -> PolicyGradientState:
@@ -90,7 +90,7 @@ class PolicyGradient:
             return learner, self._move(move_key, learner, replay, elite.x, task)
 
         with jax.default_matmul_precision(PRECISION):
-            # Before the first transition, there is nothing to learn from.
+            # The learner is only trained if the replay buffer contains transitions.
             learner, moved = jax.lax.cond(
                 replay.size > 0, learn_and_move, lambda: (state.learner, elite.x)
             )
@@ -102,7 +102,7 @@ class PolicyGradient:
     def tell(
         self, state: PolicyGradientState, candidates: Rows, samples: Rows, context: Context
     ) -> tuple[PolicyGradientState, Lanes]:
-        """Store the transitions."""
+        """Store the transitions in the replay buffer."""
         if context.transitions is None:
             raise UsageError("transitions are missing: tell needs an evaluation made with them")
         replay = remember(state.replay, context.transitions)
@@ -111,7 +111,7 @@ class PolicyGradient:
     def _move(
         self, key: Key[Array, ""], learner: Learner, replay: Replay, x: Float[Array, "m d"], task: Task
     ) -> Float[Array, "m d"]:
-        """Take gradient steps on the first critic with each policy, on separate transitions."""
+        """Update each policy by gradient steps on the first critic, with its own transitions."""
         act, value, *_ = networks(task, self.td3)
         adam = optax.adam(self.learning_rate)
 

@@ -1,4 +1,4 @@
-"""A population of means, one of which is updated per generation: the emitter of NS-ES."""
+"""The emitter of NS-ES: a population of means, one of which is updated per generation."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ class Play(Protocol):
     def __call__(
         self, key: Key[Array, ""], context: Context, feature: Float[Array, "n k"]
     ) -> Int[Array, ""]:
-        """Return the index of the chosen mean; unknown features are NaN."""
+        """Return the index of the chosen mean, given the features of the means (NaN if unknown)."""
 
 
 @dataclass(frozen=True)
 class ByNovelty:
-    """Choose each mean with a probability proportional to the novelty of its feature.
+    """A rule that chooses means with probabilities proportional to the novelty of their features.
 
-    A mean with an unknown feature counts as the most novel. If no mean has any novelty, all are equally
-    likely.
+    A mean with an unknown feature has the same probability as the most novel mean. If the novelty of all
+    means is 0, they are equally likely.
 
     Attributes:
-        neighbours: Nearest features in the novelty score.
+        neighbours: Number of nearest features in the novelty score.
     """
 
     neighbours: int = 10
@@ -68,12 +68,12 @@ class PopulationState(NamedTuple):
     Attributes:
         strategy: State of the strategy, with a leading axis n.
         objective: State of the objective, which all means share.
-        feature: Last known feature of each mean; NaN before.
-        age: Steps of each mean.
-        stale: Rejected candidates in a row of each mean.
+        feature: Last recorded feature of each mean; NaN until its first evaluation.
+        age: Number of steps of each mean.
+        stale: Number of consecutive rejected candidates of each mean.
         kind: `Kind` of the next candidate.
-        offering: Mean whose latest step is evaluated next; -1 before the first step.
-        playing: Mean that is sampled around.
+        offering: Index of the mean that is the next candidate; -1 before the first step.
+        playing: Index of the mean around which samples are drawn.
     """
 
     strategy: PyTree
@@ -88,16 +88,16 @@ class PopulationState(NamedTuple):
 
 @dataclass(frozen=True)
 class Population:
-    """Means that climb an objective, one of which is updated per generation.
+    """An emitter with a population of means, one of which is updated per generation.
 
     A generation evaluates the mean that was updated last, and the samples around the mean that is chosen
     now. All other means keep their state.
 
     Attributes:
-        objective: The objective that the means climb; its state is that of the whole population.
+        objective: The objective that the means maximise. All means share its state.
         size: Number of means.
         strategy: Search distribution of each mean.
-        play: Rule that chooses the mean to sample around.
+        play: Rule that chooses the mean around which samples are drawn.
     """
 
     objective: Objective
@@ -119,12 +119,12 @@ class Population:
 
     @property
     def persistent(self) -> tuple[bool, ...]:
-        """The only candidate, whose mean continues."""
+        """One flag, which is True because the mean of the only candidate continues."""
         return (True,)
 
     @property
     def samples(self) -> int:
-        """Samples around one mean."""
+        """Number of samples around one mean."""
         return self.strategy.samples
 
     def init(self, key: Key[Array, ""], task: Task) -> PopulationState:
@@ -144,10 +144,10 @@ class Population:
     def ask(
         self, key: Key[Array, ""], state: PopulationState, context: Context
     ) -> tuple[PopulationState, Batch]:
-        """Propose the mean that was updated last, and samples around the mean that is chosen."""
+        """Propose the mean that was updated last, and samples around the chosen mean."""
         play_key, sample_key, objective_key = jax.random.split(key, 3)
         playing = self.play(play_key, context, state.feature).astype(jnp.int32)
-        # Before generation 0, no mean has stepped; it offers the start of the chosen mean.
+        # In the first generation, no mean has been updated, so the candidate is the chosen mean.
         offering = jnp.where(state.offering < 0, playing, state.offering)
         searching, samples = self.strategy.ask(sample_key, pick(state.strategy, playing[None]))
         first = context.generation[None] == 0
@@ -169,7 +169,7 @@ class Population:
     def tell(
         self, state: PopulationState, candidates: Rows, samples: Rows, context: Context
     ) -> tuple[PopulationState, Lanes]:
-        """Record the candidate, and let the chosen mean take its step."""
+        """Record the candidate, and update the chosen mean."""
         offering, playing = state.offering, state.playing
         age, parent_feature = state.age[offering], state.feature[offering]
         rejected = candidates.status[0] == Status.REJECTED

@@ -24,20 +24,20 @@ from memes.validation import check_fields
 
 @dataclass(frozen=True)
 class TD3:
-    """Hyper-parameters of the learner, with the names of the paper's table.
+    """The hyper-parameters of TD3. Their names are those in the table of the paper.
 
     Attributes:
-        num_critic_training_steps: Training steps of the critics per generation.
+        num_critic_training_steps: Number of training steps of the critics per generation.
         replay_size: Maximum number of transitions in the replay buffer.
-        transitions_batch: Transitions per training step.
+        transitions_batch: Number of transitions per training step.
         critic_hidden: Sizes of the critics' hidden layers.
         critic_learning_rate: Learning rate of Adam for the critics.
         greedy_learning_rate: Learning rate of Adam for the greedy actor.
         discount: Factor by which a reward is discounted per step.
-        policy_delay: Steps of the critics per step of the greedy actor.
+        policy_delay: Number of training steps of the critics per step of the greedy actor.
         policy_noise: Standard deviation of the noise on the actions with which critics are trained.
-        noise_clip: Maximum size of this noise.
-        soft_update: Rate at which target networks follow, per step of the network that they copy.
+        noise_clip: Maximum absolute value of the noise on the actions.
+        soft_update: Rate at which a target network follows its network, per step of that network.
     """
 
     num_critic_training_steps: int = 5_000
@@ -68,7 +68,7 @@ class TD3:
         )
 
 
-Replay = Ring  # its rows are the last transitions, leaves [replay_size, ...]
+Replay = Ring  # the rows are the last transitions, with leaves [replay_size, ...]
 
 
 Policy = Callable[[Array, Array], Array]  # (x[d], observation[b, o]) -> action[b, a]
@@ -76,7 +76,7 @@ Value = Callable[[Array, Array, Array], Array]  # (critics[m, c], observation, a
 
 
 class Learner(NamedTuple):
-    """Two critics and the greedy actor, target networks of both, and their optimisers."""
+    """The two critics, the greedy actor, their target networks, and the states of their optimisers."""
 
     critics: Float[Array, "2 c"]
     actor: Float[Array, " d"]
@@ -87,7 +87,7 @@ class Learner(NamedTuple):
 
 
 def networks(task: Task, settings: TD3) -> tuple[Policy, Value, Control, Controller]:
-    """Return the networks of TD3: policy and value, the control task, and the controller of a critic."""
+    """Return the policy and value functions of TD3, the control task, and the controller of a critic."""
     control = task.control
     if control is None or control.controller.policy is None:
         raise UsageError(
@@ -108,7 +108,7 @@ def networks(task: Task, settings: TD3) -> tuple[Policy, Value, Control, Control
 
 
 def start(key: Key[Array, ""], task: Task, settings: TD3) -> tuple[Learner, Replay]:
-    """Make an untrained learner and an empty replay buffer."""
+    """Return an untrained learner and an empty replay buffer."""
     actor_key, critic_key = jax.random.split(key)
     _, _, control, critic = networks(task, settings)
     critics = critic.init(critic_key, 2)
@@ -116,7 +116,7 @@ def start(key: Key[Array, ""], task: Task, settings: TD3) -> tuple[Learner, Repl
     learner = Learner(
         critics=critics,
         actor=actor,
-        # Separate copies, because donated buffers must not be shared.
+        # The targets are separate copies, because donated buffers must not be shared.
         target_critics=jnp.copy(critics),
         target_actor=jnp.copy(actor),
         critic_optimiser=optax.adam(settings.critic_learning_rate).init(critics),
@@ -132,7 +132,7 @@ def start(key: Key[Array, ""], task: Task, settings: TD3) -> tuple[Learner, Repl
 
 
 def remember(replay: Replay, seen: Transition) -> Replay:
-    """Write the valid ones of transitions [n, T, ...] into the buffer, over the oldest."""
+    """Replace the oldest transitions in the buffer by the valid ones of the transitions [n, T, ...]."""
     count = seen.reward.size
     require(
         count <= replay.capacity,
@@ -146,7 +146,7 @@ def remember(replay: Replay, seen: Transition) -> Replay:
 
 
 def sample(key: Key[Array, ""], replay: Replay, *shape: int) -> Transition:
-    """Draw stored transitions, leaves `[*shape, ...]`, with replacement."""
+    """Draw stored transitions with replacement; the leaves of the result are `[*shape, ...]`."""
     drawn: Transition = pick(replay.rows, places(key, replay, *shape))
     return drawn
 
@@ -173,10 +173,10 @@ def draw(
 
 
 def learn(key: Key[Array, ""], learner: Learner, replay: Replay, task: Task, settings: TD3) -> Learner:
-    """Take the training steps of a generation, in rounds of `policy_delay` critic steps each.
+    """Train the networks for one generation, in rounds of `policy_delay` critic steps.
 
-    The target critics follow after each critic step. The actor takes a step at the end of a round, on
-    the transitions of the last critic step; then the target actor follows.
+    The target critics are updated after each critic step. At the end of each round, the actor takes one
+    step on the transitions of the last critic step, and the target actor is updated.
     """
     s, (act, value, *_) = settings, networks(task, settings)
     critic_adam, actor_adam = optax.adam(s.critic_learning_rate), optax.adam(s.greedy_learning_rate)
@@ -222,7 +222,7 @@ def learn(key: Key[Array, ""], learner: Learner, replay: Replay, task: Task, set
         return i + 1, actor_step(learner, seen)
 
     rounds = s.num_critic_training_steps // s.policy_delay
-    # `fori_loop` counts in 64 bits if JAX does, and different programs may round differently.
+    # `fori_loop` uses a 64-bit counter if JAX does, and a different program might round differently.
     begun = jnp.int32(0), learner
     _, learned = jax.lax.while_loop(lambda done: done[0] < rounds, round_of_steps, begun)
     return learned

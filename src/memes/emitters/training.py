@@ -1,4 +1,4 @@
-"""TD3's training as one CUDA kernel, because its steps are too small for separate launches."""
+"""The training of TD3 as one CUDA kernel, because its steps are too small for separate kernels."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from memes.kernels.dispatch import choose
 from memes.kernels.source import written
 from memes.task import Task
 
-# Limits on the GPU: batch size and width of a layer, and random numbers per launch.
+# The limits of the kernel: batch size, width of a layer, and number of random numbers per launch.
 MOST_ROWS, MOST_WIDE, MOST_DRAWN = 1024, 1024, 2**25
-CAPABILITY = 7.0  # for acquire and release operations, with which blocks wait for each other
+CAPABILITY = 7.0  # minimum for the acquire and release operations that synchronise blocks
 
 
 def train(key: Key[Array, ""], learner: Learner, replay: Replay, task: Task, settings: TD3) -> Learner:
-    """Take the training steps of a generation like `learn`, with a kernel if possible."""
+    """Train the networks for one generation like `learn`, with the CUDA kernel if possible."""
     network = networks(task, settings)[2].controller.network
     by_kernel = None
     if network is not None and fits(network, settings):
@@ -58,7 +58,7 @@ def learn_by_kernel(
     settings: TD3,
     launch: Callable[..., list[Array]] = cuda.launch,
 ) -> Learner:
-    """Compute `learn` on NVIDIA GPUs, for actors with this network."""
+    """Train the networks like `learn`, with the CUDA kernel for actors with this network."""
     s, a = settings, network.sizes[-1]
     rounds, delay = s.num_critic_training_steps // s.policy_delay, s.policy_delay
     together = min(rounds, max(1, MOST_DRAWN // (delay * s.transitions_batch * a)))
@@ -122,13 +122,13 @@ def up(size: int) -> int:
 
 
 class _Shape(NamedTuple):
-    """Networks padded with zeros: the sizes of their signals, and the padded widths."""
+    """The sizes of the signals of a network, and their widths after padding with zeros."""
 
     sizes: tuple[int, ...]
     widths: tuple[int, ...]
 
     def blocks(self) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-        """Rows and columns of the matrix and of the bias of each layer, without and with padding."""
+        """Yield the unpadded and the padded shape of the matrix and of the bias of each layer."""
         layers = zip(itertools.pairwise(self.sizes), itertools.pairwise(self.widths), strict=True)
         for (rows, columns), (high, wide) in layers:
             yield (rows, columns), (high, wide)
@@ -144,7 +144,7 @@ class _Shape(NamedTuple):
         return jnp.concatenate(parts, axis=-1)
 
     def taken(self, x: Float[Array, "*n e"]) -> Float[Array, "*n d"]:
-        """Remove the padding of `filled`."""
+        """Remove the padding that `filled` adds."""
         parts = []
         for start, ((rows, columns), (high, wide)) in zip(self.starts(), self.blocks(), strict=False):
             part = x[..., start : start + high * wide].reshape(*x.shape[:-1], high, wide)
@@ -152,12 +152,12 @@ class _Shape(NamedTuple):
         return jnp.concatenate(parts, axis=-1)
 
     def starts(self) -> list[int]:
-        """Offset of each padded block, and of the end."""
+        """Return the offset of each padded block, and the offset of the end."""
         return list(itertools.accumulate((high * wide for _, (high, wide) in self.blocks()), initial=0))
 
 
 def shapes(network: Network, settings: TD3) -> tuple[_Shape, _Shape]:
-    """Return the shapes of critics and of actors."""
+    """Return the shapes of the critics and of the actors."""
     o, a = network.sizes[0], network.sizes[-1]
     hidden = settings.critic_hidden
     critic = _Shape((o + a, *hidden, 1), (up(o + a), *map(up, hidden), 1))
@@ -165,7 +165,7 @@ def shapes(network: Network, settings: TD3) -> tuple[_Shape, _Shape]:
 
 
 def training_kernel(network: Network, settings: TD3) -> tuple[Kernel, int]:
-    """Return the kernel, and the size of the buffer that its blocks share."""
+    """Return the kernel, and the size of the buffer that the blocks of the kernel share."""
     s, (critic, actor) = settings, shapes(network, settings)
     rows, wide = up(s.transitions_batch), critic.widths
     behind = [0, *itertools.accumulate(wide[1:-1], initial=0)]  # offsets of signals

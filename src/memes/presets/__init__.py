@@ -1,8 +1,9 @@
 """Published algorithms, each a short composition of parts, with the paper's hyper-parameters.
 
-Each is a dataclass: its fields are the options, and its method `build` composes the algorithm for a
-task. `PRESETS` contains them by name. Functions take the fields as keywords: `memes(task, lanes=16)` is
-`Memes(lanes=16).build(task)` with a name and with the options, which runs record.
+Each algorithm is a dataclass. Its fields are the options, and its method `build` composes the algorithm
+for a task. `PRESETS` contains the presets by name. The functions of this module accept the fields as
+keywords. For example, `memes(task, lanes=16)` is `Memes(lanes=16).build(task)` with a name and with the
+options, which runs record.
 """
 
 from __future__ import annotations
@@ -28,21 +29,21 @@ from memes.task import Task
 
 @runtime_checkable
 class Composition(Protocol):
-    """The options of an algorithm."""
+    """The options of an algorithm, and the method that composes it."""
 
     def build(self, task: Task, cells: Cells | None = None) -> Algorithm:
-        """Compose the algorithm."""
+        """Compose the algorithm for a task."""
 
 
 @dataclass(frozen=True)
 class Preset:
-    """A named algorithm.
+    """A published algorithm with a name and default options.
 
     Attributes:
         name: Name of the preset.
-        options: Options of the algorithm.
-        summary: Description in one line.
-        title: Name in figures and texts, as in the paper.
+        options: Default options of the algorithm.
+        summary: Description of the algorithm in one line.
+        title: Name of the algorithm in figures and texts, as in the paper.
     """
 
     name: str
@@ -164,9 +165,10 @@ PRESETS: dict[str, Preset] = {preset.name: preset for preset in _PRESETS}
 
 
 def display_name(label: str, options: Mapping[str, Any] = MappingProxyType({})) -> str:
-    """Return the name of an algorithm in figures: that of a preset, or else the label.
+    """Return the name of an algorithm in figures.
 
-    The name of MAP-Elites contains its batch size, which `options` may change.
+    This is the title of the preset if the label is the name of a preset, and otherwise the label. The
+    title of MAP-Elites contains the batch size, which `options` may change.
     """
     if label not in PRESETS:
         return label

@@ -1,4 +1,4 @@
-"""Differentiable quality-diversity: algorithms that use the gradients of the task."""
+"""Algorithms for differentiable quality-diversity, which use the gradients of the task."""
 
 from __future__ import annotations
 
@@ -25,17 +25,19 @@ OPTIMISERS: dict[str, Callable[[float], optax.GradientTransformation]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class CmaMega:
-    """CMA-MEGA: branches along the gradients of fitness and features, whose coefficients CMA-ES adapts.
+    """CMA-MEGA: search along the gradients of fitness and features, with coefficients from CMA-ES.
 
-    The samples around a solution m are `m + sum_j c_j g_j`, with the gradients g_0 of the fitness and
-    g_1, ..., g_k of the features at m, each divided by its length. CMA-ES ranks them by what they add
-    to the archive, and m moves towards the best half. It starts again from a random elite when none of
-    its samples enters the archive. The task must be differentiable. Reference: Fontaine and Nikolaidis,
+    The samples around a solution m are `m + sum_j c_j g_j`. Here g_0 is the gradient of the fitness at
+    m, and g_1, ..., g_k are the gradients of the features, each divided by its length. Samples are
+    ranked by their improvement of the archive. CMA-ES adapts the coefficients c_j to the ranks, and m
+    moves towards the best half of the samples. The search restarts from a random elite if none of the
+    samples enters the archive. The task must be differentiable. Reference: Fontaine and Nikolaidis,
     Differentiable Quality Diversity, NeurIPS 2021, arXiv:2106.03894.
 
     Attributes:
-        lanes: Number of solutions with their own distribution.
-        samples: Samples per solution and generation. Samples and solutions are offered to the archive.
+        lanes: Number of solutions, each with a separate distribution.
+        samples: Number of samples per solution and generation. Samples and solutions are offered to the
+            archive.
         sigma: Standard deviation of the first coefficients, in units of genotype entries.
         step_size: Learning rate of the optimiser of the solutions.
         optimiser: Optimiser of the solutions: sgd or adam.
@@ -64,20 +66,22 @@ class CmaMega:
 
 @dataclass(frozen=True, kw_only=True)
 class CmaMaega:
-    """CMA-MAEGA: CMA-MEGA on thresholds that rise slowly, those of CMA-MAE.
+    """CMA-MAEGA: CMA-MEGA with the slowly rising thresholds of CMA-MAE.
 
-    A sample of fitness f in cell e is accepted if f > t_e, and then t_e becomes (1 - a) t_e + a f. The
-    samples of each solution are ranked by f - t_e. The task must be differentiable. Reference: Fontaine
-    and Nikolaidis, Covariance Matrix Adaptation MAP-Annealing, GECCO 2023, arXiv:2205.10752.
+    A sample with fitness f in cell e is accepted if f > t_e, and then the threshold t_e becomes
+    (1 - a) t_e + a f. The samples of each solution are ranked by f - t_e. The task must be
+    differentiable. Reference: Fontaine and Nikolaidis, Covariance Matrix Adaptation MAP-Annealing, GECCO
+    2023, arXiv:2205.10752.
 
     Attributes:
-        lanes: Number of solutions with their own distribution.
-        samples: Samples per solution and generation. Samples and solutions are offered to the archive.
+        lanes: Number of solutions, each with a separate distribution.
+        samples: Number of samples per solution and generation. Samples and solutions are offered to the
+            archive.
         sigma: Standard deviation of the first coefficients, in units of genotype entries.
         step_size: Learning rate of the optimiser of the solutions.
         optimiser: Optimiser of the solutions: sgd or adam.
         threshold_rate: Learning rate of the thresholds, a.
-        threshold_min: First threshold of each cell; by default the task's min_fitness.
+        threshold_min: Initial threshold of each cell. The default is the task's min_fitness.
     """
 
     lanes: int = 15

@@ -1,4 +1,4 @@
-"""MAP-Elites and related algorithms: offspring by variation, CMA-ES or policy gradients."""
+"""MAP-Elites and related algorithms, which use variation, CMA-ES or policy gradients."""
 
 from __future__ import annotations
 
@@ -22,12 +22,14 @@ from memes.validation import check_fields
 
 @dataclass(frozen=True, kw_only=True)
 class MapElites:
-    """MAP-Elites: random variation of elites, by default as many offspring as MEMES has samples.
+    """MAP-Elites: random variation of elites.
+
+    The default number of offspring is the number of samples of MEMES.
 
     Attributes:
-        batch: Offspring per generation.
+        batch: Number of offspring per generation.
         iso: Standard deviation of the isotropic part of the variation.
-        line: Standard deviation of the part along the line between two parents.
+        line: Standard deviation of the variation along the line between two parents.
     """
 
     batch: int = 16_384
@@ -49,17 +51,17 @@ class Dns:
     """DNS: random variation of a population that survives by dominated novelty.
 
     The score of an individual i is the mean distance of its feature to the k nearest features of fitter
-    individuals, `s_i = 1/k sum_{j in N_k(i)} |b_i - b_j|` with N_k(i) within {j : f_j > f_i}, and
-    infinite if nothing is fitter. The individuals with the highest scores survive. The cells do not
-    affect the search: the archive returns the best offspring of each. Reference: Bahlous-Boldi, Faldor
-    et al., Dominated Novelty Search, GECCO 2025, arXiv:2502.00593.
+    individuals, `s_i = 1/k sum_{j in N_k(i)} |b_i - b_j|` with N_k(i) within {j : f_j > f_i}. If no
+    individual is fitter, the score is infinite. The individuals with the highest scores survive. The
+    archive stores the best offspring of each cell, but the cells do not affect the search. Reference:
+    Bahlous-Boldi, Faldor et al., Dominated Novelty Search, GECCO 2025, arXiv:2502.00593.
 
     Attributes:
-        batch: Offspring per generation.
-        population_size: Individuals in the population.
+        batch: Number of offspring per generation.
+        population_size: Number of individuals in the population.
         neighbours: Number of nearest fitter individuals in the score, k.
         iso: Standard deviation of the isotropic part of the variation.
-        line: Standard deviation of the part along the line between two parents.
+        line: Standard deviation of the variation along the line between two parents.
     """
 
     batch: int = 256
@@ -81,15 +83,15 @@ class Dns:
 
 @dataclass(frozen=True, kw_only=True)
 class MapElitesSampling:
-    """MAP-Elites that evaluates every offspring many times.
+    """ME-Sampling: MAP-Elites that evaluates every offspring several times.
 
     Attributes:
-        batch: Offspring per generation.
-        resamples: Evaluations per offspring.
-        statistic: Statistic that summarises the fitness and each feature over the evaluations. An
-            offspring is rejected if one of its evaluations is not finite.
+        batch: Number of offspring per generation.
+        resamples: Number of evaluations per offspring.
+        statistic: Statistic that summarises the fitness and each feature over the evaluations: mean or
+            median. An offspring is rejected if one of its evaluations is not finite.
         iso: Standard deviation of the isotropic part of the variation.
-        line: Standard deviation of the part along the line between two parents.
+        line: Standard deviation of the variation along the line between two parents.
     """
 
     batch: int = 512
@@ -112,24 +114,25 @@ class MapElitesSampling:
 
 @dataclass(frozen=True, kw_only=True)
 class CmaMe:
-    """CMA-ME: CMA-ES emitters that take turns; samples are ranked by what they add to the archive.
+    """CMA-ME: a pool of CMA-ES emitters that rank samples by their improvement of the archive.
 
-    An emitter restarts from a random elite if none of its samples enters the archive. All samples update
-    its distribution, as in QDax. With `parents="accepted"` only those that improve the archive do, as in
-    Fontaine et al., Covariance Matrix Adaptation for the Rapid Illumination of Behavior Space, GECCO
-    2020, arXiv:1912.02400: the i-th best of n samples has the weight log(n + 1/2) - log(i), divided by
-    their sum.
+    The emitters of the pool are active in turn. An emitter restarts from a random elite if none of its
+    samples enters the archive. By default all samples update its distribution, as in QDax. With
+    `parents="accepted"`, only samples that improve the archive update it, as in Fontaine et al.,
+    Covariance Matrix Adaptation for the Rapid Illumination of Behavior Space, GECCO 2020,
+    arXiv:1912.02400. The i-th best of n samples then has the weight log(n + 1/2) - log(i), divided by
+    the sum of all weights.
 
     Attributes:
         pool: Number of emitters, one of which is active per generation.
         ranking: Ranking of the samples: by their improvement of the archive (imp), by their fitness
             (opt) or by their feature along a random direction (rnd).
-        batch: Samples per generation, all of which are offered to the archive.
+        batch: Number of samples per generation, all of which are offered to the archive.
         sigma: Standard deviation of an emitter's first samples.
-        strategy: Name of a search distribution of evosax; sep-cma-es is far faster in many dimensions.
-            In Python also a `Strategy`, which has its own batch and sigma.
-        parents: Samples that update the distribution: all, or those that are better than the archive
-            before the generation (accepted); the latter needs cma-es or sep-cma-es by name.
+        strategy: Name of a search distribution of evosax. If there are many dimensions, sep-cma-es is
+            much faster. In Python, it can also be a `Strategy`, to which batch and sigma do not apply.
+        parents: Samples that update the distribution: all samples (all), or samples that improve the
+            archive (accepted). The choice accepted requires the strategy cma-es or sep-cma-es by name.
     """
 
     pool: int = 15
@@ -168,21 +171,22 @@ class CmaMe:
 
 @dataclass(frozen=True, kw_only=True)
 class CmaMae:
-    """CMA-MAE: CMA-ES emitters that improve on thresholds, which rise slowly.
+    """CMA-MAE: CMA-ES emitters that compare samples with slowly rising thresholds.
 
-    A sample of fitness f in cell e is accepted if f > t_e, and then t_e becomes (1 - a) t_e + a f. The
-    samples of each emitter are ranked by f - t_e. The archive returns the best of each cell, whether it
-    was accepted or not. Reference: Fontaine and Nikolaidis, Covariance Matrix Adaptation MAP-Annealing,
-    GECCO 2023.
+    A sample with fitness f in cell e is accepted if f > t_e, and then the threshold t_e becomes
+    (1 - a) t_e + a f. The samples of each emitter are ranked by f - t_e. The archive stores the best
+    sample of each cell, even if it was not accepted. Reference: Fontaine and Nikolaidis, Covariance
+    Matrix Adaptation MAP-Annealing, GECCO 2023.
 
     Attributes:
         lanes: Number of emitters.
-        samples: Samples per emitter and generation, all of which are offered to the archive.
+        samples: Number of samples per emitter and generation, all of which are offered to the archive.
         sigma: Standard deviation of an emitter's first samples.
-        covariance: Covariance of the samples: full (CMA-ES) or separable (sep-CMA-ES), which is far
-            faster in many dimensions.
-        threshold_rate: Learning rate of the thresholds, a: 1 is CMA-ME, 0 keeps them constant.
-        threshold_min: First threshold of each cell; by default the task's min_fitness.
+        covariance: Covariance of the samples: full (CMA-ES) or separable (sep-CMA-ES). If there are many
+            dimensions, separable is much faster.
+        threshold_rate: Learning rate of the thresholds, a. With 1, the thresholds are those of CMA-ME.
+            With 0, they are constant.
+        threshold_min: Initial threshold of each cell. The default is the task's min_fitness.
     """
 
     lanes: int = 15
@@ -210,17 +214,17 @@ class CmaMae:
 
 @dataclass(frozen=True, kw_only=True)
 class PgaMe:
-    """PGA-ME: random variation of elites, and policy-gradient steps of elites with a learned critic.
+    """PGA-ME: random variation of elites, and policy-gradient steps from elites with a learned critic.
 
-    The task must provide transitions, like control tasks.
+    The task must provide transitions, as control tasks do.
 
     Attributes:
-        batch: Offspring per generation.
-        proportion_gradient: Share of the offspring by policy gradients, including the greedy actor.
+        batch: Number of offspring per generation.
+        proportion_gradient: Share of the offspring from policy gradients, including the greedy actor.
         iso: Standard deviation of the isotropic part of the variation.
-        line: Standard deviation of the part along the line between two parents.
-        gradient_steps: Policy-gradient steps from an elite to its offspring.
-        gradient_learning_rate: Learning rate of Adam in these steps.
+        line: Standard deviation of the variation along the line between two parents.
+        gradient_steps: Number of policy-gradient steps from an elite to its offspring.
+        gradient_learning_rate: Learning rate of Adam in the policy-gradient steps.
         td3: Settings of the critics and the greedy actor.
     """
 

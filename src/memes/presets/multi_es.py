@@ -1,4 +1,4 @@
-"""MEMES and its ablations: many evolution strategies at once."""
+"""MEMES and its variants: algorithms with many evolution strategies at the same time."""
 
 from __future__ import annotations
 
@@ -24,18 +24,20 @@ Explore = Literal["fifo", "everything", "elites", "ga"] | History | Objective
 
 @dataclass(frozen=True, kw_only=True)
 class Memes:
-    """MEMES: lanes of evolution strategies that climb fitness or novelty, and are reset when stale.
+    """MEMES: lanes of evolution strategies that maximise fitness or novelty, and are reset when stale.
 
     Attributes:
-        lanes: Number of evolution strategies, exploit and explore lanes together.
+        lanes: Total number of evolution strategies (exploit and explore lanes).
         proportion_explore: Share of the lanes that explore.
-        explore: Exploration by novelty compared with the last offspring (fifo), with all offspring
-            (everything) or with the elites (elites), or by random variation of elites (ga). In Python
-            also a `History`, for novelty compared with it, or an `Objective` to climb.
+        explore: How explore lanes search. They maximise novelty compared with the last offspring (fifo),
+            with all offspring (everything) or with the elites (elites), or vary elites at random (ga).
+            In Python, it can also be the `History` that defines novelty, or another `Objective`.
         search: Search distribution of each lane.
         candidates: Evaluation of candidates for the archive.
-        stale_budget: A lane is reset after more than this many generations in a row without progress.
-        reset_every: Reset lanes at this fixed interval of generations instead.
+        stale_budget: Maximum number of consecutive generations without progress. If a lane exceeds it,
+            the lane is reset.
+        reset_every: Number of generations after which each lane is reset, regardless of its progress. If
+            given, it replaces stale_budget.
         offer_samples: Offer the samples to the archive, too, and not only the means.
         neighbours: Number of nearest features in the novelty score.
         fifo_size: Number of features in the fifo history.
@@ -73,7 +75,7 @@ class Memes:
         )
 
     def _exploration(self) -> tuple[History, Objective | None]:
-        """Return the history, and the objective of exploring lanes; None if they vary elites."""
+        """Return the history and the objective of explore lanes, or None if they vary elites."""
         if isinstance(self.explore, Objective):
             return FIFO(self.fifo_size), self.explore
         if self.explore == "ga":
@@ -89,11 +91,11 @@ class Memes:
 
 @dataclass(frozen=True, kw_only=True)
 class MemesSequential:
-    """MEMES whose lanes all explore, then all exploit, and are reset at each change.
+    """MEMES-sequential: all lanes explore, then all lanes exploit, and are reset at each change.
 
     Attributes:
         lanes: Number of evolution strategies.
-        every: Generations between changes.
+        every: Number of generations between changes.
         search: Search distribution of each lane.
         candidates: Evaluation of candidates for the archive.
         neighbours: Number of nearest features in the novelty score.
@@ -131,23 +133,26 @@ class MemesSequential:
 
 @dataclass(frozen=True, kw_only=True)
 class MemesHybrid:
-    """Lanes of MEMES and the variation of MAP-Elites in one archive.
+    """MEMES-hybrid: lanes of MEMES and variation of elites as in MAP-Elites, with a common archive.
 
-    On uncertain tasks the means of the lanes and the offspring are evaluated several times, and novelty
-    is measured against the last of them. If each is evaluated once, as on deterministic tasks, the
-    samples are offered to the archive, too, and novelty is measured against the elites.
+    On uncertain tasks, each mean and each offspring is evaluated several times, and novelty is measured
+    against the last means and offspring. On deterministic tasks, or if `candidate_samples` is 1, each is
+    evaluated once. In that case, samples are also offered to the archive, and novelty is measured
+    against the elites.
 
     Attributes:
-        batch: Evaluations per generation. Those that the lanes do not need are used for variation.
+        batch: Number of evaluations per generation. Evaluations that the lanes do not need are used for
+            variation.
         iso: Standard deviation of the isotropic part of the variation.
-        line: Standard deviation of the part along the line between two parents.
-        lanes: Number of evolution strategies, exploit and explore lanes together.
+        line: Standard deviation of the variation along the line between two parents.
+        lanes: Total number of evolution strategies (exploit and explore lanes).
         proportion_explore: Share of the lanes that explore.
         search: Search distribution of each lane.
-        candidates: Evaluation of means and offspring; on deterministic tasks each is evaluated once.
-        stale_budget: A lane is reset after more than this many generations in a row without progress.
+        candidates: Evaluation of means and offspring. On deterministic tasks, each is evaluated once.
+        stale_budget: Maximum number of consecutive generations without progress. If a lane exceeds it,
+            the lane is reset.
         neighbours: Number of nearest features in the novelty score.
-        fifo_size: Number of features in the history, on uncertain tasks.
+        fifo_size: Number of features in the history on uncertain tasks.
     """
 
     batch: int = 16_384
@@ -192,7 +197,10 @@ class MemesHybrid:
 def _both_kinds(
     options: Memes | MemesHybrid, task: Task, objective: Objective | None, reset: Reset
 ) -> tuple[Emitter, ...]:
-    """Make lanes that climb fitness, and lanes that climb `objective` or, if it is None, vary elites."""
+    """Return the emitters of exploit lanes and of explore lanes.
+
+    Exploit lanes maximise fitness. Explore lanes maximise `objective`, or vary elites if it is None.
+    """
     n_explore = round(options.lanes * options.proportion_explore)
     n_exploit = options.lanes - n_explore
     es = partial(ES, strategy=options.search.strategy_for(task), reset=reset)

@@ -1,4 +1,4 @@
-"""The options that presets share: the search distribution of each lane."""
+"""The options of the search distribution of each lane, which several presets share."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ class Search:
     """The search distribution of each lane.
 
     Attributes:
-        samples: Samples per lane and generation, in mirrored pairs.
+        samples: Number of samples per lane and generation, in mirrored pairs.
         sigma: Standard deviation of the samples.
         learning_rate: Learning rate of Adam, which updates each mean.
         l2: Strength of the L2 regularisation of the means.
-        noise: Distribution of the samples: gaussian or low-rank. In Python also a `Noise`.
+        noise: Distribution of the samples: gaussian or low-rank. In Python, it can also be a `Noise`.
         rank: Rank of the matrices of low-rank noise.
-        noise_dtype: Type of the noise: float32, or bfloat16, which halves the memory that policies of
-            robots read on a GPU.
-        strategy: Search distribution of each lane: openai-es, or the name of one of evosax, such as
-            sep-cma-es or snes, to which learning_rate, l2 and noise do not apply. In Python also a
-            `Strategy`, to which none of these options applies.
-        optimiser: Function from the learning rate to an optimiser of optax, such as `optax.sgd`; by
-            default `optax.adam`.
+        noise_dtype: Type of the noise: float32 or bfloat16. On a GPU, bfloat16 halves the memory that
+            policies of robots read.
+        strategy: Search distribution of each lane: openai-es, or the name of a strategy of evosax, such
+            as sep-cma-es or snes. The options learning_rate, l2 and noise do not apply to strategies of
+            evosax. In Python, it can also be a `Strategy`, to which none of the other options applies.
+        optimiser: Function that returns an optimiser of optax for a learning rate, such as `optax.sgd`.
+            The default is `optax.adam`.
     """
 
     samples: int = 512
@@ -64,7 +64,10 @@ class Search:
         )
 
     def strategy_for(self, task: Task) -> Strategy:
-        """Build the strategy; low-rank noise has the shapes of the task's matrices, if it has any."""
+        """Build the strategy for a task.
+
+        If the controller of the task has weight matrices, low-rank noise uses their shapes.
+        """
         if not isinstance(self.strategy, str):
             return self.strategy
         if self.strategy != "openai-es":

@@ -1,4 +1,4 @@
-"""One evolution strategy at a time: for fitness, for novelty, or for both in turn."""
+"""Algorithms with one evolution strategy at a time: ES, NS-ES, NSR-ES, NSRA-ES and ME-ES."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from memes.validation import check_fields
 
 @dataclass(frozen=True, kw_only=True)
 class SingleEs:
-    """One evolution strategy that climbs fitness and is never reset; the archive only stores elites.
+    """ES: one evolution strategy that maximises fitness and is never reset.
+
+    The archive does not affect the search.
 
     Attributes:
         search: The search distribution.
@@ -42,7 +44,7 @@ class Means:
     """A population of means, one of which is sampled per generation.
 
     Attributes:
-        population_size: Number of means. In each generation one is drawn by its novelty.
+        population_size: Number of means. In each generation, one mean is drawn according to its novelty.
         search: Search distribution of each mean.
         candidates: Evaluation of candidates for the archive.
         neighbours: Number of nearest features in the novelty score.
@@ -59,11 +61,11 @@ class Means:
 
     @property
     def novelty(self) -> objectives.Novelty:
-        """The novelty of samples."""
+        """The objective that ranks samples by novelty."""
         return objectives.Novelty(self.neighbours)
 
     def climb(self, objective: objectives.Objective, task: Task, cells: Cells | None) -> Algorithm:
-        """Compose the algorithm whose means climb an objective."""
+        """Compose the algorithm whose means maximise an objective."""
         emitter = emitters.Population(
             objective,
             size=self.population_size,
@@ -75,10 +77,10 @@ class Means:
 
 @dataclass(frozen=True, kw_only=True)
 class NsEs:
-    """NS-ES: a population of means that climb novelty, one of which is sampled per generation.
+    """NS-ES: a population of means that maximise novelty, one of which is sampled per generation.
 
     Attributes:
-        means: The population.
+        means: The population of means.
     """
 
     means: Means = Means()
@@ -90,11 +92,11 @@ class NsEs:
 
 @dataclass(frozen=True, kw_only=True)
 class NsrEs:
-    """NSR-ES: like NS-ES, but means climb a weighted mean of the ranks of fitness and of novelty.
+    """NSR-ES: like NS-ES, but means maximise a weighted average of the ranks of fitness and novelty.
 
     Attributes:
-        means: The population.
-        fitness_weight: Weight of fitness; that of novelty is 1 minus this.
+        means: The population of means.
+        fitness_weight: Weight of fitness. The weight of novelty is 1 minus this.
     """
 
     means: Means = Means()
@@ -112,13 +114,14 @@ class NsrEs:
 
 @dataclass(frozen=True, kw_only=True)
 class NsraEs:
-    """NSRA-ES: like NSR-ES, with a weight that shifts to novelty while fitness does not improve.
+    """NSRA-ES: like NSR-ES, but the weight of novelty rises if the best fitness does not improve.
 
     Attributes:
-        means: The population.
-        fitness_weight: Initial weight of fitness; that of novelty is 1 minus this.
-        weight_step: Change of the weight; it rises when the best fitness improves, and otherwise falls.
-        patience: Generations without improvement after which the weight falls.
+        means: The population of means.
+        fitness_weight: Initial weight of fitness. The weight of novelty is 1 minus this.
+        weight_step: Amount by which the weight of fitness rises when the best fitness improves, or falls
+            after generations without improvement.
+        patience: Number of generations without improvement after which the weight of fitness falls.
     """
 
     means: Means = Means()
@@ -144,13 +147,14 @@ class NsraEs:
 
 @dataclass(frozen=True, kw_only=True)
 class MeEs:
-    """ME-ES: one evolution strategy with many samples that explores and exploits in turn.
+    """ME-ES: one evolution strategy with many samples that alternates between exploring and exploiting.
 
-    Each turn starts from an elite: to explore, from one of the 5 most novel; to exploit, from one of the
-    2 fittest, with equal probability of all elites or of the last 5 that changed.
+    Each phase starts from an elite. Exploration starts from one of the 5 most novel elites. Exploitation
+    starts from one of the 2 fittest elites, either of the whole archive or of the last 5 changed cells,
+    with equal probability.
 
     Attributes:
-        every: Generations per turn.
+        every: Number of generations per phase.
         search: The search distribution.
         candidates: Evaluation of candidates for the archive.
         neighbours: Number of nearest features in the novelty score.

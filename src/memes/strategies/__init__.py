@@ -1,4 +1,4 @@
-"""Search distributions, batched over lanes."""
+"""Search distributions that are batched over lanes."""
 
 from memes.strategies.evosax import Evosax as Evosax
 from memes.strategies.noise import Gaussian as Gaussian

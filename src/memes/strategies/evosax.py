@@ -1,4 +1,4 @@
-"""Search distributions of evosax, such as CMA-ES."""
+"""Search distributions of the library evosax, such as CMA-ES."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ from memes.errors import UsageError, at_least, known, package, positive, require
 from memes.pytrees import choose
 from memes.validation import check_fields
 
-# The strategies that tests check: samples start with the given spread, and the mean climbs by ranks.
+# The supported strategies. Tests check that samples initially have the given spread, and that ranks of
+# samples improve the mean.
 SUITABLE = ("cma-es", "cr-fm-nes", "open-es", "pgpe", "sep-cma-es", "snes", "xnes")
-# Those whose weights and rates follow from the number of parents.
+# The strategies whose weights and learning rates follow from the number of parents.
 WEIGHTED = ("cma-es", "sep-cma-es")
-# In float32, directions whose variances differ by more cannot be distinguished from rounding errors.
+# If the variances of two directions differ by a larger factor, float32 cannot represent the covariance.
 CONDITION = 1 / float(np.finfo(np.float32).eps)
 
 
@@ -32,26 +33,28 @@ CONDITION = 1 / float(np.finfo(np.float32).eps)
 class Evosax:
     """A strategy of the library evosax, such as `cma-es`, `sep-cma-es` or `snes`.
 
-    `names()` lists those that are tested. They update a distribution by the ranks of one generation.
+    `names()` lists the supported strategies. They update a distribution by the ranks of the samples of
+    one generation. Each strategy transforms the utilities again; CMA-ES and similar strategies only use
+    the order of the utilities. If all samples of a lane failed, the lane is not changed.
 
-    Each strategy transforms the utilities again. CMA-ES and similar ones use only their order. A lane
-    whose samples all failed is not changed.
+    The step of CMA-ES was compared with Hansen's tutorial. It agrees except for the stall indicator
+    h_sigma, which counts one update too many. Therefore the stall condition is met slightly more often
+    in early generations.
 
-    CMA-ES was compared with Hansen's tutorial: its step agrees except for the stall indicator h_sigma,
-    which counts one update too many, and therefore passes slightly more often early on. It computes an
-    eigendecomposition of the d x d covariance for each lane that samples: 0.08 s for d = 1000 on two CPU
-    cores. For many lanes in as many dimensions, use `sep-cma-es`.
+    For each lane that samples, CMA-ES computes an eigendecomposition of the d x d covariance. This takes
+    0.08 s for d = 1000 on two CPU cores. For many lanes and dimensions, use `sep-cma-es`.
 
     Attributes:
         name: Name of the strategy in evosax, in lower case and with dashes.
-        samples: Samples per lane.
+        samples: Number of samples per lane.
         sigma: Standard deviation of the first samples.
-        options: Further arguments of its constructor, as pairs of names and values, such as
+        options: Further arguments of the strategy's constructor, as pairs of names and values, such as
             `(("elite_ratio", 0.25),)`.
-        parents: The samples that update the distribution. With `all` the ranks of all samples do, as in
-            evosax. With `positive` the n samples of positive utility do, with the weights
-            `w_i = log(n + 1/2) - log(i)` divided by their sum for the i-th best of them, and with the
-            learning rates of CMA-ES for n parents; only for cma-es and sep-cma-es.
+        parents: The samples that update the distribution: `all` or `positive`. With `all`, the ranks of
+            all samples are used, as in evosax. With `positive`, only the n samples with positive utility
+            are used, with the learning rates of CMA-ES for n parents. The i-th best of these samples has
+            the weight `w_i = log(n + 1/2) - log(i)`, divided by the sum of all weights. `positive`
+            requires cma-es or sep-cma-es.
     """
 
     name: str
@@ -111,13 +114,13 @@ class Evosax:
         return choose(where, self.init(key, mean), state)
 
     def degenerate(self, state: PyTree) -> Bool[Array, " L"]:
-        """Find lanes that are not finite, or whose samples coincide or lie on a line."""
+        """Return True for each lane that is not finite, or whose samples coincide or lie on a line."""
         return _degenerate(state)
 
 
 @lru_cache
 def _built(strategy: Evosax, dim: int) -> tuple[Any, Any]:
-    """Build the algorithm of evosax for `dim` entries, and its parameters."""
+    """Build the algorithm of evosax and its parameters for genotypes with `dim` entries."""
     name, sigma, options = strategy.name, strategy.sigma, dict(strategy.options)
     constructor = _constructor(name)
     if "std_schedule" in inspect.signature(constructor).parameters:
@@ -138,7 +141,7 @@ def _built(strategy: Evosax, dim: int) -> tuple[Any, Any]:
 
 
 def _of_parents(algorithm: Any, params: Any, n: Array) -> Any:
-    """Return the parameters of CMA-ES for the n best samples as parents, without negative weights."""
+    """Return the parameters of CMA-ES if the n best samples are parents, without negative weights."""
     d, count = algorithm.num_dims, jnp.maximum(n, 1)
     rank = jnp.arange(1, algorithm.population_size + 1)
     raw = jnp.where(rank <= count, jnp.log(count + 0.5) - jnp.log(rank), 0.0)
@@ -159,7 +162,10 @@ def _of_parents(algorithm: Any, params: Any, n: Array) -> Any:
 
 
 def names() -> list[str]:
-    """List the strategies that `Evosax` supports; empty if the library is not installed."""
+    """Return the names of the strategies that `Evosax` supports.
+
+    If evosax is not installed, the list is empty.
+    """
     return sorted(_constructors()) if importlib.util.find_spec("evosax") else []
 
 
@@ -178,9 +184,9 @@ def _constructors() -> dict[str, Any]:
 
 
 def _degenerate(state: PyTree) -> Array:
-    """Find the lanes that are not finite, or whose samples coincide or lie on a line."""
+    """Return True for each lane that is not finite, or whose samples coincide or lie on a line."""
     lanes = state.mean.shape[0]
-    # The standard deviation along each axis; strategies without a `D` have it only in `std`.
+    # The standard deviation along each axis is `std * D`, or `std` for strategies without a `D`.
     axes = getattr(state, "std", jnp.ones(lanes)).reshape(lanes, -1)
     axes = axes * getattr(state, "D", jnp.ones((lanes, 1))).reshape(lanes, -1)
     widest, narrowest = jnp.max(axes, axis=-1), jnp.min(axes, axis=-1)
@@ -192,5 +198,5 @@ def _degenerate(state: PyTree) -> Array:
 
 
 def _strong(tree: PyTree) -> PyTree:
-    """Make array types strong, because the state of a loop must keep its types."""
+    """Convert weak array types to strong types, because the state of a loop must keep its types."""
     return jax.tree.map(lambda leaf: jax.lax.convert_element_type(leaf, leaf.dtype), tree)

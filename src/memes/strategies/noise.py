@@ -1,4 +1,4 @@
-"""Noise: the distribution of the samples of an evolution strategy around its mean."""
+"""Noise: distributions of the samples of an evolution strategy around its mean."""
 
 from __future__ import annotations
 
@@ -20,29 +20,30 @@ class Noise(Protocol):
     """A distribution whose entries have mean 0 and variance 1."""
 
     def __call__(self, key: Array, shape: tuple[int, ...]) -> Array | Step:
-        """Draw noise of a shape [..., d], whole or in parts."""
+        """Draw noise of a shape [..., d], as an array or in factored form."""
 
 
 @dataclass(frozen=True)
 class Gaussian:
-    """Independent standard normal entries."""
+    """Noise whose entries are independent and normally distributed."""
 
     def __call__(self, key: Array, shape: tuple[int, ...]) -> Array:
-        """Draw noise of a shape."""
+        """Draw noise of a given shape."""
         return jax.random.normal(key, shape)
 
 
 @dataclass(frozen=True)
 class LowRank:
-    """Matrices of a low rank, which need fewer random numbers; all entries have the same variance.
+    """Noise that consists of matrices of low rank, which need fewer random numbers.
 
-    A matrix is a product A B^T / sqrt(rank) of normal A[rows, rank] and B[columns, rank]. If that would
-    not need fewer numbers, as for a vector of biases, the noise is Gaussian.
+    Each matrix is a product A B^T / sqrt(rank), where the entries of A[rows, rank] and B[columns, rank]
+    are normally distributed. All entries of the product have variance 1. If the product does not need
+    fewer random numbers, for example for a vector of biases, the noise is Gaussian.
 
     Attributes:
         rank: Rank of each matrix.
-        blocks: Rows and columns of the matrices in a genotype, in order; None takes the genotype as one
-            matrix that is nearly square.
+        blocks: Numbers of rows and columns of the matrices in a genotype, in order. If None, the
+            genotype is treated as one matrix that is nearly square.
     """
 
     rank: int
@@ -53,7 +54,7 @@ class LowRank:
         at_least(1, rank=self.rank)
 
     def __call__(self, key: Array, shape: tuple[int, ...]) -> Step:
-        """Draw noise of a shape, in parts."""
+        """Draw noise of a given shape, in factored form."""
         *batch, dim = shape
         width = math.isqrt(dim - 1) + 1
         matrices = [(-(-dim // width), width)] if self.blocks is None else self.blocks

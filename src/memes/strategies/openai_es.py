@@ -1,4 +1,4 @@
-"""The evolution strategy of Salimans et al. (2017): an isotropic Gaussian whose mean climbs."""
+"""The evolution strategy of Salimans et al. (2017), an isotropic Gaussian with an adaptive mean."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from memes.validation import check_fields
 
 
 class OpenAIESState(NamedTuple):
-    """The means, and the state of the optimiser of each lane."""
+    """The mean and the state of the optimiser of each lane."""
 
     mean: Float[Array, "L d"]
     optimiser: PyTree
@@ -28,20 +28,22 @@ class OpenAIESState(NamedTuple):
 
 @dataclass(frozen=True)
 class OpenAIES:
-    """Mirrored samples around a mean that follows the estimated gradient of the utilities.
+    """An evolution strategy with mirrored samples, whose mean follows an estimated gradient.
 
-    With noise e_i and utilities u_i of the samples m + s e_i, the gradient that the optimiser follows is
-    sum_i u_i e_i / (M s), minus the L2 regularisation l2 m (Salimans et al., 2017).
+    The samples are m + s e_i, with the mean m and the noise e_i, and their utilities are u_i. The
+    optimiser follows the gradient sum_i u_i e_i / (M s), minus the L2 regularisation l2 m (Salimans et
+    al., 2017).
 
     Attributes:
-        samples: Samples per lane, M: half of them noise vectors, each with both signs. Even.
+        samples: Number of samples per lane, M. It must be even, because each noise vector is used with
+            both signs.
         sigma: Standard deviation of the samples, s.
         learning_rate: Learning rate of the optimiser.
         l2: Strength of the L2 regularisation of the mean.
-        optimiser: Function from the learning rate to an optax optimiser.
-        noise: Distribution of the samples, in units of sigma.
-        noise_dtype: Type of the steps s e_i. In bfloat16 they are rounded once. The samples and the
-            gradient use the rounded steps, so the gradient is exact for the rounded distribution.
+        optimiser: Function that returns an optax optimiser for a learning rate.
+        noise: Distribution of the noise e_i.
+        noise_dtype: Type of the steps s e_i. In bfloat16, the steps are rounded once. The samples and
+            the gradient use the rounded steps, so the gradient is exact for the rounded distribution.
     """
 
     samples: int = 512
@@ -80,7 +82,7 @@ class OpenAIES:
     def tell(
         self, state: OpenAIESState, x: Float[Array, "L M d"], utilities: Float[Array, "L M"]
     ) -> OpenAIESState:
-        """Move each mean along the gradient that the utilities of its samples estimate."""
+        """Update each mean by the gradient that is estimated from the utilities of its samples."""
         half = self.samples // 2
         # The two samples of a pair differ by twice their noise, so `ask` does not store it.
         noise = (x[:, :half] - x[:, half:]) / (2 * self.sigma)
@@ -102,7 +104,7 @@ class OpenAIES:
         return choose(where, self.init(key, mean), state)
 
     def degenerate(self, state: OpenAIESState) -> Bool[Array, " L"]:
-        """Find means that are not finite; the spread is fixed."""
+        """Return True for each lane whose mean is not finite; sigma is constant."""
         return ~jnp.isfinite(state.mean).all(axis=-1)
 
     @property

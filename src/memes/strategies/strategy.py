@@ -12,11 +12,11 @@ from memes.control.perturbations import Samples
 
 @runtime_checkable
 class Strategy(Protocol):
-    """L independent search distributions over genotypes with d entries, advanced together."""
+    """L independent search distributions over genotypes with d entries, which are updated together."""
 
     @property
     def samples(self) -> int:
-        """Samples per lane and generation, M."""
+        """Number of samples per lane and generation, M."""
 
     def init(self, key: Key[Array, ""], mean: Float[Array, "L d"]) -> PyTree:
         """Start each lane at its mean."""
@@ -25,10 +25,13 @@ class Strategy(Protocol):
         """Return the mean of each lane."""
 
     def ask(self, key: Key[Array, ""], state: PyTree) -> tuple[PyTree, Samples]:
-        """Draw samples: genotypes [L, M, d], or in factors. Everything random is drawn here."""
+        """Draw samples, as genotypes [L, M, d] or in factored form.
+
+        All random numbers of a generation are drawn here, so that `tell` needs no key.
+        """
 
     def tell(self, state: PyTree, x: Float[Array, "L M d"], utilities: Float[Array, "L M"]) -> PyTree:
-        """Update each lane by the utilities of its samples, which are whole genotypes."""
+        """Update each lane by the utilities of its samples x, which are whole genotypes."""
 
     def restart(
         self, key: Key[Array, ""], state: PyTree, where: Bool[Array, " L"], mean: Float[Array, "L d"]
@@ -36,4 +39,4 @@ class Strategy(Protocol):
         """Start the lanes in `where` again at `mean`."""
 
     def degenerate(self, state: PyTree) -> Bool[Array, " L"]:
-        """Find lanes whose distribution has collapsed or is no longer finite."""
+        """Return True for each lane whose distribution has collapsed or is no longer finite."""
