@@ -121,7 +121,7 @@ def run(
         chunk: Number of evaluations at a time. If None, all evaluations of a generation run together, or
             fewer if they do not fit into memory.
         seeds_per_batch: Number of seeds that run as one batch. If None, the batch has as many seeds as
-            fit into memory, or one seed if the task has a simulator, which uses the whole device.
+            fit into memory. For tasks with a simulator it has one seed, which uses the whole device.
         devices: Number of devices. If None, all GPUs or TPUs are used, or one CPU.
         shards: Number of parts into which lanes, offspring or seeds are divided. It must be a multiple
             of the number of devices. If None, it is equal to that number. Results depend on the number
