@@ -149,7 +149,7 @@ class Algorithm:
         emitter: The source of genotypes.
         cells: The cells of the archive.
         history: The features against which novelty is measured.
-        judge: The rule that decides which candidates make progress. Objectives rank samples by it.
+        judge: The rule that decides which candidates make progress. Some objectives rank samples by it.
         offer_samples: Whether samples may also enter the archive.
         candidates: The number of evaluations of each candidate, and the statistic that summarises them.
         name: Name of the algorithm in files and figures.

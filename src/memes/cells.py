@@ -141,7 +141,7 @@ def cvt(
         task: Task with the feature bounds.
         centroids: Number of cells.
         points: Number of uniform points that represent the feature space.
-        iterations: Lloyd iterations.
+        iterations: Number of iterations of Lloyd's algorithm.
     """
     at_least(1, centroids=centroids, points=points)
     at_least(0, iterations=iterations)

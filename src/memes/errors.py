@@ -42,7 +42,7 @@ def require(condition: bool, sentence: str) -> None:
 LONGEST_NAME = 500  # characters
 # Larger integers exceed what any machine can store or compute.
 MOST = 10**8
-# The range of float32; smaller numbers lose digits.
+# The range of normal numbers in float32; smaller numbers lose digits.
 SMALLEST_FLOAT, LARGEST_FLOAT = 2.0**-126, 2.0**128 - 2.0**104
 
 

@@ -155,7 +155,7 @@ class Elites:
 
 @dataclass(frozen=True)
 class Nothing:
-    """No history, for algorithms that do not use novelty."""
+    """An empty history, for algorithms that do not use novelty."""
 
     def init(self, k: int, room: int | None) -> Float[Array, "0 k"]:
         """Return an empty state."""

@@ -46,7 +46,7 @@ class Evaluation(NamedTuple):
     transitions: Transition | None = None
 
 
-# The result of an `evaluate`: fitness[n], feature[n, k] and, if there are any, extras [n, ...] by name.
+# The result of `evaluate`: fitness[n], feature[n, k] and, if there are any, extras [n, ...] by name.
 Evaluated = (
     Evaluation | tuple[ArrayLike, ArrayLike] | tuple[ArrayLike, ArrayLike, Mapping[str, ArrayLike]]
 )
@@ -107,7 +107,7 @@ class Task:
         dim: Number of genotype entries, d.
         feature_low: Lower bound of each feature. Features outside the bounds belong to the border cells.
         feature_high: Upper bound of each feature.
-        init: `(key, n) -> x[n, d]`, random initial genotypes.
+        init: `(key, n) -> x[n, d]`, which draws random initial genotypes.
         evaluate: `(keys[n], x[n, d]) -> Evaluation` (or a plain tuple of `fitness[n]`, `feature[n, k]`
             and optionally a dictionary of extras `[n, ...]`). Each genotype has a separate PRNG key, so
             that its result depends on neither batch nor chunk. An evaluator that accepts factored
@@ -119,7 +119,7 @@ class Task:
             a NumPy array, and the results may be NumPy arrays or lists. `seeds_from_keys(keys)` converts
             the keys to integers.
         resolution: Number of grid cells per feature. If None, the grid has about 2 500 cells in total.
-        cost: Evaluations of the underlying problem per evaluation of this task.
+        cost: Number of evaluations of the underlying problem per evaluation of this task.
         single: The task that a `resampled` task evaluates repeatedly. Corrections use it, because the
             noise of single evaluations matters.
         gradients: `(keys[n], x[n, d]) -> (fitness gradients [n, d], feature gradients [n, k, d])`, for

@@ -1,10 +1,10 @@
 """Drawing of archives and maps into the axes of a figure.
 
-The drawing depends on the number of features:
+The drawing depends on the cells:
 
-- One feature: a curve of fitness over the feature.
-- Two features, or a grid with up to six features: the image of `render` with axes.
-- More features, or a tessellation with at least three features: parallel axes with one line per elite.
+- For one feature, it is a curve of fitness over the feature.
+- For two features, or a grid with up to six features, it is the image of `render` with axes.
+- For other cells, it consists of parallel axes with one line per elite.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LEVELS = ("", "in each block: ", "in each of those: ")
 
 
 def image_of(cells: Cells, place: Map | None = None) -> TileLayout | None:
-    """Return the layout of an image of all features, or None if their number allows no image."""
+    """Return the layout of an image of all features, or None if the cells are not shown as an image."""
     return layout(cells, place=place) if len(cells.low) == 2 or is_nested(cells) else None
 
 
@@ -62,7 +62,7 @@ def draw_cells(
         letters: Maximum number of letters per line of an axis label.
 
     Returns:
-        The layout of the image, or None if the drawing is no image.
+        The layout of the image, or None if the cells are not shown as an image.
     """
     axes.grid(visible=False)
     at = image_of(cells, place)

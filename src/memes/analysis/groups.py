@@ -91,9 +91,9 @@ def all_labels(groups: Groups) -> list[str]:
 def distinguish(summaries: Sequence[Summary]) -> list[Summary]:
     """Extend the labels of runs that have equal labels but differ in their options on a task.
 
-    Each label is extended by the options that differ. An option that only some of the runs record is
-    ignored in the others, because older runs used its default value. If runs still have equal labels but
-    genotypes of different lengths, the label is extended by `dim`.
+    Each label is extended by the options that differ. It is not extended by options that the run does
+    not record, because older runs used their default values. If runs still have equal labels but
+    genotypes of different lengths, the labels are extended by `dim`.
     """
     algorithms: dict[tuple[str, str], set[str]] = defaultdict(set)
     for run in summaries:
@@ -177,10 +177,10 @@ class View(NamedTuple):
     Attributes:
         name: "generations", "evaluations", "corrected", "losses", "corrected-evaluations" or
             "losses-evaluations".
-        words: The point of comparison in words.
-        measures: The measures, with their names in words.
+        words: Description of the comparison point.
+        measures: Columns of the measures, with their display names.
         by: "generation" or "evaluations".
-        amount: Number of generations or evaluations.
+        amount: Number of generations or evaluations at the comparison point.
     """
 
     name: str

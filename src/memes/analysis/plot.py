@@ -7,11 +7,12 @@
     memes.plot.histogram({"a": run})    histogram of the fitness of the elites
     memes.plot.ecdf({"a": run})         cumulative distribution of the fitness of the elites
     memes.plot.space(run)               cells with three features, in three dimensions
-    memes.plot.compare(["runs/arm-*"])  scores, convergence, ... of many runs: figures by name
+    memes.plot.compare(["runs/arm-*"])  figures of the scores and the convergence of many runs, by name
     memes.plot.html(run)                HTML with facts and a picture, which notebooks show for a run
 
-`run` is the result of `memes.run`, or the path of its folder. The other functions return matplotlib
-figures. Notebooks display them, and `figure.savefig("file.pdf")` writes them to a file.
+`run` is the result of `memes.run`, or the path of its folder. `compare` returns several figures, and
+`html` returns text. The other functions return one matplotlib figure. Notebooks display figures, and
+`figure.savefig("file.pdf")` writes a figure to a file.
 """
 
 from __future__ import annotations
@@ -65,9 +66,8 @@ def archive(
     Args:
         source: A run, an archive, or the path of either.
         ax: Axes to draw into, without a title; by default, the axes of a new figure.
-        corrected: Corrected archive, which is drawn next to the archive as found, on the same colour
-            scale; by default, the corrected archive of the run, if it has one. With `ax`, only the
-            archive as found is drawn.
+        corrected: Corrected archive, which is drawn next to the archive as found. By default, it is the
+            corrected archive of the run, if it has one. With `ax`, only the archive as found is drawn.
         map: Map of the task; by default, the map of the run, if it has one.
 
     Returns:
@@ -149,12 +149,12 @@ def positions(source: Run | Archive | str | Path, *, map: Map | None = None) -> 
     occupied = np.asarray(elites.occupied)
     x, y = np.asarray(elites.feature)[occupied][:, :2].T
     fitness = np.asarray(elites.fitness)[occupied]
-    order = np.argsort(fitness)  # the fittest on top
+    order = np.argsort(fitness)  # the fittest elites are drawn on top
     scale = scale_of([fitness])
     _draw_map(axes, place, *run.config.names(elites.feature.shape[1])[:2])
     look: dict[str, Any] = {"vmin": scale.low, "vmax": scale.high, "cmap": scale.colour_map}
     axes.scatter(x[order], y[order], c=fitness[order], s=8, zorder=3, **look)
-    axes.update_datalim(np.stack([elites.cells.low, elites.cells.high])[:, :2])  # equal for all runs
+    axes.update_datalim(np.stack([elites.cells.low, elites.cells.high])[:, :2])  # same for all runs
     draw_bar(figure, scale, ax=axes)
     said = f"{x.size} elites"
     if place.goal is not None:

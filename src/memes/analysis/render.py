@@ -8,7 +8,7 @@ the number of features is odd, there is one block per interval of the last featu
 in rows from the top left.
 
 A tile is a part of the image with one colour. Several cells share a tile if they differ only in features
-that do not span the image; the tile then shows the fittest of its cells.
+that do not span the image. A tile shows the fittest of its cells.
 """
 
 from __future__ import annotations

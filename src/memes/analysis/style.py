@@ -34,7 +34,7 @@ ALGORITHMS = (
 )  # fmt: skip
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
 LINES: tuple[LineStyle, ...] = ("-", "--", "-.", ":")
-WIDTH = 7.2  # inches: the width of a page with two columns
+WIDTH = 7.2  # width of a page with two columns in inches
 PER_CENT = FuncFormatter(lambda share, _: f"{100 * share:.3g}%")
 
 

@@ -112,7 +112,7 @@ def steps(groups: Groups) -> list[Row]:
 
 
 def times(groups: Groups) -> list[Row]:
-    """List the run times and the devices."""
+    """List the run times and the devices of each label."""
 
     def evaluations_per_second(run: Summary) -> float:
         seconds = float(run.curves["seconds"][-1])
@@ -128,7 +128,7 @@ def times(groups: Groups) -> list[Row]:
             "n": len(runs),
             "device": " / ".join(dict.fromkeys(str(run.about.device) for run in runs)),
             "generations": median(runs, lambda run: run.generations),
-            # The maximum is the time of the seed that compiled; later seeds may reuse its programs.
+            # Later seeds may reuse the compiled programs of the first seed.
             "compile_seconds": max(run.about.compile_seconds or 0.0 for run in runs),
             "seconds_per_generation": median(runs, lambda run: run.about.seconds_per_generation),
             "seconds": median(runs, lambda run: float(run.curves["seconds"][-1])),

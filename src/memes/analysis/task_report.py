@@ -33,13 +33,13 @@ ROWS = {"cpu": 1024}  # batch size with which a compiled task is timed
 ROWS_ELSEWHERE = 16_384
 PATIENCE = 5.0  # seconds; if that batch would take longer, the genotypes of the check are timed instead
 
-# The evidence is in docs/howto/choose.md.
-PAPER = 2000 * 16_384  # evaluations of the paper's runs
-LONGEST = {"paper": PAPER, "laptop": 10_000_000}  # longest suggested runs
-MANY = 7_000_000  # evaluations from which evolution strategies are better
-SOME = 500_000  # evaluations from which repeated evaluation of offspring pays off on uncertain tasks
+# docs/howto/choose.md contains the evidence for the following numbers of evaluations.
+PAPER = 2000 * 16_384  # evaluations of a run in the paper
+LONGEST = {"paper": PAPER, "laptop": 10_000_000}  # maximum number of evaluations of a suggested run
+MANY = 7_000_000  # number of evaluations from which evolution strategies are better
+SOME = 500_000  # number from which repeated evaluation of offspring is better on uncertain tasks
 FEW_PARAMETERS = 100
-GENERATIONS = 64  # minimum for MAP-Elites; smaller budgets use smaller batches
+GENERATIONS = 64  # minimum number of generations of MAP-Elites, which limits its batch size
 SAMPLES = {"paper": 512, "laptop": 64}  # re-evaluations per elite
 LAPTOP: dict[str, dict[str, int]] = {
     "me-sampling": {"batch": 512, "resamples": 8},
@@ -125,7 +125,7 @@ class TaskReport:
         reached: Number of cells that the genotypes reach.
         findings: Problems of the task, each with a remedy.
         advice: A run that fits the budget.
-        command: That run as a command or as a Python expression.
+        command: The advised run as a command or as a Python expression.
     """
 
     task: Task
@@ -150,7 +150,7 @@ class TaskReport:
 
     @property
     def fatal(self) -> bool:
-        """Whether a run of the task would be meaningless."""
+        """Whether a problem makes runs of the task meaningless."""
         return any(finding.fatal for finding in self.findings)
 
     def lines(self) -> dict[str, str]:
@@ -226,8 +226,8 @@ def check(
         task: The task.
         cells: Cells of the archive; by default, the grid of the task.
         genotypes: Number of genotypes to evaluate.
-        minutes: Time budget of the suggested run, including re-evaluation.
-        evaluations: Evaluation budget of the suggested search; replaces `minutes`.
+        minutes: Time budget of the suggested run, including re-evaluation, in minutes.
+        evaluations: Evaluation budget of the suggested search, instead of a time budget.
         seed: Seed of the genotypes and of their evaluations.
 
     Returns:
@@ -323,7 +323,7 @@ def _evaluated_twice(
     if not task.jit:
         here = surviving(task, raised.append, 2 * n)
         first = jax.device_get(evaluate(here, keys[0], x))
-        start = time.perf_counter()  # timed again: the first evaluation included preparations
+        start = time.perf_counter()  # the first evaluation includes preparations
         again = jax.device_get(evaluate(here, keys[1], x))
         seconds = (time.perf_counter() - start) / n
         both = jax.tree.map(lambda a, b: np.concatenate([a, b]), first, again)

@@ -1,1 +1,1 @@
-"""The commands of `memes`, one file each."""
+"""The commands of `memes`, with one module per command."""

@@ -1,4 +1,4 @@
-"""`memes check`."""
+"""The command `memes check`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`memes compare`."""
+"""The command `memes compare`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`memes completion`."""
+"""The command `memes completion`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`memes doctor`, which shows the hardware and the installation, and tests the library."""
+"""The command `memes doctor`, which shows the hardware and the installation, and tests the library."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 from memes.errors import RunError, install
 from memes.version import __version__
 
-# The modules that each extra needs.
+# Modules that each extra installs.
 EXTRAS = {
     "robots": ("mujoco",),
     "cuda": ("jax_cuda12_plugin",),

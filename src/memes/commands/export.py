@@ -1,4 +1,4 @@
-"""`memes export`."""
+"""The command `memes export`."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def export(
         to: Format of the files. csv and parquet write one file per table, and npz writes one file.
             tensorboard writes an event file of the metrics. policy writes the neural policy of one elite
             for NumPy. Only parquet and npz contain genotypes and extras with several numbers per elite.
-        out: Folder for the files. Existing files in it are not replaced. By default, the folder is
-            export/ in the folder of the run, and its files are replaced.
+        out: Folder for the files. It must not contain files with the same names. By default, the folder
+            is export/ in the folder of the run, and its files are replaced.
         cell: Cell of the elite for --to policy, as an index or as grid coordinates. By default, the
             fittest elite is written.
         feature: For --to policy, select the elite with the nearest feature.

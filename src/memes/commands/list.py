@@ -1,4 +1,4 @@
-"""`memes list`."""
+"""The command `memes list`."""
 
 from __future__ import annotations
 

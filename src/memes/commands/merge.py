@@ -1,4 +1,4 @@
-"""`memes merge`."""
+"""The command `memes merge`."""
 
 from __future__ import annotations
 

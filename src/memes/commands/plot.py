@@ -1,4 +1,4 @@
-"""`memes plot`."""
+"""The command `memes plot`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`memes reevaluate`."""
+"""The command `memes reevaluate`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def reevaluate(
     """Re-evaluate the elites of a saved run, and print the archive loss.
 
     The corrected archive is written to corrected.npz, and its measures are written to corrected.csv. The
-    figure archive.png shows it next to the illusory archive.
+    figure archive.png shows the illusory and the corrected archive.
 
     Args:
         run: Folder of the run.

@@ -1,4 +1,4 @@
-"""`memes replay`."""
+"""The command `memes replay`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`memes reproduce`."""
+"""The command `memes reproduce`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from memes.store.summary import Summary
 ALL = "all"
 TITLE = b"# The paper's claims"  # start of claims.md
 GOES_ON = "stopped: the same command continues"
-# Options of algorithms that determine the evaluations per generation.
+# Options of algorithms that determine the number of evaluations per generation.
 SIZES = ("lanes", "samples", "batch", "resamples")
 
 
@@ -55,7 +55,7 @@ def reproduce(
     Finished runs are not repeated. If a sweep was stopped or killed, the same command continues it.
 
     Args:
-        experiments: Names of experiments, or 'all'; --list shows the names.
+        experiments: Names of experiments, or 'all'. --list shows the names.
         tasks: Tasks of the paper to run.
         labels: Run only these labels of the experiments, to distribute a sweep over machines.
         scale: Settings of the paper, for a GPU, or far smaller settings for a laptop.

@@ -1,4 +1,4 @@
-"""`memes resume`."""
+"""The command `memes resume`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`memes run`."""
+"""The command `memes run`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from memes.runner.multihost import Team, join_processes
 from memes.runner.progress import Reporter, duration
 from memes.store.folder import Run
 
-CODES = {"SIGINT": 130, "SIGTERM": 143}  # exit codes, which are those of shells
+CODES = {"SIGINT": 130, "SIGTERM": 143}  # exit codes after signals
 LONGEST = 100  # maximum length of a task or algorithm name within the name of a folder
 PATIENCE = 2.0  # delay of a message in seconds
 

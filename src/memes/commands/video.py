@@ -1,4 +1,4 @@
-"""`memes video`."""
+"""The command `memes video`."""
 
 from __future__ import annotations
 

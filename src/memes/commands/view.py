@@ -1,4 +1,4 @@
-"""`memes view`, and the page of `memes run --view`."""
+"""The command `memes view`, and the page of `memes run --view`."""
 
 from __future__ import annotations
 

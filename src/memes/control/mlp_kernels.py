@@ -134,7 +134,7 @@ def act_by_kernel(
     *,
     launch: Callable[..., list[Array]] = cuda.launch,
 ) -> Float[Array, "n a"]:
-    """Compute the actions of the candidates, followed by those of the samples, on NVIDIA GPUs."""
+    """Compute the actions of the candidates, followed by the actions of the samples, on GPUs."""
     (lanes, pairs, width), (count, repeats) = step.shape, (candidates.x.shape[0], candidates.count)
     tiling = TILINGS[step.dtype.name]
     most = min(tiling.share, max(1, repeats))
@@ -198,7 +198,7 @@ def act_natively(
     step: Float[Array, "L P e"],
     observation: Float[Array, "n o"],
 ) -> Float[Array, "n a"]:
-    """Compute the actions of the candidates, followed by those of the samples, on CPUs.
+    """Compute the actions of the candidates, followed by the actions of the samples, on CPUs.
 
     This needs a C++ compiler. The noise of each pair may end with padding, which aligns the noise of the
     next pair.

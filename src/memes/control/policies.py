@@ -1,4 +1,4 @@
-"""Policies: controllers that are neural networks."""
+"""Policies, which are controllers that use neural networks."""
 
 from __future__ import annotations
 

@@ -61,8 +61,8 @@ class Controller(NamedTuple):
     Attributes:
         dim: Number of entries of a genotype, d.
         init: `(key, n) -> x[n, d]`, random initial genotypes.
-        parameters: `(x[n, d]) -> pytree`, the input of `act`; computed once per rollout.
-        act: `(parameters, observation[n, o], t) -> action[n, a]` at control step t.
+        parameters: `(x[n, d]) -> pytree`, the input of `act`, which is computed once per rollout.
+        act: `(parameters, observation[n, o], t) -> action[n, a]`, the actions at control step t.
         policy: `(x[d], observation[b, o]) -> action[b, a]`, the actions of one genotype for many
             observations, for gradient-based learning. None if actions depend on more than the
             observation.

@@ -32,7 +32,7 @@ OPTIONS = ("--std=c++17",)
 
 
 class Kernel(NamedTuple):
-    """A kernel: its source in CUDA C++, and its name in the source.
+    """Source code in CUDA C++, and the name of a kernel in the source.
 
     The parameters of the kernel are pointers to the arguments and to the results of a launch, followed
     by integers. If a launch is mapped over a batch, each member has its own row of blocks
@@ -56,7 +56,7 @@ def launch(
 ) -> list[Array]:
     """Run the kernel, and return its results.
 
-    `aliases` maps the indices of arguments to those of results that use the same memory. With `at_once`,
+    `aliases` maps indices of arguments to indices of results in the same memory. With `at_once`,
     all blocks run concurrently, so that they can wait for each other. The number of blocks is then
     reduced to the capacity of the GPU, and the members of a batch run one after the other.
     """

@@ -60,7 +60,7 @@ def loaded(source: str, user: str) -> ctypes.CDLL:
     key = digest(source, version, *FLAGS, _processor(), metadata.version("jaxlib"))
     try:
         return ctypes.CDLL(str(cached(f"{key}.so", build)))
-    except OSError as error:  # no folder is writable and may contain code
+    except OSError as error:  # the library cannot be written or loaded
         raise UsageError(f"{user}: {error}") from error
 
 

@@ -32,7 +32,7 @@ def choose(
     - CUDA kernels, without a compiler or NVRTC, with a warning.
 
     Args:
-        xla: The function in plain JAX, for all other platforms.
+        xla: The function in plain JAX, for platforms without a faster implementation.
         xla_on_cpu: A function in plain JAX that is faster on CPUs.
         cpp: A kernel in C++, which replaces `xla_on_cpu` if it can run.
         cuda: A kernel in CUDA for NVIDIA GPUs.

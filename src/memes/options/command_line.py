@@ -119,8 +119,8 @@ class Choice:
     Attributes:
         algorithm: An algorithm of `memes list`, or a custom algorithm as module:name or file.py:name,
             which is a function of a task and its cells. With --help, its options are listed.
-        scale: Default values of the options: those of the paper, for a GPU, or smaller values for a
-            laptop.
+        scale: Default values of the options, either the paper's values for a GPU, or smaller values for
+            a laptop.
         out: Folder for the results, with a subfolder per seed if there are several seeds. By default, a
             new folder under runs/ is used.
         seeds: Number of seeds to run, starting with --seed. Each seed has a separate folder.
@@ -129,8 +129,8 @@ class Choice:
         resolution: Number of grid cells along each feature. By default, the grid is that of the task, or
             has about 2500 cells.
         centroids: Use a centroidal Voronoi tessellation with this number of cells instead of a grid.
-        track: Tools that receive the metrics during the run. tensorboard writes event files into the
-            folder of the run. wandb or a module with the same functions is also possible.
+        track: Tools that receive the metrics during the run: tensorboard, wandb, or a module with the
+            same functions as wandb. With tensorboard, the folder of the run contains its event files.
         worker_rows: Number of genotypes that a worker receives at a time.
         quiet: Do not show progress.
         view: Show the run in the browser, like 'memes view', during the run and then until Ctrl-C.

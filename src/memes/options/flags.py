@@ -121,7 +121,7 @@ def _most_values(hint: Any) -> float:
 
 
 def _may_follow(word: str, hint: Any) -> bool:
-    """Return True if a word can be a further value of a flag. Some flags take only numbers."""
+    """Return True if a word can be a further value of a flag, which may accept only numbers."""
     kinds = [kind for kind in _kinds(hint) if typing.get_origin(kind) is tuple]
     numbers = bool(kinds) and all(typing.get_args(kind)[0] in (int, float) for kind in kinds)
     if not numbers:
@@ -204,7 +204,7 @@ def options_of(of: Any, prefix: str = "", without: Collection[str] = ()) -> Opti
 
 
 def replaced(options: Options, scale: Mapping[str, Any], file: Mapping[str, Any]) -> Options:
-    """Replace the defaults of options by smaller ones of a scale, and then by the entries of a file."""
+    """Replace the defaults of options by smaller values of a scale, and by the entries of a file."""
     found = {}
     for name, option in options.items():
         value = option.default
@@ -263,7 +263,7 @@ def call(
 
 
 def _by_place(placed: Mapping[str, inspect.Parameter], words: list[str], usage: str) -> list[Any]:
-    """Return the values of positional arguments. An argument has one word, or all remaining words."""
+    """Return the values of positional arguments, each from one word or from all remaining words."""
     arguments: list[Any] = []
     for name, parameter in placed.items():
         several = typing.get_origin(parameter.annotation) is tuple

@@ -29,8 +29,8 @@ T = TypeVar("T")
 def task_factory(name: str) -> Callable[..., Task]:
     """Return the function that makes the task of this name.
 
-    The name is that of a task of the library, of an environment of another package such as
-    `gymnasium:NAME`, or of a custom task as `module:name` or `file.py:name`.
+    The task can be a task of the library, an environment of another package such as `gymnasium:NAME`, or
+    a custom task as `module:name` or `file.py:name`.
     """
     if ":" not in name:
         _offer("task", name, Task)
@@ -49,7 +49,7 @@ def task_factory(name: str) -> Callable[..., Task]:
 
 
 def is_own(name: str) -> bool:
-    """Return True if the name is that of a custom task."""
+    """Return True if the task of this name is a custom task."""
     return ":" in name and name.partition(":")[0] not in FAMILIES
 
 
@@ -112,10 +112,7 @@ def _known(what: str, name: Any, choices: Collection[str]) -> str:
 
 
 def _offer(what: str, name: Any, kind: type) -> None:
-    """Raise a `UsageError` if the name is that of a file without the name of an object in it.
-
-    The message lists suitable objects in the file.
-    """
+    """Raise a `UsageError` if the name is only a file name, and list suitable objects in the file."""
     if not isinstance(name, str) or not name.endswith(".py"):
         return
     with own_code(f"{what} '{name}'"):

@@ -88,7 +88,10 @@ class Stacked:
 
 
 class Value:
-    """A value that is known only at run time: its `data`, and the operations `of` its backend."""
+    """A value that is known only at run time.
+
+    `data` is the value, and `of` contains the operations of the backend.
+    """
 
     __slots__ = ("data", "of")
 

@@ -25,7 +25,7 @@ PLANE, SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX = 0, 2, 3, 4, 5, 6
 SHAPES = {PLANE: "plane", SPHERE: "sphere", CAPSULE: "capsule", BOX: "box"}
 SURFACES = {ELLIPSOID: "ellipsoid", CYLINDER: "cylinder", BOX: "box"}
 SUPPORTED = {(SPHERE, s) for s in SHAPES} | {(moving, PLANE) for moving in (CAPSULE, *SURFACES)}
-MIN_FRICTION = 1e-5  # MuJoCo's mjMINMU
+MIN_FRICTION = 1e-5  # mjMINMU in MuJoCo
 
 
 class Parameters(NamedTuple):
@@ -167,7 +167,7 @@ def _contacts(
 def _mixed(m: mujoco.MjModel, a: int, b: int) -> Parameters:
     """Return the contact parameters of two geoms.
 
-    They are those of the geom with the higher priority, or a mixture if the priorities are equal.
+    The geom with the higher priority determines them. If the priorities are equal, they are mixed.
     """
     margin = float(m.geom_margin[a] + m.geom_margin[b])
     if m.geom_priority[a] != m.geom_priority[b]:
@@ -196,7 +196,7 @@ def impedance_of(
     reasons.unless(power == int(power), "a 'solimp' with a power that is not a whole number", where)
     if (solref > 0).any() and (solref <= 0).any():
         reasons.unless(False, "a 'solref' of one positive number and one that is not", where)
-        solref = np.array([0.02, 1.0])  # MuJoCo's default, to find further unsupported features
+        solref = np.array([0.02, 1.0])  # MuJoCo's default, so that the search continues
     if solref[0] > 0:
         safe = 0.0 if disabled(m, "refsafe") else 2 * float(m.opt.timestep)
         time_constant = max(float(solref[0]), safe)
@@ -204,6 +204,6 @@ def impedance_of(
         damping = 2 / (high * time_constant)
     else:
         stiffness, damping = -float(solref[0]) / high**2, -float(solref[1]) / high
-    if width < 1e-15 or low == high:  # a constant impedance, MuJoCo's special case
+    if width < 1e-15 or low == high:  # MuJoCo then uses a constant impedance
         return Impedance(stiffness, damping, 0.5 * (low + high), 0.5 * (low + high), 1.0, 0.5, 1)
     return Impedance(stiffness, damping, float(low), float(high), width, middle, int(power))

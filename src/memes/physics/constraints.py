@@ -121,7 +121,7 @@ def rates(jacobian: dict[int, list[Scalar]], x: Sequence[Scalar], components: in
 def _soft(
     impedance: Impedance, violation: Scalar, velocity: list[Scalar], weight: Scalar
 ) -> tuple[Scalar, list[Scalar]]:
-    """Return D and the negative reference acceleration; `violation` is that of the first component."""
+    """Return D and the negative reference acceleration; `violation` is of the first component."""
     r = _impedance(impedance, violation)
     stiffness = la.where(la.less(violation, 0.0), r / ((1.0 - r) * weight), 0.0)
     reference = [impedance.damping * v for v in velocity]
@@ -201,7 +201,7 @@ def _near(tree: Tree, frames: Frames, contact: Contact) -> Condition:
     if contact.shape != "box":
         reach = reach + contact.size[0]
     away = _away(contact, offset)
-    return la.less(la.dot(away, away), 1.001 * (reach * reach))  # with a tolerance for rounding
+    return la.less(la.dot(away, away), 1.001 * (reach * reach))  # the factor is a tolerance
 
 
 def touch(tree: Tree, frames: Frames, *rivals: Contact) -> Touch:
@@ -260,7 +260,7 @@ def _gap_to_box(contact: Contact, offset: Vector) -> tuple[Scalar, Vector]:
     face: list[Scalar] = []
     taken: Scalar = 0.0
     for x, d in zip(local, depth, strict=True):
-        first = la.where(la.less(least, d), 0.0, 1.0) * (1.0 - taken)  # the first of equally near faces
+        first = la.where(la.less(least, d), 0.0, 1.0) * (1.0 - taken)  # 1 for the first nearest face
         taken = taken + first
         face.append(first * la.where(la.less(x, 0.0), -1.0, 1.0))
     inside = la.less(square, SMALL)

@@ -26,7 +26,7 @@ class Frames(NamedTuple):
     Attributes:
         rotation: Rotation matrix of each link.
         position: Position of each link, relative to the origin of its tree.
-        origin: Origin of each tree in the world, by the tree's root link.
+        origin: For each root link, the origin of its tree in the world.
         motion: For each dof, the spatial velocity that a unit velocity of the dof causes.
     """
 

@@ -115,7 +115,7 @@ class Engine:
         return RobotState(xp.concatenate(rows), xp.zeros(n, self._dtype))
 
     def step(self, state: RobotState, ctrl: Array) -> RobotState:
-        """Advance by `substeps` timesteps with constant `ctrl[N, nu]`."""
+        """Advance all robots by `substeps` timesteps with constant `ctrl[N, nu]`."""
         xp = self._xp
         require(
             ctrl.shape == (state.rows.shape[1], self.model.nu),

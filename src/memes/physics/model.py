@@ -118,7 +118,7 @@ class Contact(NamedTuple):
         place: Centre of the static shape, or a point of the plane.
         frame: Axes of the static shape, as columns. Column 2 is the normal of a plane, or the axis of a
             capsule.
-        size: Half sizes of a box, or radius and half length of a capsule or a sphere.
+        size: Half sizes of a box, radius and half length of a capsule, or radius of a sphere.
         dimensions: Number of components of the contact force: 1, 3, 4 or 6.
         friction: Coefficients for all components except for the normal force: two for sliding, one for
             spinning about the normal, two for rolling.

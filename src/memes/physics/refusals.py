@@ -148,7 +148,7 @@ def _note_flags(m: mujoco.MjModel, reasons: Reasons) -> None:
         ("enabled", m.opt.enableflags, mujoco.mjtEnableBit),
     ):
         for name, bit in flags.__members__.items():
-            flag = name.partition("_")[2].lower()  # empty for the number of flags
+            flag = name.partition("_")[2].lower()  # empty for the flag count
             used = flag and given & int(bit)
             reasons.unless(not used or flag in known, f"the {word} flag '{flag}'")
 

@@ -30,7 +30,7 @@ FAR_END = 1 / 16
 
 
 class Fidelity(NamedTuple):
-    """Accuracy of the solver: number of Newton iterations, and line-search steps per iteration."""
+    """Accuracy of the solver: Newton iterations, and line-search steps per Newton iteration."""
 
     iterations: int
     line_search: int

@@ -38,7 +38,7 @@ class Memes:
             the lane is reset.
         reset_every: Number of generations after which each lane is reset, regardless of its progress. If
             given, it replaces stale_budget.
-        offer_samples: Offer not only the means but also the samples to the archive.
+        offer_samples: Offer the samples to the archive, too, and not only the means.
         neighbours: Number of nearest features in the novelty score.
         fifo_size: Number of features in the fifo history.
     """

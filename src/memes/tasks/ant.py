@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 SUBSTEPS = 5  # simulation steps of 0.01 s per control step
 HEIGHT = (0.2, 1.0)  # the episode ends when the torso's height leaves this range
 NOISE = 0.1
-PASSED = 13.0  # a torso beyond this x has passed the trap; its back wall ends at x = 12.5
+PASSED = 13.0  # x beyond which a torso has passed the trap, whose back wall ends at x = 12.5
 ARENA_LOW, ARENA_HIGH = (0.0, -8.0), (30.0, 8.0)  # bounds of the final position
 
 # Directions for an ant that runs along x. The model, like the ant of Brax, defines y as the front.
@@ -122,12 +122,15 @@ def ant_trap(
 
 
 def forward_reward(engine: Engine):  # type: ignore[no-untyped-def]
-    """Return the reward: velocity along x, plus 1 for survival, minus half of the squared action."""
+    """Return the reward function.
+
+    The reward is the velocity along x, plus 1 for survival, minus half of the squared action.
+    """
     seconds = float(engine.substeps * engine.model.opt.timestep)
 
     def reward(before: RobotState, action: Array, after: RobotState) -> Array:
         velocity = (engine.qpos(after)[:, 0] - engine.qpos(before)[:, 0]) / seconds
-        # Column by column, because the order of a reduction may depend on the batch size.
+        # The order of a reduction may depend on the batch size, so columns are added one by one.
         effort: Array = sum(action[:, i] ** 2 for i in range(action.shape[1]))  # type: ignore[assignment]
         return velocity + 1.0 - 0.5 * effort
 

@@ -75,7 +75,7 @@ def _circle_by_series(angle: Array) -> tuple[Array, Array]:
     square = jnp.square(half)
 
     def series(last: int) -> Array:
-        """Return the alternating series with terms 1 / n! for n = last, last - 2, ... in `square`."""
+        """Return an alternating series in `square` with coefficients 1 / n!, up to n = `last`."""
         total = 0 * square
         for n in range(last, -1, -2):
             total = 1 / math.factorial(n) - square * total

@@ -49,8 +49,8 @@ def gymnasium(
     Args:
         environment: Name of the environment, such as `CartPole-v1`.
         hidden: Sizes of the policy's hidden layers.
-        steps: Maximum number of steps of an episode; by default the limit of the environment.
-        uncertain: Whether each episode has a different start; otherwise all start with seed 0.
+        steps: Maximum number of steps of an episode. The default is the limit of the environment.
+        uncertain: Whether each episode has a different start. If not, all episodes use seed 0.
         observed: Indices of the observation whose means over an episode are the feature. The default is
             the first two.
         informed: Entries of `info` whose last values are the feature. The default is `x_position` and

@@ -59,9 +59,9 @@ def hexapod(*, steps: int = 250, fidelity: Fidelity = "fast", backend: Backend =
 def sinusoids() -> Controller:
     """Build a controller of open-loop gaits with an amplitude and a phase per hip and per knee.
 
-    A genotype contains the pairs of all hips, followed by those of all knees. The third joint of a leg
-    has minus the angle of the knee, so that the foot stays upright. Entries are clipped to [-1, 1],
-    because longer strides would leave the map.
+    A genotype contains the amplitude and the phase of each hip, followed by the same numbers of each
+    knee. The angle of a leg's third joint is the negative angle of the knee, so that the foot stays
+    upright. Entries are clipped to [-1, 1], because longer strides would leave the map.
     """
 
     def parameters(x: Array) -> Array:

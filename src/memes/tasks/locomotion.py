@@ -48,7 +48,7 @@ def locomotion(
 
     Args:
         model: MJCF file of the robot.
-        feet: Names of the feet: a geom, or a body with all of its geoms, for each foot.
+        feet: Names of the feet. A name refers to a geom, or to a body with all of its geoms.
         feature: `contact` is the share of control steps in which each foot touches the ground;
             `position` is the final position of the robot.
         forward: Reward for each m/s of velocity of the first body along x, per control step.
@@ -108,7 +108,7 @@ def locomotion(
 
     def reward(before: RobotState, action: Array, after: RobotState) -> Array:
         x = [engine.body_positions(state)[:, first, 0] for state in (before, after)]
-        # Column by column, because the order of a reduction may depend on the batch size.
+        # The order of a reduction may depend on the batch size, so columns are added one by one.
         effort = sum(action[:, i] ** 2 for i in range(action.shape[1])) / max(action.shape[1], 1)
         found: Array = forward * (x[1] - x[0]) / seconds + survival - energy * effort
         return found

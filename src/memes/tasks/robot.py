@@ -50,16 +50,16 @@ def robot(
     Args:
         engine: The compiled model. A control step is one call of its `step`.
         steps: Control steps per episode.
-        reward: `(before, action[n, nu], after) -> reward[n]`.
+        reward: `(before, action[n, nu], after) -> reward[n]`, the reward of a control step.
         measure: `(state) -> [n, m]`, the measurements from which fitness and feature are computed.
         observe: `(state) -> observation[n, o]`. If None, the observation contains all positions and
-            velocities, except for the position of the base along x and y.
+            velocities, except for the horizontal position of the base.
         ended: `(state) -> bool[n]`, True for episodes that have ended. If None, episodes never end
             early.
         joint_noise: Bound of the uniform noise on the initial position and velocity of each hinge and
             slide. The joints of the base have no noise.
         raw_controls: Whether actions are the controls of the actuators. If not, an action in [-1, 1] is
-            scaled to the actuator's `ctrlrange`; if the actuator has no range, the action is its
+            scaled to the actuator's `ctrlrange`. For actuators without a range, the action is the
             control.
     """
     at_least(0, joint_noise=joint_noise)

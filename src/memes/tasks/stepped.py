@@ -24,7 +24,7 @@ from memes.parameters import flat
 from memes.task import Task
 from memes.tasks.robot import episodes_at_once
 
-FAR = 30.0  # metres
+FAR = 30.0  # bound of positions in metres
 PROTOCOL, STATE = ("reset", "step", "observation_size", "action_size"), ("obs", "reward", "done")
 
 
@@ -34,7 +34,7 @@ class Setup:
 
     Attributes:
         hidden: Sizes of the policy's hidden layers.
-        uncertain: Whether each episode has a different start; otherwise all have the same start.
+        uncertain: Whether each episode has a different start. If not, all have the same start.
         measure: `(state) -> [m]`, the measurement of the state of one episode. The default is the
             horizontal position of the first body. For states without one, it is the first two entries of
             the observation.
@@ -63,12 +63,12 @@ class Repeated:
 
     @property
     def observation_size(self) -> Any:
-        """The size in the environment."""
+        """The observation size of the environment."""
         return self.env.observation_size
 
     @property
     def action_size(self) -> int:
-        """The size in the environment."""
+        """The action size of the environment."""
         return int(self.env.action_size)
 
     def reset(self, key: Array) -> PyTree:
@@ -97,7 +97,7 @@ def stepped(name: str, env: Any, *, steps: int, setup: Setup = Setup()) -> Task:
 
     Args:
         name: Short name, used in files and figures.
-        env: The environment, for one episode.
+        env: The environment, which simulates one episode.
         steps: Steps per episode.
         setup: Policies, starts, features and bounds.
     """
@@ -157,7 +157,7 @@ def _require_all(what: str, given: Any, names: tuple[str, ...]) -> None:
 def observation(state: PyTree) -> Array:
     """Return the flat observation of one episode.
 
-    If there are several observations by name, return the one called `state`, which is for the policy.
+    If the state has several named observations, return `state`, which is the observation for the policy.
     """
     obs = state.obs["state"] if isinstance(state.obs, dict) else state.obs
     return jnp.ravel(obs).astype(jnp.float32)
@@ -178,7 +178,7 @@ def place(state: PyTree) -> Array:
 
 
 def _number(size: Any) -> int:
-    """Return the size of an observation as a number; it may be given as a shape, or by name."""
+    """Return the number of entries of an observation, given its size, its shape, or named sizes."""
     size = size["state"] if isinstance(size, dict) else size
     return int(size) if isinstance(size, int) else int(jnp.prod(jnp.array(size)))
 

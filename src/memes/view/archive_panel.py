@@ -57,7 +57,10 @@ class Frame(NamedTuple):
 
 
 def spans(cells: Cells, names: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """Return the features that can span the image of the cells, by name; () is a grid of grids."""
+    """Return the features that can span the image of the cells, by name.
+
+    An empty tuple of features selects a grid of grids.
+    """
     k, plain = len(names), [re.sub(r" \([^()]*\)$", "", name) for name in names]  # without their units
     words = plain if len({*plain}) == k else names
     if k == 1:
@@ -162,7 +165,7 @@ class ArchivePanel:
     def _place(self, image: np.ndarray, aspect: float) -> None:
         left, bottom, width, height = area(aspect)
         middle = PLACE + WIDTH * np.array([left + width / 2 - 0.5, 0, bottom + height / 2 - 0.5])
-        middle[1] -= 0.01  # in front of the frame
+        middle[1] -= 0.01  # place the cells in front of the frame
         self._image = add_upright(
             self._scene, "/archive-cells", image, width * WIDTH, 0.0, position=tuple(middle)
         )

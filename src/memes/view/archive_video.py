@@ -38,7 +38,7 @@ class EliteClip(NamedTuple):
 def spread_elites(archive: Archive, n: int) -> list[int]:
     """Choose n elites from the fitter half that are far from each other, and return their cells.
 
-    The first one is the fittest elite.
+    The first cell contains the fittest elite.
     """
     fitness = fitness_of(archive)
     fit = (

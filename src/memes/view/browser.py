@@ -36,7 +36,7 @@ RATE = 40  # turns of the loop per second
 SLOWER = 4  # minimum time between two polls, as a multiple of the duration of a poll
 FIELD = 0.6  # vertical field of view in radians
 EYES, NEAREST = 1.35, 4.6  # height and minimum distance of the camera
-SIGHT = (-2.75, 2.0, 3.9)  # left end of the page, its right end with one elite, and with two elites
+SIGHT = (-2.75, 2.0, 3.9)  # left end of the page, and right ends with one elite and two
 LATELY = 1 / 40  # share of the past generations whose changes are lightened
 SIDE = 600  # longer side of the image of the archive, in pixels
 

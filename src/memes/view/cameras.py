@@ -8,9 +8,9 @@ from typing import Any, Literal
 import numpy as np
 
 Camera = Literal["auto", "follow", "wide", "above"]
-ELEVATION = {"wide": -35.0, "above": -89.9}  # degrees
+ELEVATION = {"wide": -35.0, "above": -89.9}  # elevation of fixed cameras in degrees
 MARGIN = 1.08
-LIGHT = np.array([0.36, 0.48, -0.8])  # direction of the light of models without one
+LIGHT = np.array([0.36, 0.48, -0.8])  # direction of the light for models without a light
 
 
 def camera_of(model: Any, states: np.ndarray, camera: Camera, shape: float) -> Any:

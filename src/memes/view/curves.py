@@ -19,9 +19,9 @@ def columns(runs: Sequence[Mapping[str, np.ndarray]]) -> list[str]:
 
 
 def table(runs: Sequence[Mapping[str, np.ndarray]], column: str, across: str) -> tuple[np.ndarray, ...]:
-    """Return a common x axis [n] and the values of a column of each run on it, [n] each.
+    """Return a common x axis [n], and the values [n] of a column of each run at its points.
 
-    Values are NaN beyond the ends of a run.
+    Values are NaN before the start and after the end of a run.
     """
     known = [
         (metrics[across], metrics[column])

@@ -40,7 +40,7 @@ class Snapshot(NamedTuple):
         folder: The folder.
         header: Content of `config.json`; None if there is no run yet.
         metrics: Columns of `metrics.csv` by name, [G].
-        lanes: Arrays about the lanes by name, [G, L, ...]; empty before the first checkpoint.
+        lanes: Arrays of the lanes by name, [G, L, ...]; empty before the first checkpoint.
         changes: Changes of the archive; None if they are unknown.
         cells: Cells of the archive; None if they are unknown.
         correction: Result of re-evaluation; None if there is none.
@@ -93,7 +93,7 @@ class Follower:
         Args:
             strict: Raise an error if a file cannot be read. Otherwise, the old content is kept and
                 `trouble` is set.
-            whole: Read all files, instead of only those of the curves.
+            whole: Read all files, instead of only `config.json` and `metrics.csv`.
         """
         try:
             found = self._read(whole)

@@ -46,7 +46,7 @@ def _shape(model: Any, geom: int) -> Any:
     if kind in (mjtGeom.mjGEOM_MESH, mjtGeom.mjGEOM_SDF):
         asset = model.mesh(int(model.geom_dataid[geom])).id
         first, count = model.mesh_vertadr[asset], model.mesh_vertnum[asset]
-        vertices = model.mesh_vert[first : first + count].astype(float)  # `astype` copies
+        vertices = model.mesh_vert[first : first + count].astype(float)  # `astype` returns a copy
         first, count = model.mesh_faceadr[asset], model.mesh_facenum[asset]
         return trimesh.Trimesh(vertices, model.mesh_face[first : first + count], process=False)
     ball = trimesh.creation.icosphere(subdivisions=3)

@@ -75,7 +75,7 @@ class EliteFacts(NamedTuple):
 
 
 def of_elite(elite: EliteFacts, names: Sequence[str]) -> str:
-    """Return a table of the stored evaluation of an elite, its re-evaluation, and that on the page.
+    """Return a table of the stored, corrected and current evaluations of an elite.
 
     An elite that does not survive re-evaluation is marked as lost.
     """

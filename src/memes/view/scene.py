@@ -129,7 +129,7 @@ class EliteScene:
         for body, node in self._bodies.items():
             at = (self._data.xpos[body] - place) * self._scale
             node.position, node.wxyz = at, self._data.xquat[body]
-            if body == 0:  # walls, most of which are far away
+            if body == 0:  # contains the walls, most of which are far away
                 node.visible = bool(np.abs(at[:2]).max() < 4 * SIZE)
 
 
