@@ -1,4 +1,4 @@
-"""Check the folder that `python -m build` has filled.
+"""Check the files that `python -m build` has written to a folder.
 
 The wheel contains only the package; the source distribution contains the checkout without results/. All
 versions must agree, and the description must not refer to files of the checkout.
@@ -19,7 +19,7 @@ LISTED = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
 
 
 def main(folder: Path) -> None:
-    """Check the one wheel and the one source distribution of a folder."""
+    """Check the wheel and the source distribution in a folder."""
     (wheel,), (source,) = folder.glob("*.whl"), folder.glob("*.tar.gz")
     listed = subprocess.run(LISTED, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     checkout = {name for name in listed.splitlines() if (ROOT / name).exists()}
@@ -41,13 +41,16 @@ def main(folder: Path) -> None:
 
 
 def check_files(name: str, held: set[str], wanted: set[str]) -> None:
-    """An archive holds what it should and nothing else."""
+    """Check that an archive contains exactly the wanted files."""
     check(held >= wanted, f"{name} lacks {sorted(wanted - held)}")
     check(held <= wanted, f"{name} should not hold {sorted(held - wanted)}")
 
 
 def check_versions(built: str) -> None:
-    """`memes.version` is the one place; others follow. Versions in development are "Unreleased"."""
+    """Check that all versions equal that of `memes.version`.
+
+    The change log calls versions in development "Unreleased".
+    """
     version = runpy.run_path(str(ROOT / "src/memes/version.py"))["__version__"]
     check(built == version, f"{built} was built, not {version}")
     heading = "Unreleased" if ".dev" in version else version
@@ -57,7 +60,7 @@ def check_versions(built: str) -> None:
 
 
 def check_description(about: Message) -> None:
-    """No pictures, and links to sites alone."""
+    """Check that the description has no pictures, and no links to files of the checkout."""
     prose = re.sub(r"^```.*?^```", "", str(about.get_payload()), flags=re.MULTILINE | re.DOTALL)
     astray = re.findall(r"!\[.*|\]\((?!https?:)[^)]*\)|<img.*", prose)
     check(not astray, f"the description shows what only a checkout has: {astray}")
@@ -65,7 +68,7 @@ def check_description(about: Message) -> None:
 
 
 def check(condition: bool, sentence: str) -> None:
-    """End with a sentence if something is wrong."""
+    """Exit with a sentence if the condition is false."""
     if not condition:
         sys.exit(sentence)
 

@@ -1,6 +1,6 @@
 #!/bin/bash
-# A run on 4 nodes of 8 GPUs each, by Slurm: `sbatch examples/slurm.sh`.
-# It has as many shards as GPUs. Sent again, it goes on where it was stopped, also on other nodes.
+# Runs MEMES with Slurm on 4 nodes with 8 GPUs each: `sbatch examples/slurm.sh`.
+# The run has one shard per GPU. If the job is submitted again, it resumes the run, also on other nodes.
 #SBATCH --job-name=memes
 #SBATCH --nodes=4
 #SBATCH --ntasks-per-node=8
@@ -14,6 +14,6 @@ out=runs/ant-32-gpus
 if [ -e "$out/config.json" ]; then
     srun memes resume "$out"
 else
-    # 32 lanes for each of 32 GPUs. All processes must see the folder; the first one writes it.
+    # 32 lanes per GPU. All processes must have access to the folder; the first process writes it.
     srun memes run ant --lanes 1024 --shards 32 --generations 2000 --out "$out"
 fi

@@ -1,5 +1,5 @@
-// Enough of CUDA to run a kernel's blocks on a CPU, for tests: the threads of a block are fibers that take
-// turns where they exchange values or wait. All lanes of a warp must take part in every exchange.
+// Emulates the parts of CUDA that tests need to run a kernel's blocks on a CPU. The threads of a block are fibers. They
+// take turns whenever they exchange values or wait. All lanes of a warp must take part in every exchange.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -27,7 +27,7 @@ static Index blockIdx, blockDim, gridDim, threadIdx;
 
 namespace warp {
 constexpr int LANES = 32, MOST = 1024;
-constexpr size_t STACK = 1 << 18;  // bytes, of which only those that are used take memory
+constexpr size_t STACK = 1 << 18;  // bytes of address space; only used pages occupy memory
 struct Fiber { ucontext_t context; std::unique_ptr<char[]> stack; Index thread; bool done; unsigned exchanges; };
 static Fiber fibers[MOST];
 static ucontext_t scheduler;
@@ -43,7 +43,7 @@ static void start() {
   turn();
 }
 
-// Offers a value and returns those of all lanes.
+// Publishes the value of this lane and returns the values of all lanes.
 template <class T>
 static std::array<T, LANES> exchange(T value) {
   auto& slot = slots[fibers[running].exchanges++ % 2];
@@ -87,7 +87,8 @@ static void call(void (*kernel)(T...), void** parameters, std::index_sequence<I.
   kernel(*static_cast<T*>(parameters[I])...);
 }
 
-// Waits for processes to end well. Where one does not, the others may wait for it: they are ended too.
+// Waits for all processes and returns whether all of them succeeded. If one fails, the others are killed, because they
+// may wait for it.
 static bool all_end(std::vector<pid_t> blocks) {
   bool well = true;
   while (!blocks.empty()) {
@@ -106,8 +107,8 @@ static bool all_end(std::vector<pid_t> blocks) {
   return well;
 }
 
-// Returns false if a block has crashed. Blocks that run at once are processes of their own: their arguments must lie
-// in memory that those share.
+// Runs a kernel. Returns false if a block has crashed. Blocks that run at once are separate processes, so their
+// arguments must be in memory that the processes share.
 template <class... T>
 static bool launch(void (*kernel)(T...), void** parameters, int wide, int high, int threads, bool at_once) {
   body = [=] { call(kernel, parameters, std::index_sequence_for<T...>()); };

@@ -1,6 +1,6 @@
-// Policies of mirrored pairs and of repeated genotypes on CPUs, called by XLA. Columns of a layer are vectors.
-// Pairs of one lane, and evaluations of one genotype, are computed a few at a time, which share what is read of
-// the mean or of the genotype.
+// Computes policies of mirrored pairs and of repeated genotypes on CPUs; called by XLA. Vectors contain adjacent
+// columns of a layer. TOGETHER pairs of a lane are computed at once, so that the mean is read once for all of them.
+// SHARE evaluations of a genotype are computed at once for the same reason.
 #include <algorithm>
 #include <cstring>
 #include "xla/ffi/api/ffi.h"
@@ -12,16 +12,16 @@ constexpr int W = 8, TILE = 2;
 #elif defined(__aarch64__)
 constexpr int W = 4, TILE = 4;
 #else
-constexpr int W = 4, TILE = 2;  // vectors of a tile: as many as the sums of all fit into registers
+constexpr int W = 4, TILE = 2;  // vectors per tile; all sums of a tile fit into registers
 #endif
 constexpr int INPUTS = @INPUTS@;
 constexpr int OUTPUTS = @OUTPUTS@;
-constexpr int WIDEST = @WIDEST@;  // of all layers
+constexpr int WIDEST = @WIDEST@;  // largest width of a signal
 constexpr int DIM = @DIM@;        // entries of a genotype
-constexpr int DRAWN = @DRAWN@;    // numbers that are drawn for a pair
+constexpr int DRAWN = @DRAWN@;    // noise values of a pair, including padding
 constexpr int TOGETHER = 2;       // pairs that are computed together
 constexpr int SHARE = 4;          // evaluations of a genotype that are computed together
-#define UNROLLED _Pragma("GCC unroll 8")  // so that sums stay in registers
+#define UNROLLED _Pragma("GCC unroll 8")  // keeps the sums in registers
 #define FUNCTION static inline __attribute__((always_inline))
 
 constexpr int widest(int left) { return left >= W ? W : left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1; }
@@ -36,9 +36,9 @@ template <int N> FUNCTION void store(float* to, V<N> v) { std::memcpy(to, &v, 4 
 template <int N> FUNCTION V<N> all(float x) { return V<N>{} + x; }
 template <int N> FUNCTION V<N> choose(I<N> m, V<N> a, V<N> b) { return (V<N>)((m & (I<N>)a) | (~m & (I<N>)b)); }
 
-// What is not a number stays so, in both.
+// Both activations preserve NaN.
 template <int N> FUNCTION V<N> relu(V<N> x) { return choose<N>(x < all<N>(0.f), all<N>(0.f), x); }
-// e / (e + 2) where e = exp(2 x) - 1 = 2^n (exp(r) - 1) + 2^n - 1, and exp(r) - 1 is its series.
+// Computes e / (e + 2) with e = exp(2 x) - 1 = 2^n (exp(r) - 1) + 2^n - 1. A series approximates exp(r) - 1.
 template <int N> FUNCTION V<N> tangent(V<N> x) {
   const V<N> limit = all<N>(10.f), magic = all<N>(12582912.f);
   x = choose<N>(x > limit, limit, choose<N>(x < -limit, -limit, x));
@@ -67,18 +67,18 @@ template <int IN, int START = 0> FUNCTION float dot(const float* a, const float*
   else return sum<N>(total) + dot<IN, END>(a, b);
 }
 
-// Signals of samples: those of a few evaluations of a candidate, or two for each pair.
+// The signal of one sample. A sample is one evaluation of a candidate, or one of the two samples of a pair.
 typedef float Signal[WIDEST];
 
-// One layer from `in` to `out`, its columns from START on, of S samples. A step is a matrix, or where it has a
-// RANK the left and the right factors, and then the biases.
+// Computes the columns from START on of one layer, from `in` to `out`, for S samples. If RANK is 0, a step contains
+// a matrix; otherwise it contains the left and the right factors. The biases follow.
 template <int IN, int OUT, int RANK, int PAIRS, int S, bool LAST, int START = 0>
 FUNCTION void columns(const float* mean, const float* const* step, const float (*inner)[2][RANK + 1],
                       const Signal* in, Signal* out) {
   constexpr int LEFT = OUT - START;
   constexpr int N = widest(LEFT);
   constexpr int VECTORS = LEFT / N < TILE ? LEFT / N : TILE;
-  constexpr int RIGHT = (RANK * IN + 3) / 4 * 4;  // where right factors start
+  constexpr int RIGHT = (RANK * IN + 3) / 4 * 4;  // offset of the right factors
   constexpr int BIAS = RANK ? RIGHT + RANK * OUT : IN * OUT;
   constexpr int ALONE = PAIRS ? 0 : S;  // samples without a step
   V<N> plus[PAIRS ? PAIRS : S][VECTORS], minus[PAIRS ? PAIRS : 1][VECTORS];
@@ -133,7 +133,7 @@ static __attribute__((noinline)) void layer(const float* mean, const float* cons
   std::swap(in, out);
 }
 
-// The actions of S samples: of a few pairs, or of a few evaluations of a candidate.
+// Computes the actions of S samples, which are those of PAIRS pairs or, if PAIRS is 0, S evaluations of a candidate.
 template <int PAIRS, int S = 2 * PAIRS>
 static void act(const float* mean, const float* const* steps, const float* const* observation, float* const* action) {
   alignas(64) Signal signals[2][S];
@@ -144,14 +144,15 @@ static void act(const float* mean, const float* const* steps, const float* const
 }
 
 namespace ffi = xla::ffi;
-// candidates[count, DIM], each with so many `repeats`, mean[lanes, DIM], step[lanes, pairs, DRAWN]; observations
-// and actions have rows for the repeats of each candidate, and then of each lane for mean + step of all its pairs
-// and for mean - step.
+// Each of candidates[count, DIM] is evaluated `repeats` times. Lanes have mean[lanes, DIM] and
+// step[lanes, pairs, DRAWN]. The rows of observations and actions have this order:
+// - for each candidate, its repeats;
+// - for each lane, mean + step for all its pairs, then mean - step for all its pairs.
 static ffi::Error Run(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> candidates, ffi::Buffer<ffi::F32> mean,
                       ffi::Buffer<ffi::F32> step, ffi::Buffer<ffi::F32> observation,
                       ffi::ResultBuffer<ffi::F32> action, int64_t repeats) {
   const long count = candidates.dimensions()[0], lanes = step.dimensions()[0], pairs = step.dimensions()[1];
-  const long shares = (repeats + SHARE - 1) / SHARE;  // of the evaluations of a candidate
+  const long shares = (repeats + SHARE - 1) / SHARE;  // work items per candidate
   const long groups = (pairs + TOGETHER - 1) / TOGETHER, alone = count * shares, items = alone + lanes * groups;
   const float* seen = observation.typed_data();
   float* done = action->typed_data();

@@ -1,14 +1,14 @@
-// Policies of mirrored pairs and of repeated genotypes. A warp computes both samples of a pair: it reads what
-// is drawn for the pair once, and the mean of its lane, which many pairs share, lies in shared memory. For a
-// genotype that is evaluated several times, a warp computes SHARE evaluations with each weight that it reads.
+// Computes policies of mirrored pairs and of repeated genotypes. A warp computes both samples of a pair and reads
+// the pair's noise once. Many pairs share the mean of their lane, which is copied to shared memory if it fits. If a
+// genotype is evaluated several times, a warp uses each weight that it reads for SHARE evaluations.
 constexpr int WARPS = @WARPS@;
-constexpr int EACH = @EACH@;      // pairs of a warp, one after the other
+constexpr int EACH = @EACH@;      // pairs that a warp computes, one after the other
 constexpr int SHARE = @SHARE@;    // evaluations of a genotype that a warp computes together
 constexpr int INPUTS = @INPUTS@;
 constexpr int OUTPUTS = @OUTPUTS@;
-constexpr int WIDEST = @WIDEST@;  // of all layers
+constexpr int WIDEST = @WIDEST@;  // largest width of a signal
 constexpr int DIM = @DIM@;        // entries of a genotype
-constexpr int DRAWN = @DRAWN@;    // numbers that are drawn for a pair
+constexpr int DRAWN = @DRAWN@;    // noise values of a pair, including padding
 constexpr bool SHARED = 4 * DIM + 8 * WARPS * WIDEST <= 48 * 1024;
 constexpr unsigned WARP = 0xffffffffu;
 #define FUNCTION static __device__ __forceinline__
@@ -27,7 +27,7 @@ FUNCTION Some<N> some(const T* from) {
   return found;
 }
 
-// What is not a number stays so, in both: a robot that fails must be seen to fail.
+// Both activations preserve NaN, so that failed robots are detected.
 FUNCTION float relu(float x) { return x < 0.f ? 0.f : x; }
 FUNCTION float tangent(float x) { return tanhf(x); }
 FUNCTION float hidden(float x) { return @HIDDEN@(x); }
@@ -39,15 +39,16 @@ FUNCTION float sum_of_warp(float x) {
   return x;
 }
 
-// One layer for a warp, from `signal` into it: of S samples, the two of a pair or those that share all weights.
-// A lane has N neighbouring columns; where a row is narrower than the warp, other PARTS of the lanes have other
-// rows. A step is a matrix, or where it has a RANK the left and the right factors, and then the biases.
+// Computes one layer in place in `signal`, with one warp. The S samples are the two of a pair, or evaluations that
+// share all weights. A thread computes N adjacent columns. If a row is narrower than the warp, the warp is divided
+// into PARTS, which compute different rows. If RANK is 0, a step contains a matrix; otherwise it contains the left
+// and the right factors. The biases follow.
 template <int IN, int OUT, int N, int RANK, bool PAIRED, int S, bool LAST>
 FUNCTION void layer(const float* mean, const Drawn* step, Some<S>* signal) {
   constexpr int GROUP = OUT / N, TILES = (GROUP + 31) / 32, PARTS = TILES > 1 ? 1 : 32 / GROUP;
-  constexpr int LEFT = (RANK * IN + 3) / 4 * 4;  // so that what follows is aligned
+  constexpr int LEFT = (RANK * IN + 3) / 4 * 4;  // aligns the right factors
   constexpr bool DENSE = PAIRED && RANK == 0;
-  constexpr int DEEP = PAIRED || S == 1 ? 8 : @AHEAD@;  // rows that are read ahead
+  constexpr int DEEP = PAIRED || S == 1 ? 8 : @AHEAD@;  // number of rows to prefetch
   const int lane = threadIdx.x % 32;
   const int part = TILES > 1 ? 0 : lane / GROUP;
   const Drawn* bias = step + (RANK ? LEFT + RANK * OUT : IN * OUT);
@@ -125,7 +126,7 @@ FUNCTION void layer(const float* mean, const Drawn* step, Some<S>* signal) {
       }
     }
   }
-  __syncwarp();  // all have read the signal
+  __syncwarp();  // all threads have read the signal
 #pragma unroll
   for (int tile = 0; tile < TILES; ++tile) {
     const int column = (TILES > 1 ? 32 * tile + lane : lane % GROUP) * N;
@@ -142,8 +143,8 @@ FUNCTION void layer(const float* mean, const Drawn* step, Some<S>* signal) {
   __syncwarp();
 }
 
-// The actions of S samples, whose rows are `row`, `row + stride`, ... to `row + last * stride`; the samples after
-// the last are the last one again.
+// Computes the actions of S samples in the rows `row`, `row + stride`, ..., `row + last * stride`. If there are fewer
+// than S rows, the remaining samples repeat the last row.
 template <bool PAIRED, int S>
 FUNCTION void act(const float* mean, const Drawn* step, float* memory, const float* observation, float* action,
                   size_t row, size_t stride, int last) {
@@ -169,9 +170,10 @@ FUNCTION void act(const float* mean, const Drawn* step, float* memory, const flo
   __syncwarp();
 }
 
-// candidates[count, DIM], each with so many `repeats`, mean[lanes, DIM], step[lanes, pairs, DRAWN]; observations
-// and actions have rows for the repeats of each candidate, and then of each lane for mean + step of all its pairs
-// and for mean - step.
+// Each of candidates[count, DIM] is evaluated `repeats` times. Lanes have mean[lanes, DIM] and
+// step[lanes, pairs, DRAWN]. The rows of observations and actions have this order:
+// - for each candidate, its repeats;
+// - for each lane, mean + step for all its pairs, then mean - step for all its pairs.
 extern "C" __global__ void __launch_bounds__(32 * WARPS, @RESIDENT@)
 policies(const float* __restrict__ candidates, const float* __restrict__ mean, const Drawn* __restrict__ step,
          const float* __restrict__ observation, float* __restrict__ action, int count, int repeats, int lanes,
@@ -186,8 +188,8 @@ policies(const float* __restrict__ candidates, const float* __restrict__ mean, c
   action += batch * rows * OUTPUTS;
 
   const int warp = threadIdx.x / 32;
-  const int groups = (repeats + SHARE - 1) / SHARE;         // of evaluations of a candidate
-  const int alone = (count * groups + WARPS - 1) / WARPS;  // blocks of candidates
+  const int groups = (repeats + SHARE - 1) / SHARE;         // work items per candidate
+  const int alone = (count * groups + WARPS - 1) / WARPS;  // blocks that compute candidates
   if (blockIdx.x < alone) {
     const int item = blockIdx.x * WARPS + warp, candidate = item / groups, first = item % groups * SHARE;
     if (item < count * groups)
@@ -195,7 +197,7 @@ policies(const float* __restrict__ candidates, const float* __restrict__ mean, c
                         action, (size_t)candidate * repeats + first, 1, min(SHARE, repeats - first) - 1);
     return;
   }
-  const int blocks = (pairs + WARPS * EACH - 1) / (WARPS * EACH);  // of a lane
+  const int blocks = (pairs + WARPS * EACH - 1) / (WARPS * EACH);  // blocks per lane
   const int own = (blockIdx.x - alone) / blocks;
   const int first = (blockIdx.x - alone) % blocks * WARPS * EACH;
   const float* centre = mean + (size_t)own * DIM;

@@ -1,10 +1,10 @@
-// Below training.cu: how blocks meet and share their jobs, and products on tensor cores. THREADS of a block, its stage()
-// and FUNCTION are given.
+// Helpers of training.cu: synchronisation of blocks, distribution of jobs, and matrix products on tensor cores.
+// training.cu defines THREADS (per block), stage() and FUNCTION.
 
-// Between phases all blocks meet: each arrives when its jobs are done, and waits for the others before it reads what
-// they wrote. Until then it may read what was there in the phase before. Thread 0 releases what its whole block wrote,
-// and acquires what the others wrote for its whole block: __syncthreads is part of PTX's causality order, so that no
-// plain read sees an old line.
+// A gate synchronises all blocks between phases. A block arrives when its jobs are done. It waits for the other blocks
+// before it reads their results. Before that, it may only read data from earlier phases. Thread 0 releases all writes
+// of its block, and acquires the writes of the other blocks for its whole block. __syncthreads is part of PTX's
+// causality order, so plain reads never return stale cache lines.
 struct Gate { unsigned *arrived, due; bool open; };
 
 FUNCTION void await(Gate& gate) {
@@ -14,8 +14,8 @@ FUNCTION void await(Gate& gate) {
 #ifdef __CUDA_ARCH__
     unsigned seen;
     do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(gate.arrived) : "memory");
-    while (int(gate.due - seen) > 0);  // right also when the count wraps around
-#else  // as tests run it, on a CPU
+    while (int(gate.due - seen) > 0);  // also correct if the count wraps around
+#else  // tests on a CPU
     while (int(gate.due - __atomic_load_n(gate.arrived, __ATOMIC_ACQUIRE)) > 0) __nanosleep(20);
 #endif
   }
@@ -35,7 +35,7 @@ FUNCTION void arrive(Gate& gate) {
   }
 }
 
-// Deals jobs out to blocks, from the block that is next.
+// Distributes jobs among the blocks in turn, continuing after the block that received the last job.
 template <class Job> FUNCTION void share(int& turn, int count, Job job) {
 #pragma unroll 1
   for (; turn < count; turn += gridDim.x) job(turn);
@@ -44,14 +44,16 @@ template <class Job> FUNCTION void share(int& turn, int count, Job job) {
 
 // -------------------------------------------------------------------------------------------- products
 
-// A tensor core reads 11 bits of a number. So numbers are split into two parts, a rounded one and the rest, and the
-// products of parts are added up but for that of the rests: the error is about that of float32.
+// A tensor core reads 11 bits of a number's significand. Therefore each number is split into a rounded part and a
+// remainder. A product is the sum of the products of these parts, without remainder times remainder. Its error is
+// about that of float32.
 FUNCTION float cut(float x) { return __int_as_float(__float_as_int(x) & ~0x1fff); }
 FUNCTION float rounded(float x) { return cut(__int_as_float(__float_as_int(x) + 0x1000)); }
 
-// Adds a[16, 8] times b[8, 8] to sum[16, 8]. A lane, with i = lane / 4 and j = lane % 4, has of `a` column j of rows i
-// and i + 8, then column j + 4; of `b` column i of rows j and j + 4; of `sum` columns 2 j and 2 j + 1 of row i, then of
-// row i + 8.
+// Adds a[16, 8] times b[8, 8] to sum[16, 8]. Lane 4 * i + j of the warp has these entries [row, column]:
+// - a: [i, j], [i + 8, j], [i, j + 4], [i + 8, j + 4];
+// - b: [j, i], [j + 4, i];
+// - sum: [i, 2 * j], [i, 2 * j + 1], [i + 8, 2 * j], [i + 8, 2 * j + 1].
 FUNCTION void multiply(float* sum, const float* a, const float* b) {
 #if __CUDA_ARCH__ >= 800
   asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
@@ -70,8 +72,8 @@ FUNCTION void multiply(float* sum, const float* a, const float* b) {
 #endif
 }
 
-// Sixteen columns of a matrix [32, depth], which lies in memory so or, if not ACROSS, as [depth, 32]. Of these a lane
-// has columns 4 * (lane % 4) + k of four rows.
+// Sixteen columns of a matrix [32, depth]. The matrix is stored as [32, depth] if ACROSS, otherwise as [depth, 32].
+// A lane has the columns 4 * (lane % 4) + k of four rows.
 template <bool ACROSS> struct Piece {
   float4 x[4];
   __device__ __forceinline__ static int row(int i, int lane) { return ACROSS ? 8 * i + lane / 4 : lane / 4 * 4 + i; }
@@ -89,14 +91,14 @@ template <bool ACROSS> struct Piece {
   }
 };
 
-// Multiplies [32, depth] by [32, depth]. Returns the sums of row threadIdx.x / 8 and four columns from
-// threadIdx.x % 8 * 4 on. The columns of the first may have a scale. Each warp has its share of the depth, which it
-// reads straight to where tensor cores take it from. Before `ready` is called it reads the second matrix if `early`
-// is 1, both if it is 2.
+// Multiplies `a` [32, depth] by the transpose of `b` [32, depth]. Returns four entries of row threadIdx.x / 8, from
+// column threadIdx.x % 8 * 4 on. If `scale` is given, it multiplies the columns of `a`. Each warp computes a part of
+// the depth and reads its operands directly into registers. `early` is the number of matrices that the function reads
+// before it calls `ready`: 0 for none, 1 for only `b`, or 2 for both.
 template <bool A_ACROSS, bool B_ACROSS, class Ready>
 FUNCTION float4 product(const float* a, int a_stride, const float* b, int b_stride, int depth, const float* scale,
                         int early, Ready ready) {
-  constexpr int AHEAD = 2, WARPS = THREADS / 32;  // pieces that are read before the first is used
+  constexpr int AHEAD = 2, WARPS = THREADS / 32;  // pieces that are read before the first one is used
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   float sum[2][4][4] = {};
   Piece<A_ACROSS> left[AHEAD];
@@ -119,8 +121,8 @@ FUNCTION float4 product(const float* a, int a_stride, const float* b, int b_stri
       if (const int k = start + 16 * WARPS * n; k < depth) {
         const float4 s = scale ? four(scale + k + lane % 4 * 4) : float4{1.f, 1.f, 1.f, 1.f};
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {  // eight columns: two of each lane
-          float x[2][2][4], y[2][4][2];         // large and small parts, of 16 rows of the first and 8 of the second
+        for (int half = 0; half < 2; ++half) {  // eight columns, two per lane
+          float x[2][2][4], y[2][4][2];         // rounded parts and remainders of 16 rows of `a` and 8 rows of `b`
 #pragma unroll
           for (int i = 0; i < 4; ++i)
 #pragma unroll
@@ -132,7 +134,7 @@ FUNCTION float4 product(const float* a, int a_stride, const float* b, int b_stri
               y[0][i][j] = more, y[1][i][j] = v - more;
             }
 #pragma unroll
-          for (int part = 2; part >= 0; --part)  // small ones first
+          for (int part = 2; part >= 0; --part)  // adds the small products first
 #pragma unroll
             for (int i = 0; i < 8; ++i) multiply(sum[i / 4][i % 4], x[part == 2][i / 4], y[part == 1][i % 4]);
         }
@@ -140,7 +142,7 @@ FUNCTION float4 product(const float* a, int a_stride, const float* b, int b_stri
     start += 16 * WARPS * AHEAD;
     read(start, true, true);
   }
-  // What the warps found, on the stage as [WARPS, 32, 32], in an order without conflicts.
+  // Writes the sums of all warps to the stage as [WARPS, 32, 32], in an order without bank conflicts.
   float4* found = stage();
   auto place = [](int row, int column) {
     const int i = A_ACROSS ? row % 8 : row / 4;

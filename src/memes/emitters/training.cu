@@ -1,17 +1,19 @@
-// Rounds of TD3 in one launch: DELAY steps of two critics, then one of the actor on the last step's batch, by blocks
-// that all run at once and meet after every phase. Products are made in tiles of 32 x 32, each by one block's tensor cores; layers
-// of the actor, which are small, by a block for a few rows. All widths are multiples of 32, filled up with zeros,
-// which training keeps: a weight from or to nowhere has no slope.
+// Trains by TD3, with all rounds in one launch. A round consists of DELAY steps of the two critics and one step of the
+// actor, which uses the batch of the last critic step. All blocks run at once and synchronise after every phase.
+// For the critics, one block computes a tile of 32 x 32 of a product on its tensor cores. The actor's layers are small,
+// so one block computes a few rows through all of them. All widths are padded with zeros to multiples of 32. The
+// padding stays zero during training, because its weights have zero gradients.
 constexpr int THREADS = 256;
 constexpr int OBSERVATION = @OBSERVATION@, ACTION = @ACTION@, BATCH = @BATCH@, ROWS = @ROWS@, DELAY = @DELAY@;
-constexpr int LAYERS = @LAYERS@;              // hidden ones of a critic
-constexpr int ACTOR_LAYERS = @ACTOR_LAYERS@;  // of the actor, with its last
-constexpr int CRITIC = @CRITIC@, ACTOR = @ACTOR@;  // numbers of a critic, and of the actor
-constexpr int WIDEST = @WIDEST@;              // of all signals that a block takes through the actor
-constexpr int TOGETHER = WIDEST <= 256 ? 8 : 4;  // rows that one block takes through the actor
+constexpr int LAYERS = @LAYERS@;              // hidden layers of a critic
+constexpr int ACTOR_LAYERS = @ACTOR_LAYERS@;  // layers of the actor, including its output layer
+constexpr int CRITIC = @CRITIC@, ACTOR = @ACTOR@;  // parameters of a critic and of the actor
+constexpr int WIDEST = @WIDEST@;              // largest width of the actor's signals
+constexpr int TOGETHER = WIDEST <= 256 ? 8 : 4;  // rows that one block computes through the actor
 constexpr float RATE = @RATE@, ACTOR_RATE = @ACTOR_RATE@, DISCOUNT = @DISCOUNT@, FOLLOW = @FOLLOW@;
 #define FUNCTION static __device__ __forceinline__
-// Signals before each layer and after the last; where matrices and biases lie; widths of all signals before.
+// Width of the signal before each layer and after the last one; offsets of the matrices and of the biases; total
+// width of all earlier signals.
 __constant__ int width[] = {@WIDTHS@};
 __constant__ int matrix[] = {@MATRICES@};
 __constant__ int bias[] = {@BIASES@};
@@ -22,44 +24,45 @@ __constant__ int actor_bias[] = {@ACTOR_BIASES@};
 __constant__ int actor_before[] = {@ACTOR_BEFORE@};
 constexpr int IN = @IN@, TILES = @TILES@, SIGNALS = @SIGNALS@, ACTOR_SIGNALS = @ACTOR_SIGNALS@;
 
-// What blocks hand to each other between phases.
-constexpr int INPUTS = 0;                              // [DELAY, ROWS, IN], observations and actions
-constexpr int FOLLOWING = INPUTS + DELAY * ROWS * IN;  // the same, of what follows
-constexpr int PROPOSED = FOLLOWING + DELAY * ROWS * IN;  // [ROWS, IN], with the actor's actions
-constexpr int REWARD = PROPOSED + ROWS * IN;           // [DELAY, ROWS]
-constexpr int LASTING = REWARD + DELAY * ROWS;         // [DELAY, ROWS], the discount, or 0 at an end
-constexpr int SIGNAL = LASTING + DELAY * ROWS;         // of each hidden layer [2, ROWS, width]
-constexpr int SLOPE = SIGNAL + 2 * ROWS * SIGNALS;     // of the value in what each of them sums up
+// Offsets of the data in `work`, which blocks exchange between phases.
+constexpr int INPUTS = 0;                              // observations and actions [DELAY, ROWS, IN]
+constexpr int FOLLOWING = INPUTS + DELAY * ROWS * IN;  // next observations and their actions [DELAY, ROWS, IN]
+constexpr int PROPOSED = FOLLOWING + DELAY * ROWS * IN;  // observations and the actor's actions [ROWS, IN]
+constexpr int REWARD = PROPOSED + ROWS * IN;           // rewards [DELAY, ROWS]
+constexpr int LASTING = REWARD + DELAY * ROWS;         // discount, or 0 at the end of an episode [DELAY, ROWS]
+constexpr int SIGNAL = LASTING + DELAY * ROWS;         // signals of each hidden layer [2, ROWS, width]
+constexpr int SLOPE = SIGNAL + 2 * ROWS * SIGNALS;     // gradient of the value w.r.t. their pre-activations
 constexpr int SLOW = SLOPE + 2 * ROWS * SIGNALS;       // signals of slow critics [2, ROWS, width]
-constexpr int VALUE = SLOW + 2 * ROWS * SIGNALS;       // [2, TILES, ROWS], parts of the value
-constexpr int SLOW_VALUE = VALUE + 2 * TILES * ROWS;   // [2, TILES, ROWS]
+constexpr int VALUE = SLOW + 2 * ROWS * SIGNALS;       // partial sums of the values [2, TILES, ROWS]
+constexpr int SLOW_VALUE = VALUE + 2 * TILES * ROWS;   // the same for the slow critics
 constexpr int ACTED = SLOW_VALUE + 2 * TILES * ROWS;   // signals of the actor [ROWS, width]
 constexpr int ACTOR_SLOPE = ACTED + ROWS * ACTOR_SIGNALS;
 
 FUNCTION float relu(float x) { return x < 0.f ? 0.f : x; }
 FUNCTION float tangent(float x) { return tanhf(x); }
-FUNCTION float relu_slope(float y) { return y > 0.f ? 1.f : 0.f; }  // where it is y
+FUNCTION float relu_slope(float y) { return y > 0.f ? 1.f : 0.f; }  // derivative at relu(x) = y
 FUNCTION float tangent_slope(float y) { return 1.f - y * y; }
 FUNCTION float4& four(float* at) { return *reinterpret_cast<float4*>(at); }
 FUNCTION float4 four(const float* at) { return *reinterpret_cast<const float4*>(at); }
 
-constexpr int STAGE = 2304;  // four numbers each
+constexpr int STAGE = 2304;  // size in float4
 static_assert(STAGE >= THREADS / 32 * 256, "each warp has a tile of 32 x 32 on the stage");
 static_assert(4 * STAGE >= TOGETHER * (2 * WIDEST + THREADS), "or there are rows of two layers, and parts of their sums");
 static_assert(16 * STAGE + 8 * ROWS <= 48 * 1024, "a block's memory is 48 KB");
-FUNCTION float4* stage() {  // what a block has at hand during a job
+FUNCTION float4* stage() {  // working memory of a block during a job
   __shared__ float4 numbers[STAGE];
   return numbers;
 }
-FUNCTION float* errors() {  // [2, ROWS], the slopes of the critics' loss in their values; read by fours
+FUNCTION float* errors() {  // gradient of the critics' loss w.r.t. their values [2, ROWS]; read as float4
   alignas(16) __shared__ float numbers[2 * ROWS];
   return numbers;
 }
 
 @PRODUCTS@
 
-// The signals after layer l of `count` critics; after the last, the slopes of their values in what it sums up,
-// and what each tile adds to the values. `in` is that of the first critic, and `apart` how far the next one's is.
+// Computes the signals after layer l of `count` critics. For the last hidden layer, it also computes the gradient of
+// the values w.r.t. its pre-activations, and each tile's partial sum of the values. `in` is the input of the first
+// critic; the input of the second critic is `apart` numbers behind it.
 FUNCTION void forward(int& turn, Gate& gate, const float* nets, int count, int l, const float* in, int apart,
                       float* out, float* slope, float* value) {
   const int wide = width[l], next = width[l + 1], across = next / 32, each = ROWS / 32 * across;
@@ -86,7 +89,7 @@ FUNCTION void forward(int& turn, Gate& gate, const float* nets, int count, int l
   });
 }
 
-// The slopes of the values in what the layer before l sums up, from those of layer l.
+// Computes the gradient of the values w.r.t. the pre-activations of the layer before l, from that of layer l.
 FUNCTION void backward(int& turn, Gate& gate, const float* nets, int count, int l, const float* signal,
                        const float* from, float* to) {
   const int wide = width[l], next = width[l + 1], across = wide / 32, each = ROWS / 32 * across;
@@ -103,7 +106,8 @@ FUNCTION void backward(int& turn, Gate& gate, const float* nets, int count, int 
 
 // -------------------------------------------------------------------------------------------- learning
 
-// Weights, their two moments and slow copies lie `apart`; the corrections are of the moments.
+// Settings of Adam. The weights, their two moments and their slow copies are `apart` numbers from each other in memory.
+// `first` and `second` correct the bias of the two moments.
 struct Adam { int apart; float rate, first, second; };
 template <int N> struct alignas(4 * N) Some { float x[N]; };
 template <int N> struct Weights {
@@ -126,9 +130,10 @@ template <int N> struct Weights {
   }
 };
 
-// The matrices [wide, next] of a layer of some networks, which lie `between` apart, from its signals [ROWS, wide],
-// `in_apart` from each other, and the slopes [ROWS, next] of what it sums up. Rows may have a scale. All is read
-// before `ready` is called if it may be `early`.
+// Updates the matrices [wide, next] of one layer of `count` networks, which are `between` numbers apart. `in` contains
+// the layer's inputs [ROWS, wide]; those of two networks are `in_apart` numbers apart. `slope` contains the gradients
+// [ROWS, next] w.r.t. the pre-activations. If `scale` is given, it multiplies the rows. If `early`, both inputs may be
+// read before `ready` is called.
 template <class Ready>
 FUNCTION void improve_matrix(int& turn, float* nets, int count, int between, int wide, int next, const float* in,
                              int in_apart, const float* slope, const Adam& adam, const float* scale, bool early,
@@ -145,7 +150,8 @@ FUNCTION void improve_matrix(int& turn, float* nets, int count, int between, int
   });
 }
 
-// Vectors [wide], from the columns of [ROWS, wide]; or one number, from ones.
+// Updates vectors [wide] with the column sums of `in` [ROWS, wide]. If `scale` is given, it multiplies the rows. If
+// `in` is null, only the first number has a gradient, which is the sum of `scale`.
 FUNCTION void improve_vector(int& turn, float* nets, int count, int between, int wide, const float* in,
                              const Adam& adam, const float* scale) {
   const int each = wide / 32;
@@ -170,10 +176,10 @@ FUNCTION void improve_vector(int& turn, float* nets, int count, int between, int
   });
 }
 
-// ------------------------------------------------------------------------------- the actor, row by row
+// ------------------------------------------------------------------------------- the actor, a few rows per block
 
-// Multiplies [TOGETHER, depth] by a matrix [depth, columns], which lies so or, if ACROSS, as [columns, depth], and adds
-// `start` [columns] if it is given.
+// Multiplies `in` [TOGETHER, depth] by a matrix [depth, columns], and adds `start` [columns] if it is given. If ACROSS,
+// the matrix is stored as [columns, depth].
 template <bool ACROSS>
 FUNCTION void by_rows(const float* in, int depth, const float* weights, int stride, int columns, const float* start,
                       float* out) {
@@ -185,7 +191,7 @@ FUNCTION void by_rows(const float* in, int depth, const float* weights, int stri
     const int column = first + threadIdx.x % wide;
     float sum[TOGETHER] = {};
     if (column < columns && part < parts) {
-      constexpr int AHEAD = 4;  // are read before the first is used
+      constexpr int AHEAD = 4;  // reads before the first one is used
       const float more = start && part == 0 ? start[column] : 0.f;
 #pragma unroll 1
       for (int from = 4 * part; from < depth; from += 4 * AHEAD * parts) {
@@ -221,15 +227,15 @@ FUNCTION void by_rows(const float* in, int depth, const float* weights, int stri
   }
 }
 
-// For all numbers of [TOGETHER, wide].
+// Calls each(row, column) for all entries of a matrix [TOGETHER, wide].
 template <class Each> FUNCTION void all(int wide, Each each) {
 #pragma unroll 1
   for (int i = threadIdx.x; i < TOGETHER * wide; i += THREADS) each(i / wide, i % wide);
   __syncthreads();
 }
 
-// Fills up inputs of critics, for rows from `row` on, with the actions on what is observed there; with noise if it is
-// given. Signals are kept if there is a place.
+// Computes the actor's actions for TOGETHER observations in the critics' inputs, from `row` on, and writes them into
+// these inputs. Adds `noise` if it is given. Stores the actor's signals in `kept` if it is given.
 FUNCTION void act(const float* net, const float* noise, int row, float* inputs, float* kept) {
   float *signal = reinterpret_cast<float*>(stage()), *next = signal + TOGETHER * WIDEST;
   all(actor_width[0], [&](int r, int k) {
@@ -258,7 +264,8 @@ FUNCTION void act(const float* net, const float* noise, int row, float* inputs, 
   });
 }
 
-// The slopes of the actor's loss in what its layers sum up, from those of the first critic's value.
+// Computes the gradient of the actor's loss w.r.t. the pre-activations of its layers, from the gradient of the first
+// critic's value w.r.t. those of its first layer.
 FUNCTION void act_back(const float* net, const float* critic, const float* from, const float* kept, int row,
                        float* to) {
   float *signal = reinterpret_cast<float*>(stage()), *next = signal + TOGETHER * WIDEST;
@@ -280,12 +287,13 @@ FUNCTION void act_back(const float* net, const float* critic, const float* from,
   }
 }
 
-// ----------------------------------------------------------------------------------------- all of it
+// ----------------------------------------------------------------------------------------- training
 
-// Transitions of a round, for critics and actor: `index` says which. The actor's are those of the last step.
+// Copies the transitions of a round, which `index` selects, into `work`. The actor uses the batch of the last critic
+// step.
 FUNCTION void gather(int& turn, const float* observation, const float* action, const float* reward,
                      const float* next_observation, const unsigned char* ended, const int* index, float* work) {
-  constexpr int EACH = 16;  // rows
+  constexpr int EACH = 16;  // rows per job
   share(turn, (2 * DELAY + 1) * ROWS / EACH, [&](int job) {
 #pragma unroll 2
     for (int i = threadIdx.x; i < EACH * IN; i += THREADS) {
@@ -293,7 +301,7 @@ FUNCTION void gather(int& turn, const float* observation, const float* action, c
       const int of = place / ROWS, row = min(place % ROWS, BATCH - 1);
       const size_t from = index[(of < DELAY ? of : of < 2 * DELAY ? of - DELAY : DELAY - 1) * BATCH + row];
       const float* observed = of < DELAY || of == 2 * DELAY ? observation : next_observation;
-      if (c < 0 || of < DELAY)  // others' actions are still to be found
+      if (c < 0 || of < DELAY)  // the actor computes the other actions later
         work[INPUTS + place * IN + k] =
             c < 0 ? observed[from * OBSERVATION + k] : c < ACTION ? action[from * ACTION + c] : 0.f;
       if (k == 0 && of < DELAY)
@@ -302,7 +310,7 @@ FUNCTION void gather(int& turn, const float* observation, const float* action, c
   });
 }
 
-// The slopes of the critics' loss in their values, in one of the steps.
+// Computes the gradient of the critics' loss w.r.t. their values, for one step.
 FUNCTION void find_errors(int step, const float* work) {
   for (int r = threadIdx.x; r < ROWS; r += THREADS) {
     float value[2] = {}, future[2] = {};
@@ -322,31 +330,35 @@ FUNCTION void find_errors(int step, const float* work) {
   __syncthreads();
 }
 
-// critics[4, 2, CRITIC] and actor[4, ACTOR] are weights, Adam's moments and slow copies, index[_, DELAY, BATCH]
-// and noise[_, DELAY, BATCH, ACTION] what chance decides in each round, corrections[_, DELAY + 1, 2] Adam's.
+// Runs `rounds` rounds. Arguments, with the number of rounds as `_`:
+// - critics[4, 2, CRITIC] and actor[4, ACTOR]: weights, the two moments of Adam, slow copies;
+// - index[_, DELAY, BATCH]: indices of the sampled transitions;
+// - noise[_, DELAY, BATCH, ACTION]: noise of the actions that follow;
+// - corrections[_, DELAY + 1, 2]: bias corrections of Adam's moments.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 training(const float* observation, const float* action, const float* reward, const float* next_observation,
          const unsigned char* ended, const int* index, const float* noise, const float* corrections, const int* rounds,
          const float*, const float*, const unsigned*, float* critics, float* actor, unsigned* arrived, float* work) {
-  constexpr int ROW_JOBS = ROWS / TOGETHER, PHASES = 2 * LAYERS - 1;  // forth and back
+  constexpr int ROW_JOBS = ROWS / TOGETHER, PHASES = 2 * LAYERS - 1;  // forward and backward
   const int count = *rounds;
   const float *slow = critics + 6 * CRITIC, *slow_actor = actor + 3 * ACTOR;
   Gate gate = {arrived, 0, true};
   int turn;
 #pragma unroll 1
-  for (int round = -1; round < count; ++round) {  // before the first there is only the end of a round
+  for (int round = -1; round < count; ++round) {  // round -1 only prepares round 0
 #pragma unroll 1
-    for (int step = round < 0 ? DELAY : 0; step <= DELAY; ++step) {  // the last is the actor's
+    for (int step = round < 0 ? DELAY : 0; step <= DELAY; ++step) {  // the last step is the actor's
       const bool actors = step == DELAY, more = round + 1 < count;
       const float* inputs = work + (actors ? PROPOSED : INPUTS + step * ROWS * IN);
-      const int done = step == 0;  // layers: the round before has begun with the first step's
-      // Slow critics, which follow the actor's phase 0 in the first step, may take longer than those that learn.
+      const int done = step == 0;  // layers of this step that the previous round has computed
+      // In the first step, the slow critics start one phase later, because the actor acts in phase 0. They may then
+      // need more phases than the learning critics.
       const int phases = actors ? PHASES + 2 : done ? max(LAYERS + 1, PHASES - 1) : PHASES;
 #pragma unroll 1
       for (int phase = round < 0 ? PHASES : 0; phase < phases; ++phase) {
-        const bool next = phase == PHASES + 1;  // begins with the next round
+        const bool next = phase == PHASES + 1;  // also computes the first layer of the next round
         turn = blockIdx.x;
-        if (phase == 0 || phase >= PHASES) await(gate);  // others read early what was there before the step
+        if (phase == 0 || phase >= PHASES) await(gate);  // in other phases, products wait after their first reads
         if (actors && phase == PHASES) {
           share(turn, round < 0 ? 0 : ROW_JOBS, [&](int job) {
             act_back(actor, critics, work + SLOPE, work + ACTED, job * TOGETHER, work + ACTOR_SLOPE);
@@ -372,7 +384,7 @@ training(const float* observation, const float* action, const float* reward, con
             act(ahead ? slow_actor : actor, ahead ? noise + (size_t)(round * DELAY + of) * BATCH * ACTION : nullptr, row,
                 work + FOLLOWING + of * ROWS * IN, ahead ? nullptr : work + ACTED);
           });
-        // The slow critics, unless it is the actor's step; then those that learn.
+        // First the slow critics (which = 0), which the actor's step does not need; then the learning critics.
 #pragma unroll 1
         for (int which = actors || phase < done ? 1 : 0; which < 2; ++which) {
           const int l = !which ? phase - done : next && more ? 0 : phase + done;
@@ -394,7 +406,9 @@ training(const float* observation, const float* action, const float* reward, con
       const float* correction = corrections + 2 * (round * (DELAY + 1) + step);
       const Adam adam = {2 * CRITIC, RATE, 1.f / correction[0], 1.f / correction[1]};
       turn = blockIdx.x;
-      auto ready = [&] {  // values of this step are known before the last phase, but not those of slow critics
+      // Finds the errors once the values are complete. The last phase completes them in the first step, or if there is
+      // only one layer; otherwise they are complete earlier.
+      auto ready = [&] {
         if (gate.open) return;
 #pragma unroll 1
         for (int open = 0; open < 2; ++open) {
@@ -409,7 +423,7 @@ training(const float* observation, const float* action, const float* reward, con
                        work + SLOPE + 2 * ROWS * before[l + 1], adam, errors(), l == LAYERS - 1 && LAYERS > 1, ready);
       ready();
 #pragma unroll 1
-      for (int l = 0; l <= LAYERS + 1; ++l) {  // biases of hidden layers; the last layer's weights, and its bias
+      for (int l = 0; l <= LAYERS + 1; ++l) {  // hidden biases, output weights, output bias
         const int to = l < LAYERS ? bias[l] : l == LAYERS ? matrix[LAYERS] : bias[LAYERS];
         const int from = (l < LAYERS ? SLOPE : SIGNAL) + 2 * ROWS * before[min(l + 1, LAYERS)];
         improve_vector(turn, critics + to, 2, CRITIC, l <= LAYERS ? width[min(l + 1, LAYERS)] : 32,

@@ -1,4 +1,4 @@
-// Launches kernels on XLA's stream. Finds CUDA's driver when it runs: builds without CUDA.
+// Launches kernels on XLA's stream. The CUDA driver is loaded at run time, so the build does not need CUDA.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ using Handle = void*;  // CUlibrary, CUkernel, CUfunction, CUcontext, CUstream
 static std::mutex guard;
 static std::unordered_map<std::string, Handle> kernels;
 
-// A function of the driver, or null.
+// Returns a function of the CUDA driver, or null if it is not found.
 template <class... T>
 static Status (*driver(const char* name, T...))(T...) {
   static void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
@@ -32,8 +32,8 @@ static Status (*driver(const char* name, T...))(T...) {
       return std::string(function) + " returned error " + std::to_string(status); \
   } while (false)
 
-// Loads the kernel `name` of a compiled image onto devices, so that no launch has to: a launch may be
-// part of a graph's recording, where nothing can be loaded. Returns what went wrong.
+// Loads the kernel `name` of a compiled image onto devices before its first launch. A launch may be part of the
+// recording of a CUDA graph, during which nothing can be loaded. Returns an error message, which is empty on success.
 static std::string Load(const char* key, const void* image, const char* name, const int* devices, int count) {
   Handle library = nullptr, kernel = nullptr;
   void* none = nullptr;
@@ -62,10 +62,10 @@ extern "C" const char* load(const char* key, const void* image, const char* name
   return message.c_str();
 }
 
-// How many blocks of a kernel the GPU has room for at once; 0 if the driver does not say.
+// Returns how many blocks of a kernel the GPU can run at once, or 0 if the driver does not report it.
 static int Room(Handle function, int threads) {
   int each = 0, device = 0, processors = 0;
-  const int multiprocessor_count = 16;  // an attribute of devices
+  const int multiprocessor_count = 16;  // number of the device attribute
   size_t shared = 0;
   auto occupancy = driver("cuOccupancyMaxActiveBlocksPerMultiprocessor", &each, function, threads, shared);
   auto current = driver("cuCtxGetDevice", &device);
@@ -75,9 +75,10 @@ static int Room(Handle function, int threads) {
   return attribute(&processors, multiprocessor_count, device) ? 0 : each * processors;
 }
 
-// The kernel's parameters: pointers to arguments and results, then the numbers. `size` is the number of
-// elements of the first result in one call; where it has more, there is one row of blocks for each. Blocks that
-// run at once are a cooperative launch: the driver refuses it rather than let them wait for one without room.
+// Launches a kernel. Its parameters are pointers to the arguments and results, followed by the numbers. `size` is the
+// number of elements of the first result per call. If the result is larger, the calls form a batch, and the grid has
+// one row of blocks per call. If `at_once`, this is a cooperative launch: the driver rejects it if the blocks cannot
+// all run at the same time, because they would wait for each other forever.
 static ffi::Error Launch(void* stream, ffi::RemainingArgs arguments, ffi::RemainingRets results,
                          std::string_view kernel, int32_t blocks, int32_t threads, int64_t size,
                          ffi::Span<const int32_t> numbers, bool at_once) {

@@ -1,21 +1,21 @@
-// The smallest squared distances of queries to points. A warp has QUERIES of them. Points are dealt to
-// GROUPS; a lane keeps the minima of EACH of them for every query, in registers. Then the warp takes the
-// groups with the smallest minima, and the smallest distances to their members.
+// Finds the smallest squared distances from queries to points. A warp processes QUERIES queries. The points are
+// divided into GROUPS groups. For every query, a lane keeps the minimum distance of each of its EACH groups in
+// registers. Then the warp selects the groups with the smallest minima, and the smallest distances to their members.
 constexpr int DIMENSIONS = @DIMENSIONS@;
 constexpr int QUERIES = @QUERIES@;
-constexpr int EACH = @EACH@;              // groups of a lane, a multiple of 4
-constexpr int AHEAD = @AHEAD@;            // divides EACH / 4
+constexpr int EACH = @EACH@;              // groups per lane, a multiple of 4
+constexpr int AHEAD = @AHEAD@;            // batches to prefetch, a divisor of EACH / 4
 constexpr int GROUPS = 32 * EACH;
-constexpr int COUNT = @COUNT@;            // how many distances are wanted, at most GROUPS
-constexpr int LISTS = (COUNT + 31) / 32;  // registers of a lane for a sorted list of so many
+constexpr int COUNT = @COUNT@;            // number of distances to return, at most GROUPS
+constexpr int LISTS = (COUNT + 31) / 32;  // registers per lane for a sorted list of COUNT distances
 constexpr int PARTS = 4;                  // members of a group that a lane reads together
 constexpr unsigned WARP = 0xffffffffu;
 #define FUNCTION static __device__ __forceinline__
-#define FAR __int_as_float(0x7f800000)  // infinitely
+#define FAR __int_as_float(0x7f800000)  // infinity
 
 FUNCTION float smallest_of_warp(float x) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  return __int_as_float(__reduce_min_sync(WARP, __float_as_int(x)));  // numbers that are not negative
+  return __int_as_float(__reduce_min_sync(WARP, __float_as_int(x)));  // valid for non-negative numbers
 #else
 #pragma unroll
   for (int i = 16; i > 0; i /= 2) x = fminf(x, __shfl_xor_sync(WARP, x, i));
@@ -23,8 +23,8 @@ FUNCTION float smallest_of_warp(float x) {
 #endif
 }
 
-// by_member[DIMENSIONS, members, GROUPS] and by_group[GROUPS, DIMENSIONS, members] are the same points, each
-// in the order in which it is read. An absent point is infinitely far away.
+// by_member[DIMENSIONS, members, GROUPS] and by_group[GROUPS, DIMENSIONS, members] contain the same points in the two
+// orders in which the kernel reads them. A missing point is infinitely far away.
 extern "C" __global__ void __launch_bounds__(@THREADS@)
 nearest(const float* query, const float* by_member, const float* by_group, float* out, int n, int members) {
   const int lane = threadIdx.x % 32;
@@ -45,7 +45,7 @@ nearest(const float* query, const float* by_member, const float* by_group, float
 #pragma unroll
     for (int j = 0; j < EACH; ++j) minima[q][j] = FAR;
   }
-  // The same operations in the same order wherever a distance is computed: the same bits.
+  // Every distance is computed with the same operations in the same order, so that results are bitwise equal.
   auto squared = [&](int q, const float (&point)[DIMENSIONS]) {
     float sum = 0.f;
 #pragma unroll
@@ -56,7 +56,7 @@ nearest(const float* query, const float* by_member, const float* by_group, float
     return sum;
   };
 
-  // Four points of a lane at a time, read AHEAD of their use.
+  // A batch contains four points per lane. Batches are prefetched: they are read AHEAD batches before their use.
   constexpr int BATCHES = EACH / 4;
   const int last_batch = members * BATCHES - 1;
   float4 buffer[AHEAD][DIMENSIONS];
@@ -89,7 +89,7 @@ nearest(const float* query, const float* by_member, const float* by_group, float
 
 #pragma unroll
   for (int q = 0; q < QUERIES; ++q) {
-    int chosen[LISTS];  // group number i is with lane i % 32
+    int chosen[LISTS];  // lane i % 32 stores group number i
     float furthest = FAR;
     int found = 0;
 #pragma unroll
@@ -101,7 +101,7 @@ nearest(const float* query, const float* by_member, const float* by_group, float
 #pragma unroll
         for (int j = 1; j < EACH; ++j) least = fminf(least, minima[q][j]);
         const float smallest = smallest_of_warp(least);
-        if (!(smallest < FAR)) break;  // in all lanes: no group with points is left
+        if (!(smallest < FAR)) break;  // true in all lanes if no group with points is left
         const int holder = __ffs(__ballot_sync(WARP, least == smallest)) - 1;
         int group = -1;
 #pragma unroll
@@ -118,10 +118,10 @@ nearest(const float* query, const float* by_member, const float* by_group, float
     }
     if (found < COUNT) furthest = FAR;
 
-    float sorted[LISTS];  // ascending, over lanes and then over lists
+    float sorted[LISTS];  // ascending over lanes, then over lists
 #pragma unroll
     for (int list = 0; list < LISTS; ++list) sorted[list] = FAR;
-    float last = FAR;  // of the list
+    float last = FAR;  // largest distance in the list
 #pragma unroll 1
     for (int i = 0; i < found; ++i) {
       int group = chosen[0];
@@ -148,7 +148,7 @@ nearest(const float* query, const float* by_member, const float* by_group, float
             const float value = __shfl_sync(WARP, distances[part], __ffs(waiting) - 1);
             waiting &= waiting - 1;
             if (!(value < last)) continue;
-            float before = -FAR;  // the last of the list before
+            float before = -FAR;  // last entry of the previous list
 #pragma unroll
             for (int list = 0; list < LISTS; ++list) {
               float previous = __shfl_up_sync(WARP, sorted[list], 1);

@@ -1,10 +1,10 @@
-// Work in parts on XLA's own threads, which wait for it; to start threads would take as long as a small batch.
+// Runs work in parts on XLA's idle threads. Starting new threads would take as long as computing a small batch.
 #include <atomic>
 #include <memory>
 #include <thread>
 #include <vector>
 
-// Calls work(part) for each of so many parts. A part whose thread is late is done by the caller.
+// Calls work(part) for `parts` parts. The caller runs the parts that no other thread has started yet.
 template <class Work>
 static void in_parallel(xla::ffi::ThreadPool& pool, long parts, Work work) {
   struct Shared {
@@ -12,7 +12,7 @@ static void in_parallel(xla::ffi::ThreadPool& pool, long parts, Work work) {
     std::atomic<long> left;
     Shared(long parts) : taken(parts), left(parts) {}
   };
-  auto shared = std::make_shared<Shared>(parts);  // outlives the call, for those who are late
+  auto shared = std::make_shared<Shared>(parts);  // outlives the call, because late threads still read it
   auto attempt = [shared, &work](long part) {
     if (shared->taken[part].exchange(true)) return;
     work(part);

@@ -1,11 +1,11 @@
-// All substeps of robots on a GPU: a thread is one leg of one robot, the legs of a robot are neighbours
-// in a warp, and what belongs to the trunk is computed by each of them, bit for bit the same.
+// Computes all substeps of robots on a GPU. A thread computes one leg of one robot. The legs of a robot are adjacent
+// threads of a warp. Each of these threads also computes the robot's trunk, with bitwise equal results.
 typedef float V;
 typedef bool I;
 #define FUNCTION static __device__ __forceinline__
 #define ROLLED _Pragma("unroll 1")
-constexpr int COPIES = @COPIES@;           // legs
-constexpr int TOGETHER = 32 / COPIES;      // robots in a warp
+constexpr int COPIES = @COPIES@;           // legs per robot
+constexpr int TOGETHER = 32 / COPIES;      // robots per warp
 constexpr unsigned WARP = 0xffffffffu;
 
 FUNCTION V all(float x) { return x; }
@@ -14,7 +14,7 @@ FUNCTION I opposite(I m) { return !m; }
 FUNCTION bool some(I m) { return __any_sync(WARP, m); }
 FUNCTION V absolute(V a) { return fabsf(a); }
 FUNCTION V down(V a) { return floorf(a); }
-// Of a NaN and a number, the NaN: a robot that fails must be seen to fail.
+// Both functions return NaN if one of the numbers is NaN, so that failed robots are detected.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
 FUNCTION V least(V a, V b) { V r; asm("min.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b)); return r; }
 FUNCTION V greatest(V a, V b) { V r; asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b)); return r; }
@@ -23,7 +23,7 @@ FUNCTION V least(V a, V b) { return a < b || a != a ? a : b; }
 FUNCTION V greatest(V a, V b) { return a > b || a != a ? a : b; }
 #endif
 #if defined(__CUDA_ARCH__)
-// One instruction, to 1 ulp, instead of eight that also take divisors near 2^128.
+// These instructions have an error of 1 ulp. Exact division takes eight instructions and supports divisors near 2^128.
 FUNCTION V quotient(V a, V b) { V r; asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(b)); return a * r; }
 FUNCTION V root(V a) { V r; asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(a)); return r; }
 #else
@@ -32,7 +32,7 @@ FUNCTION V root(V a) { return sqrtf(a); }
 #endif
 
 @ANGLES@
-// What belongs to one leg, by selections: an array would not stay in registers.
+// Selects the value of one leg by comparisons, because an indexed array would not stay in registers.
 template <class T>
 FUNCTION T pick(int copy, const T (&values)[COPIES]) {
   T x = values[0];
@@ -41,12 +41,12 @@ FUNCTION T pick(int copy, const T (&values)[COPIES]) {
   return x;
 }
 
-// `rows` is a matrix with a column for each of n robots, `controls` one with a row for each. Blocks of
-// another y have another member of a batch.
+// Advances n robots. `rows` has one column per robot, and `controls` has one row per robot. blockIdx.y is the index
+// in the batch.
 extern "C" __global__ void __launch_bounds__(@THREADS@)
 advance(const float* rows, const float* failed, const float* controls, float* out, float* out_failed, int n) {
   const int lane = threadIdx.x % 32, copy = lane % COPIES;
-  const int own = lane / COPIES < TOGETHER ? lane / COPIES : 0;  // lanes that are left over idle along
+  const int own = lane / COPIES < TOGETHER ? lane / COPIES : 0;  // surplus lanes repeat the first robot
   const int first = own * COPIES;
   const int robot = (blockIdx.x * blockDim.x + threadIdx.x) / 32 * TOGETHER + own;
   const int column = robot < n ? robot : n - 1;
@@ -57,8 +57,8 @@ advance(const float* rows, const float* failed, const float* controls, float* ou
   out_failed += (size_t)blockIdx.y * n;
   auto place = [&](int row) { return (size_t)row * n + column; };
 
-  // The sum over the legs, the same in all of them: partners add each other's values as long as the number
-  // of legs can be halved; what is left is added in a fixed order.
+  // Returns the sum over the legs of a robot, which is the same in all their threads. Pairs of threads add each
+  // other's values as long as the number of legs can be halved. The remaining sums are added in a fixed order.
   auto total = [&](V x) {
     int period = COPIES;
 #pragma unroll
@@ -81,14 +81,14 @@ advance(const float* rows, const float* failed, const float* controls, float* ou
   ROLLED for (int substep = 0; substep < @SUBSTEPS@; ++substep) {
   @BODY@
   }
-  V zero = all(0.f);  // NaN where anything is not finite
+  V zero = all(0.f);  // NaN if any value is not finite
 #pragma unroll
   for (int i = 0; i < @ROWS@; ++i) zero += x[i] * 0.f;
   const bool alive = total(zero) == 0.f && failed[column] == 0.f;
   if (!alive) {
     @READ_STATE@
   }
-  __syncwarp();  // `out` may be `rows`: all have read
+  __syncwarp();  // all threads have read `rows`, which may share its memory with `out`
   if (robot >= n || lane >= TOGETHER * COPIES) return;
   @WRITE@
   if (copy == 0) {

@@ -1,4 +1,4 @@
-// A step for vectors of robots on CPUs, called by XLA.
+// Computes a step of robots on CPUs, with W robots per vector; called by XLA.
 #include <algorithm>
 #include <cstring>
 #include "xla/ffi/api/ffi.h"
@@ -20,7 +20,7 @@ FUNCTION V all(float x) { return V{} + x; }
 FUNCTION V choose(I m, V a, V b) { return (V)((m & (I)a) | (~m & (I)b)); }
 FUNCTION I opposite(I m) { return ~m; }
 FUNCTION bool some(I m) { int any = 0; for (int i = 0; i < W; ++i) any |= m[i]; return any; }
-// Of a NaN and a number, the NaN: a robot that fails must be seen to fail.
+// Both functions return NaN if one of the numbers is NaN, so that failed robots are detected.
 FUNCTION V least(V a, V b) { return choose((a < b) | (a != a), a, b); }
 FUNCTION V greatest(V a, V b) { return choose((a > b) | (a != a), a, b); }
 FUNCTION V quotient(V a, V b) { return a / b; }
@@ -32,7 +32,7 @@ static __attribute__((noinline)) void step(V* __restrict x, const V* __restrict 
   @BODY@
 }
 
-// Robots [first, last), at most W of them, in columns of row-major arrays with n columns.
+// Simulates robots [first, last), at most W. Each robot is a column of row-major arrays with n columns.
 static void simulate(const float* rows, const float* failed, const float* controls, float* out,
                      float* out_failed, long n, long first, long last) {
   V x[ROWS], before[ROWS], c[CONTROLS];
@@ -45,7 +45,7 @@ static void simulate(const float* rows, const float* failed, const float* contro
   for (int r = 0; r < CONTROLS; ++r) c[r] = load(controls, r);
   for (int k = 0; k < @SUBSTEPS@; ++k) step(x, c);
   V zero = all(0.f);
-  for (int r = 0; r < ROWS; ++r) zero += x[r] - x[r];  // NaN where anything is not finite
+  for (int r = 0; r < ROWS; ++r) zero += x[r] - x[r];  // NaN for robots with a value that is not finite
   I alive = (zero == all(0.f)) & (load(failed, 0) == all(0.f));
   for (int r = 0; r < ROWS; ++r) {
     V kept = choose(alive, x[r], before[r]);
