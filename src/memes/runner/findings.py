@@ -44,7 +44,7 @@ class Finding(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Observations:
-    """Observations from evaluations of random genotypes.
+    """A summary of evaluations of random genotypes, from which findings are derived.
 
     Attributes:
         evaluations: Number of evaluations.
@@ -82,7 +82,7 @@ def observe(evaluation: Evaluation, cells: Cells, noisy: bool | None = None) -> 
 
 
 def findings(task: Task, seen: Observations) -> list[Finding]:
-    """Return the findings that follow from observations; an empty list if there are no problems."""
+    """Return the findings that follow from observations, or an empty list if there are no problems."""
     return [*_faults(task, seen), *_bounds(task, seen), *_noise(task, seen), *_min_fitness(task, seen)]
 
 
