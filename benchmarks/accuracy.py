@@ -1,8 +1,9 @@
-"""How exact a step of each level of fidelity is, compared with MuJoCo C with a converged solver.
+"""Measure the accuracy of a step at each level of fidelity, compared with a converged MuJoCo C.
 
-MuJoCo C simulates a few robots under random controls. From each state that it visits, every level takes
-one timestep in float64, with the solution of its own last step as the start of its solver. The error of
-a step is the largest difference of a velocity, divided by the largest velocity, or by 1 if that is less.
+MuJoCo C simulates a few robots under random controls. From each state that it visits, one timestep is
+computed at every level of fidelity, in float64. The solver starts from the solution of the previous step
+at this level. The error of a step is the largest difference of a velocity, divided by the largest
+velocity, or by 1 if the largest velocity is less than 1.
 
     python benchmarks/accuracy.py                                the robots of the library
     python benchmarks/accuracy.py --models walker.xml ant.xml    other models
@@ -19,12 +20,12 @@ import tyro
 from memes import physics
 
 LEVELS = {"default": "default", "fast": "fast", "30 x 8": physics.Fidelity(30, 8)}
-HELD = 5  # timesteps for which a control is held
+HELD = 5  # number of timesteps with the same control
 
 
 @dataclasses.dataclass
 class Settings:
-    """What to compare."""
+    """Settings of the comparison."""
 
     models: tuple[Path, ...] = ()
     """MJCF files; by default those of the library."""
@@ -35,7 +36,7 @@ class Settings:
 
 
 def visited(model: mujoco.MjModel, s: Settings) -> tuple[list[np.ndarray], ...]:
-    """The states [steps, robots, ...] that MuJoCo visits, controls, and converged velocities."""
+    """Return states [steps, robots, ...] that MuJoCo visits, with controls and converged velocities."""
     rng = np.random.default_rng(0)
     low, high = np.where(model.actuator_ctrllimited[:, None], model.actuator_ctrlrange, [-1, 1]).T
     usual = model.opt.iterations, model.opt.tolerance, model.opt.ls_iterations, model.opt.ls_tolerance
@@ -73,7 +74,7 @@ def _solver(model: mujoco.MjModel, settings: tuple[float, ...]) -> None:
 
 
 def errors(model: mujoco.MjModel, fidelity: object, visits: tuple, s: Settings) -> np.ndarray:
-    """The error of each step, [steps, robots]."""
+    """Return the error of each step, [steps, robots]."""
     engine = physics.compile(model, fidelity=fidelity, backend="numpy", self_collision=s.self_collision)  # type: ignore[arg-type]
     found, warm = [], None
     for qpos, qvel, ctrl, expected in zip(*visits, strict=True):
@@ -95,7 +96,7 @@ def main(s: Settings) -> None:
     print("|---|---|---|---|---|---|")
     for file in files:
         model = mujoco.MjModel.from_xml_path(str(file))
-        # Geoms that rest on the ground exactly touch it or not by rounding alone: lift the ground.
+        # Lift the ground a little, because only rounding decides whether resting geoms touch it.
         ground = model.geom_bodyid == 0
         model.geom_pos[ground, 2] += 1e-3
         model.geom_sameframe[ground] = 0

@@ -1,7 +1,8 @@
-"""Comparison with algorithms of pyribs on its sphere function and the arm, at equal evaluations.
+"""Compare algorithms with those of pyribs on its sphere function and the arm, at equal evaluations.
 
-540 evaluations per generation, 100 x 100 cells. Emitters start at the origin, and on the arm at draws
-of its `init`. Times include compilation. Needs `pip install ribs cma` and the extra `evosax`.
+All algorithms use 540 evaluations per generation and 100 x 100 cells. Emitters start at the origin, and
+on the arm at random genotypes from its `init`. Times include compilation. The script needs `pip install
+ribs cma` and the extra `evosax`.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from baselines import archives, projection, sphere, spread
 import memes
 from memes.emitters.gradients import gradients
 
-SEEDS_APART = 1000  # between the random seeds of the emitters of two runs
+SEEDS_APART = 1000  # difference between the random seeds of the emitters of two runs
 EMITTERS, SAMPLES = 15, 36
-ARM_SIGMA = 0.1  # of the first coefficients of gradients, for genotypes in the unit cube
+ARM_SIGMA = 0.1  # sigma of the initial gradient coefficients, for genotypes in the unit cube
 
 
 @dataclass(frozen=True)
@@ -44,16 +45,16 @@ class Settings:
 
 @dataclass(frozen=True)
 class Case:
-    """The same algorithm in both libraries.
+    """An algorithm that both libraries implement.
 
     Attributes:
-        ours: `(task, cells) -> Algorithm`.
-        archive: `(shape) -> archive` of pyribs for the emitters.
-        emitter: `(archive, x0, seed) -> emitter` of pyribs.
+                ours: Function `(task, cells) -> Algorithm` of this library.
+        archive: Function `(shape) -> archive` that creates the pyribs archive of the emitters.
+        emitter: Function `(archive, x0, seed) -> emitter` that creates a pyribs emitter.
         emitters: Number of emitters.
         gradients: Whether the emitters need gradients at their means.
-        task: `(dimensions) -> task`.
-        starts: `(task, seed, emitters) -> x0[emitters, d]` of the emitters of pyribs.
+                task: Function `(dimensions) -> task`.
+        starts: Function `(task, seed, emitters) -> x0[emitters, d]` for the start of pyribs emitters.
     """
 
     ours: Callable[[memes.Task, Any], memes.Algorithm]
@@ -162,7 +163,7 @@ def dns(task: memes.Task, cells: Any) -> memes.Algorithm:
     return memes.presets.dns(task, cells, batch=EMITTERS * SAMPLES, iso=0.5, line=0.2)
 
 
-# Like CMA-ES of evosax, that of pycma has negative weights, which that of pyribs does not have.
+# CMA-ES of evosax and of pycma have negative weights. CMA-ES of pyribs has none.
 CASES = {
     "cma-mae": Case(cma_mae("full"), annealed, es("cma_es")),
     "cma-mae-separable": Case(cma_mae("separable"), annealed, es("sep_cma_es")),
@@ -199,10 +200,10 @@ CASES = {
 
 
 def change_cma_es() -> None:
-    """Replace formulas of evosax' CMA-ES by those of pyribs 0.12.
+    """Replace formulas of CMA-ES in evosax by the formulas of pyribs 0.12.
 
-    The path of the covariance is in units of genotypes, not of the step size; the rank-one update has
-    the factor c_1 twice; and the step size follows the squared length of its path.
+    In pyribs, the path of the covariance has the unit of genotypes, not of the step size. The rank-one
+    update contains the factor c_1 twice. The step size depends on the squared length of its path.
     """
     from evosax.algorithms.distribution_based.cma_es import CMA_ES
 
@@ -229,15 +230,15 @@ def change_cma_es() -> None:
 
 
 def ours(case: Case, task: memes.Task, cells: memes.cells.Grid, s: Settings) -> list[float]:
-    """QD-scores of this library, one per seed."""
+    """Return the QD-scores of this library, one per seed."""
     algorithm = case.ours(task, cells)
     found = archives(algorithm, s.generations * algorithm.batch_size, s.seeds)
-    # Every fitness below 0 counts 0, as it does for pyribs below.
+    # A negative fitness adds 0, as for pyribs below.
     return [float(np.maximum(row, 0.0).sum()) for row in np.asarray(found.fitness)]
 
 
 def of_pyribs(case: Case, task: memes.Task, cells: memes.cells.Grid, s: Settings) -> list[float]:
-    """QD-scores of pyribs, one per seed, with the task evaluated by one compiled call."""
+    """Return the QD-scores of pyribs, one per seed. One compiled call evaluates each batch."""
     from ribs.archives import GridArchive
     from ribs.schedulers import Scheduler
 

@@ -1,7 +1,10 @@
-"""Checks that each baseline shows its known strengths: medians over seeds, at equal evaluations.
+"""Check that each baseline shows its known strengths.
 
-python benchmarks/baselines.py                   (all tables, minutes on two CPU cores)
-python benchmarks/baselines.py --tables trap     (one of them)
+    python benchmarks/baselines.py                   all tables, a few minutes on two CPU cores
+    python benchmarks/baselines.py --tables trap     one table
+
+The tables show medians over seeds, at equal numbers of evaluations.
+
 """
 
 import dataclasses
@@ -27,7 +30,7 @@ class Settings:
 
 
 def trap() -> memes.Task:
-    """A point in a square: a low hill around the start, and a high one far from it, past a valley."""
+    """Return a task whose fitness has a low hill around the start and a high hill beyond a valley."""
 
     def evaluate(key: Array, x: Array) -> tuple[Array, Array]:
         x = jnp.clip(x, -1.0, 1.0)
@@ -40,9 +43,10 @@ def trap() -> memes.Task:
 
 
 def projection(cost: Callable[[Array], Array], dim: int = 20) -> memes.Task:
-    """The linear projection of CMA-ME's paper: features are sums of halves, which concentrate at 0.
+    """Return the task "linear projection" of the paper on CMA-ME.
 
-    `cost(z)` of the distance z from an optimum off the centre is scaled to a fitness in [0, 100].
+    The features are sums over the halves of the genotype, which concentrate at 0. The cost is a function
+    of the distance z from an optimum outside the centre. It is scaled to a fitness in [0, 100].
     """
     bound = 5.12
     worst = cost(jnp.full(dim, -1.4 * bound))
@@ -94,7 +98,7 @@ def spread(values: list[float]) -> str:
 
 
 def table(title: str, algorithms: dict[str, memes.Algorithm], s: Settings, loss: bool = False) -> None:
-    """Print the scores of each algorithm; with `loss`, also the loss by re-evaluation."""
+    """Print the scores of each algorithm and, with `loss`, the archive loss."""
     print(f"\n{title}: {s.evaluations:,} evaluations, {s.seeds} seeds, median [smallest, largest]\n")
     print("| | QD-score | coverage | max fitness |" + (" loss of QD-score |" if loss else ""))
     print("|---|---|---|---|" + ("---|" if loss else ""))

@@ -1,11 +1,12 @@
-"""Speed of several runs at the same time on one device, each in a separate process.
+"""Measure the speed of simultaneous runs on one device, each in a separate process.
 
     python benchmarks/beside.py
     python benchmarks/beside.py ant-trap ant-trap-me --generations 50 --turns 5
 
-The cases are those of `versions.py`. One process compiles each case. In every turn, they run one after
-the other, and then all at once. On a GPU, kernels of different processes run at the same time only with
-CUDA's multi-process service: start it before, with `nvidia-cuda-mps-control -d`.
+The script uses the cases of `versions.py`. Each case has one process, which compiles it. In every turn,
+the processes first run one after the other, and then all at once. On a GPU, kernels of different
+processes run at the same time only with CUDA's multi-process service. Start this service first, with
+`nvidia-cuda-mps-control -d`.
 """
 
 import dataclasses
@@ -18,7 +19,7 @@ from versions import CASES, answer, ask, worker
 
 @dataclasses.dataclass
 class Settings:
-    """The runs, and the number of turns."""
+    """Settings of the comparison."""
 
     cases: tyro.conf.Positional[tuple[Literal[*CASES], ...]] = ("ant-trap",) * 3
     """One case per run."""
@@ -28,7 +29,7 @@ class Settings:
 
 
 def main() -> None:
-    """Compare the times of each run alone and at the same time as the others."""
+    """Compare the time of each run alone with its time when all runs are active."""
     settings = tyro.cli(Settings, description=__doc__)
     processes = [worker(case, None) for case in settings.cases]
     for process in processes:

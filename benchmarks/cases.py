@@ -1,4 +1,4 @@
-"""The cases of `speed.py`: each yields rounds, in which contestants do the same work."""
+"""Cases of `speed.py`. Each case yields rounds, in which all contestants do the same work."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -34,9 +34,10 @@ NEIGHBOURS, HISTORY = 10, 50_000
 
 
 class Round(NamedTuple):
-    """Contestants, ours first, each of which does `amount` of the `unit` per call.
+    """Contestants that each process `amount` items of the `unit` per call.
 
-    The others are compared with the first. A contestant that could not be built is the reason as text.
+    The first contestant is this library, with which all other contestants are compared. If a contestant
+    could not be built, its value is the reason as text.
     """
 
     title: str
@@ -47,7 +48,7 @@ class Round(NamedTuple):
 
 
 def novelty_case(scale: Scale, repeats: int) -> Iterator[Round]:
-    """The novelty score, compared with the plain distance matrix and `lax.top_k`."""
+    """Compare the novelty score with a plain distance matrix and `lax.top_k`."""
     queries, times = (8192, 20) if scale == "paper" else (2048, 1)
     near = "in crowds, as samples are"
     settings = [(2, 1.0, ""), (2, 1.0, near), (2, 0.5, ""), (1, 1.0, ""), (4, 1.0, ""), (6, 1.0, "")]
@@ -63,7 +64,7 @@ def novelty_case(scale: Scale, repeats: int) -> Iterator[Round]:
         exact = jax.jit(_plain_novelty)(query, past)
 
         def score(function: Callable[[Array, Past], Array], query=query, past=past, exact=exact):
-            def at(shift: Array) -> Array:  # shifts both, so that no computation can be reused
+            def at(shift: Array) -> Array:  # shifts both arrays to prevent reuse
                 return function(query + shift, past._replace(feature=past.feature + shift))
 
             compiled = jax.jit(lambda shifts: jax.lax.map(at, shifts))
@@ -86,7 +87,7 @@ def novelty_case(scale: Scale, repeats: int) -> Iterator[Round]:
 
 
 def _plain_novelty(query: Array, past: Past) -> Array:
-    # Column by column: XLA on CPUs is several times slower with the last axis as a reduction.
+    # Sum column by column, because XLA on CPUs reduces the last axis several times more slowly.
     columns = zip(query.T, past.feature.T, strict=True)
     distance = jnp.sqrt(sum(jnp.square(q[:, None] - p) for q, p in columns))
     distance = jnp.where(past.valid, distance, jnp.inf)
@@ -94,7 +95,7 @@ def _plain_novelty(query: Array, past: Past) -> Array:
 
 
 def arm_case(scale: Scale, repeats: int) -> Iterator[Round]:
-    """MEMES on the arm, with a full history."""
+    """Time MEMES on the arm, with a full history."""
     sizes = [(32, 512, 1000), (128, 512, 1000)] if scale == "paper" else [(16, 128, 100)]
     authors = {32: "the authors' code takes 20.8 ms on an H200", 128: "the authors' takes 81.6 ms"}
     generations = 200 if scale == "paper" else 50
@@ -109,7 +110,7 @@ def arm_case(scale: Scale, repeats: int) -> Iterator[Round]:
 
 
 def me_case(scale: Scale, repeats: int) -> Iterator[Round]:
-    """MAP-Elites on the arm, compared with QDax."""
+    """Compare MAP-Elites on the arm with QDax."""
     paper, laptop = (16_384, 1000, 200), (2048, 100, 50)
     for batch, joints, generations in [paper] if scale == "paper" else [laptop, (*paper[:2], 3)]:
         task = memes.tasks.arm(joints=joints)
@@ -124,8 +125,8 @@ def me_case(scale: Scale, repeats: int) -> Iterator[Round]:
 
 
 def me_es_case(scale: Scale, repeats: int) -> Iterator[Round]:
-    """ME-ES on the arm, compared with QDax."""
-    generations = 100  # novelty and fitness take turns of ten
+    """Compare ME-ES on the arm with QDax."""
+    generations = 100  # ten for novelty, ten for fitness, and so on
     sizes = [(10_000, 1000)] if scale == "paper" else [(1000, 100), (10_000, 100)]
     for samples, joints in sizes:
         task = memes.tasks.arm(joints=joints)
@@ -144,7 +145,7 @@ def me_es_case(scale: Scale, repeats: int) -> Iterator[Round]:
 
 
 def cma_me_case(scale: Scale, repeats: int) -> Iterator[Round]:
-    """CMA-ME on the arm with 100 joints, compared with pyribs."""
+    """Compare CMA-ME on the arm with 100 joints with pyribs."""
     # With the default sigma of 0.5, nearly all emitters restart in each generation.
     options = {"pool": 15, "batch": 128, "sigma": 0.1}
     turns, task = 20, memes.tasks.arm(joints=100)
@@ -166,7 +167,7 @@ def ours_cma_me(task: memes.Task, *, turns: int, pool: int, **options: Any) -> C
 
 
 def cma_mae_case(scale: Scale, repeats: int) -> Iterator[Round]:
-    """CMA-MAE on the arm with 100 joints, compared with pyribs."""
+    """Compare CMA-MAE on the arm with 100 joints with pyribs."""
     options = {"lanes": 15, "samples": 36, "sigma": 0.1}
     turns, task = 20, memes.tasks.arm(joints=100)
     yield Round(
@@ -187,7 +188,7 @@ def ours_cma_mae(task: memes.Task, *, turns: int, **options: Any) -> Contestant:
 
 
 def dns_case(scale: Scale, repeats: int) -> Iterator[Round]:
-    """DNS on the arm with 100 joints, compared with pyribs."""
+    """Compare DNS on the arm with 100 joints with pyribs."""
     options = {"batch": 540, "iso": 0.01, "line": 0.1}
     turns, task = 20, memes.tasks.arm(joints=100)
     yield Round(
@@ -202,7 +203,7 @@ def dns_case(scale: Scale, repeats: int) -> Iterator[Round]:
 
 
 def ant_case(scale: Scale, repeats: int) -> Iterator[Round]:
-    """MEMES on the ant, compared with rollouts alone and with MAP-Elites; small on a CPU."""
+    """Compare MEMES on the ant with rollouts alone and with MAP-Elites; use small sizes on a CPU."""
     lanes, samples, generations = (32, 512, 10) if scale == "paper" else (8, 64, 1)
     task = memes.tasks.ant()
     algorithm = presets.memes(task, lanes=lanes, samples=samples)
@@ -219,7 +220,10 @@ def ant_case(scale: Scale, repeats: int) -> Iterator[Round]:
 
 
 def pga_me_case(scale: Scale, repeats: int) -> Iterator[Round]:
-    """PGA-ME on the ant, and only the training of its critics, also in plain XLA; small on a CPU."""
+    """Time PGA-ME on the ant, and the training of its critics with kernels and with plain XLA.
+
+    On a CPU, the sizes are small.
+    """
     task = memes.tasks.ant()
     steps, size = (5000, 1_000_000) if scale == "paper" else (20, 50_000)
     settings = TD3(num_critic_training_steps=steps, replay_size=size)
@@ -248,7 +252,7 @@ def pga_me_case(scale: Scale, repeats: int) -> Iterator[Round]:
 
 
 def policy_case(scale: Scale, repeats: int) -> Iterator[Round]:
-    """Layouts of the weights of mirrored samples for their policies."""
+    """Compare memory layouts of the policy weights of mirrored samples."""
     lanes, pairs, steps = (32, 256, 250) if scale == "paper" else (8, 16, 50)
     yield Round(
         f"policies of 27-64-64-8, {lanes} lanes of {pairs} pairs",
@@ -259,7 +263,7 @@ def policy_case(scale: Scale, repeats: int) -> Iterator[Round]:
 
 
 def rollouts_case(scale: Scale, repeats: int) -> Iterator[Round]:
-    """Ants with policies: samples in factors, whole ones, whole ones by XLA, and physics alone."""
+    """Compare rollouts of ants with factored samples, full samples (kernel or XLA), and no policies."""
     task, steps = memes.tasks.ant(), 250
     assert task.control is not None
     environment, controller = task.control.environment, task.control.controller
@@ -298,14 +302,14 @@ def rollouts_case(scale: Scale, repeats: int) -> Iterator[Round]:
 
 
 def rollouts(task: memes.Task, n: int, generations: int) -> Contestant:
-    """`n` rollouts per generation of different genotypes, and nothing else."""
+    """Return a contestant that only computes `n` rollouts of different genotypes per generation."""
     init_key, key = jax.random.split(jax.random.key(0))
     x = task.init(init_key, n)
 
     def step(carry, _):
         key, total, x = carry
         key, rows_key = jax.random.split(key)
-        # Nearly 1, but unknown to the compiler, so that no computation on genotypes can be reused.
+        # The factor is nearly 1, but the compiler does not know it and cannot reuse computations.
         found = task.evaluate(jax.random.split(rows_key, n), x * (1 + 1e-9 * total))
         return (key, total + jnp.mean(found.fitness) + jnp.mean(found.feature), x), None
 
@@ -313,9 +317,9 @@ def rollouts(task: memes.Task, n: int, generations: int) -> Contestant:
 
 
 def ours(algorithm: memes.Algorithm, generations: int, length: int | None = None) -> Contestant:
-    """An algorithm of this library, whose history has room for `length` generations.
+    """Return a contestant for an algorithm of this library with a history of `length` generations.
 
-    None is for a history with a fixed size, which is full from the start.
+    If `length` is None, the history has a fixed size and is full from the start.
     """
     task = algorithm.task
     init_key, past_key, key = jax.random.split(jax.random.key(0), 3)

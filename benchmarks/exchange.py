@@ -1,6 +1,6 @@
-"""Number of bytes that devices exchange per generation, from the collectives of the compiled program.
+"""Compute how many bytes devices exchange per generation, from collectives of the compiled program.
 
-Nothing is run: the program is compiled for devices into which a CPU is divided.
+The program is compiled for several devices of a divided CPU, but it is not executed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ COLLECTIVE = re.compile(r"= (\w+)\[([\d,]*)\]\S* (all-gather|all-reduce)\(")
 
 
 def main() -> None:
-    """Print a table."""
+    """Print a table of the exchanged bytes."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--task", default="ant")
     parser.add_argument("--algorithm", default="memes")

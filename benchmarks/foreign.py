@@ -1,8 +1,8 @@
-"""Timesteps per CPU second on models of other packages: `memes.physics`, MuJoCo C and MJX, in turns.
+"""Measure the timesteps per CPU second of `memes.physics`, MuJoCo C and MJX on models of other packages.
 
-CPU time of all threads is measured, so that other work on the machine matters less than for wall time.
-Each engine simulates the same number of robots under random controls; the best of several turns counts.
-MuJoCo C and MJX have the model's own solver settings.
+The script measures the CPU time of all threads, because other work on the machine affects it less than
+wall-clock time. The engines take turns and simulate the same number of robots under random controls. The
+result of an engine is its best turn. MuJoCo C and MJX use the solver settings of the model.
 
     python benchmarks/foreign.py half_cheetah.xml walker.xml
     python benchmarks/foreign.py walker2d.xml --engines native-default mujoco-c mjx
@@ -27,7 +27,7 @@ ENGINES = ("native-default", "native-fast", "mujoco-c", "mjx")
 
 @dataclasses.dataclass
 class Settings:
-    """What to measure."""
+    """Settings of the measurement."""
 
     models: tyro.conf.Positional[tuple[Path, ...]]
     """MJCF files."""
@@ -94,7 +94,7 @@ def main(s: Settings) -> None:
         for engine in s.engines:
             try:
                 runs[engine] = made(engine, model, ctrl)
-                runs[engine]()  # compiles
+                runs[engine]()  # compile
             except ImportError as error:
                 print(f"{engine}: {error}")
         best = dict.fromkeys(s.engines, float("inf"))

@@ -1,11 +1,11 @@
-"""Damage and forge run folders, TOML files and command lines at random; no command may show a traceback.
+"""Damage and forge run folders, TOML files and command lines at random, and run commands on them.
 
     python benchmarks/fuzz.py                           3 000 operations
     python benchmarks/fuzz.py --operations 100 --seed 7
 
-An operation passes if the command returns or prints an error message in less than a minute of CPU time,
-without a traceback, and changes nothing outside the folder. Prints the operations that fail, the exit
-codes and the maximum memory; the exit code is 1 if any operation fails.
+An operation passes if the command ends in less than a minute of CPU time, without a traceback, and
+changes no files outside the folder. Error messages are allowed. The script prints the operations that
+fail, the exit codes and the maximum memory. Its exit code is 1 if any operation fails.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ QUICK = [
     *("--resolution", "4", "4", "--reevaluate-samples", "2", "--no-figures-draw", "--quiet", "--out"),
 ]
 FILM = ["--seconds", "0.2", "--rate", "10", "--size", "64", "48", "--elites", "0"]
-SECONDS, WAITING, MOST_MEMORY = 60, 300, 2.5  # of an operation: on the CPU, and of the clock; GiB
+SECONDS, WAITING, MOST_MEMORY = 60, 300, 2.5  # per operation: CPU seconds, wall-clock seconds, GiB
 ODD: tuple[Any, ...] = (
     None, True, 0, -1, 3, 2**40, 10**30, 0.5, -1e300, float("nan"), float("inf"), "", "arm", "me",
     "\x1b[2J", "$x_{$", "<script>", "a/../b", "os:system", "\ud800", "\n", [], [1], [[1, 2]], [[]],
@@ -66,17 +66,17 @@ ENTRIES = (
 )  # fmt: skip
 
 
-# Operations on a forged run: the reading functions of the library, and every command, equally often.
+# Operations on a forged run, with equal probabilities: the reading functions, and every command.
 KINDS = ("read", *COMMANDS)
-TURNS = 3  # of the page's loop
+TURNS = 3  # iterations of the page's loop
 
 
 class TookTooLongError(BaseException):
-    """An operation took too long."""
+    """An operation exceeded its time limit."""
 
 
 def damage(draw: random.Random, file: Path) -> None:
-    """Cut a file short, or change some of its bytes."""
+    """Truncate a file, or change some of its bytes."""
     content = bytearray(file.read_bytes())
     kind = draw.choice(["cut", "flip", "insert", "replace"])
     place = draw.randrange(len(content) + 1)
@@ -92,7 +92,7 @@ def damage(draw: random.Random, file: Path) -> None:
 
 
 def forge_json(draw: random.Random, file: Path) -> None:
-    """Replace an entry by an odd value, or drop it."""
+    """Replace an entry by an unusual value, or remove it."""
     content = json.loads(file.read_text())
     within = content
     while True:
@@ -113,7 +113,7 @@ def forge_json(draw: random.Random, file: Path) -> None:
 
 
 def forge_table(draw: random.Random, file: Path) -> None:
-    """Change, drop or add fields of a table."""
+    """Change, remove or add fields of a table."""
     rows = [line.split(",") for line in file.read_text().splitlines()]
     kind, column = draw.choice(["field", "drop", "add", "rows", "head"]), draw.randrange(len(rows[0]))
     if kind == "drop":
@@ -128,7 +128,7 @@ def forge_table(draw: random.Random, file: Path) -> None:
 
 
 def forge_arrays(draw: random.Random, file: Path) -> None:
-    """Change the shape, the type or the values of an array, or drop it."""
+    """Change the shape, the type or the values of an array, or remove it."""
     with np.load(file) as data:
         arrays = dict(data)
     name = draw.choice(list(arrays))
@@ -153,7 +153,7 @@ def forge_arrays(draw: random.Random, file: Path) -> None:
 
 
 def forge_changes(draw: random.Random, file: Path) -> None:
-    """Write changes that are well formed and odd."""
+    """Write changes in the correct format, but with unusual values."""
     head, _, data = file.read_bytes().partition(b"\n")
     about = json.loads(head)
     rows = changes.load_changes(file.parent)
@@ -176,7 +176,7 @@ def forge_changes(draw: random.Random, file: Path) -> None:
 
 
 def forge_checkpoint(draw: random.Random, file: Path) -> None:
-    """Write a checkpoint with an odd array or odd metadata, and with a correct digest."""
+    """Write a checkpoint with an unusual array or unusual metadata, but with a correct digest."""
     with np.load(file) as data:
         arrays = dict(data)
     about = json.loads(str(arrays.pop("about")))
@@ -199,7 +199,7 @@ def forge_checkpoint(draw: random.Random, file: Path) -> None:
 
 
 def forge_log(draw: random.Random, rows: np.ndarray) -> np.ndarray:
-    """Change the values, the type or the shape of a column of a log, drop it, or add another."""
+    """Change the values, the type or the shape of a column of a log, remove it, or add a column."""
     parts = {
         part: {name: rows[part][name] for name in rows[part].dtype.names} for part in checkpoint.PARTS
     }
@@ -228,7 +228,7 @@ def forge_log(draw: random.Random, rows: np.ndarray) -> np.ndarray:
 
 
 def forge_summaries(draw: random.Random, run: Path, folder: Path) -> None:
-    """Write summaries of a run as those of the runs that an experiment needs; one of them is odd."""
+    """Write summaries of some runs of the experiments, and forge one of them."""
     folder.mkdir()
     about = json.loads((run / "summary.json").read_text())
     for item in draw.sample(plan([*EXPERIMENTS], ["hexapod"], "laptop"), 4):
@@ -257,7 +257,7 @@ def misplace(draw: random.Random, file: Path, outside: Path) -> None:
 
 
 def forge(draw: random.Random, folder: Path, outside: Path) -> None:
-    """Damage or forge something in a run folder."""
+    """Damage or forge one file of a run folder."""
     kinds = {".json": forge_json, ".csv": forge_table, ".npz": forge_arrays, ".bin": forge_changes}
     for _ in range(draw.choice([1, 1, 1, 2, 3])):
         places = [p for p in sorted(folder.rglob("*")) if p.is_file() and not p.is_symlink()]
@@ -276,12 +276,12 @@ def forge(draw: random.Random, folder: Path, outside: Path) -> None:
 
 
 def toml(draw: random.Random) -> str:
-    """A TOML file, or nearly."""
+    """Return the text of a TOML file, which may be invalid."""
     return "\n".join(f"{draw.choice(KEYS)} = {draw.choice(ENTRIES)}" for _ in range(draw.randrange(4)))
 
 
 def command(draw: random.Random) -> list[str]:
-    """A command on the forged run in 'run', or one that is odd itself."""
+    """Return a command on the forged run in 'run', or a command with unusual arguments."""
     kind = draw.choice(KINDS)
     words = {
         "read": ["read", "run"],
@@ -320,7 +320,7 @@ def command(draw: random.Random) -> list[str]:
 
 @contextlib.contextmanager
 def briefly() -> Any:
-    """End pages after some turns, and skip checks of the doctor that do not depend on its arguments."""
+    """Stop pages after a few iterations, and skip the slow self-check of `memes doctor`."""
 
     def browse(*arguments: Any, **options: Any) -> None:
         turns = iter(range(TURNS))
@@ -336,7 +336,7 @@ def briefly() -> Any:
 
 
 def read(run: str) -> int:
-    """Read all files of a run, from Python."""
+    """Read all files of a run with the functions of the library, and return an exit code."""
     readers: tuple[Callable[[str], object], ...] = (
         memes.load_run, memes.load_archive, memes.load_changes, load_summary,
     )  # fmt: skip
@@ -351,14 +351,14 @@ def read(run: str) -> int:
 
 
 def perform(words: list[str]) -> tuple[int | str | None, str]:
-    """Run a command; returns its exit code, and what it printed. Whatever it raises is not caught."""
+    """Run a command, and return its exit code and its output. Exceptions are not caught."""
 
     def late(signum: int, frame: object) -> None:
         raise TookTooLongError
 
     printed = io.StringIO()
     before = {each: signal.signal(each, late) for each in (signal.SIGALRM, signal.SIGPROF)}
-    signal.setitimer(signal.ITIMER_PROF, SECONDS)  # of the CPU: the machine may do other things
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)  # CPU time, because the machine may be busy
     signal.setitimer(signal.ITIMER_REAL, WAITING)
     try:
         with (
@@ -367,7 +367,7 @@ def perform(words: list[str]) -> tuple[int | str | None, str]:
             warnings.catch_warnings(),
             briefly(),
         ):
-            warnings.simplefilter("ignore")  # of matplotlib, about characters that it cannot draw
+            warnings.simplefilter("ignore")  # matplotlib cannot draw some characters
             code: int | str | None = read(words[1]) if words[0] == "read" else memes_command(words)
     except SystemExit as asked:
         code = asked.code
@@ -380,7 +380,7 @@ def perform(words: list[str]) -> tuple[int | str | None, str]:
 
 
 def templates(folder: Path) -> list[Path]:
-    """Run folders to start from: of this version, and of an older one."""
+    """Return original run folders, of this version and of an older version."""
     new = folder / "new"
     assert perform([*QUICK, str(new)])[0] == 0
     return [new, OLD]
@@ -392,7 +392,7 @@ def content(folder: Path) -> dict[str, bytes | None]:
 
 
 def operate(draw: random.Random, originals: list[Path], scratch: Path) -> tuple[list[str], Any, str]:
-    """Forge a run and run a command; returns it, its exit code, and the failure, if any."""
+    """Forge a run and run a command on it; return the command, its exit code, and any failure."""
     outside, here = scratch / "outside", scratch / "here"
     shutil.rmtree(here, ignore_errors=True)
     outside.mkdir(exist_ok=True)
@@ -426,7 +426,7 @@ def operate(draw: random.Random, originals: list[Path], scratch: Path) -> tuple[
 
 @dataclasses.dataclass
 class Settings:
-    """Amount of testing."""
+    """Settings of the test."""
 
     operations: int = 3000
     seed: int = 0

@@ -1,13 +1,13 @@
 """Kill a run repeatedly at random times, resume it, and compare it with an uninterrupted run.
 
-    python benchmarks/kill_soak.py                  50 kills, some minutes
+        python benchmarks/kill_soak.py                  50 kills, a few minutes
     python benchmarks/kill_soak.py --kills 5 --algorithm cma-me
     python benchmarks/kill_soak.py --kills 5 --task noisy-arm
 
-One time in four is drawn from the time that a process takes to start and compile. The others are drawn
-from the half second after its first checkpoint, while it computes, writes its log or the next
-checkpoint, or, on an uncertain task, re-evaluates its elites. A run that ends before all kills are done
-is compared, and another one begins. Prints the state after each kill.
+A quarter of the kills happen while a process starts and compiles. All other kills happen within half a
+second after its first checkpoint. At that time the process computes, writes its log or a checkpoint, or
+re-evaluates its elites on an uncertain task. If a run ends before all kills are done, it is compared and
+another run begins. The script prints the state after each kill.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ import tyro
 
 @dataclasses.dataclass
 class Settings:
-    """The number of kills, and the run."""
+    """Settings of the kills and of the run."""
 
     kills: int = 50
     task: str = "arm"
@@ -50,12 +50,12 @@ def state_of(folder: Path) -> str:
 
 
 def unfinished(folder: Path) -> dict[str, int]:
-    """Return the unfinished files, with their times of modification."""
+    """Return the unfinished files with their modification times."""
     return {file.name: file.stat().st_mtime_ns for file in folder.rglob("*.tmp")}
 
 
 def finished(folder: Path) -> bool:
-    """Return True if everything is written, except perhaps for the figures."""
+    """Return True if all files except figures have been written."""
     file = folder / "config.json"
     config = json.loads(file.read_text()) if file.exists() else {}
     table = folder / "corrected.csv"
@@ -78,7 +78,7 @@ def differences(one: Path, other: Path) -> list[str]:
 
 
 def until_next_checkpoint(process: subprocess.Popen[bytes], folder: Path) -> float:
-    """Wait for a new checkpoint, or for the end of the process; returns the seconds."""
+    """Wait for a new checkpoint or for the end of the process, and return the seconds."""
     start, before = time.perf_counter(), set(folder.glob("checkpoints/*.npz"))
     while process.poll() is None and set(folder.glob("checkpoints/*.npz")) <= before:
         time.sleep(0.002)
@@ -101,7 +101,7 @@ def main(s: Settings) -> None:
             return subprocess.Popen(command(*words), env=environment, stdout=subprocess.DEVNULL)
 
         whole = Path(scratch) / "whole"
-        for _ in range(2):  # the second run finds its programs compiled, like the runs that are killed
+        for _ in range(2):  # the second run uses cached programs, as do the killed runs
             shutil.rmtree(whole, ignore_errors=True)
             process = start(*words, "--out", whole)
             starting = until_next_checkpoint(process, whole)

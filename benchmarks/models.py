@@ -1,9 +1,9 @@
-"""Which models of other packages `memes.physics` accepts, and how accurately it simulates them.
+"""Test which models of other packages `memes.physics` accepts, and how accurately it simulates them.
 
-Reads every MJCF file of the installed packages with models, and the environments of MuJoCo Playground.
-Files that MuJoCo cannot compile alone and those without joints are ignored. Each accepted model is
-stepped once in float64 from states that MuJoCo visits, and compared with MuJoCo C; both solve their
-constraints until they converge.
+The script reads every MJCF file of the installed packages with models, and the environments of MuJoCo
+Playground. It ignores files without joints and files that MuJoCo cannot compile on their own. For each
+accepted model, it computes one step in float64 from each of several states that MuJoCo visits. It
+compares this step with MuJoCo C. Both solvers iterate until they converge.
 
     python benchmarks/models.py                                  everything that is installed
     python benchmarks/models.py --packages gymnasium brax --json models.json
@@ -26,7 +26,7 @@ import tyro
 from memes import physics
 from memes.errors import UsageError
 
-# The folders with models in each package, relative to the package.
+# Folders with models in each package, relative to the folder of the package.
 PACKAGES = {
     "gymnasium": "envs/mujoco/assets",
     "dm_control": "suite",
@@ -39,12 +39,12 @@ PACKAGES = {
 }
 OPTIONS = {"as written": {}, "with options": {"self_collision": False}}
 CONVERGED = physics.Fidelity(30, 8)
-EXPLODED = 1e4  # speed from which a simulation counts as unstable
+EXPLODED = 1e4  # speed above which a simulation counts as unstable
 
 
 @dataclasses.dataclass
 class Settings:
-    """The models of the survey."""
+    """Settings of the survey."""
 
     packages: tuple[str, ...] = tuple(PACKAGES)
     states: int = 24
@@ -55,7 +55,7 @@ class Settings:
 
 
 def files(package: str) -> Iterator[tuple[str, mujoco.MjModel]]:
-    """The models of a package, each once."""
+    """Yield each model of a package once."""
     spec = find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         return
@@ -68,7 +68,7 @@ def files(package: str) -> Iterator[tuple[str, mujoco.MjModel]]:
 
 
 def playground() -> Iterator[tuple[str, mujoco.MjModel]]:
-    """The models of Playground's environments, which download their meshes."""
+    """Yield the models of Playground's environments, which download their meshes."""
     try:
         from mujoco_playground import registry
     except ImportError as error:
@@ -82,7 +82,7 @@ def playground() -> Iterator[tuple[str, mujoco.MjModel]]:
 
 
 def models(packages: tuple[str, ...]) -> Iterator[tuple[str, str, mujoco.MjModel]]:
-    """Every model with joints, with its package and name; equal models of a package count once."""
+    """Yield every model with joints, with its package and name. Equal models of a package count once."""
     for package in packages:
         seen = set()
         for name, model in playground() if package == "mujoco_playground" else files(package):
@@ -109,7 +109,7 @@ def without_self_collision(model: mujoco.MjModel) -> None:
 
 
 def visited(model: mujoco.MjModel, count: int) -> list[tuple[np.ndarray, ...]]:
-    """Return states that MuJoCo visits under random controls, from the start and from below it."""
+    """Return states that MuJoCo visits under random controls, with the controls for the next step."""
     rng = np.random.default_rng(0)
     low, high = np.where(model.actuator_ctrllimited[:, None], model.actuator_ctrlrange, [-1, 1]).T
     data, states = mujoco.MjData(model), []
@@ -130,16 +130,15 @@ def visited(model: mujoco.MjModel, count: int) -> list[tuple[np.ndarray, ...]]:
 
 @dataclasses.dataclass
 class Accuracy:
-    """The largest error of a step, relative to the largest entry, and how many states had contacts."""
+    """Largest error of a step, relative to the largest entry, and number of states with contacts."""
 
     error: float
     touching: int
 
 
 def accuracy(model: mujoco.MjModel, options: dict, count: int) -> Accuracy:
-    """Compare one step from each of some states with MuJoCo C."""
-    # Whether geoms that rest exactly on the ground touch it depends on rounding: lift the ground a
-    # little.
+    """Compare one step from each of `count` states with MuJoCo C."""
+    # Lift the ground a little, because only rounding decides whether resting geoms touch it.
     ground = model.geom_bodyid == 0
     model.geom_pos[ground, 2] += 1e-3
     model.geom_sameframe[ground] = 0

@@ -1,10 +1,10 @@
-"""The effect on quality of options that trade exactness for speed: MEMES with each of them, over seeds.
+"""Compare the scores of MEMES with options that trade accuracy for speed, over several seeds.
 
     python benchmarks/options.py                             the Arm and the Ant, on a GPU
     python benchmarks/options.py --tasks ant --options default rank-4 --generations 500
 
-Weights of policies in bfloat16 need half the memory bandwidth; low-rank noise needs fewer random
-numbers. The paper uses neither. On the Ant, which is uncertain, scores are corrected by re-evaluation.
+Policy weights in bfloat16 need half the memory bandwidth, and low-rank noise needs fewer random numbers.
+The paper uses neither option. Because the Ant is uncertain, its scores are corrected by re-evaluation.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ import memes
 
 OPTIONS = {
     "default": {},
-    "bfloat16": {},  # an option of the task
+    "bfloat16": {},  # this option belongs to the task
     "rank-1": {"noise": "low-rank", "rank": 1},
     "rank-4": {"noise": "low-rank", "rank": 4},
 }
@@ -29,7 +29,7 @@ SEEDS = {"arm": 10, "ant": 5}
 
 @dataclasses.dataclass
 class Settings:
-    """Size of the comparison."""
+    """Settings of the comparison."""
 
     tasks: tuple[Literal["arm", "ant"], ...] = ("arm", "ant")
     options: tuple[Literal["default", "bfloat16", "rank-1", "rank-4"], ...] = tuple(OPTIONS)

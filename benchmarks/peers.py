@@ -1,6 +1,6 @@
-"""Other libraries with the same work: MAP-Elites and ME-ES of QDax; CMA-ME, CMA-MAE and DNS of pyribs.
+"""Contestants of other libraries: MAP-Elites and ME-ES of QDax, and CMA-ME, CMA-MAE and DNS of pyribs.
 
-Each function returns a `Contestant`, and raises an ImportError if its library is not installed.
+Each function returns a `Contestant`, or raises an ImportError if its library is not installed.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,12 @@ from memes.cells import grid
 
 
 class Contestant(NamedTuple):
-    """`call()` does a fixed amount of work; `outcome(result)` describes the last result in numbers."""
+    """Implementation to compare.
+
+    Attributes:
+        call: Function that does a fixed amount of work.
+        outcome: Function that returns numbers about the last result of `call`.
+    """
 
     call: Callable[[], Any]
     outcome: Callable[[Any], dict[str, float]]
@@ -28,8 +33,8 @@ def advancing(step: Callable[[Any, None], tuple[Any, Any]], carry: Any, generati
     def advance(carry):
         return jax.lax.scan(lambda c, _: (step(c, None)[0], None), carry, length=generations)[0]
 
-    # Jitted once: otherwise it would compile again, because types of results are stronger than those
-    # given.
+    # Compile only once. Otherwise the second call would compile again, because the first arguments may
+    # have weak types, unlike the results.
     compiled = cache(lambda: jax.jit(advance).lower(carry).compile())
 
     def call():
@@ -41,7 +46,7 @@ def advancing(step: Callable[[Any, None], tuple[Any, Any]], carry: Any, generati
 
 
 def qdax_me(task: Task, *, batch: int, generations: int) -> Contestant:
-    """MAP-Elites of QDax with the variation, batch and grid of `presets.me`."""
+    """Return MAP-Elites of QDax with the variation, batch and grid of `presets.me`."""
     from qdax.core.emitters.mutation_operators import isoline_variation
     from qdax.core.emitters.standard_emitters import MixingEmitter
 
@@ -53,7 +58,7 @@ def qdax_me(task: Task, *, batch: int, generations: int) -> Contestant:
 
 
 def qdax_me_es(task: Task, *, samples: int, generations: int, capacity: int) -> Contestant:
-    """ME-ES of QDax with the hyper-parameters of `presets.me_es`, and room for `capacity` features."""
+    """Return ME-ES of QDax with the options of `presets.me_es` and a history of `capacity` features."""
     from qdax.core.emitters.mees_emitter import MEESConfig, MEESEmitter
 
     config = MEESConfig(sample_number=samples, l2_coefficient=0.01)
@@ -70,7 +75,7 @@ def _scoring(task: Task) -> Callable:
 
 
 def _qdax(task: Task, emitter: Any, start: int, generations: int) -> Contestant:
-    """An emitter of QDax in its MAP-Elites, with `start` initial genotypes, without metrics."""
+    """Return MAP-Elites of QDax with an emitter and `start` initial genotypes, without metrics."""
     from qdax.core.containers.mapelites_repertoire import compute_euclidean_centroids
     from qdax.core.map_elites import MAPElites
     from qdax.utils.metrics import default_qd_metrics
@@ -88,7 +93,7 @@ def _qdax(task: Task, emitter: Any, start: int, generations: int) -> Contestant:
 
 
 def ribs_cma_me(task: Task, *, turns: int, pool: int, batch: int, sigma: float) -> Contestant:
-    """CMA-ME of pyribs with the ranking, selection and restarts of `presets.cma_me`.
+    """Return CMA-ME of pyribs with the ranking, selection and restarts of `presets.cma_me`.
 
     In each turn all emitters of the pool are active.
     """
@@ -113,7 +118,7 @@ def ribs_cma_me(task: Task, *, turns: int, pool: int, batch: int, sigma: float) 
 
 
 def ribs_cma_mae(task: Task, *, turns: int, lanes: int, samples: int, sigma: float) -> Contestant:
-    """CMA-MAE of pyribs with the thresholds, ranking and restarts of `presets.cma_mae`."""
+    """Return CMA-MAE of pyribs with the thresholds, ranking and restarts of `presets.cma_mae`."""
     from ribs.emitters import EvolutionStrategyEmitter
 
     archive = ribs_archive(task, learning_rate=0.01, threshold_min=task.min_fitness)
@@ -137,7 +142,7 @@ def ribs_cma_mae(task: Task, *, turns: int, lanes: int, samples: int, sigma: flo
 
 
 def ribs_dns(task: Task, *, turns: int, batch: int, iso: float, line: float) -> Contestant:
-    """DNS of pyribs with the population, neighbours and variation of `presets.dns`."""
+    """Return DNS of pyribs with the population, neighbours and variation of `presets.dns`."""
     from ribs.archives import DNSArchive
     from ribs.emitters import IsoLineEmitter
 
@@ -157,7 +162,7 @@ def ribs_dns(task: Task, *, turns: int, batch: int, iso: float, line: float) -> 
 
 
 def ribs_archive(task: Task, **options: float) -> Any:
-    """Make an archive of pyribs with the cells of the task's grid."""
+    """Return an archive of pyribs with the cells of the task's grid."""
     from ribs.archives import GridArchive
 
     return GridArchive(
@@ -172,7 +177,7 @@ def ribs_archive(task: Task, **options: float) -> Any:
 def ribs_scheduled(
     task: Task, archive: Any, emitters: list[Any], *, turns: int, n: int, result: Any = None
 ) -> Contestant:
-    """Let emitters of pyribs take turns; one compiled call evaluates the n solutions of a turn."""
+    """Return pyribs emitters that take turns. One compiled call evaluates the n solutions of a turn."""
     from ribs.schedulers import Scheduler
 
     scheduler = Scheduler(archive, emitters, result_archive=result)

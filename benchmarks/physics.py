@@ -1,11 +1,12 @@
-"""Control steps per second of each backend, and of MuJoCo's C engine and MJX, if installed.
+"""Measure the control steps per second of each backend, and of MuJoCo C and MJX if installed.
 
-A control step is five timesteps of the ant at equal solver settings (4 Newton iterations of 2
-line-search steps, `fast`). "With policy" adds a separate network 27-64-64-8 for every ant.
+A control step consists of five timesteps of the ant. All simulators use the same solver settings
+(`fast`: 4 Newton iterations with 2 line-search steps each). "With policy" adds a separate network with
+layers of 27, 64, 64 and 8 units for every ant.
 
-    python benchmarks/physics.py                                 everything that this machine can run
+    python benchmarks/physics.py                                 all backends that work on this machine
     python benchmarks/physics.py --sizes 256 2048 --json out.json
-    python benchmarks/physics.py --registers ant.xml             registers of the CUDA kernel, by nvcc
+    python benchmarks/physics.py --registers ant.xml             registers of the CUDA kernel, from nvcc
     python benchmarks/physics.py --draw out.json other.json --figure physics.png  only a figure
 """
 
@@ -29,12 +30,12 @@ from timing import about, interleaved
 from memes import physics
 
 SUBSTEPS = 5
-PEER_STEPS = 400_000  # maximum number of control steps per measured call of a peer
+PEER_STEPS = 400_000  # maximum number of control steps per measured call of another simulator
 
 
 @dataclasses.dataclass
 class Settings:
-    """The measurements."""
+    """Settings of the measurements."""
 
     sizes: tuple[int, ...] = (256, 2048, 16384, 65536)
     backends: tuple[str, ...] = ()
@@ -124,7 +125,7 @@ def mjx(model: mujoco.MjModel, n: int, s: Settings) -> tuple[float, float]:
 
 
 def print_registers(file: Path, fidelity: str) -> None:
-    """Print the size of a model's programs, and the registers and spills of its CUDA kernel."""
+    """Print the sizes of the kernels of a model, and the registers and spills of its CUDA kernel."""
     from memes.physics.cuda_backend import step_kernel
     from memes.physics.native import native_source
     from memes.physics.stacking import stacked, unstacked
@@ -145,7 +146,7 @@ def print_registers(file: Path, fidelity: str) -> None:
 
 
 def draw(files: tuple[Path, ...], figure: Path) -> None:
-    """Draw the best number of each backend on each device, on a logarithmic axis."""
+    """Draw the highest speed of each backend on each device, on a logarithmic axis."""
     from matplotlib.figure import Figure
 
     best: dict[str, float] = {}
@@ -185,7 +186,7 @@ def main(s: Settings) -> None:
         for n in s.sizes:
             model = mujoco.MjModel.from_xml_path(str(path))
             if case == "mjx" and not gpu and n > 256:
-                continue  # it does not finish
+                continue  # this combination does not finish
             steps, with_policy = s.steps, None
             try:
                 if case in ("mujoco-c", "mjx"):
@@ -212,7 +213,7 @@ def main(s: Settings) -> None:
                 f"{row['compile_seconds']:9.1f}s",
                 flush=True,
             )
-            if s.json:  # after each row, so that an interruption loses no results
+            if s.json:  # save after each row, so that interruptions lose no results
                 s.json.write_text(json.dumps(report, indent=1))
 
 

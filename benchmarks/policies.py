@@ -1,4 +1,7 @@
-"""Layouts of the weights of mirrored samples while their policies act: speed only."""
+"""Contestants that evaluate the policies of mirrored samples, with different layouts of the weights.
+
+They measure only the speed.
+"""
 
 import itertools
 from collections.abc import Callable
@@ -15,7 +18,7 @@ SIGN = jnp.array([1.0, -1.0]).reshape(1, 2, 1, 1)  # signs of the two samples of
 
 
 def ways(lanes: int, pairs: int, steps: int) -> dict[str, Contestant]:
-    """Return each layout as a rollout of `steps` steps, without a simulator."""
+    """Return one contestant per layout, which computes `steps` policy steps without a simulator."""
     mean_key, noise_key, left_key, right_key = jax.random.split(jax.random.key(0), 4)
     mean = [0.1 * jax.random.normal(mean_key, (lanes, i, o)) for i, o in SHAPES]
     noise = [0.02 * jax.random.normal(noise_key, (lanes, pairs, i, o)) for i, o in SHAPES]
@@ -45,18 +48,18 @@ def ways(lanes: int, pairs: int, steps: int) -> dict[str, Contestant]:
 
 
 def by_sample(x: Array, matrix: Array) -> Array:
-    """Multiply `x[l, 2, p, i]` with matrices [l, 2, p, i, o]."""
+    """Multiply `x[l, 2, p, i]` by a separate matrix per sample, [l, 2, p, i, o]."""
     return jnp.einsum("lspi,lspio->lspo", x, matrix, preferred_element_type=jnp.float32)
 
 
 def by_pair(x: Array, mean: Array, noise: Array) -> Array:
-    """Multiply `x` with means [l, i, o] and noise [l, p, i, o]."""
+    """Multiply `x` by means [l, i, o] plus and minus noise [l, p, i, o]."""
     shift = jnp.einsum("lspi,lpio->lspo", x, noise, preferred_element_type=jnp.float32)
     return jnp.einsum("lspi,lio->lspo", x, mean) + SIGN * shift
 
 
 def by_factors(x: Array, mean: Array, left: Array, right: Array) -> Array:
-    """Multiply `x` with means and with noise as a product of [l, p, i, r] and [l, p, r, o]."""
+    """Multiply `x` by means plus and minus noise, the product of [l, p, i, r] and [l, p, r, o]."""
     inner = jnp.sum(x[..., None] * left[:, None], axis=-2)
     shift = jnp.sum(inner[..., None] * right[:, None], axis=-2)
     return jnp.einsum("lspi,lio->lspo", x, mean) + SIGN * shift

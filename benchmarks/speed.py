@@ -1,13 +1,13 @@
-"""Speed compared with other implementations of the same work, in one run on one machine.
+"""Compare the speed with other implementations of the same work, in one process on one machine.
 
-    python benchmarks/speed.py --list                        the cases
-    python benchmarks/speed.py                               all of them
+    python benchmarks/speed.py --list                        list the cases
+    python benchmarks/speed.py                               measure all cases
     python benchmarks/speed.py --cases novelty me --json out.json
 
-Contestants take turns after a first call each, which compiles; every call waits for the device. The
-table shows the median and the range of the later calls, and the time relative to that of the first
-contestant, as the median over the turns. Peers that are not installed are skipped (`pip install qdax
-ribs`).
+Each contestant is called once to compile its program. Then the contestants take turns. Every call waits
+for the device. The table shows the median and the range of the later calls. It also shows the time
+relative to the first contestant, as the median over the turns. Libraries that are not installed are
+skipped (`pip install qdax ribs`).
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ PACKAGES = ("jax", "jaxlib", "numpy", "evosax", "qdax", "ribs")
 
 @dataclasses.dataclass
 class Settings:
-    """The measurements."""
+    """Settings of the measurements."""
 
     cases: tuple[str, ...] = tuple(CASES)
     list: bool = False
@@ -43,7 +43,7 @@ class Settings:
 
 
 def measured(case: str, compared: Round, repeats: int) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a round."""
+    """Yield one row of results per contestant of a round."""
     runnable = {n: c for n, c in compared.contestants.items() if isinstance(c, Contestant)}
     timings = interleaved({name: c.call for name, c in runnable.items()}, repeats)
     for name, contestant in compared.contestants.items():
@@ -93,7 +93,7 @@ def main(s: Settings) -> None:
             for row in measured(case, compared, s.repeats):
                 report["rows"].append(row)
                 print(line(row), flush=True)
-            if s.json:  # after each round, so that an interruption loses no results
+            if s.json:  # save after each round, so that interruptions lose no results
                 s.json.write_text(json.dumps(report, indent=1))
 
 

@@ -1,4 +1,4 @@
-"""Timing: a first call that compiles, then turns of all functions that are compared."""
+"""Timing of functions that are called in turn, after a first call that compiles them."""
 
 import importlib.metadata
 import os
@@ -13,7 +13,7 @@ import memes
 
 
 class Timing(NamedTuple):
-    """Seconds of the first call and of each later one, [repeats], and the last result."""
+    """Seconds of the first call and of the later calls, [repeats], and the last result."""
 
     first: float
     seconds: np.ndarray
@@ -21,14 +21,14 @@ class Timing(NamedTuple):
 
     @property
     def median(self) -> float:
-        """The median of the later calls."""
+        """Median time of the later calls, in seconds."""
         return float(np.median(self.seconds))
 
 
 def interleaved(functions: dict[str, Callable[[], object]], repeats: int = 3) -> dict[str, Timing]:
-    """Call all functions in turn, `repeats` times after a first round; each call waits for the device.
+    """Call all functions in turn, once to compile them and then `repeats` times.
 
-    Other load on the machine affects all of them equally.
+    Each call waits for the device. Other load on the machine affects all functions equally.
     """
     timed = {name: ([], None) for name in functions}
     for _ in range(1 + repeats):
@@ -43,7 +43,7 @@ def interleaved(functions: dict[str, Callable[[], object]], repeats: int = 3) ->
 
 
 def about(*packages: str) -> dict[str, object]:
-    """Return the device, and the versions of the packages that are installed."""
+    """Return the device, and the versions of those packages that are installed."""
     versions = {"memes": memes.__version__}
     for name in packages:
         try:

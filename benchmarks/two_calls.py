@@ -1,8 +1,8 @@
-"""The effect of one evaluation call per generation: MEMES compared with the literal Algorithm 1.
+"""Compare MEMES, with one evaluation call per generation, with a literal version of Algorithm 1.
 
-`straightforward` is a separate implementation of the paper's Algorithm 1: the samples are evaluated,
-then the updated means, in two calls; resets happen at once. It shares only the task with the library.
-Both run on the same seeds; the table compares their scores, and the time per generation.
+`straightforward` is a separate implementation of Algorithm 1 of the paper. It evaluates the samples and
+the updated means in two calls, and resets lanes immediately. It shares only the task with the library.
+Both implementations use the same seeds. The table compares their scores and the time per generation.
 
     python benchmarks/two_calls.py --joints 1000 --generations 2000 --seeds 10      (a GPU)
     python benchmarks/two_calls.py --joints 100 --lanes 8 --samples 64 --generations 300 --seeds 3
@@ -25,7 +25,7 @@ CELLS, FIFO, NEIGHBOURS, BUDGET, SIGMA, RATE = 50, 50_000, 10, 32, 0.02, 0.01
 
 @dataclasses.dataclass
 class Settings:
-    """Size of the comparison."""
+    """Settings of the comparison."""
 
     joints: int = 1000
     lanes: int = 32
@@ -35,7 +35,10 @@ class Settings:
 
 
 def straightforward(s: Settings) -> Callable[[Array], tuple[Array, Array]]:
-    """Seed key -> (QD-score, coverage) after Algorithm 1 with half of the lanes exploring."""
+    """Return a function from a seed key to the QD-score and the coverage of Algorithm 1.
+
+    Half of the lanes explore.
+    """
     task = memes.tasks.arm(joints=s.joints)
 
     def ranks(values):
@@ -43,7 +46,7 @@ def straightforward(s: Settings) -> Callable[[Array], tuple[Array, Array]]:
         return order / (values.shape[-1] - 1) - 0.5
 
     def novelty(feature, history, size):
-        """Distances to all, in blocks of 1 024 queries; the mean of the nearest ten."""
+        """Return the mean distance to the nearest ten features, computed in blocks of 1 024 queries."""
 
         def block(queries):
             distance = jnp.linalg.norm(queries[None] - history, axis=-1)
@@ -63,7 +66,8 @@ def straightforward(s: Settings) -> Callable[[Array], tuple[Array, Array]]:
         m, v = (jnp.where(require[:, None], 0, moment) for moment in (m, v))
         t, stale = jnp.where(require, 0, t), jnp.where(require, 0, stale)
 
-        # ES step
+        # Step of the evolution strategies.
+
         half = jax.random.normal(noise_key, (s.lanes, s.samples // 2, s.joints))
         noise = jnp.concatenate([half, -half], axis=1)
         sampled = task.evaluate(None, (theta[:, None] + SIGMA * noise).reshape(-1, s.joints))
@@ -79,7 +83,7 @@ def straightforward(s: Settings) -> Callable[[Array], tuple[Array, Array]]:
         bias_m, bias_v = 1 - 0.9 ** t[:, None], 1 - 0.999 ** t[:, None]
         theta = theta + RATE * (m / bias_m) / (jnp.sqrt(v / bias_v) + 1e-8)
 
-        # Update of the archives, one lane after the other
+        # Update the archives, one lane after the other.
         offspring = task.evaluate(None, theta)
         cell = jnp.clip(jnp.floor(offspring.feature * CELLS), 0, CELLS - 1).astype(int)
         cell = cell[:, 0] * CELLS + cell[:, 1]
@@ -112,7 +116,7 @@ def straightforward(s: Settings) -> Callable[[Array], tuple[Array, Array]]:
 
 
 def library(s: Settings) -> Callable[[Array], tuple[Array, Array]]:
-    """Seed key -> (QD-score, coverage) after `presets.memes`."""
+    """Return a function from a seed key to the QD-score and the coverage of `presets.memes`."""
     task = memes.tasks.arm(joints=s.joints)
     algorithm = memes.presets.memes(task, lanes=s.lanes, samples=s.samples)
 

@@ -1,13 +1,13 @@
-"""Time of a generation, compared with an older version from its wheel.
+"""Compare the time per generation with an older version, which is loaded from its wheel.
 
     python benchmarks/versions.py memes_qd-0.2.0-py3-none-any.whl
     python benchmarks/versions.py OLD.whl --cases ant hexapod --generations 50 --turns 5
     python benchmarks/versions.py OLD.whl --cases arm-laptop arm-me --cpu --most 1.5
 
-Each version runs in a separate process, which compiles a case. Then the two take turns with equal
-numbers of generations. The older version uses the packages that are installed here, and must be 0.2
-or newer. With `--most` the exit code is 1 if a generation of this version takes more than this multiple
-of the older version's time.
+Each version runs in a separate process, which compiles the case. Then the two processes take turns and
+compute equal numbers of generations. The older version must be 0.2 or newer. It uses the packages of the
+current environment. With `--most 1.5`, the exit code is 1 if generations of this version take more
+than 1.5 times as long as generations of the older version.
 """
 
 import dataclasses
@@ -28,7 +28,10 @@ import tyro
 
 
 def preset(name: str, task: str, *, new: dict | None = None, **options) -> Callable:
-    """Return generations of a preset; `new` are options that an older version may not have."""
+    """Return a function that creates a preset and its generations.
+
+    The options in `new` are omitted if the version does not have them.
+    """
 
     def build() -> tuple[object, Callable]:
         import memes
@@ -41,7 +44,7 @@ def preset(name: str, task: str, *, new: dict | None = None, **options) -> Calla
 
 
 def lanes_and_offspring() -> tuple[object, Callable]:
-    """Return generations of 12 + 12 lanes and 64 offspring, all candidates evaluated 64 times."""
+    """Return generations with 24 lanes and 64 offspring, whose candidates are evaluated 64 times."""
     import memes
     from memes import emitters, history, objectives, resets, strategies
     from memes.estimates import Candidates
@@ -128,7 +131,7 @@ CASES = {
     "ant-trap": preset("memes", "ant_trap"),
     "ant-trap-me": preset("me", "ant_trap"),
 }
-SLOW = {"correction": 20}  # this number of generations of other cases takes about as long
+SLOW = {"correction": 20}  # generations of other cases that take about as long
 
 
 @dataclasses.dataclass
@@ -148,11 +151,10 @@ class Settings:
 
 
 def work(case: str) -> None:
-    """Compile a case.
+    """Compile a case, and run generations on request.
 
-    Then, for each line of stdin, run that number of generations and print the seconds.
-
-    They are wall-clock and CPU seconds.
+    Each line of stdin contains a number of generations. After running them, the function prints the
+    wall-clock and CPU seconds.
     """
     import memes
 
@@ -167,9 +169,9 @@ def work(case: str) -> None:
 
 
 def worker(case: str, source: Path | None) -> subprocess.Popen:
-    """Start a process that works on a case with the version at `source`, or with the present one."""
+    """Start a process that runs a case with the version at `source`, or with this version if None."""
     environment = os.environ | {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
-    if source:  # its compiled code is cached separately, because it may depend on the version of JAX
+    if source:  # use a separate cache, because compiled code may depend on the version
         path = os.pathsep.join([str(source), os.environ.get("PYTHONPATH", "")])
         environment |= {"PYTHONPATH": path, "XDG_CACHE_HOME": str(source / "cache")}
     command = [sys.executable, __file__, "--work", case]
@@ -190,7 +192,7 @@ def ask(process: subprocess.Popen, generations: int) -> None:
 
 
 def answer(process: subprocess.Popen) -> object:
-    """Read the next line of a worker."""
+    """Read the next line of output of a worker."""
     stream: IO[bytes] = process.stdout
     line = stream.readline()
     if not line:
@@ -199,7 +201,7 @@ def answer(process: subprocess.Popen) -> object:
 
 
 def compared(case: str, old: Path, settings: Settings) -> tuple[str, float]:
-    """Return the row of a case, with milliseconds per generation of both, and the median ratio."""
+    """Return the row of a case, with the times of both versions, and the median ratio of the times."""
     processes = [worker(case, old), worker(case, None)]
     began = [answer(process) for process in processes]
     seconds, count = np.empty((settings.turns, 2)), -(-settings.generations // SLOW.get(case, 1))
@@ -219,7 +221,7 @@ def compared(case: str, old: Path, settings: Settings) -> tuple[str, float]:
 
 
 def main() -> None:
-    """Compare the cases."""
+    """Compare the versions on all cases."""
     if sys.argv[1:2] == ["--work"]:
         work(sys.argv[2])
         return

@@ -1,13 +1,14 @@
-"""The cost of `memes view`: for the run that it follows, for a click, and for recolouring the archive.
+"""Measure the cost of `memes view` for the run that it shows, for clicks, and for colour updates.
 
     python benchmarks/view.py                     on this machine, at laptop scale
     python benchmarks/view.py --scale paper       on a GPU: the Ant of the paper
 
-Runs that a page follows and runs without a change log take turns; without it, neither the device nor the
-host records changes. On a machine with other load, the time of whole runs is not precise. Therefore the
-parts are timed as well, in CPU seconds. The cost of an observer on the host is measured with the shapes
-of the paper's Ant at either scale; its share of a generation on an H200 is calculated. Only whole runs
-with --scale paper on a GPU measure it.
+The script compares runs that a page follows with runs that have no change log. Without a change log,
+neither the device nor the host records changes. The two kinds of runs take turns. If the machine has
+other load, the time of whole runs is not precise. The script therefore also measures the CPU seconds of
+the parts. It measures the cost of the observer on the host with the array shapes of the paper's Ant, at
+both scales. From this cost it calculates the share of a generation on an H200. Only whole runs with
+`--scale paper` on a GPU measure this share directly.
 """
 
 import argparse
@@ -38,8 +39,8 @@ from memes.view.browser import SIDE
 from memes.view.drawings import drawer
 from memes.view.follow import Follower
 
-GENERATION = 0.0372  # seconds of the paper's Ant on an H200: docs/speed.md
-CALL = 27  # generations per device call, which takes a second there
+GENERATION = 0.0372  # seconds per generation of the paper's Ant on an H200, from docs/speed.md
+CALL = 27  # generations per device call, which takes about a second on an H200
 SCALES = {
     "laptop": {"lanes": 8, "samples": 32, "generations": 100},
     "paper": {"lanes": 32, "samples": 512, "generations": 250},
@@ -48,7 +49,7 @@ SCALES = {
 
 @contextmanager
 def recorded(most: int):
-    """Set the number of changes that are recorded per generation."""
+    """Set the maximum number of changes that are recorded per generation."""
     before = device.MOST_CHANGES
     device.MOST_CHANGES = change_log.MOST_CHANGES = most
     yield
@@ -56,7 +57,7 @@ def recorded(most: int):
 
 
 def run(task: memes.Task, folder: Path, generations: int, noted: bool, **options: int) -> float:
-    """Run MEMES, and return its seconds, without compilation."""
+    """Run MEMES, and return the time in seconds without compilation."""
     algorithm = memes.presets.memes(task, **options)
     observers = [memes.Figures(draw=False), memes.Corrections(every=0)]
     observers.append(memes.ChangeLog() if noted else memes.ChangeLog(rows=0))
@@ -87,7 +88,7 @@ def page(folder: Path):
 
 
 def ratios(task: memes.Task, place: Path, repeats: int, **options: int) -> list[float]:
-    """Return the ratio of times of a run that a page follows to one without a change log, by turns."""
+    """Return the ratio of the times of runs with a page and runs without a change log, for each turn."""
     turns = []
     for turn in range(1 + repeats):
         both, seconds = (True, False) if turn % 2 else (False, True), {}
@@ -96,11 +97,11 @@ def ratios(task: memes.Task, place: Path, repeats: int, **options: int) -> list[
             with page(folder) if noted else nullcontext():
                 seconds[noted] = run(task, folder, noted=noted, **options)
         turns.append(seconds[True] / seconds[False])
-    return turns[1:]  # the first turn fills caches
+    return turns[1:]  # without the first turn, which fills caches
 
 
 def generations(task: memes.Task, n: int, repeats: int, **options: int) -> float:
-    """Return the ratio of device times of n generations with and without recorded changes."""
+    """Return the ratio of the device times of n generations with and without recorded changes."""
     algorithm = memes.presets.memes(task, **options)
     init, key = device.keys_of(0)
     state = device.first_state(algorithm)(init, n)
@@ -122,7 +123,7 @@ def cpu_seconds(function: Callable[[], object]) -> float:
 
 
 def found(calls: int, cells: int, k: int) -> Iterator[memes.Changes]:
-    """Generate changes of device calls, [CALL, 32] each: more than any run has."""
+    """Yield the changes of device calls, [CALL, 32] each, which are more changes than runs have."""
     random = np.random.default_rng(0)
     for call in range(calls):
         generation = np.repeat(np.arange(CALL * call, CALL * (call + 1), dtype=np.int32), 32)
@@ -137,7 +138,7 @@ def found(calls: int, cells: int, k: int) -> Iterator[memes.Changes]:
 
 
 def observing(folder: Path, generations: int = 2000) -> dict[str, float]:
-    """Time the observer for each device call of a run of the paper's Ant."""
+    """Measure the time of the observer per device call, for a run of the paper's Ant."""
     algorithm = memes.presets.memes(memes.tasks.ant(), lanes=32)
     archive = memes.archive.empty(algorithm.cells, algorithm.task.dim)
     saved = Run(folder, {}, {}, {}, archive, {}, None)
@@ -150,7 +151,7 @@ def observing(folder: Path, generations: int = 2000) -> dict[str, float]:
 
 
 def following(folder: Path, generations: int = 2000) -> dict[str, float]:
-    """Time the page after each device call, at the end of `generations` generations."""
+    """Measure the time of the page per device call, at the end of `generations` generations."""
     saved = memes.load_run(folder)
     rows = {name: np.resize(column, generations) for name, column in saved.metrics.items()}
     folders.save_metrics(folder, rows)
@@ -175,7 +176,7 @@ def following(folder: Path, generations: int = 2000) -> dict[str, float]:
 
 
 def clicks(task: memes.Task, folder: Path, repeats: int) -> dict[str, float]:
-    """Time the first simulation of an elite, and those of others after it, also in wall-clock time."""
+    """Measure the CPU and wall-clock time of the first and of later simulations of an elite."""
     archive, draw = memes.load_archive(folder), drawer(task)
     chosen = np.flatnonzero(np.asarray(archive.occupied))[: 1 + repeats]
     seconds, clock = [], []
@@ -188,13 +189,13 @@ def clicks(task: memes.Task, folder: Path, repeats: int) -> dict[str, float]:
 
 
 def frame_of(cells: Cells, features: tuple[int, ...]) -> tuple[TileLayout, np.ndarray]:
-    """Lay out cells, and draw the frame around them, as the page does once."""
+    """Compute the layout of the cells and draw the frame around them, as the page does once."""
     at, names = layout(cells, features, side=SIDE), memes.task.numbered(len(cells.low))
     return at, archive_panel.drawn(archive_panel.Frame(at, names, "fitness", ColourScale()), cells)
 
 
 def recolour(cells: Cells, at: TileLayout, frame: np.ndarray, rows: memes.Changes) -> bytes:
-    """Make the messages to the browser after changes of cells: their image, and a new title."""
+    """Create the messages to the browser after changes of cells: a new image and a new title."""
     from viser._scene_api import _encode_image_binary
 
     generations = 2000
@@ -208,7 +209,7 @@ def recolour(cells: Cells, at: TileLayout, frame: np.ndarray, rows: memes.Change
 
 
 def recolouring(repeats: int) -> float:
-    """Time the work between a change of 2 500 cells and the messages to the browser."""
+    """Measure the time between a change of 2 500 cells and the messages to the browser."""
     cells = memes.cells.grid(memes.tasks.arm(), (50, 50))
     rows = store.joined(*(store.within(each, 2500) for each in found(2000 // CALL, 2500, 2)))
     frame = frame_of(cells, (0, 1))
@@ -216,7 +217,7 @@ def recolouring(repeats: int) -> float:
 
 
 def main() -> None:
-    """Measure, and print JSON."""
+    """Measure all costs, and print them as JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--scale", choices=SCALES, default="laptop")
     parser.add_argument("--task", choices=("ant", "arm"), default="ant")

@@ -1,10 +1,12 @@
-"""Speed of a slow Python simulator on several workers, compared with a single process.
+"""Compare the speed of a slow Python simulator on several workers with a single process.
 
-`python benchmarks/workers.py` evaluates genotypes with a simulator that counts in Python for about five
-milliseconds per genotype: without workers, with one, and with `--workers` workers. Contestants take
-turns, after a first call each that starts the workers. The ratio is that of the medians. `--simulator
-wait` waits instead of counting, like a simulator that calls another program. This shows the cost of
-workers even on a busy machine.
+    python benchmarks/workers.py                       a simulator that counts in Python
+    python benchmarks/workers.py --simulator wait      a simulator that waits
+
+Both simulators take about five milliseconds per genotype. The script evaluates genotypes without
+workers, with one worker, and with `--workers` workers. These contestants take turns, after a first call
+that starts the workers. The table shows the ratio of their median times. The simulator that waits
+represents a simulator that calls another program. It shows the cost of workers even on a busy machine.
 """
 
 import argparse
@@ -16,7 +18,7 @@ import numpy as np
 
 import memes
 
-ROUNDS = 60_000  # of a loop, which takes about five milliseconds
+ROUNDS = 60_000  # iterations of a loop that takes about five milliseconds
 
 
 def count(keys: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

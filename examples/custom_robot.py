@@ -1,7 +1,8 @@
-"""A custom robot: an MJCF model, with a reward and features.
+"""A custom robot, which consists of an MJCF model, a reward and features.
 
-Run it from the shell, `memes run examples/custom_robot.py:runner --scale laptop --generations 100`, and
-show an elite with `memes replay RUN --task examples/custom_robot.py:runner`; or run this file.
+Run it from the shell with `memes run examples/custom_robot.py:runner --scale laptop --generations 100`.
+To replay an elite, use `memes replay RUN --task examples/custom_robot.py:runner`. You can also run this
+file as a Python program.
 """
 
 from pathlib import Path
@@ -18,12 +19,12 @@ from memes.tasks import robot
 def runner(
     *, steps: int = 100, hidden: tuple[int, ...] = (32, 32), start_noise: float = 0.05
 ) -> memes.Task:
-    """Runner on two legs; the features are the ground-contact times of the feet.
+    """Runner on two legs. The features are the shares of time that each foot touches the ground.
 
     Args:
         steps: Control steps of 0.05 s per episode.
         hidden: Sizes of the policy's hidden layers.
-        start_noise: Maximum deviation of the joints at the start from standing.
+        start_noise: Maximum deviation of the initial joint positions from the standing posture.
     """
     engine = memes.physics.compile(Path(__file__).with_name("runner.xml"), substeps=5)
 
@@ -40,7 +41,7 @@ def runner(
         steps=steps,
         reward=reward,
         ended=fallen,
-        measure=lambda state: engine.contacts(state).astype(float),  # feet on the floor
+        measure=lambda state: engine.contacts(state).astype(float),  # contacts of the feet
         joint_noise=start_noise,
     )
     return control.control_task(
@@ -52,7 +53,7 @@ def runner(
         feature_low=(0.0, 0.0),
         feature_high=(1.0, 1.0),
         feature_names=("back foot on the ground (share)", "front foot on the ground (share)"),
-        min_fitness=-0.05 * steps,  # adds 0 to the QD-score
+        min_fitness=-0.05 * steps,  # the QD-score is measured from this fitness
         uncertain=start_noise > 0,
     )
 

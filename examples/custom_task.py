@@ -1,7 +1,7 @@
-"""A custom task in about ten lines: a function of one genotype, random starts, and feature bounds.
+"""A custom task in about ten lines: a function of one genotype, initial genotypes and feature bounds.
 
-Run it from the shell, `memes run examples/custom_task.py:task --scale laptop`, or run this file. With
-`--view` its elites are drawn in the browser.
+To run it from the shell, use `memes run examples/custom_task.py:task --scale laptop`. You can also run
+this file as a Python program. With `--view` the browser shows the elites.
 """
 
 import jax
@@ -12,12 +12,12 @@ import memes
 
 
 def evaluate(key: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Sphere function; the features are the means of the two halves of the genotype."""
+    """Compute the sphere function, and the means of the two halves of the genotype as features."""
     return -jnp.sum((x - 0.5) ** 2), jnp.stack([jnp.mean(x[:10]), jnp.mean(x[10:])])
 
 
 def draw(x: np.ndarray) -> list[np.ndarray]:
-    """Draw the entries of a genotype as a line, and that of the optimum; for `memes view`."""
+    """Return two lines for `memes view`: the entries of a genotype, and the optimum."""
     along = np.linspace(0, 3, len(x))
     return [np.stack([along, x], axis=1), np.array([(0, 0.5), (3, 0.5)])]
 

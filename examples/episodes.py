@@ -1,6 +1,7 @@
-"""Episodes of a slow simulator in Python, on as many processes as there are cores.
+"""A slow simulator in Python that is evaluated in parallel, with one process per core.
 
-`memes run examples/episodes.py:task --scale laptop --generations 100 --workers 2`, or run this file.
+To run it from the shell, use `memes run examples/episodes.py:task --scale laptop --generations 100
+--workers 2`. You can also run this file as a Python program.
 """
 
 import math
@@ -17,7 +18,7 @@ DIM = sum((i + 1) * o for i, o in pairwise(SIZES))
 
 
 def act(x: np.ndarray, signal: np.ndarray) -> np.ndarray:
-    """Return the action of a small network; x contains weights and biases, layer after layer."""
+    """Return the action of a small network, whose weights and biases x contains layer by layer."""
     for i, o in pairwise(SIZES):
         weights, biases, x = x[: i * o].reshape(i, o), x[i * o : (i + 1) * o], x[(i + 1) * o :]
         signal = np.tanh(signal @ weights + biases)
@@ -25,7 +26,7 @@ def act(x: np.ndarray, signal: np.ndarray) -> np.ndarray:
 
 
 def swing(key: jax.Array, x: np.ndarray) -> tuple[float, list[float]]:
-    """Push a pendulum for five seconds; return its reward, its last angle and its highest speed."""
+    """Simulate a pendulum for five seconds, and return its reward, last angle and highest speed."""
     angle, speed = np.random.default_rng(int(memes.seeds_from_keys(key))).normal(0, 0.05, 2)
     total, fastest = 0.0, 0.0
     for _ in range(100):

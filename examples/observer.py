@@ -1,6 +1,6 @@
-"""A custom observer: it stops a run when its archive no longer grows.
+"""A custom observer that stops a run when the archive no longer grows.
 
-An observer is a frozen dataclass. Its fields are its settings, which are recorded in `config.json`.
+An observer is a frozen dataclass. Its fields are its settings, and `config.json` records them.
 """
 
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ class Stagnation:
     patience: int = 50
 
     def watch(self, context: memes.RunContext) -> memes.Callbacks:
-        """Return the callbacks of one run; several seeds are followed separately."""
+        """Return the callbacks of one run. With several seeds, this method is called once per seed."""
 
-        def due(generation: int) -> bool:  # a device call ends here, on any machine
+        def due(generation: int) -> bool:  # a device call must end here
             return generation % 10 == 0
 
-        def on_update(update: memes.Update) -> None:  # called at least then, perhaps more often
+        def on_update(update: memes.Update) -> None:  # called at these generations and others
             coverage = update.run.metrics["coverage"]
             before = coverage[: -self.patience]  # empty in the first generations
             if due(len(coverage)) and coverage[-1] in before:

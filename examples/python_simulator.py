@@ -1,7 +1,7 @@
-"""A task that JAX cannot compile: an ordinary Python simulator over NumPy arrays.
+"""A task that JAX cannot compile, because its simulator is ordinary Python code with NumPy arrays.
 
-With `jit=False` the same `memes.run` (and `memes run examples/python_simulator.py:task`) calls it on the
-host, once per generation, with all genotypes of the generation.
+With `jit=False`, the simulator is called on the host, once per generation, with all genotypes of the
+generation. To run the task from the shell, use `memes run examples/python_simulator.py:task`.
 """
 
 import jax
@@ -11,7 +11,7 @@ import memes
 
 
 def simulate(keys: jax.Array, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Throw balls with a speed and an angle per row of x; little speed is better."""
+    """Simulate one throw of a ball per row of x, which sets the speed and the angle; slow is better."""
     speed, angle = 5 + 15 * np.clip(x[:, 0], 0, 1), np.pi / 2 * np.clip(x[:, 1], 0, 1)
     position = np.zeros((len(x), 2))
     velocity = np.stack([speed * np.cos(angle), speed * np.sin(angle)], axis=1)

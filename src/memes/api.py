@@ -61,7 +61,7 @@ NUMBERS: dict[str, tuple[Any, int]] = {
 SEEDS = 2**32
 # Runs do not work without compilation, or if NaN is an error, because NaN represents unknown values.
 IMPOSSIBLE = ("jax_disable_jit", "jax_debug_nans", "jax_debug_infs")
-# Entries in which a run and the algorithm that continues it must agree, in addition to options.
+# Entries, in addition to options, that must be equal for a run and the algorithm that continues it.
 SAME = (
     "algorithm", "task_name", "dim", "cells", "feature_low", "feature_high", "min_fitness", "batch_size",
 )  # fmt: skip
@@ -115,17 +115,17 @@ def run(
         seeds: Seeds of several separate runs, instead of `seed`.
         out: Folder for the results. Several seeds have subfolders `seed-0`, ... If None, results are
             only kept in memory.
-        overwrite: Replace a run that the folder already contains.
+        overwrite: Whether to replace a run that the folder already contains.
         observers: Observers in addition to the usual ones. An observer of the same type as a usual one
             replaces it.
-        chunk: Number of evaluations at a time. If None, all are evaluated together, or fewer if they do
-            not fit into memory.
+        chunk: Number of evaluations at a time. If None, all evaluations of a generation run together, or
+            fewer if they do not fit into memory.
         seeds_per_batch: Number of seeds that run as one batch. If None, the batch has as many seeds as
-            fit into memory, or one seed if the task has a simulator, which uses the whole device.
+            fit into memory. For tasks with a simulator it has one seed, which uses the whole device.
         devices: Number of devices. If None, all GPUs or TPUs are used, or one CPU.
         shards: Number of parts into which lanes, offspring or seeds are divided. It must be a multiple
-            of the number of devices, which is its default. Results depend on it, but not on the devices
-            that compute the shards.
+            of the number of devices. If None, it is equal to that number. Results depend on the number
+            of shards, but not on the devices that compute them.
         call_seconds: Approximate duration of a device call. Progress is shown, Ctrl-C is handled and
             metrics are written once per call.
         progress: Whether to show progress.
@@ -212,7 +212,7 @@ def resume(
     """Continue a run that was interrupted or killed, as if it had not been stopped.
 
     Args:
-        algorithm: The algorithm of the run: the same task, cells and options.
+        algorithm: The algorithm of the run, with the same task, cells and options.
         path: The run's folder, or a folder that contains the runs of several seeds.
         generations: Total number of generations. If None, it is not changed.
         seeds: Seeds to continue. If None, all seeds are continued.
@@ -400,7 +400,7 @@ def _concluded(folder: Path, config: RunConfig, algorithm: Algorithm) -> bool:
 
 @contextmanager
 def in_words(path: str | Path | None, algorithm: Algorithm) -> Iterator[None]:
-    """Turn failures of a disk, a simulator or a device into an error message."""
+    """Convert failures of a disk, a simulator or a device to a `RunError` with an error message."""
     place = None if path is None else Path(path).absolute()
     try:
         yield

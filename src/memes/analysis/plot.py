@@ -10,8 +10,9 @@
     memes.plot.compare(["runs/arm-*"])  figures of the scores and the convergence of many runs, by name
     memes.plot.html(run)                HTML with facts and a picture, which notebooks show for a run
 
-`run` is the result of `memes.run`, or the path of its folder. The other functions return matplotlib
-figures. Notebooks display them, and `figure.savefig("file.pdf")` writes them to a file.
+`run` is the result of `memes.run`, or the path of its folder. `compare` returns several figures, and
+`html` returns text. The other functions return one matplotlib figure. Notebooks display figures, and
+`figure.savefig("file.pdf")` writes a figure to a file.
 """
 
 from __future__ import annotations

@@ -168,7 +168,7 @@ def attempting(
 
 
 class _Executors:
-    """An executor, which is replaced whenever it breaks if a function can make new executors."""
+    """An executor, which is replaced when it breaks if a function that makes executors was given."""
 
     def __init__(self, given: Executor | Callable[[], Executor]) -> None:
         self._make = None if isinstance(given, Executor) else given

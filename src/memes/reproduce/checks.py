@@ -82,11 +82,10 @@ class ClaimOutcome(NamedTuple):
         seeds: Smallest number of seeds in any relation.
         labels: The compared labels.
         p: The p-value of the decisive relation. It is the smallest p-value of the refuted relations. If
-            no relation is refuted, it is the largest p-value of the relations that p alone can show. NaN
-            if there is no such relation.
+            no relation is refuted, it is the largest p-value of the relations that p alone can show. It
+            is NaN if there is no such relation.
         corrected_p: The p-value, corrected for all relations that the runs can test.
-        instead: The lines of the refuted relations. If no relation is refuted, the lines of the
-            inconclusive relations.
+        instead: The lines of the refuted relations, or of the inconclusive relations if none is refuted.
     """
 
     verdict: Verdict
@@ -167,7 +166,7 @@ def _above(found: Compared, level: float = SIGNIFICANT) -> tuple[bool, bool]:
 
 
 def _no_significant_gain(found: Compared, most: float = MARGIN) -> tuple[bool, bool]:
-    """Check that `a` is not significantly above `b`, and that a gain above `most` is excluded."""
+    """Check that `a` is not significantly above `b`, and that its gain is at most `most`."""
     return found.p >= SIGNIFICANT and found.high <= most, found.significant and found.higher
 
 
@@ -177,7 +176,10 @@ above, no_significant_gain = map(relation, TESTS)
 
 @relation
 def on_par(found: Compared, within: float = MARGIN) -> tuple[bool, bool]:
-    """Check that `a` and `b` differ by at most the share `within` of `b`."""
+    """Check that `a` and `b` are on par.
+
+    The interval of their relative difference must lie between `-within` and `within`.
+    """
     outside = found.low > within or found.high < -within
     return -within <= found.low and found.high <= within, outside and found.significant
 
@@ -194,7 +196,7 @@ def at_least(found: Compared, within: float = MARGIN) -> tuple[bool, bool]:
 
 @relation
 def at_most(found: Compared, more: float) -> tuple[bool, bool]:
-    """Check that `a` exceeds `b` by at most the share `more` of `b`."""
+    """Check that the interval of the relative difference of `a` and `b` ends at `more` or below."""
     return found.high <= more, found.significant and found.low > more
 
 
@@ -221,9 +223,9 @@ def between(a: Quantity, least: float, most: float = math.inf, said: str = "") -
 
 
 def near(a: Quantity, number: float, within: float) -> Check:
-    """Check that the median of `a` differs from a number of the paper by at most a share of it.
+    """Check that the median of `a` is near a number of the paper.
 
-    The share is `within`.
+    Their relative difference must be at most `within`.
     """
     return between(a, (1 - within) * number, (1 + within) * number, f" ({number:g} in the paper)")
 

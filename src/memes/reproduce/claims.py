@@ -77,7 +77,7 @@ class Claim(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """A claim on a task, and the verdict of the runs."""
+    """The outcome of a claim on a task."""
 
     name: str
     claim: Claim

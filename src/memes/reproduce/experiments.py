@@ -35,7 +35,7 @@ class Variant(NamedTuple):
 
 
 TUNED_SIGMA = 0.05  # for CMA-ME; with the paper's 0.5, nearly every generation ends in a restart
-TUNED_LINE = 0.3  # for ME-16384; the value of memes-me, so that the effect of lanes can be measured
+TUNED_LINE = 0.3  # for ME-16384; equal to memes-me, so that the effect of lanes can be measured
 # The best of eight configurations of ME-Sampling on the Ant. The configuration of memes-hybrid was
 # chosen in the same way (docs/beyond.md).
 TUNED_SAMPLING = {"statistic": "median", "line": 0.3, "resamples": 64, "batch": 256}

@@ -1,4 +1,4 @@
-"""Quantities that checks compare. Each yields one number per run, or per turn of a measurement."""
+"""Quantities that checks compare. A quantity has one value per run, or per turn of a measurement."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class Quantity(NamedTuple):
     Attributes:
         label: Label of the runs.
         words: Name of the quantity.
-        value: `(run) -> number`, which returns NaN if a run does not have the quantity. None for the
-            seconds that are measured in turns.
-        by_mean: `(run) -> number`, which returns the quantity for an archive corrected by means. None if
-            the quantity does not depend on the statistic of the correction.
+        value: `(run) -> number`, which returns NaN if a run does not have the quantity. It is None for
+            the seconds that are measured in turns.
+        by_mean: `(run) -> number`, which returns the quantity for an archive corrected by means. It is
+            None if the quantity does not depend on the statistic of the correction.
     """
 
     label: str
@@ -142,7 +142,7 @@ def seconds(label: str) -> Quantity:
 
 
 def cells_beyond(label: str, x: float, earning: float = -math.inf) -> Quantity:
-    """Return the number of corrected elites beyond a position x whose fitness is above `earning`.
+    """Return the number of corrected elites beyond x that have a fitness above `earning`.
 
     Only cells that are entirely beyond x count.
     """

@@ -186,7 +186,7 @@ def _command(task: str, label: str, scale: str, generations: int | None) -> Pars
 
 
 def is_of(summary: Summary, item: Item) -> bool:
-    """Return True if a run is a run of an item, with any seed."""
+    """Return True if a run matches an item, regardless of the seed."""
     asked = (item.task, item.label, item.parsed.choice.scale, item.generations)
     if (summary.task, summary.label, summary.scale, summary.generations) != asked:
         return False
@@ -231,7 +231,7 @@ def sweep(
         say: Function that prints a line about each item.
 
     Returns:
-        The name of the signal that ended the sweep, or `TIME` if it reached the time limit. None if it
+        The name of the signal that ended the sweep, `TIME` if it reached the time limit, or None if it
         is complete.
     """
     start = time.perf_counter()
@@ -369,7 +369,7 @@ def _run(
 
 
 def _begun_together(folder: Path, seeds: Sequence[int]) -> list[int]:
-    """List the seeds that have begun, and whose batches had the same size as that of the first seed."""
+    """List the seeds that have begun, and whose batch size equals that of the first such seed."""
     any_begun = any(holds_run(folder / f"seed-{seed}") for seed in seeds)
     configs = [header.config for header in load_headers(folder).values()] if any_begun else []
     batch = {each.seed: each.seeds_together for each in configs if each.seed in seeds}

@@ -27,7 +27,7 @@ LONGEST = 256  # generations between two marks
 
 
 def mark_before(generations: int) -> int:
-    """Return the last mark that is at most a number of generations."""
+    """Return the last mark up to a given number of generations."""
     return generations - generations % min(LONGEST, 1 << max(0, generations.bit_length() - 3))
 
 

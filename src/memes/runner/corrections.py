@@ -41,9 +41,9 @@ STREAM = 2
 class Corrections:
     """Re-evaluate the elites of an uncertain task, and compute the corrected archive.
 
-    A `resampled` task evaluates each genotype several times; here, each of these evaluations counts
-    separately. The random keys depend only on the seed of the run and on the generation. Therefore a
-    correction can be repeated, and does not affect the search.
+    If the task is `resampled`, a re-evaluation is one evaluation of the original task. The random keys
+    depend only on the seed of the run and on the generation. Therefore a correction can be repeated, and
+    does not affect the search.
 
     Attributes:
         every: Generations between corrections. 0 disables corrections. If None, the archive is corrected

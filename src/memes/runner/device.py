@@ -35,7 +35,7 @@ LANE_FIELDS = (
 
 
 class Record(NamedTuple):
-    """The results of generations that observers get, stacked as arrays [G, ...].
+    """The results of generations, stacked as arrays [G, ...].
 
     Attributes:
         measures: The measures of each generation.
@@ -208,8 +208,8 @@ def compile_run(
     """Compile the function that advances a run.
 
     Returns:
-        The function, and the compiled program whose memory chunks would reduce, or None if there is no
-        such program.
+        The function, and the compiled program of a generation. The program is None if this process does
+        not compute generations on a device.
     """
     if placement.waits:
         no_record: Any = None

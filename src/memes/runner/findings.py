@@ -1,6 +1,6 @@
-"""Findings about a task: problems that evaluations of random genotypes reveal.
+"""Findings about a task, which are problems that evaluations of random genotypes reveal.
 
-`memes.check` evaluates a few genotypes to find such problems. A run uses its first generation.
+`memes.check` evaluates a few genotypes to find such problems. A run uses its first generation instead.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from memes.cells import Cells
 from memes.task import Evaluation, Task, evaluate, initial
 
 FAULTS = {Fault.NAN: "not a number", Fault.INFINITE: "infinite", Fault.ABSURD: "of absurd size"}
-SHARE = 0.05  # minimum share of the evaluations for a finding
-MARGIN = 0.1  # suggested bounds are wider than the range of the features by this share
+SHARE = 0.05  # minimum share of affected evaluations for a finding
+MARGIN = 0.1  # suggested bounds extend the range of the features by this share on each side
 LEAST = 8  # minimum number of evaluations from which bounds are suggested
 # A min_fitness hides all differences if it is below the fitness by more than this multiple of the range
 # of the fitness. Features diverge if their range exceeds this multiple of their interquartile range.
@@ -29,7 +29,7 @@ VAST = 1000.0
 
 
 class Finding(NamedTuple):
-    """One finding about a task.
+    """A finding about a task.
 
     Attributes:
         topic: Topic of the finding: "faults", "bounds", "noise" or "min_fitness".
@@ -52,7 +52,7 @@ class Observations:
         outside: Number of evaluations whose feature lies outside the bounds.
         fitness: Fitness of m valid evaluations.
         feature: Features of the same m evaluations.
-        noisy: Whether evaluations of equal genotypes can differ; None if unknown.
+        noisy: Whether evaluations of equal genotypes can differ, or None if unknown.
     """
 
     evaluations: int
@@ -69,7 +69,7 @@ class Observations:
 
 
 def observe(evaluation: Evaluation, cells: Cells, noisy: bool | None = None) -> Observations:
-    """Summarise evaluations for an archive with these cells."""
+    """Summarise evaluations for an archive with the given cells."""
     usable = np.asarray(finite(evaluation))
     return Observations(
         evaluations=len(usable),
@@ -117,7 +117,7 @@ def _bounds(task: Task, seen: Observations) -> Iterator[Finding]:
 
 
 def _remedy(feature: Float[np.ndarray, "m k"]) -> str:
-    """Suggest bounds, or describe the features if a few are so large that no bounds can fit."""
+    """Suggest bounds, or describe a feature that has a few values far outside its usual range."""
     if len(feature) < LEAST:
         return "'memes check' suggests bounds that fit"
     low, middle, upper, high = np.quantile(feature, (0, 0.25, 0.75, 1), axis=0)
@@ -134,7 +134,7 @@ def _remedy(feature: Float[np.ndarray, "m k"]) -> str:
 def fitting_bounds(
     feature: Float[np.ndarray, "m k"],
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return suggested bounds: the range of the features plus a margin, rounded outwards."""
+    """Return suggested bounds, which are the range of the features plus a margin, rounded outwards."""
     low, high = feature.min(axis=0).astype(float), feature.max(axis=0).astype(float)
     unit = np.where(high > low, high - low, np.maximum(np.abs(high), 1.0)) * MARGIN
     step = 10.0 ** np.floor(np.log10(unit))
@@ -186,7 +186,7 @@ def _min_fitness(task: Task, seen: Observations) -> Iterator[Finding]:
 
 
 def uses_keys(task: Task) -> bool:
-    """Return whether the result of a compiled task depends on its keys, without evaluating it."""
+    """Return True if the result of a compiled task depends on its keys, without evaluating the task."""
 
     def results(keys: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
         found = evaluate(task, keys, x)

@@ -233,7 +233,7 @@ def _connected(coordinator: str | None) -> Team:
 
 
 def welcomed(server: socket.socket, token: str, count: int) -> Iterator[tuple[int, socket.socket]]:
-    """Yield `count` connections that send the token, with the number that each sends.
+    """Yield `count` connections that send the token, each with the number of its process.
 
     Other connections are closed, and do not delay valid ones.
     """

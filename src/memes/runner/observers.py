@@ -76,12 +76,13 @@ class RunContext:
         algorithm: The algorithm, with its task.
         header: Content of `config.json` when the run starts.
         folder: Folder of the run, or None if the run is only in memory.
-        report: Shows progress.
-        say: Prints a line. If there are several runs, the line begins with the seed.
-        stop: `(reason)`, which stops the run after the current update.
-        interrupted: Returns the name of the signal that was sent to stop the run, or None.
-        once: `(key, make) -> object`, which makes an object only once for all runs.
-        closing: Registers a function that is called when the run ends, even after an exception.
+        report: Reporter that shows progress.
+        say: Function that prints a line. If there are several runs, the line begins with the seed.
+        stop: Function `(reason)` that stops the run after the current update.
+        interrupted: Function that returns the name of the signal that was sent to stop the run, or None.
+        once: Function `(key, make) -> object` that makes an object only once for all runs.
+        closing: Function that registers another function, which is called when the run ends, even after
+            an exception.
     """
 
     algorithm: Algorithm

@@ -105,7 +105,7 @@ class Reporter:
         if any(self._now[other].generation < done for other in going):
             return
         stands, before = self._now.values(), self._first.values()
-        # Only the time of generations counts, without the time of other work.
+        # These seconds include only the time of generations, and not the time of other work.
         seconds = max(fsum(s.seconds for s in stands) - fsum(s.seconds for s in before), 1e-9)
         evaluations = sum(s.evaluations for s in stands) - sum(s.evaluations for s in before)
         figures = (

@@ -174,7 +174,7 @@ def save_npz(path: Path, **arrays: Any) -> None:
 
 
 def load_npz(file: Path, needed: Iterable[str]) -> dict[str, np.ndarray]:
-    """Read all arrays of a file, and check its format version and that no needed array is missing."""
+    """Read all arrays of a file, and check its format version and the presence of needed arrays."""
     arrays = read_arrays(file, (*needed, "format_version"))
     with reading(file):
         check_version(int(arrays.pop("format_version")), file)

@@ -100,14 +100,15 @@ def no_changes(k: int) -> Changes:
 
 
 def within(rows: Changes, cells: int) -> Changes:
-    """Select the rows whose cell is below `cells`, which are the valid rows: [n] or [G, R] to [m]."""
+    """Select the rows with a valid cell, which is below `cells`: [n] or [G, R] to [m]."""
     return select(rows, np.asarray(rows.cell) < cells)
 
 
 def unrecorded(archive: Archive, last: np.ndarray) -> Changes:
     """Return the changes of an archive that are not recorded.
 
-    They are the elites that are newer than the last recorded change of their cell c, `last[c]`.
+    They are the elites that are newer than the last recorded change of their cell. `last[c]` is the
+    generation of this change for cell c.
     """
     cell = np.flatnonzero(np.asarray(archive.generation) > last)
     columns = {

@@ -274,7 +274,7 @@ def _fitted(
 ) -> State:
     """Build a state from saved arrays.
 
-    The run was planned to have `before` generations, and shall have `now` generations. If the size of an
+    The run was planned to have `before` generations, and will have `now` generations. If the size of an
     array depends on this number, the saved values fill the array from its beginning.
     """
     arrays = {name: array for name, array in arrays.items() if name.startswith(STATE)}

@@ -289,7 +289,7 @@ def only_writer(folder: Path) -> Iterator[None]:
             ) from None
         except OSError:
             pass  # some network file systems do not support locks
-        if os.fstat(file.fileno()).st_nlink == 1:  # not a file of another folder
+        if os.fstat(file.fileno()).st_nlink == 1:  # otherwise it has other names (hard links)
             file.truncate(0)
             file.write(f"{os.getpid()}\n")
             file.flush()

@@ -1,4 +1,4 @@
-"""Search for runs on the disk: folders and summary files, by paths or by patterns."""
+"""Search for run folders and summary files, by paths or by patterns."""
 
 from __future__ import annotations
 

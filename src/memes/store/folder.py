@@ -95,8 +95,8 @@ class Run(NamedTuple):
         metrics: The columns of `metrics.csv`, each [G].
         lanes: Records of each lane in each generation, as arrays [G, L, ...] by name.
         archive: The archive, which contains the elites.
-        corrected: The columns of `corrected.csv`, with one row per correction. Empty if there were no
-            corrections.
+        corrected: The columns of `corrected.csv`, with one row per correction. The dict is empty if
+            there were no corrections.
         correction: Result of the re-evaluation at the end, or None if the archive was not corrected.
         state: Final state of the algorithm, or None if the run was read from a folder.
     """
@@ -348,7 +348,7 @@ def load_config(folder: Path) -> Header:
 
 
 def load_run(path: str | Path) -> Run:
-    """Read a whole run folder."""
+    """Read a run from its folder."""
     folder = as_path(path)
     header, file = load_config(folder), folder / "archive.npz"
     require(file.exists(), f"the run in '{folder}' has no archive.npz yet; 'memes resume' continues it")

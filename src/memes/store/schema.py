@@ -22,14 +22,14 @@ from memes.store.archives import FORMAT_VERSION, check_version
 from memes.store.files import check_entries
 from memes.task import Map, numbered
 
-THEN = ", then "  # between the devices of a run that was resumed on another one
+THEN = ", then "  # separator between the devices of a run that was resumed on another device
 # Options that earlier versions lacked, with the values that reproduce the behaviour of those versions.
 ONCE_ABSENT = {
     "candidate_samples": 1,
     "candidate_statistic": "median",
-    "fifo_size": 50_000,  # of memes-me
+    "fifo_size": 50_000,  # option of memes-me
     "noise_dtype": "float32",
-    "statistic": "mean",  # of me-sampling
+    "statistic": "mean",  # option of me-sampling
 }
 T = TypeVar("T")
 Points = tuple[tuple[float, ...], ...]

@@ -103,19 +103,19 @@ class Summary(NamedTuple):
             columns `step_exploit`, ... contain the mean distance between parent and offspring of each
             kind, in cell widths, as the median over the generations since the previous point.
         corrections: The columns of `corrected.csv`, and the number of `evaluations` before each
-            correction. Empty if the archive was never corrected. Runs of version 0.2 lack the columns
-            `..._by_mean`.
+            correction. The dict is empty if the archive was never corrected. Runs of version 0.2 lack
+            the columns `..._by_mean`.
         lifespans: Statistics of the age at the reset, by kind of lane and by reason of the reset or
             `all`. They are `count`, `mean` and `median`. The entry `all` also has `paper_mean`, which
             the paper's table reports instead of the mean. It is the mean over the lanes of (n - 1) / n
             times the longest of the n lives of a lane.
-        longest_lives: Longest life in generations of each lane that was reset, by kind. Empty if an
-            older version made the summary.
+        longest_lives: Longest life in generations of each lane that was reset, by kind. The dict is
+            empty if an older version made the summary.
         steps: Median over all generations of the distance between parent and offspring, by kind.
         low: Lower bounds of the features [k].
         high: Upper bounds of the features [k].
-        heat: Fitness of each cell of a grid, with one axis per feature and NaN for empty cells. None for
-            a tessellation and for more than `MAX_CELLS` cells.
+        heat: Fitness of each cell of a grid, with one axis per feature and NaN for empty cells. It is
+            None for a tessellation and for more than `MAX_CELLS` cells.
         corrected_heat: Fitness of each cell of the corrected archive, or None if there is none.
     """
 
