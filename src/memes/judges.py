@@ -63,7 +63,7 @@ class Judge(Protocol):
         """
 
     def compare(self, state: PyTree, archive: Archive, evaluation: Evaluation) -> Comparison:
-        """Compare each evaluation `[*n]` with the present state, independently of the others.
+        """Compare each evaluation `[*n]` with the present state, independently of all other evaluations.
 
         Objectives use the result to rank samples.
         """
@@ -95,7 +95,7 @@ class SameArchive:
     def update(
         self, state: tuple[()], archive: Archive, offer: Offer
     ) -> tuple[tuple[()], Int[Array, " n"]]:
-        """Return the status given by the archive."""
+        """Return the status that the archive gave to each candidate."""
         return state, offer.added
 
 
@@ -152,7 +152,7 @@ class Thresholds:
         require(abs(least) < archives.LIMIT, f"threshold_min must be finite, got {least}")
 
     def init(self, cells: Cells, dim: int) -> Float[Array, " c"]:
-        """Return the lowest threshold for every cell."""
+        """Return the initial threshold of every cell."""
         return jnp.full(cells.count, self.threshold_min, jnp.float32)
 
     def parents(self, state: Float[Array, " c"], archive: Archive) -> Archive:
@@ -191,9 +191,10 @@ class DNSPopulation:
 
     The score of an individual i is the mean distance of its feature to the k nearest features of fitter
     individuals, `s_i = 1/k sum_{j in N_k(i)} |b_i - b_j|` with N_k(i) within {j : f_j > f_i}. If no
-    individual is fitter, the score is infinite. After each generation, the `size` individuals with the
-    highest scores survive, among the population and the candidates. A candidate makes progress if it
-    survives. Reference: Bahlous-Boldi et al., Dominated Novelty Search, GECCO 2025, arXiv:2502.00593.
+    individual is fitter, the score is infinite. After each generation, the population and the candidates
+    are scored together, and the `size` individuals with the highest scores survive. A candidate makes
+    progress if it survives. Reference: Bahlous-Boldi et al., Dominated Novelty Search, GECCO 2025,
+    arXiv:2502.00593.
 
     If fewer than k individuals are fitter, the mean is over all fitter individuals. If individuals are
     equally fit, members of the population count as fitter than candidates, and earlier individuals

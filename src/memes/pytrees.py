@@ -191,7 +191,7 @@ class TreeGenotypes:
     @cached_property
     @in_32_bits
     def _example(self) -> tuple[list[Any], Any]:
-        with jax.ensure_compile_time_eval():  # constants, even if first needed inside a trace
+        with jax.ensure_compile_time_eval():  # makes constants even during tracing
             leaves, structure = jax.tree.flatten(self.make(jax.random.key(0)))
         require(
             any(map(is_floats, leaves)),

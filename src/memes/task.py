@@ -307,7 +307,7 @@ def evaluate_factors(
 
 
 def slices(n: int, size: int | None) -> list[slice]:
-    """Divide n rows into consecutive slices of `size` rows; the last slice may be shorter.
+    """Return consecutive slices of n rows, each with `size` rows except for a shorter last slice.
 
     If `size` is None, return a single slice.
     """
@@ -353,7 +353,10 @@ def _shaped(shape: tuple[int, ...], dtype: Any) -> jax.ShapeDtypeStruct:
 
 
 def with_extras(task: Task, extras: Mapping[str, jax.ShapeDtypeStruct]) -> Task:
-    """Return a task that declares these extras; a task that already declares extras is unchanged."""
+    """Return a task that declares these extras.
+
+    A task that already declares extras is returned unchanged.
+    """
     if task.extras or not extras:
         return task
     single = task.single and with_extras(task.single, extras)

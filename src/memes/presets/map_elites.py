@@ -24,7 +24,7 @@ from memes.validation import check_fields
 class MapElites:
     """MAP-Elites: random variation of elites.
 
-    The default number of offspring is the number of samples of MEMES.
+    The default number of offspring equals the number of samples per generation of MEMES.
 
     Attributes:
         batch: Number of offspring per generation.
