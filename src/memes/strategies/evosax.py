@@ -127,7 +127,7 @@ def _built(strategy: Evosax, dim: int) -> tuple[Any, Any]:
         options = {"std_schedule": optax.constant_schedule(sigma), **options}
     # xNES multiplies the given step size by a matrix of the same scale.
     spread = math.sqrt(sigma) if name == "xnes" else sigma
-    with jax.ensure_compile_time_eval():  # constants, even if first needed inside a trace
+    with jax.ensure_compile_time_eval():  # makes constants even during tracing
         try:
             algorithm = constructor(strategy.samples, jnp.zeros(dim), **options)
         except AssertionError as error:
