@@ -130,8 +130,8 @@ class Task:
         control: Environment and controller of a control task, for replays and policy gradients.
         map: The walls, if the features are a position.
         draw: `(x[d]) -> lines or figure`, which draws a genotype for `memes view`. Lines are arrays of
-            points [n, 2] or [n, 3]; a figure is a matplotlib figure. Robots and paths on a map are shown
-            without this function.
+            points [n, 2] or [n, 3], and a figure is a matplotlib figure. Robots and paths on a map are
+            shown without this function.
         trees: Conversion between genotypes and pytrees, or None if genotypes are plain vectors.
             `trees.tree(x)` is the tree of a genotype, such as an elite.
         feature_names: Name of each feature, with its unit if it has one, such as "final x (m)". Figures,
