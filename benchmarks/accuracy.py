@@ -2,8 +2,8 @@
 
 MuJoCo C simulates a few robots under random controls. From each state that it visits, one timestep is
 computed at every level of fidelity, in float64. The solver starts from the solution of the previous step
-at this level. The error of a step is the largest difference of a velocity, divided by the largest
-velocity, or by 1 if the largest velocity is less than 1.
+at this level. The error of a step is the largest difference of a velocity, relative to the largest
+velocity. If the largest velocity is less than 1, the error is the absolute difference.
 
     python benchmarks/accuracy.py                                the robots of the library
     python benchmarks/accuracy.py --models walker.xml ant.xml    other models

@@ -29,7 +29,7 @@ ARM_SIGMA = 0.1  # sigma of the initial gradient coefficients, for genotypes in 
 
 @dataclass(frozen=True)
 class Settings:
-    """Size of the comparison."""
+    """Settings of the comparison."""
 
     cases: tuple[str, ...] = (
         *("cma-mae", "cma-mae-separable", "cma-mae-pycma", "dns"),
@@ -48,12 +48,12 @@ class Case:
     """An algorithm that both libraries implement.
 
     Attributes:
-                ours: Function `(task, cells) -> Algorithm` of this library.
+        ours: Function `(task, cells) -> Algorithm` of this library.
         archive: Function `(shape) -> archive` that creates the pyribs archive of the emitters.
         emitter: Function `(archive, x0, seed) -> emitter` that creates a pyribs emitter.
         emitters: Number of emitters.
         gradients: Whether the emitters need gradients at their means.
-                task: Function `(dimensions) -> task`.
+        task: Function `(dimensions) -> task`.
         starts: Function `(task, seed, emitters) -> x0[emitters, d]` for the start of pyribs emitters.
     """
 
@@ -163,7 +163,7 @@ def dns(task: memes.Task, cells: Any) -> memes.Algorithm:
     return memes.presets.dns(task, cells, batch=EMITTERS * SAMPLES, iso=0.5, line=0.2)
 
 
-# CMA-ES of evosax and of pycma have negative weights. CMA-ES of pyribs has none.
+# CMA-ES has negative weights in evosax and in pycma, but not in pyribs.
 CASES = {
     "cma-mae": Case(cma_mae("full"), annealed, es("cma_es")),
     "cma-mae-separable": Case(cma_mae("separable"), annealed, es("sep_cma_es")),

@@ -4,7 +4,6 @@
     python benchmarks/baselines.py --tables trap     one table
 
 The tables show medians over seeds, at equal numbers of evaluations.
-
 """
 
 import dataclasses
@@ -22,7 +21,7 @@ from memes import presets
 
 @dataclasses.dataclass
 class Settings:
-    """Size of the comparison."""
+    """Settings of the comparison."""
 
     tables: tuple[str, ...] = ("trap", "sphere", "rastrigin", "noise")
     seeds: int = 5
@@ -45,8 +44,9 @@ def trap() -> memes.Task:
 def projection(cost: Callable[[Array], Array], dim: int = 20) -> memes.Task:
     """Return the task "linear projection" of the paper on CMA-ME.
 
-    The features are sums over the halves of the genotype, which concentrate at 0. The cost is a function
-    of the distance z from an optimum outside the centre. It is scaled to a fitness in [0, 100].
+    The features are sums over the halves of the genotype, which concentrate at 0. `cost(z)` is a
+    function of the distance z from an optimum outside the centre. The task scales it to a fitness in
+    [0, 100].
     """
     bound = 5.12
     worst = cost(jnp.full(dim, -1.4 * bound))

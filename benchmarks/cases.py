@@ -203,7 +203,10 @@ def dns_case(scale: Scale, repeats: int) -> Iterator[Round]:
 
 
 def ant_case(scale: Scale, repeats: int) -> Iterator[Round]:
-    """Compare MEMES on the ant with rollouts alone and with MAP-Elites; use small sizes on a CPU."""
+    """Compare MEMES on the ant with rollouts alone and with MAP-Elites.
+
+    On a CPU, the sizes are small.
+    """
     lanes, samples, generations = (32, 512, 10) if scale == "paper" else (8, 64, 1)
     task = memes.tasks.ant()
     algorithm = presets.memes(task, lanes=lanes, samples=samples)

@@ -392,7 +392,7 @@ def content(folder: Path) -> dict[str, bytes | None]:
 
 
 def operate(draw: random.Random, originals: list[Path], scratch: Path) -> tuple[list[str], Any, str]:
-    """Forge a run and run a command on it; return the command, its exit code, and any failure."""
+    """Forge a run, run a command on it, and return the command, its exit code, and any failure."""
     outside, here = scratch / "outside", scratch / "here"
     shutil.rmtree(here, ignore_errors=True)
     outside.mkdir(exist_ok=True)

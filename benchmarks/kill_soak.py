@@ -1,6 +1,6 @@
 """Kill a run repeatedly at random times, resume it, and compare it with an uninterrupted run.
 
-        python benchmarks/kill_soak.py                  50 kills, a few minutes
+    python benchmarks/kill_soak.py                  50 kills, a few minutes
     python benchmarks/kill_soak.py --kills 5 --algorithm cma-me
     python benchmarks/kill_soak.py --kills 5 --task noisy-arm
 
@@ -42,7 +42,7 @@ def command(*words: object) -> list[str]:
 
 
 def state_of(folder: Path) -> str:
-    """Describe the state after a kill: rows of the log, and checkpoints."""
+    """Return a description of the state after a kill: the rows of the log, and the checkpoints."""
     metrics = folder / "metrics.csv"
     rows = len(metrics.read_bytes().splitlines()) - 1 if metrics.exists() else 0
     checkpoints = sorted(int(f.stem) for f in folder.glob("checkpoints/*.npz"))

@@ -1,7 +1,7 @@
 """Measure the control steps per second of each backend, and of MuJoCo C and MJX if installed.
 
-A control step consists of five timesteps of the ant. All simulators use the same solver settings
-(`fast`: 4 Newton iterations with 2 line-search steps each). "With policy" adds a separate network with
+A control step consists of five timesteps of the ant. All simulators use the solver settings of `fast`,
+which are 4 Newton iterations with 2 line-search steps each. "With policy" adds a separate network with
 layers of 27, 64, 64 and 8 units for every ant.
 
     python benchmarks/physics.py                                 all backends that work on this machine

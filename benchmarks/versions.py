@@ -28,9 +28,9 @@ import tyro
 
 
 def preset(name: str, task: str, *, new: dict | None = None, **options) -> Callable:
-    """Return a function that creates a preset and its generations.
+    """Return a function that builds the generations of a preset.
 
-    The options in `new` are omitted if the version does not have them.
+    Options in `new` are omitted if the version does not have them.
     """
 
     def build() -> tuple[object, Callable]:
@@ -44,7 +44,7 @@ def preset(name: str, task: str, *, new: dict | None = None, **options) -> Calla
 
 
 def lanes_and_offspring() -> tuple[object, Callable]:
-    """Return generations with 24 lanes and 64 offspring, whose candidates are evaluated 64 times."""
+    """Build generations with 24 lanes and 64 offspring, whose candidates are evaluated 64 times."""
     import memes
     from memes import emitters, history, objectives, resets, strategies
     from memes.estimates import Candidates
@@ -81,7 +81,7 @@ def generations(algorithm) -> tuple[object, Callable]:
 
 
 def correction(samples: int = 512) -> tuple[object, Callable]:
-    """Return corrections of an archive of the Ant, all of whose 1 296 cells are occupied."""
+    """Build corrections of an archive of the Ant, in which all 1 296 cells are occupied."""
     import jax
     import jax.numpy as jnp
 
@@ -136,7 +136,7 @@ SLOW = {"correction": 20}  # generations of other cases that take about as long
 
 @dataclasses.dataclass
 class Settings:
-    """The versions and cases to compare."""
+    """Settings of the comparison."""
 
     wheel: tyro.conf.Positional[Path]
     """Wheel of the older version."""

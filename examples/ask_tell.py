@@ -11,7 +11,7 @@ init, ask, tell = jax.jit(algorithm.init), jax.jit(algorithm.ask), jax.jit(algor
 
 
 def my_simulator(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the fitness [n] and the features [n, k] of genotypes [n, d]; use any function here."""
+    """Return the fitness [n] and the features [n, k] of genotypes [n, d]."""
     angle = np.cumsum(2 * np.pi * np.clip(x, 0, 1) - np.pi, axis=1)
     end = np.stack([np.cos(angle).mean(axis=1), np.sin(angle).mean(axis=1)], axis=1)
     return 1 - np.clip(x, 0, 1).std(axis=1), end / 2 + 0.5

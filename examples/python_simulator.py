@@ -11,7 +11,10 @@ import memes
 
 
 def simulate(keys: jax.Array, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Simulate one throw of a ball per row of x, which sets the speed and the angle; slow is better."""
+    """Simulate one throw per row of x, which sets the speed and the angle of a ball.
+
+    The fitness is higher for slower throws.
+    """
     speed, angle = 5 + 15 * np.clip(x[:, 0], 0, 1), np.pi / 2 * np.clip(x[:, 1], 0, 1)
     position = np.zeros((len(x), 2))
     velocity = np.stack([speed * np.cos(angle), speed * np.sin(angle)], axis=1)

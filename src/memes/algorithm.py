@@ -194,7 +194,7 @@ class Algorithm:
         )
 
     def step(self, key: Key[Array, ""], state: State) -> tuple[State, Info]:
-        """Advance by one generation."""
+        """Advance the state by one generation."""
         ask_key, evaluate_key = jax.random.split(key)
         state, batch = self.ask(ask_key, state)
         return self.tell(state, batch, self.evaluate(evaluate_key, batch))
@@ -301,7 +301,7 @@ class Algorithm:
         )
 
     def _context(self, before: State, after: State, transitions: Transition | None = None) -> Context:
-        """Return the context with the archive and history after, and the judge before a generation."""
+        """Return a context with the archive and history of `after`, and the judge of `before`."""
         past = self.history.past(after.history, after.archive)
         parents = self.judge.parents(after.judge, after.archive)
         compare = partial(self.judge.compare, before.judge, before.archive)

@@ -166,7 +166,8 @@ class Archive:
     ) -> tuple[Archive, Int[Array, " n"]]:
         """Offer evaluated genotypes to the archive.
 
-        Each cell stores the fittest of the genotypes offered to it if that is fitter than its elite.
+        Each cell accepts the fittest genotype that is offered to it if it is fitter than the present
+        elite.
 
         Args:
             genotypes: The genotypes [n, d].
@@ -202,13 +203,14 @@ class Archive:
         return after
 
     def merge(self, other: Archive) -> Archive:
-        """Offer all elites of another archive to this one. They keep their generations and lanes.
+        """Offer all elites of another archive to this archive.
 
-        The cells of the archives may differ, because the feature of each elite determines its new cell.
-        If two elites of a cell are equally fit, the elite of this archive is kept.
+        The elites keep their generations and lanes. The cells of the archives may differ, because the
+        feature of each elite determines its new cell. If two elites of a cell are equally fit, the elite
+        of this archive is kept.
 
         Args:
-            other: An archive whose genotypes and features have the same sizes, and with the same extras.
+            other: An archive with the same extras, whose genotypes and features have the same sizes.
         """
         for name in ("genotypes", "feature"):
             size, theirs = (getattr(each, name).shape[1] for each in (self, other))
@@ -229,7 +231,7 @@ class Archive:
         return after[0]
 
     def columns(self, feature_names: Sequence[str] = ()) -> dict[str, np.ndarray]:
-        """Return a table of the elites, as columns by name with one row per elite.
+        """Return a table of the elites: a dictionary of columns by name, with one row per elite.
 
         Extra fields with one number per elite are also columns.
 
@@ -352,7 +354,7 @@ def empty(cells: Cells, dim: int, extras: Mapping[str, jax.ShapeDtypeStruct] | N
 
 
 class Changes(NamedTuple):
-    """n changes of the elites in cells, ordered by generation (from 0) and then by cell."""
+    """The changes of elites in cells, ordered by generation (from 0) and then by cell."""
 
     generation: Int[Array | np.ndarray, "*n"]
     cell: Int[Array | np.ndarray, "*n"]
@@ -419,10 +421,10 @@ def add(
 ) -> tuple[Archive, Int[Array, " n"]]:
     """Offer evaluated genotypes to an archive.
 
-    Each cell accepts the fittest of its candidates if that is strictly fitter than the present elite. If
-    several candidates of one batch are equally fit, the first one is accepted. All other candidates are
-    rejected. Candidates that are not `offered` and candidates with a non-finite fitness or feature are
-    also rejected. The cost grows with the size of the batch, but not with the size of the archive.
+    Each cell accepts its fittest candidate if this candidate is strictly fitter than the present elite.
+    If several candidates of one batch are equally fit, the first one is accepted. All other candidates
+    are rejected. Candidates that are not `offered` and candidates with a non-finite fitness or feature
+    are also rejected. The cost grows with the size of the batch, but not with the size of the archive.
 
     Args:
         archive: The archive before the offer.

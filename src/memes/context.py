@@ -30,8 +30,8 @@ class Comparison(NamedTuple):
 
     Attributes:
         status: The `Status` that each evaluation would get if no other evaluation were offered.
-        value: The fitness of each evaluation minus the fitness that it has to exceed. In an empty cell
-            of an archive, this is the fitness.
+        value: The fitness of each evaluation minus the fitness that it has to exceed. If the judge is an
+            archive and the cell is empty, this is the fitness.
     """
 
     status: Int[Array, "*n"]
@@ -39,7 +39,7 @@ class Comparison(NamedTuple):
 
 
 class Parents(NamedTuple):
-    """The individuals that selectors choose from; `fitness` is -inf in unused rows."""
+    """The individuals from which selectors choose. In unused rows, `fitness` is -inf."""
 
     genotypes: Float[Array, "p d"]
     fitness: Float[Array, " p"]
@@ -48,7 +48,7 @@ class Parents(NamedTuple):
 
     @property
     def occupied(self) -> Bool[Array, " p"]:
-        """The rows with an individual."""
+        """The rows that contain an individual."""
         return self.fitness > -jnp.inf
 
 

@@ -255,7 +255,7 @@ def estimates(
 
 
 def correct(archive: Archive, samples: int, parts: Sequence[Estimates]) -> Correction:
-    """Correct an archive, given the estimates of all its elites from `estimates`."""
+    """Return the correction of an archive, given the results of `estimates` for all of its elites."""
     elites = np.flatnonzero(np.asarray(archive.occupied))
     if elites.size == 0:
         nothing = empty(archive.cells, archive.genotypes.shape[1], rows_like(archive.extras))

@@ -50,7 +50,7 @@ class Ring(NamedTuple):
 
     @property
     def size(self) -> Int[Array, ""]:
-        """The number of rows in use; these are the first rows of the buffer."""
+        """The number of rows in use, which are the first rows of the buffer."""
         return jnp.minimum(self.pushed, self.capacity)
 
 
@@ -116,7 +116,10 @@ class FIFO:
 
 @dataclass(frozen=True)
 class Everything:
-    """A history of all features of a run; the length of the run must be given to `Algorithm.init`."""
+    """A history of all features of a run.
+
+    The length of the run must be passed to `Algorithm.init`.
+    """
 
     def init(self, k: int, room: int | None) -> Ring:
         """Return an empty buffer for all features of the run."""

@@ -63,7 +63,7 @@ class Judge(Protocol):
         """
 
     def compare(self, state: PyTree, archive: Archive, evaluation: Evaluation) -> Comparison:
-        """Compare each evaluation `[*n]` with the present state, independently of the others.
+        """Compare each evaluation `[*n]` with the present state, independently of all other evaluations.
 
         Objectives use the result to rank samples.
         """
@@ -95,7 +95,7 @@ class SameArchive:
     def update(
         self, state: tuple[()], archive: Archive, offer: Offer
     ) -> tuple[tuple[()], Int[Array, " n"]]:
-        """Return the status given by the archive."""
+        """Return the status that the archive gave to each candidate."""
         return state, offer.added
 
 
@@ -132,9 +132,10 @@ class Thresholds:
     """A judge with one threshold per cell, which rises slowly to the fitness of accepted candidates.
 
     This is the acceptance rule of CMA-MAE (Fontaine and Nikolaidis, 2023). A candidate with fitness f in
-    cell e is accepted if f > t_e, and then t_e becomes (1 - a) t_e + a f. If n candidates of one batch
-    are accepted in the same cell, t_e becomes (1 - a)^n t_e + (1 - (1 - a)^n) f', where f' is their mean
-    fitness. This result does not depend on the order of the candidates, and is the same as in pyribs.
+    cell e is accepted if f > t_e, and then the threshold t_e becomes (1 - a) t_e + a f. If n candidates
+    of one batch with mean fitness f' are accepted in the same cell, t_e becomes
+    (1 - a)^n t_e + (1 - (1 - a)^n) f'. This result does not depend on the order of the candidates, and
+    is the same as in pyribs.
 
     Attributes:
         learning_rate: Learning rate a of the thresholds. With 1, the rule is that of an archive. With 0,
@@ -152,7 +153,7 @@ class Thresholds:
         require(abs(least) < archives.LIMIT, f"threshold_min must be finite, got {least}")
 
     def init(self, cells: Cells, dim: int) -> Float[Array, " c"]:
-        """Return the lowest threshold for every cell."""
+        """Return the initial threshold of every cell."""
         return jnp.full(cells.count, self.threshold_min, jnp.float32)
 
     def parents(self, state: Float[Array, " c"], archive: Archive) -> Archive:
@@ -190,10 +191,11 @@ class DNSPopulation:
     """The population of dominated novelty search (DNS), from which parents are selected.
 
     The score of an individual i is the mean distance of its feature to the k nearest features of fitter
-    individuals, `s_i = 1/k sum_{j in N_k(i)} |b_i - b_j|` with N_k(i) within {j : f_j > f_i}. If no
-    individual is fitter, the score is infinite. After each generation, the `size` individuals with the
-    highest scores survive, among the population and the candidates. A candidate makes progress if it
-    survives. Reference: Bahlous-Boldi et al., Dominated Novelty Search, GECCO 2025, arXiv:2502.00593.
+    individuals: `s_i = 1/k sum_{j in N_k(i)} |b_i - b_j|`. Here N_k(i) contains the k nearest
+    individuals among {j : f_j > f_i}. If no individual is fitter, the score is infinite. After each
+    generation, the population and the candidates are scored together, and the `size` individuals with
+    the highest scores survive. A candidate makes progress if it survives. Reference: Bahlous-Boldi et
+    al., Dominated Novelty Search, GECCO 2025, arXiv:2502.00593.
 
     If fewer than k individuals are fitter, the mean is over all fitter individuals. If individuals are
     equally fit, members of the population count as fitter than candidates, and earlier individuals

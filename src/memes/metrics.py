@@ -25,7 +25,7 @@ LANE_KINDS = (Kind.EXPLOIT, Kind.EXPLORE)
 
 
 def qd_score(archive: Archive, min_fitness: float = 0.0) -> Float[Array, ""]:
-    """Return the sum over all elites of the fitness above `min_fitness`.
+    """Return the QD-score, which is the sum over all elites of their fitness minus `min_fitness`.
 
     Elites whose fitness is below `min_fitness` add 0.
     """
@@ -120,12 +120,12 @@ def compare(illusory: Archive, correction: Correction, min_fitness: float = 0.0)
 
 
 class Deviations(NamedTuple):
-    """Standard deviations over the evaluations of the elite in each cell; NaN if the cell is empty.
+    """The standard deviations over the evaluations of the elite in each cell; NaN in empty cells.
 
     Attributes:
         fitness: Standard deviation of the fitness.
-        feature: Root mean square, over the features, of the standard deviations in units of the ranges
-            of the features.
+        feature: Root mean square of the standard deviations of all features, in units of the feature
+            ranges.
     """
 
     fitness: Float[np.ndarray, " c"]
@@ -133,7 +133,7 @@ class Deviations(NamedTuple):
 
 
 def deviations(illusory: Archive, correction: Correction) -> Deviations:
-    """Return the standard deviation of each cell of the illusory archive."""
+    """Return the standard deviations of the elite in each cell of the illusory archive."""
     cells = illusory.cells
     widths = np.asarray(cells.high) - np.asarray(cells.low)
     relative = np.mean(correction.feature_variance / np.square(widths), axis=1)
@@ -244,7 +244,7 @@ def parent_distance(info: Info) -> Float[Array, " kinds"]:
 
 
 def _mean_by_kind(values: Array, kind: Array, counted: Array) -> Array:
-    """Return the mean of the counted values [L] of each kind: [kinds]."""
+    """Return the mean [kinds] of the counted values [L] of each kind."""
     where = (kind == jnp.arange(len(Kind))[:, None]) & counted
     return jnp.mean(jnp.broadcast_to(values, where.shape), axis=-1, where=where)
 

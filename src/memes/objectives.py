@@ -97,7 +97,7 @@ def _beaten_by_sorting(values: Array, valid: Array) -> Array:
 
 
 def ranked(score: Utilities, evaluation: Evaluation) -> Utilities:
-    """Return the centred ranks of samples by a score; samples that are not finite have rank 0."""
+    """Return the centred ranks of samples by a score. Samples that are not finite have rank 0."""
     return centred_ranks(score, finite(evaluation) & jnp.isfinite(score))
 
 
@@ -252,10 +252,10 @@ class Accepted:
     """An objective with positive utilities for the samples that the judge would accept.
 
     The utility of an accepted sample is its utility by another objective plus 1. All other samples have
-    utility 0. The judge is used in its state before this generation. A strategy whose parents are the
-    samples with positive utility then learns only from accepted samples, as in CMA-ME (Fontaine et al.,
-    Covariance Matrix Adaptation for the Rapid Illumination of Behavior Space, GECCO 2020,
-    arXiv:1912.02400).
+    utility 0. The judge is used in its state before this generation. If the parents of a strategy are
+    the samples with positive utility, it learns only from accepted samples, as in CMA-ME. Reference:
+    Fontaine et al., Covariance Matrix Adaptation for the Rapid Illumination of Behavior Space, GECCO
+    2020, arXiv:1912.02400.
 
     Attributes:
         objective: The objective that ranks the samples.

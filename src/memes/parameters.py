@@ -136,7 +136,10 @@ def recorded(options: Any) -> dict[str, Any]:
 
 
 def recordable(value: Any) -> Any:
-    """Return a value in a form that files can store; an object becomes a text with name and fields."""
+    """Return a value in a form that files can store.
+
+    Objects are replaced by texts that contain the name and the fields of the object.
+    """
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, (tuple, list)) and not hasattr(value, "_fields"):

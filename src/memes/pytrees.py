@@ -115,9 +115,9 @@ class TreeGenotypes:
 
     Attributes:
         make: `(key) -> tree`, which returns a random initial tree. All trees have the same structure.
-        layout: Order of the arrays in a vector, as pairs of the index of an array among the arrays of
-            floats in the tree, and whether the array is a matrix to transpose. If None, the arrays have
-            the order of the tree and are not transposed.
+        layout: Order of the arrays in a vector, as pairs `(index, transposed)`. The index refers to the
+            arrays of floats in the tree. `transposed` is True for matrices that are transposed. If None,
+            the arrays have the order of the tree and are not transposed.
     """
 
     make: Callable[[Array], PyTree]
@@ -191,7 +191,7 @@ class TreeGenotypes:
     @cached_property
     @in_32_bits
     def _example(self) -> tuple[list[Any], Any]:
-        with jax.ensure_compile_time_eval():  # constants, even if first needed inside a trace
+        with jax.ensure_compile_time_eval():  # makes constants even during tracing
             leaves, structure = jax.tree.flatten(self.make(jax.random.key(0)))
         require(
             any(map(is_floats, leaves)),

@@ -28,13 +28,13 @@ class Reset(Protocol):
     """A rule that decides which of L lanes are reset."""
 
     def earned(self, stale: Int[Array, " L"]) -> Bool[Array, " L"]:
-        """Return the lanes to reset after the judge has accepted or rejected their candidates.
+        """Return True for every lane to reset after the judge has accepted or rejected its candidate.
 
         The samples that these lanes drew in this generation are discarded.
         """
 
     def planned(self, age: Int[Array, " L"]) -> Bool[Array, " L"]:
-        """Return the lanes to reset before the generation starts.
+        """Return True for every lane to reset before the generation starts.
 
         In this generation, such a lane offers its last candidate and already samples around its next
         start. Therefore no evaluation is discarded.
@@ -54,11 +54,11 @@ class Never:
     """A rule that never resets a lane."""
 
     def earned(self, stale: Int[Array, " L"]) -> Bool[Array, " L"]:
-        """Reset no lane."""
+        """Return False for every lane."""
         return jnp.zeros_like(stale, bool)
 
     def planned(self, age: Int[Array, " L"]) -> Bool[Array, " L"]:
-        """Reset no lane."""
+        """Return False for every lane."""
         return jnp.zeros_like(age, bool)
 
 
@@ -77,11 +77,11 @@ class Stagnation:
         at_least(0, **{"budget of stale generations": self.budget})
 
     def earned(self, stale: Int[Array, " L"]) -> Bool[Array, " L"]:
-        """Reset the lanes that exceed the budget."""
+        """Return True for every lane that exceeds the budget."""
         return stale > self.budget
 
     def planned(self, age: Int[Array, " L"]) -> Bool[Array, " L"]:
-        """Reset no lane."""
+        """Return False for every lane."""
         return jnp.zeros_like(age, bool)
 
 
@@ -100,9 +100,9 @@ class Every:
         at_least(1, **{"n generations between resets": self.n})
 
     def earned(self, stale: Int[Array, " L"]) -> Bool[Array, " L"]:
-        """Reset no lane."""
+        """Return False for every lane."""
         return jnp.zeros_like(stale, bool)
 
     def planned(self, age: Int[Array, " L"]) -> Bool[Array, " L"]:
-        """Reset the lanes that have taken `n` steps."""
+        """Return True for every lane that has taken at least `n` steps."""
         return age >= self.n

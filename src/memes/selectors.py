@@ -144,11 +144,11 @@ class MostNovel:
 
 @dataclass(frozen=True)
 class FittestOfLatest:
-    """A selector that draws uniformly among the `count` fittest of the `latest` new elites.
+    """A selector that draws uniformly among the fittest elites of the cells that changed last.
 
     Attributes:
         count: Number of elites to choose from.
-        latest: Number of most recently changed cells to which these elites belong.
+        latest: Number of cells that changed last, to which the elites belong.
     """
 
     count: int

@@ -130,8 +130,8 @@ class Task:
         control: Environment and controller of a control task, for replays and policy gradients.
         map: The walls, if the features are a position.
         draw: `(x[d]) -> lines or figure`, which draws a genotype for `memes view`. Lines are arrays of
-            points [n, 2] or [n, 3]; a figure is a matplotlib figure. Robots and paths on a map are shown
-            without this function.
+            points [n, 2] or [n, 3], and a figure is a matplotlib figure. Robots and paths on a map are
+            shown without this function.
         trees: Conversion between genotypes and pytrees, or None if genotypes are plain vectors.
             `trees.tree(x)` is the tree of a genotype, such as an elite.
         feature_names: Name of each feature, with its unit if it has one, such as "final x (m)". Figures,
@@ -307,7 +307,7 @@ def evaluate_factors(
 
 
 def slices(n: int, size: int | None) -> list[slice]:
-    """Divide n rows into consecutive slices of `size` rows; the last slice may be shorter.
+    """Return consecutive slices of n rows, each with `size` rows except for a shorter last slice.
 
     If `size` is None, return a single slice.
     """
@@ -353,7 +353,10 @@ def _shaped(shape: tuple[int, ...], dtype: Any) -> jax.ShapeDtypeStruct:
 
 
 def with_extras(task: Task, extras: Mapping[str, jax.ShapeDtypeStruct]) -> Task:
-    """Return a task that declares these extras; a task that already declares extras is unchanged."""
+    """Return a task that declares these extras.
+
+    A task that already declares extras is returned unchanged.
+    """
     if task.extras or not extras:
         return task
     single = task.single and with_extras(task.single, extras)

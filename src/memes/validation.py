@@ -43,7 +43,7 @@ def number_of(value: Any) -> Any:
 
 
 def described(hint: Any) -> str:
-    """Describe a type in words."""
+    """Return a description of a type in words."""
     kind, parts = typing.get_origin(hint), typing.get_args(hint)
     if kind in (typing.Union, UnionType):
         return " or ".join(map(described, parts))
@@ -71,7 +71,7 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def check_keywords(name: str, signature: inspect.Signature, keywords: Iterable[str]) -> None:
-    """Raise a `UsageError` that suggests a similar name if a function does not have a keyword."""
+    """Raise a `UsageError` that suggests a similar name if a function does not accept a keyword."""
     if all(p.kind is not p.VAR_KEYWORD for p in signature.parameters.values()):
         for keyword in keywords:
             known(f"argument of {name}", keyword, signature.parameters)
@@ -104,6 +104,6 @@ def check_arguments(name: str, function: Callable[..., Any], *arguments: str) ->
 def check_fields(instance: Any) -> None:
     """Raise a `UsageError` that names the first field of a dataclass whose type does not match its hint.
 
-    Dataclasses of hyper-parameters call it in `__post_init__`.
+    Dataclasses of hyper-parameters call this function in `__post_init__`.
     """
     check_types(vars(instance), typing.get_type_hints(type(instance)))

@@ -46,8 +46,8 @@ class CMAState(NamedTuple):
 class CMA:
     """An emitter whose lanes are search distributions that offer their samples, but not their means.
 
-    A lane is reset if its distribution degenerates, or if the rule `reset` requires it. It then starts
-    again from an elite.
+    A lane is reset if its distribution degenerates, or if the rule `reset` decides so. The lane then
+    starts again from an elite.
 
     Attributes:
         objective: The objective that ranks the samples of a lane.

@@ -55,7 +55,7 @@ class GradientArborescenceState(NamedTuple):
 
 @dataclass(frozen=True)
 class GradientArborescence:
-    """An emitter whose lanes sample along the gradients at a solution, and move it to the best samples.
+    """An emitter whose lanes sample along gradients at a solution, and move it to the best samples.
 
     The samples around the solution m are `m + sum_j c_j g_j`. Here g_0 is the gradient of the fitness at
     m, and g_1, ..., g_k are the gradients of the features, each divided by its length. The coefficients
@@ -68,7 +68,7 @@ class GradientArborescence:
 
     Gradients that are not finite are replaced by zero. A lane is degenerate if all of its gradients are
     zero. The solution and its samples are offered to the archive. Computing the gradients is not counted
-    as an evaluation. A lane is reset if it degenerates, or if the rule `reset` requires it. It then
+    as an evaluation. A lane is reset if it degenerates, or if the rule `reset` decides so. The lane then
     starts again from an elite.
 
     Attributes:

@@ -24,7 +24,7 @@ from memes.validation import check_fields
 
 @dataclass(frozen=True)
 class TD3:
-    """The hyper-parameters of TD3. Their names are those in the table of the paper.
+    """The hyper-parameters of TD3, named as in the table of the paper.
 
     Attributes:
         num_critic_training_steps: Number of training steps of the critics per generation.

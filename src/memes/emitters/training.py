@@ -46,7 +46,7 @@ def fits(network: Network, settings: TD3) -> bool:
     if not known or not small:
         return False
     longest = max(8 * critic.starts()[-1], 4 * actor.starts()[-1], training_kernel(network, s)[1])
-    return longest < 2**31  # an index is an int
+    return longest < 2**31  # the kernel's indices are of type int
 
 
 def learn_by_kernel(

@@ -24,7 +24,7 @@ from memes.validation import check_fields
 class MapElites:
     """MAP-Elites: random variation of elites.
 
-    The default number of offspring is the number of samples of MEMES.
+    The default number of offspring equals the number of samples per generation of MEMES.
 
     Attributes:
         batch: Number of offspring per generation.
@@ -51,10 +51,11 @@ class Dns:
     """DNS: random variation of a population that survives by dominated novelty.
 
     The score of an individual i is the mean distance of its feature to the k nearest features of fitter
-    individuals, `s_i = 1/k sum_{j in N_k(i)} |b_i - b_j|` with N_k(i) within {j : f_j > f_i}. If no
-    individual is fitter, the score is infinite. The individuals with the highest scores survive. The
-    archive stores the best offspring of each cell, but the cells do not affect the search. Reference:
-    Bahlous-Boldi, Faldor et al., Dominated Novelty Search, GECCO 2025, arXiv:2502.00593.
+    individuals: `s_i = 1/k sum_{j in N_k(i)} |b_i - b_j|`. Here N_k(i) contains the k nearest
+    individuals among {j : f_j > f_i}. If no individual is fitter, the score is infinite. The individuals
+    with the highest scores survive. The archive stores the best offspring of each cell, but the cells do
+    not affect the search. Reference: Bahlous-Boldi, Faldor et al., Dominated Novelty Search, GECCO 2025,
+    arXiv:2502.00593.
 
     Attributes:
         batch: Number of offspring per generation.
@@ -117,11 +118,11 @@ class CmaMe:
     """CMA-ME: a pool of CMA-ES emitters that rank samples by their improvement of the archive.
 
     The emitters of the pool are active in turn. An emitter restarts from a random elite if none of its
-    samples enters the archive. By default all samples update its distribution, as in QDax. With
-    `parents="accepted"`, only samples that improve the archive update it, as in Fontaine et al.,
-    Covariance Matrix Adaptation for the Rapid Illumination of Behavior Space, GECCO 2020,
-    arXiv:1912.02400. The i-th best of n samples then has the weight log(n + 1/2) - log(i), divided by
-    the sum of all weights.
+    samples enters the archive. By default, all samples update its distribution, as in QDax. With
+    `parents="accepted"`, only samples that improve the archive update it, as in the paper. The i-th best
+    of n such samples has the weight log(n + 1/2) - log(i), divided by the sum of all weights. Reference:
+    Fontaine et al., Covariance Matrix Adaptation for the Rapid Illumination of Behavior Space, GECCO
+    2020, arXiv:1912.02400.
 
     Attributes:
         pool: Number of emitters, one of which is active per generation.

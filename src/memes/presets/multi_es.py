@@ -75,7 +75,7 @@ class Memes:
         )
 
     def _exploration(self) -> tuple[History, Objective | None]:
-        """Return the history and the objective of explore lanes, or None if they vary elites."""
+        """Return the history, and the objective of explore lanes (None if they vary elites)."""
         if isinstance(self.explore, Objective):
             return FIFO(self.fifo_size), self.explore
         if self.explore == "ga":

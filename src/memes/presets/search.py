@@ -18,7 +18,7 @@ RANK = 4  # default of low-rank noise
 
 @dataclass(frozen=True)
 class Search:
-    """The search distribution of each lane.
+    """The options of the search distribution of each lane.
 
     Attributes:
         samples: Number of samples per lane and generation, in mirrored pairs.

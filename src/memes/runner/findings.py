@@ -44,7 +44,7 @@ class Finding(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Observations:
-    """Observations from evaluations of random genotypes.
+    """A summary of evaluations of random genotypes, from which findings are derived.
 
     Attributes:
         evaluations: Number of evaluations.

@@ -34,8 +34,8 @@ class Evosax:
     """A strategy of the library evosax, such as `cma-es`, `sep-cma-es` or `snes`.
 
     `names()` lists the supported strategies. They update a distribution by the ranks of the samples of
-    one generation. Each strategy transforms the utilities again; CMA-ES and similar strategies only use
-    the order of the utilities. If all samples of a lane failed, the lane is not changed.
+    one generation. Each strategy transforms the utilities again. CMA-ES and similar strategies only use
+    the order of the utilities. If no sample of a lane has a valid evaluation, the lane is not changed.
 
     The step of CMA-ES was compared with Hansen's tutorial. It agrees except for the stall indicator
     h_sigma, which counts one update too many. Therefore the stall condition is met slightly more often
@@ -97,7 +97,7 @@ class Evosax:
         algorithm, params = _built(self, x.shape[-1])
 
         def tell_one(x: Array, utilities: Array, state: PyTree) -> PyTree:
-            no_key = jax.random.key(0)  # the supported strategies draw nothing here
+            no_key = jax.random.key(0)  # the supported strategies draw no random numbers here
             used = params
             if self.parents == "positive":
                 used = _of_parents(algorithm, params, jnp.sum(utilities > 0))
@@ -127,7 +127,7 @@ def _built(strategy: Evosax, dim: int) -> tuple[Any, Any]:
         options = {"std_schedule": optax.constant_schedule(sigma), **options}
     # xNES multiplies the given step size by a matrix of the same scale.
     spread = math.sqrt(sigma) if name == "xnes" else sigma
-    with jax.ensure_compile_time_eval():  # constants, even if first needed inside a trace
+    with jax.ensure_compile_time_eval():  # makes constants even during tracing
         try:
             algorithm = constructor(strategy.samples, jnp.zeros(dim), **options)
         except AssertionError as error:

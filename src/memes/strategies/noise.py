@@ -25,7 +25,7 @@ class Noise(Protocol):
 
 @dataclass(frozen=True)
 class Gaussian:
-    """Noise whose entries are independent and normally distributed."""
+    """Noise whose entries are independent standard normal numbers."""
 
     def __call__(self, key: Array, shape: tuple[int, ...]) -> Array:
         """Draw noise of a given shape."""
@@ -37,7 +37,7 @@ class LowRank:
     """Noise that consists of matrices of low rank, which need fewer random numbers.
 
     Each matrix is a product A B^T / sqrt(rank), where the entries of A[rows, rank] and B[columns, rank]
-    are normally distributed. All entries of the product have variance 1. If the product does not need
+    are standard normal numbers. All entries of the product have variance 1. If the product does not need
     fewer random numbers, for example for a vector of biases, the noise is Gaussian.
 
     Attributes:

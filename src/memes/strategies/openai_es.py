@@ -104,7 +104,7 @@ class OpenAIES:
         return choose(where, self.init(key, mean), state)
 
     def degenerate(self, state: OpenAIESState) -> Bool[Array, " L"]:
-        """Return True for each lane whose mean is not finite; sigma is constant."""
+        """Return True for each lane whose mean is not finite."""
         return ~jnp.isfinite(state.mean).all(axis=-1)
 
     @property
