@@ -1,10 +1,10 @@
-"""A task whose features are its genotype, for tests of what is drawn."""
+"""A task whose feature equals its genotype, for tests of figures and videos."""
 
 import memes
 
 
 def box(k):
-    """Return the task of k features in the unit cube; the first one is the fitness, too."""
+    """Return a task with k features in the unit cube. The fitness equals the first feature."""
     return memes.Task(
         name="box",
         dim=k,

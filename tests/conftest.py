@@ -3,16 +3,16 @@ import os
 from collections import Counter
 
 if importlib.metadata.version("jaxlib").startswith("0.10."):
-    # Compiling takes most of the tests' time, and twice as long with the new emitters of code for CPUs.
-    # Later versions have no others: with them a part of the tests runs in CI.
+    # The tests spend most of their time on compilation. The new fusion emitters for CPUs double it.
+    # Later versions have only the new emitters, so CI runs only a part of the tests with them.
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusion_emitters=false"
 
 import jax
 import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
-import freeing
-import remembering
+import memoization
+import process_memory
 import shapes
 
 jax.config.update("jax_debug_key_reuse", True)
@@ -21,15 +21,15 @@ shapes.check()  # before memes is imported
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Give all tests of a file to one worker, which compiles what they share once."""
+    """Run all tests of a file in one worker, so that it compiles shared programs only once."""
     from xdist.scheduler import LoadFileScheduling
 
-    config.option.loadscopereorder = False  # they are in order, below
+    config.option.loadscopereorder = False  # pytest_collection_modifyitems has sorted the tests
     return LoadFileScheduling(config, log)
 
 
 def pytest_collection_modifyitems(items):
-    """Begin with the files that take longest, so that no worker waits for another at the end."""
+    """Run the slowest files first, so that no worker is idle at the end."""
     weights = Counter()
     for item in items:
         weights[item.path] += 10 if item.get_closest_marker("slow") else 1
@@ -38,9 +38,10 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="module")
 def optimised():
-    """Whether programs are compiled as for use: where their numbers are tested, or where they run long.
+    """Return whether XLA compiles programs with all optimisations.
 
-    Elsewhere most of the time would go into it. Folders and files say so by a fixture of this name.
+    The default is False, because these optimisations would take most of the time of the tests. A file or
+    folder overrides this fixture if it tests exact numbers or if its programs run for a long time.
     """
     return False
 
@@ -51,19 +52,19 @@ def _optimisations(optimised):
     jax.config.update("jax_disable_most_optimizations", not optimised)
     yield
     jax.config.update("jax_disable_most_optimizations", before)
-    freeing.free()  # programs of one module are of no use to the next
+    process_memory.free()  # the next module needs other programs
 
 
 @pytest.fixture(autouse=True)
 def _within_memory():
     yield
-    if freeing.resident() > freeing.MOST:
-        freeing.free()
+    if process_memory.resident() > process_memory.LIMIT:
+        process_memory.free()
 
 
 @pytest.fixture(scope="module")
 def no_figures():
-    """Where they are of no concern: they are slow to draw."""
+    """Disable the figures at the end of a run, because they are slow to draw."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("memes.analysis.end_of_run.save_figures", lambda run: [])
         yield
@@ -71,20 +72,21 @@ def no_figures():
 
 @pytest.fixture(scope="module")
 def traced_once():
-    """Runs of the same algorithm, and commands with the same options, share their programs.
+    """Share traced programs between runs of equal algorithms, and between commands with equal options.
 
-    Yields what they share: who clears it has it traced and compiled anew.
+    Yields the dictionary of shared programs. After it is cleared, programs are traced and compiled
+    again.
     """
     with pytest.MonkeyPatch.context() as patch:
-        found = remembering.programs(patch)
-        freeing.SHARED.append(found)
+        found = memoization.programs(patch)
+        process_memory.SHARED.append(found)
         yield found
-        freeing.SHARED.clear()
+        process_memory.SHARED.clear()
 
 
 @pytest.fixture
 def traced_anew(traced_once):
-    """Runs share nothing with those before and after, because something that is compiled differs."""
+    """Share no programs with earlier and later runs, because the test changes compiled code."""
     traced_once.clear()
     yield
     traced_once.clear()
@@ -92,7 +94,7 @@ def traced_anew(traced_once):
 
 @pytest.fixture(scope="module")
 def compiled_once(traced_once, tmp_path_factory):
-    """Runs of equal algorithms, and processes, share what is compiled too."""
+    """Share compiled programs as well, also between processes."""
     changed = {
         "jax_compilation_cache_dir": str(tmp_path_factory.mktemp("cache")),
         "jax_persistent_cache_min_compile_time_secs": 0.0,
@@ -101,7 +103,7 @@ def compiled_once(traced_once, tmp_path_factory):
     before = {name: jax.config.values[name] for name in changed}
     for name, value in changed.items():
         jax.config.update(name, value)
-    compilation_cache.reset_cache()  # it looks at these settings only once
+    compilation_cache.reset_cache()  # the cache reads these settings only once
     yield
     for name, value in before.items():
         jax.config.update(name, value)

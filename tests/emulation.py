@@ -1,4 +1,4 @@
-"""Kernels for GPUs, run on the CPU: slow, and bound to find what the GPU finds to rounding."""
+"""Run CUDA kernels on the CPU. This is slow; results equal those of a GPU up to rounding."""
 
 import ctypes
 import mmap
@@ -30,18 +30,18 @@ def build(kernel):
 
 
 def shared(array):
-    """A copy in memory that processes share."""
+    """Return a copy of an array in memory that processes share."""
     memory = mmap.mmap(-1, max(array.nbytes, 1))
     copy = np.frombuffer(memory, array.dtype, array.size).reshape(array.shape)
     copy[...] = array
     return copy
 
 
-ROOM = 2  # for blocks that run at once
+CONCURRENT_BLOCKS = 2  # blocks that run at the same time
 
 
 def launch(kernel, arguments, results, *, blocks, threads, numbers=(), aliases=None, at_once=False):
-    """As `memes.kernels.cuda.launch`."""
+    """Run a kernel in the emulator. The arguments are those of `memes.kernels.cuda.launch`."""
 
     def call(*arrays):
         batch = arrays[0].shape[: arrays[0].ndim - len(arguments[0].shape)]
@@ -55,9 +55,9 @@ def launch(kernel, arguments, results, *, blocks, threads, numbers=(), aliases=N
         holders = [ctypes.c_void_p(x.ctypes.data) for x in (*given, *made)]
         holders += [ctypes.c_int(number) for number in numbers]
         parameters = (ctypes.c_void_p * len(holders))(*(ctypes.addressof(h) for h in holders))
-        wide = min(blocks, ROOM) if at_once else blocks
-        well = build(kernel)(parameters, wide, int(np.prod(batch)), threads, at_once)
-        assert well, f"a block of the kernel '{kernel.name}' has crashed"
+        wide = min(blocks, CONCURRENT_BLOCKS) if at_once else blocks
+        succeeded = build(kernel)(parameters, wide, int(np.prod(batch)), threads, at_once)
+        assert succeeded, f"a block of the kernel '{kernel.name}' has crashed"
         return made
 
     method = "sequential" if at_once else "broadcast_all"

@@ -1,4 +1,4 @@
-"""A disk that fails: at some operation of the one place that writes files, and ever after."""
+"""Simulate a disk that fails at a given operation of `memes.store.files` and at all later ones."""
 
 import errno
 import os
@@ -14,26 +14,26 @@ from memes.store import files
 
 
 class Killed(BaseException):
-    """As sudden as a signal: nothing in the library catches it."""
+    """Simulates a kill: nothing in the library catches this exception."""
 
 
 def killed():
-    """Stop the process, or so it seems."""
+    """Simulate that the process is killed."""
     raise Killed
 
 
 def full():
-    """Say that the disk is full."""
+    """Raise the error of a full disk."""
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def really_killed():
-    """Stop the process."""
+    """Kill the process."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Stream:
-    """A file of which half of what is written first arrives when the disk fails."""
+    """A file that writes only half of its first data when the disk fails."""
 
     def __init__(self, file, operation):
         self._file, self._operation = file, operation
@@ -41,7 +41,7 @@ class Stream:
     def write(self, data):
         if self._operation is not None:
             self._operation("write", self._file.name, lambda: self._file.write(data[: len(data) // 2]))
-        self._operation = None  # a file has many writes, and is not in its place before the last of them
+        self._operation = None  # one fault per file: it is renamed only after its last write
         return self._file.write(data)
 
     def __getattr__(self, name):
@@ -50,9 +50,9 @@ class Stream:
 
 @contextmanager
 def failing(at=None, fail=killed):
-    """Count writes, fsyncs and renames, and let the one with number `at` fail, and all that follow.
+    """Count writes, fsyncs and renames. The operation with number `at` and all later ones fail.
 
-    Yields the operations so far: what, and the name of the file if it is known.
+    Yields the list of the operations so far: the kind, and the name of the file if it is known.
     """
     done = []
 
@@ -63,7 +63,7 @@ def failing(at=None, fail=killed):
                 half()
             fail()
 
-    def fsync(descriptor):  # which takes a while, and makes no difference here
+    def fsync(descriptor):  # only counted: a real fsync is slow and does not affect these tests
         operation("fsync", "")
 
     def replace(source, target):

@@ -1,4 +1,7 @@
-"""Runs on eight devices into which a CPU is divided; prints digests. Runs as a separate process."""
+"""Run on eight simulated devices of one CPU and print digests.
+
+This module runs as a separate process.
+"""
 
 import hashlib
 import json
@@ -9,7 +12,7 @@ import jax
 import numpy as np
 
 import memes
-from contents import contents
+from folder_contents import contents
 from memes.runner import change_log, device, sharding
 
 task = memes.tasks.arm(joints=4)
@@ -20,18 +23,18 @@ RUNS = {
     "lanes whose samples are offered": lambda: memes.presets.memes(
         task, cells, lanes=16, offer_samples=True, **SEARCH
     ),
-    "rows": lambda: memes.presets.me(task, cells, batch=32),
-    "rows of a lane": lambda: memes.presets.me_es(task, cells, samples=32, every=2),
-    "evaluation alone": lambda: memes.presets.memes(task, cells, lanes=6, **SEARCH),
+    "offspring": lambda: memes.presets.me(task, cells, batch=32),
+    "samples of one lane": lambda: memes.presets.me_es(task, cells, samples=32, every=2),
+    "indivisible lanes": lambda: memes.presets.memes(task, cells, lanes=6, **SEARCH),
     "kernels": lambda: memes.presets.memes(
         memes.tasks.ant(steps=5, hidden=(4,)), lanes=16, noise="low-rank", rank=1, **SEARCH
     ),
 }
-QUICK = ("lanes", "rows", "rows of a lane", "evaluation alone")
+QUICK = ("lanes", "offspring", "samples of one lane", "indivisible lanes")
 MANY, ONE = {"lanes": 16, **SEARCH}, {"samples": 32}
 TIMED = {"lanes": 16, "samples": 8, "fifo_size": 32}
 LEARNING = {"num_critic_training_steps": 4, "replay_size": 1000, "critic_hidden": (8,)}
-# The options of every preset, small; shards do not divide all of CMA-ME.
+# Small options for every preset. CMA-ME cannot be divided completely into shards.
 SIZES = {
     "memes": MANY,
     "memes-all": MANY,
@@ -63,7 +66,7 @@ OPTIONS = {"generations": 5, "progress": False, "shards": 8}
 
 
 def digest(run) -> str:
-    """Digest all that a run computed."""
+    """Digest everything that a run computed."""
     found = hashlib.blake2b(digest_size=8)
     parts = jax.device_get((run.state, run.lanes, run.metrics | {"seconds": 0}))
     for leaf in jax.tree.leaves(parts):
@@ -72,7 +75,7 @@ def digest(run) -> str:
 
 
 def refused(**options) -> str:
-    """Return the sentence by which a run is refused."""
+    """Return the error message of a refused run, or an empty string."""
     try:
         memes.run(**options, generations=1, progress=False)
     except memes.UsageError as error:
@@ -81,13 +84,19 @@ def refused(**options) -> str:
 
 
 def preset(name: str) -> memes.Algorithm:
-    """Build a preset for few cells, on the arm or, if it learns from transitions, in the maze."""
+    """Build a preset with few cells, on the arm.
+
+    PGA-ME runs in the maze, because it needs transitions.
+    """
     small = memes.tasks.point_maze(steps=5, hidden=(4,)) if name == "pga-me" else task
     return memes.PRESETS[name].build(small, memes.cells.grid(small, (6, 6)), **SIZES[name])
 
 
 def by_devices(name: str) -> dict:
-    """Digest a run on one device and on eight; presets as for use, where compilers round alike."""
+    """Digest a run on one device and on eight.
+
+    Presets are compiled with all optimisations, as in use.
+    """
     as_for_use = name == "kernels" or name in SIZES
     jax.config.update("jax_disable_most_optimizations", not as_for_use)
     algorithm = RUNS[name]() if name in RUNS else preset(name)
@@ -95,7 +104,7 @@ def by_devices(name: str) -> dict:
 
 
 def digest_of_files(algorithm: memes.Algorithm, devices: int) -> str:
-    """Digest all that a run on so many devices computes, and all of its files."""
+    """Digest everything that a run on `devices` devices computes, and all of its files."""
     observers = [memes.Figures(draw=False), memes.Checkpoints(every=2)]
     with tempfile.TemporaryDirectory() as folder:
         run = memes.run(algorithm, devices=devices, out=folder, observers=observers, **OPTIONS)
@@ -104,7 +113,7 @@ def digest_of_files(algorithm: memes.Algorithm, devices: int) -> str:
 
 
 def without_isolation() -> dict:
-    """Digest runs of which compilers may fuse the shards with what surrounds them."""
+    """Digest runs in which the compiler may fuse the shards with the surrounding program."""
     isolated = sharding.isolated
     sharding.isolated = lambda function, *trees, true: function(*trees)
     jax.config.update("jax_disable_most_optimizations", False)
@@ -115,7 +124,7 @@ def without_isolation() -> dict:
 
 
 def odd_numbers() -> dict:
-    """Digest runs of 3, 5, 6 and 7 shards, on one device and on as many."""
+    """Digest runs with 3, 5, 6 and 7 shards, on one device and on one device per shard."""
     found = {}
     for n in (3, 5, 6, 7):
         lanes = memes.presets.memes(task, cells, lanes=2 * n, **SEARCH)
@@ -127,18 +136,18 @@ def odd_numbers() -> dict:
 
 
 def main(folder: Path) -> dict:
-    """Run what needs little to compile."""
-    # More cells change in most generations than are recorded.
+    """Run the cases that compile quickly."""
+    # In most generations, more cells change than the device records.
     device.MOST_CHANGES = change_log.MOST_CHANGES = 2
     found = {name: by_devices(name) for name in QUICK}
     lanes = RUNS["lanes"]()
     memes.run(lanes, out=folder, devices=8, **OPTIONS | {"generations": 2})
     again = memes.resume(lanes, folder, generations=5, devices=4, progress=False)
-    computed = found["lanes"][1][: len(digest(again))]  # the rest is of files
+    computed = found["lanes"][1][: len(digest(again))]  # the rest is the digest of the files
     found["resumed"] = {1: computed, 4: digest(again)}
 
     seeds = OPTIONS | {"seeds": range(3), "seeds_per_batch": 3, "shards": 2}
-    several = {d: memes.run(RUNS["rows"](), devices=d, **seeds) for d in (1, 2)}
+    several = {d: memes.run(RUNS["offspring"](), devices=d, **seeds) for d in (1, 2)}
     found["seeds"] = {d: "".join(map(digest, runs)) for d, runs in several.items()}
     found["refused"] = {
         "devices": refused(algorithm=lanes, devices=9),
@@ -148,7 +157,7 @@ def main(folder: Path) -> dict:
 
 
 def report(name: str) -> None:
-    """Print the digests of a run or a preset, of all presets, or else of `main(Path(name))`."""
+    """Print the digests of a run, a preset or all presets; otherwise those of `main(Path(name))`."""
     apart = {WITHOUT_ISOLATION: without_isolation, ODD_NUMBERS: odd_numbers}
     if name in apart:
         print(json.dumps(apart[name]()))

@@ -1,7 +1,7 @@
-"""Shapes in annotations, which are checked in the tests alone.
+"""Check the annotated shapes of arrays, in the tests only.
 
-Those of functions are checked by an import hook, and those of tuples of arrays where the library builds
-them, as its programs are traced.
+An import hook checks the arguments and results of functions. The fields of tuples of arrays are checked
+when the library builds the tuples, while its programs are traced.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ import jaxtyping
 import numpy as np
 from beartype import BeartypeConf, FrozenDict, beartype
 
-# Where an array has no shape to check, NumPy's serve as well; and an integer is a number.
+# An annotation without a shape accepts NumPy arrays as well, and `float` accepts integers.
 _beartype = beartype(
     conf=BeartypeConf(
         hint_overrides=FrozenDict({jax.Array: jax.Array | np.ndarray}), is_pep484_tower=True
@@ -26,9 +26,9 @@ _beartype = beartype(
 
 
 def typechecker(function):
-    """Check the arguments and results of functions, though not the fields of dataclasses.
+    """Check the arguments and results of functions, but not the fields of dataclasses.
 
-    JAX builds pytrees of anything: see `check_fields`.
+    JAX builds pytrees with fields of any type. `check_fields` checks the fields.
     """
     return function if function.__name__ == "__init__" else _beartype(function)
 
@@ -44,7 +44,7 @@ CORE = [
 
 
 def check():
-    """Check all shapes from now on; to be called before the library is imported."""
+    """Enable all checks. Call this before the library is imported."""
     jaxtyping.install_import_hook(CORE, "shapes.typechecker")
     for name in CORE:
         importlib.import_module(name)
@@ -55,20 +55,20 @@ def check():
 
 
 def _restore_init(cls):
-    """Undo jaxtyping's wrapper of `__init__`, which rejects wrong keywords before the class does."""
+    """Remove jaxtyping's wrapper of `__init__`, which rejects wrong keywords before the class does."""
     init = cls.__init__
     if dataclasses.is_dataclass(cls) and init.__globals__["__name__"].startswith("jaxtyping"):
         cls.__init__ = init.__wrapped__
 
 
 def check_fields(instance):
-    """Raise a `TypeError` unless the arrays of a NamedTuple or a dataclass are as annotated."""
+    """Raise a `TypeError` if an array of a NamedTuple or dataclass differs from its annotation."""
     hints = typing.get_type_hints(type(instance))
     with jaxtyping.jaxtyped("context"):
         for name, hint in hints.items():
             value = getattr(instance, name)
             if not isinstance(value, (jax.Array, np.ndarray)) or not hasattr(hint, "dim_str"):
-                continue  # a pytree, or what stands for an array while a tree is mapped
+                continue  # a pytree, or a placeholder for an array while JAX maps a tree
             array = value if hint.array_type is np.ndarray else jnp.asarray(value)
             if not isinstance(array, hint):
                 raise TypeError(
@@ -78,7 +78,7 @@ def check_fields(instance):
 
 
 def _check_where_built(cls):
-    """Check the fields of the tuples that the library builds, though not of those that JAX maps."""
+    """Check the fields of tuples that the library builds, but not of those that JAX builds."""
     new, replace = cls.__new__, cls._replace
     ours = str(Path(importlib.import_module("memes").__file__).parent)
 
@@ -99,7 +99,7 @@ def _check_where_built(cls):
 
 
 def shaped_types():
-    """The tuples of the core that hold arrays of annotated shapes, by name."""
+    """Return the tuple classes of the core with annotated array shapes, by name."""
     return {
         cls.__name__: cls
         for cls in _classes()
@@ -109,7 +109,7 @@ def shaped_types():
 
 
 def _classes():
-    """The classes of the core, by name."""
+    """Return the classes of the core, sorted by name."""
     modules = [module for name, module in sys.modules.items() if name.startswith(tuple(CORE))]
     classes = {cls for module in modules for cls in vars(module).values() if isinstance(cls, type)}
     ours = (cls for cls in classes if cls.__module__.startswith("memes."))

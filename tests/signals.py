@@ -1,14 +1,17 @@
-"""Processes that hear Ctrl-C, also where those that start them do not."""
+"""Start processes that handle Ctrl-C even if their parent process ignores it."""
 
 import sys
 
-HEARING = """
+RESTORE_SIGINT = """
 import os, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_DFL)
 os.execv(sys.argv[1], sys.argv[1:])
 """
 
 
-def hearing(*words):
-    """Return the command for `python words`; a shell lets what it starts in the background ignore it."""
-    return [sys.executable, "-c", HEARING, sys.executable, *map(str, words)]
+def interruptible(*words):
+    """Return a command for `python words` that handles SIGINT.
+
+    Shells disable it for background processes.
+    """
+    return [sys.executable, "-c", RESTORE_SIGINT, sys.executable, *map(str, words)]

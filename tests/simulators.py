@@ -1,4 +1,4 @@
-"""Simulators in plain Python that workers can import."""
+"""Simulators in plain Python that worker processes can import."""
 
 import os
 import signal
@@ -12,33 +12,36 @@ import memes
 
 
 def hills(keys, x):
-    """A fitness that depends on the key, and the first two entries."""
-    luck = memes.seeds_from_keys(keys) / 2**32
-    return np.sin(3 * x).sum(axis=1) + luck, x[:, :2]
+    """Return a fitness that depends on the key, and the first two entries as the feature."""
+    noise = memes.seeds_from_keys(keys) / 2**32
+    return np.sin(3 * x).sum(axis=1) + noise, x[:, :2]
 
 
 def started_backend(keys, x):
-    """A fitness of 1 where JAX has started a backend, and 2 where it is not kept to the CPU."""
+    """Return a fitness of 1 if JAX has started a backend, plus 2 if JAX is not limited to the CPU."""
     bridge = sys.modules.get("jax._src.xla_bridge")
     started = bridge is not None and bridge.backends_are_initialized()
-    elsewhere = os.environ.get("JAX_PLATFORMS") != "cpu"
+    other_devices = os.environ.get("JAX_PLATFORMS") != "cpu"
     fitness, feature = hills(keys, x)
-    return 0 * fitness + started + 2 * elsewhere, feature
+    return 0 * fitness + started + 2 * other_devices, feature
 
 
 class StuckError(Exception):
-    """Cannot be restored from what it was pickled as."""
+    """An exception that cannot be unpickled."""
 
     def __init__(self, joint, angle):
         super().__init__(f"joint {joint} got stuck at {angle}")
 
 
 def silent(keys, x):
-    """Forgets to return anything."""
+    """Return nothing, by mistake."""
 
 
 def misbehaving(keys, x):
-    """Row by row, by the last entry: from 0.9 killed, from 0.8 hanging, from 0.7 raising."""
+    """Fail if the last entry of any row is large.
+
+    From 0.9 it is killed, from 0.8 it hangs, from 0.7 it raises.
+    """
     worst = x[:, -1].max()
     if worst >= 0.9:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -50,7 +53,7 @@ def misbehaving(keys, x):
 
 
 def killed_once(keys, x):
-    """Killed by the first call of all, which leaves a file behind."""
+    """Kill the process in the first call, which creates a file. Later calls succeed."""
     with suppress(FileExistsError):
         os.close(os.open(os.environ["KILLED_ONCE"], os.O_CREAT | os.O_EXCL))
         os.kill(os.getpid(), signal.SIGKILL)
@@ -68,24 +71,24 @@ def _end():
 
 
 def ending_often(keys, x):
-    """Ends the process for one row in six, and for all rows of a trial of three."""
+    """End the process if the first entry of any row exceeds 0.5, which is true for one row in six."""
     if (x[:, 0] > 0.5).any():
         _end()
     return hills(keys, x)
 
 
 def ending_always(keys, x):
-    """Ends the process."""
+    """End the process in every call."""
     _end()
 
 
 def wrong(keys, x):
-    """A mistake of its author."""
+    """Raise an exception because of a bug."""
     return 1 / 0
 
 
 def transposed(keys, x):
-    """A fitness for each entry, not for each row."""
+    """Return one fitness per entry instead of one per row, by mistake."""
     return x.sum(axis=0), x[:, :2]
 
 

@@ -1,4 +1,4 @@
-"""Where JAX makes arrays of 64 bits (`JAX_ENABLE_X64=1`), the library goes on in 32, as always."""
+"""If JAX uses 64-bit arrays (`JAX_ENABLE_X64=1`), the library still computes with 32-bit arrays."""
 
 from dataclasses import replace
 
@@ -22,7 +22,7 @@ def host(jit=False):
     )
 
 
-def ran(task, preset="memes", **options):
+def run_small(task, preset="memes", **options):
     algorithm = getattr(memes.presets, preset)(
         task, memes.cells.grid(task, (5,) * task.feature_dim), **options
     )
@@ -39,17 +39,17 @@ LEARNING = {
     "critic_hidden": (4,),
 }
 RUNS = {
-    "memes": lambda: ran(host(jit=True), **SMALL),
-    "memes on the host": lambda: ran(host(), **SMALL),
-    "memes with everything": lambda: ran(host(jit=True), explore="everything", **SMALL),
-    "cma-me": lambda: ran(host(jit=True), "cma_me", batch=8),
-    "nsra-es": lambda: ran(host(jit=True), "nsra_es", samples=8),
-    "pga-me": lambda: ran(memes.tasks.point_maze(steps=5, hidden=(4,)), "pga_me", **LEARNING),
+    "memes": lambda: run_small(host(jit=True), **SMALL),
+    "memes on the host": lambda: run_small(host(), **SMALL),
+    "memes with everything": lambda: run_small(host(jit=True), explore="everything", **SMALL),
+    "cma-me": lambda: run_small(host(jit=True), "cma_me", batch=8),
+    "nsra-es": lambda: run_small(host(jit=True), "nsra_es", samples=8),
+    "pga-me": lambda: run_small(memes.tasks.point_maze(steps=5, hidden=(4,)), "pga_me", **LEARNING),
 }
 
 
 @pytest.mark.parametrize("run", RUNS.values(), ids=RUNS)
-def test_runs_are_the_same_in_a_process_of_64_bits(run):
+def test_runs_are_equal_with_and_without_64_bits(run):
     before = run()
     with jax.enable_x64(True):
         after = run()
@@ -58,7 +58,7 @@ def test_runs_are_the_same_in_a_process_of_64_bits(run):
     assert kinds <= {np.dtype(name) for name in ("float32", "int32", "uint32", "bool")}
 
 
-def test_a_task_of_your_own_may_compute_in_64_bits():
+def test_a_custom_task_may_compute_in_64_bits():
     kinds = []
 
     def evaluate(keys, x):
@@ -67,5 +67,5 @@ def test_a_task_of_your_own_may_compute_in_64_bits():
         return wide.sum(axis=1), wide[:, :2]
 
     with jax.enable_x64(True):
-        ran(replace(host(jit=True), evaluate=evaluate), **SMALL)
+        run_small(replace(host(jit=True), evaluate=evaluate), **SMALL)
     assert set(kinds) == {jnp.dtype("float64")}

@@ -56,7 +56,7 @@ def test_samples_enter_the_archive_only_if_offered(memes_all):
 
 
 def test_memes_all_judges_its_lanes_by_an_archive_of_means(memes_all):
-    """However good the samples are, a mean that beats all means before it has made progress."""
+    """A mean that beats all earlier means has made progress, even if samples are better."""
     state = jax.jit(memes_all.init)(jax.random.key(0))
     ask, tell = jax.jit(memes_all.ask), jax.jit(memes_all.tell)
     n = memes_all.batch_size
@@ -87,7 +87,7 @@ def test_additions_are_counted_by_the_kind_of_lane():
 
 def test_non_finite_evaluations_never_enter_and_are_counted():
     def poisoned(keys, x):
-        """Every third evaluation is broken, each in a different way."""
+        """Break every third evaluation: NaN or infinite fitness, or an infinite feature."""
         fitness, feature, *_ = task.evaluate(keys, x)
         row = jnp.arange(len(x))
         fitness = jnp.where(row % 9 == 0, jnp.nan, jnp.where(row % 9 == 3, jnp.inf, fitness))
@@ -107,7 +107,7 @@ def test_non_finite_evaluations_never_enter_and_are_counted():
             assert jnp.isfinite(part.strategy.mean).all()
 
 
-def test_the_ledger_counts_every_row_and_what_lies_behind_it():
+def test_the_ledger_counts_every_evaluation_including_repeats():
     algorithm = memes.presets.memes(memes.resampled(task, 3), cells, lanes=LANES, samples=SAMPLES)
     _, infos = advance(algorithm, 2)
     for info in infos:
@@ -141,7 +141,7 @@ def test_sampled_candidates_are_judged_by_the_statistic_of_their_evaluations():
         assert int(info.ledger.candidates) == first
         assert int(info.ledger.samples) == LANES * SAMPLES
         assert int(info.non_finite) == LANES
-        # The archive and the history hold estimates of candidates, and samples as they are.
+        # The archive and the history store estimates for candidates and single evaluations for samples.
         known = np.concatenate([info.fitness, fitness[first:]])
         new = (state.archive.generation == generation) & state.archive.occupied
         assert np.isin(state.archive.fitness[new], known).all()
@@ -161,7 +161,7 @@ def test_one_evaluation_of_a_candidate_is_used_unchanged():
 @pytest.mark.parametrize(
     ("fitness", "feature"), [((36, 1), (36, 2)), ((36,), (36, 1)), ((35,), (35, 2))]
 )
-def test_what_is_told_must_have_the_right_shape(fitness, feature):
+def test_evaluations_must_have_the_right_shape(fitness, feature):
     algorithm = memes.presets.memes(task, cells, lanes=LANES, samples=SAMPLES)
     state = jax.eval_shape(algorithm.init, jax.random.key(0))
     state, batch = jax.eval_shape(algorithm.ask, jax.random.key(1), state)
@@ -176,7 +176,7 @@ def test_cells_must_fit_the_task():
         memes.presets.memes(task, memes.cells.grid(other))
 
 
-def test_each_row_is_evaluated_with_a_key_of_its_own():
+def test_each_genotype_is_evaluated_with_a_different_key():
     seen = []
 
     def spy(keys, x):
@@ -185,7 +185,7 @@ def test_each_row_is_evaluated_with_a_key_of_its_own():
 
     host = dataclasses.replace(task, evaluate=spy, jit=False)
     algorithm = memes.presets.memes(host, cells, lanes=LANES, samples=SAMPLES)
-    seen.clear()  # the check of shapes
+    seen.clear()  # discard the call that checked the shapes
     state, ask = jax.jit(algorithm.init)(jax.random.key(0)), jax.jit(algorithm.ask)
     for generation in range(2):
         ask_key, evaluate_key = jax.random.split(jax.random.fold_in(jax.random.key(1), generation))
@@ -203,7 +203,7 @@ def test_reprs_are_one_line():
     assert repr(archive).startswith("Archive(0 elites of 2500 cells")
     for shown in (algorithm, task, archive, jax.eval_shape(lambda: archive), jax.tree.map(id, archive)):
         assert "\n" not in repr(shown)
-    jax.jit(lambda archive: repr(archive) and archive.fitness)(archive)  # traced as well
+    jax.jit(lambda archive: repr(archive) and archive.fitness)(archive)  # traced arrays work too
 
 
 def test_wrong_arguments_of_the_parts_are_named():

@@ -1,6 +1,6 @@
-"""The paper's Algorithm 1, written again in plain NumPy, follows a run and must agree with it.
+"""A NumPy implementation of the paper's Algorithm 1 must agree with a run in every generation.
 
-It follows a run on one device, and a run in two shards.
+The tests compare it with a run on one device and with a run in two shards.
 """
 
 import jax
@@ -17,7 +17,7 @@ SIGMA, RATE = 0.05, 0.05
 
 
 class Algorithm1:
-    """A lane-by-lane, line-by-line reading of Algorithm 1 for given samples and evaluations."""
+    """Algorithm 1, one lane at a time and line by line, for given samples and evaluations."""
 
     def __init__(self, cells, lanes, dim):
         self.cells = cells
@@ -34,7 +34,10 @@ class Algorithm1:
         self.adam_m[lane], self.adam_v[lane] = 0, 0
 
     def update_archives(self, fitness, feature, offered):
-        """Offer the means in one batch: the fittest for each cell, the first if equal."""
+        """Offer the means as one batch.
+
+        Each cell takes the fittest mean, and the first one if several are equal.
+        """
         cell = np.asarray(self.cells.index(feature))
         added = np.zeros(len(fitness), int)
         for c in set(cell[offered].tolist()):
@@ -66,7 +69,7 @@ class Algorithm1:
 
 
 def whole(algorithm):
-    """Return `(key, state) -> (state, info, outcome[1, n, ...])`, a generation, and `init`."""
+    """Return `step(key, state) -> (state, info, outcome[1, n, ...])` for a generation, and `init`."""
 
     @jax.jit
     def step(key, state):
@@ -81,7 +84,7 @@ def whole(algorithm):
 
 
 def in_two_shards(algorithm):
-    """Return the same functions for two shards; the outcome is [2, n, ...]."""
+    """Return the same functions for two shards. The outcome has shape [2, n, ...]."""
     placement = Placement(2, (jax.devices()[0],))
     sharded = placement.sharded(algorithm)
     state = placement.of_state(algorithm, 1)
@@ -96,7 +99,10 @@ def in_two_shards(algorithm):
 
 @pytest.fixture(scope="module", params=[whole, in_two_shards])
 def followed_run(request):
-    """Both, generation by generation: (oracle's stale, steps and statuses; the library's Info)."""
+    """Run the oracle and the library together.
+
+    Returns the trace of each generation, and both final states.
+    """
     task = memes.tasks.arm(joints=4)
     cells = memes.cells.grid(task, (7, 7))
     algorithm = memes.presets.memes(
@@ -124,7 +130,7 @@ def followed_run(request):
             if generation == 0 or fresh[lane]:
                 oracle.reset(lane, mean[lane])
         gap = np.abs(oracle.theta - mean).max()
-        oracle.theta = mean.copy()  # from here on equal to the last bit, so that errors do not grow
+        oracle.theta = mean.copy()  # exactly the library's means, so that errors do not accumulate
         elites_before = {tuple(genotype) for _, genotype in oracle.archive.values()}
 
         status = oracle.update_archives(fitness, feature, ~fresh)

@@ -21,7 +21,7 @@ def grid(*shape):
 
 
 def centres(cells):
-    """A feature [c, k] well inside each cell."""
+    """Return one feature in the interior of each cell, [c, k]."""
     if isinstance(cells, CVT):
         return np.asarray(cells.centroids)
     axes = [(np.arange(s) + 0.5) / s * 2 - 1 for s in cells.shape]
@@ -46,7 +46,7 @@ CELLS = {
 
 
 class Oracle:
-    """The archive as a dictionary that takes one row after the other."""
+    """An archive as a dictionary, to which rows are added one at a time."""
 
     def __init__(self, cells):
         self.cells = cells
@@ -81,7 +81,10 @@ class Oracle:
 
 
 def random_batch(rng, cells, n, faults=True, ties=True):
-    """Rows with a genotype and a lane of their own, few levels of fitness, some of them at fault."""
+    """Return rows with different genotypes and lanes and few fitness values.
+
+    Some rows are not finite.
+    """
     where = centres(cells)
     feature = where[rng.integers(0, len(where), n)] + rng.uniform(-0.04, 0.04, (n, where.shape[1]))
     fitness = rng.integers(-2, 3, n) if ties else rng.permutation(n) - n / 2
@@ -114,7 +117,7 @@ def assert_same(a, b):
     ("cells", "n"),
     [("line", 40), ("plane", 4), ("plane", 12), ("plane", 40), ("space", 40), ("voronoi", 40)],
 )
-def test_add_agrees_with_an_oracle_that_takes_one_row_after_the_other(cells, n):
+def test_add_agrees_with_an_oracle_that_adds_one_row_at_a_time(cells, n):
     rng = np.random.default_rng(n)
     archive, oracle = empty(CELLS[cells], DIM), Oracle(CELLS[cells])
     for generation in range(12):
@@ -164,7 +167,7 @@ def test_adding_a_batch_again_changes_nothing():
     assert (np.asarray(status) == Status.REJECTED).all()
 
 
-def test_the_order_of_rows_does_not_matter_where_no_two_are_equally_fit():
+def test_the_order_of_rows_does_not_matter_if_all_fitnesses_differ():
     rng = np.random.default_rng(1)
     _, start = filled(rng, CELLS["plane"])
     batch = random_batch(rng, CELLS["plane"], 40, ties=False)
@@ -175,7 +178,7 @@ def test_the_order_of_rows_does_not_matter_where_no_two_are_equally_fit():
     np.testing.assert_array_equal(permuted_status, np.asarray(status)[order])
 
 
-def test_a_batch_cut_in_parts_leaves_the_same_archive():
+def test_adding_a_batch_in_parts_gives_the_same_archive():
     rng = np.random.default_rng(2)
     _, start = filled(rng, CELLS["plane"])
     batch = random_batch(rng, CELLS["plane"], 40)
@@ -210,7 +213,7 @@ def test_status_new_counts_the_cells_that_were_filled():
         assert (np.asarray(status) == Status.NEW).sum() == archive.occupied.sum() - before
 
 
-def test_features_out_of_bounds_land_in_border_cells_and_are_kept_as_they_are():
+def test_features_out_of_bounds_enter_border_cells_and_are_stored_unchanged():
     feature = np.float32([[-9.0, 0.0], [9.0, 0.0], [0.1, -9.0], [0.1, 9.0], [9.0, 9.0]])
     archive, status = jitted_add(
         empty(grid(3, 3), DIM),
@@ -233,7 +236,7 @@ def test_generation_may_differ_from_row_to_row():
     np.testing.assert_array_equal(archive.generation[elites], archive.lane[elites] + 100)
 
 
-def test_an_archive_without_genotypes_takes_the_same_rows():
+def test_an_archive_without_genotypes_accepts_the_same_rows():
     rng = np.random.default_rng(7)
     batch, full = filled(rng, CELLS["plane"])
     bare, _ = jitted_add(empty(CELLS["plane"], 0), **batch | {"x": batch["x"][:, :0]}, generation=0)

@@ -22,7 +22,7 @@ EXTRAS = {
 
 
 def rows(rng, n):
-    """Arguments of `Archive.add`, with few levels of fitness."""
+    """Return arguments of `Archive.add`, with few different fitness values."""
     return {
         "genotypes": rng.normal(size=(n, 3)),
         "fitness": rng.integers(-3, 3, n).astype(float),
@@ -39,12 +39,12 @@ def rows(rng, n):
 
 
 def filled(seed, cells=GRID, n=9):
-    """An archive of random elites, of which some cells are empty."""
+    """Return an archive of random elites with some empty cells."""
     return empty(cells, 3, EXTRAS).add(**rows(np.random.default_rng(seed), n))[0]
 
 
 def as_dict(archive):
-    """What each occupied cell holds, as plain numbers."""
+    """Return the elite of each occupied cell as a list of plain numbers."""
     names = ("genotypes", "fitness", "feature", "generation", "lane")
     columns = [np.asarray(getattr(archive, name)) for name in names]
     columns += [np.asarray(archive.extras[name]) for name in sorted(archive.extras)]
@@ -57,7 +57,7 @@ def plain(elite):
     return [np.asarray(each).tolist() for each in (*elite[1:-1], *extras)]
 
 
-def test_rows_are_added_one_after_the_other_with_their_extras():
+def test_add_equals_adding_one_row_at_a_time_with_extras():
     archive, expected, rng = empty(GRID, 3, EXTRAS), {}, np.random.default_rng(0)
     kinds = {name: like.dtype for name, like in EXTRAS.items()}
     for _ in range(5):
@@ -95,7 +95,7 @@ def test_a_loop_yields_the_elites_in_the_order_of_their_cells():
         archive.elite(12)
 
 
-def test_the_best_is_the_first_of_the_fittest_of_the_cells_that_are_chosen():
+def test_best_is_the_first_of_the_fittest_elites_in_the_selected_cells():
     archive = filled(2)
     held = as_dict(archive)
     assert archive.best().cell == max(sorted(held), key=lambda cell: held[cell][1])
@@ -114,7 +114,7 @@ def test_the_best_is_the_first_of_the_fittest_of_the_cells_that_are_chosen():
 
 
 @pytest.mark.parametrize("cells", [GRID, VORONOI])
-def test_the_nearest_is_measured_in_units_of_the_bounds(cells):
+def test_nearest_measures_distances_in_units_of_the_bounds(cells):
     archive, rng = filled(3, cells), np.random.default_rng(3)
     held = as_dict(archive)
     for wanted in rng.uniform(LOW - 1, HIGH + 1, (20, 2)):
@@ -141,7 +141,7 @@ def test_samples_are_elites_drawn_uniformly():
 
 
 @pytest.mark.parametrize("cells", [GRID, VORONOI])
-def test_merging_is_adding_the_elites_of_the_other_archive(cells):
+def test_merge_adds_the_elites_of_the_other_archive(cells):
     one, other = filled(5), filled(6, cells, n=20)
     merged, expected = one.merge(other), as_dict(one)
     for each in as_dict(other).values():
@@ -154,7 +154,7 @@ def test_merging_is_adding_the_elites_of_the_other_archive(cells):
     assert as_dict(merged.merge(empty(cells, 3, EXTRAS))) == expected
 
 
-def test_what_does_not_fit_is_refused():
+def test_wrong_shapes_and_extras_and_empty_archives_are_refused():
     archive, batch = filled(7), rows(np.random.default_rng(7), 4)
     refused = {
         r"genotypes must have shape \(4, 3\), got \(4, 2\)": {"genotypes": np.zeros((4, 2))},
@@ -186,7 +186,7 @@ def test_what_does_not_fit_is_refused():
             call()
 
 
-def test_a_table_has_a_column_for_every_extra_that_is_a_number():
+def test_columns_has_a_column_for_every_scalar_extra():
     archive = filled(8)
     held = as_dict(archive)
     table = archive.columns(["x", "energy"])
@@ -201,12 +201,12 @@ def test_a_table_has_a_column_for_every_extra_that_is_a_number():
     assert "code, energy, fell, path" in repr(archive)
 
 
-def test_it_is_drawn_by_the_function_of_figures():
+def test_plot_equals_the_function_of_memes_plot():
     pyplot = pytest.importorskip("matplotlib.pyplot")
     figure, ax = pyplot.subplots()
     archive = filled(9)
     assert archive.plot(ax) is figure
     image = ax.images[0].get_array()
     assert memes.plot.archive(archive).axes[0].images[0].get_array().shape == image.shape
-    assert len(archive.plot().axes) == 2  # with a bar of colours
+    assert len(archive.plot().axes) == 2  # the image and its colour bar
     pyplot.close(figure)

@@ -1,6 +1,6 @@
-"""MEMES and each baseline do what they are known for, with five seeds.
+"""MEMES and the baselines show their known properties, with five seeds.
 
-`benchmarks/baselines.py` has more.
+`benchmarks/baselines.py` has more comparisons.
 """
 
 import jax
@@ -22,7 +22,7 @@ SEEDS = 5
 
 
 def archives(algorithm, generations):
-    """The final archive of each seed, [seeds, ...]."""
+    """Return the final archive of each seed, [seeds, ...]."""
 
     def run(key):
         init_key, run_key = jax.random.split(key)
@@ -38,7 +38,7 @@ def archives(algorithm, generations):
 
 
 def filled(archive):
-    """The number of filled cells of each seed."""
+    """Return the number of filled cells for each seed."""
     return np.sum(np.asarray(archive.fitness) > -np.inf, axis=1)
 
 
@@ -55,7 +55,7 @@ def median_qd(archive):
     return np.median(np.sum(fitness, axis=1, where=fitness > -np.inf))
 
 
-def task_from_run(evaluate, dim, start, edge, cells):
+def toy_task(evaluate, dim, start, edge, cells):
     return memes.Task(
         "toy",
         dim,
@@ -68,17 +68,17 @@ def task_from_run(evaluate, dim, start, edge, cells):
 
 
 def hills(key, x):
-    """A low hill at the start, 1 high; and past a valley a high one, 3 high."""
+    """Return the fitness: a hill of height 1 at the start and, beyond a valley, a hill of height 3."""
     x = jnp.clip(x, -1.0, 1.0)
     return jnp.maximum(1 - jnp.linalg.norm(x), 3 - 6 * jnp.linalg.norm(x - 0.7)), x
 
 
-TRAP = task_from_run(hills, 2, memes.uniform(2, -0.3, 0.1), 1.0, 20)
+TRAP = toy_task(hills, 2, memes.uniform(2, -0.3, 0.1), 1.0, 20)
 
 
 @pytest.fixture(scope="module")
 def trapped():
-    """What ES finds there: the top of the low hill, and the way to it."""
+    """Return the archives of ES, which climbs the low hill and stays on it."""
     return archives(presets.es(TRAP, samples=16), 1000)
 
 
@@ -98,7 +98,7 @@ def test_ns_es_spreads(trapped, spread):
 
 
 def test_memes_fills_more_cells_than_es_and_ns_es_and_leaves_the_trap(trapped, spread):
-    """At equal evaluations, for every seed."""
+    """The comparison holds for every seed, at an equal number of evaluations."""
     algorithm = presets.memes(TRAP, lanes=16, samples=8)
     evaluations = 1000 * presets.es(TRAP, samples=16).batch_size
     found = archives(algorithm, evaluations // algorithm.batch_size)
@@ -109,8 +109,8 @@ def test_memes_fills_more_cells_than_es_and_ns_es_and_leaves_the_trap(trapped, s
 
 @pytest.mark.long
 def test_nsra_es_leaves_the_trap():
-    freed = archives(presets.nsra_es(TRAP, samples=16, patience=5), 1000)
-    assert median_best(freed) > 2.5
+    found = archives(presets.nsra_es(TRAP, samples=16, patience=5), 1000)
+    assert median_best(found) > 2.5
 
 
 def test_me_es_spreads_and_climbs(trapped):
@@ -121,21 +121,25 @@ def test_me_es_spreads_and_climbs(trapped):
 
 @pytest.mark.slow
 def test_cma_me_beats_me_on_a_sphere_of_twenty_dimensions():
-    """Features are sums of halves, which pile up in the middle; the QD-score at equal evaluations."""
+    """Compare the QD-score at equal evaluations.
+
+    The features are sums over the halves of the genotype, so most genotypes have features near the
+    middle.
+    """
 
     def sphere(key, x):
         folded = jnp.where(jnp.abs(x) <= 5, x, 25 / x)
         feature = jnp.stack([jnp.sum(folded[:10]), jnp.sum(folded[10:])])
         return 1 - jnp.sum(jnp.square(x - 2)) / 980, feature
 
-    task = task_from_run(sphere, 20, memes.uniform(20, -0.1, 0.1), 50.0, 100)
+    task = toy_task(sphere, 20, memes.uniform(20, -0.1, 0.1), 50.0, 100)
     by_cma = median_qd(archives(presets.cma_me(task), 500))
     assert by_cma > 1.5 * median_qd(archives(presets.me(task, batch=128), 500))
 
 
 @pytest.mark.long
 def test_me_sampling_loses_less_to_noise_than_me():
-    """Loss of QD-score once all elites are put where they truly belong, at equal evaluations."""
+    """Compare the archive loss at equal evaluations. The corrected archives use exact evaluations."""
     task = memes.tasks.noisy_arm(joints=4, fitness_noise=0.1, feature_noise=0.1)
     exact, cells = memes.tasks.arm(joints=4), memes.cells.grid(task, (10, 10))
 

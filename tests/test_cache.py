@@ -1,4 +1,4 @@
-"""Compiled code that is kept belongs to the user who loads it, and is whole."""
+"""Cached libraries are loaded only if they are complete and belong to the user."""
 
 import os
 import stat
@@ -24,7 +24,7 @@ needs_compiler = pytest.mark.skipif(compiler() is None, reason="there is no C++ 
 
 @pytest.fixture(autouse=True)
 def home(tmp_path, monkeypatch):
-    """A separate cache, and a current folder in which no file may appear."""
+    """Use a separate cache and a current folder in which no file may be created."""
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
@@ -46,7 +46,7 @@ def entries(base):
     return [file for file in base.rglob("memes/native/*") if file.is_file()]
 
 
-def test_what_is_built_once_is_found_again(home):
+def test_an_entry_is_built_only_once(home):
     built = []
     first, second = (cached("name.so", writes(log=built)) for _ in range(2))
     assert first == second
@@ -57,14 +57,14 @@ def test_what_is_built_once_is_found_again(home):
 
 
 @pytest.mark.parametrize("value", ["", ".", "cache", "./cache"])
-def test_a_cache_that_is_no_absolute_path_is_ignored(value, home, monkeypatch):
+def test_a_cache_folder_without_an_absolute_path_is_ignored(value, home, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", value)
     assert cached("name.so", writes()).is_relative_to(home / ".cache")
     assert compiled_programs().is_relative_to(home / ".cache")
 
 
 @pytest.mark.parametrize("value", ["", "cache"])
-def test_a_home_that_is_no_absolute_path_is_none(value, monkeypatch, tmp_path):
+def test_a_home_folder_without_an_absolute_path_is_ignored(value, monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", value)
     if value:
         assert folder("native") is None
@@ -74,7 +74,7 @@ def test_a_home_that_is_no_absolute_path_is_none(value, monkeypatch, tmp_path):
         assert folder("native") != Path("memes/native").absolute()
 
 
-def test_folders_are_for_their_owner_alone(home):
+def test_only_the_owner_can_access_the_folders(home):
     before = os.umask(0)
     try:
         cached("name.so", writes())
@@ -85,7 +85,7 @@ def test_folders_are_for_their_owner_alone(home):
         assert stat.S_IMODE((home / ".cache" / name).stat().st_mode) == 0o700
 
 
-def test_a_folder_that_others_could_write_is_closed_to_them(home):
+def test_a_folder_that_others_can_write_to_becomes_private(home):
     own = folder("native")
     own.chmod(0o777)
     assert folder("native") == own
@@ -93,7 +93,7 @@ def test_a_folder_that_others_could_write_is_closed_to_them(home):
 
 
 @as_root
-def test_what_another_user_planted_is_not_loaded(home):
+def test_files_of_another_user_are_not_loaded(home):
     planted = cached("name.so", writes(b"evil"))
     os.chown(planted, 12345, 12345)
     assert cached("name.so", writes()).read_bytes() == b"code"
@@ -119,13 +119,13 @@ def test_a_folder_that_others_have_written_into_is_not_used(home):
     assert compiled_programs() is None
 
 
-def test_a_base_in_which_everybody_can_move_folders_is_not_used(tmp_path, monkeypatch):
+def test_a_cache_in_a_folder_that_everybody_can_change_is_not_used(tmp_path, monkeypatch):
     shared = tmp_path / "shared"
     shared.mkdir()
     monkeypatch.setenv("XDG_CACHE_HOME", str(shared))
     shared.chmod(0o777)
     assert folder("native") is None
-    shared.chmod(0o1777)  # as /tmp
+    shared.chmod(0o1777)  # the mode of /tmp
     assert folder("native") == shared / "memes" / "native"
 
 
@@ -142,7 +142,7 @@ def test_a_damaged_entry_is_built_again(damage, home):
     assert len(entries(home)) == 1
 
 
-def test_a_link_is_no_entry(home, tmp_path):
+def test_a_symbolic_link_is_not_used_as_an_entry(home, tmp_path):
     first = cached("name.so", writes())
     first.rename(tmp_path / "elsewhere.so")
     first.symlink_to(tmp_path / "elsewhere.so")
@@ -151,7 +151,7 @@ def test_a_link_is_no_entry(home, tmp_path):
     assert again.read_bytes() == b"code"
 
 
-def test_entries_appear_whole_and_after_they_are_on_the_disk(home, monkeypatch):
+def test_entries_are_synced_to_disk_before_they_appear(home, monkeypatch):
     synced, moved = [], []
     fsync, replace = os.fsync, os.replace
     monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.fstat(fd).st_ino) or fsync(fd))
@@ -164,16 +164,16 @@ def test_entries_appear_whole_and_after_they_are_on_the_disk(home, monkeypatch):
     monkeypatch.setattr(os, "replace", move)
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda i: cached(f"name{i % 2}.so", writes()), range(8)))
-    assert len(set(moved)) == len(moved)  # no two builds in one place
+    assert len(set(moved)) == len(moved)  # every build has its own folder
     assert len(entries(home)) == 2
 
 
 @needs_compiler
-def test_a_library_that_was_damaged_is_compiled_again(home):
+def test_a_damaged_library_is_compiled_again(home):
     assert loaded(SOURCE, "a test").answer() == 42
     (entry,) = entries(home)
     damaged = entry.with_suffix(".cut")
-    damaged.write_bytes(entry.read_bytes()[:1000])  # a load would fail, or end in SIGBUS
+    damaged.write_bytes(entry.read_bytes()[:1000])  # loading this file would fail or crash the process
     damaged.replace(entry)
     assert loaded(SOURCE, "a test").answer() == 42
 
@@ -195,26 +195,26 @@ def broken_compiler(request, tmp_path, monkeypatch):
     return file
 
 
-def test_a_compiler_that_fails_is_one_sentence(broken_compiler):
+def test_a_failing_compiler_gives_an_error_message(broken_compiler):
     with pytest.raises(memes.UsageError, match=r"backend 'native': the compiler '.*c\+\+' fail"):
         physics.compile(HOPPER, backend="native")
 
 
-def test_where_the_compiler_fails_physics_runs_in_xla_and_says_so(broken_compiler):
+def test_physics_falls_back_to_xla_with_a_warning_if_the_compiler_fails(broken_compiler):
     cxx.native_target.cache_clear()
     with pytest.warns(UserWarning, match="memes.physics runs in plain XLA.* the compiler '.*' fail"):
         engine = physics.compile(HOPPER)
     assert engine.backend == "xla"
 
 
-def test_where_there_is_no_compiler_physics_says_so_too(monkeypatch):
+def test_physics_falls_back_to_xla_with_a_warning_without_a_compiler(monkeypatch):
     monkeypatch.setattr(cxx, "compiler", lambda: None)
     cxx.native_target.cache_clear()
     with pytest.warns(UserWarning, match="several times slower: .* needs a C\\+\\+ compiler"):
         assert physics.compile(HOPPER).backend == "xla"
 
 
-def test_a_handler_that_cannot_be_compiled_is_missing(broken_compiler, monkeypatch):
+def test_the_cuda_handler_is_unavailable_if_it_cannot_be_compiled(broken_compiler, monkeypatch):
     from memes.kernels import cuda
 
     monkeypatch.setattr(cuda, "devices", lambda: ("a GPU",))
@@ -226,19 +226,19 @@ def test_a_handler_that_cannot_be_compiled_is_missing(broken_compiler, monkeypat
 
 
 @needs_compiler
-def test_a_library_that_cannot_be_loaded_is_one_sentence(monkeypatch):
+def test_a_library_that_cannot_be_loaded_gives_an_error_message(monkeypatch):
     monkeypatch.setattr(cxx, "cached", lambda name, build: Path("/dev/null"))
     with pytest.raises(memes.UsageError, match="a test: "):
         loaded(SOURCE, "a test")
 
 
-STRANGER = """
+NAMELESS_USER = """
 import os
 import docstring_parser, memes.commands.list, memes.options.flags
 from memes.runner.compilation_cache import compiled_programs
 from memes.commands.main import main
 from memes.kernels.cache import cached, folder
-if os.geteuid() == 0:  # now that all is imported, which others may not read
+if os.geteuid() == 0:  # drop privileges after the imports, because other users may not read these files
     os.setgroups([])
     os.setgid(54321)
     os.setuid(54321)
@@ -248,24 +248,27 @@ print(main(["list"]))
 """
 
 
-def as_stranger(**environment):
-    """Build and list as a user without a name: what is printed."""
+def as_nameless_user(**environment):
+    """Build a cache entry and run `memes list` as a user without a name.
+
+    Returns the output and errors.
+    """
     environment |= {"PYTHONPATH": os.pathsep.join(sys.path), "PATH": os.environ["PATH"]}
     done = subprocess.run(
-        [sys.executable, "-c", STRANGER], env=environment, capture_output=True, text=True, cwd="/"
+        [sys.executable, "-c", NAMELESS_USER], env=environment, capture_output=True, text=True, cwd="/"
     )
     return done.stdout.splitlines(), done.stderr
 
 
-def test_a_cache_of_mode_000_is_done_without(tmp_path):
+def test_commands_work_without_access_to_the_cache(tmp_path):
     locked = tmp_path / "locked"
     locked.mkdir(mode=0o000)
-    (first, second, *_, last), errors = as_stranger(XDG_CACHE_HOME=str(locked))
+    (first, second, *_, last), errors = as_nameless_user(XDG_CACHE_HOME=str(locked))
     locked.chmod(0o700)
     assert (first, second, last, errors) == ("None None", "b'code'", "0", "")
 
 
 @as_root
-def test_a_user_without_a_name_and_a_home_has_no_cache():
-    (first, second, *_, last), errors = as_stranger()
+def test_commands_work_without_a_cache_for_a_user_without_a_home():
+    (first, second, *_, last), errors = as_nameless_user()
     assert (first, second, last, errors) == ("None None", "b'code'", "0", "")

@@ -42,7 +42,7 @@ def test_a_grid_numbers_its_boxes_in_c_order(shape):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_bounds_and_what_lies_beyond_them_belong_to_the_border_boxes(shape):
+def test_features_on_or_beyond_the_bounds_belong_to_border_boxes(shape):
     k = len(shape)
     rng = np.random.default_rng(k)
     last = np.array(shape) - 1
@@ -68,13 +68,13 @@ def test_the_default_grid_has_about_2500_boxes(k, shape):
     assert cells.count == np.prod(shape)
 
 
-def test_an_explicit_resolution_goes_before_that_of_the_task():
+def test_an_explicit_resolution_overrides_that_of_the_task():
     assert grid(task(2, resolution=(3, 4))).shape == (3, 4)
     assert grid(task(2, resolution=(3, 4)), (5, 6)).shape == (5, 6)
 
 
 @pytest.mark.parametrize("shape", [(3,), (3, 3, 3), (0, 3), (3, -1)])
-def test_a_resolution_must_be_positive_for_each_feature(shape):
+def test_a_resolution_must_be_positive_and_fit_the_features(shape):
     with pytest.raises(UsageError, match=r"^resolution must"):
         grid(task(2), shape)
     with pytest.raises(UsageError, match=r"^resolution must"):
@@ -87,9 +87,9 @@ def squared_distances(feature, cells):
     return np.sum(difference**2, axis=-1)
 
 
-def test_a_cvt_cell_holds_what_is_nearest_to_its_centroid_in_units_of_the_bounds(tessellation):
+def test_a_feature_belongs_to_the_nearest_centroid_in_units_of_the_bounds(tessellation):
     rng = np.random.default_rng(0)
-    # More points than one block of the search.
+    # 1500 features need more than one block of the search.
     feature = np.float32(rng.uniform(LOW[:2], HIGH[:2], (1500, 2)))
     distance = squared_distances(feature, tessellation)
     nearest, second = np.sort(distance, axis=1)[:, :2].T
@@ -100,7 +100,7 @@ def test_a_cvt_cell_holds_what_is_nearest_to_its_centroid_in_units_of_the_bounds
 
 
 @pytest.mark.parametrize("distance", [1e3, 1e10, 1e30])
-def test_a_cvt_takes_what_lies_far_outside_to_the_nearest_border(distance):
+def test_features_far_outside_belong_to_the_nearest_border_cell_of_a_cvt(distance):
     cells = CVT(jnp.zeros(2), jnp.ones(2), jnp.array([[0.1, 0.1], [0.9, 0.9], [0.5, 0.5]]))
     feature = distance * jnp.array([[1.0, 1.0], [-1.0, -1.0]])
     np.testing.assert_array_equal(index(cells, feature), [1, 0])
@@ -111,7 +111,7 @@ def test_a_centroid_lies_in_its_own_cell(tessellation):
     assert tessellation.count == 23
 
 
-def test_lloyd_makes_cells_compact_and_even(tessellation):
+def test_lloyd_iterations_make_cells_compact_and_equal_in_size(tessellation):
     start = cvt(jax.random.key(0), task(2), 23, points=3000, iterations=0)
     rng = np.random.default_rng(1)
     feature = np.float32(rng.uniform(LOW[:2], HIGH[:2], (1500, 2)))
@@ -131,7 +131,7 @@ def test_a_centroid_is_the_mean_of_its_cell(tessellation):
     assert np.abs((mean - tessellation.centroids) / (HIGH - LOW)[:2]).max() < 0.03
 
 
-def test_one_centroid_settles_in_the_middle():
+def test_a_single_centroid_converges_to_the_middle():
     cells = cvt(jax.random.key(3), task(2), 1, points=3000, iterations=3)
     np.testing.assert_allclose(cells.centroids, [[0.0, 0.25]], atol=0.05)
 
@@ -151,7 +151,7 @@ def test_every_finite_feature_has_a_cell(tessellation, feature):
         assert ((found >= 0) & (found < cells.count)).all()
 
 
-def test_a_list_of_numbers_has_a_cell():
+def test_index_accepts_lists_of_numbers():
     for cells in (grid(task(2), (4, 4)), cvt(jax.random.key(0), task(2), 5, points=100)):
         points = [[0.5, 0.5], [0.1, 0.9]]
         expected = cells.index(jnp.array(points))

@@ -1,4 +1,4 @@
-"""Words for workers, and other people's executors where they are installed."""
+"""Values of `--workers`, and the executors of Ray and Dask if they are installed."""
 
 import sys
 
@@ -30,7 +30,7 @@ X = np.random.default_rng(0).uniform(0, 0.6, (11, 4)).astype(np.float32)
         ("mpi", {}, f"workers: 'mpi' needs the extra mpi: {install('mpi')}"),
     ],
 )
-def test_wrong_words_and_missing_packages_are_named(word, options, sentence, monkeypatch):
+def test_wrong_workers_and_missing_packages_are_named(word, options, sentence, monkeypatch):
     for module in ("ray", "distributed", "mpi4py.futures"):
         monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(UsageError) as refused:
@@ -39,7 +39,7 @@ def test_wrong_words_and_missing_packages_are_named(word, options, sentence, mon
 
 
 def check(executor):
-    """The same numbers as in this process; rows that raise, or whose workers are killed, are lost."""
+    """Check that results equal those of this process, and that only failing rows or blocks are lost."""
     expected = np.float32(simulators.hills(KEYS, X)[0])
     for simulator in (simulators.hills, simulators.killed_once):
         task = memes.parallelize(simulators.task(simulator), executor, block=4)
@@ -53,13 +53,13 @@ def check(executor):
 
 @pytest.fixture
 def killed_once(tmp_path, monkeypatch):
-    """Pass to new processes the file that the first one to be killed leaves behind."""
+    """Tell new processes which file `simulators.killed_once` creates."""
     monkeypatch.setenv("KILLED_ONCE", str(tmp_path / "killed"))
     return tmp_path / "killed"
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")  # theirs
+@pytest.mark.filterwarnings("ignore")  # warnings of Ray itself
 def test_ray(killed_once):
     pytest.importorskip("ray")
     with memes.workers("ray") as executor:

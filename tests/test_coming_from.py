@@ -1,4 +1,4 @@
-"""The programs of docs/coming_from.md run, each with the library it is written for."""
+"""The programs in docs/coming_from.md run, if the library that each program uses is installed."""
 
 import runpy
 from pathlib import Path
@@ -14,9 +14,9 @@ LIBRARIES = {"from_pyribs": "ribs", "from_qdax": "qdax", "from_evosax": "evosax"
 @pytest.mark.parametrize("name", sorted(path.stem for path in PROGRAMS.glob("*.py")))
 def test_programs_run(name, monkeypatch, capsys):
     pytest.importorskip(LIBRARIES.get(name, "memes"))
-    whole = api.run
+    original = api.run
     monkeypatch.setattr(
-        api, "run", lambda *about, **options: whole(*about, **options | {"generations": 20})
+        api, "run", lambda *about, **options: original(*about, **options | {"generations": 20})
     )
     runpy.run_path(str(PROGRAMS / f"{name}.py"), run_name="__main__")
     last = capsys.readouterr().out.splitlines()[-1]

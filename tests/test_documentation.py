@@ -1,4 +1,4 @@
-"""Every snippet and every command of README.md and docs/ runs as it is printed, only smaller."""
+"""The snippets and commands of README.md and docs/ run as printed, on smaller tasks."""
 
 import functools
 import inspect
@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 import pytest
 
-import freeing
 import memes
+import process_memory
 from memes import api
 from memes.analysis import end_of_run
 from memes.commands import doctor, plot, reevaluate, replay, view  # noqa: F401  (before they are patched)
@@ -58,20 +58,20 @@ def named(document):
 each_document = pytest.mark.parametrize("document", DOCUMENTS, ids=named)
 
 PROGRAMS = ("memes", "python", "python3", "pip", "bash")
-PLACEHOLDERS = {"TASK": "arm", "NAME": "me", "RUN...": "RUN"}  # RUN is a folder that is there
-# Commands that are not run, by how they begin, and why.
+PLACEHOLDERS = {"TASK": "arm", "NAME": "me", "RUN...": "RUN"}  # RUN is an existing folder
+# Commands that are not run, by their first words, and the reason.
 NOT_RUN = {
     "python3 -m venv": "makes an environment",
-    ".venv/bin/pip install": "needs a network; what it asks for is checked",
-    "pip install": "needs a network; what it asks for is checked",
-    ".venv/bin/python -m pytest": "is what runs here",
+    ".venv/bin/pip install": "needs a network; its extras are checked",
+    "pip install": "needs a network; its extras are checked",
+    ".venv/bin/python -m pytest": "runs these tests",
     ".venv/bin/pre-commit install": "changes the checkout",
-    "bash .ci/lint": "is a step of its own",
+    "bash .ci/lint": "is a separate step",
     "python -m build": "needs a network",
-    "python .ci/release.py": "needs what was built",
+    "python .ci/release.py": "needs the built files",
     "bash .ci/run": "would run these tests",
-    "python docs/settings.py": "is what the table's own test would write",
-    "python -m sphinx": "builds the site, a step of its own",
+    "python docs/settings.py": "has a separate test of the table it writes",
+    "python -m sphinx": "builds the site, which is a separate step",
     "memes run ant --devices 4": "needs four devices",
     "memes resume RUN --devices 2": "needs two devices",
     "nvidia-cuda-mps-control": "needs a GPU",
@@ -79,12 +79,12 @@ NOT_RUN = {
     "cp": "is for the shell",
     "memes reproduce all --out results --report-only": "would replace the results",
     "srun": "needs Slurm",
-    "memes resume runs/big": "is of a run that Slurm would have made",
+    "memes resume runs/big": "needs a run that Slurm would have started",
     "memes run arm --lanes 64 --coordinator": "needs the other process",
-    "memes run robot:half_cheetah.xml": "is of a model of another package",
-    "memes run robot:ant.xml": "is of a model of another package",
+    "memes run robot:half_cheetah.xml": "needs a model of another package",
+    "memes run robot:ant.xml": "needs a model of another package",
 }
-NEEDS = {"robot": "mujoco"}  # the package of a family of tasks, if it has another name
+NEEDS = {"robot": "mujoco"}  # the packages of families of tasks whose names differ
 KINDS = ("inline", "python", "sh", "toml", "text", "bibtex")
 SCALES = command_line.SCALES
 GENERATIONS, SEEDS = 3, 2
@@ -95,7 +95,7 @@ SMALL = {
 
 
 class Piece(NamedTuple):
-    """A fenced block, by its language, or the code within a line of text."""
+    """A fenced block with its language, or inline code."""
 
     kind: str
     text: str
@@ -130,7 +130,7 @@ def commands(piece):
 
 
 def is_command(code):
-    """Can it be typed as it stands? The name of a command that needs arguments is a mention of it."""
+    """Return whether inline code is a complete command. The bare name of a command is only a mention."""
     program, *arguments = code.split()
     mentions = [f"memes {name}" for name, (needed, _) in COMMANDS.items() if needed]
     return program in PROGRAMS and bool(arguments) and code not in mentions
@@ -138,29 +138,31 @@ def is_command(code):
 
 @pytest.fixture(scope="module")
 def small(traced_once):
-    """Short runs of small algorithms on small tasks for few seeds, whatever is asked for."""
-    whole = api.run
+    """Reduce all runs to small algorithms, small tasks, few generations and few seeds."""
+    original = api.run
 
-    @functools.wraps(whole)
+    @functools.wraps(original)
     def run(algorithm, *, generations, seeds=None, observers=(), **options):
         small = {"generations": min(generations, GENERATIONS), "observers": quick(observers)}
-        return whole(algorithm, seeds=None if seeds is None else list(seeds)[:SEEDS], **small, **options)
+        return original(
+            algorithm, seeds=None if seeds is None else list(seeds)[:SEEDS], **small, **options
+        )
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(api, "run", run)
         patch.setattr(command_line, "SCALES", {"paper": SMALL, "laptop": SMALL})
         patch.setattr(command_line, "TASK_SCALES", {"paper": {}, "laptop": {}})
         patch.setitem(experiments.CHANGES, "laptop", {})
-        patch.setattr(end_of_run, "save_figures", lambda run: [])  # at the end of runs; `plot` draws
-        patch.setattr(doctor, "self_check", dict)  # which takes ten seconds
+        patch.setattr(end_of_run, "save_figures", lambda run: [])  # `plot` still works
+        patch.setattr(doctor, "self_check", dict)  # the check takes ten seconds
         for command in (replay, view):
-            patch.setattr(command, "browse", lambda *about, **more: None)  # until Ctrl-C
+            patch.setattr(command, "browse", lambda *about, **more: None)  # runs until Ctrl-C
         patch.setattr(view, "viewed", lambda out, task: nullcontext())
         yield
 
 
 def quick(observers):
-    """The observers of a run, with corrections by few samples."""
+    """Return the observers of a run, with corrections by few samples."""
     others = [each for each in observers if not isinstance(each, memes.Corrections)]
     given = [each for each in observers if isinstance(each, memes.Corrections)] or [memes.Corrections()]
     return [*others, *(replace(each, samples=SMALL["reevaluate_samples"]) for each in given)]
@@ -168,7 +170,7 @@ def quick(observers):
 
 @pytest.fixture(scope="module")
 def robot_run(small, tmp_path_factory):
-    """A run of an uncertain task with a robot that was stopped a generation before its end."""
+    """A run of an uncertain robot task that looks as if it was stopped one generation before its end."""
     folder = tmp_path_factory.mktemp("robot") / "RUN"
     assert main(["run", "ant-trap", "--quiet", "--out", str(folder)]) == 0
     config = json.loads((folder / "config.json").read_text())
@@ -178,7 +180,7 @@ def robot_run(small, tmp_path_factory):
 
 @pytest.fixture
 def place(document, small, traced_once, request, tmp_path, monkeypatch):
-    """A folder like a checkout; with a run in it, if the document speaks of one."""
+    """Create a folder like a checkout. It contains a run if the document mentions one."""
     traced_once.clear()  # the programs of all documents would take too much memory
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
@@ -190,7 +192,7 @@ def place(document, small, traced_once, request, tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def ran_before():
-    """Commands of other documents that need only the existing run."""
+    """Commands on the run that other documents have already executed."""
     return set()
 
 
@@ -211,11 +213,11 @@ def test_snippets_and_commands_run_as_printed(document, place, ran_before, capsy
         file = re.match(r"# (\S+\.(?:py|toml))\n", piece.text)
         if file:
             Path(file[1]).write_text(piece.text)
-        if piece.kind.startswith("{"):  # for the site, whose build runs or checks it
+        if piece.kind.startswith("{"):  # a directive: the build of the site runs or checks it
             continue
         assert piece.kind in KINDS, f"{where}: a block without a language"
         if piece.kind == "python" and not lacking(re.findall(r"memes\.tasks\.(\w+)\(", piece.text)):
-            lines = "\n" * (piece.line - 1) + piece.text  # so that a traceback names the right one
+            lines = "\n" * (piece.line - 1) + piece.text  # so that tracebacks show the right line
             exec(compile(lines, str(document), "exec"), names)
         for command in commands(piece):
             if command not in ran:
@@ -225,30 +227,30 @@ def test_snippets_and_commands_run_as_printed(document, place, ran_before, capsy
 
 
 def run_command(command, where, capsys):
-    """Run a command, or check what can be checked of one that is not run."""
+    """Run a command. For a command that is not run, check its extras."""
     if any(command.startswith(start) for start in NOT_RUN):
         check_extras(command)
         return
     words = [PLACEHOLDERS.get(word, word) for word in shlex.split(command)]
-    if words[0] == "python":  # a benchmark: its options are read, and nothing is measured
+    if words[0] == "python":  # a benchmark: only its options are parsed
         code = called(lambda: with_arguments([*words[1:], "--help"]))
     elif lacking(words):
         return
     else:
         with pytest.MonkeyPatch.context() as patch:
-            if "--report-only" in words:  # of runs that are there, at the paper's scale
+            if "--report-only" in words:  # for existing runs at the paper's scale
                 patch.setattr(command_line, "SCALES", SCALES)
             code = called(lambda: main([*words[1:], *smaller(words)]))
     printed = capsys.readouterr()
-    freeing.free()  # each compiles separate programs
+    process_memory.free()  # each command compiles different programs
     assert code == 0, f"{where}\n{printed.err}"
 
 
 def smaller(words):
-    """Options that shrink what a command asks for by itself; the last of equal options wins."""
+    """Return options that make a command smaller. The last of equal options wins."""
     if words[1] == "reproduce":
         if any(word.startswith("evidence/") for word in words):
-            return ["--list"]  # they take hours on a GPU
+            return ["--list"]  # these experiments take hours on a GPU
         return [] if "--list" in words else ["--labels", "memes", "--seeds", "1"]
     if words[1] == "video":
         return ["--seconds", "0.2", "--elites", "1"]
@@ -272,7 +274,7 @@ def with_arguments(words):
 
 
 def lacking(words):
-    """Does this machine lack what a command draws with or reads, or the package of an environment?"""
+    """Return whether this machine lacks files, tools or packages that a command needs."""
     if WITHOUT_RESULTS and any(word.startswith("results/") for word in words):
         return True
     families = [word.partition(":")[0] for word in words]
@@ -297,7 +299,7 @@ def check_extras(command):
         assert set(extras.split(",")) <= set(project["optional-dependencies"]), command
 
 
-def test_no_reason_is_left_over():
+def test_every_entry_of_not_run_is_used():
     every = (piece for document in DOCUMENTS for piece in pieces(document.read_text()))
     printed = [command for piece in every for command in commands(piece)]
     for start in NOT_RUN:
@@ -325,13 +327,13 @@ x = 1
 
 
 @each_document
-def test_no_command_hides_in_an_indented_block(document):
+def test_commands_are_not_in_indented_blocks(document):
     assert not re.findall(rf"^ {{4,}}(?:{'|'.join(PROGRAMS)}) .*", document.read_text(), re.MULTILINE)
 
 
 @each_document
-def test_names_within_lines_exist(document):
-    """A call is of what `import memes` is enough for; a module may be named by its own path."""
+def test_names_in_inline_code_exist(document):
+    """`import memes` makes every function that is called available; modules have importable paths."""
     for piece in pieces(document.read_text()):
         for name, call in re.findall(r"\bmemes\.([A-Za-z_][\w.]*\w)(\()?", piece.text):
             if piece.kind == "inline" and not piece.text.startswith("from ") and "/" not in piece.text:
@@ -343,7 +345,7 @@ def test_names_within_lines_exist(document):
 
 
 def all_flags():
-    """Every option of every command."""
+    """Return every option of every command."""
     found = {name for group in command_line.run_options().values() for name in group}
     found |= {name for preset in memes.PRESETS.values() for name in options_of(preset.build)}
     for make in (*memes.TASKS.values(), *(functools.partial(make, "") for make in FAMILIES.values())):
@@ -356,7 +358,7 @@ def all_flags():
 
 
 @each_document
-def test_flags_within_lines_exist(document):
+def test_flags_in_inline_code_exist(document):
     flags = all_flags()
     for kind, code, line in pieces(document.read_text()):
         if kind == "inline" and code.startswith("--"):
@@ -365,7 +367,7 @@ def test_flags_within_lines_exist(document):
 
 
 def anchors(document):
-    """The anchors of a document's headings, as GitHub makes them."""
+    """Return the anchors of a document's headings, as GitHub generates them."""
     titles = re.findall(r"^#+ (.*)$", document.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
@@ -376,7 +378,7 @@ def test_links_and_anchors_resolve(document):
     for target in targets:
         if not target.startswith(
             ("http", "made/", "../made/")
-        ):  # "made" with the site, whose build checks it
+        ):  # the site generates "made", and its build checks these links
             path, _, anchor = target.partition("#")
             other = (document.parent / path).resolve() if path else document
             if WITHOUT_RESULTS and other.is_relative_to(ROOT / "results"):
@@ -386,14 +388,14 @@ def test_links_and_anchors_resolve(document):
 
 
 def test_the_table_of_settings_is_up_to_date():
-    """`python docs/settings.py` writes it."""
+    """`python docs/settings.py` writes the table."""
     script = runpy.run_path(str(ROOT / "docs" / "settings.py"))
     page = script["PAGE"].read_text()
     assert script["written"](page) == page
 
 
 def test_every_page_is_in_a_list_of_pages():
-    """The site shows what a toctree names; a how-to page is in the table of them as well."""
+    """Every page is in a toctree. Every how-to page is also in the table of how-to pages."""
     index, howto = ROOT / "docs" / "index.md", ROOT / "docs" / "howto"
     listed = {(index.parent / name).resolve() for name in index.read_text().split()}
     text = (howto / "index.md").read_text()
@@ -406,12 +408,12 @@ def test_every_page_is_in_a_list_of_pages():
 
 
 @pytest.mark.parametrize("document", ["README.md", "docs/index.md"])
-def test_algorithms_are_counted(document):
+def test_the_number_of_algorithms_is_correct(document):
     said = f"(MEMES), {len(memes.PRESETS) - 1} other algorithms"
     assert said in " ".join((ROOT / document).read_text().split())
 
 
-def test_the_reference_tells_of_every_option():
+def test_the_reference_documents_every_option():
     functions = [preset.build for preset in memes.PRESETS.values()]
     for function in (*functions, *memes.TASKS.values(), *FAMILIES.values(), memes.tasks.stepped):
         function = function.func if isinstance(function, functools.partial) else function

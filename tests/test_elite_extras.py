@@ -1,4 +1,4 @@
-"""Extras of an evaluation follow it: into the archive, through shards, corrections and files."""
+"""The extras of an evaluation are stored with its elite: in archives, shards, corrections and files."""
 
 import csv
 import dataclasses
@@ -19,7 +19,10 @@ pytestmark = pytest.mark.usefixtures("no_figures")
 
 
 def evaluate(keys, x):
-    """A fitness with noise, which an extra reports; the other extras follow from the genotype."""
+    """Return a noisy fitness and extras.
+
+    One extra is the noise; the others depend on the genotype only.
+    """
     luck = jax.vmap(jax.random.normal)(keys)
     extras = {
         "luck": luck,
@@ -45,8 +48,8 @@ CELLS = memes.cells.grid(TASK, (5, 5))
 KINDS = {"code": np.uint8, "fell": bool, "luck": np.float32, "path": np.float16}
 
 
-def assert_follow(archive, kinds=KINDS):
-    """The extras of every elite are those of the evaluation that gave it its fitness."""
+def assert_extras_match(archive, kinds=KINDS):
+    """Check that the extras of every elite belong to the evaluation that gave its fitness."""
     held = np.asarray(archive.occupied)
     assert held.any()
     x, fitness = np.asarray(archive.genotypes)[held], np.asarray(archive.fitness)[held]
@@ -82,9 +85,9 @@ ALGORITHMS = {
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_the_archive_keeps_the_extras_of_the_evaluation_that_counts(name):
+def test_an_elite_has_the_extras_of_the_evaluation_that_gave_its_fitness(name):
     state = scanned(ALGORITHMS[name](TASK))
-    assert_follow(state.archive)
+    assert_extras_match(state.archive)
     plain = scanned(ALGORITHMS[name](PLAIN))
     assert plain.archive.extras == {}
     bare = dataclasses.replace(state.archive, extras={})
@@ -107,25 +110,25 @@ def test_shards_gather_extras_too(lanes, offer_samples):
         )
     )
     state = sharded.init(jax.random.key(0))
-    with jax.debug_key_reuse(False):  # it does not see that the shards use different keys
+    with jax.debug_key_reuse(False):  # the check cannot see that the shards use different keys
         for key in jax.random.split(jax.random.key(1), 3):
             state = step(np.int32(4), key, state)
-    assert_follow(state.archive)
+    assert_extras_match(state.archive)
 
 
 def contents(archive):
     return [np.asarray(leaf).tolist() for leaf in jax.tree.leaves(archive)]
 
 
-def test_runs_save_extras_resume_with_them_and_correct_them(tmp_path):
+def test_runs_save_and_resume_and_correct_extras(tmp_path):
     algorithm = memes.presets.me(TASK, CELLS, batch=12)
     setting = {"progress": False, "observers": [memes.Corrections(samples=5)]}
     setting["observers"].append(memes.Checkpoints(every=2))
     whole = memes.run(algorithm, generations=6, out=tmp_path / "whole", **setting)
     saved = memes.load_run(tmp_path / "whole")
-    assert_follow(whole.archive)
+    assert_extras_match(whole.archive)
     assert contents(saved.archive) == contents(whole.archive)
-    assert_follow(saved.correction.archive)  # an odd number of evaluations: the median is one of them
+    assert_extras_match(saved.correction.archive)  # with five evaluations, the median is one of them
     assert contents(saved.correction.archive) == contents(whole.correction.archive)
     newest = checkpoint.newest(tmp_path / "whole")
     assert contents(checkpoint.load_elites(newest)) == contents(whole.archive)
@@ -153,14 +156,14 @@ def test_runs_save_extras_resume_with_them_and_correct_them(tmp_path):
 
 
 def on_host(keys, x):
-    """A simulator in Python that fails for some genotypes, with extras of 64 bits."""
+    """A Python simulator that fails for some genotypes and returns 64-bit extras."""
     if x[:, 0].max() > 0.8:
         raise ArithmeticError("too far")
     fitness, feature = -np.sum(x**2, axis=1), x[:, :2].tolist()
     return fitness, feature, {"steps": [int(9 * row[2]) for row in x], "speed": np.float64(x[:, 1])}
 
 
-def test_simulators_in_python_have_extras_and_may_lose_rows():
+def test_python_simulators_may_return_extras_and_fail_for_some_rows():
     task = dataclasses.replace(TASK, evaluate=on_host, jit=False, uncertain=False)
     run = memes.run(memes.presets.me(task, CELLS, batch=12), generations=4, progress=False)
     for elite in run.archive:

@@ -16,7 +16,7 @@ CELLS = Grid(jnp.zeros(2), jnp.ones(2), (4, 3))
 
 
 def exact(keys, x):
-    """The genotype contains the fitness first, then the feature."""
+    """Return the fitness and feature, which are stored in the genotype: fitness first, then feature."""
     return x[:, 0], x[:, 1:]
 
 
@@ -28,18 +28,18 @@ jitted_add = jax.jit(add)
 
 
 def archive_of(x, evaluation=None):
-    """What is left of genotypes x[7, 3] found in generations 10, 11, ... by lanes 20, 21, ..."""
+    """Return an archive of genotypes x[7, 3], found in generations 10, 11, ... by lanes 20, 21, ..."""
     number, offered = np.arange(7), np.ones(7, bool)
     found = Evaluation(*exact(None, x)) if evaluation is None else evaluation
     return jitted_add(empty(CELLS, 3), x, found, offered, lane=20 + number, generation=10 + number)[0]
 
 
-def lucky_archive_of(x, luck):
-    return archive_of(x, Evaluation(x[:, 0] + np.float32(luck), x[:, 1:]))
+def archive_with_noise(x, noise):
+    return archive_of(x, Evaluation(x[:, 0] + np.float32(noise), x[:, 1:]))
 
 
 def elites(seed):
-    """Genotypes [7, 3] whose features are near the centres of different cells."""
+    """Return genotypes [7, 3] whose features are near the centres of different cells."""
     rng = np.random.default_rng(seed)
     cell = rng.permutation(12)[:7]
     centre = np.stack([(cell // 3 + 0.5) / 4, (cell % 3 + 0.5) / 3], axis=1)
@@ -47,7 +47,7 @@ def elites(seed):
 
 
 def recorder(calls, seed):
-    """A host task with skewed noise; only `calls` knows what it returned."""
+    """Return a host task with skewed noise that records its evaluations in `calls`."""
     rng = np.random.default_rng(seed)
 
     def evaluate(keys, x):
@@ -65,7 +65,7 @@ def assert_same(a, b):
 
 
 @pytest.mark.parametrize("task", [TASK, HOST, noisy(TASK)], ids=lambda task: task.name)
-def test_a_deterministic_task_leaves_the_archive_as_it_was(task):
+def test_a_deterministic_task_does_not_change_the_archive(task):
     archive = archive_of(elites(0))
     assert_same(reevaluate(archive, task, 3).archive, archive)
 
@@ -79,7 +79,7 @@ def test_chunks_do_not_change_the_result():
 
 
 @pytest.mark.parametrize("samples", [3, 9, 30])
-def test_no_more_rows_are_evaluated_at_once_than_asked_for(samples):
+def test_at_most_the_requested_rows_are_evaluated_at_once(samples):
     calls = []
     reevaluate(archive_of(elites(2)), recorder(calls, 0), samples, rows=20)
     assert max(len(x) for _, x, _, _ in calls) <= 20
@@ -91,7 +91,7 @@ def test_no_more_rows_are_evaluated_at_once_than_asked_for(samples):
 @pytest.mark.parametrize(
     ("statistic", "reduce"), [(None, np.median), (jnp.nanmedian, np.median), (jnp.nanmean, np.mean)]
 )
-def test_elites_get_the_statistic_of_their_own_evaluations_coordinate_by_coordinate(statistic, reduce):
+def test_elites_get_the_statistic_of_their_own_evaluations_per_coordinate(statistic, reduce):
     calls, x = [], elites(3)
     settings = {} if statistic is None else {"statistic": statistic}
     correction = reevaluate(archive_of(x), recorder(calls, 1), 15, **settings)
@@ -115,7 +115,7 @@ def test_elites_get_the_statistic_of_their_own_evaluations_coordinate_by_coordin
 def test_measures_of_a_correction_follow_from_the_two_archives_and_the_variances():
     x = elites(9)
     x[:, 0] = [5, -1, 2, -9, 0, 3, 1]
-    illusory, corrected = lucky_archive_of(x, 2.0), archive_of(x[[0, 1, 2, 4, 5, 6, 0]])
+    illusory, corrected = archive_with_noise(x, 2.0), archive_of(x[[0, 1, 2, 4, 5, 6, 0]])
     variances = np.array([1, 9, np.nan, 4, 2, 2, 7.0])
     correction = Correction(
         corrected, np.arange(7), variances, np.stack([variances, 3 * variances], 1), 5
@@ -139,9 +139,9 @@ def test_measures_of_a_correction_follow_from_the_two_archives_and_the_variances
 
 
 @pytest.mark.parametrize("statistic", ["median", "mean"])
-def test_a_correction_is_also_graded_by_means_with_any_statistic(statistic):
-    """The measures by means are those of a correction that goes by means."""
-    lucky = lucky_archive_of(elites(6), 3.0)
+def test_every_correction_also_has_measures_by_means(statistic):
+    """The measures by means equal those of a correction whose statistic is the mean."""
+    lucky = archive_with_noise(elites(6), 3.0)
     task = noisy(TASK, fitness=0.5, feature=0.3)
 
     def graded(statistic):
@@ -154,9 +154,9 @@ def test_a_correction_is_also_graded_by_means_with_any_statistic(statistic):
     assert (found["qd_score"] == found["qd_score_by_mean"]) == (statistic == "mean")
 
 
-def test_lucky_elites_fall_back_to_about_their_true_fitness():
+def test_overestimated_elites_return_to_about_their_true_fitness():
     x = elites(4)
-    lucky = lucky_archive_of(x, 3.0)
+    lucky = archive_with_noise(x, 3.0)
     task = noisy(TASK, fitness=0.5, feature=0.01)
     corrected = reevaluate(lucky, task, 512, key=jax.random.key(2)).archive
     np.testing.assert_array_equal(corrected.occupied, lucky.occupied)
@@ -182,13 +182,13 @@ def test_elites_that_move_into_one_cell_compete_and_the_winner_keeps_its_origin(
     assert corrected.lane[11] == 20 + best
 
 
-def test_the_fitness_an_elite_was_found_with_has_no_say():
+def test_the_illusory_fitness_of_an_elite_does_not_affect_the_correction():
     x = elites(6)
-    assert_same(reevaluate(lucky_archive_of(x, np.arange(7) * 10), TASK, 2).archive, archive_of(x))
+    assert_same(reevaluate(archive_with_noise(x, np.arange(7) * 10), TASK, 2).archive, archive_of(x))
 
 
 @pytest.mark.parametrize("fault", [np.nan, np.inf, -np.inf])
-def test_failed_evaluations_are_left_out_and_an_elite_that_always_fails_is_dropped(fault):
+def test_failed_evaluations_are_ignored_and_elites_that_always_fail_are_dropped(fault):
     def evaluate(keys, x):
         failed = rng.random(len(x)) < np.where(x[:, 0] == dead, 1.0, 0.6)
         return np.where(failed, fault, x[:, 0]), x[:, 1:]
@@ -202,7 +202,7 @@ def test_failed_evaluations_are_left_out_and_an_elite_that_always_fails_is_dropp
     np.testing.assert_array_equal(corrected.fitness[cell], survivors[:, 0])
 
 
-def test_an_empty_archive_stays_empty_and_costs_nothing():
+def test_an_empty_archive_stays_empty_without_evaluations():
     calls = []
     nothing = empty(CELLS, 3)
     correction = reevaluate(nothing, recorder(calls, 3), 5)
@@ -213,7 +213,7 @@ def test_an_empty_archive_stays_empty_and_costs_nothing():
     assert compare(nothing, correction)["coverage"] == 0
 
 
-def test_without_a_key_the_result_is_always_the_same_and_with_another_it_differs():
+def test_results_depend_on_the_key_and_the_default_key_is_fixed():
     def evaluate(keys, x):
         noise = np.asarray(jax.random.key_data(keys))[:, 1] / 2**32
         return x[:, 0] + noise, x[:, 1:]
@@ -233,7 +233,7 @@ def test_a_wrong_setting_is_refused_by_name(setting):
         reevaluate(empty(CELLS, 3), TASK, **setting)
 
 
-def test_luck_is_judged_by_single_evaluations():
+def test_single_and_uncertain_of_wrapped_tasks():
     task = noisy(TASK, fitness=0.5)
     assert resampled(task, 4).uncertain
     assert resampled(resampled(task, 4), 3).single is task

@@ -1,4 +1,4 @@
-"""Extras: what is not installed is named where it is needed, and nowhere else."""
+"""Error messages name a missing extra where it is needed, and only there."""
 
 import re
 import sys
@@ -16,13 +16,13 @@ from memes.reproduce.experiments import TASKS
 
 ROOT = Path(__file__).parents[1]
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-# Those for work on the library itself, and an old name.
-INWARD = {"test", "docs", "dev", "replay"}
+# Extras for the development of the library, and an old name.
+NOT_FOR_USERS = {"test", "docs", "dev", "replay"}
 
 
 @pytest.fixture
 def no_mujoco(monkeypatch):
-    """A base install: MuJoCo cannot be imported, and has not been."""
+    """Simulate an installation without MuJoCo."""
     for name in [name for name in sys.modules if name.split(".")[0] == "mujoco"]:
         monkeypatch.delitem(sys.modules, name)
     for name in [name for name in sys.modules if name.startswith("memes.physics")]:
@@ -31,7 +31,7 @@ def no_mujoco(monkeypatch):
     monkeypatch.setitem(sys.modules, "mujoco", None)
 
 
-def test_robots_name_the_extra_that_brings_their_simulator(no_mujoco, capsys, tmp_path):
+def test_robots_name_the_extra_that_installs_their_simulator(no_mujoco, capsys, tmp_path):
     for task in ("ant", "ant-trap", "hexapod"):
         assert main(["run", task, "--out", str(tmp_path / "run")]) == 2
         error = capsys.readouterr().err
@@ -47,7 +47,7 @@ def test_the_doctor_has_no_complaint_without_robots(no_mujoco):
     assert f"extra 'robots': missing mujoco: {install('robots')}" in doctor.report()
 
 
-def test_experiments_leave_robots_out_without_their_simulator(no_mujoco, tmp_path):
+def test_experiments_skip_robots_without_their_simulator(no_mujoco, tmp_path):
     said = []
     items = sweep.plan(["main"], TASKS, "laptop", labels=["memes"])
     todo = sweep._missing(items, [], tmp_path, said.append)
@@ -56,10 +56,10 @@ def test_experiments_leave_robots_out_without_their_simulator(no_mujoco, tmp_pat
 
 
 def test_the_doctor_knows_every_extra():
-    assert set(doctor.EXTRAS) == set(EXTRAS) - INWARD
+    assert set(doctor.EXTRAS) == set(EXTRAS) - NOT_FOR_USERS
 
 
-def test_the_table_of_extras_says_what_each_installs():
+def test_the_table_of_extras_lists_the_packages_of_each_extra():
     rows = re.findall(
         r"^\| `(\w+)` \|.*\| (.*) \|$", (ROOT / "docs/howto/install.md").read_text(), re.MULTILINE
     )
@@ -67,4 +67,4 @@ def test_the_table_of_extras_says_what_each_installs():
         extra: {re.match(r"[\w-]+(\[\w+\])?", word)[0] for word in EXTRAS[extra]} for extra, _ in rows
     }
     assert {extra: set(re.findall(r"[\w-]+(?:\[\w+\])?", cell)) for extra, cell in rows} == packages
-    assert set(packages) == set(EXTRAS) - INWARD
+    assert set(packages) == set(EXTRAS) - NOT_FOR_USERS

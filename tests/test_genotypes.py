@@ -1,4 +1,4 @@
-"""Genotypes that are pytrees, and policies of flax and equinox."""
+"""Genotypes that are pytrees, and policies of Flax and Equinox."""
 
 import equinox as eqx
 import flax.linen as nn
@@ -27,7 +27,7 @@ TREES = TreeGenotypes(make)
 
 
 @pytest.mark.parametrize("layout", [None, ((1, False), (0, True))])
-def test_a_tree_comes_back_from_its_row(layout):
+def test_a_tree_equals_the_tree_of_its_row(layout):
     trees = TreeGenotypes(make, layout)
     tree = make(jax.random.key(1))
     row = trees.row(tree)
@@ -35,7 +35,7 @@ def test_a_tree_comes_back_from_its_row(layout):
     assert row.dtype == jnp.float32
     jax.tree.map(np.testing.assert_array_equal, trees.tree(row), tree)
     assert trees.tree(row)["vector"][0].dtype == jnp.bfloat16
-    # By hand: matrices row by row or column by column, in the order of the layout.
+    # The expected row: matrices row by row or column by column, in the order of the layout.
     matrix, vector = np.asarray(tree["matrix"]), np.asarray(tree["vector"][0], np.float32)
     parts = [matrix.ravel(), vector] if layout is None else [vector, matrix.T.ravel()]
     np.testing.assert_array_equal(row, np.concatenate(parts))
@@ -51,7 +51,7 @@ def test_rows_become_one_stacked_tree_and_init_is_make():
         np.testing.assert_array_equal(x[i], TREES.row(tree))
 
 
-def test_elites_of_a_task_over_trees_come_back_as_trees():
+def test_elites_of_a_task_over_trees_convert_back_to_trees():
     def evaluate(key, tree):
         return -jnp.sum(tree["matrix"] ** 2), jnp.tanh(tree["matrix"][:, 0])
 
@@ -81,11 +81,11 @@ class Flax(nn.Module):
         return self.final(nn.Dense(2)(signal))
 
 
-def of_flax(policy):
+def flax_policy(policy):
     return tree_policy(lambda key: policy.init(key, jnp.zeros(3)), policy.apply, observation_size=3)
 
 
-def of_equinox(activation, **options):
+def equinox_policy(activation, **options):
     def make(key):
         return eqx.nn.MLP(3, 2, 5, 1, activation, jnp.tanh, key=key, **options)
 
@@ -94,10 +94,10 @@ def of_equinox(activation, **options):
 
 @pytest.mark.parametrize(
     ("build", "hidden"),
-    [(lambda: of_flax(Flax()), jax.nn.relu), (lambda: of_equinox(jnp.tanh), jnp.tanh)],
+    [(lambda: flax_policy(Flax()), jax.nn.relu), (lambda: equinox_policy(jnp.tanh), jnp.tanh)],
     ids=["flax", "equinox"],
 )
-def test_a_perceptron_is_recognised_and_has_the_order_of_mlp(build, hidden):
+def test_perceptrons_are_recognised_and_have_the_parameter_order_of_mlp(build, hidden):
     controller, like = build(), mlp([3, 5, 2], hidden=hidden)
     assert controller.network == like.network
     assert controller.blocks == like.blocks
@@ -106,7 +106,7 @@ def test_a_perceptron_is_recognised_and_has_the_order_of_mlp(build, hidden):
     expected = jax.vmap(lambda row, seen: apply(controller.trees.tree(row), seen))(x, observation)
     acted = controller.act(controller.parameters(x), observation, 0)
     np.testing.assert_allclose(acted, expected, atol=1e-6)
-    # In factors too, which kernels compute: two candidates, and a pair around a third genotype.
+    # The factored evaluation agrees too. It has two candidates and a pair around a third genotype.
     pairs = Pairs(x[2:3], (0.1 * x[3:4, None],))
     act = jax.jit(lambda seen: controller.in_factors(Repeats(x[:2]), pairs)(seen, 0))
     whole = jnp.concatenate([x[:2], rows(pairs)])
@@ -121,14 +121,14 @@ def apply(parameters, observation):
 @pytest.mark.parametrize(
     "build",
     [
-        lambda: of_flax(Flax(nn.relu6)),
-        lambda: of_flax(Flax(nn.leaky_relu)),
-        lambda: of_equinox(jax.nn.gelu),
-        lambda: of_equinox(jax.nn.relu, use_final_bias=False),
+        lambda: flax_policy(Flax(nn.relu6)),
+        lambda: flax_policy(Flax(nn.leaky_relu)),
+        lambda: equinox_policy(jax.nn.gelu),
+        lambda: equinox_policy(jax.nn.relu, use_final_bias=False),
     ],
     ids=["relu6", "leaky", "gelu", "bias"],
 )
-def test_other_networks_act_as_they_are(build):
+def test_other_networks_act_without_kernels(build):
     controller = build()
     assert controller.network is None
     assert controller.in_factors is None
@@ -140,8 +140,8 @@ def test_other_networks_act_as_they_are(build):
     assert np.ptp(np.asarray(acted)) > 0
 
 
-def test_a_policy_of_equinox_is_that_of_its_module():
-    controller = of_equinox(jax.nn.gelu)
+def test_a_policy_of_equinox_acts_as_its_module():
+    controller = equinox_policy(jax.nn.gelu)
     x, observation = controller.init(jax.random.key(0), 1)[0], jnp.array([[0.3, -1.0, 2.0]])
     model = controller.trees.tree(x)
     np.testing.assert_allclose(controller.policy(x, observation)[0], model(observation[0]), atol=1e-6)
@@ -159,6 +159,6 @@ def test_a_policy_of_equinox_is_that_of_its_module():
         ),
     ],
 )
-def test_wrong_uses_are_sentences(call, sentence):
+def test_wrong_uses_give_error_messages(call, sentence):
     with pytest.raises(UsageError, match=sentence):
         call()

@@ -17,13 +17,13 @@ jitted_add = jax.jit(add)
 ARCHIVE = empty(Grid(jnp.zeros(2), jnp.ones(2), (2, 2)), 1)
 
 
-def remembered(history, state, archive=ARCHIVE):
+def stored(history, state, archive=ARCHIVE):
     feature, valid = history.past(state, archive)
     return sorted(map(tuple, np.asarray(feature)[np.asarray(valid)].tolist()))
 
 
 def random_pushes(sizes, seed):
-    """Batches of features of which no two are equal, with masks of every density."""
+    """Yield batches of distinct features, with masks of different densities."""
     rng, number = np.random.default_rng(seed), count(1)
     for size in sizes:
         feature = np.array([[i, -i] for i, _ in zip(number, range(size), strict=False)], np.float32)
@@ -38,7 +38,7 @@ def test_fifo_keeps_the_last_features_as_a_deque_does(capacity):
     for feature, mask in random_pushes(sizes, seed=capacity):
         state = push(state, feature, mask)
         oracle.extend(map(tuple, feature[mask].tolist()))
-        assert remembered(history, state) == sorted(oracle)
+        assert stored(history, state) == sorted(oracle)
     assert len(oracle) == capacity
 
 
@@ -50,12 +50,12 @@ def test_everything_keeps_all_features_until_the_end_of_the_run():
     for feature, mask in pushes:
         state = push(state, feature, mask)
         given += map(tuple, feature[mask].tolist())
-        assert remembered(history, state) == sorted(given)
+        assert stored(history, state) == sorted(given)
     assert len(given) == total
 
 
 def test_a_ring_that_was_never_full_can_be_enlarged():
-    """As a run does that goes on for longer than it was meant to."""
+    """A run that is extended enlarges its history in this way."""
     history, push = Everything(), jax.jit(Everything().push)
     small, large = history.init(2, 12), history.init(2, 30)
     for i, (feature, mask) in enumerate(random_pushes([4] * 6, seed=3)):
@@ -66,7 +66,7 @@ def test_a_ring_that_was_never_full_can_be_enlarged():
     jax.tree.map(np.testing.assert_array_equal, small, large)
 
 
-def test_everything_must_know_the_length_of_the_run():
+def test_everything_needs_the_length_of_the_run():
     with pytest.raises(UsageError, match=r"'Everything' needs the length of the run"):
         Everything().init(2, None)
     algorithm = memes.presets.ns_es(memes.tasks.arm(joints=2), samples=4)
@@ -76,10 +76,10 @@ def test_everything_must_know_the_length_of_the_run():
         algorithm.init(jax.random.key(0), 0)
 
 
-def test_elites_are_those_of_the_archive_as_it_stands():
+def test_elites_returns_the_features_of_the_current_archive():
     history = Elites()
     state = history.init(2, None)
-    assert remembered(history, state) == []
+    assert stored(history, state) == []
 
     def offer(archive, fitness, feature):
         evaluation = Evaluation(jnp.array(fitness), jnp.array(feature))
@@ -89,19 +89,19 @@ def test_elites_are_those_of_the_archive_as_it_stands():
         ]
 
     archive = offer(ARCHIVE, [1.0, 2.0], [[0.25, 0.25], [0.75, 0.25]])
-    assert remembered(history, state, archive) == [(0.25, 0.25), (0.75, 0.25)]
-    # The first improves on an elite, whose feature is forgotten; the second does not.
+    assert stored(history, state, archive) == [(0.25, 0.25), (0.75, 0.25)]
+    # The first evaluation replaces an elite, so the old feature is discarded. The second enters no cell.
     archive = offer(archive, [3.0, 0.0], [[0.125, 0.375], [0.625, 0.375]])
-    assert remembered(history, state, archive) == [(0.125, 0.375), (0.75, 0.25)]
+    assert stored(history, state, archive) == [(0.125, 0.375), (0.75, 0.25)]
     pushed = history.push(state, jnp.ones((3, 2)), jnp.ones(3, bool))
-    assert remembered(history, pushed, archive) == [(0.125, 0.375), (0.75, 0.25)]
+    assert stored(history, pushed, archive) == [(0.125, 0.375), (0.75, 0.25)]
 
 
-def test_nothing_remembers_nothing():
+def test_nothing_stores_no_features():
     history = Nothing()
     state = history.push(history.init(2, None), jnp.ones((3, 2)), jnp.ones(3, bool))
     assert history.past(state, ARCHIVE).feature.shape == (0, 2)
-    assert remembered(history, state) == []
+    assert stored(history, state) == []
 
 
 def test_a_history_needs_a_positive_capacity():

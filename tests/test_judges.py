@@ -1,4 +1,4 @@
-"""Judges other than the archive, against readings of their publications in NumPy."""
+"""Judges other than the archive agree with NumPy implementations of their publications."""
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,7 @@ NOTHING = empty(CELLS, 3)
 
 
 def scores(fitness, feature, neighbours):
-    """The score of each individual as the publication defines it; all fitness must differ."""
+    """Return the score of each individual as in the publication. All fitness values must differ."""
     found = []
     for i in range(len(fitness)):
         fitter = [j for j in range(len(fitness)) if fitness[j] > fitness[i]]
@@ -51,7 +51,7 @@ def update(judge, state, x, evaluation, offered=None, generation=0):
 
 
 def line(fitness, place):
-    """Individuals on a line of features."""
+    """Return individuals with features on a line."""
     return Evaluation(np.float32(fitness), np.stack([np.float32(place), np.zeros(len(place))], axis=1))
 
 
@@ -61,7 +61,7 @@ def test_dominated_novelty_is_the_mean_distance_to_the_nearest_fitter_individual
     expected = scores(*everyone[:2], neighbours)
     found = dominated_novelty(everyone, everyone, neighbours, itself=True)
     np.testing.assert_allclose(found, expected, rtol=1e-5)
-    # Among others, every query is scored by itself, and rows without an individual do not count.
+    # Each query is scored separately against the others. Rows without an individual do not count.
     query = drawn(np.random.default_rng(1), 5)
     gaps = Evaluation(
         np.append(everyone.fitness, -np.inf), np.append(everyone.feature, [[0, 0]], axis=0)
@@ -75,15 +75,16 @@ def test_dominated_novelty_is_the_mean_distance_to_the_nearest_fitter_individual
 
 
 def test_the_survivors_of_three_individuals():
-    """By hand: with one neighbour, scores are infinite, 1 (to the first) and 4 (to the second)."""
+    """With one neighbour, the scores are infinity, 1 (distance to the first) and 4 (to the second)."""
     judge = DNSPopulation(2, neighbours=1)
     state, status = update(judge, judge.init(CELLS, 1), np.zeros((3, 1)), line([3, 2, 1], [0, 1, 5]))
     np.testing.assert_array_equal(status, [Status.NEW, Status.REJECTED, Status.NEW])
     np.testing.assert_array_equal(state.fitness, [3, 1])
-    # At 1, what is fitter than the last and less fit than the first: 1 and 4 again, so it must go.
+    # At place 1, between the others in fitness, the newcomer scores 1 and the last scores 4: it is
+    # rejected.
     state, status = update(judge, state, np.zeros((1, 1)), line([2], [1]))
     np.testing.assert_array_equal(status, [Status.REJECTED])
-    # At 4 it scores 4, and leaves the last a score of 1.
+    # At place 4, the newcomer scores 4 and the last scores 1.
     state, status = update(judge, state, np.zeros((1, 1)), line([2], [4]))
     np.testing.assert_array_equal(status, [Status.NEW])
     np.testing.assert_array_equal(state.fitness, [3, 2])
@@ -105,29 +106,29 @@ def test_a_population_agrees_with_the_publication_over_generations():
         order, expected = np.argsort(np.asarray(state.fitness)[alive]), np.argsort(members[1])
         for found, part in zip((state.genotypes, state.fitness, state.feature), members, strict=True):
             np.testing.assert_array_equal(np.asarray(found)[alive][order], part[expected])
-        # Survivors keep their rows; the others were written now.
+        # Survivors keep their rows. All other rows were written in this generation.
         written = (np.asarray(state.genotypes) != before).any(axis=1)
         np.testing.assert_array_equal(np.asarray(state.generation)[written], generation)
         assert written.sum() == (np.asarray(status) > 0).sum()
 
 
-def test_copies_and_what_cannot_be_evaluated_do_not_enter():
+def test_copies_and_non_finite_individuals_do_not_enter():
     judge = DNSPopulation(4, neighbours=1)
     x, state = np.zeros((5, 1)), judge.init(CELLS, 1)
     bad = line([1, 1, np.nan, 5, 2], [0, 0, 0, np.inf, 1])
     state, status = update(judge, state, x, bad, offered=[True, True, True, True, False])
-    np.testing.assert_array_equal(status, [Status.NEW, Status.NEW, 0, 0, 0])  # there is room for a copy
-    # There is none any more: of each set of copies one survives.
+    np.testing.assert_array_equal(status, [Status.NEW, Status.NEW, 0, 0, 0])  # a copy enters a free row
+    # No row is free any more, so only one of several copies survives.
     state, status = update(judge, state, x, line([1, 2, 3, 4, 4], [0, 1, 2, 3, 3]))
     assert sorted(np.asarray(state.fitness).tolist()) == [1, 2, 3, 4]
     np.testing.assert_array_equal(status, [0, Status.NEW, Status.NEW, Status.NEW, 0])
 
 
-def test_a_comparison_is_with_the_population_as_it_is():
+def test_compare_ranks_candidates_against_the_current_population():
     judge = DNSPopulation(2, neighbours=1)
     state, _ = update(judge, judge.init(CELLS, 1), np.zeros((2, 1)), line([3, 1], [0, 5]))
     compared = judge.compare(state, NOTHING, line([2, 2, 4], [1, 6, 0]))
-    np.testing.assert_array_equal(compared.status, [0, Status.NEW, Status.NEW])  # above 5 or not
+    np.testing.assert_array_equal(compared.status, [0, Status.NEW, Status.NEW])  # accepted above score 5
     np.testing.assert_allclose(compared.value[:2], [1, 6])
     assert compared.value[2] == np.finfo(np.float32).max
     # If the population is not full, everything is accepted.
@@ -137,7 +138,7 @@ def test_a_comparison_is_with_the_population_as_it_is():
     np.testing.assert_array_equal(DNSPopulation(3).compare(roomy, NOTHING, line([2], [0])).status, [2])
 
 
-def test_parents_are_of_the_population_and_the_archive_keeps_the_best_of_each_cell():
+def test_parents_come_from_the_population_and_the_archive_keeps_the_best_of_each_cell():
     task = memes.tasks.arm(joints=3)
     cells = memes.cells.grid(task, (3, 3))
     algorithm = memes.presets.dns(task, cells, batch=6, population_size=20)
@@ -170,10 +171,10 @@ def test_the_objective_is_the_score_among_the_parents():
         for f, b in zip(*batch[:2], strict=True)
     ]
     np.testing.assert_array_equal(np.argsort(utilities[0]), np.argsort(expected))
-    assert utilities[0, 0] == 0.5  # fitter than all
+    assert utilities[0, 0] == 0.5  # it is fitter than all parents
 
 
 @pytest.mark.parametrize("wrong", [{"size": 0}, {"neighbours": 0}])
-def test_wrong_populations_are_named(wrong):
+def test_wrong_population_sizes_and_neighbours_are_refused(wrong):
     with pytest.raises(memes.UsageError, match="must be at least 1"):
         DNSPopulation(**wrong)

@@ -1,4 +1,4 @@
-"""Kernels compile for every GPU that JAX runs on, and are called in programs for GPUs."""
+"""Kernels compile for every GPU architecture that JAX supports, and programs for GPUs call them."""
 
 import shutil
 import subprocess
@@ -26,7 +26,10 @@ ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"
 
 @pytest.fixture(scope="module")
 def kernels():
-    """A step with branches, one with legs that are no power of two, searches, policies, and training."""
+    """Kernels of physics steps, of nearest-neighbour searches, of policies, and of training.
+
+    The number of legs is a power of two for one robot only.
+    """
     models = (
         resources.files("memes.tasks") / "models" / f"{name}.xml" for name in ("ant_trap", "hexapod")
     )
@@ -90,13 +93,13 @@ def test_kernels_compile_by_nvrtc(kernels, tmp_path, monkeypatch):
         assert kernel.name.encode() in cuda.compiled(kernel.source, ["9.0"])
         assert b".target sm_80" in cuda.compiled(
             kernel.source, ["8.0", "9.0"]
-        )  # PTX, which both execute
+        )  # PTX, which runs on both
     assert len(list(tmp_path.rglob("*.cubin"))) == 2 * len(kernels)
 
 
 @pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
-def test_the_handler_is_known_to_jax():
-    assert cuda._handler().load  # builds without CUDA, and is registered for its platform
+def test_the_handler_is_registered_with_jax():
+    assert cuda._handler().load  # it builds without CUDA and is registered
 
 
 def test_programs_for_gpus_launch_the_kernel_and_others_do_not():
@@ -109,7 +112,7 @@ def test_programs_for_gpus_launch_the_kernel_and_others_do_not():
 
 
 def policy_program(platform, lanes=2, repeats=1):
-    """The program of a policy as text."""
+    """Return the program of a policy as text."""
 
     def act(observation):
         samples = jax.tree.map(lambda leaf: leaf[:lanes], pairs_of(POLICY, Gaussian()))
@@ -129,7 +132,7 @@ def test_policies_of_pairs_are_a_kernel_on_gpus_and_native_code_on_cpus(monkeypa
     assert "memes_Policies" not in policy_program("cpu")
 
 
-def test_without_nvrtc_xla_searches_and_says_so(monkeypatch):
+def test_without_nvrtc_the_search_runs_in_xla_with_a_warning(monkeypatch):
     monkeypatch.setattr(cuda, "missing", lambda: "NVRTC is not found")
     cuda._warn_once.cache_clear()
     search = jax.jit(lambda q, p: neighbours.nearest(q, p, 10))
@@ -138,7 +141,7 @@ def test_without_nvrtc_xla_searches_and_says_so(monkeypatch):
     assert cuda.TARGET not in traced.lower(lowering_platforms=("cuda",)).as_text()
 
 
-def test_a_compilation_that_takes_long_is_announced_once(monkeypatch, capfd, tmp_path):
+def test_a_long_compilation_is_announced_once(monkeypatch, capfd, tmp_path):
     if compiler() is None:
         pytest.skip("there is no C++ compiler")
     monkeypatch.setattr(cxx, "LINES_PER_SECOND", 0.04)

@@ -6,23 +6,26 @@ from pathlib import Path
 import memes
 
 SOURCE = Path(memes.__file__).parent
-# Each may import those before it. The core is everything that is not listed.
+# Each layer may import only earlier ones. All modules that are not listed are the core.
 ORDER = (
     *("errors", "kernels", "physics", "core", "tasks", "store", "runner", "analysis", "api"),
     *("view", "options", "reproduce", "commands"),
 )
-# These may import all layers.
+# These modules may import all layers.
 ENTRY_POINTS = ("memes.__init__", "memes.__main__")
 
 
 def layer(module):
-    """The layer of `memes.x.y`; the package itself has the names of all layers."""
+    """Return the layer of the module `memes.x.y`.
+
+    The package `memes` itself counts as the last layer.
+    """
     name = (*module.split("."), ORDER[-1])[1]
     return name if name in ORDER else "core"
 
 
 def imports():
-    """The module, line and target of every import of this library within it."""
+    """Yield the module, line and target of every import within the library."""
     for file in SOURCE.rglob("*.py"):
         module = ".".join(("memes", *file.relative_to(SOURCE).with_suffix("").parts))
         for node in ast.walk(ast.parse(file.read_text())):
@@ -58,8 +61,8 @@ def test_no_two_public_classes_have_the_same_name():
     assert sorted({name for name in classes if classes.count(name) > 1 and name[0] != "_"}) == []
 
 
-def test_only_physics_imports_mujoco_before_it_is_asked_for():
-    """It comes with the extra robots; all else does without."""
+def test_only_physics_imports_mujoco_at_module_level():
+    """MuJoCo is in the extra `robots`. All other modules work without it."""
     importing = {file for file in SOURCE.rglob("*.py") if "\nimport mujoco" in file.read_text()}
     assert {file.parent.name for file in importing} == {"physics"}
 
@@ -69,8 +72,8 @@ def test_physics_imports_only_kernels_and_errors():
     assert others == {"physics", "kernels", "errors"}
 
 
-def test_the_core_does_not_ask_which_device_there_is():
-    """What it computes must not depend on that; `lax.platform_dependent` chooses how."""
+def test_the_core_does_not_query_the_device():
+    """Results must not depend on the device. `lax.platform_dependent` chooses the implementation."""
     files = [
         file
         for file in SOURCE.rglob("*.py")

@@ -31,14 +31,14 @@ jitted_measure = jax.jit(measure, static_argnums=2)
 
 
 def archive_of(elites):
-    """An archive whose first cells hold elites of the given fitness."""
+    """Return an archive whose first cells contain elites of the given fitness."""
     fitness = np.full(12, -np.inf, np.float32)
     fitness[: len(elites)] = elites
     return replace(empty(CELLS, 1), fitness=jnp.asarray(fitness))
 
 
 def info_of(**fields):
-    """A generation in which nothing happened, but for the given fields."""
+    """Return the Info of a generation in which nothing happened, except for the given fields."""
     quiet = {
         "lane": np.arange(LANES),
         "kind": np.full(LANES, Kind.EXPLOIT),
@@ -88,7 +88,7 @@ def columns_of(infos):
 
 @pytest.fixture
 def corrected():
-    """An archive of 2 x 2 cells with elites in three of them, and their evaluations [3, 5]."""
+    """An archive of 2 x 2 cells with three elites, its correction, and the evaluations [3, 5]."""
     cells = memes.cells.Grid(jnp.zeros(2), jnp.array([1.0, 4.0]), (2, 2))
     rng = np.random.default_rng(0)
     fitness = rng.normal(size=(3, 5)) * np.array([[0.0], [0.1], [1.0]]) + np.array([[1.0], [3.0], [2.0]])
@@ -121,7 +121,7 @@ def test_deviations_are_those_of_the_evaluations_of_each_elite(corrected):
     assert np.isnan(found.feature[3])
 
 
-def test_an_elite_without_noise_counts_one_for_reproducibility(corrected):
+def test_an_elite_without_noise_adds_one_to_reproducibility(corrected):
     illusory, correction, fitness, _ = corrected
     found = reproducibility(illusory, correction, fitness_std=0.5, feature_std=1e9)
     expected = np.maximum(0, 1 - fitness.std(axis=1) / 0.5).sum()
@@ -131,7 +131,7 @@ def test_an_elite_without_noise_counts_one_for_reproducibility(corrected):
         reproducibility(illusory, correction, fitness_std=0.5, feature_std=0.0)
 
 
-def test_the_tradeoff_goes_from_fitness_to_reproducibility(corrected):
+def test_the_tradeoff_weights_fitness_and_reproducibility(corrected):
     illusory, correction, fitness, _ = corrected
     given = {"fitness_range": (0.0, 4.0), "fitness_std": 0.5}
     found = tradeoff(illusory, correction, **given, preferences=(0.0, 0.3, 1.0))
@@ -151,7 +151,7 @@ def test_the_tradeoff_goes_from_fitness_to_reproducibility(corrected):
 
 
 @pytest.mark.parametrize("min_fitness", [0.0, -10.0, 1.0])
-def test_scores_equal_numpy_and_elites_below_the_offset_count_nothing(min_fitness):
+def test_scores_equal_numpy_and_elites_below_the_offset_count_zero(min_fitness):
     elites = np.array([-2.0, 0.5, 3.0, 1.5, -0.5])
     found = score(archive_of(elites), min_fitness)
     np.testing.assert_allclose(
@@ -162,13 +162,13 @@ def test_scores_equal_numpy_and_elites_below_the_offset_count_nothing(min_fitnes
     np.testing.assert_allclose(found["mean_fitness"], elites.mean(), rtol=1e-6)
 
 
-def test_a_better_elite_elsewhere_never_lowers_the_qd_score():
+def test_an_additional_elite_never_lowers_the_qd_score():
     one = metrics.qd_score(archive_of([2.0]), -5.0)
     assert metrics.qd_score(archive_of([2.0, -4.0]), -5.0) == one + 1
     assert metrics.qd_score(archive_of([2.0, -6.0]), -5.0) == one
 
 
-def test_an_empty_archive_scores_zero_and_has_no_fitness_to_speak_of():
+def test_an_empty_archive_scores_zero_and_has_no_finite_fitness():
     found = score(archive_of([]), -5.0)
     assert found["qd_score"] == found["coverage"] == 0
     assert found["max_fitness"] == -np.inf
@@ -190,13 +190,13 @@ def test_archive_loss_takes_the_offset_into_account():
     assert loss["mean_fitness"] == pytest.approx((3.5 - 1.5) / 3.5)
 
 
-def test_an_archive_loses_nothing_against_itself_and_an_empty_one_has_nothing_to_lose():
+def test_archive_loss_is_zero_for_equal_archives_and_nan_for_empty_ones():
     same = archive_of([-4.0, 2.0])
     assert archive_loss(same, same, -5.0) == dict.fromkeys(score(same), 0.0)
     assert all(np.isnan(loss) for loss in archive_loss(archive_of([]), archive_of([])).values())
 
 
-def test_an_archive_of_which_no_elite_is_left_has_lost_everything():
+def test_archive_loss_is_one_if_no_elite_survives():
     loss = archive_loss(archive_of([4.0, -2.0]), archive_of([]))
     assert loss == dict.fromkeys(loss, 1.0)
 
@@ -290,7 +290,7 @@ def test_shares_are_of_all_additions_so_far_and_sum_to_one():
     np.testing.assert_allclose(shares[1:], so_far / so_far.sum(axis=1, keepdims=True))
 
 
-def test_a_row_holds_the_scores_of_the_archive_of_its_generation():
+def test_each_row_has_the_scores_of_the_archive_of_its_generation():
     archives = [archive_of([]), archive_of([2.0]), archive_of([2.0, -1.0])]
     each = [jitted_measure(a, info_of(), -3.0) for a in archives]
     _, columns = accumulate(Totals.zero(), jax.tree.map(lambda *leaves: np.stack(leaves), *each))

@@ -1,4 +1,4 @@
-"""Runs and archives in notebooks."""
+"""Runs and archives are displayed in notebooks."""
 
 import re
 from base64 import b64decode
@@ -34,7 +34,7 @@ def run():
     return memes.run(algorithm, generations=3, observers=observers, progress=False)
 
 
-@pytest.mark.filterwarnings("ignore")  # those of Jupyter
+@pytest.mark.filterwarnings("ignore")  # warnings of Jupyter
 def test_a_notebook_shows_progress_numbers_and_pictures(tmp_path):
     nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed")
     for name in ("ipykernel", "pandas"):
@@ -46,7 +46,7 @@ def test_a_notebook_shows_progress_numbers_and_pictures(tmp_path):
     nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3", resources=resources).execute()
     made, run, archive, table, curves = (cell.outputs for cell in notebook.cells)
     bars = [out for out in made if "<progress" in out.get("data", {}).get("text/html", "")]
-    assert len(bars) == 1  # which is written over
+    assert len(bars) == 1  # it is overwritten in place
     assert 'value="40" max="40"' in bars[0]["data"]["text/html"]
     assert "generation 40/40" in bars[0]["data"]["text/html"]
     for shown in (run, archive):
@@ -69,7 +69,7 @@ def test_a_run_shows_its_numbers_and_a_picture(run):
     assert b64decode(re.search("base64,([^']*)'", html)[1]).startswith(b"\x89PNG")
 
 
-def test_nothing_of_a_run_is_html(run):
+def test_text_of_a_run_is_escaped_in_html(run):
     config = replace(run.config, task="<b>'\"", algorithm="<script>$1")
     html = run._replace(config=config)._repr_html_()
     assert "<script" not in html
@@ -77,7 +77,7 @@ def test_nothing_of_a_run_is_html(run):
     assert "'&gt;" not in page.html("'>", {"'>": "'>"}, b"")
 
 
-def test_an_archive_shows_itself_but_not_where_a_program_is_traced(run):
+def test_an_archive_is_shown_except_while_a_program_is_traced(run):
     assert "of 9 cells" in run.archive._repr_html_()
     shown = []
     jax.eval_shape(lambda archive: shown.append(archive._repr_html_()), run.archive)
@@ -85,7 +85,7 @@ def test_an_archive_shows_itself_but_not_where_a_program_is_traced(run):
 
 
 def test_a_run_draws_its_figures(run):
-    assert len(run.plot().axes) == 3  # two archives and a scale of colours
+    assert len(run.plot().axes) == 3  # two archives and a colour bar
     assert len(run.plot("curves").axes) == 6
     with pytest.raises(memes.UsageError, match="unknown figure 'curve': did you mean 'curves'"):
         run.plot("curve")
@@ -98,7 +98,7 @@ def test_elites_become_a_data_frame(run):
     assert (table["fitness"].to_numpy() == run.archive.fitness[table.index.to_numpy()]).all()
 
 
-def test_without_pandas_one_sentence_names_it(run, monkeypatch):
+def test_without_pandas_an_error_names_its_extra(run, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pandas", None)
     missing = re.escape(f"to_pandas needs the extra notebook: {install('notebook')}")
     with pytest.raises(memes.UsageError, match=missing):

@@ -40,14 +40,14 @@ def assert_exact(query, feature, valid, neighbours):
 
 
 def assert_kernel_agrees(query, points, count):
-    """The kernel for GPUs, emulated, finds what the search in plain JAX finds."""
+    """Check that the emulated GPU kernel agrees with the search in plain JAX."""
     np.testing.assert_allclose(
         jitted_kernel(query, points, count), jitted_blocks(query, points, count), rtol=1e-6
     )
 
 
 @pytest.mark.parametrize("count", [4, 40])
-def test_the_kernel_takes_several_queries_to_a_warp(monkeypatch, count):
+def test_the_kernel_assigns_several_queries_to_a_warp(monkeypatch, count):
     monkeypatch.setattr(searches, "WARPS_WANTED", 1)
     rng = np.random.default_rng(4)
     query, points = np.float32(rng.normal(size=(11, 3))), np.float32(rng.normal(size=(1500, 3)))
@@ -88,7 +88,7 @@ def test_novelty_equals_brute_force_with_duplicates_and_ties():
 
 
 @pytest.mark.parametrize("layout", ["one group", "a group each"])
-def test_the_nearest_are_found_however_they_lie_in_groups(layout):
+def test_the_nearest_points_are_found_in_any_distribution_over_groups(layout):
     rng = np.random.default_rng(1)
     feature = rng.normal(size=(5 * GROUP, 2))
     feature = feature[np.argsort(np.linalg.norm(feature, axis=1))]
@@ -97,7 +97,7 @@ def test_the_nearest_are_found_however_they_lie_in_groups(layout):
     assert_exact(0.01 * rng.normal(size=(9, 2)), feature, np.ones(5 * GROUP, bool), 4)
 
 
-def test_a_past_of_fewer_points_than_neighbours_is_averaged_over_those():
+def test_novelty_with_fewer_points_than_neighbours_is_their_mean_distance():
     valid = np.zeros(37, bool)
     valid[[3, 30]] = True
     feature = np.zeros((37, 2), np.float32)
@@ -108,7 +108,7 @@ def test_a_past_of_fewer_points_than_neighbours_is_averaged_over_those():
 
 
 @pytest.mark.parametrize("size", [0, 37])
-def test_nothing_is_novel_without_a_past(size):
+def test_novelty_is_zero_without_past_features(size):
     past = Past(np.ones((size, 2), np.float32), np.zeros(size, bool))
     np.testing.assert_array_equal(jitted_novelty(np.ones((9, 2), np.float32), past, 4), np.zeros(9))
 
@@ -122,7 +122,7 @@ def test_empty_rows_of_a_history_are_not_neighbours_at_the_origin():
 
 
 @pytest.mark.parametrize("garbage", [0.0, np.nan, np.inf, -np.inf])
-def test_what_an_absent_point_holds_does_not_matter(garbage):
+def test_values_of_invalid_points_do_not_matter(garbage):
     rng = np.random.default_rng(2)
     query = np.float32(rng.normal(size=(9, 2)))
     feature, valid = np.float32(rng.normal(size=(37, 2))), rng.random(37) < 0.5

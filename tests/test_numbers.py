@@ -1,4 +1,4 @@
-"""Numbers in prose are those of the summaries in results/, which are the one source of them."""
+"""Numbers in README.md, docs/ and results/README.md agree with the summaries in results/."""
 
 import json
 import re
@@ -19,13 +19,14 @@ from memes.store.summary import Summary, load_summary
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
-if not RESULTS.exists():  # a source distribution
+if not RESULTS.exists():  # a source distribution has no results
     pytest.skip("there are no results here", allow_module_level=True)
 README, TABLE, BEYOND, CHOOSE = (
     ROOT / name for name in ("README.md", "results/README.md", "docs/beyond.md", "docs/howto/choose.md")
 )
 TASKS = {"Arm": "arm", "Hexapod": "hexapod", "Ant": "ant", "AntTrap": "ant-trap"}
-# The labels of display names; those of variants in experiments are labels in capitals, but for two.
+# Labels by display name. Labels of variants in experiments are the display names in lower case, with two
+# exceptions.
 NAMES = {preset.title: name for name, preset in memes.PRESETS.items()}
 NAMES |= {"ME-65536": "me-x4", "MEMES-128": "memes-x4"}
 NUMBER = r"-?\d[\d \u00a0]*(?:\.\d+)?%?"
@@ -38,7 +39,7 @@ def label_of(name: str) -> str:
 
 @cache
 def loaded(folder: str = "paper/summaries") -> dict[str, dict[str, list[Summary]]]:
-    """The summaries by task and label."""
+    """Return the summaries by task and label."""
     found: dict[str, dict[str, list[Summary]]] = defaultdict(lambda: defaultdict(list))
     for file in sorted((RESULTS / folder).glob("*/*.json")):
         run = load_summary(file)
@@ -47,7 +48,7 @@ def loaded(folder: str = "paper/summaries") -> dict[str, dict[str, list[Summary]
 
 
 def values(quantity, task, name, folder="paper/summaries"):
-    """A number for each seed of an algorithm, by its display name."""
+    """Return one number per seed of an algorithm, which is given by its display name."""
     return _values(quantity, Evidence(loaded(folder)[task]), label_of(name))
 
 
@@ -81,7 +82,7 @@ def _values(quantity, evidence, label):
 
 
 def check(text, value, where):
-    """A number as it is printed is the value, to its last digit."""
+    """Check that a printed number equals the value up to its last digit."""
     digits = text.replace(" ", "").replace("\u00a0", "")
     shown = 100 * value if digits.endswith("%") else value
     digits = digits.rstrip("%")
@@ -90,7 +91,7 @@ def check(text, value, where):
 
 
 def tables(document, heading=""):
-    """The tables of a document below a heading: lists of rows of cells."""
+    """Yield the tables of a document below a heading, as lists of rows of cells."""
     text = document.read_text()
     if heading:
         text = re.split(rf"^## {re.escape(heading)}$", text, flags=re.MULTILINE)[1]
@@ -100,8 +101,8 @@ def tables(document, heading=""):
         yield rows[:1] + rows[2:]
 
 
-def of_claims():
-    """The rows of the table of claims, by claim and task."""
+def table_of_claims():
+    """Return the rows of the table of claims, by claim and task."""
     found = {}
     for line in (RESULTS / "paper/claims.md").read_text().splitlines():
         cells = [cell.strip() for cell in line.split("|")[1:-1]]
@@ -116,7 +117,7 @@ def rows_of_claims():
 
 
 def test_the_table_of_results_has_the_verdicts_of_the_claims():
-    claims, rows = of_claims(), rows_of_claims()
+    claims, rows = table_of_claims(), rows_of_claims()
     tested = {key for key, cells in claims.items() if cells[3].startswith(("rep", "not rep", "inc"))}
     listed = {(row[""], TASKS[row["task"]]) for row in rows}
     assert listed == {key for key in tested if key[0] != "C1b"}
@@ -145,8 +146,8 @@ def test_the_table_of_results_has_the_medians_of_the_summaries():
     assert checked > 60
 
 
-def test_intervals_and_shares_in_the_table_are_those_of_the_claims():
-    """What stands in brackets is in the section of the claim, too."""
+def test_intervals_and_shares_in_the_table_agree_with_the_claims():
+    """Every interval and share in brackets is also in the section of the claim."""
     text = (RESULTS / "paper/claims.md").read_text()
     for row in rows_of_claims():
         title = re.escape(f"### {row['']}, {TASKS[row['task']]}: ")
@@ -168,7 +169,7 @@ OF_ALGORITHMS = [  # document, heading, task, folder of summaries
 
 @pytest.mark.parametrize(("document", "heading", "tasks", "folder"), OF_ALGORITHMS, ids=str)
 def test_tables_of_algorithms_have_the_numbers_of_the_summaries(document, heading, tasks, folder):
-    """A column for each algorithm, and a row for each quantity: its median, lowest or highest seed."""
+    """Each algorithm has a column, and each quantity a row: the median, lowest or highest seed."""
     found = [rows for rows in tables(document, heading) if rows[0][1].startswith("MEMES")]
     tasks = (tasks,) if isinstance(tasks, str) else tasks
     assert len(found) == len(tasks)
@@ -186,7 +187,7 @@ def test_tables_of_algorithms_have_the_numbers_of_the_summaries(document, headin
                     check(cell.strip("*"), statistic(of), f"{heading}, {task}: {quantity} of {name}")
 
 
-def test_the_results_in_the_readme_are_those_of_the_summaries():
+def test_the_results_in_the_readme_agree_with_the_summaries():
     (table,) = (rows for rows in tables(README, "Three results"))
     for task, *cells in table[1:]:
         for name, cell in zip(table[0][1:], cells, strict=True):
@@ -195,7 +196,7 @@ def test_the_results_in_the_readme_are_those_of_the_summaries():
                 check(cell.strip("*"), number, f"README: {name}, {task}")
 
 
-ABOVE = [  # per cent, of which algorithm, above which, and where that is written
+ABOVE = [  # per cent, algorithm, the algorithm that it exceeds, task, documents that contain the number
     (28, "MEMES", "ME-16384", "ant", (README, TABLE, CHOOSE)),
     (71, "MEMES-sampling", "ME-16384", "ant", (README, TABLE, BEYOND, CHOOSE)),
     (33, "MEMES-sampling", "MEMES", "ant", (TABLE, BEYOND, CHOOSE)),
@@ -209,14 +210,14 @@ ABOVE = [  # per cent, of which algorithm, above which, and where that is writte
 
 
 @pytest.mark.parametrize(("percent", "a", "b", "task", "documents"), ABOVE)
-def test_ratios_in_prose_are_those_of_the_medians(percent, a, b, task, documents):
+def test_ratios_in_prose_agree_with_the_medians(percent, a, b, task, documents):
     ratio = np.median(values("QD-score", task, a)) / np.median(values("QD-score", task, b))
     assert round(100 * (ratio - 1)) == percent
     for document in documents:
         assert f"{percent}%" in " ".join(document.read_text().split()), document
 
 
-def test_every_seed_is_above_every_seed_where_it_is_said():
+def test_pages_claim_full_separation_of_seeds_only_where_it_holds():
     said = [
         ("ant", "MEMES-sampling", ["MEMES", "ME-Sampling", "ME-16384", "MEMES-all"]),
         ("arm", "MEMES-ME", ["MEMES", "MEMES-all", "ME-16384", "ME-tuned"]),
@@ -229,7 +230,7 @@ def test_every_seed_is_above_every_seed_where_it_is_said():
             assert min(a) > max(b), (task, name, other)
 
 
-def test_p_values_in_the_readme_are_those_of_the_summaries():
+def test_p_values_in_the_readme_agree_with_the_summaries():
     def p(task, name, other):
         return rank_sum(*(values("QD-score", task, each) for each in (name, other)))
 
@@ -250,8 +251,11 @@ def test_p_values_in_the_readme_are_those_of_the_summaries():
     assert f"{p('ant', 'MEMES', 'ME-16384'):.3f}" == "0.008"
 
 
-def test_brackets_are_intervals_of_the_claims():
-    """The 95% bootstrap intervals of medians and differences; or bounds such as [-1, 1]."""
+def test_intervals_in_brackets_agree_with_the_claims():
+    """Intervals are 95% bootstrap intervals of medians and differences.
+
+    Other brackets are bounds such as [-1, 1].
+    """
     claims = (RESULTS / "paper/claims.md").read_text()
     number = r"[-+]?\d[\d .]*%?"
     for page in (
@@ -292,7 +296,7 @@ def test_the_comparison_with_the_authors_has_the_numbers_of_the_summaries():
                 check(end, value, what)
 
 
-MEASURED = [  # what README.md quotes, where it was measured, and as what
+MEASURED = [  # the quote in README.md, the document with the measurement, and its text there
     ("takes 0.51 ms on an NVIDIA H200", "docs/speed.md", "| MEMES on the Arm | 16 416 | 0.51 ms |"),
     ("code takes 20.8 ms", "docs/deviations.md", "| 20.8 ms | 0.51 ms |"),
     ("MAP-Elites takes 0.42 ms", "benchmarks/README.md", "| ME-16384 | 0.42 ms"),
@@ -307,18 +311,18 @@ MEASURED = [  # what README.md quotes, where it was measured, and as what
 
 
 @pytest.mark.parametrize(("quoted", "document", "measured"), MEASURED)
-def test_measurements_in_the_readme_are_in_the_pages_that_have_them(quoted, document, measured):
+def test_measurements_in_the_readme_agree_with_their_pages(quoted, document, measured):
     assert quoted in " ".join(README.read_text().split())
     assert measured in (ROOT / document).read_text()
 
 
 def corrected_at(generation, name):
-    """The median of the corrected QD-scores of the Ant at a generation."""
+    """Return the median of the corrected QD-scores of the Ant at a generation."""
     corrections = [run.corrections for run in loaded()["ant"][label_of(name)]]
     return np.median(np.concatenate([c["qd_score"][c["generation"] == generation] for c in corrections]))
 
 
-def test_scores_by_budget_are_those_of_the_summaries():
+def test_scores_by_budget_agree_with_the_summaries():
     (table,) = (rows for rows in tables(CHOOSE, "How many evaluations") if rows[0][0] == "generations")
     for name, *cells in table[1:]:
         for generation, cell in zip(table[0][1:], cells, strict=True):
@@ -326,7 +330,7 @@ def test_scores_by_budget_are_those_of_the_summaries():
             check(cell.strip("*"), score / 1e3, f"{name} at {generation}")
 
 
-def test_memes_passes_map_elites_at_the_evaluations_that_are_named():
+def test_memes_exceeds_map_elites_at_the_stated_number_of_evaluations():
     ahead = {g: corrected_at(g, "MEMES") > corrected_at(g, "ME-16384") for g in (400, 600)}
     assert ahead == {400: False, 600: True}
     shown = f"{400 * 16_416 / 1e6:.1f} to {600 * 16_416 / 1e6:.1f} million evaluations"
@@ -335,11 +339,11 @@ def test_memes_passes_map_elites_at_the_evaluations_that_are_named():
 
 
 @pytest.mark.long
-def test_the_page_of_claims_is_what_the_summaries_say():
-    """The order of the runs is another, and with it that of commits and devices."""
+def test_the_page_of_claims_agrees_with_the_summaries():
+    """The comparison ignores lines that depend on the order of the runs."""
     every = [run for labels in loaded().values() for runs in labels.values() for run in runs]
     times = [json.loads(file.read_text()) for file in (RESULTS / "paper/times").glob("*.json")]
-    assert not times, "judge them here, too"
+    assert not times, "pass these times to judge as well"
     made = results.page(judge(every), every).splitlines()
     stored = (RESULTS / "paper/claims.md").read_text().splitlines()
     orders = re.compile(r"- (?:arm|hexapod|ant|ant-trap): \d+ runs").match

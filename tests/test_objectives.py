@@ -35,14 +35,14 @@ ranks = jax.jit(centred_ranks)
 
 
 def average_ranks(values):
-    """Ranks from 1; ties share the mean of theirs."""
+    """Return ranks from 1. Equal values share their mean rank."""
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
     return (last - (counts - 1) / 2)[inverse]
 
 
 def oracle(values, valid=None):
-    """Centred ranks of the valid entries of each row, 0 elsewhere."""
+    """Return the centred ranks of the valid entries of each row, and 0 elsewhere."""
     valid = np.ones(np.shape(values), bool) if valid is None else valid
     result = np.zeros(np.shape(values))
     for row, keep in enumerate(valid):
@@ -84,7 +84,7 @@ def utilities(objective, evaluation, generation=0):
 FITNESS, NOVELTY = Fitness(), Novelty(3)
 
 
-def test_centred_ranks_equal_average_ranks_ties_included():
+def test_centred_ranks_equal_average_ranks_including_ties():
     rng = np.random.default_rng(2)
     for levels in (2, 4, 1000):
         values = rng.integers(-levels, levels, (LANES, SAMPLES)).astype(np.float32)
@@ -101,8 +101,8 @@ def test_invalid_samples_rank_zero_and_do_not_count_for_the_others():
         np.testing.assert_allclose(ranks(values, valid), oracle(values, valid), atol=1e-6)
 
 
-def test_ranks_of_many_samples_are_the_same_ties_and_invalid_ones_included():
-    """Beyond so many samples ranks come from a sort."""
+def test_ranks_of_many_samples_agree_including_ties_and_invalid_samples():
+    """For many samples, ranks are computed by sorting."""
     rng = np.random.default_rng(6)
     for levels, fraction in [(3, 1.0), (3, 0.5), (10**6, 0.9), (1, 0.5), (50, 0.0)]:
         values = rng.integers(-levels, levels, (LANES, PAIRS + 7)).astype(np.float32)
@@ -111,7 +111,7 @@ def test_ranks_of_many_samples_are_the_same_ties_and_invalid_ones_included():
         np.testing.assert_allclose(ranks(values, valid), oracle(values, valid), atol=1e-6)
 
 
-def test_ranks_of_each_lane_sum_to_zero_and_reach_both_ends():
+def test_ranks_of_each_lane_sum_to_zero_and_reach_both_extremes():
     rng = np.random.default_rng(4)
     values = np.float32(rng.normal(size=(LANES, SAMPLES)))
     valid = np.ones(values.shape, bool)
@@ -151,7 +151,7 @@ def test_novelty_ranks_the_mean_distance_to_the_nearest_of_the_past(evaluation):
 
 
 @pytest.mark.parametrize("objective", [FITNESS, NOVELTY, Blend(FITNESS, NOVELTY)])
-def test_lanes_are_ranked_apart(objective, evaluation):
+def test_lanes_are_ranked_separately(objective, evaluation):
     before = utilities(objective, evaluation)
     changed = Evaluation(evaluation.fitness.copy(), evaluation.feature.copy())
     changed.fitness[1] = 100 + changed.fitness[1, ::-1]
@@ -163,7 +163,7 @@ def test_lanes_are_ranked_apart(objective, evaluation):
 
 
 @pytest.mark.parametrize("objective", [FITNESS, NOVELTY, Blend(FITNESS, NOVELTY)])
-def test_a_sample_that_could_not_be_evaluated_gets_no_weight(objective, evaluation):
+def test_non_finite_samples_get_no_weight(objective, evaluation):
     broken = Evaluation(evaluation.fitness.copy(), evaluation.feature.copy())
     broken.fitness[0, 2], broken.fitness[1, 5], broken.feature[2, 7, 1] = np.nan, np.inf, -np.inf
     found = utilities(objective, broken)
@@ -190,8 +190,8 @@ def test_blend_does_not_depend_on_the_scale_of_its_parts(evaluation):
     np.testing.assert_array_equal(utilities(objective, scaled), utilities(objective, evaluation))
 
 
-def test_the_weight_falls_while_the_best_fitness_stands_and_rises_when_it_improves(evaluation):
-    """NSRA-ES, with a given best fitness of the archive."""
+def test_the_weight_falls_while_the_best_fitness_stagnates_and_rises_when_it_improves(evaluation):
+    """The weights are those of NSRA-ES for a given best fitness of the archive."""
     objective = AdaptiveBlend(FITNESS, NOVELTY, weight=0.9, step=0.2, patience=3)
     of_fitness, of_novelty = utilities(FITNESS, evaluation), utilities(NOVELTY, evaluation)
     best = [1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 3, 4, 4, 4, 4] + [4] * 24
@@ -220,8 +220,8 @@ def test_the_weight_falls_while_the_best_fitness_stands_and_rises_when_it_improv
 
 CELLS = Grid(jnp.zeros(2), jnp.ones(2), (2, 2))
 BEFORE = replace(empty(CELLS, 1), fitness=jnp.array([1.0, -jnp.inf, 5.0, -jnp.inf]))
-AFTER = replace(BEFORE, fitness=jnp.array([9.0, 9.0, 9.0, 9.0]))  # as if this batch had filled it
-# Cells 0, 1, 2, 3 by corner; one sample of cell 3 is worse than all others, and one lies out of bounds.
+AFTER = replace(BEFORE, fitness=jnp.array([9.0, 9.0, 9.0, 9.0]))  # after this batch has filled it
+# Cells 0, 1, 2, 3 by corner. One sample of cell 3 is worse than all others. One sample is out of bounds.
 CORNERS = np.float32([[0, 0], [0, 0], [0, 0], [0, 1], [0, 1], [1, 0], [1, 0], [1.5, 1]])
 VALUES = np.float32([3, 1.5, 0, 2, 4, 5.25, 3, -50])
 TOY = SimpleNamespace(feature_low=(0.0, -1.0), feature_high=(1.0, 3.0))
@@ -236,11 +236,11 @@ def ranked(objective, state, batch):
 def test_improvement_ranks_new_cells_then_gains_over_the_archive_before_this_generation():
     batch = Evaluation(np.stack([VALUES, VALUES[::-1]]), np.stack([CORNERS, CORNERS[::-1]]))
     order = np.argsort(-ranked(TwoStageImprovement(), (), batch), axis=1)
-    # New by fitness: 4, 3, 7. Gains: 0 by 2, 1 by 0.5, 5 by 0.25. The rest: 2 by -1, 6 by -2.
+    # New cells, by fitness: 4, 3, 7. Gains: 2 (sample 0), 0.5 (1), 0.25 (5). Losses: 1 (2), 2 (6).
     np.testing.assert_array_equal(order, [[4, 3, 7, 0, 1, 5, 2, 6], [3, 4, 0, 7, 6, 2, 5, 1]])
 
 
-def test_improvement_ranks_what_could_not_be_evaluated_in_the_middle():
+def test_improvement_ranks_non_finite_samples_in_the_middle():
     broken = VALUES.copy()
     broken[[0, 4]] = np.nan, np.inf
     found = ranked(TwoStageImprovement(), (), Evaluation(broken[None], CORNERS[None]))[0]
@@ -253,7 +253,7 @@ def test_accepted_samples_have_positive_utilities_in_the_order_of_their_objectiv
     broken[4] = np.inf
     batch = Evaluation(broken[None], CORNERS[None])
     plain, kept = (ranked(o, (), batch)[0] for o in (TwoStageImprovement(), accepted))
-    accepts = [0, 1, 3, 5, 7]  # 2 and 6 are worse than the elites, 4 could not be evaluated
+    accepts = [0, 1, 3, 5, 7]  # 2 and 6 are worse than the elites, and 4 is not finite
     np.testing.assert_array_equal(np.flatnonzero(kept), accepts)
     np.testing.assert_allclose(kept[accepts], plain[accepts] + 1)
     assert (kept >= 0).all()
@@ -263,7 +263,7 @@ def test_accepted_samples_have_positive_utilities_in_the_order_of_their_objectiv
 accepted = Accepted(TwoStageImprovement())
 
 
-def test_a_random_direction_ranks_along_it_those_that_enter_the_archive_first():
+def test_random_direction_ranks_archive_entries_first_and_then_along_the_direction():
     objective = RandomDirection(2)
     direction = np.float32([[0.6, -0.8], [-1.0, 0.1]])
     feature = np.random.default_rng(7).uniform(0, 1, (2, 50, 2)).astype(np.float32)
@@ -276,7 +276,7 @@ def test_a_random_direction_ranks_along_it_those_that_enter_the_archive_first():
     np.testing.assert_array_equal(np.argsort(found, axis=1), expected)
 
 
-def test_random_directions_are_drawn_at_a_start_evenly_over_all_of_them():
+def test_random_directions_are_drawn_uniformly_at_a_restart():
     objective = RandomDirection(2)
     drawn = objective.restart(jax.random.key(0), objective.init(1000), jnp.arange(1000) < 900)
     np.testing.assert_array_equal(drawn[900:], 0.0)
@@ -289,7 +289,7 @@ def test_random_directions_are_drawn_at_a_start_evenly_over_all_of_them():
 
 
 @pytest.mark.parametrize("every", [1, 3])
-def test_alternate_switches_after_exactly_so_many_generations(every, evaluation):
+def test_alternate_switches_after_exactly_every_generations(every, evaluation):
     objective = Alternate(NOVELTY, FITNESS, every)
     turns = {Kind.EXPLORE: utilities(NOVELTY, evaluation), Kind.EXPLOIT: utilities(FITNESS, evaluation)}
     order = ([Kind.EXPLORE] * every + [Kind.EXPLOIT] * every) * 2
@@ -300,7 +300,7 @@ def test_alternate_switches_after_exactly_so_many_generations(every, evaluation)
 
 @dataclasses.dataclass(frozen=True)
 class Counter:
-    """An objective that counts its calls, and gives every sample the same utility."""
+    """An objective that counts its calls and gives every sample the same utility."""
 
     start: int
     utility: float
@@ -318,7 +318,7 @@ class Counter:
         return Kind.EXPLOIT
 
 
-def test_alternate_advances_only_the_state_of_the_one_in_turn(evaluation):
+def test_alternate_advances_only_the_state_of_the_active_objective(evaluation):
     objective = Alternate(Counter(0, 1.0), Counter(0, 2.0), 3)
     state, plays = objective.init(LANES), []
     for generation in range(8):
@@ -344,7 +344,7 @@ def test_blend_advances_the_states_of_both(evaluation):
     np.testing.assert_array_equal(of_b, np.full(LANES, 11))
 
 
-def test_a_score_of_ones_own_is_ranked_where_it_is_finite(evaluation):
+def test_a_custom_score_is_ranked_where_it_is_finite(evaluation):
     objective = Ranked(lambda evaluation, context: jnp.log(evaluation.feature[..., 0]), Kind.EXPLORE)
     valid = evaluation.feature[..., 0] > 0
     assert 0 < valid.sum() < valid.size
@@ -353,7 +353,7 @@ def test_a_score_of_ones_own_is_ranked_where_it_is_finite(evaluation):
     assert objective.kind(jnp.int32(0)) == Kind.EXPLORE
 
 
-def test_candidates_are_of_the_kind_of_their_objective():
+def test_candidates_have_the_kind_of_their_objective():
     generation = jnp.int32(0)
     assert FITNESS.kind(generation) == Kind.EXPLOIT
     assert NOVELTY.kind(generation) == Kind.EXPLORE

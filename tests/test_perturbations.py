@@ -1,4 +1,4 @@
-"""Samples in factors are the samples, and what is evaluated in factors is what whole genotypes are."""
+"""Factored samples and their evaluation agree with whole genotypes."""
 
 import dataclasses
 import itertools
@@ -40,7 +40,7 @@ def pairs_of(controller, noise, lanes=LANES, pairs=PAIRS):
 
 
 def by_numpy(samples):
-    """Each pair in plain loops: `mean + step` of a lane, then `mean - step`, in float64."""
+    """Return the samples by plain loops: `mean + step` of a lane, then `mean - step`, in float64."""
     dim = samples.mean.shape[1]
     found = []
     for lane, mean in enumerate(np.float64(samples.mean)):
@@ -66,13 +66,13 @@ NOISES = {
 
 
 @pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES)
-def test_rows_are_means_and_steps_both_ways(noise):
+def test_rows_are_means_plus_and_minus_steps(noise):
     controller = mlp((4, 7, 2))
     samples = pairs_of(controller, noise(controller.blocks))
     np.testing.assert_allclose(rows(samples), by_numpy(samples), rtol=1e-5, atol=1e-6)
 
 
-def test_steps_are_split_at_blocks_and_thin_ones_only_where_they_fit():
+def test_split_divides_steps_at_blocks_and_keeps_thin_parts_that_fit():
     blocks = ((3, 5), (1, 5))
     whole = np.arange(40.0).reshape(1, 2, 20)
     np.testing.assert_array_equal(split((whole,), blocks)[1], whole[..., 15:])
@@ -81,7 +81,7 @@ def test_steps_are_split_at_blocks_and_thin_ones_only_where_they_fit():
     assert [part.shape for part in split(thin, ((5, 3), (1, 5)))] == [(1, 2, 15), (1, 2, 5)]
 
 
-def test_groups_are_joined_in_factors_only_if_they_are_alike():
+def test_only_groups_of_equal_structure_are_joined_as_pairs():
     controller = mlp((4, 7, 2))
     a, b = (pairs_of(controller, Gaussian(), lanes) for lanes in (2, 3))
     joined = as_pairs([a, b])
@@ -94,7 +94,7 @@ def test_groups_are_joined_in_factors_only_if_they_are_alike():
 
 @pytest.mark.parametrize("most", [None, 1, 8, 14, 100])
 @pytest.mark.parametrize(("pairs", "repeats"), [(1, 1), (4, 3), (7, 9), (None, 5)])
-def test_chunks_change_nothing(most, pairs, repeats):
+def test_chunks_do_not_change_results(most, pairs, repeats):
     controller = mlp((2, 2))
     samples = (
         pairs_of(controller, Gaussian(), lanes=3, pairs=pairs) if pairs else no_pairs(controller.dim)
@@ -120,7 +120,7 @@ def test_chunks_change_nothing(most, pairs, repeats):
 
 
 def numpy_policy(x, observation, network):
-    """One genotype's network in float64, layer after layer."""
+    """Evaluate the network of one genotype in float64, one layer at a time."""
     activations = {jax.nn.relu: lambda signal: np.maximum(signal, 0), jnp.tanh: np.tanh}
     start, signal = 0, observation
     for i, (height, width) in enumerate(itertools.pairwise(network.sizes)):
@@ -133,7 +133,7 @@ def numpy_policy(x, observation, network):
 
 
 def by_factors(network, candidates, samples, observation):
-    """As `Controller.in_factors` runs it here."""
+    """Evaluate as `Controller.in_factors` does on this machine."""
     controller = mlp(network.sizes, hidden=network.hidden, output=network.output)
     return controller.in_factors(candidates, samples)(observation, 0)
 
@@ -162,9 +162,9 @@ kernels = pytest.mark.parametrize("act", [pytest.param(emulated, marks=needs_com
 
 NETWORKS = {
     "of the ant": Network((27, 64, 64, 8), jax.nn.relu, jnp.tanh),
-    "of few columns": Network((3, 8, 6, 1), jnp.tanh, jnp.tanh),
+    "few columns": Network((3, 8, 6, 1), jnp.tanh, jnp.tanh),
     "of many columns": Network((5, 160, 23, 12), jax.nn.relu, jax.nn.relu),
-    "of one layer": Network((40, 2), jax.nn.relu, jnp.tanh),
+    "one layer": Network((40, 2), jax.nn.relu, jnp.tanh),
 }
 
 
@@ -179,8 +179,8 @@ def case(network, noise, pairs=PAIRS, repeats=1):
 @pytest.mark.parametrize("network", NETWORKS.values(), ids=NETWORKS)
 @pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES)
 @pytest.mark.parametrize(("repeats", "dtype"), [(1, "float32"), (6, "bfloat16")])
-def test_policies_in_factors_act_as_those_of_whole_genotypes(network, noise, repeats, dtype):
-    """In plain JAX, natively, and by the kernel for GPUs, emulated."""
+def test_factored_policies_act_as_policies_of_whole_genotypes(network, noise, repeats, dtype):
+    """The implementations are plain JAX, native code, and the GPU kernel in the emulator."""
     candidates, samples, observation = case(network, noise, repeats=repeats)
     samples = samples._replace(step=rounded(samples.step, dtype))
     x = np.concatenate([np.repeat(np.float64(candidates.x), repeats, axis=0), by_numpy(samples)])
@@ -193,7 +193,7 @@ def test_policies_in_factors_act_as_those_of_whole_genotypes(network, noise, rep
 
 @needs_compiler
 @pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES)
-def test_who_else_acts_does_not_change_a_row_of_native_code(noise):
+def test_rows_of_native_code_do_not_depend_on_the_rest_of_the_batch(noise):
     network = NETWORKS["of many columns"]
     candidates, samples, observation = case(network, noise)
     act = jax.jit(partial(natively, network))
@@ -222,7 +222,7 @@ def test_who_else_acts_does_not_change_a_row_of_native_code(noise):
 
 
 @needs_compiler
-def test_native_tangents_are_numpys_to_rounding():
+def test_native_tanh_equals_numpy_up_to_rounding():
     x = np.float32(np.concatenate([np.linspace(-12, 12, 4001), np.geomspace(1e-30, 1, 500), [0, 1e9]]))
     x = np.concatenate([x, -x, [np.inf, -np.inf]]).astype(np.float32)
     network = Network((1, 1), jax.nn.relu, jnp.tanh)
@@ -251,7 +251,7 @@ def test_kernels_are_mapped_over_seeds_and_need_no_candidates(act):
 
 @kernels
 @pytest.mark.parametrize("hidden", [jax.nn.relu, jnp.tanh])
-def test_what_is_not_a_number_stays_so_in_kernels(act, hidden):
+def test_kernels_propagate_nan(act, hidden):
     sizes = (4, 7, 2)
     controller, network = mlp(sizes), Network(sizes, hidden, jnp.tanh)
     samples = pairs_of(controller, Gaussian(), lanes=1)
@@ -265,19 +265,19 @@ SMALL = {"lanes": 4, "samples": 10}
 
 
 def first_batch(algorithm):
-    """What it asks to be evaluated first."""
+    """Return the first batch that an algorithm asks for."""
     init_key, ask_key = jax.random.split(jax.random.key(0))
     return jax.jit(lambda: algorithm.ask(ask_key, algorithm.init(init_key))[1])()
 
 
 def whole(task):
-    """The task without its evaluation in factors."""
+    """Return the task without its factored evaluation."""
     return dataclasses.replace(task, evaluate=task.evaluate.rows)
 
 
 @pytest.mark.parametrize("noise", ["gaussian", "low-rank"])
 @pytest.mark.parametrize("chunk", [None, 6])
-def test_a_task_evaluates_samples_in_factors_as_whole_ones(noise, chunk):
+def test_factored_evaluation_agrees_with_whole_genotypes(noise, chunk):
     options = {"rank": 1} if noise == "low-rank" else {}
     algorithm = memes.presets.memes(MAZE, noise=noise, **SMALL, **options)
     batch = first_batch(algorithm)
@@ -295,7 +295,7 @@ def test_a_task_evaluates_samples_in_factors_as_whole_ones(noise, chunk):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), found, expected)
 
 
-def test_an_algorithm_lets_the_task_evaluate_in_factors():
+def test_an_algorithm_uses_factored_evaluation_if_the_task_has_it():
     calls = []
 
     def spy(*arguments):
@@ -308,7 +308,7 @@ def test_an_algorithm_lets_the_task_evaluate_in_factors():
     _, info = jax.jit(lambda: algorithm.step(step_key, algorithm.init(init_key)))()
     assert isinstance(calls[0][2], Pairs)
     assert np.isfinite(info.fitness).all()
-    # A task that replaces `evaluate`, or wraps another, gets whole genotypes, as do single offspring.
+    # Tasks that replace or wrap `evaluate` get whole genotypes. Offspring are also passed whole.
     algorithms = [memes.presets.memes(other, **SMALL) for other in (whole(task), memes.noisy(task))]
     calls.clear()
     for algorithm in (*algorithms, memes.presets.me(task, batch=7)):
@@ -316,8 +316,8 @@ def test_an_algorithm_lets_the_task_evaluate_in_factors():
     assert not calls
 
 
-def test_repeated_evaluations_hold_each_genotype_once():
-    """Those of candidates, of resampled tasks and of corrections."""
+def test_repeated_evaluations_pass_each_genotype_once():
+    """This holds for candidates, resampled tasks and corrections."""
     calls = []
 
     def spy(keys, candidates, samples):
@@ -328,7 +328,7 @@ def test_repeated_evaluations_hold_each_genotype_once():
     step_key, key = jax.random.split(jax.random.key(0))
 
     def traced(algorithm):
-        calls.clear()  # those of `compose`, which tries the task
+        calls.clear()  # discard the calls of `compose`, which checks the task
         jax.eval_shape(algorithm.step, step_key, jax.eval_shape(algorithm.init, key))
         return calls
 
@@ -342,7 +342,7 @@ def test_repeated_evaluations_hold_each_genotype_once():
 
 
 @pytest.mark.parametrize("chunk", [None, 4])
-def test_repeated_genotypes_evaluate_as_whole_ones(chunk):
+def test_repeats_evaluate_as_whole_genotypes(chunk):
     repeats = Repeats(MAZE.init(jax.random.key(0), 3), 7)
 
     def keys():
@@ -354,8 +354,8 @@ def test_repeated_genotypes_evaluate_as_whole_ones(chunk):
     assert len(np.unique(np.asarray(found.feature), axis=0)) == repeats.evaluations
 
 
-def test_a_task_that_takes_whole_genotypes_finds_the_same_to_the_bit():
-    """A strategy may draw its samples in factors or whole: results are the same."""
+def test_results_of_factored_and_whole_samples_are_bitwise_equal():
+    """A strategy may return its samples factored or whole. The results are equal."""
     task, options = memes.tasks.arm(joints=6), {"samples": 10, "sigma": 0.1}
 
     class Whole(memes.strategies.OpenAIES):

@@ -1,4 +1,4 @@
-"""One protocol that every preset keeps, on a deterministic and on an uncertain task."""
+"""Every preset satisfies one protocol, on a deterministic or an uncertain task."""
 
 import inspect
 import json
@@ -30,7 +30,7 @@ TASKS = {
     "arm": memes.tasks.arm(joints=4),
     "noisy-arm": memes.tasks.noisy_arm(joints=4, fitness_noise=0.1, feature_noise=0.05),
 }
-MAZES = {  # for those that learn from transitions
+MAZES = {  # tasks for presets that learn from transitions
     "maze": memes.tasks.point_maze(steps=6, hidden=(3,)),
     "noisy-maze": memes.tasks.point_maze(steps=6, hidden=(3,), uncertain=True),
 }
@@ -38,7 +38,7 @@ GENERATIONS = 12
 
 
 def build(preset, task):
-    """The preset, small; its own choices (a fixed reset, say) are left alone but for their size."""
+    """Build a small version of a preset. Options that define the preset keep their values."""
     function = memes.PRESETS[preset].build
     accepted = parameters(function)
     options = {name: value for name, value in SMALL.items() if name in accepted}
@@ -49,14 +49,17 @@ def build(preset, task):
     return function(task, memes.cells.grid(task, (10, 10)), **options)
 
 
-# Uncertainty is the task's alone: a few presets show that it changes nothing.
+# Uncertainty affects only the task, so a few presets on an uncertain task suffice.
 CASES = [(p, "arm") for p in memes.PRESETS if p != "pga-me"] + [("pga-me", t) for t in MAZES]
 CASES += [(p, "noisy-arm") for p in ("memes-all", "me-sampling", "memes-hybrid")]
 
 
 @pytest.fixture(scope="module", params=CASES, ids="-".join)
 def followed(request):
-    """A run of each preset on each task: the algorithm, and every state and Info."""
+    """Run each preset.
+
+    Returns the algorithm, its final state, and the archive and Info of each generation.
+    """
     preset, task = request.param
     algorithm = build(preset, {**TASKS, **MAZES}[task])
     init_key, run_key = jax.random.split(jax.random.key(7))
@@ -73,19 +76,19 @@ def followed(request):
     return algorithm, state, archives, infos
 
 
-def test_every_preset_keeps_the_protocol(followed):
+def test_every_preset_satisfies_the_protocol(followed):
     algorithm, state, archives, info = followed
     task, lanes = algorithm.task, len(algorithm.emitter.persistent)
     assert int(state.generation) == GENERATIONS
 
-    # The archive only gets better, cell by cell, and changes as often as rows were added.
+    # Fitness never falls in any cell, and as many cells change as rows were added.
     fitness = np.asarray(archives.fitness)
     assert (fitness[1:] >= fitness[:-1]).all()
     written = np.asarray(archives.generation) == np.arange(GENERATIONS)[:, None]
     np.testing.assert_array_equal(written.sum(axis=1), info.additions.sum(axis=1))
     assert written[0].any()
 
-    # Every elite lies in its own cell, with the lane and the generation that found it.
+    # Every elite lies in its own cell and has a valid lane.
     archive = state.archive
     elites = np.flatnonzero(archive.occupied)
     np.testing.assert_array_equal(archive.cells.index(archive.feature)[elites], elites)
@@ -95,7 +98,7 @@ def test_every_preset_keeps_the_protocol(followed):
         np.testing.assert_allclose(again.fitness[elites], archive.fitness[elites], atol=1e-5)
         np.testing.assert_allclose(again.feature[elites], archive.feature[elites], atol=1e-5)
 
-    # The ledger counts each evaluation of each row, and Info describes each candidate.
+    # The ledger counts every evaluation, and Info describes each candidate.
     evaluations = algorithm.batch_size * task.cost
     assert (info.ledger.samples + info.ledger.candidates == evaluations).all()
     assert info.fitness.shape == (GENERATIONS, lanes)
@@ -108,7 +111,7 @@ def test_every_preset_keeps_the_protocol(followed):
     assert (np.asarray(info.age) >= np.asarray(info.stale)).all()
     np.testing.assert_array_equal(info.non_finite, 0)
 
-    # A lane that persists gets one step older each time it is active, or starts again.
+    # A persistent lane ages by one in each generation in which it is active, or it restarts.
     persistent = np.asarray(algorithm.emitter.persistent)
     for lane in np.unique(np.asarray(info.lane)[:, persistent]):
         age = np.asarray(info.age)[:, persistent][np.asarray(info.lane)[:, persistent] == lane]
@@ -116,7 +119,7 @@ def test_every_preset_keeps_the_protocol(followed):
 
 
 @pytest.mark.parametrize("preset", ["memes", pytest.param("me", marks=pytest.mark.long)])
-def test_seeds_decide_everything(preset):
+def test_results_depend_only_on_the_seed(preset):
     algorithm = build(preset, TASKS["noisy-arm"])
     options = {"generations": 4, "progress": False}
     results = [
@@ -161,7 +164,7 @@ def test_lanes_of_a_hybrid_use_a_part_of_its_evaluations():
         memes.presets.memes_hybrid(task, batch=15, **small)
 
 
-def test_the_hybrid_evaluates_candidates_several_times_on_uncertain_tasks_alone():
+def test_the_hybrid_evaluates_candidates_repeatedly_only_on_uncertain_tasks():
     certain, noisy = (memes.PRESETS["memes-hybrid"].build(TASKS[name]) for name in ("arm", "noisy-arm"))
     assert (certain.candidates.candidate_samples, noisy.candidates.candidate_samples) == (1, 64)
     assert (certain.offer_samples, noisy.offer_samples) == (True, False)
@@ -170,7 +173,7 @@ def test_the_hybrid_evaluates_candidates_several_times_on_uncertain_tasks_alone(
 
 
 def test_the_papers_hyper_parameters_are_the_defaults():
-    """Counts that follow from the paper's table."""
+    """The counts follow from the paper's table."""
     task = memes.tasks.arm(joints=2)
     algorithm = memes.presets.memes(task)
     assert algorithm.emitter.lanes == 32
@@ -218,8 +221,8 @@ def test_the_papers_hyper_parameters_of_the_baselines_are_the_defaults():
     assert options["me-es"]["every"] == 10
 
 
-def test_me_es_starts_each_turn_from_the_elites_it_is_biased_to():
-    """Explore starts from one of the most novel, exploit from one of the fittest or latest."""
+def test_me_es_starts_each_turn_from_its_preferred_elites():
+    """Every turn starts from an elite, and an exploiting turn from one of the fittest or latest."""
     algorithm = build("me-es", TASKS["arm"])
     step, ask = jax.jit(algorithm.step), jax.jit(algorithm.ask)
     state = jax.jit(lambda: algorithm.init(jax.random.key(0), 14))()
@@ -239,11 +242,11 @@ def test_me_es_starts_each_turn_from_the_elites_it_is_biased_to():
         state, info = step(key, state)
         kinds.append(int(info.kind[0]))
     turns = [Kind.EXPLORE] * 3 + [Kind.EXPLOIT] * 3
-    # A candidate is of the kind of the step that made it, in the generation before.
+    # A candidate has the kind of the step that created it, one generation earlier.
     assert kinds == [Kind.EXPLORE, *(turns * 3)[:13]]
 
 
-def test_an_algorithm_knows_its_name_and_its_hyper_parameters():
+def test_an_algorithm_has_its_name_and_hyper_parameters():
     algorithm = memes.presets.memes_sequential(TASKS["arm"], lanes=3, samples=4)
     assert algorithm.name == "memes-sequential"
     assert algorithm.options["lanes"] == 3
@@ -299,7 +302,7 @@ def test_wrong_hyper_parameters_of_the_baselines_are_named(preset, options, sent
         memes.PRESETS[preset].build(TASKS["arm"], **options)
 
 
-def test_a_preset_shows_the_options_of_its_search_as_its_own():
+def test_the_signature_of_a_preset_includes_the_options_of_its_search():
     shown = inspect.signature(memes.presets.me_es).parameters
     assert [shown[name].default for name in ("samples", "l2", "sigma")] == [10_000, 0.01, 0.02]
     assert all(p.kind is p.KEYWORD_ONLY for n, p in shown.items() if n not in ("task", "cells"))
@@ -316,7 +319,7 @@ def test_a_preset_shows_the_options_of_its_search_as_its_own():
 
 
 def test_a_preset_is_its_dataclass_with_fields_replaced():
-    """A keyword of the function is a field of the dataclass or of a group of options in it."""
+    """A keyword of the function is a field of the dataclass or of a nested group of options."""
     options = memes.PRESETS["memes-all"].options
     assert options == Memes(offer_samples=True)
     changes = {"lanes": 3, "samples": 6, "candidate_samples": 2}
@@ -335,7 +338,7 @@ def test_a_preset_is_its_dataclass_with_fields_replaced():
         Memes(lanes="many")
 
 
-def test_what_a_shell_cannot_spell_is_known_by_its_type():
+def test_writable_is_none_for_types_without_a_command_line_form():
     spelt = {name: writable(p.hint) for name, p in parameters(memes.presets.memes).items()}
     assert spelt["optimiser"] is None
     assert spelt["strategy"] is str
@@ -363,10 +366,10 @@ OBJECTS = {
 
 
 @pytest.mark.parametrize(("options", "record"), OBJECTS.values(), ids=OBJECTS)
-def test_a_preset_takes_objects_and_records_them(options, record):
+def test_a_preset_accepts_objects_and_records_them(options, record):
     small = {"lanes": 2, "samples": 6, "fifo_size": 9}
     algorithm = memes.presets.memes(TASKS["arm"], **small | options())
-    # What is recorded is the same for another object that was built alike, and a file can hold it.
+    # An object that is built in the same way has the same record, and JSON can store it.
     again = memes.presets.memes(TASKS["arm"], **small | options())
     assert json.loads(json.dumps(algorithm.options)) == again.options
     assert algorithm.options == algorithm.options | record
@@ -376,8 +379,8 @@ def test_a_preset_takes_objects_and_records_them(options, record):
     assert bool(state.archive.occupied.any())
 
 
-def test_objects_are_used_as_they_are():
-    """What a name stands for, given as an object, is the same algorithm."""
+def test_objects_and_names_give_the_same_algorithm():
+    """An object and the name that stands for it give the same algorithm."""
     task, small = TASKS["arm"], {"lanes": 2, "samples": 6, "fifo_size": 9}
     strategy = OpenAIES(samples=6, sigma=0.1, learning_rate=0.3, l2=0.1)
     pairs = [
@@ -399,7 +402,7 @@ def test_objects_are_used_as_they_are():
 
 
 def _program(algorithm):
-    """All that an algorithm computes, as text."""
+    """Return the program of an algorithm as text."""
     key = jax.random.key(3)
     state = jax.eval_shape(algorithm.init, key)
     return [
@@ -430,15 +433,15 @@ WRONG_USES = {
 
 
 @pytest.mark.parametrize(("sentence", "call"), WRONG_USES.items(), ids=range(len(WRONG_USES)))
-def test_wrong_uses_of_a_preset_in_python_are_sentences(sentence, call):
+def test_wrong_uses_of_a_preset_in_python_give_error_messages(sentence, call):
     with pytest.raises(memes.UsageError, match=sentence):
         call(TASKS["arm"])
 
 
 def test_the_numbers_of_a_strategy_are_recorded():
-    """Its own sizes: the options that it replaces do not apply."""
+    """The options that the strategy object replaces do not apply."""
     strategies = [memes.strategies.OpenAIES(samples=8, sigma=sigma) for sigma in (0.02, 0.5)]
     small = partial(memes.presets.memes, TASKS["arm"], lanes=2)
-    told = [small(strategy=strategy).options["strategy"] for strategy in strategies]
-    assert ["sigma=0.02" in text for text in told] == [True, False]
-    assert all("samples=8" in text for text in told)
+    recorded = [small(strategy=strategy).options["strategy"] for strategy in strategies]
+    assert ["sigma=0.02" in text for text in recorded] == [True, False]
+    assert all("samples=8" in text for text in recorded)

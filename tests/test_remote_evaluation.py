@@ -1,4 +1,4 @@
-"""Simulators in Python, spread over workers."""
+"""Simulators in Python are evaluated by several worker processes."""
 
 import os
 import re
@@ -20,7 +20,7 @@ import simulators
 from memes import RunError, UsageError
 from memes.errors import place_of
 from memes.runner.simulators import surviving
-from signals import hearing
+from signals import interruptible
 
 KEYS = jax.random.split(jax.random.key(5), 11)
 X = np.random.default_rng(0).uniform(0, 0.6, (11, 4)).astype(np.float32)
@@ -56,14 +56,14 @@ def test_workers_start_no_backend(two):
     np.testing.assert_array_equal(fitness, 0)
 
 
-def test_seeds_are_those_that_jax_would_draw():
+def test_seeds_equal_random_bits_of_jax():
     seeds, words = memes.seeds_from_keys(KEYS), np.asarray(jax.random.key_data(KEYS))
     np.testing.assert_array_equal(seeds, memes.seeds_from_keys(words))
     assert memes.seeds_from_keys(words[3]) == seeds[3]
     np.testing.assert_array_equal(seeds, np.asarray(jax.vmap(jax.random.bits)(KEYS), np.int64))
 
 
-def test_what_cannot_be_spread_is_said(two):
+def test_tasks_that_cannot_be_parallelized_are_refused(two):
     with pytest.raises(UsageError, match="task 'arm' is compiled by JAX"):
         memes.parallelize(memes.tasks.arm(joints=4), two)
     with pytest.raises(UsageError, match="workers must be at most 10,000, got 1000000"):
@@ -80,29 +80,29 @@ def test_what_cannot_be_spread_is_said(two):
         memes.parallelize(simulators.task(simulators.transposed), two).evaluate(KEYS, X)
 
 
-def test_what_a_worker_raises_says_where(two):
+def test_exceptions_of_workers_contain_their_source_line(two):
     task = memes.parallelize(simulators.task(simulators.wrong), two)
     with pytest.raises(ZeroDivisionError) as raised:
         task.evaluate(KEYS, X)
     assert re.fullmatch(r".*simulators.py, line \d+", place_of(raised.value))
 
 
-def test_workers_that_raise_hang_or_are_killed_cost_their_rows(two):
-    """Whether a row raises, hangs or is killed, no other row is lost, also not of its block."""
+def test_workers_that_raise_hang_or_are_killed_lose_only_their_rows(two):
+    """A row that raises, hangs or is killed loses no other row, also not in the same block."""
     x = np.repeat(X[:1], 16, axis=0)
     x[[1, 9, 13], -1] = 0.75, 0.95, 0.85
-    keys, said = jax.random.split(jax.random.key(1), 16), []
+    keys, printed = jax.random.split(jax.random.key(1), 16), []
     task = surviving(
-        memes.parallelize(simulators.task(simulators.misbehaving), two, block=4), said.append, rows=4
+        memes.parallelize(simulators.task(simulators.misbehaving), two, block=4), printed.append, rows=4
     )
     before = two.replaced
     fitness, feature = task.evaluate(keys, x)
     lost = np.isin(np.arange(16), [1, 9, 13])
     np.testing.assert_array_equal(np.isnan(fitness), lost)
     np.testing.assert_array_equal(feature[~lost], x[~lost, :2])
-    assert two.replaced - before == 6  # for each block twice, and then for the row
-    assert len(said) == 1
-    assert "task 'hills' raised" in said[0]
+    assert two.replaced - before == 6  # for each of two rows: its block twice, then the row
+    assert len(printed) == 1
+    assert "task 'hills' raised" in printed[0]
     with pytest.raises(
         RunError, match="a worker was killed by SIGKILL for every genotype of a generation"
     ):
@@ -110,8 +110,8 @@ def test_workers_that_raise_hang_or_are_killed_cost_their_rows(two):
     assert str(two).startswith("2 workers, ")
 
 
-def test_workers_that_hang_in_the_trial_cost_their_rows(monkeypatch):
-    """All rows of the trial are lost here; then others are tried."""
+def test_workers_that_hang_in_the_first_check_lose_only_their_rows(monkeypatch):
+    """All rows of the first check fail here, so the check tries other rows."""
     monkeypatch.setenv("ENDS", "hang")
     with memes.workers(2, timeout=0.5) as executor:
         task = memes.parallelize(simulators.task(simulators.ending_often), executor, block=4)
@@ -119,24 +119,24 @@ def test_workers_that_hang_in_the_trial_cost_their_rows(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("end", "said"),
+    ("end", "printed"),
     [
         ("kill", "raised WorkerDied: a worker was killed by SIGSEGV for every genotype that was tried"),
         ("interrupt", "KeyboardInterrupt"),
     ],
 )
-def test_workers_that_always_end_in_the_trial_are_one_sentence(end, said, monkeypatch):
+def test_workers_that_always_end_in_the_first_check_give_an_error(end, printed, monkeypatch):
     monkeypatch.setenv("ENDS", end)
     with memes.workers(2) as executor:
         task = memes.parallelize(simulators.task(simulators.ending_always), executor, block=4)
-        with pytest.raises(RuntimeError, match=said) as error:
+        with pytest.raises(RuntimeError, match=printed) as error:
             memes.presets.me(task, batch=4)
     assert isinstance(error.value, RunError) or place_of(error.value)
 
 
 @pytest.mark.parametrize("kind", ["own", "pool"])
 def test_a_block_whose_worker_is_lost_is_tried_again(two, kind, tmp_path, monkeypatch):
-    """Also in a pool that breaks as a whole, if it is known how to make another."""
+    """A broken pool is replaced if a function that creates a new pool is given."""
     spawn = partial(ProcessPoolExecutor, 2, mp_context=get_context("spawn"))
     monkeypatch.setenv("KILLED_ONCE", str(tmp_path / "killed"))
     task = simulators.task(simulators.killed_once)
@@ -149,7 +149,7 @@ def test_a_block_whose_worker_is_lost_is_tried_again(two, kind, tmp_path, monkey
 
 
 def alive(pid):
-    """The parent of a process that is not over, or None."""
+    """Return the parent of a running process, or None if the process has ended."""
     try:
         state, parent, *_ = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -163,7 +163,7 @@ def children(pid):
 
 
 def test_ctrl_c_leaves_no_process_behind(tmp_path):
-    """To a whole group, as a terminal sends it; twice, as workers hang."""
+    """Ctrl-C is sent to the process group, as a terminal does, and twice, because the workers hang."""
     words = [
         "run",
         f"{simulators.__file__}:stuck",
@@ -175,30 +175,30 @@ def test_ctrl_c_leaves_no_process_behind(tmp_path):
         "64",
     ]
     run = subprocess.Popen(
-        hearing("-m", "memes", *words, "--out", tmp_path / "run", "--generations", "2"),
+        interruptible("-m", "memes", *words, "--out", tmp_path / "run", "--generations", "2"),
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     )
-    said = ""
-    while "compiled in" not in said:
+    printed = ""
+    while "compiled in" not in printed:
         line = run.stderr.readline()
-        assert line, said
-        said += line
+        assert line, printed
+        printed += line
     deadline = time.monotonic() + 60
     while len(below := children(run.pid)) < 3 and time.monotonic() < deadline:
-        time.sleep(0.1)  # two workers, and the helper processes of multiprocessing
+        time.sleep(0.1)  # wait for two workers and the helper processes of multiprocessing
     time.sleep(0.5)
     os.killpg(run.pid, signal.SIGINT)
-    while "Ctrl-C again" not in said:  # or two signals may count as one
+    while "Ctrl-C again" not in printed:  # otherwise two signals may count as one
         line = run.stderr.readline()
-        assert line, said
-        said += line
+        assert line, printed
+        printed += line
     os.killpg(run.pid, signal.SIGINT)
-    said += run.communicate(timeout=60)[1]
-    assert run.returncode == 130, said
-    assert "Traceback" not in said
+    printed += run.communicate(timeout=60)[1]
+    assert run.returncode == 130, printed
+    assert "Traceback" not in printed
     assert len(below) >= 3
     time.sleep(0.5)
     assert not [pid for pid in below if alive(pid)]

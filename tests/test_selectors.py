@@ -23,7 +23,7 @@ from memes.selectors import (
 from memes.task import Task
 from memes.task import uniform as uniform_init
 
-# The init draws from [5, 6]: no elite does.
+# The init draws from [5, 6], which contains no elite.
 TASK = Task("toy", 3, (0.0, 0.0), (1.0, 1.0), uniform_init(3, 5.0, 6.0), lambda keys, x: None)
 CELLS = Grid(jnp.zeros(2), jnp.ones(2), (4, 4))
 ELITES = np.array([0, 3, 4, 11, 15])
@@ -34,7 +34,7 @@ MOST_NOVEL = {neighbours: MostNovel(2, neighbours) for neighbours in (1, 2)}
 
 
 def archive_of(cells, fitness):
-    """Elites that differ in each of their parts, in the given cells."""
+    """Return elites in the given cells that differ in all of their fields."""
     cells = np.asarray(cells)
     feature = np.stack([cells // 4, cells % 4], axis=1) / 4 + 0.125
     return replace(
@@ -46,7 +46,8 @@ def archive_of(cells, fitness):
 
 
 ARCHIVE = archive_of(ELITES, FITNESS)
-# Far from the origin, where the features of empty cells lie. One neighbour and two rank elites apart.
+# Far from the origin, where the features of empty cells lie. One and two neighbours give different
+# ranks.
 PAST = Past(jnp.array([[0.4, 0.3], [1.0, 0.5], [1.0, 0.6], [0.0, 0.0]]), jnp.arange(4) < 3)
 
 
@@ -57,18 +58,18 @@ def draw(selector, key, archive, past=PAST, generation=0):
     )
 
 
-def test_who_is_drawn_does_not_depend_on_how_many_are_wanted():
+def test_a_draw_does_not_depend_on_which_draws_are_wanted():
     context = Context(TASK, jnp.int32(0), ARCHIVE, ARCHIVE, PAST, None)
     wanted = jnp.arange(4) == 2
     some = select(Uniform(), jax.random.key(0), context, 4, wanted)
-    everyone = select(Uniform(), jax.random.key(0), context, 4)
-    np.testing.assert_array_equal(some.x[2], everyone.x[2])
-    np.testing.assert_array_equal(some.feature[2], everyone.feature[2])
+    all_draws = select(Uniform(), jax.random.key(0), context, 4)
+    np.testing.assert_array_equal(some.x[2], all_draws.x[2])
+    np.testing.assert_array_equal(some.feature[2], all_draws.feature[2])
     assert select(Uniform(), jax.random.key(0), context, 4, wanted & False).x.shape == (4, 3)
 
 
 def drawn_cells(individuals, archive=ARCHIVE):
-    """The cell of each draw, once it is clear that all its parts come from that cell."""
+    """Return the cell of each draw, and check that all fields come from this cell."""
     cell = np.floor(np.asarray(individuals.x[:, 0])).astype(int)
     assert np.asarray(archive.occupied)[cell].all()
     np.testing.assert_array_equal(individuals.x, archive.genotypes[cell])
@@ -81,7 +82,7 @@ def assert_uniform_over(cell, elites):
     assert set(cell) == set(elites)
     expected = DRAWS / len(elites)
     chi_square = sum((np.sum(cell == e) - expected) ** 2 / expected for e in elites)
-    # Mean df, variance 2 df: five standard deviations above.
+    # The mean is df and the variance 2 df, so this bound is five standard deviations above the mean.
     df = len(elites) - 1
     assert chi_square < df + 5 * np.sqrt(2 * df) + 1e-9
 
@@ -93,7 +94,7 @@ def test_uniform_draws_whole_elites_with_equal_probability():
 def test_uniform_draws_are_independent_of_each_other():
     cell = drawn_cells(draw(Uniform(), jax.random.key(1), ARCHIVE))
     again = drawn_cells(draw(Uniform(), jax.random.key(2), ARCHIVE))
-    # Neither a draw and the next, nor draws under two keys, agree more often than one in five times.
+    # Consecutive draws, and draws with two keys, agree in one of five cases on average.
     for a, b in ((cell[1:], cell[:-1]), (cell, again)):
         assert abs(np.mean(a == b) - 0.2) < 5 * np.sqrt(0.16 / DRAWS)
 
@@ -107,13 +108,13 @@ def test_a_lone_elite_is_always_drawn(cell):
 
 
 @pytest.mark.parametrize("count", FITTEST)
-def test_fittest_draws_evenly_from_the_fittest_elites_alone(count):
+def test_fittest_draws_uniformly_from_only_the_fittest_elites(count):
     cell = drawn_cells(draw(FITTEST[count], jax.random.key(count), ARCHIVE))
     assert_uniform_over(cell, ELITES[np.argsort(-FITNESS)][:count])
 
 
 @pytest.mark.parametrize("neighbours", MOST_NOVEL)
-def test_most_novel_draws_evenly_from_the_most_novel_elites_alone(neighbours):
+def test_most_novel_draws_uniformly_from_only_the_most_novel_elites(neighbours):
     feature = np.asarray(ARCHIVE.feature)[ELITES]
     points = np.asarray(PAST.feature)[np.asarray(PAST.valid)]
     distance = np.linalg.norm(feature[:, None] - points, axis=-1)
@@ -123,8 +124,8 @@ def test_most_novel_draws_evenly_from_the_most_novel_elites_alone(neighbours):
 
 
 @pytest.mark.parametrize(("count", "latest"), [(2, 3), (1, 1), (4, 2), (2, 100)])
-def test_fittest_of_latest_draws_evenly_from_the_fittest_of_the_cells_that_changed_last(count, latest):
-    changed = np.array([7, 2, 9, 4, 5])  # when each elite was found
+def test_fittest_of_latest_draws_uniformly_from_the_fittest_of_the_latest_cells(count, latest):
+    changed = np.array([7, 2, 9, 4, 5])  # the generation of each elite
     archive = replace(ARCHIVE, generation=jnp.full(16, -1).at[ELITES].set(changed))
     recent = np.argsort(-changed)[:latest]
     expected = recent[np.argsort(-FITNESS[recent])][:count]
@@ -133,7 +134,7 @@ def test_fittest_of_latest_draws_evenly_from_the_fittest_of_the_cells_that_chang
 
 
 @pytest.mark.parametrize("probability", [0.0, 0.3, 1.0])
-def test_either_draws_by_one_or_the_other(probability):
+def test_either_uses_each_selector_with_its_probability(probability):
     best, last = ELITES[FITNESS.argmax()], ELITES[-1]
     archive = replace(ARCHIVE, generation=jnp.full(16, -1).at[last].set(1))
     selector = Either(Fittest(1), FittestOfLatest(1, 1), probability)
@@ -143,7 +144,7 @@ def test_either_draws_by_one_or_the_other(probability):
     assert abs(np.mean(cell == best) - probability) <= error
 
 
-def test_alternate_takes_turns_as_objectives_do():
+def test_cycle_alternates_between_selectors():
     selector = Cycle(FITTEST[1], MOST_NOVEL[1], 3)
     for generation in range(8):
         cell = drawn_cells(draw(selector, jax.random.key(7), ARCHIVE, PAST, generation))
@@ -151,7 +152,7 @@ def test_alternate_takes_turns_as_objectives_do():
 
 
 def test_most_novel_never_draws_an_empty_cell():
-    # An empty cell has its feature at the origin, further from this past than any elite.
+    # The feature of an empty cell is the origin, which is further from this past than any elite.
     archive = archive_of([10, 15], np.float32([1.0, 2.0]))
     cell = drawn_cells(draw(MOST_NOVEL[1], jax.random.key(3), archive), archive)
     assert_uniform_over(cell, [10, 15])
@@ -168,7 +169,7 @@ def test_an_empty_archive_gives_draws_of_init_that_were_never_evaluated(selector
 
 
 @pytest.mark.parametrize("selector", [Fittest, MostNovel])
-def test_there_must_be_someone_to_choose_from(selector):
+def test_a_count_of_zero_is_refused(selector):
     with pytest.raises(UsageError, match=r"^count must"):
         selector(0)
 

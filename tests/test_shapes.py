@@ -1,4 +1,4 @@
-"""Annotated shapes hold, and the tests would notice if they did not."""
+"""Annotated shapes are correct, and the tests detect wrong shapes."""
 
 import dataclasses
 import subprocess
@@ -32,13 +32,13 @@ MAZE = memes.tasks.point_maze(steps=4, hidden=(3,), uncertain=True)
 
 
 def slopes(keys, x):
-    """Gradients of a task whose policies are a kernel, which JAX does not differentiate."""
+    """Return gradients for a task whose policies are a kernel, which JAX cannot differentiate."""
     return jnp.ones_like(x), jnp.ones((x.shape[0], MAZE.feature_dim, x.shape[1]))
 
 
 @pytest.fixture(scope="module")
 def instances():
-    """One instance of each type of the core that holds arrays, as a run leaves it, by name."""
+    """One instance of each core type that holds arrays, as in a run, by name."""
     small = {"samples": 4}
     algorithms = [
         memes.presets.memes(MAZE, lanes=2, fifo_size=8, noise="low-rank", rank=1, **small),
@@ -79,7 +79,7 @@ def instances():
         return after, batch, evaluation, info, outcome, answer, individuals, past, compared
 
     for algorithm in algorithms:
-        # Shapes are all that matters: nothing is computed.
+        # Only shapes matter, so nothing is computed.
         shaped = jax.eval_shape(partial(generation, algorithm))
         built = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shaped)
         after, batch, evaluation, info, outcome, answer, *_ = built
@@ -104,7 +104,7 @@ TYPES = [*shapes.shaped_types(), "Archive", "Grid", "CVT"]
 
 
 @pytest.mark.parametrize("name", TYPES)
-def test_a_wrong_shape_in_any_field_is_noticed(instances, name):
+def test_a_wrong_shape_in_any_field_is_detected(instances, name):
     right = instances[name]
     shapes.check_fields(right)
     hints = typing.get_type_hints(type(right))
@@ -112,7 +112,7 @@ def test_a_wrong_shape_in_any_field_is_noticed(instances, name):
     for field, hint in hints.items():
         value = getattr(right, field)
         if getattr(hint, "dtype", None) is jaxtyping.Shaped:
-            continue  # any number, of any shape
+            continue  # a number of any shape
         if hasattr(hint, "dim_str") and "*" not in hint.dim_str:
             wrongs = [jnp.asarray(value)[None], jnp.asarray(value, jnp.complex64)]
         elif hasattr(hint, "dim_str"):
@@ -128,7 +128,7 @@ def test_a_wrong_shape_in_any_field_is_noticed(instances, name):
 
 
 @pytest.mark.parametrize("name", ["Evaluation", "Transition", "Generation", "Rows"])
-def test_fields_of_any_leading_axes_must_agree_on_them(instances, name):
+def test_fields_must_have_equal_leading_axes(instances, name):
     right = instances[name]
     field = "fitness" if name == "Evaluation" else next(n for n in right._fields if n != "evaluation")
     with pytest.raises(TypeError):
@@ -136,7 +136,7 @@ def test_fields_of_any_leading_axes_must_agree_on_them(instances, name):
 
 
 def test_a_tuple_is_checked_where_the_library_builds_it():
-    """A wrong shape in the source fails any test that runs it; custom parts are not checked."""
+    """A wrong shape in the library fails every test that reaches it. Custom parts are not checked."""
 
     class Broken(memes.emitters.Isoline):
         def ask(self, key, state, context):
@@ -175,11 +175,11 @@ WRONG_CALLS = {
 
 
 @pytest.mark.parametrize("call", WRONG_CALLS.values(), ids=WRONG_CALLS)
-def test_a_wrong_shape_in_a_call_is_noticed(call):
+def test_a_wrong_shape_in_a_call_is_detected(call):
     with pytest.raises(TypeCheckError):
         call()
 
 
-def test_nothing_is_checked_outside_of_the_tests():
+def test_shapes_are_checked_only_in_tests():
     code = "import sys, memes.archive; sys.exit('beartype' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

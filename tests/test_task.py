@@ -35,7 +35,7 @@ def keys(seed, n):
 
 
 def recorder(calls, noise):
-    """A host task whose results do not depend on its keys, so that only `calls` records them."""
+    """Return a host task that ignores its keys and records its evaluations in `calls`."""
 
     def outcome(row_keys, x):
         assert isinstance(x, np.ndarray)
@@ -49,7 +49,7 @@ def recorder(calls, noise):
 
 @pytest.fixture(scope="module")
 def many():
-    """The noise of 4096 evaluations of one genotype: [4096, 3], the fitness first."""
+    """The noise of 4096 evaluations of one genotype, [4096, 3], with the fitness first."""
     x = jnp.full((4096, 3), 0.25)
     fitness, feature, *_ = jax.jit(lambda k: evaluate(NOISY, k, x))(keys(0, 4096))
     return np.column_stack([fitness - 0.75, feature - 0.25])
@@ -89,7 +89,7 @@ def test_a_row_depends_on_its_key_and_genotype_but_not_on_the_batch():
 
 
 @pytest.mark.parametrize("statistic", [jnp.mean, jnp.median])
-def test_resampled_is_the_statistic_of_n_evaluations_of_each_row_each_with_a_key_of_its_own(statistic):
+def test_resampled_is_the_statistic_of_n_evaluations_of_each_row_with_different_keys(statistic):
     calls = []
     task = resampled(recorder(calls, np.random.default_rng(0)), 5, statistic)
     found = evaluate(task, keys(4, 6), jnp.asarray(POINTS))
@@ -239,11 +239,11 @@ def test_rowwise_equals_a_loop_over_rows():
 
 
 def on_the_host(function):
-    """A task in plain Python, of one genotype at a time."""
+    """Return a task in plain Python that evaluates one genotype at a time."""
     return Task("host", 2, (0.0,), (1.0,), uniform(2, 0.0, 1.0), rowwise(function), jit=False)
 
 
-def test_rowwise_serves_plain_python():
+def test_rowwise_works_with_plain_python():
     def simulate(key, x):
         rng = np.random.default_rng(int(seeds_from_keys(key)))
         return float(sum(x)) + 0 * rng.normal(), [float(x[0])]
@@ -269,7 +269,7 @@ def test_a_host_task_may_return_lists():
         evaluate(ragged, keys(9, 2), jnp.ones((2, 2)))
 
 
-def test_seeds_are_integers_of_the_keys_alone():
+def test_seeds_are_integers_that_depend_only_on_the_keys():
     found = seeds_from_keys(keys(10, 1000))
     assert found.shape == (1000,)
     assert found.dtype == np.int64
@@ -279,7 +279,7 @@ def test_seeds_are_integers_of_the_keys_alone():
     assert seeds_from_keys(keys(10, 1000)[3]) == found[3]
 
 
-def test_features_have_names_and_else_numbers():
+def test_features_without_names_are_numbered():
     named = replace(PLAIN, feature_names=["x (m)", "speed"])
     assert noisy(resampled(named, 2)).feature_names == ("x (m)", "speed")
     assert PLAIN.feature_names == ("feature 1", "feature 2")
@@ -305,7 +305,7 @@ def breaks(row_keys, x):
     return exact(row_keys, x)
 
 
-def test_a_simulator_may_raise_for_some_rows_of_the_trial():
+def test_a_simulator_may_raise_for_some_rows_of_the_first_check():
     task = replace(PLAIN, name="fragile", evaluate=breaks, jit=False)
     drawn = np.array([[0.9, 0, 0], [0.1, 0, 0], [0.1, 0, 0], [0.9, 0, 0]], np.float32)
     check(replace(task, init=lambda key, n: drawn[:n]))
@@ -313,7 +313,7 @@ def test_a_simulator_may_raise_for_some_rows_of_the_trial():
         check(replace(task, init=lambda key, n: np.zeros((n, 3), np.float32)))
 
 
-def test_noise_that_a_simulator_does_not_own_up_to_is_said():
+def test_undeclared_noise_of_a_simulator_gives_a_warning():
     task = recorder([], np.random.default_rng(3))
     with pytest.warns(UserWarning, match="'recorder' evaluates equal genotypes differently"):
         check(task)
@@ -324,7 +324,7 @@ def test_noise_that_a_simulator_does_not_own_up_to_is_said():
 
 
 @pytest.mark.parametrize("mistake", [lambda x: x[0] if x[0] > 0 else 0.0, lambda x: float(x[0])])
-def test_python_where_jax_must_trace_is_said(mistake):
+def test_numpy_or_python_control_flow_in_a_traced_task_is_refused(mistake):
     task = replace(PLAIN, name="bent", evaluate=rowwise(lambda key, x: (mistake(x), x[:2])))
     with pytest.raises(UsageError, match="evaluate of task 'bent' uses NumPy, or if or float"):
         check(task)

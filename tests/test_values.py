@@ -1,4 +1,4 @@
-"""Values that no task can mean and sizes that no machine can hold are refused in one sentence."""
+"""Invalid values and sizes that exceed any machine are refused with a one-line error message."""
 
 import os
 import subprocess
@@ -69,7 +69,7 @@ VALUES = {
 
 
 @pytest.mark.parametrize(("sentence", "call"), VALUES.items(), ids=VALUES)
-def test_a_value_that_makes_no_sense_is_one_sentence(sentence, call):
+def test_an_invalid_value_gives_a_one_line_error(sentence, call):
     with pytest.raises(memes.UsageError) as refused:
         call()
     assert sentence in str(refused.value)
@@ -108,13 +108,13 @@ SIZES = {
 
 
 @pytest.mark.parametrize(("name", "call"), SIZES.items(), ids=SIZES)
-def test_a_size_that_no_machine_can_hold_is_one_sentence(name, call):
+def test_a_size_that_exceeds_any_machine_gives_a_one_line_error(name, call):
     with pytest.raises(memes.UsageError) as refused:
         call()
     assert str(refused.value).startswith(f"{name.strip()} must be at most 100000000, got ")
 
 
-def test_sizes_that_are_too_much_together_are_one_sentence():
+def test_sizes_whose_product_is_too_large_are_refused():
     with pytest.raises(memes.UsageError, match=r"200000002000000 evaluations per generation"):
         preset(lanes=2_000_000, samples=100_000_000)
     with pytest.raises(memes.UsageError, match=r"evaluations per generation .* of 100000000 entries"):
@@ -136,7 +136,7 @@ LINES = {
 
 
 @pytest.mark.parametrize(("name", "words"), LINES.items(), ids=LINES)
-def test_a_command_line_with_such_a_size_ends_with_2_and_writes_nothing(name, words, capsys):
+def test_a_command_with_such_a_size_exits_with_2_and_writes_nothing(name, words, capsys):
     assert main(words) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
@@ -146,7 +146,7 @@ def test_a_command_line_with_such_a_size_ends_with_2_and_writes_nothing(name, wo
 
 
 @pytest.mark.usefixtures("traced_once", "no_figures")
-def test_numbers_of_other_libraries_are_numbers():
+def test_numbers_of_numpy_and_jax_are_accepted():
     algorithm = preset()
     wanted = run(algorithm, seed=3)
     for number in (np.int64, np.uint8, jnp.int32, jnp.asarray):
@@ -157,7 +157,7 @@ def test_numbers_of_other_libraries_are_numbers():
     np.testing.assert_array_equal(several[0].metrics["qd_score"], wanted.metrics["qd_score"])
 
 
-def test_bounds():
+def test_at_least_and_positive():
     at_least(0, a=0, b=10**8, c=3e38, d=np.float32(3), e=jnp.int32(3))
     positive(a=1e-37, b=3e38, c=1)
     for wrong in (float("nan"), float("inf"), 1e39, 10**8 + 1, -1):
@@ -176,7 +176,7 @@ def test_bounds():
         ("MUJOCO_GL", ["run", "ant", "--generations", "2"]),
     ],
 )
-def test_a_variable_with_which_a_library_does_not_start_is_one_sentence(variable, words):
+def test_an_invalid_environment_variable_gives_a_one_line_error(variable, words):
     path = os.pathsep.join(sys.path)
     done = subprocess.run(
         [sys.executable, "-m", "memes", *words],

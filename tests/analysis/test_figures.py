@@ -63,10 +63,10 @@ def test_a_picture_shows_each_elite_once(k):
     assert filled.sum() == np.isin(at.tile, occupied).sum()
 
 
-def test_of_one_feature_fitness_is_a_height_over_it():
+def test_an_archive_of_one_feature_is_drawn_as_steps():
     archive = random_archive(1)
     figure = plot.archive(archive)
-    (axes,) = figure.axes  # no scale of colours
+    (axes,) = figure.axes  # there is no colour bar
     heights, edges, _ = axes.patches[0].get_data()
     np.testing.assert_array_equal(heights, np.where(archive.occupied, archive.fitness, np.nan))
     np.testing.assert_allclose(edges, np.linspace(0, 1, 4))
@@ -83,13 +83,13 @@ def test_parallel_axes_have_a_line_for_each_elite_and_a_name_for_each_feature(ki
     lines = axes.collections[0].get_segments()
     assert len(lines) == int(archive.occupied.sum())
     assert [label.get_text() for label in axes.get_xticklabels()] == list(task.feature_names)
-    # The last line is the fittest elite's; on a grid within its cell.
+    # The last line is that of the fittest elite. On a grid, it lies within its cell.
     middle = memes.cells.centres(archive.cells)[int(jnp.argmax(archive.fitness))]
     np.testing.assert_allclose(lines[-1][:, 1], middle, atol=0.4 / 3 if k == 7 else 1e-6)
 
 
 @pytest.mark.parametrize("k", [2, 4, 6])
-def test_axes_name_the_features_that_they_span_the_outermost_first(k):
+def test_axis_labels_name_the_outermost_feature_first(k):
     axes, names = plot.archive(random_archive(k)).axes[0], box(k).feature_names
     for label, first in ((axes.get_xlabel(), 0), (axes.get_ylabel(), 1)):
         outer, *inner = range(first, k, 2)[::-1]
@@ -103,7 +103,7 @@ WHERE = ("in each block: ", "in each of those: ")
 
 
 @pytest.mark.parametrize("k", [3, 5])
-def test_blocks_of_the_last_of_an_odd_number_of_features_have_titles(k):
+def test_with_an_odd_number_of_features_blocks_of_the_last_one_have_titles(k):
     axes, names = plot.archive(random_archive(k)).axes[0], box(k).feature_names
     assert [text.get_text() for text in axes.texts] == [
         "0 \N{EN DASH} 0.33",
@@ -132,7 +132,7 @@ def test_a_corrected_archive_is_drawn_next_to_the_illusory_one_in_the_same_colou
 
 
 def corrected_run(archive):
-    """A run of an archive whose elites have the variances 0, 1, 4, ... of their fitness."""
+    """Return a run with an archive whose elites have fitness variances 0, 1, 4, ..."""
     cell = np.flatnonzero(archive.occupied)
     variance, k = np.arange(cell.size) ** 2.0, archive.feature.shape[1]
     correction = Correction(archive, cell, variance, np.zeros((cell.size, k)), 8)
@@ -179,7 +179,7 @@ def test_distributions_count_the_elites_of_each_archive():
         plot.histogram({})
 
 
-def test_cells_of_three_features_are_drawn_in_space():
+def test_cells_of_three_features_are_drawn_in_3d():
     task = box(3)
     archive = random_archive(3, memes.cells.cvt(jax.random.key(0), task, 9, points=300))
     axes = plot.space(archive).axes[0]
@@ -193,7 +193,7 @@ def test_cells_of_three_features_are_drawn_in_space():
         plot.space(random_archive(2))
 
 
-def test_an_archive_is_drawn_into_axes_of_the_caller():
+def test_an_archive_is_drawn_into_given_axes():
     archive = random_archive(2)
     figure = Figure()
     left, right = figure.subplots(1, 2)
@@ -202,7 +202,7 @@ def test_an_archive_is_drawn_into_axes_of_the_caller():
     np.testing.assert_array_equal(
         right.images[0].get_array(), plot.archive(archive).axes[0].images[0].get_array()
     )
-    assert len(figure.axes) == 3  # and the scale of colours
+    assert len(figure.axes) == 3  # including the colour bar
     with pytest.raises(memes.UsageError, match="ax can show only one archive"):
         plot.archive(archive, ax=left, corrected=archive)
 
@@ -227,8 +227,8 @@ def run(tmp_path_factory):
     )
 
 
-def test_ticks_say_what_they_are(run):
-    """Of a coverage of a few per cent, too."""
+def test_tick_labels_equal_their_values(run):
+    """This also holds for a coverage of a few per cent."""
     figure = plot.curves(run)
     FigureCanvasAgg(figure).draw()
     axis = figure.axes[1].yaxis
@@ -246,7 +246,7 @@ def pixels(figure):
     return np.array(canvas.buffer_rgba())
 
 
-def test_a_run_an_archive_and_their_paths_draw_the_same_picture(run):
+def test_runs_archives_and_their_paths_give_the_same_figure(run):
     def picture(source):
         return np.asarray(plot.archive(source).axes[0].images[0].get_array())
 
@@ -261,7 +261,7 @@ def test_notebooks_show_figures(run):
     assert plot.curves(run)._repr_png_().startswith(b"\x89PNG")
 
 
-def test_a_run_draws_what_its_folder_shows(run):
+def test_save_figures_writes_the_figures_of_a_run_again(run):
     shown = set((run.folder / "figures").iterdir())
     assert {file.stem for file in shown} == {"archive", "curves"}
     assert set(save_figures(run)) == shown
@@ -289,7 +289,7 @@ def test_figures_are_drawn_only_on_request(tmp_path):
         Figures(draw="no")
 
 
-def test_names_of_features_are_no_formulas():
+def test_names_of_features_are_not_rendered_as_formulas():
     task = replace(box(2), feature_names=("$x_2$ (m)", "speed"))
     algorithm = memes.presets.me(task, memes.cells.grid(task, (3, 3)), batch=4)
     run = memes.run(algorithm, generations=1, progress=False)
@@ -298,7 +298,7 @@ def test_names_of_features_are_no_formulas():
         assert pixels(figure).any()
 
 
-def test_what_cannot_be_drawn_is_one_sentence(run):
+def test_wrong_sources_give_error_messages(run):
     wrong = {
         "source must be Run or Archive or str or Path, got 3": lambda: plot.archive(3),
         "source must be Run or str or Path, got": lambda: plot.curves(run.archive),
@@ -315,7 +315,7 @@ def test_what_cannot_be_drawn_is_one_sentence(run):
         assert sentence in str(refused.value)
 
 
-def test_plots_are_public():
+def test_plot_functions_are_public():
     program = "import memes; print(memes.plot.archive.__module__)"
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert said.stdout.strip() == "memes.analysis.plot"

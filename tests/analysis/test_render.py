@@ -1,4 +1,4 @@
-"""An archive as an image: every cell is somewhere, and what is clicked on is what is shown."""
+"""Archives as images: every cell has a tile, and positions in the image map to the right tiles."""
 
 import jax
 import jax.numpy as jnp
@@ -42,7 +42,7 @@ def tessellation(count, k=2):
 
 
 class Stripes:
-    """Three stripes along the diagonal of a plane."""
+    """Three cells that are stripes along the diagonal of a plane."""
 
     low, high, count = jnp.zeros(2), jnp.ones(2), 3
 
@@ -61,7 +61,7 @@ CELLS = {
     "all of six": (grid(2, 3, 2, 2, 3, 2), ()),
     "a tessellation": (tessellation(20), (0, 1)),
     "a tessellation, turned": (tessellation(20), (1, 0)),
-    "cells that only tell their index": (Stripes(), (0, 1)),
+    "cells without a layout": (Stripes(), (0, 1)),
     "a tessellation of a line": (tessellation(6, k=1), (0,)),
     "two of three of a tessellation": (tessellation(30, k=3), (2, 0)),
 }
@@ -81,12 +81,12 @@ def test_every_cell_has_a_tile_and_every_tile_is_found_at_its_middle(laid_out):
 
 
 @pytest.mark.parametrize("name", [name for name, (_, features) in CELLS.items() if features])
-def test_a_tile_is_where_its_features_are(name):
+def test_a_tile_is_at_the_position_of_its_features(name):
     cells, features = CELLS[name]
     found = layout(cells, features)
     low, high = np.asarray(cells.low), np.asarray(cells.high)
     for feature in np.random.default_rng(0).uniform(0.01, 0.99, (30, len(low))):
-        if "two of three" in name:  # only cells of a grid have sides along their features
+        if "two of three" in name:  # only grid cells have sides parallel to the features
             feature = (memes.cells.centres(cells)[0] - low) / (high - low)
         (cell,) = cells.index(jnp.asarray(low + feature * (high - low))[None])
         assert found.at(*[*feature[list(features)], 0.5][:2]) == found.of_cell[int(cell)]
@@ -94,19 +94,22 @@ def test_a_tile_is_where_its_features_are(name):
 
 @pytest.mark.parametrize("shape", [(2, 3, 4, 2), (3, 2, 2, 2, 2, 3)])
 def test_the_first_two_features_span_the_inner_grids(shape):
-    """And the next two the grids of these, with lines between them."""
+    """Each further pair of features arranges these grids in an outer grid, with lines between them."""
     found = layout(grid(*shape))
     for cell, index in enumerate(np.ndindex(shape)):
         x = y = 0.5
-        for i in range(0, len(shape), 2):  # outwards
+        for i in range(0, len(shape), 2):  # from the inner to the outer features
             x, y = (index[i] + x) / shape[i], (index[i + 1] + y) / shape[i + 1]
         assert found.at(x, y) == cell
     assert 0 < (found.tile == BETWEEN).mean() < 0.1
 
 
 @pytest.mark.parametrize("shape", [(4, 3, 8), (2, 3, 2, 2, 7)])
-def test_the_last_of_an_odd_number_of_features_has_separate_blocks_in_rows(shape):
-    """Wide and high alike, with their intervals, from the top left."""
+def test_the_last_of_an_odd_number_of_features_divides_the_image_into_blocks(shape):
+    """The blocks have equal sizes.
+
+    They are ordered in rows from the top left and have the intervals of the feature.
+    """
     found, n = layout(grid(*shape)), shape[-1]
     assert len(found.blocks) == n
     np.testing.assert_allclose([block.low for block in found.blocks], len(shape) / n * np.arange(n))
@@ -145,10 +148,10 @@ def test_outside_the_image_there_is_no_tile(x, y):
     assert layout(grid(5, 3)).at(x, y) == BETWEEN
 
 
-def test_arrows_go_to_the_next_elite_ahead_and_stay_at_the_border():
+def test_arrow_keys_move_to_the_next_elite_and_stop_at_the_border():
     found = layout(grid(3, 3))
     occupied = np.array([1, 1, 0, 1, 1, 1, 0, 0, 1], bool)
-    # up is along the second feature, right along the first
+    # Up and down move along the second feature, left and right along the first.
     walked = {name: found.step(4, step, occupied) for name, step in STEPS.items()}
     assert walked == {"left": 1, "right": 8, "down": 3, "up": 5}
     assert found.step(5, STEPS["up"], occupied) == 5
@@ -160,8 +163,8 @@ def test_very_many_cells_share_tiles():
     assert (np.diff(found.of_cell[::2]) >= 0).all()
 
 
-@pytest.mark.parametrize("name", [name for name in CELLS if "only tell" not in name])
-def test_the_nearest_elite_is_nearest_in_the_features_that_are_shown(name):
+@pytest.mark.parametrize("name", [name for name in CELLS if "without a layout" not in name])
+def test_nearest_uses_the_features_that_are_shown(name):
     cells, features = CELLS[name]
     found, random = layout(cells, features), np.random.default_rng(0)
     shown = list(features) or list(range(len(cells.low)))
@@ -179,7 +182,7 @@ def test_the_nearest_elite_is_nearest_in_the_features_that_are_shown(name):
 # ------------------------------------------------------------------------------------------- colours
 
 
-def test_a_few_outliers_do_not_take_up_the_colours():
+def test_a_few_outliers_do_not_extend_the_colour_scale():
     usual = np.linspace(1, 2, 40)
     assert scale_of([usual])[:3] == (1, 2, "neither")
     assert scale_of([usual, np.array([-100.0, np.nan])])[:3] == (1, 2, "min")
@@ -209,18 +212,18 @@ def test_pixels_have_the_colours_of_their_cells(palette):
     assert (shown[nested.tile == BETWEEN] == palette.between).all()
 
 
-def test_equal_values_have_a_colour_too():
+def test_equal_values_have_a_colour():
     image = render(layout(grid(3, 2)), np.full(6, 2.0), scale_of([np.full(6, 2.0)]))
     assert (image == image[0, 0]).all()
     assert tuple(image[0, 0]) != PRINT.empty
 
 
-def test_a_line_is_around_a_chosen_cell_not_on_it():
+def test_the_outline_of_a_chosen_cell_is_at_its_edge():
     at, scale = layout(grid(3, 2)), scale_of([VALUES])
     image = render(at, VALUES, scale)
     chosen = render(at, VALUES, scale, chosen=(0, 4))
     changed = (chosen != image).any(axis=-1)
-    rows, columns = np.nonzero(changed & (at.tile == 0))  # at the lower left end of the picture
+    rows, columns = np.nonzero(changed & (at.tile == 0))  # cell 0 is at the lower left of the image
     assert ((rows >= len(changed) - 4) | (columns < 4)).all()  # at an edge of the image
     assert changed[-1, :50].all()
     for colour in CHOSEN:
@@ -228,8 +231,11 @@ def test_a_line_is_around_a_chosen_cell_not_on_it():
     assert (render(at, VALUES, scale, chosen=(None, None)) == image).all()
 
 
-def test_walls_are_drawn_where_they_stand():
-    """Over cells from (0, 0) to (1, 2), the picture's y from above; and only over a map's own axes."""
+def test_walls_are_drawn_at_their_positions():
+    """The cells span (0, 0) to (1, 2), and y points up.
+
+    Walls are drawn only if the axes are those of the map.
+    """
     cells, wall = grid(3, 2), ((0.25, 0.5), (0.75, 0.5), (0.75, 1.5), (0.25, 1.5))
 
     def changed(place, features=(0, 1)):
@@ -239,7 +245,7 @@ def test_walls_are_drawn_where_they_stand():
 
     walls = changed(Map(walls=(wall,)))
     height, width = walls.shape
-    assert height == 2 * width  # as the map
+    assert height == 2 * width  # the aspect ratio of the map
     rows, columns = np.nonzero(walls)
     for found, size in ((rows, height), (columns, width)):
         np.testing.assert_allclose([found.min(), found.max()], [size / 4, 3 * size / 4], atol=3)
@@ -253,7 +259,9 @@ def test_walls_are_drawn_where_they_stand():
 def test_recent_changes_are_lighter():
     at, scale = layout(grid(3, 2)), scale_of([VALUES])
     plain = render(at, VALUES, scale).astype(int)
-    shining = render(at, VALUES, scale, recent=np.array([0.1, 0.3, 0.9, 0, 0.8, 0]))
-    lighter = [(shining - plain)[at.tile == cell].sum() / (at.tile == cell).sum() for cell in range(6)]
+    highlighted = render(at, VALUES, scale, recent=np.array([0.1, 0.3, 0.9, 0, 0.8, 0]))
+    lighter = [
+        (highlighted - plain)[at.tile == cell].sum() / (at.tile == cell).sum() for cell in range(6)
+    ]
     assert lighter[4] > lighter[1] > lighter[0] > 0
-    assert lighter[2] == lighter[3] == lighter[5] == 0  # which are empty
+    assert lighter[2] == lighter[3] == lighter[5] == 0  # these cells are empty

@@ -19,7 +19,7 @@ from memes.analysis.statistics import (
 
 
 def permutation_p(a, b):
-    """Share of all arrangements whose rank sum is as far from the middle as the one found."""
+    """Return the share of arrangements with a rank sum at least as far from the middle."""
     both = np.concatenate([a, b])
     ranks = both.argsort().argsort() + 1
     middle = len(a) * (len(both) + 1) / 2
@@ -38,18 +38,18 @@ def test_rank_sum_counts_arrangements(n, m, seed):
     assert rank_sum(a, b) >= smallest_p(n, m) - 1e-12
 
 
-def test_no_p_is_smaller_than_for_two_sides_apart():
+def test_fully_separated_samples_have_the_smallest_p():
     assert rank_sum([1, 2, 3], [4, 5, 6]) == pytest.approx(smallest_p(3, 3))
     assert smallest_p(3, 3) == pytest.approx(0.1)
     assert rank_sum(np.arange(10), np.arange(10) + 100) == pytest.approx(2 / 184756)
 
 
-def test_ties_tell_nothing_apart():
+def test_tied_samples_have_p_1():
     assert rank_sum([1, 1, 1], [1, 1, 1]) == 1
     assert rank_sum([1, 1, 2], [1, 1, 2]) == pytest.approx(1)
 
 
-def test_one_seed_says_nothing_about_others():
+def test_statistics_of_one_seed_are_nan():
     assert math.isnan(rank_sum([1.0], [2.0, 3.0]))
     assert math.isnan(smallest_p(1, 5))
     assert math.isnan(corrected_p(math.nan, 3))
@@ -70,7 +70,7 @@ def test_bonferroni_multiplies_up_to_one():
     assert corrected_p(0.4, 3) == 1
 
 
-def test_interval_holds_the_median_within_the_values_and_repeats():
+def test_interval_contains_the_median_and_is_deterministic():
     values = np.random.default_rng(0).normal(5, 1, 10)
     found = interval(values)
     assert found.value == np.median(values)
@@ -80,14 +80,14 @@ def test_interval_holds_the_median_within_the_values_and_repeats():
     assert interval([3.0, 3.0, 3.0])[:3] == (3, 3, 3)
 
 
-def test_interval_covers_the_true_mean_about_as_often_as_it_says():
+def test_interval_has_about_its_nominal_coverage():
     rng = np.random.default_rng(1)
     draws = rng.normal(0, 1, (150, 20))
     held = [low <= 0 <= high for _, low, high, _ in (interval(x, np.mean) for x in draws)]
     assert 0.86 < np.mean(held) < 0.99
 
 
-def test_interquartile_mean_leaves_a_quarter_out_at_each_end():
+def test_interquartile_mean_excludes_a_quarter_at_each_end():
     assert interquartile_mean([0, 1, 2, 3, 100, 5, 6, -50]) == pytest.approx((1 + 2 + 3 + 5) / 4)
     rows = np.arange(24.0).reshape(3, 8)
     np.testing.assert_allclose(interquartile_mean(rows, axis=-1), rows.mean(axis=1))
@@ -104,21 +104,21 @@ def test_relative_difference_is_of_the_medians():
     assert math.isnan(relative_difference(a, b - 10).value)
 
 
-def test_relative_difference_is_narrow_for_like_samples():
+def test_relative_difference_has_a_narrow_interval_for_similar_samples():
     rng = np.random.default_rng(2)
     a, b = rng.normal(100, 1, 10), rng.normal(100, 1, 10)
     _, low, high, _ = relative_difference(a, b)
     assert -0.05 < low < high < 0.05
 
 
-def test_fisher_counts_the_tables_that_are_at_most_as_likely():
-    """4 of 5 against 0 of 5: 5 + 5 of the 210 ways to choose 4 of 10 have all of them on one side."""
+def test_fisher_sums_the_tables_that_are_at_most_as_likely():
+    """4 of 5 against 0 of 5: of the 210 ways to choose 4 of 10, 5 + 5 lie on one side only."""
     assert fisher(4, 5, 0, 5) == pytest.approx(10 / 210)
     assert fisher(2, 3, 0, 3) == pytest.approx(0.4)
     assert np.isnan(fisher(1, 1, 0, 5))
 
 
-def test_holm_multiplies_the_least_p_by_all_and_never_decreases():
+def test_holm_multiplies_the_smallest_p_by_the_count_and_never_decreases():
     assert holm([0.03, 0.01, np.nan, 0.02]) == pytest.approx([0.04, 0.03, np.nan, 0.04], nan_ok=True)
     assert holm([0.9, 0.5]) == [1.0, 1.0]
     assert holm([]) == []

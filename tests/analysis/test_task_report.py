@@ -60,7 +60,7 @@ def topics(task, **options):
     return [finding.topic for finding in memes.check(task, **options).findings]
 
 
-def test_what_a_task_does_not_declare_is_found():
+def test_wrong_declarations_of_a_task_are_found():
     scaled = replace(TASK, evaluate=lambda keys, x: (x.sum(axis=1), 10 * x[:, :2]))
     report = memes.check(scaled)
     assert [finding.topic for finding in report.findings] == ["bounds"]
@@ -126,7 +126,7 @@ def test_the_suggested_expression_and_the_suggested_command_run(tmp_path, monkey
     assert (run.config.options["joints"], run.config.cells) == (4, (8, 8))
 
 
-def test_the_exit_code_says_that_a_run_cannot_mean_anything(tmp_path, monkeypatch, capsys):
+def test_the_exit_code_is_1_if_a_run_would_be_meaningless(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     lines = "import jax.numpy as jnp\nimport memes\n"
     lines += "task = memes.Task('broken', 3, (0, 0), (1, 1), memes.uniform(3, 0, 1), lambda keys, x: "
@@ -172,7 +172,7 @@ def test_bounds_are_not_suggested_for_features_that_diverge():
 
 
 def test_a_run_suggests_bounds_from_all_elites(capsys):
-    """As many enter the archive in the first generation as it records changes of, and more."""
+    """More elites enter the archive in the first generation than the device records as changes."""
     wide = memes.rowwise(lambda key, x: (x[2], 3 * x[:2]))
     task = replace(TASK, evaluate=wide, feature_low=(0.0, 0.0), feature_high=(1.0, 1.0))
     algorithm = memes.presets.me(task, memes.cells.grid(task, (40, 40)), batch=2000)

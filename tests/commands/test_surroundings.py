@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import memes
-from contents import contents
+from folder_contents import contents
 from memes.commands.main import main
 from memes.view.follow import Follower
 

@@ -4,7 +4,7 @@ import pytest
 
 import memes
 import placements
-from contents import contents
+from folder_contents import contents
 from memes.runner import change_log
 from memes.store import changes as store
 

@@ -27,7 +27,7 @@ from memes.runner import corrections, loop, scheduling
 from memes.store import files
 from memes.store.files import only_writer
 from memes.store.summary import load_summary
-from remembering import remembered
+from memoization import memoized
 
 WORDS = (
     "noisy-arm", "--algorithm", "me", "--scale", "laptop", "--joints", "4", "--batch", "4",
@@ -68,7 +68,7 @@ def _quick():
     with pytest.MonkeyPatch.context() as patch:
 
         def remember(module, name, **options):
-            patch.setattr(module, name, remembered(getattr(module, name), **options))
+            patch.setattr(module, name, memoized(getattr(module, name), **options))
 
         for name in ("correct", "compare"):
             remember(corrections, name, key=values)

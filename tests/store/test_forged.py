@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import memes
-from contents import contents
+from folder_contents import contents
 from memes import UsageError
 from memes.commands.main import main
 from memes.store import files, folder

@@ -20,7 +20,7 @@ from memes.store.sanitize import printable
 from memes.view import archive_panel, colours, pictures
 from memes.view import browser as pages
 from memes.view.follow import Follower
-from served import eventually, served
+from page_server import eventually, served
 
 pytest.importorskip("viser", reason="the extra 'view' is not installed")
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")

@@ -23,7 +23,7 @@ from websockets.sync.client import connect
 from memes.view import browser, server
 from memes.view.runs import Runs
 from memes.view.server import page
-from served import eventually
+from page_server import eventually
 
 OLD = Path(__file__).parents[1] / "data/run-0.1"
 PROTOCOL = [f"viser-v{viser.__version__}"]

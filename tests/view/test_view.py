@@ -16,8 +16,8 @@ import memes
 from memes.commands import view
 from memes.commands.main import main
 from memes.view import browser
-from served import eventually, served
-from signals import hearing
+from page_server import eventually, served
+from signals import interruptible
 
 OLD = Path(__file__).parents[1] / "data/run-0.1"
 
@@ -84,7 +84,7 @@ def test_a_run_shows_itself_and_stays_until_ctrl_c(tmp_path):
     pytest.importorskip("viser", reason="the extra 'view' is not installed")
     command = ["run", "arm", *SMALL.split(), "--out", str(tmp_path / "run"), "--quiet", "--view"]
     with subprocess.Popen(
-        hearing("-m", "memes", *command), stdout=subprocess.PIPE, text=True
+        interruptible("-m", "memes", *command), stdout=subprocess.PIPE, text=True
     ) as process:
         try:
             said = ""

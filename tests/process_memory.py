@@ -1,4 +1,4 @@
-"""Memory that tests give back."""
+"""Limit the memory of a test process."""
 
 import ctypes
 import gc
@@ -7,12 +7,12 @@ from pathlib import Path
 
 import jax
 
-SHARED = []  # dictionaries of what tests share, which may be made again
-MOST = 1.25 * 2**30  # bytes, after which a worker is restarted
+SHARED = []  # dictionaries of objects that tests share; a cleared entry is created again
+LIMIT = 1.25 * 2**30  # bytes; above it, a test worker frees its programs
 
 
 def free():
-    """Let go of all compiled programs, which take gigabytes, and return their memory to the system."""
+    """Discard all compiled programs, which take gigabytes, and return their memory to the system."""
     for found in SHARED:
         found.clear()
     jax.clear_caches()
@@ -21,7 +21,7 @@ def free():
 
 
 def resident():
-    """The bytes of memory that this process has; 0 if unknown."""
+    """Return the resident memory of this process in bytes, or 0 if it is unknown."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * int(Path("/proc/self/statm").read_text().split()[1])
     except OSError:

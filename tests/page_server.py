@@ -1,4 +1,4 @@
-"""A page that is served during a test."""
+"""Serve the page of `memes view` during a test."""
 
 import threading
 import time
@@ -12,7 +12,7 @@ from memes.view.browser import browse
 
 @contextmanager
 def served(*paths, rebuild=task_from_run, **options):
-    """The address of a page, whose loop runs in a separate thread until the context ends."""
+    """Yield the address of a page. Its loop runs in a separate thread until the context ends."""
     found, stop = Queue(), threading.Event()
 
     def serve():
@@ -41,11 +41,11 @@ def served(*paths, rebuild=task_from_run, **options):
 
 
 def eventually(look, seconds=60.0):
-    """Wait until a function returns something true, and return that."""
+    """Call a function until it returns a true value, and return this value."""
     end = time.monotonic() + seconds
     while True:
         found = look()
         if found or time.monotonic() > end:
-            assert found, "it did not happen"
+            assert found, f"no true value within {seconds} seconds"
             return found
         time.sleep(0.1)

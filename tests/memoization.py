@@ -1,36 +1,36 @@
-"""Functions that are called once, where another call would take long and change nothing."""
+"""Memoize slow functions, so that equal calls in a test module share one result."""
 
 import pkgutil
 
 import jax
 
 
-def remembered(function, key=lambda *arguments, **options: None, found=None):
-    """The function, called once for each key of its arguments. `found` has the results."""
+def memoized(function, key=lambda *arguments, **options: None, found=None):
+    """Return a memoized function. `key` maps its arguments to a key; `found` stores the results."""
     found = {} if found is None else found
 
-    def remembering(*arguments, **options):
+    def memoizing(*arguments, **options):
         name = function, key(*arguments, **options)
         if name not in found:
             found[name] = function(*arguments, **options)
         return found[name]
 
-    return remembering
+    return memoizing
 
 
 def programs(patch):
-    """Remember the programs of algorithms, and what commands build, in the dictionary that it returns.
+    """Memoize the programs of algorithms and the objects that commands build. Returns the results.
 
-    Tasks and algorithms are the same if they are the same objects, part by part.
+    Tasks and algorithms share a result if their parts are identical objects.
     """
-    from memes.runner import loop  # after shapes are checked
+    from memes.runner import loop  # imported only after conftest.py has called shapes.check()
 
     found, kept = {}, []
 
     def identity(part):
         if part is None or isinstance(part, (str, int, dict)):
             return repr(part)
-        kept.append(part)  # so that nothing else gets its id
+        kept.append(part)  # keep it alive, so that no other object gets its id
         return id(part)
 
     def same(first, *others, **options):
@@ -48,7 +48,7 @@ def programs(patch):
         return identity(task), repr(others)
 
     def same_made(kind, name, make, *parts, **options):
-        own = object() if ":" in name else None  # a user's code, which may differ each time
+        own = object() if ":" in name else None  # a user's code may change between calls
         return kind, name, own, identity(make), *map(identity, parts), repr(sorted(options.items()))
 
     keys = {
@@ -62,5 +62,5 @@ def programs(patch):
         "memes.options.command_line.made": same_made,
     }
     for path, key in keys.items():
-        patch.setattr(path, remembered(pkgutil.resolve_name(path), key, found))
+        patch.setattr(path, memoized(pkgutil.resolve_name(path), key, found))
     return found

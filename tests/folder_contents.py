@@ -1,4 +1,4 @@
-"""The content of a run folder, file by file, without times and without how it was computed."""
+"""Read the contents of a run folder without the fields that may differ between equal runs."""
 
 import csv
 import io
@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 
-TIMES = {
+TIME_FIELDS = {
     "when",
     "started",
     "finished",
@@ -15,11 +15,11 @@ TIMES = {
     "compile_seconds",
     "seconds_per_generation",
 }
-MANNER = {"call_seconds", "processes_on_device", "devices", "device", "out"}
+DEVICE_FIELDS = {"call_seconds", "processes_on_device", "devices", "device", "out"}
 
 
 def contents(folder):
-    """The content of each file by its path: bytes, or what is left of them without times."""
+    """Return the content of each file by its relative path. Times and device fields are removed."""
     return {
         str(file.relative_to(folder)): _content(file)
         for file in sorted(folder.rglob("*"))
@@ -43,12 +43,16 @@ def _content(file):
         return rows.tobytes()
     with np.load(file) as arrays:
         about = json.loads(str(arrays["about"]))
-        del about["digest"]  # of times too
+        del about["digest"]  # the digest covers times as well
         states = {name: arrays[name].tobytes() for name in arrays if name.startswith("state")}
         return about, arrays["log"].dtype, states
 
 
 def _timeless(value):
     if isinstance(value, dict):
-        return {name: _timeless(each) for name, each in value.items() if name not in TIMES | MANNER}
+        return {
+            name: _timeless(each)
+            for name, each in value.items()
+            if name not in TIME_FIELDS | DEVICE_FIELDS
+        }
     return [_timeless(each) for each in value] if isinstance(value, list) else value
