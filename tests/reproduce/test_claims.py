@@ -23,6 +23,7 @@ from memes.reproduce.claims import CLAIMS, LIFESPANS, judge
 from memes.reproduce.experiments import TASKS, VARIANTS
 from memes.reproduce.quantities import (
     Evidence,
+    area,
     best_above_least,
     cells_beyond,
     coverage,
@@ -48,7 +49,10 @@ def summary(task, label, seed, **numbers):
     }
     corrected, heat = {}, None
     if about["uncertain"]:
-        corrected = scores | {"qd_score_loss": 1 - numbers.get("kept", 1.0), "generation": 100.0}
+        kept = numbers.get("kept", 1.0)
+        corrected = {name: [value / 2, value] for name, value in scores.items()}
+        corrected |= {"qd_score_loss": [0.0, 1 - kept], "generation": [2.5, 100.0]}
+        corrected |= {"evaluations": [25.0, 1000.0]}
         scores = dict.fromkeys(scores, np.nan)  # illusory scores must not matter
         heat = np.full(SHAPE, np.nan)
         heat[4] = 1.0  # from x = 12 to 15
@@ -63,7 +67,7 @@ def summary(task, label, seed, **numbers):
         options={"stale_budget": 32},
         about=RunFacts(**about),
         curves={name: np.array([0.0, value]) for name, value in scores.items()},
-        corrections={name: np.array([value]) for name, value in corrected.items()},
+        corrections={name: np.array(values) for name, values in corrected.items()},
         lifespans={
             kind: {"all": {"count": 3, "mean": 1.0, "median": 1.0, "paper_mean": mean}}
             for kind, mean in numbers.get("lives", {}).items()
@@ -80,6 +84,7 @@ def summary(task, label, seed, **numbers):
 FAMILY = {
     "memes": 100.0,
     "memes-sampling": 140.0,
+    "memes-hybrid": 150.0,
     "memes-me": 140.0,
     "memes-sequential": 85.0,
     "memes-reset-10": 90.0,
@@ -124,6 +129,7 @@ def reversed_(task, label):
     low = {
         "memes": 50.0,
         "memes-sampling": 25.0,
+        "memes-hybrid": 20.0,
         "memes-me": 20.0,
         "memes-reset-10": 60.0,
         "memes-x4": 25.0,
@@ -205,7 +211,7 @@ def times(slower, spread):
 )
 def test_every_claim_gets_its_verdict(numbers, slower, spread, verdict):
     judged = judge(world(numbers, spread), times=times(slower, spread))
-    assert {each.name for each in judged} == {"B1", "B2", "C1b", *(f"C{i}" for i in range(1, 24))}
+    assert {each.name for each in judged} == {"B1", "B2", "B3", "C1b", *(f"C{i}" for i in range(1, 24))}
     for each in judged:
         exempt = each.task == "arm" and each.name in (
             "C8",
@@ -230,7 +236,7 @@ def test_every_claim_can_be_refuted_with_the_seeds_that_are_planned():
         assert exempt or each.outcome.verdict is Verdict.NOT_REPRODUCED, (each.name, each.outcome)
 
 
-TENFOLD = ("me", "memes-all", "memes-sampling")
+TENFOLD = ("me", "memes-all", "memes-sampling", "memes-hybrid", "me-sampling-tuned")
 
 
 def test_without_runs_nothing_is_tested():
@@ -248,8 +254,8 @@ def test_runs_that_were_not_corrected_say_nothing_on_an_uncertain_task():
 
 def test_a_correction_on_the_way_says_nothing_of_the_end():
     (run,) = (run for run in world(as_claimed, 0.002, seeds=1) if (run.task, run.label) == ("ant", "me"))
-    earlier = run._replace(corrections=run.corrections | {"generation": np.array([90.0])})
-    for of in (qd, coverage, kept):
+    earlier = run._replace(corrections=run.corrections | {"generation": np.array([2.5, 90.0])})
+    for of in (qd, coverage, kept, area):
         assert of("me").values(Evidence({"me": [run]})).size == 1
         assert of("me").values(Evidence({"me": [earlier]})).size == 0
 
@@ -320,6 +326,48 @@ def test_numbers_by_means_are_listed_but_do_not_affect_verdicts():
     assert outcome.verdict is Verdict.REPRODUCED
     assert outcome.numbers[0].endswith("p = 0.029 (by means 0.8 against 1: -20.0%, p = 0.013)")
     assert "by means" not in all_of([above(coverage("a"), coverage("b"))], found).numbers[0]
+
+
+def test_a_family_of_tests_is_corrected_by_holm_and_counts_tests_without_runs():
+    """Ten seeds against five give p = 2 / 3003 at best, which Holm multiplies by 10, 9, ..., 1."""
+    ten = runs(a=[1.2 + i / 100 for i in range(10)], b=LOWER, c=[1.195, 1.196, 1.197, 1.198, 1.265])
+    clear, close = above(qd("a"), qd("b")), above(qd("a"), qd("c"))
+    outcome = all_of([clear] * 10, ten, family=True)
+    assert outcome.verdict is Verdict.REPRODUCED
+    assert (outcome.p, outcome.corrected_p) == pytest.approx((2 / 3003, 10 * 2 / 3003))
+    # A p below 0.05 that is the largest is enough. With a second one like it, neither is.
+    p = all_of([close], ten).p
+    assert 0.025 < p < 0.05
+    assert all_of([clear, close], ten, family=True).verdict is Verdict.REPRODUCED
+    outcome = all_of([clear, close, close], ten, family=True)
+    assert outcome.verdict is Verdict.INCONCLUSIVE
+    assert outcome.corrected_p == pytest.approx(2 * p)
+    assert all_of([clear, close, close], ten).verdict is Verdict.REPRODUCED
+    # Tests without runs count.
+    missing = [above(qd("a"), qd("nobody"))] * 8
+    outcome = all_of([clear, close, *missing], ten, family=True)
+    assert outcome.verdict is Verdict.INCONCLUSIVE
+    assert outcome.corrected_p == pytest.approx(9 * p)
+    assert f"p = {2 / 3003:.2g}, {20 / 3003:.2g} corrected" in outcome.numbers[0]
+    refuted = [above(qd("b"), qd("a")), close]
+    assert all_of(refuted, ten, family=True).verdict is Verdict.NOT_REPRODUCED
+
+
+def test_the_area_is_the_mean_over_the_log_of_evaluations_from_a_fortieth_on():
+    """A score that is linear in the log of evaluations has the mean of its ends."""
+
+    def value(evaluations, qd_score):
+        run = summary("ant", "a", 0)
+        of = {"evaluations": evaluations, "qd_score": qd_score, "generation": [1.0, 2.0, 100.0]}
+        run = run._replace(corrections={name: np.array(values) for name, values in of.items()})
+        return area("a").values(Evidence({"a": [run]})).tolist()
+
+    assert value([25.0, 25.0 * 40**0.5, 1000.0], [2.0, 3.0, 4.0]) == pytest.approx([3.0])
+    assert value([25.0, 25.0 * 40**0.25, 1000.0], [2.0, 4.0, 4.0]) == pytest.approx([3.75])
+    # What comes before a fortieth of the evaluations only determines the score there.
+    early = 1000 / 40**2
+    assert value([early, 1000 / 40**0.5, 1000.0], [0.0, 3.0, 3.0]) == pytest.approx([2.75])
+    assert value([26.0, 100.0, 1000.0], [2.0, 3.0, 4.0]) == []  # the first correction is too late
 
 
 def test_a_level_of_significance_may_be_another():

@@ -24,6 +24,7 @@ from memes.analysis.statistics import (
     Estimate,
     corrected_p,
     fisher,
+    holm,
     interval,
     rank_sum,
     relative_difference,
@@ -281,26 +282,39 @@ def have_more(a: Quantity, b: Quantity) -> Check:
     return check
 
 
-def all_of(checks: Sequence[Check], evidence: Evidence) -> ClaimOutcome:
+def all_of(checks: Sequence[Check], evidence: Evidence, family: bool = False) -> ClaimOutcome:
     """Judge a claim by several relations, all of which are required.
 
     One refuted relation refutes the claim. If no relation can be tested, the claim is not tested. The
     claim cannot be shown if only some relations can be tested.
+
+    If the relations are a `family`, each of them is also a result on its own. All p-values are then
+    corrected by Holm's method, also to show a relation. Relations that cannot be tested count as
+    comparisons.
     """
     if not checks:
         return ClaimOutcome(Verdict.NOT_APPLICABLE)
     findings = [check(evidence) for check in checks]
+    ps = [found.p for found in findings]
     comparisons = max(1, sum(math.isfinite(found.least_p) for found in findings))
+    corrected = [corrected_p(p, comparisons) for p in ps]
     verdicts = [_verdict(found, comparisons) for found in findings]
-    numbers = [_with_p(found, comparisons) for found in findings]
+    if family:
+        comparisons = len(findings)
+        corrected = holm([p if math.isfinite(p) else 1.0 for p in ps])
+        verdicts = [
+            _verdict(found, 1) if not found.n or p < SIGNIFICANT else Verdict.INCONCLUSIVE
+            for found, p in zip(findings, corrected, strict=True)
+        ]
+    numbers = [_with_p(found, p, comparisons) for found, p in zip(findings, corrected, strict=True)]
     verdict = verdicts[0] if len(set(verdicts)) == 1 else Verdict.INCONCLUSIVE
     instead = [n for n, each in zip(numbers, verdicts, strict=True) if each is Verdict.INCONCLUSIVE]
-    p = max((f.p for f in findings if f.superior and math.isfinite(f.p)), default=math.nan)
+    with_p = [i for i, p in enumerate(ps) if math.isfinite(p)]
+    decisive = max((i for i in with_p if findings[i].superior), key=ps.__getitem__, default=None)
     against = [i for i, each in enumerate(verdicts) if each is Verdict.NOT_REPRODUCED]
     if against:
         verdict, instead = Verdict.NOT_REPRODUCED, [numbers[i] for i in against]
-        ps = [findings[i].p for i in against if math.isfinite(findings[i].p)]
-        p = min(ps, default=math.nan)
+        decisive = min((i for i in with_p if i in against), key=ps.__getitem__, default=None)
     least = [found.least_p for found in findings if math.isfinite(found.least_p)]
     if verdict is Verdict.INCONCLUSIVE and all(comparisons * p >= SIGNIFICANT for p in least):
         least_p = (
@@ -312,8 +326,8 @@ def all_of(checks: Sequence[Check], evidence: Evidence) -> ClaimOutcome:
         tuple(numbers),
         min((found.n for found in findings if found.n), default=0),
         tuple(dict.fromkeys(label for found in findings for label in found.labels)),
-        p,
-        corrected_p(p, comparisons),
+        math.nan if decisive is None else ps[decisive],
+        math.nan if decisive is None else corrected[decisive],
         tuple(instead),
     )
 
@@ -326,11 +340,11 @@ def _verdict(found: CheckResult, comparisons: int) -> Verdict:
     return Verdict.NOT_REPRODUCED if refuted else verdict
 
 
-def _with_p(found: CheckResult, comparisons: int) -> str:
+def _with_p(found: CheckResult, corrected: float, comparisons: int) -> str:
     if not math.isfinite(found.p):
         return found.line + found.by_mean
-    corrected = f", {corrected_p(found.p, comparisons):.2g} corrected" * (comparisons > 1)
-    return f"{found.line}, p = {found.p:.2g}{corrected}{found.by_mean}"
+    words = f", {corrected:.2g} corrected" * (comparisons > 1)
+    return f"{found.line}, p = {found.p:.2g}{words}{found.by_mean}"
 
 
 def _by_mean(one: np.ndarray, other: np.ndarray) -> str:

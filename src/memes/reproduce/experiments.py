@@ -134,6 +134,7 @@ EXPERIMENTS = {
             *("me", "me-tuned", "me-sampling", "me-sampling-tuned"),
         ),
         seeds=5,
+        seeds_on={"ant": 10},
     ),
     "time": Experiment(
         "time per generation, measured in turns on the same device",

@@ -16,6 +16,7 @@ from memes.store.summary import Summary
 # Lowest fitness of tasks whose fitness is at most 0. It is needed for summaries of version 0.2, which do
 # not record it.
 MIN_FITNESS = {"hexapod": -math.pi}
+FIRST_SHARE = 0.025  # share of the evaluations at which the curves of `area` start
 
 
 class Evidence(NamedTuple):
@@ -81,6 +82,28 @@ def _score(name: str, words: str, label: str) -> Quantity:
 
 
 qd, coverage, best = (partial(_score, name, words) for name, words in MEASURES.items())
+
+
+def area(label: str) -> Quantity:
+    """Return the mean corrected QD-score over the logarithm of evaluations, from 2.5% of them on.
+
+    This is the area under the curve of the corrections during the run, divided by its width. It is NaN
+    if the first correction comes after 2.5% of the evaluations.
+    """
+
+    def mean_height(name: str, run: Summary) -> float:
+        if not _at_end(run) or name not in run.corrections:
+            return math.nan
+        share = run.corrections["evaluations"] / run.corrections["evaluations"][-1]
+        if share[0] > FIRST_SHARE * (1 + 1e-9):
+            return math.nan
+        x = np.union1d([FIRST_SHARE, 1.0], share[(share > FIRST_SHARE) & (share < 1)])
+        y = np.interp(np.log(x), np.log(share), run.corrections[name])
+        return float(np.trapezoid(y, np.log(x)) / -math.log(FIRST_SHARE))
+
+    words = "mean QD-score over the log of evaluations"
+    value, by_mean = (partial(mean_height, name) for name in ("qd_score", "qd_score_by_mean"))
+    return Quantity(label, words, value, by_mean)
 
 
 def best_above_least(label: str) -> Quantity:

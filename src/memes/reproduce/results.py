@@ -43,8 +43,9 @@ Scores are corrected by medians on uncertain tasks. Times are measured in turns.
 
 *p* is that of the decisive part: the largest of those that p alone shows, or the smallest of those that
 are refuted. A claim whose parts are shown by intervals alone has none. The next columns are the same p
-after Bonferroni correction for the parts of the claim, and after Holm correction for all claims of the
-table. *Commits* are those of the runs of a verdict; "unknown" marks runs that do not record one."""
+after Bonferroni correction for the parts of the claim (Holm correction in B3), and after Holm correction
+for all claims of the table. *Commits* are those of the runs of a verdict; "unknown" marks runs that do
+not record one."""
 SMALLER = """\
 These runs are smaller than the paper's in every way, so the verdicts apply to smaller problems.
 They show that everything works, and which claims need the paper's scale."""
