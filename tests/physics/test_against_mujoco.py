@@ -326,6 +326,17 @@ SPECIAL = {
       <body pos="0 0 0.3"><joint type="ball" frictionloss="0.2"/>
         <geom type="box" size="0.1 0.2 0.1" pos="0.1 0 0" contype="0" conaffinity="0"/>
         <geom size="0.1" pos="0.1 0 -0.25"/></body>""",
+    **{
+        f"small products of inertia in the {name}": f"""
+      <geom type="plane" size="4 4 1"/>
+      <body pos="0 0 0.2"><freejoint/>
+        <inertial pos="0 0 0" mass="1" fullinertia="{moments} {products}"/>
+        <geom size="0.1" pos="0.1 0.2 -0.1"/><geom size="0.1" pos="-0.1 0.1 -0.1"/></body>"""
+        for name, moments, products in (
+            ("frame of the body", "1 1 0.001", "0 5e-8 4e-8"),  # MuJoCo rounds its rotation to 0
+            ("order of other axes", "0.001 1 1", "5e-10 4e-10 0"),
+        )
+    },
     "parents that collide with their children": """
       <geom type="plane" size="4 4 1"/>
       <body pos="0 0 0.1"><freejoint/><geom size="0.1"/><geom size="0.1" pos="0.3 0.1 0"/></body>""",

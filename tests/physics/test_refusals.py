@@ -189,7 +189,7 @@ def test_everything_that_is_in_the_way_is_listed_with_what_leaves_it_out():
         "'stiffness' on a ball joint ('neck')",
         "contacts of a mesh against plane (tip on floor)",
         "contacts between moving geoms (4, such as 'tip' and 'rock'; ",
-        "self_collision=False leaves them out)",
+        "self_collision=False (--no-self-collision) ignores them)",
         "gymnasium:NAME",
         "playground:NAME",
         "brax:NAME",

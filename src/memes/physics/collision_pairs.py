@@ -60,7 +60,7 @@ def contacts_of(
                 not self_collision,
                 "contacts between moving geoms",
                 f"'{name_of(m, 'geom', a)}' and '{name_of(m, 'geom', b)}'",
-                option="self_collision=False",
+                option="self_collision=False (--no-self-collision)",
             )
             continue
         moved, static = (a, b) if moving[0] else (b, a)

@@ -12,6 +12,8 @@ INTEGRATORS = {
     int(mujoco.mjtIntegrator.mjINT_RK4): "rk4",
     int(mujoco.mjtIntegrator.mjINT_IMPLICITFAST): "implicitfast",
 }
+SAME_POSE = int(mujoco.mjtSameFrame.mjSAMEFRAME_BODY)
+SAME_ROTATION = (SAME_POSE, int(mujoco.mjtSameFrame.mjSAMEFRAME_BODYROT))
 MIN_WEIGHT = 1e-15  # mjMINVAL in MuJoCo
 # For slides and hinges, both types of transmission are equivalent.
 ON_JOINT = (int(mujoco.mjtTrn.mjTRN_JOINT), int(mujoco.mjtTrn.mjTRN_JOINTINPARENT))
@@ -37,6 +39,16 @@ def rotation_of(quaternion: np.ndarray) -> np.ndarray:
     matrix = np.zeros(9)
     mujoco.mju_quat2Mat(matrix, np.asarray(quaternion, float))
     return matrix.reshape(3, 3)
+
+
+def pose_of_inertia(m: mujoco.MjModel, body: int) -> Placed:
+    """Return the pose of a body's inertia in the frame of the body.
+
+    MuJoCo replaces a pose that is close to the frame of the body by this frame (`body_sameframe`).
+    """
+    same = m.body_sameframe[body]
+    rotation = np.eye(3) if same in SAME_ROTATION else rotation_of(m.body_iquat[body])
+    return Placed(rotation, np.zeros(3) if same == SAME_POSE else m.body_ipos[body])
 
 
 def floats(values: np.ndarray) -> tuple[float, ...]:

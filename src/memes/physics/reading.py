@@ -19,6 +19,7 @@ from memes.physics.mjcf import (
     floats,
     matrix,
     name_of,
+    pose_of_inertia,
     rotation_of,
 )
 from memes.physics.model import KINDS, Actuator, DryFriction, Joint, Limit, Link, Model, Point
@@ -156,19 +157,17 @@ def _joint(m: mujoco.MjModel, j: int, reasons: Reasons) -> Joint:
 def _inertia(m: mujoco.MjModel, bodies: list[int], placed: list[Placed]) -> dict[str, Any]:
     """Return the mass, centre and principal inertia of bodies that are welded together."""
     mass = m.body_mass[bodies]
-    rotations = [placed[b].rotation for b in bodies]
-    centres = np.array(
-        [p.translation + p.rotation @ m.body_ipos[b] for b, p in ((b, placed[b]) for b in bodies)]
-    )
+    poses = [(placed[b], pose_of_inertia(m, b)) for b in bodies]
+    rotations = [body.rotation @ inner.rotation for body, inner in poses]
+    centres = np.array([body.translation + body.rotation @ inner.translation for body, inner in poses])
     total = float(mass.sum())
     centre = mass @ centres / total if total > 0 else centres[0]
     inertia = np.zeros((3, 3))
-    for b, rotation, own_mass, own_centre in zip(bodies, rotations, mass, centres, strict=True):
-        axes = rotation @ rotation_of(m.body_iquat[b])
+    for b, own_mass, own_centre, axes in zip(bodies, mass, centres, rotations, strict=True):
         r = own_centre - centre
         inertia += axes @ np.diag(m.body_inertia[b]) @ axes.T
         inertia += own_mass * (r @ r * np.eye(3) - np.outer(r, r))
-    inertia[np.abs(inertia) < 1e-9 * np.abs(inertia).max()] = 0.0
+    inertia[np.abs(inertia) < 1e-12 * np.abs(inertia).max()] = 0.0
     if np.count_nonzero(inertia - np.diag(np.diag(inertia))) == 0:
         principal, axes = np.diag(inertia), np.eye(3)
     else:

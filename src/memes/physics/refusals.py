@@ -90,8 +90,8 @@ _UNLESS_DISABLED = {
     "tendon_damping": ("damper",),
 }
 ADAPTERS = (
-    "MuJoCo itself runs it, as an environment of gymnasium:NAME on CPUs, or of playground:NAME or "
-    "brax:NAME by JAX"
+    "MuJoCo itself simulates such models, in environments of Gymnasium (task gymnasium:NAME), "
+    "Playground (playground:NAME) and Brax (brax:NAME)"
 )
 
 
@@ -119,7 +119,7 @@ class Reasons:
 def _kind(what: str, option: str, where: list[str]) -> str:
     notes = [f"{len(where)}, such as {where[0]}" if len(where) > 1 else where[0]] if where[0] else []
     if option:
-        notes.append(f"{option} leaves them out")
+        notes.append(f"{option} ignores them")
     return f"{what} ({'; '.join(notes)})" if notes else what
 
 
