@@ -45,7 +45,13 @@ class Objective(Protocol):
 
 
 class Stateless:
-    """The methods of an objective that has no state."""
+    """The methods of an objective that has no state and one kind of candidates.
+
+    Attributes:
+        purpose: The `Kind` of the candidates.
+    """
+
+    purpose: Kind = Kind.EXPLORE
 
     def init(self, lanes: int) -> tuple[()]:
         """Return an empty state."""
@@ -54,6 +60,33 @@ class Stateless:
     def restart(self, key: Key[Array, ""], state: tuple[()], where: Bool[Array, " L"]) -> tuple[()]:
         """Return the empty state."""
         return state
+
+    def kind(self, generation: Int[Array, ""]) -> int:
+        """Return `purpose`."""
+        return self.purpose
+
+
+class OfTwo:
+    """The methods of an objective whose state consists of the states of two objectives.
+
+    Attributes:
+        a: The first objective.
+        b: The second objective.
+    """
+
+    a: Objective
+    b: Objective
+
+    def init(self, lanes: int) -> tuple[PyTree, PyTree]:
+        """Return the first states of both objectives."""
+        return self.a.init(lanes), self.b.init(lanes)
+
+    def restart(
+        self, key: Key[Array, ""], state: tuple[PyTree, PyTree], where: Bool[Array, " L"]
+    ) -> tuple[PyTree, PyTree]:
+        """Restart both objectives."""
+        key_a, key_b = jax.random.split(key)
+        return self.a.restart(key_a, state[0], where), self.b.restart(key_b, state[1], where)
 
 
 # Up to this number of samples, all pairs of samples are compared. On a GPU, this needs one fused kernel
@@ -122,24 +155,18 @@ class Ranked(Stateless):
         """Rank samples by the score."""
         return state, ranked(self.score(evaluation, context), evaluation)
 
-    def kind(self, generation: Int[Array, ""]) -> int:
-        """Return the given kind."""
-        return self.purpose
-
 
 @dataclass(frozen=True)
 class Fitness(Stateless):
     """An objective that ranks samples by fitness, to exploit."""
+
+    purpose = Kind.EXPLOIT
 
     def utilities(
         self, state: tuple[()], evaluation: Evaluation, context: Context
     ) -> tuple[tuple[()], Utilities]:
         """Rank samples by fitness."""
         return state, ranked(evaluation.fitness, evaluation)
-
-    def kind(self, generation: Int[Array, ""]) -> int:
-        """Return `Kind.EXPLOIT`."""
-        return Kind.EXPLOIT
 
 
 @dataclass(frozen=True)
@@ -170,10 +197,6 @@ class Novelty(Stateless):
         score = novelty(feature, context.past, self.neighbours).reshape(evaluation.fitness.shape)
         return state, ranked(score, evaluation)
 
-    def kind(self, generation: Int[Array, ""]) -> int:
-        """Return `Kind.EXPLORE`."""
-        return Kind.EXPLORE
-
 
 @dataclass(frozen=True)
 class DominatedNovelty(Stateless):
@@ -201,10 +224,6 @@ class DominatedNovelty(Stateless):
         score = dominated_novelty(evaluation, parents, self.neighbours)
         return state, ranked(jnp.minimum(score, HIGHEST), evaluation)
 
-    def kind(self, generation: Int[Array, ""]) -> int:
-        """Return `Kind.EXPLORE`."""
-        return Kind.EXPLORE
-
 
 @dataclass(frozen=True)
 class Improvement(Stateless):
@@ -220,10 +239,6 @@ class Improvement(Stateless):
     ) -> tuple[tuple[()], Utilities]:
         """Rank samples by improvement."""
         return state, ranked(context.compare(evaluation).value, evaluation)
-
-    def kind(self, generation: Int[Array, ""]) -> int:
-        """Return `Kind.EXPLORE`."""
-        return Kind.EXPLORE
 
 
 @dataclass(frozen=True)
@@ -241,10 +256,6 @@ class TwoStageImprovement(Stateless):
         """Rank samples by improvement, with samples in empty cells first."""
         status, value = context.compare(evaluation)
         return state, ranked(_in_two_stages(status == Status.NEW, value, evaluation), evaluation)
-
-    def kind(self, generation: Int[Array, ""]) -> int:
-        """Return `Kind.EXPLORE`."""
-        return Kind.EXPLORE
 
 
 @dataclass(frozen=True)
@@ -339,7 +350,7 @@ def _in_two_stages(first: Array, score: Array, evaluation: Evaluation) -> Array:
 
 
 @dataclass(frozen=True)
-class Blend:
+class Blend(OfTwo):
     """An objective whose utilities are a weighted sum of the utilities of two objectives.
 
     The sum is not ranked again.
@@ -357,16 +368,6 @@ class Blend:
     def __post_init__(self) -> None:
         check_fields(self)
         in_unit_interval(weight=self.weight)
-
-    def init(self, lanes: int) -> tuple[PyTree, PyTree]:
-        """Return the first states of both objectives."""
-        return self.a.init(lanes), self.b.init(lanes)
-
-    def restart(
-        self, key: Key[Array, ""], state: tuple[PyTree, PyTree], where: Bool[Array, " L"]
-    ) -> tuple[PyTree, PyTree]:
-        """Restart both objectives."""
-        return _restart_both(self.a, self.b, key, state, where)
 
     def utilities(
         self, state: tuple[PyTree, PyTree], evaluation: Evaluation, context: Context
@@ -426,13 +427,13 @@ class AdaptiveBlend:
     def init(self, lanes: int) -> tuple[PyTree, PyTree, Adaptation]:
         """Return the first states of both objectives, and the initial weight."""
         first = Adaptation(jnp.float32(self.weight), jnp.float32(-jnp.inf), jnp.int32(0))
-        return self.a.init(lanes), self.b.init(lanes), first
+        return *Blend(self.a, self.b).init(lanes), first
 
     def restart(
         self, key: Key[Array, ""], state: tuple[PyTree, PyTree, Adaptation], where: Bool[Array, " L"]
     ) -> tuple[PyTree, PyTree, Adaptation]:
         """Restart both objectives, but keep the weight."""
-        return *_restart_both(self.a, self.b, key, state[:2], where), state[2]
+        return *Blend(self.a, self.b).restart(key, state[:2], where), state[2]
 
     def utilities(
         self, state: tuple[PyTree, PyTree, Adaptation], evaluation: Evaluation, context: Context
@@ -460,7 +461,7 @@ class AdaptiveBlend:
 
 
 @dataclass(frozen=True)
-class Alternate:
+class Alternate(OfTwo):
     """An objective that alternates between two objectives every `every` generations.
 
     Only the current objective is computed.
@@ -478,16 +479,6 @@ class Alternate:
     def __post_init__(self) -> None:
         check_fields(self)
         at_least(1, every=self.every)
-
-    def init(self, lanes: int) -> tuple[PyTree, PyTree]:
-        """Return the first states of both objectives."""
-        return self.a.init(lanes), self.b.init(lanes)
-
-    def restart(
-        self, key: Key[Array, ""], state: tuple[PyTree, PyTree], where: Bool[Array, " L"]
-    ) -> tuple[PyTree, PyTree]:
-        """Restart both objectives."""
-        return _restart_both(self.a, self.b, key, state, where)
 
     def utilities(
         self, state: tuple[PyTree, PyTree], evaluation: Evaluation, context: Context
@@ -513,10 +504,3 @@ class Alternate:
 
     def _first(self, generation: Int[Array, ""]) -> Bool[Array, ""]:
         return (generation // self.every) % 2 == 0
-
-
-def _restart_both(
-    a: Objective, b: Objective, key: Array, state: tuple[PyTree, PyTree], where: Array
-) -> tuple[PyTree, PyTree]:
-    key_a, key_b = jax.random.split(key)
-    return a.restart(key_a, state[0], where), b.restart(key_b, state[1], where)

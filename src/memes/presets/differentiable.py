@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import optax
@@ -54,14 +54,7 @@ class CmaMega:
 
     def build(self, task: Task, cells: Cells | None = None) -> Algorithm:
         """Compose the algorithm."""
-        emitter = GradientArborescence(
-            objectives.TwoStageImprovement(),
-            Evosax("cma-es", samples=self.samples, sigma=self.sigma, parents="positive"),
-            self.lanes,
-            step_size=self.step_size,
-            optimiser=OPTIMISERS[self.optimiser],
-        )
-        return compose(task, emitter, cells=cells)
+        return compose(task, _emitter(self, objectives.TwoStageImprovement()), cells=cells)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,13 +90,17 @@ class CmaMaega:
 
     def build(self, task: Task, cells: Cells | None = None) -> Algorithm:
         """Compose the algorithm."""
-        emitter = GradientArborescence(
-            objectives.Improvement(),
-            Evosax("cma-es", samples=self.samples, sigma=self.sigma, parents="positive"),
-            self.lanes,
-            step_size=self.step_size,
-            optimiser=OPTIMISERS[self.optimiser],
-            reset=resets.Never(),
-        )
+        emitter = replace(_emitter(self, objectives.Improvement()), reset=resets.Never())
         lowest = float(task.min_fitness) if self.threshold_min is None else self.threshold_min
         return compose(task, emitter, cells=cells, judge=Thresholds(self.threshold_rate, lowest))
+
+
+def _emitter(options: CmaMega | CmaMaega, objective: objectives.Objective) -> GradientArborescence:
+    """Return the emitter, which learns only from samples with positive utility."""
+    return GradientArborescence(
+        objective,
+        Evosax("cma-es", samples=options.samples, sigma=options.sigma, parents="positive"),
+        options.lanes,
+        step_size=options.step_size,
+        optimiser=OPTIMISERS[options.optimiser],
+    )
