@@ -20,7 +20,7 @@ from memes.runner.corrections import Corrections
 from memes.runner.device import most_together
 from memes.runner.device_use import DeviceUse
 from memes.runner.loop import Start, run_all
-from memes.runner.multihost import present
+from memes.runner.multihost import process_group
 from memes.runner.observers import Checkpoints, Log, Observer, Progress
 from memes.runner.placement import placed
 from memes.runner.progress import Reporter
@@ -135,7 +135,7 @@ def run(
         The run, or a list of runs in the order of their seeds. The list omits runs that did not start
         because of an interrupt.
     """
-    leads = present().leads
+    leads = process_group().leads
     algorithm, watching = callbacks_outside(algorithm), with_usual(observers)
     out, progress = (out, progress) if leads else (None, False)
     check_jax()
@@ -226,10 +226,12 @@ def resume(
         The run, or a list of the continued runs. The list omits seeds that were already finished.
     """
     check_jax()
-    team = present()
-    progress = progress and team.leads
+    processes = process_group()
+    progress = progress and processes.leads
     headers = load_headers(path)
-    team.agree(lambda: True)  # wait until all processes have read the folders; then the first may write
+    processes.agree(
+        lambda: True
+    )  # wait until all processes have read the folders; then the first may write
     one = list(headers) == [Path(path)] and seeds is None
     if seeds is not None:
         headers = {folder: found for folder, found in headers.items() if found.config.seed in seeds}
@@ -267,7 +269,7 @@ def resume(
             config = replace(config, seeds_together=together)
             provenance = header.provenance.resumed_on(here.provenance.device, now())
             on = Header(config, provenance).updated(settings_of(watching))
-            starts.append((on, folder.absolute() if team.leads else None))
+            starts.append((on, folder.absolute() if processes.leads else None))
     require(
         bool(starts),
         f"all runs in '{path}' are finished: extend them with more generations, by --generations N",
@@ -369,7 +371,7 @@ def check_numbers(given: dict[str, Any], where: str = "") -> None:
         check_types({f"{name}{where}": value}, {f"{name}{where}": hint})
         in_range = name != "seed" or 0 <= value < SEEDS
         require(in_range, f"seed{where} must lie in [0, 2^32), got {value}")
-        if name != "seed":
+        if name not in ("seed", "evaluations"):  # evaluations only determine the generations
             at_least(least, **{f"{name}{where}": value})
 
 

@@ -392,6 +392,17 @@ def test_evaluations_are_as_many_whole_generations_as_they_allow(evaluations):
     jax.tree.map(np.testing.assert_array_equal, by_number.archive, same.archive)
 
 
+def test_evaluations_may_be_more_than_any_other_number():
+    class Stop:
+        def watch(self, context):
+            return memes.Callbacks(on_update=lambda update: context.stop("enough"))
+
+    algorithm = memes.presets.me(memes.tasks.arm(joints=4), batch=16)
+    run = memes.run(algorithm, evaluations=10**9, observers=[Stop()], progress=False)
+    assert run.config.generations == 10**9 // 16
+    assert run.generations < 10
+
+
 def test_evaluations_count_those_behind_each_row():
     algorithm = memes.presets.me_sampling(memes.tasks.noisy_arm(joints=4), batch=4, resamples=8)
     run = memes.run(algorithm, evaluations=100, progress=False, observers=[memes.Corrections(every=0)])

@@ -10,7 +10,7 @@ from memes.errors import require
 from memes.options.command_line import task_of
 from memes.options.flags import check_flags, check_no_more, options_of, read, show_help, split
 from memes.options.names import cells_of, made, own_code, task_factory
-from memes.options.workers import WorkerOptions, elsewhere
+from memes.options.workers import WorkerOptions, on_workers
 from memes.parameters import changed
 from memes.task import Task
 
@@ -65,7 +65,7 @@ def check(arguments: list[str]) -> int:
     check_no_more(placed[1:])
     options, given = changed(CheckOptions(), found["options"]), found["task"]
     with changed(WorkerOptions(), found["workers"]).executor() as executor:
-        task = elsewhere(made(Task, name, make, **given), name, given, executor)
+        task = on_workers(made(Task, name, make, **given), name, given, executor)
         cells = cells_of(task, options.resolution, options.centroids)
         with own_code(f"task '{name}'"):
             report = task_report.check(

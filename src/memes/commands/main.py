@@ -215,8 +215,8 @@ def script() -> None:
     """Run the command `memes`, and exit with its exit code."""
     code = main()
     module = sys.modules.get("memes.runner.multihost")
-    team = module and module.present()
-    if (code > 128 or (code and team and team.count > 1)) and not (team and team.over):
+    group = module and module.process_group()
+    if (code > 128 or (code and group and group.count > 1)) and not (group and group.over):
         # A normal exit would wait for device computations that are not finished, or for other processes.
         _drop_output()
         os._exit(code)

@@ -34,7 +34,7 @@ def reevaluate(
     statistic: Literal["median", "mean"] = "median",
     task: str | None = None,
     quiet: bool = False,
-    away: WorkerOptions = WorkerOptions(),
+    worker_options: WorkerOptions = WorkerOptions(),
 ) -> None:
     """Re-evaluate the elites of a saved run, and print the archive loss.
 
@@ -47,11 +47,11 @@ def reevaluate(
         statistic: Statistic that summarises the evaluations of an elite.
         task: Task as in 'memes run', if it is a custom task. Its code is executed.
         quiet: Do not show progress.
-        away: Workers that evaluate a simulator.
+        worker_options: Workers that evaluate a simulator.
     """
     at_least(1, samples=samples)
     saved, place = load_run(run), run.absolute()  # because a simulator may change the current folder
-    with away.executor() as executor:
+    with worker_options.executor() as executor:
         rebuilt = task_from_run(saved, task, executor)
         if not rebuilt.uncertain:
             if evaluates_alike(rebuilt, saved.archive):

@@ -39,8 +39,8 @@ def resume(
     track: tuple[str, ...] = (),
     devices: int | None = None,
     quiet: bool = False,
-    away: WorkerOptions = WorkerOptions(),
-    meeting: HostOptions = HostOptions(),
+    worker_options: WorkerOptions = WorkerOptions(),
+    host_options: HostOptions = HostOptions(),
 ) -> int:
     """Continue a run, or the runs of several seeds, as if they had not been stopped.
 
@@ -54,19 +54,19 @@ def resume(
         devices: Number of devices. By default, it is the greatest available number that divides the
             number of shards.
         quiet: Do not show progress.
-        away: Workers that evaluate a simulator.
-        meeting: Addresses of processes. Their number may differ from that of the original run.
+        worker_options: Workers that evaluate a simulator.
+        host_options: Addresses of processes. Their number may differ from that of the original run.
     """
     start = Path.cwd()
-    team = join_processes(**vars(meeting))
+    processes = join_processes(**vars(host_options))
     first = run_folders(run)[0]
     place = run.absolute()  # because a simulator may change the current folder
-    report, recorded = Reporter(show=not quiet and team.leads), load_config(first).provenance.code
+    report, recorded = Reporter(show=not quiet and processes.leads), load_config(first).provenance.code
     for name in (name for name in (task, algorithm) if name and is_own(name)):
         if recorded.get(name, code_of(name)) != code_of(name):
             report.say(f"the code of '{name}' has changed since the run began")
     trackers = [Logger(name) for name in track]
-    with away.executor() as executor:
+    with worker_options.executor() as executor:
         runs = api.resume(
             algorithm_of(first, task, algorithm, executor),
             place if Path.cwd() != start else run,
@@ -75,8 +75,8 @@ def resume(
             observers=trackers,
             progress=not quiet,
         )
-    team.part()
-    if not team.leads:
+    processes.disconnect()
+    if not processes.leads:
         return 0
     found = runs if isinstance(runs, list) else [runs]
     left = sum(load_config(folder).outcome is None for folder in run_folders(place))

@@ -19,7 +19,7 @@ from memes.errors import require
 from memes.options.command_line import Parsed, parse
 from memes.options.flags import value_of
 from memes.options.names import is_own
-from memes.runner.multihost import Team, join_processes
+from memes.runner.multihost import ProcessGroup, join_processes
 from memes.runner.progress import Reporter, duration
 from memes.store.folder import Run
 
@@ -33,7 +33,7 @@ def run(arguments: list[str]) -> int:
     from jax import default_backend
 
     start = Path.cwd()
-    team = join_from(arguments)
+    processes = join_from(arguments)
     parsed = parse(arguments, "memes run")
     choice, running = parsed.choice, dict(parsed.running)
     if running["evaluations"] is not None:
@@ -42,9 +42,9 @@ def run(arguments: list[str]) -> int:
             "--generations and --evaluations both set the length of the run: give only one of them",
         )
         running["generations"] = None  # ignore the default of the scale
-    report = Reporter(show=team.leads and not choice.quiet)
+    report = Reporter(show=processes.leads and not choice.quiet)
     with ExitStack() as stack:
-        executor = stack.enter_context(parsed.away.executor())
+        executor = stack.enter_context(parsed.worker_options.executor())
         with said_if_slow(report.say, f"building {parsed.task} ..."):  # it may compile a simulator
             algorithm = parsed.build(executor)
         if choice.scale == "paper" and default_backend() == "cpu":
@@ -57,10 +57,10 @@ def run(arguments: list[str]) -> int:
         label = choice.label or algorithm.name
         out = (choice.out and from_there(choice.out, start)) or stack.enter_context(
             output_folder((algorithm.task.name, label), parsed, start)
-            if team.leads
+            if processes.leads
             else nullcontext(Path())  # only the first process writes files
         )
-        if choice.view and team.leads:
+        if choice.view and processes.leads:
             from memes.commands.view import viewed  # it imports libraries that other runs do not need
 
             stack.enter_context(viewed(out, parsed.task))
@@ -72,8 +72,8 @@ def run(arguments: list[str]) -> int:
             progress=not choice.quiet,
             metadata=parsed.recorded() | {"label": label},
         )
-        team.part()
-        if not team.leads:
+        processes.disconnect()
+        if not processes.leads:
             return 0
         return conclude(runs if isinstance(runs, list) else [runs], choice.seeds or 1, out)
 
@@ -114,7 +114,7 @@ def said_if_slow(say: Callable[[str], None], sentence: str) -> Iterator[None]:
         timer.cancel()
 
 
-def join_from(words: list[str]) -> Team:
+def join_from(words: list[str]) -> ProcessGroup:
     """Join the other processes of the run, if options or a launcher specify them."""
 
     def number(name: str) -> int | None:

@@ -28,7 +28,7 @@ from memes.options.flags import (
     split,
 )
 from memes.options.names import algorithm_factory, cells_of, code_of, made, task_factory
-from memes.options.workers import WorkerOptions, elsewhere
+from memes.options.workers import WorkerOptions, on_workers
 from memes.parameters import Parameter, changed
 from memes.presets import PRESETS
 from memes.runner.loggers import Logger, check_logger
@@ -169,8 +169,8 @@ class Parsed(NamedTuple):
         make_task: Function that makes the task.
         make_algorithm: Function that makes the algorithm.
         choice: Options of the command.
-        away: Options of workers.
-        meeting: Options of several processes.
+        worker_options: Options of workers.
+        host_options: Options of several processes.
         running: Arguments of `memes.run`.
         observing: Settings of observers.
         task_options: Options of the task.
@@ -181,8 +181,8 @@ class Parsed(NamedTuple):
     make_task: Callable[..., Task]
     make_algorithm: Callable[..., Algorithm]
     choice: Choice
-    away: WorkerOptions
-    meeting: HostOptions
+    worker_options: WorkerOptions
+    host_options: HostOptions
     running: dict[str, Any]
     observing: dict[str, Any]
     task_options: dict[str, Any]
@@ -196,8 +196,8 @@ class Parsed(NamedTuple):
     def recorded(self) -> dict[str, Any]:
         """Return the entries of `config.json` that describe the command."""
         code = {name: code_of(name) for name in (self.task, self.choice.algorithm) if ":" in name}
-        said = vars(self.choice) | vars(self.away) | vars(self.meeting)
-        return {**said, "task": self.task, "options": self.options, "code": code}
+        given = vars(self.choice) | vars(self.worker_options) | vars(self.host_options)
+        return {**given, "task": self.task, "options": self.options, "code": code}
 
     def observers(self) -> list[Observer]:
         """Return the observers of the run."""
@@ -207,7 +207,7 @@ class Parsed(NamedTuple):
     def build(self, executor: Executor | None = None) -> Algorithm:
         """Build the algorithm on its task. If there is an executor, it evaluates the task."""
         task = made(Task, self.task, self.make_task, **self.task_options)
-        task = elsewhere(task, self.task, self.task_options, executor, self.choice.worker_rows)
+        task = on_workers(task, self.task, self.task_options, executor, self.choice.worker_rows)
         cells = cells_of(task, self.choice.resolution, self.choice.centroids)
         name, options = self.choice.algorithm, self.algorithm_options
         found = made(Algorithm, name, self.make_algorithm, task, cells, **options)
@@ -279,10 +279,21 @@ def parse(words: list[str], program: str, changes: Mapping[str, Any] | None = No
     assert make is not None
     found, placed = read(words, groups)
     check_no_more(placed[1:])
-    chosen = [changed(group, found["run"]) for group in SHARED]
+    choice, worker_options, host_options = (changed(group, found["run"]) for group in SHARED)
     for name in itertools.chain.from_iterable(map(options_of, SHARED)):
         del found["run"][name]
-    return Parsed(str(task), make, build, *chosen, *found.values())
+    return Parsed(
+        task=str(task),
+        make_task=make,
+        make_algorithm=build,
+        choice=choice,
+        worker_options=worker_options,
+        host_options=host_options,
+        running=found["run"],
+        observing=found["observer"],
+        task_options=found["task"],
+        algorithm_options=found["algorithm"],
+    )
 
 
 def task_of(words: Sequence[str], options: Mapping[str, Parameter]) -> str | None:

@@ -18,7 +18,7 @@ from memes.errors import UsageError, known, require
 from memes.executors.remote_evaluation import BLOCK
 from memes.options.flags import Options, options_of
 from memes.options.names import algorithm_factory, cells_of, made, task_factory
-from memes.options.workers import elsewhere
+from memes.options.workers import on_workers
 from memes.presets import PRESETS
 from memes.store.folder import Run, load_config
 from memes.store.schema import RunConfig
@@ -104,7 +104,7 @@ def _rebuilt_task(
     with _recorded_in(path):
         found, rows = made(Task, name or recorded, make, **values), config.worker_rows or BLOCK
         _check_recorded(path, "worker_rows", rows, int)
-        return elsewhere(found, name or recorded, values, executor, rows)
+        return on_workers(found, name or recorded, values, executor, rows)
 
 
 def _recorded_name(path: Path | None, config: RunConfig, what: str, given: str | None) -> str:

@@ -62,7 +62,7 @@ class WorkerOptions:
         return workers(self.workers, timeout=self.simulator_timeout)
 
 
-def elsewhere(
+def on_workers(
     task: Task, name: str, options: Mapping[str, Any], executor: Executor | None, rows: int = BLOCK
 ) -> Task:
     """Return the task, parallelised on an executor if there is one.

@@ -22,7 +22,7 @@ from memes.metrics import Generation, measure
 from memes.pytrees import by_lane
 from memes.runner import memory
 from memes.runner.compilation_cache import compiled_programs
-from memes.runner.multihost import present
+from memes.runner.multihost import process_group
 from memes.runner.placement import ALONE, REPLICATED, SHARDED, Placement
 from memes.runner.sharding import each, gather, isolated
 from memes.task import Evaluation, Task, lost
@@ -178,7 +178,7 @@ def compile_fitting(
     while True:
         advance, compiled = compile_run(chosen, placement, size, generations)
         what = "a generation" if size == 1 else f"a generation of {size} seeds"
-        fewer = present().agree(memory.fewer, rows, compiled, what, say) or None
+        fewer = process_group().agree(memory.fewer, rows, compiled, what, say) or None
         if fewer is None or (size <= fewest and algorithm.chunk is not None):
             break
         if size > fewest and not exactly:

@@ -19,7 +19,7 @@ from memes.errors import require
 from memes.metrics import Totals, accumulate
 from memes.resets import Reason
 from memes.runner.device import Program, Record, compile_fitting, first_state, keep_compiled, keys_of
-from memes.runner.multihost import present
+from memes.runner.multihost import process_group
 from memes.runner.observers import Callbacks, Observer, RunContext, Update, progress_of
 from memes.runner.placement import Placement
 from memes.runner.progress import Reporter
@@ -79,9 +79,9 @@ def run_all(
         seconds = program.seconds
         context = partial(RunContext, algorithm, report=report, once=once)
         over: dict[int, Run] = {}
-        team = present()
-        run_group = partial(_run_group, program) if team.leads else partial(_follow, program)
-        done = [team.agree(int, run.generations) for run in begun]
+        processes = process_group()
+        run_group = partial(_run_group, program) if processes.leads else partial(_follow, program)
+        done = [processes.agree(int, run.generations) for run in begun]
         for group in _groups(done, program.seeds):
             runs = [
                 run._replace(
@@ -92,7 +92,7 @@ def run_all(
             ]
             runs = run_group(runs, observers, context, report)
             over |= dict(zip(group, runs, strict=True))
-            if team.agree(bool, runs[-1].signal):
+            if processes.agree(bool, runs[-1].signal):
                 break
             seconds = 0.0
     return [over[i] for i in sorted(over)]
@@ -142,7 +142,7 @@ def _run_group(
 ) -> list[Run]:
     """Compute the runs of a group as one batch until all have finished."""
     config, done = runs[0].config, runs[0].generations
-    present().agree(int, done)
+    process_group().agree(int, done)
     key, state = _joined(program, runs)
     heard: Callable[[], str | None]
     with ExitStack() as stack:
@@ -173,7 +173,7 @@ def _joined(program: Program, runs: Sequence[Run]) -> tuple[jax.Array, State]:
     If the program is compiled for more runs, the last run is repeated.
     """
     filled = [*runs, *[runs[-1]] * (program.seeds - len(runs))]
-    states = present().same([run.state for run in filled if run.state is not None])
+    states = process_group().broadcast([run.state for run in filled if run.state is not None])
     return program.keys([run.config.seed for run in filled]), program.join(states)
 
 
@@ -186,7 +186,7 @@ def _follow(
 ) -> list[Run]:
     """Compute the device calls that the first process decides on, without their records."""
     del observers, context
-    done = present().agree(int)
+    done = process_group().agree(int)
     key, state = _joined(program, runs)
     states: list[Any] = [run.state for run in runs]
     with interruptible(report.say, STOPPING):

@@ -36,7 +36,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 @dataclass
-class Team:
+class ProcessGroup:
     """The processes that compute a run, with the connections of this process.
 
     Attributes:
@@ -68,7 +68,7 @@ class Team:
             link.send(str(decision).encode())
         return decision
 
-    def same(self, tree: Any) -> Any:
+    def broadcast(self, tree: Any) -> Any:
         """Return the tree of the first process in all processes."""
         if self.count == 1:
             return tree
@@ -81,14 +81,14 @@ class Team:
         found = [np.frombuffer(told[i:j], a.dtype).reshape(a.shape) for a, i, j in parts]
         return jax.tree.unflatten(structure, found)
 
-    def part(self) -> None:
+    def disconnect(self) -> None:
         """Disconnect when all processes are done, or end at once after an unhandled exception."""
         if self.over or self.count == 1:
             return
         if getattr(sys, "last_value", None) is not None:
             os._exit(LOST)  # otherwise JAX and the other processes would wait for each other
         for link in self._links:
-            link.part()
+            link.disconnect()
         self.over = True
 
 
@@ -109,7 +109,7 @@ class _Link:
         with suppress(OSError):  # the reading thread reports the error
             self._connection.sendall(line + b"\n")
 
-    def part(self) -> None:
+    def disconnect(self) -> None:
         self._parting.set()
         self.send(BYE)
         self._parted.wait()
@@ -140,12 +140,12 @@ def end(sentence: str) -> NoReturn:
     os._exit(LOST)
 
 
-_present = Team()
+_group = ProcessGroup()
 
 
-def present() -> Team:
+def process_group() -> ProcessGroup:
     """Return the processes of the current run."""
-    return _present
+    return _group
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,29 +165,29 @@ class HostOptions:
 
 
 @flat
-def join_processes(*, meeting: HostOptions = HostOptions()) -> Team:
+def join_processes(*, options: HostOptions = HostOptions()) -> ProcessGroup:
     """Join the processes that compute runs together, before anything is computed.
 
     Each process must be started with the same program and arguments. Slurm (`srun`) and Open MPI
     (`mpirun`) provide the number of processes and their indices. Without them, all three fields of
-    `meeting` are required.
+    `options` are required.
 
     Args:
-        meeting: Addresses and numbers of the processes.
+        options: Addresses and numbers of the processes.
 
     Returns:
-        The team of processes.
+        The group of processes.
     """
-    global _present
-    coordinator, processes, process = meeting.coordinator, meeting.processes, meeting.process
-    given = [name for name, value in vars(meeting).items() if value is not None]
+    global _group
+    coordinator, processes, process = options.coordinator, options.processes, options.process
+    given = [name for name, value in vars(options).items() if value is not None]
     found = max(map(_size, SIZES))
     if "mpi4py.futures" in sys.modules:  # the other processes are workers of this one
         found = 1
-    if processes == 1 or (not given and found == 1) or _present.count > 1:
-        return _present
+    if processes == 1 or (not given and found == 1) or _group.count > 1:
+        return _group
     require(
-        not given or len(given) == len(vars(meeting)),
+        not given or len(given) == len(vars(options)),
         f"coordinator, processes and process must be given together, got only {' and '.join(given)}",
     )
     if given:
@@ -197,9 +197,9 @@ def join_processes(*, meeting: HostOptions = HostOptions()) -> Team:
     # On CPUs, programs that run at the same time could receive each other's messages.
     jax.config.update("jax_cpu_enable_async_dispatch", False)  # type: ignore[no-untyped-call]
     jax.distributed.initialize(coordinator, processes, process)
-    _present = _connected(coordinator)
-    atexit.register(_present.part)  # runs before JAX's handler, which was registered earlier
-    return _present
+    _group = _connected(coordinator)
+    atexit.register(_group.disconnect)  # runs before JAX's handler, which was registered earlier
+    return _group
 
 
 def _size(name: str) -> int:
@@ -209,27 +209,27 @@ def _size(name: str) -> int:
     return int(value)
 
 
-def _connected(coordinator: str | None) -> Team:
+def _connected(coordinator: str | None) -> ProcessGroup:
     """Connect all processes to the first process, which sends its address over JAX's connections."""
-    team = Team(jax.process_index(), jax.process_count())
+    group = ProcessGroup(jax.process_index(), jax.process_count())
     host = socket.gethostname() if coordinator is None else coordinator.rpartition(":")[0]
     # The name of a machine may resolve to its loopback address, which other machines cannot reach.
     bound = host if host in LOOPBACK else ""
-    server = socket.create_server((bound, 0), backlog=team.count) if team.leads else None
+    server = socket.create_server((bound, 0), backlog=group.count) if group.leads else None
     place = [host, server.getsockname()[1], secrets.token_hex(16)] if server else None
     text = np.zeros(512, np.uint8)
     words = json.dumps(place).encode()
     text[: len(words)] = np.frombuffer(words, np.uint8)
-    known = bytes(team.same(text)).rstrip(b"\0")
+    known = bytes(group.broadcast(text)).rstrip(b"\0")
     host, port, token = json.loads(known)
     if server is None:
         connection = socket.create_connection((host, port), timeout=PATIENCE)
-        connection.sendall(f"{token} {team.index:8}".encode())
-        team._links.append(_Link(0, connection, lambda line: team._decisions.put(int(line))))
-        return team
-    for index, connection in welcomed(server, token, team.count - 1):
-        team._links.append(_Link(index, connection, lambda line: None))
-    return team
+        connection.sendall(f"{token} {group.index:8}".encode())
+        group._links.append(_Link(0, connection, lambda line: group._decisions.put(int(line))))
+        return group
+    for index, connection in welcomed(server, token, group.count - 1):
+        group._links.append(_Link(index, connection, lambda line: None))
+    return group
 
 
 def welcomed(server: socket.socket, token: str, count: int) -> Iterator[tuple[int, socket.socket]]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from memes.algorithm import State
 from memes.runner.device import MOST, Program, Record
-from memes.runner.multihost import present
+from memes.runner.multihost import process_group
 from memes.store.schema import RunConfig
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -49,7 +49,7 @@ def calls(
     only after its last generation.
     """
     generations, aim = config.generations, config.call_seconds
-    size, agree, beside = 1, present().agree, program.algorithm.task.jit
+    size, agree, beside = 1, process_group().agree, program.algorithm.task.jit
 
     with ThreadPoolExecutor(1, "memes-device") as thread:
 
