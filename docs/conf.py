@@ -56,6 +56,13 @@ def tidy(app, what, name, thing, options, lines):
         lines[:] = text.splitlines()
 
 
+def hide_tables(app, doctree):
+    """Leave the pages of tables that `memes compare` writes out of the search."""
+    if re.fullmatch(r"results/paper/\w+/comparison", app.env.docname):
+        app.env.metadata[app.env.docname]["nosearch"] = True
+
+
 def setup(app):
-    """Let Sphinx know of them."""
+    """Register both functions."""
     app.connect("autodoc-process-docstring", tidy)
+    app.connect("doctree-read", hide_tables)
