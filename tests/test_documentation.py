@@ -70,6 +70,7 @@ NOT_RUN = {
     "python -m build": "needs a network",
     "python .ci/release.py": "needs the built files",
     "bash .ci/run": "would run these tests",
+    "bash docs/lab/lots.sh": "needs a GPU",
     "python docs/settings.py": "has a separate test of the table it writes",
     "python -m sphinx": "builds the site, which is a separate step",
     "memes run ant --devices 4": "needs four devices",
