@@ -92,7 +92,7 @@ class Answer(NamedTuple):
 
 
 class Ledger(NamedTuple):
-    """The numbers of evaluations of the underlying problem in one generation."""
+    """Counts of evaluations of the underlying problem in one generation."""
 
     samples: Int[Array, ""]
     candidates: Int[Array, ""]
@@ -116,7 +116,7 @@ class Info(NamedTuple):
         additions: Number of evaluations of the whole batch that entered the archive, by `Kind` of lane.
         faults: Number of invalid evaluations in the whole batch, by `Fault`.
         outside: Number of evaluations in the whole batch whose feature lies outside the bounds.
-        ledger: Numbers of evaluations in this generation.
+        ledger: Counts of evaluations in this generation.
     """
 
     lane: Int[Array, " C"]

@@ -138,7 +138,7 @@ def recorded(options: Any) -> dict[str, Any]:
 def recordable(value: Any) -> Any:
     """Return a value in a form that files can store.
 
-    Objects are replaced by texts that contain the name and the fields of the object.
+    Objects are replaced by strings that contain the name and the fields of the object.
     """
     if value is None or isinstance(value, (bool, int, float, str)):
         return value

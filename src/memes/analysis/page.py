@@ -13,7 +13,7 @@ from memes.store.folder import Run
 
 
 def numbers(run: Run) -> dict[str, str]:
-    """Return the main facts about a run as texts by name."""
+    """Return the main facts about a run, as strings by name."""
     elites, cells = int(run.archive.occupied.sum()), run.archive.cells.count
     found = {"elites": f"{elites:,} of {cells:,} cells ({elites / cells:.1%})"}
     if elites:
@@ -36,7 +36,7 @@ def numbers(run: Run) -> dict[str, str]:
 
 
 def html(title: str, rows: Mapping[str, str], png: bytes) -> str:
-    """Return HTML with a titled table next to a picture. All texts are escaped."""
+    """Return HTML with a titled table next to a picture. All strings are escaped."""
     lines = "".join(
         f"<tr><th style='text-align:left'>{escape(name)}</th>"
         f"<td style='text-align:left'>{escape(words)}</td></tr>"

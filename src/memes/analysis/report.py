@@ -59,7 +59,7 @@ class ComparedRuns(NamedTuple):
     notes: list[str]
 
 
-# Tables by title. A table is a list of lines, and a line maps the heads of columns to texts.
+# Tables by title. A table is a list of lines, and a line maps the titles of columns to strings.
 Tables = dict[str, list[dict[str, str]]]
 
 

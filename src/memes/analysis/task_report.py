@@ -33,7 +33,7 @@ ROWS = {"cpu": 1024}  # batch size with which a compiled task is timed
 ROWS_ELSEWHERE = 16_384
 PATIENCE = 5.0  # seconds; if that batch would take longer, the genotypes of the check are timed instead
 
-# docs/howto/choose.md contains the evidence for the following numbers of evaluations.
+# docs/howto/choose.md contains the evidence for the following limits.
 PAPER = 2000 * 16_384  # evaluations of a run in the paper
 LONGEST = {"paper": PAPER, "laptop": 10_000_000}  # maximum number of evaluations of a suggested run
 MANY = 7_000_000  # number of evaluations from which evolution strategies are better

@@ -335,7 +335,7 @@ def _entries(
             fits(value, hint) and value != [],
             f"{name} in '{file}' must be {described(hint)}, got {value!r}",
         )
-        # TOML has lists instead of tuples, texts instead of paths, and some floats are integers.
+        # TOML has lists instead of tuples, strings instead of paths, and some floats are integers.
         kind = next((k for k in (Path, float) if k in (hint, *typing.get_args(hint))), None)
         found[name] = tuple(value) if isinstance(value, list) else kind(value) if kind else value
     return found

@@ -43,7 +43,7 @@ class Preset:
         name: Name of the preset.
         options: Default options of the algorithm.
         summary: Description of the algorithm in one line.
-        title: Name of the algorithm in figures and texts, as in the paper.
+        title: Name of the algorithm in figures and documents, as in the paper.
     """
 
     name: str

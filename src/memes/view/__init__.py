@@ -3,7 +3,7 @@
 follow          polling of a run folder
 runs            all runs of a page
 colours         values and colours of the cells of the archive
-labels          texts about a run, an elite and the lanes
+labels          labels for a run, an elite and the lanes
 curves          columns of `metrics.csv` as lines
 elites          selection of an elite
 recordings      episodes of an elite in the simulator of the run

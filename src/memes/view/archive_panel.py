@@ -112,7 +112,7 @@ def with_blocks(image: np.ndarray, at: TileLayout) -> np.ndarray:
 
 
 def _written(picture: np.ndarray, texts: dict[str, tuple[float, float]], points: float) -> np.ndarray:
-    """Return a copy of the picture with texts above the given points.
+    """Return a copy of the picture with labels above the given points.
 
     Points are fractions of the width and height, counted from below.
     """

@@ -1,4 +1,4 @@
-"""The texts of the page about a run, an elite and the lanes. Names in these texts are escaped."""
+"""Labels on the page about a run, an elite and the lanes. Names in these labels are escaped."""
 
 from __future__ import annotations
 
