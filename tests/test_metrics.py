@@ -132,14 +132,22 @@ def test_an_elite_without_noise_adds_one_to_reproducibility(corrected):
 
 
 def test_the_tradeoff_weights_fitness_and_reproducibility(corrected):
-    illusory, correction, fitness, _ = corrected
+    illusory, correction, fitness, feature = corrected
     given = {"fitness_range": (0.0, 4.0), "fitness_std": 0.5}
     found = tradeoff(illusory, correction, **given, preferences=(0.0, 0.3, 1.0))
     performance = np.clip(fitness.mean(axis=1) / 4, 0, 1)
     stable = np.maximum(0, 1 - fitness.std(axis=1) / 0.5)
     expected = [((1 - p) * performance + p * stable).sum() for p in (0.0, 0.3, 1.0)]
     np.testing.assert_allclose(found, expected, rtol=1e-5)
+    (of_feature,) = tradeoff(
+        illusory, correction, fitness_range=(0.0, 4.0), feature_std=0.1, preferences=(1.0,)
+    )
+    relative = np.sqrt(np.mean(np.square(feature.std(axis=1) / [1.0, 4.0]), axis=1))
+    np.testing.assert_allclose(of_feature, np.maximum(0, 1 - relative / 0.1).sum(), rtol=1e-5)
     for wrong, sentence in (
+        ({"feature_std": 0.1}, "^exactly one of fitness_std and feature_std must be given, got 2"),
+        ({"fitness_std": None}, "^exactly one of .* got 0"),
+        ({"fitness_std": 0.0}, "^fitness_std must be positive"),
         ({"preferences": (1.5,)}, "^preferences must"),
         ({"fitness_range": (1.0, 1.0)}, "^fitness_range must increase"),
     ):

@@ -156,8 +156,9 @@ def reproducibility(
     deviation of at least r adds 0.
 
     The scores follow Flageat and Cully, Uncertain Quality-Diversity, IEEE Transactions on Evolutionary
-    Computation, 2023, arXiv:2302.00463. In the paper, r is the largest deviation of the compared
-    archives. In this function r is an argument, so that the score of a run depends on no other run.
+    Computation, 2023, arXiv:2302.00463. In the authors' code, r is the largest deviation in the same
+    cell of all compared archives. In this function r is an argument, so that the score of a run depends
+    on no other run.
 
     Args:
         illusory: The archive before the correction.
@@ -183,28 +184,40 @@ def tradeoff(
     correction: Correction,
     *,
     fitness_range: tuple[float, float],
-    fitness_std: float,
+    fitness_std: float | None = None,
+    feature_std: float | None = None,
     preferences: Sequence[float] = (0.0, 0.25, 0.5, 0.75, 1.0),
 ) -> Float[np.ndarray, " p"]:
     """Return the score of an archive for each preference between performance and reproducibility.
 
     The value of an elite is `(1 - p) q + p (1 - min(1, s / r))`. Here p is the preference for
-    reproducibility, s the standard deviation of the elite's fitness, and r the reference deviation. The
-    performance q is the position of the elite's mean fitness in the range, clipped to [0, 1]. Each cell
-    keeps the elite with the greatest value among those whose mean feature lies in the cell. The score is
-    the sum of these values over the cells.
+    reproducibility, s the standard deviation of the elite, and r the reference deviation. Both are
+    deviations of the fitness or of the features, depending on which reference is given. The performance
+    q is the position of the elite's mean fitness in the range, clipped to [0, 1]. Each cell keeps the
+    elite with the greatest value among those whose mean feature lies in the cell. The score is the sum
+    of these values over the cells.
 
     The function computes the trade-off of Flageat et al., Exploring the Performance-Reproducibility
-    Trade-off in Quality-Diversity, 2024, arXiv:2409.13315, as one weighted sum per preference.
+    Trade-off in Quality-Diversity, 2024, arXiv:2409.13315, as one weighted sum per preference. In the
+    authors' code, s is the deviation of the features.
 
     Args:
         illusory: The archive before the correction.
         correction: The correction of this archive.
         fitness_range: The fitness at which q = 0, and the fitness at which q = 1.
-        fitness_std: Reference deviation of the fitness, r.
+        fitness_std: Reference deviation r of the fitness.
+        feature_std: Reference deviation r of the features, in units of their ranges. Exactly one of the
+            two references is required.
         preferences: Weights of the reproducibility, p, in [0, 1].
     """
-    positive(fitness_std=fitness_std)
+    given = {"fitness": fitness_std, "feature": feature_std}
+    references = {name: std for name, std in given.items() if std is not None}
+    require(
+        len(references) == 1,
+        f"exactly one of fitness_std and feature_std must be given, got {len(references)}",
+    )
+    ((name, reference),) = references.items()
+    positive(**{f"{name}_std": reference})
     low, high = fitness_range
     require(low < high, f"fitness_range must increase, got {fitness_range}")
     for preference in preferences:
@@ -218,7 +231,8 @@ def tradeoff(
     assert fitness is not None
     assert feature is not None
     performance = np.clip((np.asarray(fitness) - low) / (high - low), 0, 1)
-    stable = _reproducible(np.sqrt(correction.fitness_variance), fitness_std)
+    std = getattr(deviations(illusory, correction), name)[correction.elite_cell]
+    stable = _reproducible(std, reference)
     archives = [
         entered_again(
             illusory,
