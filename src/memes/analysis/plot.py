@@ -206,8 +206,8 @@ def histogram(sources: Mapping[str, Run | Archive | str | Path], *, bins: int = 
     edges = np.histogram_bin_edges(np.concatenate([*values.values()]), bins)
     for label, look in looks([*values]).items():
         count = np.histogram(values[label], edges)[0]
-        axes.stairs(count, edges, color=look.colour, label=mathtext(label))
-    axes.set_ylabel("elites")
+        axes.stairs(count, edges, color=look.colour, linestyle=look.line, label=mathtext(label))
+    axes.set_ylabel("number of elites")
     axes.legend(frameon=False)
     return figure
 
@@ -221,9 +221,9 @@ def ecdf(sources: Mapping[str, Run | Archive | str | Path]) -> Figure:
     """
     figure, axes, values = _fitness_axes(sources)
     for label, look in looks([*values]).items():
-        axes.ecdf(values[label], color=look.colour, label=mathtext(label))
+        axes.ecdf(values[label], color=look.colour, linestyle=look.line, label=mathtext(label))
     axes.set(ylabel="share of elites", ylim=(0, 1.02))
-    axes.legend(frameon=False, loc="upper left")
+    axes.legend(frameon=False)
     return figure
 
 
@@ -259,10 +259,13 @@ def space(source: Run | Archive | str | Path) -> Figure:
     fitness = fitness_of(run.archive)
     scale = scale_of([fitness])
     look: dict[str, Any] = {"vmin": scale.low, "vmax": scale.high, "cmap": scale.colour_map}
-    axes.scatter(*centres(cells)[occupied].T, c=fitness[occupied], s=14, depthshade=False, **look)
+    # White edges separate points that overlap.
+    look |= {"s": 20, "edgecolors": "white", "linewidths": 0.3, "depthshade": False}
+    axes.scatter(*centres(cells)[occupied].T, c=fitness[occupied], **look)
     low, high = np.asarray(cells.low), np.asarray(cells.high)
     for name, label, ends in zip("xyz", run.config.names(3), zip(low, high, strict=True), strict=True):
         axes.set(**{f"{name}label": fill(mathtext(label), 24, max_lines=2), f"{name}lim": ends})
+    axes.set_title(f"{occupied.sum()} of {cells.count} cells", fontsize="medium")
     draw_bar(figure, scale, ax=axes, shrink=0.7, pad=0.12)
     figure.suptitle(_title(run))
     return figure
