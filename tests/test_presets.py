@@ -318,6 +318,13 @@ def test_the_signature_of_a_preset_includes_the_options_of_its_search():
     assert all(p.help for preset in memes.PRESETS.values() for p in parameters(preset.build).values())
 
 
+def test_each_published_algorithm_names_its_publication():
+    own = {"memes-hybrid", "memes-me"}
+    for name, preset in memes.PRESETS.items():
+        description = inspect.getdoc(preset.build).partition("Args:")[0]
+        assert ("Reference" in description) == (name not in own), name
+
+
 def test_a_preset_is_its_dataclass_with_fields_replaced():
     """A keyword of the function is a field of the dataclass or of a nested group of options."""
     options = memes.PRESETS["memes-all"].options

@@ -24,7 +24,11 @@ from memes.validation import check_fields
 class MapElites:
     """MAP-Elites: random variation of elites.
 
-    The default number of offspring equals the number of samples per generation of MEMES.
+    The offspring of the elites a and b is `a + iso * noise + line * z * (b - a)`, with one normal number
+    z per offspring. The default number of offspring equals the number of samples per generation of
+    MEMES. References: Mouret and Clune, Illuminating Search Spaces by Mapping Elites, 2015,
+    arXiv:1504.04909, and, for the variation, Vassiliades and Mouret, Discovering the Elite Hypervolume
+    by Leveraging Interspecies Correlation, GECCO 2018, arXiv:1804.03906.
 
     Attributes:
         batch: Number of offspring per generation.
@@ -85,6 +89,10 @@ class Dns:
 @dataclass(frozen=True, kw_only=True)
 class MapElitesSampling:
     """ME-Sampling: MAP-Elites that evaluates every offspring several times.
+
+    The archive compares the means or the medians of the evaluations, such as `(f_1 + ... + f_n) / n` for
+    the fitness. Reference: the baseline of Flageat, Lim and Cully, Enhancing MAP-Elites with Multiple
+    Parallel Evolution Strategies, GECCO 2024, arXiv:2303.06137.
 
     Attributes:
         batch: Number of offspring per generation.
@@ -177,7 +185,7 @@ class CmaMae:
     A sample with fitness f in cell e is accepted if f > t_e, and then the threshold t_e becomes
     (1 - a) t_e + a f. The samples of each emitter are ranked by f - t_e. The archive stores the best
     sample of each cell, even if it was not accepted. Reference: Fontaine and Nikolaidis, Covariance
-    Matrix Adaptation MAP-Annealing, GECCO 2023.
+    Matrix Adaptation MAP-Annealing, GECCO 2023, arXiv:2205.10752.
 
     Attributes:
         lanes: Number of emitters.
@@ -217,7 +225,10 @@ class CmaMae:
 class PgaMe:
     """PGA-ME: random variation of elites, and policy-gradient steps from elites with a learned critic.
 
-    The task must provide transitions, as control tasks do.
+    A step increases the mean of `Q(s, a(s))` over observations s from past episodes. Here a(s) is the
+    action of the offspring, and Q is the critic, which TD3 trains together with a greedy actor. The task
+    must provide transitions, as control tasks do. Reference: Nilsson and Cully, Policy Gradient Assisted
+    MAP-Elites, GECCO 2021.
 
     Attributes:
         batch: Number of offspring per generation.

@@ -26,6 +26,12 @@ Explore = Literal["fifo", "everything", "elites", "ga"] | History | Objective
 class Memes:
     """MEMES: lanes of evolution strategies that maximise fitness or novelty, and are reset when stale.
 
+    The mean m of a lane follows the gradient estimate `sum_i u_i e_i / (M s)` over its M samples
+    `m + s e_i`. The utilities u_i are the centred ranks of the samples by fitness (exploit lanes) or by
+    novelty (explore lanes). The novelty of a feature is its mean distance to the k nearest features in
+    the history. Reference: Flageat, Lim and Cully, Enhancing MAP-Elites with Multiple Parallel Evolution
+    Strategies, GECCO 2024, arXiv:2303.06137.
+
     Attributes:
         lanes: Total number of evolution strategies (exploit and explore lanes).
         proportion_explore: Share of the lanes that explore.
@@ -93,6 +99,9 @@ class Memes:
 class MemesSequential:
     """MEMES-sequential: all lanes explore, then all lanes exploit, and are reset at each change.
 
+    The lanes learn as in MEMES. Reference: the ablation of Flageat, Lim and Cully, GECCO 2024,
+    arXiv:2303.06137.
+
     Attributes:
         lanes: Number of evolution strategies.
         every: Number of generations between changes.
@@ -138,7 +147,8 @@ class MemesHybrid:
     On uncertain tasks, each mean and each offspring is evaluated several times, and novelty is measured
     against the last means and offspring. On deterministic tasks, or if `candidate_samples` is 1, each is
     evaluated once. In that case, samples are also offered to the archive, and novelty is measured
-    against the elites.
+    against the elites. The lanes learn as in MEMES, and offspring are varied as in MAP-Elites. This
+    combination is not published.
 
     Attributes:
         batch: Number of evaluations per generation. Evaluations that the lanes do not need are used for

@@ -19,7 +19,10 @@ from memes.validation import check_fields
 class SingleEs:
     """ES: one evolution strategy that maximises fitness and is never reset.
 
-    The archive does not affect the search.
+    The mean m follows the gradient estimate `sum_i u_i e_i / (M s)` over its M samples `m + s e_i`. The
+    utilities u_i are their centred ranks. The archive does not affect the search. Reference: Salimans et
+    al., Evolution Strategies as a Scalable Alternative to Reinforcement Learning, 2017,
+    arXiv:1703.03864.
 
     Attributes:
         search: The search distribution.
@@ -79,6 +82,11 @@ class Means:
 class NsEs:
     """NS-ES: a population of means that maximise novelty, one of which is sampled per generation.
 
+    The novelty of a feature is its mean distance to the k nearest features of the run. A mean is drawn
+    with a probability proportional to its novelty. Reference: Conti et al., Improving Exploration in
+    Evolution Strategies for Deep Reinforcement Learning via a Population of Novelty-Seeking Agents,
+    NeurIPS 2018, arXiv:1712.06560.
+
     Attributes:
         means: The population of means.
     """
@@ -93,6 +101,9 @@ class NsEs:
 @dataclass(frozen=True, kw_only=True)
 class NsrEs:
     """NSR-ES: like NS-ES, but means maximise a weighted average of the ranks of fitness and novelty.
+
+    The utility of a sample is `w r + (1 - w) n`, with its centred ranks r by fitness and n by novelty.
+    Reference: Conti et al., NeurIPS 2018, arXiv:1712.06560.
 
     Attributes:
         means: The population of means.
@@ -115,6 +126,10 @@ class NsrEs:
 @dataclass(frozen=True, kw_only=True)
 class NsraEs:
     """NSRA-ES: like NSR-ES, but the weight of novelty rises if the best fitness does not improve.
+
+    The utility of a sample is `w r + (1 - w) n`, as in NSR-ES. The weight w rises by a step in each
+    generation that improves the best fitness, and falls by a step after a number of generations without
+    improvement. Reference: Conti et al., NeurIPS 2018, arXiv:1712.06560.
 
     Attributes:
         means: The population of means.
@@ -149,9 +164,11 @@ class NsraEs:
 class MeEs:
     """ME-ES: one evolution strategy with many samples that alternates between exploring and exploiting.
 
-    Each phase starts from an elite. Exploration starts from one of the 5 most novel elites. Exploitation
-    starts from one of the 2 fittest elites, either of the whole archive or of the last 5 changed cells,
-    with equal probability.
+    The mean m follows the gradient estimate `sum_i u_i e_i / (M s)` over its M samples `m + s e_i`. The
+    utilities u_i are their centred ranks by novelty or by fitness. Each phase starts from an elite.
+    Exploration starts from one of the 5 most novel elites. Exploitation starts from one of the 2 fittest
+    elites, either of the whole archive or of the last 5 changed cells, with equal probability.
+    Reference: Colas et al., Scaling MAP-Elites to Deep Neuroevolution, GECCO 2020, arXiv:2003.01825.
 
     Attributes:
         every: Number of generations per phase.
