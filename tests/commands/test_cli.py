@@ -62,20 +62,20 @@ def test_run_saves_to_a_new_folder_each_time(capsys):
     assert Path("runs/arm-memes/seed-0/figures/archive.png").exists()
 
 
-def test_what_takes_long_is_said_and_nothing_else(monkeypatch):
+def test_only_slow_operations_are_announced(monkeypatch):
     monkeypatch.setattr(run, "PATIENCE", 0.05)
-    said, heard = [], threading.Event()
+    announced, event = [], threading.Event()
 
     def say(sentence):
-        said.append(sentence)
-        heard.set()
+        announced.append(sentence)
+        event.set()
 
     with run.said_if_slow(say, "building ..."):
-        assert heard.wait(30)
+        assert event.wait(30)
     with pytest.raises(KeyError), run.said_if_slow(say, "building again ..."):
         raise KeyError
     time.sleep(0.2)
-    assert said == ["building ..."]
+    assert announced == ["building ..."]
 
 
 def test_list_shows_every_task_and_algorithm(capsys):
@@ -103,10 +103,10 @@ def test_scale_then_file_then_flags():
         "figures-draw = false\n[memes]\nneighbours = 4\n[me]\nline = 0.3\n"
     )
     parsed = command_line.parse(["arm", "--config", "my.toml", "--samples", "12"], "memes run")
-    assert parsed.task_options == {"joints": 100}  # of the scale, which the file chose
-    assert parsed.algorithm_options["lanes"] == 6  # of the file
-    assert parsed.algorithm_options["samples"] == 12  # of the flag
-    assert parsed.algorithm_options["neighbours"] == 4  # of the file, for this algorithm
+    assert parsed.task_options == {"joints": 100}  # from the scale that the file chose
+    assert parsed.algorithm_options["lanes"] == 6  # from the file
+    assert parsed.algorithm_options["samples"] == 12  # from the flag
+    assert parsed.algorithm_options["neighbours"] == 4  # from the section of this algorithm in the file
     assert (parsed.choice.resolution, parsed.choice.out) == ((7, 9), Path("there"))
     assert isinstance(parsed.algorithm_options["sigma"], float)
     assert parsed.observing["figures_draw"] is False
@@ -125,15 +125,15 @@ def test_paper_is_the_default_scale():
     assert algorithm.batch_size == 32 * 513
 
 
-def test_a_scale_does_not_change_what_a_preset_is_named_for():
+def test_a_scale_does_not_change_options_that_define_a_preset():
     arguments = ["arm", "--algorithm", "me-128", "--scale", "laptop"]
     assert command_line.parse(arguments, "memes run").algorithm_options["batch"] == 128
     arguments[2] = "me"
     assert command_line.parse(arguments, "memes run").algorithm_options["batch"] == 2048
 
 
-def test_a_preset_that_binds_an_option_is_resumed_under_its_own_name():
-    """It is another preset with that option; a run's folder is of the one that was asked for."""
+def test_a_preset_that_binds_an_option_is_resumed_by_its_name():
+    """A run with another value of this option keeps the name of its preset."""
     words = ["arm", "--algorithm", "me-128", "--joints", "2", "--batch", "8", "--out", "run"]
     parsed = command_line.parse(words, "memes run")
     algorithm = parsed.build()
@@ -144,7 +144,7 @@ def test_a_preset_that_binds_an_option_is_resumed_under_its_own_name():
     assert algorithm_of(Path("run")).name == "me-128"
 
 
-def test_a_scale_makes_nothing_larger():
+def test_a_scale_never_increases_an_option():
     arguments = ["arm", "--algorithm", "cma-me", "--scale", "laptop"]
     assert command_line.parse(arguments, "memes run").algorithm_options["batch"] == 128
     arguments[2] = "me-es"
@@ -157,12 +157,12 @@ def test_a_strategy_of_evosax_by_name(capsys):
     assert config["options"]["strategy"] == "sep-cma-es"
 
 
-def test_every_setting_is_written_down(capsys):
+def test_every_setting_is_recorded(capsys):
     assert main(["run", "arm", *QUICK, "--resolution", "7", "8", "--out", "run", "--quiet"]) == 0
     config = json.loads(Path("run/config.json").read_text())
     assert config["resolution"] == config["cells"] == [7, 8]
     assert config["options"]["stale_budget"] == 32
-    assert config["seeds_together"] == 1  # as it was worked out, not as it was left open
+    assert config["seeds_together"] == 1  # the computed value, since the option was not given
     assert (config["reevaluate_samples"], config["checkpoint_every"]) == (64, None)
     assert config["generations_done"] == config["generations"] == 3
 
@@ -172,7 +172,7 @@ def test_centroids_make_a_tessellation():
     assert parsed.build().cells.count == 30
 
 
-def test_a_task_of_your_own():
+def test_a_custom_task_by_name():
     Path("mine.py").write_text(
         "import memes\n"
         "def make(*, size: int = 3):\n"
@@ -184,7 +184,7 @@ def test_a_task_of_your_own():
     assert command_line.parse(["mine:make", "--size", "5"], "memes run").build().task.dim == 5
 
 
-def test_help_spells_the_options_of_a_task_of_your_own(capsys):
+def test_help_lists_the_options_of_a_custom_task(capsys):
     Path("spelt.py").write_text(
         "from typing import Literal\nimport memes\n"
         "def make(*, kind: Literal['a', 'b'] | None = None, size: int | None = None,\n"
@@ -361,7 +361,7 @@ def done(tmp_path_factory):
 
 @pytest.fixture
 def surroundings(done):
-    """Files and folders to trip over, and a function that finds what has been changed among them."""
+    """Create files and folders for wrong uses. Returns a function that lists all changes to them."""
     for name, content in FILES.items():
         Path(name).parent.mkdir(exist_ok=True)
         Path(name).write_bytes(content)
@@ -391,7 +391,7 @@ def surroundings(done):
 
 
 @pytest.mark.parametrize(("sentence", "arguments"), WRONG.items(), ids=WRONG)
-def test_wrong_use_is_one_sentence_and_exit_code_2_and_writes_nothing(
+def test_wrong_use_gives_an_error_and_exit_code_2_and_writes_nothing(
     sentence, arguments, surroundings, capsys
 ):
     try:
@@ -451,7 +451,7 @@ WRONG_CALLS = {
 
 
 @pytest.mark.parametrize(("sentence", "call"), WRONG_CALLS.items(), ids=WRONG_CALLS)
-def test_a_wrong_call_is_one_sentence_and_writes_nothing(sentence, call, surroundings):
+def test_a_wrong_call_gives_a_one_line_error_and_writes_nothing(sentence, call, surroundings):
     with pytest.raises(memes.UsageError) as refused:
         call()
     assert sentence in str(refused.value)
@@ -459,7 +459,7 @@ def test_a_wrong_call_is_one_sentence_and_writes_nothing(sentence, call, surroun
     assert not surroundings()
 
 
-def test_a_task_file_may_use_its_neighbours_and_runs_once(capsys):
+def test_a_task_file_may_import_from_its_folder_and_is_executed_once(capsys):
     Path("sub").mkdir()
     Path("sub/neighbour_of_mine.py").write_text("joints = 3")
     Path("sub/own.py").write_text(
@@ -476,8 +476,8 @@ def test_a_task_file_may_use_its_neighbours_and_runs_once(capsys):
     assert capsys.readouterr().out.count("executed") == 1
 
 
-def test_a_robot_of_ones_own_runs_and_stands_where_nothing_moves_it(capsys):
-    """Policies without weights: both feet stay on the ground, or nearly, until time is over."""
+def test_a_custom_robot_runs_and_stands_still_without_actions(capsys):
+    """Policies without weights do not move. Both feet stay on the ground almost until the end."""
     task = f"{EXAMPLES / 'custom_robot.py'}:runner"
     options = ["--lanes", "2", "--samples", "4", "--generations", "2", "--hidden", "4"]
     assert main(["run", task, *options, "--reevaluate-samples", "4", "--quiet", "--out", "own"]) == 0
@@ -502,8 +502,8 @@ def test_help_does_not_load_jax():
 @pytest.mark.slow
 @pytest.mark.parametrize("example", sorted(path.name for path in EXAMPLES.glob("*.py")))
 def test_examples_run(example, capfd):
-    if example == "episodes.py":  # whose workers import it
-        quickly = os.environ | {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}  # compiled
+    if example == "episodes.py":  # its workers import it as a module
+        quickly = os.environ | {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}  # compiles faster
         words = [sys.executable, "-W", "error", EXAMPLES / example]
         assert subprocess.run(words, env=quickly).returncode == 0, capfd.readouterr().err
     else:
@@ -532,7 +532,7 @@ def test_doctor_names_what_fails(capsys, monkeypatch):
     assert captured.err == "memes: the self-check failed: arithmetic\n"
 
 
-def test_programs_are_kept_in_the_users_cache_unless_the_user_says_otherwise(tmp_path, monkeypatch):
+def test_compiled_programs_are_cached_for_the_user_unless_configured_otherwise(tmp_path, monkeypatch):
     environment = {"XDG_CACHE_HOME": str(tmp_path), "OPENBLAS_NUM_THREADS": "7"}
     monkeypatch.setattr(os, "environ", environment)
     assert main(["list"]) == 0
@@ -543,7 +543,7 @@ def test_programs_are_kept_in_the_users_cache_unless_the_user_says_otherwise(tmp
     assert environment["JAX_COMPILATION_CACHE_DIR"] == "elsewhere"
 
 
-def test_a_home_that_cannot_be_written_is_no_error(tmp_path, monkeypatch):
+def test_a_home_folder_without_write_access_is_no_error(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     environment = {"XDG_CACHE_HOME": str(tmp_path / "file")}
     monkeypatch.setattr(os, "environ", environment)
@@ -551,7 +551,7 @@ def test_a_home_that_cannot_be_written_is_no_error(tmp_path, monkeypatch):
     assert "JAX_COMPILATION_CACHE_DIR" not in environment
 
 
-def test_a_default_folder_is_taken_by_one_command_alone(tmp_path, monkeypatch):
+def test_a_default_folder_is_used_by_only_one_command(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     parsed = command_line.parse(["arm", *QUICK], "memes run")
     names = "arm", "memes"

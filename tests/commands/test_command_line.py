@@ -1,4 +1,4 @@
-"""The command line itself: where words may be, what help shows, and what messages suggest."""
+"""The command line: the order of its words, its help, and the suggestions in its messages."""
 
 import os
 import re
@@ -87,7 +87,7 @@ def test_negative_numbers_are_values_and_double_hyphens_end_flags():
     assert line.placed == ["--odd"]
 
 
-def test_every_option_of_a_run_is_in_one_group_and_the_common_ones_come_first():
+def test_every_option_of_a_run_is_in_one_group_and_common_options_come_first():
     grouped = [name for names in command_line.GROUPS.values() for name in names]
     options = command_line.run_options()
     assert sorted(grouped) == sorted([*options["run"], *options["observer"]])
@@ -111,7 +111,7 @@ def test_help_begins_with_common_options_and_ends_with_examples(capsys):
 
 
 @pytest.mark.parametrize("command", [*commands.COMMANDS])
-def test_help_of_a_command_is_asked_for_in_two_ways(command, capsys):
+def test_two_forms_of_help_for_a_command_are_equal(command, capsys):
     for words in (["help", command], [command, "--help"]):
         with pytest.raises(SystemExit) as stopped:
             main(words)
@@ -130,7 +130,7 @@ def test_examples_use_options_that_exist(capsys):
             main([words[1], "--help"])
         text = capsys.readouterr().out
         for word in words[2:]:
-            own = word.startswith("-") and word != "--joints"  # which is an option of a task
+            own = word.startswith("-") and word != "--joints"  # --joints is an option of a task
             assert not own or re.search(rf"(^|\s){word}\b", text), line
 
 
@@ -148,7 +148,7 @@ def test_examples_use_options_that_exist(capsys):
         ("unlike anything", None),
     ],
 )
-def test_names_of_the_literature_are_recognised_before_similar_ones(name, meant):
+def test_names_from_the_literature_take_precedence_over_similar_names(name, meant):
     assert nearest(name, PRESETS) == meant
 
 
@@ -175,13 +175,13 @@ def test_a_name_is_not_similar_to_an_unrelated_one():
         ("completion fish", "unknown value of SHELL 'fish': choose from bash, zsh"),
     ],
 )
-def test_messages_say_what_to_do(words, sentence, capsys):
+def test_messages_suggest_a_correction(words, sentence, capsys):
     error = said(words.split(), capsys)
     assert sentence in error
     assert error.count("\n") == 1
 
 
-def test_extras_are_installed_as_the_package_was(tmp_path, monkeypatch):
+def test_extras_are_installed_like_the_package(tmp_path, monkeypatch):
     index = f"pip install '{PACKAGE}[view]'"
     assert install_command("view", None) == index
     assert install_command("view", {"url": (tmp_path / "gone").as_uri()}) == index
@@ -245,7 +245,7 @@ def test_words_are_completed(capsys):
         assert done.stdout.split() == found.split()
 
 
-def test_a_pipe_that_is_closed_early_is_silent():
+def test_a_pipe_that_is_closed_early_causes_no_message():
     command = "memes reproduce --list | head -n 1"
     program = str(Path(sys.executable).parent)
     environment = os.environ | {"PATH": f"{program}:{os.environ['PATH']}"}
@@ -265,7 +265,7 @@ def test_folders_have_valid_names_for_any_name_of_a_task(tmp_path):
 
 
 @pytest.mark.parametrize(("generations", "better"), [(3, "me"), (10**6, "memes-me")])
-def test_a_run_of_a_custom_task_names_the_algorithm_that_suits_it(generations, better):
+def test_a_run_of_a_custom_task_suggests_a_better_algorithm(generations, better):
     parsed = command_line.parse(["own.py:leg", "--joints", "200", "--lanes", "4"], "memes run")
     said = run.better_choice("own.py:leg", parsed.build(), generations=generations, evaluations=None)
     assert f"'--algorithm {better}' may be better (deterministic, with " in said

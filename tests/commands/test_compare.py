@@ -1,4 +1,4 @@
-"""Runs side by side: made up summaries, so that what should come out is known."""
+"""Comparisons of runs. The runs are artificial summaries with known results."""
 
 import csv
 import itertools
@@ -23,7 +23,7 @@ from memes.store.summary import RunFacts, Summary, save_summary, summarise
 
 
 def made(task="arm", algorithm="memes", seed=0, *, score=100.0, each=10, points=5, **fields):
-    """A run of `each` evaluations per generation, whose score grows linearly up to `score`."""
+    """Return a run with `each` evaluations per generation. Its score grows linearly up to `score`."""
     generation = np.arange(1.0, points + 1)
     rising = score * generation / points
     heat = np.full((3, 2), np.nan)
@@ -60,7 +60,7 @@ def made(task="arm", algorithm="memes", seed=0, *, score=100.0, each=10, points=
 
 
 def corrected(run, share):
-    """The run with a correction that leaves this share of its scores."""
+    """Return the run with a correction that keeps this share of its scores."""
     last = {
         name: float(run.curves[name][-1]) * share for name in ("qd_score", "coverage", "max_fitness")
     }
@@ -79,7 +79,7 @@ RUNS = [
 
 
 @pytest.mark.parametrize("by", ["generation", "evaluations"])
-def test_a_measure_is_the_last_one_known(by):
+def test_at_returns_the_latest_value(by):
     run = made(score=50.0)
     amounts = np.array([0.5, 1.0, 1.9, 2.0, 4.99, 5.0, 77.0]) * (10 if by == "evaluations" else 1)
     known = zip(run.curves[by], run.curves["qd_score"], strict=True)
@@ -88,20 +88,20 @@ def test_a_measure_is_the_last_one_known(by):
     np.testing.assert_array_equal(at(run, "qd_score", by, amounts), expected)
 
 
-def test_a_measure_that_was_known_much_earlier_is_not_known():
+def test_at_returns_nan_if_the_latest_value_is_too_old():
     run = made(score=50.0)
-    kept = np.array([0, 1, 4])  # generations 1, 2 and 5: what came in between is not kept
+    kept = np.array([0, 1, 4])  # only generations 1, 2 and 5 are stored
     run = run._replace(curves={name: column[kept] for name, column in run.curves.items()})
     values = at(run, "qd_score", "generation", [1.9, 2.3, 2.5, 4.9, 5.0])
     np.testing.assert_allclose(values, [10, 20, np.nan, np.nan, 50])
     figure = comparisons.convergence_figure(
         {"arm": {"memes": [run, made(score=70.0)]}}, looks(["memes"]), "generation"
     )
-    (line,) = figure.axes[0].lines  # what is not known lies between what is
+    (line,) = figure.axes[0].lines  # missing values are interpolated
     np.testing.assert_allclose(line.get_xydata(), [(g, 12 * g) for g in range(1, 6)])
 
 
-def test_a_run_that_is_there_twice_counts_once():
+def test_a_run_that_is_given_twice_counts_once():
     run = made(about=replace(made().about, when="2024-07-14T10:00:00+00:00"))
     assert group([run, run._replace(steps={})])["arm"]["memes"] == [run]
     with pytest.raises(UsageError, match="both of task arm"):
@@ -118,7 +118,7 @@ def test_groups_have_the_order_of_the_list_and_of_the_seeds():
     assert all_labels(groups) == ["memes", "me", "own"]
 
 
-def test_labels_tell_options_apart_that_differ_on_a_task():
+def test_labels_include_options_that_differ_within_a_task():
     runs = [
         made(options={"lanes": 8, "joints": 20}),
         made(options={"lanes": 64, "joints": 20}),
@@ -130,7 +130,7 @@ def test_labels_tell_options_apart_that_differ_on_a_task():
     assert labels == ["memes lanes=8", "memes lanes=64", "memes lanes=8", "me", "me"]
 
 
-def test_two_runs_of_one_seed_and_other_cells_are_named():
+def test_runs_with_equal_seeds_or_different_cells_are_refused():
     with pytest.raises(UsageError, match=r"'a' and 'c' are both of task arm, memes, seed 0"):
         group([made(), made(seed=1), made()], ["a", "b", "c"])
     other = made(seed=1, about=RunFacts(cells=(6, 6)))
@@ -140,7 +140,7 @@ def test_two_runs_of_one_seed_and_other_cells_are_named():
         group([made(), made(seed=1, high=(1.0, 2.0))])
 
 
-def test_composed_algorithms_are_told_apart_by_their_names(tmp_path):
+def test_composed_algorithms_are_distinguished_by_their_names(tmp_path):
     task = memes.tasks.arm(joints=3)
 
     def run(line, out, **name):
@@ -161,7 +161,7 @@ def test_composed_algorithms_are_told_apart_by_their_names(tmp_path):
         )
 
 
-def test_views_compare_at_what_all_runs_have():
+def test_views_compare_runs_at_the_budget_of_the_shortest():
     labels = group([made(points=5, each=10), made(seed=1, points=9, each=4)])["arm"]
     by_generation, by_evaluation = views(labels)
     assert by_generation.words == "after 5 generations"
@@ -172,7 +172,7 @@ def test_views_compare_at_what_all_runs_have():
     assert by_evaluation.value(second, "qd_score") == 100
 
 
-def test_corrected_scores_count_once_all_runs_have_them():
+def test_corrected_scores_are_the_main_view_if_all_runs_have_them():
     runs = [corrected(made(seed=seed), 0.8) for seed in range(2)]
     view = main_view({"memes": runs})
     assert view.name == "corrected"
@@ -184,7 +184,7 @@ def test_corrected_scores_count_once_all_runs_have_them():
 
 
 def test_corrections_in_the_middle_are_compared_at_equal_generations_and_evaluations():
-    """One run is twice as long, with half the evaluations per generation."""
+    """One run has twice as many generations with half the evaluations per generation."""
 
     def rows(run, *generations):
         at_them = np.array(generations)
@@ -201,7 +201,7 @@ def test_corrections_in_the_middle_are_compared_at_equal_generations_and_evaluat
     found = {view.name: view for view in views({"memes": [long, short]})}
     assert found["corrected"].words == "corrected, after 4 generations"
     assert [found["corrected"].value(run, "qd_score") for run in (long, short)] == [4, 4]
-    assert "corrected-evaluations" not in found  # 40 evaluations are the end of both
+    assert "corrected-evaluations" not in found  # both runs end after 40 evaluations
     longer = rows(made(points=12, each=5), 4, 8, 12)
     found = {view.name: view for view in views({"memes": [longer, short]})}
     assert found["losses-evaluations"].words == "lost by correction, after 40 evaluations"
@@ -217,7 +217,7 @@ def test_corrections_in_the_middle_are_compared_at_equal_generations_and_evaluat
 
 
 def corrected_at(run, *rows):
-    """The run with corrections (generation, samples, QD-score)."""
+    """Return the run with corrections at the rows (generation, samples, QD-score)."""
     generation, samples, score = np.array(rows, float).T
     scores = {"qd_score": score, "coverage": score / 1000, "max_fitness": score}
     return run._replace(
@@ -230,8 +230,8 @@ def corrected_at(run, *rows):
     )
 
 
-def test_a_few_more_evaluations_of_the_means_do_not_matter_to_corrections():
-    """The last correction counts, not an earlier one by fewer samples that is just below."""
+def test_corrections_at_slightly_different_evaluations_are_compared():
+    """The last correction counts, although an earlier one with fewer samples is closer."""
     memes = corrected_at(made(points=10, each=1001), (9, 64, 70), (10, 512, 80))
     me = corrected_at(made(algorithm="me", points=10, each=1000), (9, 64, 50), (10, 512, 60))
     es = corrected_at(made(algorithm="es", points=20, each=505), (18, 64, 20), (20, 512, 30))
@@ -246,7 +246,7 @@ def test_a_few_more_evaluations_of_the_means_do_not_matter_to_corrections():
     assert "generations done (10 and 9), evaluations of each elite (512 and 64)" in note
 
 
-def test_corrected_scores_are_drawn_where_runs_were_corrected_on_the_way():
+def test_corrected_scores_are_drawn_for_runs_with_several_corrections():
     seeds = [
         corrected_at(made(seed=seed), (2, 64, 20 + seed), (4, 64, 40 + seed), (5, 64, 0), (5, 512, 60))
         for seed in range(3)
@@ -261,7 +261,7 @@ def test_corrected_scores_are_drawn_where_runs_were_corrected_on_the_way():
     assert comparisons.corrected_figure(group([*once, made("hexapod")]), {}) is None
 
 
-def test_a_stray_run_is_left_out_and_named():
+def test_a_single_short_run_is_excluded_with_a_note():
     runs = {f"runs/{seed}": made(seed=seed, points=100) for seed in range(3)}
     stray = made(seed=3, points=1)
     kept, said = without_short(runs | {"runs/stray": stray})
@@ -272,11 +272,11 @@ def test_a_stray_run_is_left_out_and_named():
     (view, *_) = views(group(list(kept.values()))["arm"])
     assert view.words == "after 100 generations"
     assert without_short(runs | {"half": made(seed=3, points=50)})[1] == []
-    twice = without_short(runs | {"again": made(seed=0, points=3)})[0]  # a seed that was tried first
+    twice = without_short(runs | {"again": made(seed=0, points=3)})[0]  # a failed attempt with seed 0
     assert group(list(twice.values()))["arm"]["memes"] == list(runs.values())
 
 
-def test_an_algorithm_that_is_short_as_a_whole_stays_and_is_named():
+def test_an_algorithm_whose_runs_are_all_short_is_included_with_a_note():
     runs = {
         f"{name}-{seed}": made(algorithm=name, seed=seed, points=points)
         for name, points in (("memes", 100), ("me", 100), ("me-es", 9))
@@ -290,8 +290,8 @@ def test_an_algorithm_that_is_short_as_a_whole_stays_and_is_named():
     )
 
 
-def test_panels_with_nothing_below_have_ticks():
-    """Five algorithms in two rows: the one below has one panel."""
+def test_the_lowest_panel_of_each_column_has_tick_labels():
+    """Five algorithms need two rows, and the second row has only one panel."""
     runs = {name: [made(algorithm=name)] for name in "abcde"}
     figure = archive_figures.archives_figure("arm", runs)
     panels = [axes for axes in figure.axes if axes.images]
@@ -300,8 +300,8 @@ def test_panels_with_nothing_below_have_ticks():
     assert labelled == named == [False, True, True, True, True]
 
 
-def test_panels_have_the_names_of_features_that_any_of_the_runs_has():
-    """Summaries of version 0.1 have none."""
+def test_panels_use_the_feature_names_of_any_run():
+    """Summaries of version 0.1 have no feature names."""
     old, new = made(algorithm="me"), made(algorithm="memes")
     new = new._replace(about=replace(new.about, feature_names=("hand x", "hand y")))
     figure = archive_figures.archives_figure("arm", {"me": [old], "memes": [new]})
@@ -312,7 +312,7 @@ def test_panels_have_the_names_of_features_that_any_of_the_runs_has():
     ]
 
 
-def test_figures_of_runs_summaries_and_paths_are_the_same(tmp_path):
+def test_figures_of_summaries_and_their_paths_are_equal(tmp_path):
     for i, run in enumerate(RUNS):
         save_summary(tmp_path / f"{i}.json", run)
     drawn = plot.compare(tmp_path)
@@ -324,7 +324,7 @@ def test_figures_of_runs_summaries_and_paths_are_the_same(tmp_path):
             np.testing.assert_array_equal(line.get_xydata(), same.get_xydata())
 
 
-def test_tables_hold_medians_and_corrected_tests():
+def test_tables_contain_medians_and_corrected_tests():
     groups = group([*RUNS, made("hexapod")])
     found = {
         (row["task"], row["label"], row["view"], row["measure"]): row for row in tables.scores(groups)
@@ -335,7 +335,7 @@ def test_tables_hold_medians_and_corrected_tests():
         assert min(values) <= row["median_low"] < row["median"] < row["median_high"] <= max(values)
         assert row["iqm"] == pytest.approx(np.mean(sorted(values)[1:3]))
         assert row["n"] == 4
-    # 20 evaluations are 2 of 5 generations of memes, and all of me.
+    # 20 evaluations are 2 of 5 generations of memes and all generations of me.
     row = found["arm", "memes", "evaluations", "qd_score"]
     assert row["median"] == pytest.approx(np.median(SCORES["memes"]) * 2 / 5)
     alone = found["hexapod", "memes", "generations", "qd_score"]
@@ -371,7 +371,7 @@ def test_lifespans_steps_times_and_seeds():
     assert [row["qd_score"] for row in tables.seeds(groups)] == SCORES["memes"]
 
 
-def test_too_few_seeds_are_said():
+def test_too_few_seeds_are_noted():
     alone = tables.notes(group([made(), made(algorithm="me"), made(algorithm="me", seed=1)]))
     assert alone == ["arm: memes has one seed: no interval and no test."]
     few, _ = tables.notes(group([run for run in RUNS if run.seed < 3]))
@@ -383,7 +383,7 @@ def test_too_few_seeds_are_said():
         assert [[*line.values()] for line in lines] == [["memes against me", "-", "-", "-"]]
 
 
-def test_numbers_are_written_for_people():
+def test_numbers_are_formatted_for_readers():
     assert report.number(1234.5) == "1,234"
     assert report.number(0.123456) == "0.1235"
     assert report.number(0.123456, "coverage") == "12.3%"
@@ -401,7 +401,7 @@ def test_a_preset_looks_the_same_in_every_figure():
     assert len({look.colour for look in found}) == len({look[1:] for look in found}) == len(found)
 
 
-def test_algorithms_have_the_names_of_the_paper():
+def test_algorithms_have_their_names_from_the_paper():
     labels = {
         "me": [made(algorithm="me")],
         "me-128": [made(algorithm="me-128")],
@@ -432,8 +432,8 @@ def test_archives_share_a_colour_scale():
     images = [image for axes in figure.axes for image in axes.images]
     assert len(images) == 4
     colours = [{tuple(pixel) for row in image.get_array() for pixel in row} for image in images]
-    assert len(set.intersection(*colours)) >= 1  # of empty cells
-    assert figure.axes[-1].get_ylim()[1] == 101  # the bar: of the seed in the middle
+    assert len(set.intersection(*colours)) >= 1  # the colour of empty cells
+    assert figure.axes[-1].get_ylim()[1] == 101  # the colour bar ends at the median seed
     assert archive_figures.archives_figure("arm", {"memes": [made(heat=None)]}) is None
 
 
@@ -493,7 +493,7 @@ def test_the_command_writes_tables_and_figures_of_committed_summaries(tmp_path, 
         (["here.txt", "--out", "here.txt"], "out must be a folder"),
     ],
 )
-def test_a_wrong_use_is_one_sentence(words, sentence, tmp_path, monkeypatch, capsys):
+def test_a_wrong_use_gives_a_one_line_error(words, sentence, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("here.txt").write_text("")
     assert main(["compare", *words]) == 2
@@ -502,7 +502,7 @@ def test_a_wrong_use_is_one_sentence(words, sentence, tmp_path, monkeypatch, cap
     assert printed.count("\n") == 1
 
 
-def test_a_comparison_touches_no_file_that_it_did_not_make(tmp_path, monkeypatch, capsys):
+def test_a_comparison_changes_only_its_own_files(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     save_summary("run.json", made())
     command = ["compare", "run.json", "--out", "mine", "--overwrite"]
@@ -514,17 +514,17 @@ def test_a_comparison_touches_no_file_that_it_did_not_make(tmp_path, monkeypatch
         assert [path.read_text() for path in Path("mine").iterdir()] == ["mine"]
         Path("mine", name).unlink()
     assert main(command) == 0
-    Path("mine/archives-mine.png").write_text("mine")  # next to the files of the comparison
+    Path("mine/archives-mine.png").write_text("mine")  # a user's file next to those of the comparison
     assert main(command) == 0
     assert Path("mine/archives-mine.png").read_text() == "mine"
-    Path("mine/losses.png").write_text("mine")  # which this comparison has not made, and the next would
+    Path("mine/losses.png").write_text("mine")  # a user's file that the next comparison would replace
     save_summary("run.json", corrected(made(), 0.5))
     assert main(command) == 2
     assert "'mine/losses.png' is not a file of a comparison" in capsys.readouterr().err
     assert Path("mine/losses.png").read_text() == "mine"
 
 
-def test_a_forged_page_removes_no_other_figures(tmp_path, monkeypatch, capsys):
+def test_a_forged_page_does_not_cause_other_figures_to_be_removed(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     save_summary("run.json", made())
     assert main(["compare", "run.json", "--out", "mine"]) == 0
@@ -537,7 +537,7 @@ def test_a_forged_page_removes_no_other_figures(tmp_path, monkeypatch, capsys):
     assert not Path("mine/archives-old.png").exists()
 
 
-def test_a_comparison_that_was_cut_off_is_made_again(tmp_path, monkeypatch, capsys):
+def test_an_interrupted_comparison_can_be_repeated(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     save_summary("run.json", made())
 
@@ -551,7 +551,7 @@ def test_a_comparison_that_was_cut_off_is_made_again(tmp_path, monkeypatch, caps
     assert Path("comparison/scores.png").exists()
 
 
-def test_an_earlier_comparison_is_kept_unless_it_is_to_be_replaced(tmp_path, monkeypatch, capsys):
+def test_an_earlier_comparison_is_kept_without_overwrite(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     save_summary("a.json", made())
     save_summary("b.json", made(seed=1))
@@ -576,7 +576,7 @@ def test_runs_get_labels_on_the_command_line(tmp_path, monkeypatch, capsys):
     assert found == {"0": "paper", "1": "other", "2": "memes"}
 
 
-def test_algorithms_of_one_label_are_told_apart():
+def test_algorithms_with_equal_labels_are_distinguished():
     runs = [made(algorithm="a.py:search", label="mine"), made(algorithm="b.py:search", label="mine")]
     assert {run.label for run in distinguish(runs)} == {"mine (a.py:search)", "mine (b.py:search)"}
 
@@ -594,7 +594,7 @@ def test_comparisons_state_evaluations():
     assert ticks == ["memes (50)", "me (20)"]
 
 
-def test_labels_are_not_broken_within_words():
+def test_labels_are_not_wrapped_within_words():
     wrapped = archive_figures.in_lines("myalgo.py:exploit_iso lanes=16", 14)
     assert wrapped == "myalgo.py:\nexploit_iso\nlanes=16"
     assert archive_figures.in_lines("a" * 30, 14) == "a" * 30
@@ -603,7 +603,7 @@ def test_labels_are_not_broken_within_words():
 NASTY = "\x1b[31mred <script>alert(1)</script> $x_{$ | [a](http://b) `c`\u202e"
 
 
-def test_names_command_neither_terminals_nor_pages_nor_figures(tmp_path, monkeypatch, capsys):
+def test_names_are_escaped_in_terminals_and_pages(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for seed in range(2):
         run = made(NASTY, NASTY, seed, options={NASTY: seed})
@@ -617,7 +617,7 @@ def test_names_command_neither_terminals_nor_pages_nor_figures(tmp_path, monkeyp
     assert not re.search(r"(?<!\\)\[a\\?\]", page)
     assert all(c.isprintable() for c in page if c != "\n")
     row = next(line for line in page.splitlines() if line.startswith(r"| \\x1b"))
-    assert len(re.findall(r"(?<!\\)\|", row)) == 7  # cells end where they should
+    assert len(re.findall(r"(?<!\\)\|", row)) == 7  # no unescaped bar inside a cell
 
 
 def test_names_in_figures_are_not_formulas(tmp_path):
@@ -626,8 +626,11 @@ def test_names_in_figures_are_not_formulas(tmp_path):
         figure.savefig(tmp_path / "figure.png")
 
 
-def test_genotypes_of_other_lengths_are_told_apart_where_options_do_not():
-    """As for tasks made in Python; summaries of older versions do not record the length."""
+def test_runs_with_equal_options_are_distinguished_by_genotype_length():
+    """Tasks made in Python record no such options.
+
+    Summaries of older versions do not record the length.
+    """
     old, *new = (
         made(seed=i, about=replace(made().about, dim=dim)) for i, dim in enumerate((None, 6, 60))
     )
@@ -635,7 +638,7 @@ def test_genotypes_of_other_lengths_are_told_apart_where_options_do_not():
     assert [run.label for run in distinguish([old, new[0]])] == ["memes", "memes"]
 
 
-def test_runs_without_an_archive_are_left_out_and_named(tmp_path, monkeypatch, capsys):
+def test_runs_without_an_archive_are_excluded_with_a_note(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     begun = tmp_path / "all/begun"
     begun.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""A command that is stopped by a signal returns its exit code, and can be continued."""
+"""A command that is stopped by a signal returns the exit code of the signal and can be resumed."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ WORDS = (
 
 @pytest.fixture
 def sent_after(monkeypatch):
-    """A function that lets a signal arrive after so many calls of a function of a module."""
+    """Return a function that sends a signal after the n-th call of a module's function."""
 
     def send(which, module, name, n):
         original, seen = getattr(module, name), []
@@ -32,13 +32,13 @@ def sent_after(monkeypatch):
 
         monkeypatch.setattr(module, name, function)
 
-    monkeypatch.setattr(scheduling, "MOST", 1)  # generations in a call
+    monkeypatch.setattr(scheduling, "MOST", 1)  # one generation per device call
     return send
 
 
 @pytest.mark.parametrize(("which", "code"), SIGNALS)
-def test_seeds_that_are_left_undone(tmp_path, sent_after, which, code):
-    """It arrives in the last generation of the first of two seeds, which is done then."""
+def test_a_signal_between_seeds(tmp_path, sent_after, which, code):
+    """The signal arrives in the last generation of the first seed, so this seed is complete."""
     out = str(tmp_path / "runs")
     sent_after(which, observers.folders, "append_metrics", 2)
     assert main(["run", "arm", *WORDS, "--seeds", "3", "--seeds-per-batch", "1", "--out", out]) == code
@@ -49,7 +49,7 @@ def test_seeds_that_are_left_undone(tmp_path, sent_after, which, code):
 
 
 @pytest.mark.parametrize(("which", "code"), SIGNALS)
-def test_a_correction_that_is_left_undone(tmp_path, sent_after, which, code):
+def test_a_signal_during_a_correction(tmp_path, sent_after, which, code):
     out = str(tmp_path / "run")
     sent_after(which, corrections, "estimates", 1)
     assert main(["run", "noisy-arm", *WORDS, "--out", out]) == code
@@ -58,7 +58,7 @@ def test_a_correction_that_is_left_undone(tmp_path, sent_after, which, code):
 
 
 @pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])
-def test_nothing_that_is_left_undone(tmp_path, sent_after, which):
-    """It arrives in the last generation of the only run."""
+def test_a_signal_at_the_end_of_the_only_run(tmp_path, sent_after, which):
+    """The signal arrives in the last generation of the only run, so the command succeeds."""
     sent_after(which, observers.folders, "append_metrics", 2)
     assert main(["run", "arm", *WORDS, "--out", str(tmp_path / "run")]) == 0

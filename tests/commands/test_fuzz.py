@@ -1,6 +1,6 @@
-"""Whatever is in a run folder, a TOML file or a command line: commands end well.
+"""Commands handle any content of run folders, TOML files and command lines.
 
-The same as `benchmarks/fuzz.py`, which does more of it, for seconds.
+`benchmarks/fuzz.py` runs the same checks for longer.
 """
 
 import importlib.util
@@ -15,7 +15,7 @@ from memes.commands.main import COMMANDS
 
 SPEC = importlib.util.spec_from_file_location("fuzz", Path(__file__).parents[2] / "benchmarks/fuzz.py")
 fuzz = importlib.util.module_from_spec(SPEC)
-sys.modules["fuzz"] = fuzz  # dataclasses look their module up
+sys.modules["fuzz"] = fuzz  # dataclasses look up their module there
 SPEC.loader.exec_module(fuzz)
 
 
@@ -35,19 +35,19 @@ def test_commands_end_without_traceback_for_any_input(examples, originals, scrat
         max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck)
     )
     @given(draw=st.randoms(use_true_random=True))
-    def end_well(draw):
+    def ends_without_failure(draw):
         words, _, wrong = fuzz.operate(draw, originals, scratch)
         assert not wrong, words
 
-    end_well()
+    ends_without_failure()
 
 
-def test_operations_are_drawn_from_all_commands():
+def test_all_commands_are_drawn():
     drawn = {fuzz.command(fuzz.random.Random(i))[0] for i in range(400)}
     assert drawn == {"read", *COMMANDS}
 
 
-def test_what_does_not_end_well_is_noticed(originals, scratch, monkeypatch):
+def test_tracebacks_and_writes_outside_are_detected(originals, scratch, monkeypatch):
     def write_outside(words):
         Path("../outside/valuable").write_text("gone")
 

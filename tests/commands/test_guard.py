@@ -1,4 +1,4 @@
-"""Commands that cannot write, whose output is closed, or whose simulator exits."""
+"""Commands that cannot write, whose output is closed, or whose simulator ends the process."""
 
 import errno
 import importlib
@@ -45,7 +45,7 @@ def leaves_when_made(): sys.exit("enough")
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    """A folder to work in, with tasks of one's own."""
+    """Work in a folder with custom tasks."""
     monkeypatch.chdir(tmp_path)
     Path("own.py").write_text(TASKS)
     Path("leaving.py").write_text("import sys; sys.exit(0)")
@@ -61,8 +61,8 @@ def done(tmp_path_factory):
     return folder
 
 
-def sentence(capsys):
-    """The one sentence that was said."""
+def message(capsys):
+    """Return the message that was printed, and check that it has one line."""
     said = capsys.readouterr().err
     assert said.startswith("memes: ")
     assert said.count("\n") == 1
@@ -70,13 +70,13 @@ def sentence(capsys):
 
 
 def start(*words, **streams):
-    """Run a command as a process."""
+    """Run a command in a separate process."""
     command = [sys.executable, "-m", "memes", *map(str, words)]
     return subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False, **streams)
 
 
 @pytest.mark.parametrize("words", [["--version"], ["--help"], ["list"], ["run", "arm", "--help"]])
-def test_a_full_disk_under_the_output_is_one_sentence(words):
+def test_a_full_disk_for_the_output_gives_an_error_message(words):
     with open("/dev/full", "w") as full:
         ended = start(*words, stdout=full)
     assert ended.stderr == "memes: cannot read or write the output: No space left on device\n"
@@ -112,7 +112,7 @@ def test_a_run_continues_if_its_output_is_closed(tmp_path):
         (["compare", "--out", "comparison"], "comparison.md"),
     ],
 )
-def test_a_disk_that_cannot_be_written_is_one_sentence(
+def test_a_disk_without_write_access_gives_an_error_message(
     command, file, number, done, here, capsys, monkeypatch
 ):
     def refuse(descriptor):
@@ -125,7 +125,7 @@ def test_a_disk_that_cannot_be_written_is_one_sentence(
     before = content()
     monkeypatch.setattr("memes.store.files.os.fsync", refuse)
     assert main([command[0], str(done), *command[1:]]) == 1
-    said = sentence(capsys)
+    said = message(capsys)
     assert os.strerror(number) in said
     assert file in said
     assert content() == before
@@ -141,13 +141,13 @@ def test_a_disk_that_cannot_be_written_is_one_sentence(
         (KeyboardInterrupt(), 130, "interrupted"),
     ],
 )
-def test_external_failures_of_a_command_are_one_message(error, code, said, capsys, monkeypatch):
+def test_external_failures_of_a_command_give_an_error_message(error, code, said, capsys, monkeypatch):
     def end():
         raise error
 
     monkeypatch.setattr("memes.commands.list.list", end)
     assert main(["list"]) == code
-    assert said in sentence(capsys)
+    assert said in message(capsys)
 
 
 @pytest.mark.parametrize(
@@ -165,9 +165,9 @@ def test_external_failures_of_a_command_are_one_message(error, code, said, capsy
         ("broken.py:task", "task 'broken.py:task' raised SyntaxError: "),
     ],
 )
-def test_a_simulator_that_leaves_or_fails_at_once_is_one_sentence(task, said, here, capsys):
+def test_a_simulator_that_exits_or_fails_gives_an_error_message(task, said, here, capsys):
     assert main(["run", task, *QUICK, "--quiet", "--out", "run"]) == 1
-    assert said in sentence(capsys)
+    assert said in message(capsys)
 
 
 @pytest.mark.parametrize(
@@ -178,12 +178,12 @@ def test_a_simulator_that_leaves_or_fails_at_once_is_one_sentence(task, said, he
         ("own.py:untraceable", "task 'own.py:untraceable' raised AttributeError: "),
     ],
 )
-def test_a_task_that_cannot_be_checked_is_one_sentence(task, said, here, capsys):
+def test_a_task_that_cannot_be_checked_gives_an_error_message(task, said, here, capsys):
     assert main(["check", task, "--genotypes", "4"]) == 1
-    assert said in sentence(capsys)
+    assert said in message(capsys)
 
 
-def test_a_simulator_may_go_elsewhere(here, capsys):
+def test_a_simulator_may_change_the_current_folder(here, capsys):
     where = Path.cwd()
     words = ["run", "own.py:wanders", *QUICK, "--reevaluate-samples", "2", "--quiet", "--out", "run"]
     assert main(words) == 0
@@ -197,7 +197,7 @@ def test_a_simulator_may_go_elsewhere(here, capsys):
     assert memes.load_run(where / "run").generations == 3
 
 
-def test_a_simulator_may_go_elsewhere_at_its_first_evaluation(here, capsys, monkeypatch):
+def test_a_simulator_may_change_the_current_folder_at_its_first_evaluation(here, capsys, monkeypatch):
     where = Path.cwd()
     for out in (["--out", "run"], []):
         os.chdir(where)
@@ -214,7 +214,7 @@ def test_a_simulator_may_go_elsewhere_at_its_first_evaluation(here, capsys, monk
 
 @pytest.mark.parametrize("name", ["json", "memes", "queue", "my.task"])
 def test_a_task_file_may_have_the_name_of_a_module(name, here):
-    """Also that of a module that is imported later."""
+    """This includes a module that is imported later."""
     before = dict(sys.modules)
     sys.modules.pop("queue", None)
     Path(f"{name}.py").write_text("import memes\ntask = memes.tasks.arm(joints=3)")
@@ -238,12 +238,12 @@ def test_a_task_file_may_have_the_name_of_a_module(name, here):
         (["run", "arm", "--config", "large.toml"], "config: 'large.toml' has more than 65,536 bytes"),
     ],
 )
-def test_odd_names_and_files_are_one_sentence(words, said, here, capsys):
+def test_wrong_names_and_files_give_an_error_message(words, said, here, capsys):
     Path("deep.toml").write_text("lanes = " + "[" * 60_000)
     Path("dotted.toml").write_text("lanes" + ".a" * 30_000 + " = 1")
     Path("large.toml").write_text("#" * 2**17)
     assert main(words) == 2
-    assert said in sentence(capsys)
+    assert said in message(capsys)
 
 
 def test_resume_mentions_what_has_changed(here, capsys):
@@ -268,7 +268,7 @@ def test_resume_mentions_what_has_changed(here, capsys):
     config = json.loads(Path("run/config.json").read_text())
     summary = json.loads(Path("run/summary.json").read_text())
     for device in (config["device"], summary["about"]["device"]):
-        assert device.split(", shared by")[0] == "abacus, then cpu: cpu"  # other tests may share it
+        assert device.split(", shared by")[0] == "abacus, then cpu: cpu"  # other tests may use it too
 
 
 @pytest.mark.parametrize(
@@ -283,7 +283,7 @@ def test_resume_mentions_what_has_changed(here, capsys):
     ],
     ids=lambda value: "" if isinstance(value, str) else next(iter(value)),
 )
-def test_variables_with_which_nothing_runs_are_one_message(variables, said, tmp_path):
+def test_unsupported_environment_variables_give_an_error_message(variables, said, tmp_path):
     words = ["run", "arm", *QUICK, "--quiet", "--out", str(tmp_path / "run")]
     if variables == {"JAX_PLATFORMS": "cuda"} and jax.default_backend() == "gpu":
         pytest.skip("there is a GPU")
@@ -293,7 +293,7 @@ def test_variables_with_which_nothing_runs_are_one_message(variables, said, tmp_
     assert ended.returncode == 2
 
 
-def test_a_terminal_of_one_column_gets_its_help(capsys, monkeypatch):
+def test_help_works_in_a_terminal_of_one_column(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "1")
     with pytest.raises(SystemExit) as ended:
         main(["plot", "--help"])
@@ -302,7 +302,7 @@ def test_a_terminal_of_one_column_gets_its_help(capsys, monkeypatch):
 
 
 @pytest.mark.parametrize("closed", [">&-", ">&- 2>&-", "<&- >&- 2>&-"])
-def test_a_closed_output_is_no_fault(closed, tmp_path):
+def test_closed_standard_streams_are_no_error(closed, tmp_path):
     command = f"{sys.executable} -m memes list {closed}"
     ended = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
@@ -315,6 +315,6 @@ def test_a_closed_output_is_no_fault(closed, tmp_path):
         ["plot", ""], ["compare", ""], ["export", "", "--to", "csv"], ["reevaluate", ""],
     ],
 )  # fmt: skip
-def test_empty_words_mean_nothing(words, here, capsys):
+def test_empty_arguments_are_refused(words, here, capsys):
     assert main(words) == 2
-    sentence(capsys)
+    message(capsys)

@@ -20,7 +20,7 @@ def here(tmp_path, monkeypatch):
 
 
 def save(name, seed, shape=(4, 4), dim=2):
-    """An archive of random elites in a file."""
+    """Save an archive of random elites, and return it."""
     rng, cells = np.random.default_rng(seed), Grid(jnp.zeros(2), jnp.ones(2), shape)
     archive, _ = empty(cells, dim).add(rng.normal(size=(9, dim)), rng.normal(size=9), rng.random((9, 2)))
     memes.save_archive(name, archive)
@@ -53,7 +53,7 @@ def test_runs_of_one_task_are_merged_as_found_or_corrected():
         )
 
 
-def test_what_cannot_be_merged_is_one_sentence(capsys):
+def test_archives_that_cannot_be_merged_give_an_error_message(capsys):
     save("a.npz", 0)
     save("wide.npz", 1, dim=3)
     shutil.copytree(OLD, "one")

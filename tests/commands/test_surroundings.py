@@ -21,7 +21,7 @@ SMALL = (
     "--algorithm", "me", "--joints", "4", "--batch", "4", "--resolution", "3", "3", "--generations", "2",
     "--no-figures-draw", "--quiet",
 )  # fmt: skip
-# Without the privileges by which root may write everywhere.
+# Drop the privileges that let root write everywhere.
 DROPPED = "--bounding-set=-dac_override,-dac_read_search,-fowner", "--inh-caps=-all"
 EACH = """
 import json, sys
@@ -32,7 +32,7 @@ for words in json.loads(sys.argv[1]):
 
 
 def unprivileged(*commands):
-    """The exit codes of commands, and their errors, of a process that permissions bind."""
+    """Run commands in a process without special privileges. Returns their exit codes and errors."""
     dropping = [shutil.which("setpriv"), *DROPPED] if os.geteuid() == 0 else []
     done = subprocess.run(
         [*dropping, sys.executable, "-c", EACH, json.dumps(commands)],
@@ -46,7 +46,7 @@ def unprivileged(*commands):
 @pytest.mark.skipif(
     os.geteuid() == 0 and not shutil.which("setpriv"), reason="root may write everywhere"
 )
-def test_folders_without_permission_are_named_and_stay_as_they_are(tmp_path):
+def test_folders_without_permission_are_named_and_unchanged(tmp_path):
     run, locked, parent = (tmp_path / name for name in ("run", "locked", "parent"))
     assert main(["run", "noisy-arm", *SMALL, "--reevaluate-samples", "2", "--out", str(run)]) == 0
     shutil.copytree(run, locked)
@@ -77,7 +77,7 @@ def test_folders_without_permission_are_named_and_stay_as_they_are(tmp_path):
 
 @pytest.mark.long
 def test_six_runs_that_start_at_once_with_an_empty_cache(tmp_path):
-    """They share the cache and have one default folder each."""
+    """The runs share the cache, and each has its own default folder."""
     environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path / "cache"), "JAX_PLATFORMS": "cpu"}
     environment |= {"PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-m", "memes", "run", "arm", *SMALL]
@@ -88,7 +88,7 @@ def test_six_runs_that_start_at_once_with_an_empty_cache(tmp_path):
     assert len(set(found)) == 1
 
 
-def test_a_clock_that_is_set_back_changes_no_result(tmp_path, monkeypatch):
+def test_setting_the_clock_back_changes_no_result(tmp_path, monkeypatch):
     algorithm = memes.presets.me(memes.tasks.arm(joints=4), batch=4)
     quick = {"observers": [memes.Logger("tensorboard")], "progress": False}
     whole = memes.run(algorithm, generations=6, out=tmp_path / "whole", **quick)
@@ -108,7 +108,7 @@ def test_a_clock_that_is_set_back_changes_no_result(tmp_path, monkeypatch):
 
 
 def plane(fitness, **options):
-    """A task whose features are its genotypes."""
+    """Return a task whose feature equals the genotype."""
     low, high = (-1.0, -1.0), (1.0, 1.0)
     evaluate = memes.rowwise(lambda key, x: (fitness(x), x))
     return memes.Task("plane", 2, low, high, memes.uniform(2, -1.0, 1.0), evaluate, **options)
@@ -122,7 +122,7 @@ def test_a_million_cells():
     assert run.metrics["coverage"][-1] == pytest.approx(filled.size / 1e6)
 
 
-def test_of_equally_fit_solutions_each_cell_keeps_the_first():
+def test_each_cell_keeps_the_first_of_equally_fit_solutions():
     task = plane(lambda x: 0 * x[0] + 1.0, resolution=(4, 4))
     run = memes.run(memes.presets.me(task, batch=8), generations=5, progress=False)
     changes = sum(run.metrics[f"added_{kind.name.lower()}"].sum() for kind in memes.Kind)

@@ -1,4 +1,4 @@
-"""The emitter of CMA-ME, with given evaluations of its samples."""
+"""The CMA-ME emitter, with given evaluations of its samples."""
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +25,10 @@ MIDDLE = jnp.full((BATCH, 1), 0.5)
 
 
 def follow(fitness_of, generations, seed=0):
-    """States after each ask and each tell, batches and Infos, with `fitness_of(generation) -> [B]`."""
+    """Return states after ask and tell, batches and Infos.
+
+    The fitness is `fitness_of(generation)`, [B].
+    """
     state, trace = init(jax.random.key(seed)), []
     for generation in range(generations):
         asked, batch = ask(jax.random.fold_in(jax.random.key(seed + 1), generation), state)
@@ -45,8 +48,8 @@ def test_every_sample_is_offered_and_the_mean_is_not():
     assert ((np.asarray(asked.emitter.strategy.mean) >= 5) & (asked.emitter.strategy.mean <= 6)).all()
 
 
-def test_it_starts_again_from_an_elite_when_no_sample_enters_the_archive():
-    # Generations 2 and 5 add nothing; one sample in eight is enough to go on.
+def test_a_lane_restarts_from_an_elite_if_no_sample_enters_the_archive():
+    # No sample enters the archive in generations 2 and 5. One of eight samples suffices to continue.
     best = [1.0, 2.0, 0.0, 3.0, 4.0, 0.0, 5.0]
     trace = follow(lambda g: jnp.full(BATCH, -1.0).at[3].set(best[g]), len(best))
     assert [int(info.reset[0]) for *_, info in trace] == [0, 0, 1, 0, 0, 1, 0]
@@ -59,11 +62,11 @@ def test_it_starts_again_from_an_elite_when_no_sample_enters_the_archive():
         np.testing.assert_array_equal(asked.emitter.strategy.std, 0.5)
         np.testing.assert_array_equal(asked.emitter.strategy.p_c, 0.0)
     assert (np.asarray(trace[1][0].emitter.strategy.p_c) != 0).all()
-    # One lane, one reset, however many samples it has.
+    # A reset is reported once per lane, not once per sample.
     assert sum(int(np.sum(info.reset == Reason.STALE)) for *_, info in trace) == 2
 
 
-def test_it_starts_again_when_its_distribution_degenerates():
+def test_a_lane_restarts_if_its_distribution_degenerates():
     state = init(jax.random.key(0))
     thin = state.emitter.strategy.replace(std=jnp.full(1, 1e-9))
     state = state._replace(emitter=state.emitter._replace(strategy=thin))
@@ -76,23 +79,23 @@ def test_it_starts_again_when_its_distribution_degenerates():
 
 
 @pytest.mark.parametrize("bad", [jnp.nan, jnp.inf, -jnp.inf])
-def test_samples_that_cannot_be_evaluated_do_no_harm(bad):
+def test_non_finite_samples_do_not_affect_the_distribution(bad):
     trace = follow(lambda g: jnp.full(BATCH, bad).at[0].set(g), 4)
     for *_, state, _ in trace:
         assert all(
             jnp.isfinite(leaf).all() for leaf in (state.emitter.strategy.mean, state.emitter.strategy.C)
         )
-    # Only one could be ranked: the distribution stays where it is.
+    # Only one sample can be ranked, so the distribution does not change.
     np.testing.assert_array_equal(trace[3][2].emitter.strategy.mean, trace[0][0].emitter.strategy.mean)
     assert all(int(info.non_finite) == BATCH - 1 for *_, info in trace)
     nothing = follow(lambda g: jnp.full(BATCH, bad), 3)
     assert not nothing[-1][2].archive.occupied.any()
-    x = np.asarray(nothing[-1][1].x)  # with no elite to start from, a draw of init
+    x = np.asarray(nothing[-1][1].x)  # without elites, restarts draw from init
     assert np.isfinite(x).all()
 
 
 def test_the_published_cma_me_learns_from_the_samples_that_improve_the_archive():
-    """What the other samples are does not matter; without any, the lane starts again."""
+    """Samples that are not accepted have no effect. Without accepted samples, the lane restarts."""
     algorithm = memes.presets.cma_me(
         task, memes.cells.grid(task, (4,)), pool=1, batch=BATCH, parents="accepted"
     )
@@ -108,7 +111,7 @@ def test_the_published_cma_me_learns_from_the_samples_that_improve_the_archive()
         assert int(info.reset[0]) == Reason.NONE
         means.append(np.asarray(after.emitter[1].strategy.mean[0, 0]))
     np.testing.assert_array_equal(*means)
-    # The best two, by the weights log(n + 1/2) - log(i).
+    # The mean uses the best two samples with weights log(n + 1/2) - log(i).
     weights = np.log(2.5) - np.log([1, 2])
     expected = weights / weights.sum() @ np.asarray(batch.x)[[BATCH - 1, BATCH - 2]]
     np.testing.assert_allclose(means[0], expected, rtol=1e-5)
@@ -117,7 +120,7 @@ def test_the_published_cma_me_learns_from_the_samples_that_improve_the_archive()
     np.testing.assert_array_equal(after.emitter[1].strategy.mean, asked.emitter[1].strategy.mean)
 
 
-def test_a_pool_takes_turns_and_each_keeps_a_distribution_of_its_own():
+def test_lanes_of_a_pool_alternate_and_have_separate_distributions():
     pool = OneOf(CMA(memes.objectives.RandomDirection(1), strategy=STRATEGY), 3)
     algorithm = memes.compose(task, pool)
     step, state = jax.jit(algorithm.step), jax.jit(algorithm.init)(jax.random.key(0))
@@ -130,4 +133,4 @@ def test_a_pool_takes_turns_and_each_keeps_a_distribution_of_its_own():
         np.testing.assert_array_equal(np.flatnonzero(moved), [generation % 3])
         state = after
     directions = np.asarray(state.emitter[1].objective)
-    np.testing.assert_allclose(np.abs(directions), 1.0, rtol=1e-6)  # drawn when each started
+    np.testing.assert_allclose(np.abs(directions), 1.0, rtol=1e-6)  # drawn when each lane started

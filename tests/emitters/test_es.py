@@ -12,10 +12,10 @@ LANES, SAMPLES = 3, 4
 strategy = memes.strategies.OpenAIES(samples=SAMPLES)
 
 
-def barren(dim=2):
-    """A task on which nothing can improve: one feature, one fitness."""
+def constant_task(dim=2):
+    """Return a task with constant fitness and feature, on which no lane can improve."""
     return memes.Task(
-        name="barren",
+        name="constant_task",
         dim=dim,
         feature_low=(0.0,),
         feature_high=(1.0,),
@@ -25,7 +25,7 @@ def barren(dim=2):
 
 
 def follow(algorithm, generations, seed=0):
-    """The Info of every generation, stacked, and the batches, [G, ...]."""
+    """Return the final state, and the stacked Info and batch of every generation, [G, ...]."""
 
     def body(state, key):
         ask_key, evaluate_key = jax.random.split(key)
@@ -40,15 +40,15 @@ def follow(algorithm, generations, seed=0):
 
 
 @pytest.mark.parametrize("budget", [0, 5, 32])
-def test_a_lane_that_never_progresses_is_reset_after_exactly_budget_plus_one_offspring(budget):
+def test_a_lane_without_progress_is_reset_after_exactly_budget_plus_one_offspring(budget):
     emitter = ES(
         memes.objectives.Fitness(),
         lanes=LANES,
         strategy=strategy,
         reset=memes.resets.Stagnation(budget),
     )
-    _, info, _ = follow(memes.compose(barren(), emitter), 3 * (budget + 2) + 1)
-    # Generation 0 offers the start; then come budget + 1 offspring; then a start that is not offered.
+    _, info, _ = follow(memes.compose(constant_task(), emitter), 3 * (budget + 2) + 1)
+    # Generation 0 offers the start, budget + 1 offspring follow, and then a start that is not offered.
     period = budget + 2
     generation = np.arange(len(info.reset))
     expected_age = generation % period
@@ -61,12 +61,12 @@ def test_a_lane_that_never_progresses_is_reset_after_exactly_budget_plus_one_off
     np.testing.assert_array_equal(~info.offered, np.repeat(fresh[:, None], LANES, axis=1))
 
 
-def test_progress_clears_the_stale_counter():
-    # Fitness is the generation, given to `tell`: every offspring makes progress.
+def test_progress_resets_the_stale_counter():
+    # If an offspring makes progress, its fitness is the number of the generation.
     emitter = ES(
         memes.objectives.Fitness(), lanes=1, strategy=strategy, reset=memes.resets.Stagnation(3)
     )
-    algorithm = memes.compose(barren(), emitter)
+    algorithm = memes.compose(constant_task(), emitter)
     ask, tell = jax.jit(algorithm.ask), jax.jit(algorithm.tell)
     state = jax.jit(algorithm.init)(jax.random.key(0))
     progress = [1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0]
@@ -81,28 +81,29 @@ def test_progress_clears_the_stale_counter():
     assert reset == [0] * 12 + [Reason.STALE]
 
 
-def test_a_lucky_second_evaluation_of_an_elite_does_not_enter_archive_or_history():
-    """After a reset, the elite evaluates better than before; it must not be offered again."""
+def test_a_second_evaluation_of_an_elite_does_not_enter_archive_or_history():
+    """After a reset, the elite is evaluated again with a better result. It must not be offered again."""
     emitter = ES(
         memes.objectives.Fitness(), lanes=1, strategy=strategy, reset=memes.resets.Stagnation(0)
     )
-    algorithm = memes.compose(barren(), emitter, history=memes.history.FIFO(100))
+    algorithm = memes.compose(constant_task(), emitter, history=memes.history.FIFO(100))
     ask, tell = jax.jit(algorithm.ask), jax.jit(algorithm.tell)
     state = jax.jit(algorithm.init)(jax.random.key(0))
-    remembered = []
-    for generation, lucky in enumerate([1.0, 0.0, 99.0]):  # start, a refused offspring, the elite again
+    history_sizes = []
+    # The generations evaluate the start, an offspring that is rejected, and the elite again.
+    for generation, fitness in enumerate([1.0, 0.0, 99.0]):
         state, batch = ask(jax.random.fold_in(jax.random.key(1), generation), state)
-        evaluation = (jnp.full(1 + SAMPLES, lucky), jnp.full((1 + SAMPLES, 1), 0.5))
+        evaluation = (jnp.full(1 + SAMPLES, fitness), jnp.full((1 + SAMPLES, 1), 0.5))
         state, info = tell(state, batch, evaluation)
-        remembered.append(int(state.history.size))
+        history_sizes.append(int(state.history.size))
     assert not info.offered[0]
     np.testing.assert_array_equal(batch.x[0], state.archive.genotypes[state.archive.occupied][0])
     assert float(state.archive.fitness.max()) == 1.0
-    assert remembered == [1, 2, 2]
+    assert history_sizes == [1, 2, 2]
     assert int(info.stale[0]) == 0
 
 
-def test_the_first_offspring_after_a_reset_has_the_elites_stored_feature_as_parent():
+def test_the_parent_feature_after_a_reset_is_that_of_the_stored_elite():
     task = memes.noisy(memes.tasks.arm(joints=3), feature=0.05)
     emitter = ES(
         memes.objectives.Fitness(), lanes=4, strategy=strategy, reset=memes.resets.Stagnation(1)
@@ -113,24 +114,24 @@ def test_the_first_offspring_after_a_reset_has_the_elites_stored_feature_as_pare
     assert len(restarted) > 10
     stored = info.parent_feature[restarted, lane]
     assert np.isfinite(stored).all()
-    # The same elite evaluated again has another feature; the parent's is the one in the archive.
+    # The second evaluation of an elite has another feature. The parent feature is that of the archive.
     np.testing.assert_array_equal(info.parent_feature[restarted + 1, lane], stored)
     assert (np.abs(info.feature[restarted, lane] - stored).max(axis=1) > 0).all()
-    going_on = info.offered[:-1] & (info.reset[:-1] == Reason.NONE) & info.offered[1:]
-    np.testing.assert_array_equal(info.parent_feature[1:][going_on], info.feature[:-1][going_on])
+    continues = info.offered[:-1] & (info.reset[:-1] == Reason.NONE) & info.offered[1:]
+    np.testing.assert_array_equal(info.parent_feature[1:][continues], info.feature[:-1][continues])
 
 
-def test_a_planned_reset_throws_nothing_away():
+def test_a_planned_reset_discards_no_offspring():
     task, n = memes.tasks.arm(joints=3), 4
     emitter = ES(memes.objectives.Fitness(), lanes=LANES, strategy=strategy, reset=memes.resets.Every(n))
     _, info, batch = follow(memes.compose(task, emitter), 3 * n + 1)
     assert info.offered.all()
     generation = np.arange(3 * n + 1)
-    # The start, then n offspring of each start: ages 0, 1..n, 1..n, ...
+    # The ages are 0 for the first start, and 1 to n for the n offspring of each start.
     age = np.where(generation == 0, 0, (generation - 1) % n + 1)
     np.testing.assert_array_equal(info.age, np.repeat(age[:, None], LANES, axis=1))
     np.testing.assert_array_equal(info.reset == Reason.PLANNED, info.age == n)
-    # Samples lie in mirrored pairs around the lane's mean, or around the new start in a reset.
+    # Samples are mirrored pairs around the lane's mean, or around the new start after a reset.
     x = np.asarray(jax.vmap(lambda batch: batch.x)(batch))
     samples = x[:, LANES:].reshape(len(generation), LANES, 2, SAMPLES // 2, -1)
     centre = samples.mean(axis=2)[:, :, 0]
@@ -138,11 +139,11 @@ def test_a_planned_reset_throws_nothing_away():
     np.testing.assert_array_equal(around_mean, info.age != n)
 
 
-def test_alternate_objectives_and_planned_resets_change_together():
+def test_alternate_objectives_and_planned_resets_are_synchronous():
     task = memes.tasks.arm(joints=3)
     algorithm = memes.presets.memes_sequential(task, lanes=2, every=3, samples=4)
     _, info, _ = follow(algorithm, 13)
-    # A candidate is of the kind of the generation that made it, the one before.
+    # A candidate has the kind of the generation that created it, the previous one.
     made_in = np.maximum(np.arange(13) - 1, 0)
     kind = np.where(made_in // 3 % 2 == 0, Kind.EXPLORE, Kind.EXPLOIT)
     np.testing.assert_array_equal(info.kind, np.repeat(kind[:, None], 2, axis=1))
@@ -151,7 +152,7 @@ def test_alternate_objectives_and_planned_resets_change_together():
 
 @pytest.fixture(scope="module")
 def one_generation():
-    """An algorithm with a compiled tell, asked and evaluated once."""
+    """Return an algorithm's compiled `tell`, a state, a batch and its evaluation."""
     emitter = ES(memes.objectives.Fitness(), lanes=LANES, strategy=strategy)
     algorithm = memes.compose(memes.tasks.arm(joints=3), emitter)
     state, batch = jax.jit(algorithm.ask)(jax.random.key(1), jax.jit(algorithm.init)(jax.random.key(0)))
@@ -160,7 +161,7 @@ def one_generation():
 
 
 def test_lanes_are_independent(one_generation):
-    """What happens to the samples of one lane changes no other lane."""
+    """Changes to the samples of one lane do not affect the other lanes."""
     tell, state, batch, evaluation = one_generation
     first_lane = slice(LANES, LANES + SAMPLES)
     changed = evaluation._replace(fitness=evaluation.fitness.at[first_lane].multiply(-1))
@@ -169,8 +170,8 @@ def test_lanes_are_independent(one_generation):
     np.testing.assert_array_equal(differs, [True, False, False])
 
 
-def test_non_finite_samples_do_not_touch_the_mean(one_generation):
-    """A sample that could not be evaluated counts for nothing: with none left, the mean stays."""
+def test_non_finite_samples_do_not_affect_the_mean(one_generation):
+    """Non-finite samples have no weight. If none is finite, the mean does not change."""
     tell, state, batch, evaluation = one_generation
     for bad in (jnp.nan, jnp.inf, -jnp.inf):
         broken = evaluation._replace(fitness=evaluation.fitness.at[LANES:].set(bad))

@@ -1,4 +1,4 @@
-"""The emitter of CMA-MEGA and CMA-MAEGA, against a NumPy reading of the publication."""
+"""The emitter of CMA-MEGA and CMA-MAEGA agrees with a NumPy implementation of the publication."""
 
 import jax
 import jax.numpy as jnp
@@ -33,7 +33,7 @@ ALGORITHM, init, ask, tell = program()
 
 
 def directions(mean):
-    """Gradients at a solution, each of length 1: [3, d]."""
+    """Return the gradients at a solution, each of length 1, [3, d]."""
     along = np.array([-2 * np.asarray(mean), [1, 0, 0, 0], [0, 2, 1, 0]])
     return along / np.linalg.norm(along, axis=1, keepdims=True)
 
@@ -53,7 +53,7 @@ def test_generations_follow_the_publication(step_size):
             mean = x[lane, 0]
             branches = np.asarray(asked.emitter.coefficients)[lane] @ directions(mean)
             np.testing.assert_allclose(x[lane, 1:] - mean, branches, atol=1e-5)
-            # Empty cells first, then by improvement.
+            # Samples in empty cells rank first, then by improvement.
             status, value = (np.asarray(part).reshape(LANES, -1)[lane, 1:] for part in compared)
             best = np.lexsort((-value, status != Status.NEW))[: SAMPLES // 2]
             weights = np.log(SAMPLES // 2 + 0.5) - np.log(np.arange(1, SAMPLES // 2 + 1))
@@ -64,13 +64,13 @@ def test_generations_follow_the_publication(step_size):
         np.testing.assert_array_equal(parents[:, 1:], np.broadcast_to(own[:, :1], parents[:, 1:].shape))
 
 
-def test_a_lane_starts_again_from_an_elite_when_no_sample_is_accepted():
+def test_a_lane_restarts_from_an_elite_if_no_sample_is_accepted():
     state = init(jax.random.key(2))
     asked, batch = ask(jax.random.key(3), state)
     state, info = tell(asked, batch, evaluate(None, batch.x))
     assert not np.asarray(info.reset).any()
     asked, batch = ask(jax.random.key(4), state)
-    # The solutions are better than all before, which does not count; their samples are worse.
+    # The means improve on everything, which does not count. Their samples are worse than the elites.
     fitness = jnp.full((LANES, 1 + SAMPLES), -1e3).at[:, 0].set(1.0).ravel()
     inside = state.archive.feature[np.flatnonzero(state.archive.occupied)[0]]
     state, info = tell(asked, batch, (fitness, jnp.broadcast_to(inside, (fitness.size, 2))))
@@ -84,10 +84,10 @@ def test_a_lane_starts_again_from_an_elite_when_no_sample_is_accepted():
     np.testing.assert_array_equal(after.emitter.strategy.std, np.float32(SIGMA))
 
 
-def test_samples_that_cannot_be_evaluated_leave_a_lane_as_it_is():
+def test_a_lane_with_only_non_finite_samples_does_not_change():
     asked, batch = ask(jax.random.key(6), init(jax.random.key(7)))
     fitness, feature = evaluate(None, batch.x)
-    fitness = fitness.at[1 + SAMPLES :].set(jnp.nan)  # all of the second lane
+    fitness = fitness.at[1 + SAMPLES :].set(jnp.nan)  # the whole second lane
     state, info = tell(asked, batch, (fitness, feature))
     moved = np.any(np.asarray(state.emitter.mean != asked.emitter.mean), axis=1)
     np.testing.assert_array_equal(moved, [True, False])
@@ -98,8 +98,8 @@ def test_samples_that_cannot_be_evaluated_leave_a_lane_as_it_is():
 @pytest.mark.parametrize(
     ("second", "reasons"), [(0.0, {Reason.NONE, Reason.DEGENERATE}), (1.0, {Reason.NONE})]
 )
-def test_a_gradient_that_is_not_finite_is_left_out(second, reasons):
-    """Without another gradient, the lane starts again."""
+def test_a_non_finite_gradient_is_ignored(second, reasons):
+    """If no gradient is finite, the lane restarts."""
     broken = memes.Task(
         **{name: getattr(task, name) for name in ("name", "dim", "feature_low", "feature_high", "init")},
         evaluate=evaluate,

@@ -1,4 +1,4 @@
-"""Gradients of tasks: by JAX or given, and the refusal of tasks that have none."""
+"""Gradients of tasks, by JAX or given by the task. Tasks without gradients are refused."""
 
 import sys
 from dataclasses import replace
@@ -29,8 +29,8 @@ def points(low, high, n=5):
     return np.float32(np.random.default_rng(0).uniform(low, high, (n, DIM)))
 
 
-def test_the_gradients_of_the_sphere_are_those_of_its_formula():
-    x = points(-8, 8)  # inside and outside of the bounds
+def test_gradients_of_the_sphere_agree_with_its_formula():
+    x = points(-8, 8)  # inside and outside the bounds
     bound, optimum = 5.12, 0.4 * 5.12
     worst = DIM * (-1.4 * bound) ** 2
     inside = np.abs(x) <= bound
@@ -42,7 +42,7 @@ def test_the_gradients_of_the_sphere_are_those_of_its_formula():
     np.testing.assert_allclose(found.feature[:, 1], slope * ~halves, rtol=1e-4)
 
 
-def test_the_gradients_of_the_arm_are_those_of_finite_differences():
+def test_gradients_of_the_arm_agree_with_finite_differences():
     x, step = points(0.2, 0.8, 3), 1e-2
     found = gradients(ARM, keys(len(x)), jnp.asarray(x))
     for i in range(DIM):
@@ -52,7 +52,7 @@ def test_the_gradients_of_the_arm_are_those_of_finite_differences():
         np.testing.assert_allclose(found.feature[:, :, i], slope.feature, atol=2e-3)
 
 
-def test_gradients_that_a_task_gives_are_taken():
+def test_gradients_of_a_task_are_used_if_given():
     def given(keys, x):
         return 2 * x, jnp.stack([x, -x], axis=1)
 
@@ -68,7 +68,7 @@ def test_gradients_that_a_task_gives_are_taken():
 
 
 def stopping(keys, x):
-    """Halve entries until they are small, which JAX differentiates in forward mode alone."""
+    """Halve entries until they are small. JAX can differentiate this loop only in forward mode."""
     x = jax.lax.while_loop(lambda x: jnp.any(jnp.abs(x) > 0.1), lambda x: x / 2, x)
     return x.sum(axis=1), x[:, :2]
 
@@ -80,14 +80,14 @@ def stopping(keys, x):
         ({"jit": False}, "^task 'arm' has jit=False, .*; give the task `gradients`, or use"),
     ],
 )
-def test_tasks_without_gradients_are_refused_with_the_remedy(changes, sentence):
+def test_tasks_without_gradients_are_refused_with_a_suggestion(changes, sentence):
     task = replace(ARM, **changes)
     for preset in (memes.presets.cma_mega, memes.presets.cma_maega):
         with pytest.raises(UsageError, match=sentence):
             preset(task)
 
 
-def test_a_task_in_python_can_have_gradients():
+def test_a_python_task_can_have_gradients():
     def evaluate(keys, x):
         assert isinstance(x, np.ndarray)
         return -np.square(x - 0.5).sum(axis=1), x[:, :2]

@@ -20,7 +20,7 @@ from memes.task import Evaluation, Task, uniform
 BATCH = 2000
 BOTH = Isoline(BATCH, iso=0.5, line=0.5)
 NOISELESS = Isoline(BATCH, iso=0.0, line=0.0)
-# The init draws from [5, 6]: no elite does.
+# The init draws from [5, 6], which contains no elite.
 TASK = Task("toy", 3, (0.0,), (1.0,), uniform(3, 5.0, 6.0), lambda keys, x: None)
 EMPTY = empty(Grid(jnp.zeros(1), jnp.ones(1), (5,)), 3)
 ELITES = np.float32([[1.0, 0.0, 0.0], [0.0, 2.0, 0.0], [0.0, 0.5, -1.0]])
@@ -36,7 +36,7 @@ ARCHIVE = replace(
 
 @partial(jax.jit, static_argnums=0)
 def generation(emitter, key, archive):
-    """The proposals of the emitter, and its report on them."""
+    """Return the proposal of the emitter and its report."""
     init_key, ask_key = jax.random.split(key)
     context = Context(
         TASK, jnp.int32(0), archive, archive, Past(jnp.zeros((0, 1)), jnp.zeros(0, bool)), None
@@ -52,7 +52,7 @@ def generation(emitter, key, archive):
 
 
 def first_parents(lanes):
-    """The elite that is the first parent of each candidate, identified by its feature."""
+    """Return the index of each candidate's first parent, identified by its feature."""
     match = np.asarray(lanes.parent_feature) == FEATURES.T
     np.testing.assert_array_equal(match.sum(axis=1), np.ones(BATCH))
     return match.argmax(axis=1)
@@ -63,7 +63,8 @@ def test_without_isotropic_noise_offspring_lie_on_the_line_of_two_elites():
     first = first_parents(lanes)
     step = np.asarray(proposal.candidates.x, np.float64) - ELITES[first]
 
-    # For each elite b: the z that brings a to the foot of the step, and how far off the line that is.
+    # For each elite b: z at the point of the line a-b nearest to the offspring, and the distance to the
+    # line.
     towards = ELITES[None].astype(np.float64) - ELITES[first][:, None]
     length = np.sum(towards**2, axis=-1)
     z = np.sum(step[:, None] * towards, axis=-1) / np.maximum(length, 1e-9)
@@ -72,18 +73,18 @@ def test_without_isotropic_noise_offspring_lie_on_the_line_of_two_elites():
     rows = np.arange(BATCH)
     assert off[rows, second].max() < 1e-5
 
-    # The second parent is drawn as the first is, and apart from it.
+    # The second parent is drawn uniformly and independently of the first.
     pairs = np.bincount(3 * first + second, minlength=9)
     assert (np.abs(pairs - BATCH / 9) < 5 * np.sqrt(BATCH / 9)).all()
 
-    # The step is normal, as likely away from the second parent as towards it.
+    # The step is normal, and both directions are equally likely.
     along = z[rows, second][first != second] / 0.5
     assert abs(along.mean()) < 5 / np.sqrt(along.size)
     np.testing.assert_allclose(along.std(), 1.0, rtol=0.08)
     assert 0.45 < np.mean(along < 0) < 0.55
 
 
-def test_without_line_noise_offspring_scatter_evenly_around_the_first_parent():
+def test_without_line_noise_offspring_are_isotropic_around_the_first_parent():
     proposal, lanes = generation(Isoline(BATCH, iso=0.2, line=0.0), jax.random.key(1), ARCHIVE)
     noise = (np.asarray(proposal.candidates.x) - ELITES[first_parents(lanes)]) / 0.2
     assert np.abs(noise.mean(axis=0)).max() < 5 / np.sqrt(BATCH)
@@ -91,7 +92,7 @@ def test_without_line_noise_offspring_scatter_evenly_around_the_first_parent():
     assert np.abs(np.corrcoef(noise.T) - np.eye(3)).max() < 5 / np.sqrt(BATCH)
 
 
-def test_both_noises_add_up():
+def test_the_variances_of_both_noises_add_up():
     proposal, lanes = generation(BOTH, jax.random.key(2), ARCHIVE)
     first = first_parents(lanes)
     for a in range(3):
@@ -102,14 +103,14 @@ def test_both_noises_add_up():
         np.testing.assert_allclose(found, expected, atol=0.25 * np.trace(expected))
 
 
-def test_without_noise_offspring_are_elites_and_their_parent_feature_is_the_stored_one():
+def test_without_noise_offspring_equal_their_parents():
     proposal, lanes = generation(NOISELESS, jax.random.key(3), ARCHIVE)
     first = first_parents(lanes)
     np.testing.assert_array_equal(proposal.candidates.x, ELITES[first])
     assert set(first) == {0, 1, 2}
 
 
-def test_an_empty_archive_makes_the_offspring_draws_of_init_untouched():
+def test_offspring_of_an_empty_archive_are_draws_of_init():
     proposal, lanes = generation(BOTH, jax.random.key(4), EMPTY)
     x = np.asarray(proposal.candidates.x)
     assert ((x >= 5) & (x <= 6)).all()
@@ -124,7 +125,7 @@ def test_parents_come_from_the_selector():
     np.testing.assert_array_equal(first_parents(lanes), np.ones(BATCH))
 
 
-def test_every_offspring_is_a_candidate_of_a_lane_that_does_not_last():
+def test_every_offspring_is_a_candidate_of_a_temporary_lane():
     assert NOISELESS.persistent == (False,) * BATCH
     assert (len(NOISELESS.persistent), NOISELESS.samples, NOISELESS.lanes) == (BATCH, 0, BATCH)
     proposal, lanes = generation(NOISELESS, jax.random.key(6), ARCHIVE)

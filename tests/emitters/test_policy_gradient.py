@@ -14,7 +14,7 @@ from memes.history import Ring
 from memes.task import evaluate
 
 CAPACITY = 50
-# One round of learning a generation.
+# With these settings, a generation has one round of learning.
 SMALL = TD3(
     replay_size=4000,
     transitions_batch=32,
@@ -30,7 +30,7 @@ def maze():
 
 
 def transitions_of(values, alive):
-    """Transitions [n, T] whose entries are all different."""
+    """Return transitions [n, T] with distinct entries."""
     values = jnp.asarray(values, jnp.float32)
     pair = jnp.stack([values, -values], axis=-1)
     return Transition(pair, pair[..., :1], values, pair + 0.5, values > 3, jnp.asarray(alive))
@@ -41,14 +41,14 @@ def empty_replay():
     return Ring(jax.tree.map(lambda leaf: leaf[0], blank), jnp.int32(0))
 
 
-def test_the_replay_keeps_the_last_transitions_that_count():
+def test_the_replay_keeps_the_latest_valid_transitions():
     rng = np.random.default_rng(0)
     replay, oracle = empty_replay(), deque(maxlen=CAPACITY)
     counter = 1.0
     for _ in range(12):
         values = counter + np.arange(20.0).reshape(4, 5)
         counter += 20
-        values[rng.random((4, 5)) < 0.1] = np.nan  # what a simulator may do
+        values[rng.random((4, 5)) < 0.1] = np.nan  # a simulator may return NaN
         alive = rng.random((4, 5)) < 0.7
         replay = remember(replay, transitions_of(values, alive))
         oracle.extend(
@@ -56,13 +56,13 @@ def test_the_replay_keeps_the_last_transitions_that_count():
         )
         kept = np.asarray(replay.rows.reward)[: int(replay.size)]
         np.testing.assert_array_equal(np.sort(kept), np.sort(oracle))
-        # Whole rows: the parts of a transition stay together.
+        # All fields of a transition stay in one row.
         np.testing.assert_array_equal(replay.rows.observation[: int(replay.size), 0], kept)
         np.testing.assert_array_equal(replay.rows.next_observation[: int(replay.size), 0], kept + 0.5)
     assert replay.size == CAPACITY
 
 
-def test_only_what_is_remembered_is_drawn():
+def test_only_stored_transitions_are_sampled():
     replay = remember(empty_replay(), transitions_of([[1.0, 2.0, 3.0]], [[True, False, True]]))
     drawn = np.asarray(sample(jax.random.key(0), replay, 200).reward)
     assert set(drawn) == {1.0, 3.0}
@@ -74,7 +74,7 @@ def test_a_generation_larger_than_the_replay_is_refused():
         remember(empty_replay(), transitions_of(np.zeros((6, 10)), np.ones((6, 10), bool)))
 
 
-def test_transitions_are_computed_only_when_asked_for(maze):
+def test_transitions_are_computed_only_on_request(maze):
     keys, x = jax.random.split(jax.random.key(0), 4), maze.init(jax.random.key(1), 4)
     assert jax.eval_shape(lambda: evaluate(maze, keys, x)).transitions is None
     asked = jax.eval_shape(lambda: evaluate(maze, keys, x, transitions=True)).transitions
@@ -85,7 +85,7 @@ def test_transitions_are_computed_only_when_asked_for(maze):
     del state
 
 
-def test_with_and_without_transitions_evaluate_alike(maze):
+def test_evaluations_with_and_without_transitions_agree(maze):
     x = maze.init(jax.random.key(1), 6)
     plain = evaluate(maze, jax.random.split(jax.random.key(0), 6), x)
     full = evaluate(maze, jax.random.split(jax.random.key(0), 6), x, transitions=True)
@@ -95,7 +95,7 @@ def test_with_and_without_transitions_evaluate_alike(maze):
 
 @pytest.fixture(scope="module")
 def two_generations(maze):
-    """The start, and the states after the first and the second generation."""
+    """Return the states before the first, after the first and after the second generation."""
     emitter = Parallel((Isoline(5), PolicyGradient(3, steps=2, td3=SMALL)))
     algorithm = memes.compose(maze, emitter)
     step = jax.jit(algorithm.step)
@@ -117,15 +117,15 @@ def test_the_critics_learn_from_the_rows_of_all_emitters(two_generations):
     assert [int(state.replay.size) for state in two_generations] == [0, 8 * 30, 2 * 8 * 30]
 
 
-def test_learning_begins_with_the_first_transitions(two_generations):
+def test_learning_starts_after_the_first_transitions(two_generations):
     start, first, second = (state.learner for state in two_generations)
     np.testing.assert_array_equal(first.critics, start.critics)
     assert np.abs(second.critics - first.critics).max() > 0
     assert np.abs(second.actor - first.actor).max() > 0
 
 
-def test_the_slow_actor_follows_at_the_rate_of_the_soft_update(two_generations):
-    """After one round it has moved that share of the way from where both began."""
+def test_the_target_actor_follows_at_the_rate_of_the_soft_update(two_generations):
+    """After one round, the target actor has moved by this share of the difference."""
     _, old, new = (state.learner for state in two_generations)
     expected = old.target_actor + 0.25 * (new.actor - old.target_actor)
     np.testing.assert_allclose(new.target_actor, expected, atol=1e-6)
@@ -133,7 +133,7 @@ def test_the_slow_actor_follows_at_the_rate_of_the_soft_update(two_generations):
 
 @pytest.mark.parametrize(("ends", "worth"), [(False, 5.0), (True, 1.0)])
 def test_the_critics_learn_the_discounted_return(ends, worth):
-    """Reward 1 in each step has the value 1 / (1 - discount) for any time limit; the last one, 1."""
+    """With reward 1 per step, values are 1 / (1 - discount), or 1 in the last step before an end."""
     task = memes.tasks.point_maze(steps=30, hidden=(8,))
     environment = task.control.environment._replace(
         reward=lambda before, action, after: jnp.ones(action.shape[0]),
@@ -171,8 +171,8 @@ def test_the_critics_learn_the_discounted_return(ends, worth):
 
 
 @pytest.mark.long
-def test_the_greedy_actor_learns_to_go_forward():
-    """Median of 5 seeds: as far as the cup, 0.1 further than random policies, in 15 generations."""
+def test_the_greedy_actor_learns_to_move_forward():
+    """In 15 generations, the median of 5 seeds reaches the cup and exceeds random policies by 0.1."""
     task = memes.tasks.point_maze()
     algorithm = memes.presets.pga_me(
         task,
@@ -189,7 +189,7 @@ def test_the_greedy_actor_learns_to_go_forward():
         state = algorithm.init(jax.random.key(seed))
         for g in range(15):
             state, info = step(jax.random.key(100 * seed + g), state)
-            greedy[seed, g] = info.fitness[8]  # after the eight of random variation
+            greedy[seed, g] = info.fitness[8]  # the first 8 candidates are random variation
     best = np.median(greedy[:, 1:].max(axis=1))
     assert best > max(0.45, np.median(greedy[:, 0]) + 0.1)
 

@@ -1,4 +1,4 @@
-"""The emitter of NS-ES: a generation evaluates the last step, and samples around the chosen mean."""
+"""The NS-ES emitter. Each generation evaluates the last step and samples around the chosen mean."""
 
 from functools import partial
 
@@ -30,7 +30,7 @@ evaluate = jax.jit(ALGORITHM.evaluate)
 
 @pytest.fixture(scope="module")
 def trace():
-    """(state before, asked, batch, evaluation, state after, info) of each generation."""
+    """Return (state before, asked, batch, evaluation, state after, info) of each generation."""
     state, generations = init(jax.random.key(0), 25), []
     for generation in range(25):
         key, evaluate_key = jax.random.split(jax.random.fold_in(jax.random.key(1), generation))
@@ -42,7 +42,7 @@ def trace():
     return generations
 
 
-def test_only_the_mean_that_is_played_moves(trace):
+def test_only_the_chosen_mean_moves(trace):
     played = set()
     for before, asked, _, _, after, _ in trace:
         playing = int(asked.emitter.playing)
@@ -59,13 +59,13 @@ def test_only_the_mean_that_is_played_moves(trace):
     assert played == set(range(SIZE))
 
 
-def test_a_generation_offers_the_last_step_and_samples_around_the_mean_played_now(trace):
+def test_a_generation_offers_the_last_step_and_samples_around_the_chosen_mean(trace):
     previous = int(trace[0][1].emitter.playing)  # generation 0 offers a start
     for _, asked, batch, _, _, info in trace:
         playing = int(asked.emitter.playing)
         mean = np.asarray(asked.emitter.strategy.mean)
         np.testing.assert_array_equal(batch.x[0], mean[previous])
-        centre = np.asarray(batch.x[1:]).mean(axis=0)  # mirrored
+        centre = np.asarray(batch.x[1:]).mean(axis=0)  # samples are mirrored
         np.testing.assert_allclose(centre, mean[playing], atol=1e-6)
         np.testing.assert_array_equal(batch.lane, [previous])
         np.testing.assert_array_equal(batch.sample_lane, [playing] * SAMPLES)
@@ -75,7 +75,7 @@ def test_a_generation_offers_the_last_step_and_samples_around_the_mean_played_no
     assert any(int(t[1].emitter.offering) != int(t[1].emitter.playing) for t in trace)
 
 
-def test_features_ages_and_parents_are_those_of_the_mean_offered(trace):
+def test_features_ages_and_parents_belong_to_the_offered_mean(trace):
     known, steps = {}, dict.fromkeys(range(SIZE), 0)
     for _, asked, _, evaluation, after, info in trace:
         lane = int(info.lane[0])
@@ -88,21 +88,21 @@ def test_features_ages_and_parents_are_those_of_the_mean_offered(trace):
             np.testing.assert_array_equal(after.emitter.feature[i], expected)
 
 
-def test_everything_offered_is_remembered(trace):
+def test_every_offered_feature_enters_the_history(trace):
     after = trace[-1][4]
     assert int(after.history.size) == len(trace)
     offered = np.stack([evaluation.feature[0] for _, _, _, evaluation, _, _ in trace])
     np.testing.assert_array_equal(after.history.rows[: len(trace)], offered)
 
 
-def test_evaluations_that_fail_do_no_harm(trace):
+def test_non_finite_evaluations_do_not_affect_the_means(trace):
     for generation, bad in [(0, jnp.nan), (0, jnp.inf), (10, -jnp.inf)]:
         _, asked, batch, evaluation, _, _ = trace[generation]
         broken = memes.Evaluation(jnp.full_like(evaluation.fitness, bad), evaluation.feature)
         after, info = tell(asked, batch, broken)
-        np.testing.assert_array_equal(after.emitter.feature, asked.emitter.feature)  # the last known
+        np.testing.assert_array_equal(after.emitter.feature, asked.emitter.feature)  # unchanged
         assert jnp.isfinite(after.emitter.strategy.mean).all()
-        if generation == 0:  # later, Adam's momentum carries the mean on
+        if generation == 0:  # in later generations, the momentum of Adam moves the mean
             np.testing.assert_array_equal(after.emitter.strategy.mean, asked.emitter.strategy.mean)
         assert int(info.non_finite) == 1 + SAMPLES
 
@@ -134,7 +134,7 @@ def test_means_are_drawn_in_proportion_to_their_novelty(unknown):
     assert (found[expected == 0] == 0).all()
 
 
-def test_without_any_novelty_all_are_equally_likely():
+def test_without_novelty_all_means_are_equally_likely():
     nowhere = Past(PAST.feature, jnp.zeros(3, bool))
     for feature, past in [(FEATURES, nowhere), (FEATURES * jnp.nan, PAST), (FEATURES * 0 + 0.1, PAST)]:
         found = np.bincount(draws(PLAY, jax.random.key(1), feature, past), minlength=4) / DRAWS

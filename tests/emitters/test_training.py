@@ -1,4 +1,4 @@
-"""The kernel for GPUs, emulated, trains as the form in plain JAX does."""
+"""The kernel for GPUs, run in the emulator, trains like the implementation in plain JAX."""
 
 from contextlib import nullcontext
 from dataclasses import replace
@@ -19,7 +19,7 @@ from memes.emitters.training import learn_by_kernel, train
 from memes.kernels import cuda
 from memes.kernels.cxx import compiler
 
-# Two rounds in which everything moves; no size is a multiple of the kernel's tiles.
+# Two rounds in which all networks change. No size is a multiple of the kernel's tiles.
 FAST = TD3(
     replay_size=300,
     soft_update=0.2,
@@ -31,16 +31,16 @@ FAST = TD3(
 )
 
 
-def task_from_run(*sizes, **options):
-    """A maze with other policies."""
+def maze_with_policy(*sizes, **options):
+    """Return a maze with other policies."""
     maze = memes.tasks.point_maze(steps=5)
     policy = mlp((2, *sizes, 2), **options)
     control = maze.control._replace(controller=policy)
     return replace(maze, dim=policy.dim, init=policy.init, control=control)
 
 
-def experience(task, settings):
-    """A learner, and a replay buffer full of noise."""
+def learner_and_replay(task, settings):
+    """Return a learner and a replay buffer that is full of noise."""
     learner, replay = start(jax.random.key(0), task, settings)
     n, keys = settings.replay_size, jax.random.split(jax.random.key(1), 5)
     rows = Transition(
@@ -52,7 +52,7 @@ def experience(task, settings):
 
 
 def by_kernel(task, settings):
-    learner, replay = experience(task, settings)
+    learner, replay = learner_and_replay(task, settings)
     network = task.control.controller.network
     return learn_by_kernel(
         jax.random.key(7), learner, replay, network=network, settings=settings, launch=emulation.launch
@@ -60,7 +60,7 @@ def by_kernel(task, settings):
 
 
 class NumpyMLP:
-    """Perceptrons of one hidden ReLU layer with weights [m, d], their gradients by hand, and Adam."""
+    """Perceptrons with one hidden ReLU layer, weights [m, d], analytic gradients and Adam."""
 
     def __init__(self, weights, sizes, rate):
         self.x, self.sizes, self.rate = np.array(weights, float), sizes, rate
@@ -77,7 +77,7 @@ class NumpyMLP:
         return output(hidden @ last + shift), hidden
 
     def slopes(self, inputs, hidden, above, net=0):
-        """The slopes in the weights and in the inputs, from those in what the last layer sums up."""
+        """Return the gradients of the weights and of the inputs, given that of the last layer's sum."""
         first, _, last, _ = self.layers(self.x[net])
         below = above @ last.T * (hidden > 0)
         parts = inputs.T @ below, below.sum(0), hidden.T @ above, above.sum(0)
@@ -92,11 +92,14 @@ class NumpyMLP:
         self.slow = self.slow + soft_update * (self.x - self.slow)
 
 
-def test_training_is_what_qdax_describes_in_numpy():
-    """Slow critics follow each critic step; the actor learns from the batch of the last one."""
+def test_training_agrees_with_a_numpy_implementation_of_qdax():
+    """Target critics follow each critic step.
+
+    The actor learns from the batch of the last critic step.
+    """
     s = replace(FAST, critic_hidden=(6,), transitions_batch=9, num_critic_training_steps=6)
-    task, key = task_from_run(5), jax.random.key(7)
-    learner, replay = experience(task, s)
+    task, key = maze_with_policy(5), jax.random.key(7)
+    learner, replay = learner_and_replay(task, s)
     seen = [np.asarray(part, float) for part in replay.rows[:5]]
     critics = NumpyMLP(learner.critics, (4, 6, 1), s.critic_learning_rate)
     actor = NumpyMLP(learner.actor[None], (2, 5, 2), s.greedy_learning_rate)
@@ -125,8 +128,9 @@ def test_training_is_what_qdax_describes_in_numpy():
     np.testing.assert_allclose(found.target_actor, actor.slow[0], atol=1e-5)
 
 
-# A layer of the policy is wider than a block has threads, and a batch than its warps read at once.
-WIDE = task_from_run(5, 260, hidden=jnp.tanh)
+# One layer of the policy has more units than a block has threads. One batch exceeds what its warps read
+# at once.
+WIDE = maze_with_policy(5, 260, hidden=jnp.tanh)
 ONE_LAYER = replace(FAST, critic_hidden=(20,), transitions_batch=280, policy_delay=1)
 TWO_LAYERS = replace(
     FAST, critic_hidden=(20, 40), transitions_batch=7, policy_delay=3, num_critic_training_steps=6
@@ -138,16 +142,16 @@ emulated = pytest.mark.skipif(compiler() is None, reason="there is no C++ compil
 @pytest.mark.parametrize(
     ("task", "settings", "drawn"),
     [
-        (task_from_run(12), FAST, training.MOST_DRAWN),
-        (task_from_run(12), TWO_LAYERS, training.MOST_DRAWN),
+        (maze_with_policy(12), FAST, training.MOST_DRAWN),
+        (maze_with_policy(12), TWO_LAYERS, training.MOST_DRAWN),
         (WIDE, ONE_LAYER, 1),
     ],
     ids=["three layers", "two", "one, and a round in each launch"],
 )
-def test_the_kernel_trains_as_xla_does(task, settings, drawn, monkeypatch):
-    """Blocks that run at once find, to rounding, what is found without them."""
+def test_the_kernel_and_xla_train_alike(task, settings, drawn, monkeypatch):
+    """Concurrent blocks give the results of plain JAX up to rounding."""
     monkeypatch.setattr(training, "MOST_DRAWN", drawn)
-    before, replay = experience(task, settings)
+    before, replay = learner_and_replay(task, settings)
     expected = jax.jit(lambda: learn(jax.random.key(7), before, replay, task, settings))()
     found = by_kernel(task, settings)
     for old, new, same in zip(*map(jax.tree.leaves, (before, expected, found)), strict=True):
@@ -160,14 +164,14 @@ def test_the_kernel_trains_as_xla_does(task, settings, drawn, monkeypatch):
 @pytest.mark.long
 def test_results_do_not_depend_on_the_number_of_blocks(monkeypatch):
     found = []
-    for room in (1, 5):
-        monkeypatch.setattr(emulation, "ROOM", room)
+    for blocks in (1, 5):
+        monkeypatch.setattr(emulation, "CONCURRENT_BLOCKS", blocks)
         found.append(by_kernel(WIDE, ONE_LAYER))
     jax.tree.map(np.testing.assert_array_equal, *found)
 
 
 @emulated
-def test_an_emulated_block_that_crashes_ends_those_that_wait_for_it():
+def test_a_crashed_block_ends_the_blocks_that_wait_for_it():
     waits = "if (blockIdx.x == 1) _exit(1); while (true) usleep(100);"
     kernel = cuda.Kernel(f"void waiting(float*, float*) {{ {waits} }}", "waiting")
     options = {"blocks": 2, "threads": 1, "at_once": True}
@@ -180,14 +184,14 @@ def test_an_emulated_block_that_crashes_ends_those_that_wait_for_it():
 
 
 def traced(task, settings, mapped=lambda function: function, seeds=()):
-    learner, replay = experience(task, settings)
+    learner, replay = learner_and_replay(task, settings)
     training_of = mapped(lambda key: train(key, learner, replay, task, settings))
     return jax.jit(training_of).trace(jax.random.split(jax.random.key(0), seeds))
 
 
 @pytest.mark.parametrize("several", [(), (jax.vmap, 3)], ids=["one seed", "several"])
 def test_programs_for_gpus_launch_the_kernel_and_others_do_not(several):
-    training_of = traced(task_from_run(12), FAST, *several)
+    training_of = traced(maze_with_policy(12), FAST, *several)
     assert cuda.TARGET in training_of.lower(lowering_platforms=("cuda",)).as_text()
     assert cuda.TARGET not in training_of.lower(lowering_platforms=("cpu",)).as_text()
 
@@ -203,22 +207,22 @@ def test_programs_for_gpus_launch_the_kernel_and_others_do_not(several):
         ({}, {"policy_delay": 1_000_000, "num_critic_training_steps": 1_000_000}),
     ],
 )
-def test_what_does_not_fit_is_left_to_xla(policy, fields):
-    network = task_from_run(12, **policy).control.controller.network
+def test_unsupported_policies_and_settings_use_xla(policy, fields):
+    network = maze_with_policy(12, **policy).control.controller.network
     assert network is None or not training.fits(network, replace(FAST, **fields))
 
 
 @pytest.mark.parametrize("older", [False, True])
-def test_gpus_that_are_too_old_train_in_xla_and_say_so(older, monkeypatch):
+def test_old_gpus_train_in_xla_with_a_warning(older, monkeypatch):
     owned = [SimpleNamespace(compute_capability=each) for each in ("12.0", "6.1" if older else "7.0")]
     monkeypatch.setattr(cuda, "devices", lambda: owned)
     monkeypatch.setattr(cuda, "missing", lambda: "")
     monkeypatch.setattr(cuda, "_loaded", lambda kernel: "key")
     warns = pytest.warns(UserWarning, match="needs compute capability 7.0, the GPU has 6.1")
     with warns if older else nullcontext():
-        jaxpr = str(traced(task_from_run(12), FAST).jaxpr)
+        jaxpr = str(traced(maze_with_policy(12), FAST).jaxpr)
     assert (cuda.TARGET not in jaxpr) == older
 
 
-def test_what_does_not_fit_is_launched_nowhere():
-    assert cuda.TARGET not in str(traced(task_from_run(12), replace(FAST, critic_hidden=())).jaxpr)
+def test_unsupported_settings_launch_no_kernel():
+    assert cuda.TARGET not in str(traced(maze_with_policy(12), replace(FAST, critic_hidden=())).jaxpr)

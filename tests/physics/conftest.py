@@ -1,4 +1,4 @@
-"""Models, random states of them, and what MuJoCo makes of those states."""
+"""Models, random states of these models, and the results of MuJoCo for these states."""
 
 from functools import partial
 from pathlib import Path
@@ -34,10 +34,10 @@ OURS = Path(__file__).parent / "models"
 TASKS = ROOT / "src" / "memes" / "tasks" / "models"
 EXACT = physics.Fidelity(30, 8)
 
-# The range that qpos[where] is drawn from, so that some states are in contact and some are not.
+# The range of qpos[where], such that some states are in contact and some are not.
 HEIGHTS = {
     "ant": (slice(2, 3), [0.2], [0.8]),
-    "ant_trap": (slice(0, 3), [10.6, -2.4, 0.2], [11.4, 2.4, 0.8]),  # inside, about its corners
+    "ant_trap": (slice(0, 3), [10.6, -2.4, 0.2], [11.4, 2.4, 0.8]),  # inside the trap, near its corners
     "hexapod": (slice(2, 3), [0.05], [0.3]),
     "hopper": (slice(1, 2), [0.3], [1.5]),
     "walls": (slice(0, 3), [-0.9, -0.7, 0.1], [1.6, 1.1, 0.9]),
@@ -47,7 +47,7 @@ HEIGHTS = {
 
 
 class States(NamedTuple):
-    """Of N robots: qpos[N, nq], qvel[N, nv] and ctrl[N, nu]."""
+    """The states of N robots: qpos[N, nq], qvel[N, nv] and ctrl[N, nu]."""
 
     qpos: np.ndarray
     qvel: np.ndarray
@@ -57,8 +57,8 @@ class States(NamedTuple):
 class Reference(NamedTuple):
     """The results of MuJoCo for N states.
 
-    Before the step: the acceleration, the places, the touching pairs of geoms, and whether there are
-    contacts and limits in force. After it: qpos and qvel.
+    Before the step: acceleration, positions, touching pairs of geoms, and whether contacts and limits
+    are active. After the step: qpos and qvel.
     """
 
     qpos: np.ndarray
@@ -78,7 +78,7 @@ def load(name, integrator=None):
 
 
 def exact(model, integrator=None):
-    """The model, with MuJoCo's solver run until it has converged, and another integrator if given."""
+    """Let MuJoCo's solver run until it converges, and set the integrator if one is given."""
     if integrator is not None:
         model.opt.integrator = getattr(mujoco.mjtIntegrator, f"mjINT_{integrator.upper()}")
     model.opt.iterations, model.opt.tolerance = 200, 0
@@ -87,7 +87,10 @@ def exact(model, integrator=None):
 
 
 def random_states(model, n, seed=0, heights=None, speed=1.0, spread=0.4):
-    """Around the model's own position, with speeds and controls beyond their ranges."""
+    """Return states around the model's initial position.
+
+    Speeds and controls also exceed their ranges.
+    """
     rng = np.random.default_rng(seed)
     qpos = np.tile(model.qpos0, (n, 1))
     if heights is not None:
@@ -120,7 +123,7 @@ def by_mujoco(model, states, steps=1):
 
 
 def acceleration(model, states, fidelity=EXACT):
-    """The simulator's acceleration, in MuJoCo's axes, by the float64 trace without stacking."""
+    """Return the simulator's acceleration in MuJoCo's axes, in float64 and without stacking."""
     plain = unstacked(read(model))
     n = len(states.qpos)
     of = array_operations(np, 1, n)
@@ -137,7 +140,7 @@ def acceleration(model, states, fidelity=EXACT):
 
 
 def after_step(engine, states):
-    """The engine's qpos and qvel after a step, side by side, [N, nq + nv]."""
+    """Return the engine's qpos and qvel after one step, concatenated, [N, nq + nv]."""
     state = engine.step(engine.init(states.qpos, states.qvel), states.ctrl)
     assert not np.asarray(state.failed).any()
     return np.concatenate([engine.qpos(state), engine.qvel(state)], axis=1)
@@ -145,7 +148,10 @@ def after_step(engine, states):
 
 @pytest.fixture(scope="session")
 def kit():
-    """The helpers of this file; `kit.states(name, n)` and `kit.load(name)` take names of our models."""
+    """The helpers of this file.
+
+    `kit.states(name, n)` and `kit.load(name)` accept names of our models.
+    """
 
     def states(name, n, seed=0, **options):
         return random_states(load(name), n, seed, HEIGHTS.get(name), **options)
@@ -164,9 +170,9 @@ def kit():
 
 @pytest.fixture(scope="session")
 def fast_ants():
-    """The engine for ants on XLA, five substeps and 'fast', with its step compiled once for each N.
+    """An engine for ants in XLA with five substeps and 'fast'. Its step is compiled once for each N.
 
-    `seen` is qpos and contacts of a state.
+    `seen` returns qpos and the contacts of a state.
     """
     engine = physics.compile(load("ant"), substeps=5, fidelity="fast", backend="xla")
     seen = jax.jit(lambda state: (engine.qpos(state), engine.contacts(state)))
@@ -175,5 +181,5 @@ def fast_ants():
 
 @pytest.fixture
 def emulated_cuda(monkeypatch):
-    """Makes the backend 'cuda' run on the CPU."""
+    """Run the backend 'cuda' in an emulator on the CPU."""
     monkeypatch.setitem(BACKENDS, "cuda", partial(cuda_backend, launch=emulation.launch))

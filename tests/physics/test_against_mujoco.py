@@ -1,4 +1,4 @@
-"""The float64 trace computes what MuJoCo computes."""
+"""The float64 trace agrees with MuJoCo."""
 
 import mujoco
 import numpy as np
@@ -9,7 +9,7 @@ from memes import physics
 MODELS = ("ant", "hexapod", "hopper", "ball_arm", "walls", "capsules", "unlike_legs", "shapes")
 LIMITED = ("ant", "hexapod", "hopper", "capsules", "unlike_legs")
 INTEGRATORS = ("euler", "rk4", "implicitfast")
-FREE = ("walls", "capsules")  # bodies that implicitfast integrates in its own way, which is refused
+FREE = ("walls", "capsules")  # models with free bodies, which are refused with implicitfast
 integrated = pytest.mark.parametrize(
     ("name", "integrator"),
     [(m, i) for m in MODELS for i in INTEGRATORS if not (m in FREE and i == "implicitfast")],
@@ -18,7 +18,7 @@ N = 300
 
 
 def worst(a, b):
-    """The greatest error of each row, relative to its greatest entry (but at least 1)."""
+    """Return the largest error of each row, relative to its largest entry (at least 1)."""
     return np.abs(a - b).max(axis=1) / np.maximum(np.abs(b).max(axis=1), 1.0)
 
 
@@ -35,7 +35,7 @@ def without_constraints(model):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_unconstrained_acceleration_is_mujocos(kit, name):
+def test_unconstrained_acceleration_agrees_with_mujoco(kit, name):
     model, states = without_constraints(kit.load(name)), kit.states(name, N)
     reference = kit.by_mujoco(model, states)
     assert not reference.contacts.any()
@@ -44,7 +44,7 @@ def test_unconstrained_acceleration_is_mujocos(kit, name):
 
 
 @integrated
-def test_unconstrained_step_is_mujocos(kit, name, integrator):
+def test_unconstrained_step_agrees_with_mujoco(kit, name, integrator):
     model, states = without_constraints(kit.load(name, integrator)), kit.states(name, N)
     engine = physics.compile(model, fidelity=kit.fidelity, backend="numpy")
     reference = side_by_side(kit.by_mujoco(model, states))
@@ -69,7 +69,7 @@ def test_states_out_of_reach_of_contacts_are_unconstrained(kit, name):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_constrained_acceleration_is_mujocos(kit, name):
+def test_constrained_acceleration_agrees_with_mujoco(kit, name):
     model, states = kit.load(name), kit.states(name, N)
     reference = kit.by_mujoco(model, states)
     assert reference.contacts.sum() > N // 5
@@ -78,7 +78,7 @@ def test_constrained_acceleration_is_mujocos(kit, name):
 
 
 @integrated
-def test_converged_step_is_mujocos(kit, name, integrator):
+def test_converged_step_agrees_with_mujoco(kit, name, integrator):
     n = N if integrator == "euler" else N // 3
     model, states = kit.load(name, integrator), kit.states(name, n, seed=1)
     engine = physics.compile(model, fidelity=kit.fidelity, backend="numpy")
@@ -88,7 +88,7 @@ def test_converged_step_is_mujocos(kit, name, integrator):
 
 
 @pytest.mark.parametrize("name", ["ant", "hopper"])
-def test_several_warm_started_steps_are_mujocos(kit, name):
+def test_several_warm_started_steps_agree_with_mujoco(kit, name):
     model, states = kit.load(name), kit.states(name, 100, seed=2, speed=0.5)
     engine = physics.compile(model, substeps=5, fidelity=kit.fidelity, backend="numpy")
     reference = side_by_side(kit.by_mujoco(model, states, steps=5))
@@ -96,7 +96,7 @@ def test_several_warm_started_steps_are_mujocos(kit, name):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_places_and_contacts_are_mujocos(kit, name):
+def test_positions_and_contacts_agree_with_mujoco(kit, name):
     model, states = kit.load(name), kit.states(name, N, seed=3)
     engine = physics.compile(model, backend="numpy")
     state = engine.init(states.qpos, states.qvel)
@@ -116,7 +116,7 @@ def test_places_and_contacts_are_mujocos(kit, name):
     assert not np.all(theirs)
 
 
-def test_state_reads_back_in_mujocos_order(kit):
+def test_states_are_returned_in_mujocos_order(kit):
     states = kit.states("unlike_legs", 5)
     engine = physics.compile(kit.load("unlike_legs"), backend="numpy")
     state = engine.init(states.qpos, states.qvel)
@@ -127,7 +127,7 @@ def test_state_reads_back_in_mujocos_order(kit):
 
 # ------------------------------------------------------------------- one parameter at a time
 
-# A sliding body with a foot on a hinge, on a floor. Every element takes separate attributes.
+# A sliding body with a foot on a hinge, above a floor. The attributes of all elements are parameters.
 SMALL = """
 <mujoco>
   <option {option}>{flag}</option>
@@ -278,7 +278,7 @@ def small(kit, changes):
 
 
 @pytest.mark.parametrize("parameter", PARAMETERS)
-def test_parameter_has_the_effect_it_has_in_mujoco(kit, parameter):
+def test_parameter_has_the_same_effect_as_in_mujoco(kit, parameter):
     model = small(kit, PARAMETERS[parameter])
     states = kit.random_states(model, 100, heights=(slice(1, 2), [-0.3], [0.2]), spread=0.5)
     reference = kit.by_mujoco(model, states)
@@ -289,7 +289,7 @@ def test_parameter_has_the_effect_it_has_in_mujoco(kit, parameter):
 
     flags = "flag" in PARAMETERS[parameter]
     plain = small(kit, {**PARAMETERS[parameter], "flag": ""} if flags else {})
-    if plain.nu == model.nu:  # the parameter matters: without it, the step is another one
+    if plain.nu == model.nu:  # the parameter must have an effect: without it, the step differs
         default = kit.by_mujoco(plain, states)
         assert np.abs(default.qvel - reference.qvel).max() > 1e-6
 
@@ -385,7 +385,7 @@ SPECIAL = {
 
 
 @pytest.mark.parametrize("case", SPECIAL)
-def test_special_case_is_mujocos(kit, case):
+def test_special_case_agrees_with_mujoco(kit, case):
     text = f"<mujoco><worldbody>{SPECIAL[case]}</worldbody></mujoco>"
     model = kit.exact(mujoco.MjModel.from_xml_string(text))
     states = kit.random_states(model, 100, spread=0.2)

@@ -1,4 +1,4 @@
-"""Arithmetic that folds constants computes what NumPy computes, with fewer operations."""
+"""Arithmetic with constant folding agrees with NumPy and needs fewer operations."""
 
 import operator
 
@@ -21,7 +21,7 @@ def rng():
 
 
 def scalar(kind, rng):
-    """A scalar and the array that it stands for; none is near zero."""
+    """Return a scalar and the array that it represents. No value is near zero."""
     shape = {"float": (), "stacked constant": (K, 1), "trunk value": (N,), "stacked value": (K, N)}[kind]
     array = rng.choice([-1.0, 1.0], shape) * rng.uniform(1.5, 3.0, shape)
     if kind == "float":
@@ -30,7 +30,7 @@ def scalar(kind, rng):
 
 
 def data(x):
-    """The array that a scalar stands for."""
+    """Return the array that a scalar represents."""
     if isinstance(x, Value):
         return x.data
     return x.values[:, None] if isinstance(x, Stacked) else np.asarray(x)
@@ -43,7 +43,7 @@ def same(x, expected):
 @pytest.mark.parametrize("b_kind", KINDS)
 @pytest.mark.parametrize("a_kind", KINDS)
 @pytest.mark.parametrize("operation", OPERATORS)
-def test_scalars_of_every_kind_mix(rng, operation, a_kind, b_kind):
+def test_scalars_of_all_kinds_can_be_combined(rng, operation, a_kind, b_kind):
     (a, a_array), (b, b_array) = scalar(a_kind, rng), scalar(b_kind, rng)
     result = operation(a, b)
     same(result, operation(a_array, b_array))
@@ -51,7 +51,7 @@ def test_scalars_of_every_kind_mix(rng, operation, a_kind, b_kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_functions_take_scalars_of_every_kind(rng, kind):
+def test_functions_accept_scalars_of_every_kind(rng, kind):
     x, array = scalar(kind, rng)
     y, other = scalar("stacked value", rng)
     same(-x, -array)
@@ -66,7 +66,7 @@ def test_functions_take_scalars_of_every_kind(rng, kind):
 
 
 @pytest.mark.parametrize("kind", ["trunk value", "stacked value"])
-def test_zero_and_one_vanish(rng, kind):
+def test_operations_with_zero_and_one_are_folded(rng, kind):
     x, array = scalar(kind, rng)
     for unchanged in (x + 0.0, 0.0 + x, x - 0.0, x * 1.0, 1.0 * x, x / 1.0, x + 0):
         assert unchanged is x
@@ -77,7 +77,7 @@ def test_zero_and_one_vanish(rng, kind):
         same(negated, -array)
 
 
-def test_vanishing_operations_do_not_read_the_data():
+def test_folded_operations_do_not_read_the_data():
     x = Value(None, OF)  # any operation on None raises
     assert (x + 0.0) is x
     assert (1.0 * x) is x
@@ -86,7 +86,7 @@ def test_vanishing_operations_do_not_read_the_data():
     assert la.is_zero(la.dot(la.ZERO, (x, x, x)))
 
 
-def test_constants_fold_at_once(rng):
+def test_operations_on_constants_are_folded(rng):
     a, b = scalar("float", rng)[0], scalar("stacked constant", rng)[0]
     assert isinstance(la.sin(a) + la.sqrt(la.absolute(a)) * 2.0, float)
     assert isinstance(la.sin(b) / a - la.clip(b, a, 4.0), (float, Stacked))
@@ -111,7 +111,7 @@ def test_stacked_constants_that_cancel_are_structural_zeros(rng):
     same((x + 1.0) * value, (array + 1) * other)
 
 
-def test_vectors_and_matrices_are_numpys(rng):
+def test_vectors_and_matrices_agree_with_numpy(rng):
     kinds = [KINDS[i] for i in rng.integers(len(KINDS), size=24)]
     scalars, arrays = zip(*(scalar(kind, rng) for kind in kinds), strict=True)
     arrays = np.array([np.broadcast_to(x, (K, N)) for x in arrays])
@@ -154,7 +154,7 @@ def test_rotations_are_orthogonal_and_compose(rng):
 @pytest.mark.parametrize(
     "axis", [(1.0, 0.0, 0.0), (0.0, -1.0, 0.0), (0.0, 0.6, 0.8), (0.48, -0.6, 0.64)]
 )
-def test_rotation_about_an_axis_is_that_of_its_quaternion(rng, axis):
+def test_rotation_about_an_axis_agrees_with_its_quaternion(rng, axis):
     angle = Value(rng.uniform(-4, 4, N), OF)
     half = 0.5 * angle
     quaternion = [la.cos(half), *la.scale(la.sin(half), axis)]

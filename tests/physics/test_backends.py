@@ -1,4 +1,4 @@
-"""Every backend runs the same trace: they agree to float32 rounding, and rows are independent."""
+"""All backends run the same trace. They agree up to float32 rounding, and rows are independent."""
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ from memes.kernels.cuda import devices
 from memes.kernels.cxx import compiler
 
 SUBSTEPS, FAST = 5, physics.Fidelity(4, 2)
-ANTS = 256  # as many as in the rollouts, so that a step is compiled once
+ANTS = 256  # the number in test_rollouts.py as well, so that a step is compiled only once
 SIZES = {
     "ant": ANTS,
     "ant_trap": 64,
@@ -27,13 +27,13 @@ native, cuda = (pytest.param(name, marks=needs_compiler) for name in ("native", 
 
 @pytest.fixture(scope="module")
 def states(kit):
-    """The states that every backend steps from, by the name of the model; many are in contact."""
+    """The states from which every backend steps, by the name of the model. Many are in contact."""
     return {name: kit.states(name, n, seed=5, speed=0.5, spread=0.2) for name, n in SIZES.items()}
 
 
 @pytest.fixture(scope="module")
 def engines(kit, fast_ants):
-    """An engine and its compiled step, made once for each model and backend."""
+    """Return an engine and its compiled step, created once for each model and backend."""
     made = {("ant", "xla"): (fast_ants.engine, fast_ants.step)}
 
     def find(name, backend):
@@ -47,7 +47,7 @@ def engines(kit, fast_ants):
 
 @pytest.fixture
 def after(engines, states, emulated_cuda):
-    """qpos and qvel after one control step of a model on a backend, [N, nq + nv]."""
+    """Return qpos and qvel after one control step of a model on a backend, [N, nq + nv]."""
 
     def find(name, backend):
         engine, step = engines(name, backend)
@@ -60,7 +60,10 @@ def after(engines, states, emulated_cuda):
 
 
 def assert_equal_to_rounding(a, b):
-    """In float32; a row in a hundred may differ by more, where rounding makes or breaks a contact."""
+    """Check equality up to float32 rounding.
+
+    One row in 100 may differ more, because contacts are discontinuous.
+    """
     error = np.abs(a - b).max(axis=1) / np.maximum(1.0, np.abs(b).max(axis=1))
     assert np.median(error) < 2e-6
     assert np.quantile(error, 0.99, method="lower") < 1e-5
@@ -86,7 +89,7 @@ def assert_equal_to_rounding(a, b):
         pytest.param("hexapod", "xla", marks=pytest.mark.long),
     ],
 )
-def test_float32_is_float64_to_rounding(kit, states, after, name, backend):
+def test_float32_agrees_with_float64_up_to_rounding(kit, states, after, name, backend):
     assert kit.by_mujoco(kit.load(name), states[name]).contacts.sum() > len(states[name].qpos) // 4
     assert_equal_to_rounding(after(name, backend), after(name, "numpy"))
 
@@ -99,7 +102,7 @@ def test_float32_is_float64_to_rounding(kit, states, after, name, backend):
         pytest.param("hopper", "xla", marks=pytest.mark.long),
     ],
 )
-def test_the_stages_of_runge_kutta_are_those_of_float64(kit, states, emulated_cuda, name, backend):
+def test_runge_kutta_in_float32_agrees_with_float64(kit, states, emulated_cuda, name, backend):
     found = []
     for each in (backend, "numpy"):
         engine = physics.compile(kit.load(name, "rk4"), substeps=2, fidelity=FAST, backend=each)
@@ -114,13 +117,13 @@ def test_backends_agree_on_ants(after, backend):
     assert_equal_to_rounding(after("ant", backend), after("ant", "xla"))
 
 
-def test_auto_picks_a_backend_that_runs_here(kit):
+def test_auto_selects_an_available_backend(kit):
     engine = physics.compile(kit.load("hopper"), substeps=SUBSTEPS, fidelity=FAST)
     assert engine.backend in ("xla", "cuda", "native")
 
 
 @pytest.mark.parametrize("backend", ["numpy", "xla", cuda, native])
-def test_a_robot_that_fails_is_frozen_and_flagged_alone(engines, states, emulated_cuda, backend):
+def test_only_the_robot_that_fails_is_frozen_and_flagged(engines, states, emulated_cuda, backend):
     engine, step = engines("ant", backend)
     given = states["ant"]
     start = engine.init(given.qpos, given.qvel)
@@ -135,7 +138,7 @@ def test_a_robot_that_fails_is_frozen_and_flagged_alone(engines, states, emulate
     np.testing.assert_array_equal(hurt.rows[:, victims], start.rows[:, victims])
     np.testing.assert_array_equal(hurt.rows[:, ~victims], clean.rows[:, ~victims])
 
-    later = step(hurt, given.ctrl)  # sound controls do not wake it up
+    later = step(hurt, given.ctrl)  # failed robots stay failed with valid controls
     np.testing.assert_array_equal(later.failed, victims)
     np.testing.assert_array_equal(later.rows[:, victims], start.rows[:, victims])
     expected = step(clean, given.ctrl)
@@ -163,7 +166,7 @@ def test_permuted_robots_give_permuted_results(engines, states, backend):
 
 
 @pytest.mark.parametrize("backend", [cuda, native])
-def test_who_else_is_near_a_wall_does_not_change_a_robot(kit, engines, emulated_cuda, backend):
+def test_a_robot_near_a_wall_does_not_depend_on_other_robots(kit, engines, emulated_cuda, backend):
     engine, step = engines("ant_trap", backend)
     qpos, qvel, ctrl = kit.states("ant_trap", 48, seed=6, speed=0.5, spread=0.2)
     qpos[::3, 0] = 0.0  # far from the walls
@@ -182,7 +185,7 @@ def test_who_else_is_near_a_wall_does_not_change_a_robot(kit, engines, emulated_
 
 
 @pytest.mark.parametrize("backend", [cuda, native])
-def test_a_step_is_mapped_over_seeds(engines, states, emulated_cuda, backend):
+def test_a_step_can_be_mapped_over_seeds(engines, states, emulated_cuda, backend):
     engine, step = engines("hexapod", backend)
     qpos, qvel, ctrl = (x[:12] for x in states["hexapod"])
     start = engine.init(qpos, qvel)
@@ -209,7 +212,7 @@ def test_the_number_of_robots_does_not_change_a_row(engines, states):
     np.testing.assert_array_equal(few.failed, many.failed[:5])
 
 
-def test_a_scan_is_a_loop(engines, states):
+def test_a_scan_agrees_with_a_loop(engines, states):
     engine, step = engines("walls", "xla")
     start = engine.init(states["walls"].qpos, states["walls"].qvel)
     ctrl = jnp.asarray(states["walls"].ctrl)
@@ -224,12 +227,12 @@ def test_a_scan_is_a_loop(engines, states):
         expected.append(engine.qpos(looped))
         looped = step(looped, ctrl)
     np.testing.assert_array_equal(visited[0], expected[0])
-    # Rounding grows along a trajectory, and fastest at contacts.
+    # Rounding errors grow along a trajectory, in particular at contacts.
     assert np.median(np.abs(visited - np.array(expected))) < 1e-6
     assert np.median(np.abs(end.rows - looped.rows)) < 1e-5
 
 
-def test_measurements_are_those_of_the_reference(engines, states, fast_ants):
+def test_measurements_agree_with_the_reference(engines, states, fast_ants):
     engine, reference = fast_ants.engine, engines("ant", "numpy")[0]
     given = states["ant"]
     ours, theirs = engine.init(given.qpos, given.qvel), reference.init(given.qpos, given.qvel)

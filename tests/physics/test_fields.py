@@ -1,4 +1,4 @@
-"""Every field of a compiled model is read, refused if it is used, or harmless for a reason."""
+"""Every field of a compiled model is read, refused if used, or listed here with a reason."""
 
 import ast
 import re
@@ -11,25 +11,25 @@ import pytest
 from memes import physics
 from memes.physics.refusals import MUST_BE_ZERO, OPTIONS_ZERO, Reasons, note_unsupported
 
-# Fields that a simulator of forces may leave unread, by patterns. MuJoCo itself shows it for the first
-# group: a step is the same for other values.
+# Patterns of fields that a simulator of forces need not read. A test with MuJoCo confirms the first
+# group: the step does not depend on their values.
 WITHOUT_FORCE = {
-    r"(cam|light|mat|tex|skin)_\w+": "they are drawn",
-    r"(geom|site|tendon)_(rgba|matid)|geom_castshadow|tendon_width": "colours are drawn",
-    r"(body|geom|jnt|dof|site|tendon|actuator|cam|sensor)_user": "data of the user",
-    r"(numeric|text|tuple)_\w+": "data of the user",
+    r"(cam|light|mat|tex|skin)_\w+": "only drawn",
+    r"(geom|site|tendon)_(rgba|matid)|geom_castshadow|tendon_width": "only drawn",
+    r"(body|geom|jnt|dof|site|tendon|actuator|cam|sensor)_user": "user data",
+    r"(numeric|text|tuple)_\w+": "user data",
     r"sensor_\w+": "sensors are not computed",
     r"key_\w+": "keyframes; tasks start from their qpos and qvel",
-    r"site_(size|type|quat|group|dataid|sameframe)": "sites exert no force; positions are read",
-    r"(geom|jnt|tendon|skin)_group": "groups are drawn or hidden; those of actuators are read",
+    r"site_(size|type|quat|group|dataid|sameframe)": "sites exert no force; their positions are read",
+    r"(geom|jnt|tendon|skin)_group": "groups affect only drawing; those of actuators are read",
     r"(geom|pair)_gap": "contacts in the gap exert no force",
-    r"tendon_(length0|lengthspring|range|margin|sol(ref|imp)_(lim|fri))": "of tendons without force",
+    r"tendon_(length0|lengthspring|range|margin|sol(ref|imp)_(lim|fri))": "only for tendon forces",
     r"actuator_(acc0|length0|lengthrange|cranklength|dynprm|actrange|actlimited|actearly)": (
-        "of muscles, of slider-cranks and of actuators with an activation state"
+        "used only by muscles, slider-cranks and actuators with an activation state"
     ),
-    r"pair_solreffriction": "of elliptic cones",
+    r"pair_solreffriction": "used only by elliptic cones, which are refused",
 }
-NOT_A_FORCE = {
+OTHERS = {
     r"n[A-Za-z]\w*": "sizes of other fields",
     r"names_map|paths|name_\w+adr|\w+_pathadr|signature|text_data|plugin\w*": "names, files, plugins",
     r"vis|stat": "visualisation and statistics",
@@ -47,7 +47,7 @@ NOT_A_FORCE = {
     r"tendon_actfrc(limited|range)": "actuators on tendons are refused",
     r"(body|geom|site)_sameframe|body_(rootid|simple|dofadr|dofnum|geomadr|geomnum)": "derived",
     r"dof_(M0|Madr|bodyid|jntid|parentid|simplenum|treeid|length)|tree_\w+|jnt_actuatorid": "derived",
-    r"pair_signature": "bodies of a pair; its geoms are read",
+    r"pair_signature": "the bodies of a pair; its geoms are read",
     r"body_mocapid": "mocap bodies stay where the model puts them",
     r"geom_(dataid|fluid|plugin)|body_plugin|actuator_plugin": (
         "meshes, fluid forces and plugins are refused"
@@ -60,10 +60,10 @@ NOT_A_FORCE = {
 }
 OPTIONS = {
     r"(noslip|sdf|ccd)_\w+": "noslip, signed distances and general convex shapes are refused",
-    r"(ls_)?(iterations|tolerance)|solver|jacobian": "of MuJoCo's solver; fidelity is this one's",
-    r"o_\w+": "of the flag 'override', which is refused",
-    r"sleep_tolerance": "of the flag 'sleep', which is refused",
-    r"magnetic": "of magnetometers",
+    r"(ls_)?(iterations|tolerance)|solver|jacobian": "for MuJoCo's solver; this one has `fidelity`",
+    r"o_\w+": "used only with the flag 'override', which is refused",
+    r"sleep_tolerance": "used only with the flag 'sleep', which is refused",
+    r"magnetic": "used only by magnetometers",
 }
 MODEL = """
 <mujoco>
@@ -105,7 +105,7 @@ def fields(given):
 
 
 def read_fields():
-    """The fields of a model `m`, and of its `opt`, that the sources of the simulator name."""
+    """Return the fields of a model `m` and of `m.opt` that occur in the source of the simulator."""
     found = {"m": {*MUST_BE_ZERO}, "opt": {*OPTIONS_ZERO}}
     for file in Path(physics.__file__).parent.glob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
@@ -120,19 +120,19 @@ def unexplained(names, patterns):
     return [name for name in names if not any(re.fullmatch(pattern, name) for pattern in patterns)]
 
 
-def test_every_field_of_a_model_is_read_or_refused_or_harmless(model):
+def test_every_field_of_a_model_is_read_or_has_a_reason(model):
     unread = set(fields(model)) - read_fields()["m"]
-    assert unexplained(sorted(unread), [*WITHOUT_FORCE, *NOT_A_FORCE]) == []
+    assert unexplained(sorted(unread), [*WITHOUT_FORCE, *OTHERS]) == []
 
 
-def test_every_field_of_the_options_is_read_or_refused_or_harmless(model):
+def test_every_field_of_the_options_is_read_or_has_a_reason(model):
     unread = set(fields(model.opt)) - read_fields()["opt"]
     assert unexplained(sorted(unread), OPTIONS) == []
 
 
-def test_every_reason_is_of_a_field_that_exists_and_is_not_read(model):
+def test_every_reason_applies_to_an_existing_unread_field(model):
     for given, read, patterns in (
-        (model, "m", [*WITHOUT_FORCE, *NOT_A_FORCE]),
+        (model, "m", [*WITHOUT_FORCE, *OTHERS]),
         (model.opt, "opt", OPTIONS),
     ):
         unread = set(fields(given)) - read_fields()[read]
@@ -142,7 +142,7 @@ def test_every_reason_is_of_a_field_that_exists_and_is_not_read(model):
 
 
 def top_alternatives(pattern):
-    """The parts of a pattern between bars that are not inside of brackets."""
+    """Split a pattern at the bars outside parentheses."""
     depth, parts = 0, [""]
     for letter in pattern:
         depth += (letter == "(") - (letter == ")")
@@ -159,7 +159,7 @@ def after_steps(model):
     for _ in range(100):
         data.ctrl[:] = 0.5
         mujoco.mj_step(model, data)
-    assert data.nefc  # the ball is on the ground
+    assert data.nefc  # the arm touches the ground
     return np.concatenate([data.qpos, data.qvel])
 
 

@@ -1,4 +1,4 @@
-"""Which obstacles a ball cannot touch at once, and that solving fewer contacts changes nothing."""
+"""Obstacles that a ball cannot touch simultaneously share a constraint, with unchanged results."""
 
 import mujoco
 import numpy as np
@@ -38,7 +38,7 @@ def groups(*statics, radius=0.25, margin=0.0):
     return named(usual), named(walls)
 
 
-def test_the_floor_is_no_obstacle():
+def test_the_floor_has_a_separate_constraint():
     assert groups(FLOOR, box("a", "3 0 0")) == ([["floor"]], [["a"]])
     side = '<geom name="side" type="plane" pos="2 0 0" zaxis="-1 0 0" size="9 9 1"/>'
     assert groups(FLOOR, side) == ([["floor"]], [["side"]])
@@ -55,21 +55,21 @@ def test_the_floor_is_no_obstacle():
         ('<geom name="b" type="sphere" pos="1.19 0 0" size="0.2"/>', False),
         ('<geom name="b" type="capsule" pos="1.11 0 0" size="0.1 2"/>', True),
         ('<geom name="b" type="capsule" pos="2 0 0" euler="0 90 0" size="0.1 2"/>', False),
-        (box("b", "3 0 0", more='friction="2"'), False),  # a constraint has one friction
+        (box("b", "3 0 0", more='friction="2"'), False),  # a constraint has only one friction
     ],
 )
-def test_obstacles_share_a_constraint_if_a_ball_fits_between_them(other, apart):
+def test_obstacles_share_a_constraint_if_a_ball_cannot_touch_both(other, apart):
     assert groups(box("a", "0 0 0"), other)[1] == ([["a", "b"]] if apart else [["a"], ["b"]])
 
 
-def test_a_margin_counts_to_the_ball():
+def test_a_margin_enlarges_the_ball():
     gap = box("a", "0 0 0"), box("b", "1.51 0 0")
     assert groups(*gap, radius=0.25, margin=0.0)[1] == [["a", "b"]]
     assert groups(*gap, radius=0.25, margin=0.01)[1] == [["a"], ["b"]]
 
 
 @pytest.mark.parametrize("fold", [stacked, unstacked])
-def test_the_trap_has_two_constraints_for_a_ball_among_three_walls(kit, fold):
+def test_the_trap_has_two_constraints_per_ball_for_three_walls(kit, fold):
     usual, walls = split(fold(read(kit.load("ant_trap"))).model)
     assert all(len(rivals) == 1 and rivals[0].shape == "plane" for rivals in usual)
     balls = {rivals[0].name.split(" on ")[0] for rivals in walls}
@@ -77,7 +77,7 @@ def test_the_trap_has_two_constraints_for_a_ball_among_three_walls(kit, fold):
     assert sorted(map(len, walls)) == [1] * len(balls) + [2] * len(balls)
 
 
-def test_solving_rivals_as_one_is_solving_all_of_them(kit, monkeypatch):
+def test_shared_constraints_give_the_same_step_as_separate_ones(kit, monkeypatch):
     model = kit.load("ant_trap")
     states = kit.states("ant_trap", 200)
     engine = physics.compile(model, fidelity=kit.fidelity, backend="numpy")
@@ -86,7 +86,7 @@ def test_solving_rivals_as_one_is_solving_all_of_them(kit, monkeypatch):
     at_wall = [
         touching[:, np.char.endswith(names, f"{w}_wall")].any(1) for w in ("back", "left", "right")
     ]
-    assert (np.sum(at_wall, axis=0) == 2).sum() > 20  # in a corner
+    assert (np.sum(at_wall, axis=0) == 2).sum() > 20  # these balls are in a corner
     together = kit.after_step(engine, states)
     monkeypatch.setattr(obstacles, "_rivals", lambda contacts: [(contact,) for contact in contacts])
     alone = kit.after_step(engine, states)

@@ -1,4 +1,4 @@
-"""Whatever the simulator cannot do is refused with a sentence that names it."""
+"""Models with unsupported elements are refused with a message that names these elements."""
 
 import numpy as np
 import pytest
@@ -38,7 +38,7 @@ def child(joint, geom=""):
     return f"<body pos='0 0 -0.5'>{joint}<geom name='child' size='0.1' {geom}/></body>"
 
 
-# What is changed, and words of the sentence that refuses it.
+# The changed parts of the model, and words in the message that refuses it.
 UNSUPPORTED = {
     "equality": (
         {"rest": '<equality><joint joint1="elbow" polycoef="0.1 0 0 0 0"/></equality>'},
@@ -163,7 +163,7 @@ def test_the_model_without_changes_is_accepted():
 
 
 @pytest.mark.parametrize("element", UNSUPPORTED)
-def test_what_is_not_supported_is_named(element):
+def test_an_unsupported_element_is_named(element):
     changes, words = UNSUPPORTED[element]
     with pytest.raises(UsageError, match=r"^model") as refused:
         physics.compile(written(changes), backend="numpy")
@@ -171,7 +171,7 @@ def test_what_is_not_supported_is_named(element):
     assert "\n" not in str(refused.value)
 
 
-def test_everything_that_is_in_the_way_is_listed_with_what_leaves_it_out():
+def test_all_unsupported_elements_are_listed_with_alternatives():
     changes = {
         "option": 'cone="elliptic" density="3"',
         "tip": 'type="mesh" mesh="pyramid"',
@@ -205,15 +205,15 @@ def test_everything_that_is_in_the_way_is_listed_with_what_leaves_it_out():
     "changes",
     [
         {"tip": 'type="cylinder" size="0.1 0.1" contype="0" conaffinity="0"'},
-        {"inside": child('<joint axis="1 0 0"/>')},  # a child does not collide with its parent
-        {"inside": child("")},  # welded
+        {"inside": child('<joint axis="1 0 0"/>')},  # children do not collide with their parents
+        {"inside": child("")},  # a welded body
         {
             "world": '<body name="other" pos="1 0 1"><freejoint/><geom name="rock" size="0.1"/></body>',
             "rest": '<contact><exclude body1="arm" body2="other"/></contact>',
         },
         {"rest": '<actuator><motor joint="elbow" ctrllimited="false"/></actuator>'},
         {"rest": "<sensor><jointpos joint='elbow'/></sensor>"},
-        {"rest": TENDON},  # which does nothing
+        {"rest": TENDON},  # a tendon without forces
         {"rest": TENDON.replace("<spatial", '<spatial range="0 1"'), "flag": '<flag limit="disable"/>'},
         {
             "rest": '<equality><joint joint1="elbow"/></equality>',
@@ -240,7 +240,7 @@ def test_everything_that_is_in_the_way_is_listed_with_what_leaves_it_out():
         *({"flag": f'<flag {flag}="enable"/>'} for flag in ("energy", "fwdinv", "invdiscrete")),
     ],
 )
-def test_what_has_no_effect_on_the_unsupported_is_accepted(changes):
+def test_elements_without_effect_are_accepted(changes):
     read(physics.compile(written(changes), backend="numpy").model)
 
 
@@ -258,7 +258,7 @@ def test_a_model_that_mujoco_cannot_read_is_refused(source, words):
         physics.compile(source, backend="numpy")
 
 
-def test_a_path_and_its_text_are_the_same_model(tmp_path):
+def test_a_path_and_its_text_give_the_same_model(tmp_path):
     path = tmp_path / "arm.xml"
     path.write_text(written({}))
     for source in (path, str(path), path.read_text()):

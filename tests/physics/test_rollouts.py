@@ -1,4 +1,4 @@
-"""Many robots over many steps."""
+"""Trajectories of many robots over many steps agree with MuJoCo."""
 
 from types import SimpleNamespace
 
@@ -13,7 +13,7 @@ few_or_all = pytest.mark.parametrize("robots", [64, pytest.param(ROBOTS, marks=p
 
 @pytest.fixture(scope="module")
 def start(kit):
-    """Ants that stand, each a little differently, qpos[N, nq]."""
+    """Standing ants with slightly different joint angles, qpos[N, nq]."""
     model = kit.load("ant")
     qpos = np.tile(model.qpos0, (ROBOTS, 1))
     qpos[:, 8::2] = np.radians([50, -50, -50, 50])
@@ -26,7 +26,7 @@ def random_actions(seed, robots):
 
 
 def followed(ants, qpos, actions):
-    """The positions at every control step, qpos[T, N, nq], the feet's contacts and who failed."""
+    """Return the positions qpos[T, N, nq], the foot contacts at every control step, and the failures."""
     state, seen = ants.engine.init(qpos), []
     for action in actions:
         state = ants.step(state, action)
@@ -36,7 +36,7 @@ def followed(ants, qpos, actions):
 
 
 def followed_by_mujoco(model, qpos, actions):
-    """The positions at every control step, qpos[T, N, nq]."""
+    """Return the positions at every control step, qpos[T, N, nq]."""
     kind = mujoco.mjtState.mjSTATE_FULLPHYSICS
     data, initial = mujoco.MjData(model), []
     for row in qpos:
@@ -50,8 +50,8 @@ def followed_by_mujoco(model, qpos, actions):
     return visited[:, SUBSTEPS - 1 :: SUBSTEPS, 1 : 1 + model.nq].transpose(1, 0, 2)
 
 
-def apart(a, b):
-    """The Kolmogorov-Smirnov distance of two samples."""
+def ks_distance(a, b):
+    """Return the Kolmogorov-Smirnov distance of two samples."""
     grid = np.sort(np.concatenate([a, b]))
     below = (np.searchsorted(np.sort(x), grid, side="right") / len(x) for x in (a, b))
     return np.abs(np.subtract(*below)).max()
@@ -63,8 +63,8 @@ def test_ants_survive_bang_bang_control(fast_ants, start, robots):
     assert not path.failed.any()
     assert np.isfinite(path.state.rows).all()
     height = path.qpos[..., 2]
-    assert height.max() < 7.0  # in MuJoCo, these ants jump 5.2 m
-    assert height.min() > -1.0  # only their feet touch the ground
+    assert height.max() < 7.0  # in MuJoCo, these ants jump 5.2 m high
+    assert height.min() > -1.0  # only the feet collide with the ground
     np.testing.assert_allclose(np.linalg.norm(path.qpos[..., 3:7], axis=-1), 1.0, atol=1e-5)
     speed = np.abs(np.asarray(fast_ants.engine.qvel(path.state))).max()
     assert speed < 100
@@ -72,7 +72,7 @@ def test_ants_survive_bang_bang_control(fast_ants, start, robots):
 
 
 @few_or_all
-def test_ants_without_control_come_to_rest_where_mujocos_do(kit, fast_ants, start, robots):
+def test_ants_without_control_come_to_rest_where_they_do_in_mujoco(kit, fast_ants, start, robots):
     idle = np.zeros((2 * STEPS, robots, 8), np.float32)
     path = followed(fast_ants, start[:robots], idle)
     theirs = followed_by_mujoco(kit.load("ant"), start[:16], idle[:, :16])
@@ -82,7 +82,7 @@ def test_ants_without_control_come_to_rest_where_mujocos_do(kit, fast_ants, star
 
 
 @few_or_all
-def test_the_first_steps_are_mujocos(kit, fast_ants, start, robots):
+def test_the_first_steps_agree_with_mujoco(kit, fast_ants, start, robots):
     actions = random_actions(2, robots)[:3]
     ours = followed(fast_ants, start[:robots], actions).qpos
     theirs = followed_by_mujoco(kit.load("ant"), start[:robots], actions)
@@ -92,7 +92,7 @@ def test_the_first_steps_are_mujocos(kit, fast_ants, start, robots):
 
 
 @pytest.mark.long
-def test_ants_end_where_mujocos_do_as_far_as_chaos_lets_one_say(kit, fast_ants, start):
+def test_final_positions_are_distributed_as_in_mujoco(kit, fast_ants, start):
     model, actions = kit.load("ant"), random_actions(3, ROBOTS)
     nudge = 1e-6 * np.random.default_rng(4).normal(size=start.shape)
     ours = followed(fast_ants, start, actions).qpos
@@ -108,10 +108,10 @@ def test_ants_end_where_mujocos_do_as_far_as_chaos_lets_one_say(kit, fast_ants, 
     }
     for name, measure in measures.items():
         mine, reference, yardstick = map(measure, (ours, theirs, nudged))
-        assert apart(mine, reference) < 1.5 * apart(yardstick, reference) + 0.04, name
+        assert ks_distance(mine, reference) < 1.5 * ks_distance(yardstick, reference) + 0.04, name
         spread = reference.std() / np.sqrt(ROBOTS)
         assert abs(mine.mean() - reference.mean()) < 3 * spread, name
         assert abs(mine.std() / reference.std() - 1) < 0.15, name
-    # Trajectories part from each other no sooner than under the perturbation.
-    parted = [np.median(np.abs(path - theirs).max(axis=2), axis=1) for path in (ours, nudged)]
-    assert (parted[0] < 10 * parted[1] + 1e-4).all()
+    # Our trajectories do not diverge sooner than perturbed trajectories of MuJoCo.
+    divergence = [np.median(np.abs(path - theirs).max(axis=2), axis=1) for path in (ours, nudged)]
+    assert (divergence[0] < 10 * divergence[1] + 1e-4).all()

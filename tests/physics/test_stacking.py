@@ -1,4 +1,4 @@
-"""Simulating isomorphic subtrees as one changes nothing."""
+"""Simulating isomorphic subtrees as one stacked tree does not change the results."""
 
 import mujoco
 import numpy as np
@@ -11,7 +11,7 @@ from memes.physics.stacking import stacked, unstacked
 
 COPIES = {"ant": 4, "hexapod": 6, "unlike_legs": 3}
 
-# Two or more legs below a free body; a leg is a hinge with a foot.
+# Two or more legs below a free body. Each leg has a hinge and a foot.
 LEGS = """
 <mujoco>
   <worldbody>
@@ -45,7 +45,7 @@ def motors(*names, options=""):
 
 
 def advanced(folded, states, fidelity, substeps=2):
-    """qpos and qvel after a few steps, in MuJoCo's order, [N, nq + nv]."""
+    """Return qpos and qvel after a few steps in MuJoCo's order, [N, nq + nv]."""
     layout = folded.layout
     n = len(states.qpos)
 
@@ -65,7 +65,7 @@ def advanced(folded, states, fidelity, substeps=2):
     return found
 
 
-def assert_stacking_changes_nothing(model, states, fidelity):
+def assert_stacked_equals_unstacked(model, states, fidelity):
     own = read(model)
     alone, together = (advanced(f(own), states, fidelity) for f in (unstacked, stacked))
     error = np.abs(alone - together).max(axis=1) / np.maximum(1, np.abs(alone).max(axis=1))
@@ -85,10 +85,10 @@ def test_stacked_equals_unstacked(kit, name, copies, integrator):
     assert unstacked(read(model)).tree.copies == 1
     states = kit.states(name, 100)
     assert kit.by_mujoco(model, states).contacts.sum() > 20
-    assert_stacking_changes_nothing(model, states, kit.fidelity)
+    assert_stacked_equals_unstacked(model, states, kit.fidelity)
 
 
-def test_families_of_equal_size_fold_and_other_parts_stay(kit):
+def test_families_of_equal_size_are_stacked_and_other_parts_are_not(kit):
     model = kit.load("unlike_legs")
     folded = stacked(read(model))
     hinge = {
@@ -103,7 +103,7 @@ def test_families_of_equal_size_fold_and_other_parts_stay(kit):
 
 
 @pytest.mark.parametrize("name", ["ant", "hexapod", "unlike_legs", "hopper", "capsules"])
-def test_layout_holds_every_index_once(kit, name):
+def test_layout_contains_every_index_once(kit, name):
     model = kit.load(name)
     for fold in (stacked, unstacked):
         layout = fold(read(model)).layout
@@ -185,7 +185,7 @@ def test_legs_that_differ_in_constants_are_stacked(kit, difference):
     model = ALIKE[difference]
     assert stacked(read(model)).tree.copies == 2
     states = kit.random_states(model, 100, heights=(slice(2, 3), [0.1], [0.6]))
-    assert_stacking_changes_nothing(model, states, kit.fidelity)
+    assert_stacked_equals_unstacked(model, states, kit.fidelity)
 
 
 @pytest.mark.parametrize("difference", UNLIKE)
@@ -200,7 +200,7 @@ def test_legs_that_differ_in_structure_are_not_stacked(kit, difference):
     assert (error / np.maximum(1, np.abs(after).max(axis=1))).max() < 1e-10
 
 
-def test_legs_of_the_world_are_not_stacked():
+def test_children_of_the_world_are_not_stacked():
     leg = '<body><joint/><geom size="0.1" contype="0"/></body>'
     text = f"<mujoco><worldbody>{leg}{leg}</worldbody></mujoco>"
     assert stacked(read(mujoco.MjModel.from_xml_string(text))).tree.copies == 1

@@ -1,4 +1,4 @@
-"""Made-up results for which the paper's claims are right, wrong or undecided, with verdicts on all."""
+"""Verdicts on the claims, for artificial results that support, refute or do not decide them."""
 
 from dataclasses import replace
 
@@ -40,7 +40,7 @@ LOW, HIGH, SHAPE = (0.0, -8.0), (30.0, 8.0), (10, 4)
 
 
 def summary(task, label, seed, **numbers):
-    """A run of a label; `numbers` are its qd, coverage, best, kept, beyond, steps, lives and longest."""
+    """Return a summary. `numbers` are qd, coverage, best, kept, beyond, steps, lives and longest."""
     about = {"uncertain": task.startswith("ant"), "device": "made up", "commit": "0123456789"}
     scores = {
         "qd_score": numbers.get("qd", 1.0),
@@ -53,7 +53,7 @@ def summary(task, label, seed, **numbers):
         corrected = {name: [value / 2, value] for name, value in scores.items()}
         corrected |= {"qd_score_loss": [0.0, 1 - kept], "generation": [2.5, 100.0]}
         corrected |= {"evaluations": [25.0, 1000.0]}
-        scores = dict.fromkeys(scores, np.nan)  # illusory scores must not matter
+        scores = dict.fromkeys(scores, np.nan)  # illusory scores must have no effect
         heat = np.full(SHAPE, np.nan)
         heat[4] = 1.0  # from x = 12 to 15
         heat[5, 0] = 1.0 if numbers.get("beyond") else np.nan
@@ -98,8 +98,8 @@ FAMILY = {
 }
 
 
-def as_claimed(task, label):
-    """The numbers of a label if the paper is right."""
+def claimed_numbers(task, label):
+    """Return the numbers of a label if the paper's claims hold."""
     score = FAMILY.get(label, 50.0)
     if label == "memes-all":
         score = 130.0 if task == "arm" else 100.0
@@ -124,8 +124,8 @@ def as_claimed(task, label):
     }
 
 
-def reversed_(task, label):
-    """The numbers of a label if the paper is wrong in every respect."""
+def refuted_numbers(task, label):
+    """Return the numbers of a label if all of the paper's claims are false."""
     low = {
         "memes": 50.0,
         "memes-sampling": 25.0,
@@ -157,8 +157,8 @@ def reversed_(task, label):
     }
 
 
-def alike(task, label):
-    """The same numbers for everyone."""
+def undecided(task, label):
+    """Return equal numbers for all labels."""
     one = {"qd": 100.0, "coverage": 0.5, "best": 100.0, "kept": 0.5}
     return one | {
         "beyond": None,
@@ -168,8 +168,11 @@ def alike(task, label):
     }
 
 
-def world(numbers, spread, seeds=10):
-    """Runs of every variant on every task; the seeds' numbers are off by up to such a share."""
+def all_runs(numbers, spread, seeds=10):
+    """Return runs of every variant on every task.
+
+    Numbers of seeds deviate by up to a share of `spread`.
+    """
     runs = []
     for task in TASKS:
         for label in (label for label, variant in VARIANTS.items() if task in variant.tasks):
@@ -193,7 +196,7 @@ EITHER = {"memes": 1.09, "memes-sampling": 1.09 * 1.07}
 
 
 def times(slower, spread):
-    """Seconds in ten turns, by task and label."""
+    """Return the seconds of ten turns, by task and label."""
     off = 1 + spread * np.linspace(-1, 1, 10)
     return {
         task: {label: slower.get(label, 1.0) * off for label in ("memes", "me", "memes-sampling")}
@@ -204,13 +207,13 @@ def times(slower, spread):
 @pytest.mark.parametrize(
     ("numbers", "slower", "spread", "verdict"),
     [
-        (as_claimed, RIGHT, 0.002, Verdict.REPRODUCED),
-        (reversed_, WRONG, 0.002, Verdict.NOT_REPRODUCED),
-        (alike, EITHER, 0.3, Verdict.INCONCLUSIVE),
+        (claimed_numbers, RIGHT, 0.002, Verdict.REPRODUCED),
+        (refuted_numbers, WRONG, 0.002, Verdict.NOT_REPRODUCED),
+        (undecided, EITHER, 0.3, Verdict.INCONCLUSIVE),
     ],
 )
 def test_every_claim_gets_its_verdict(numbers, slower, spread, verdict):
-    judged = judge(world(numbers, spread), times=times(slower, spread))
+    judged = judge(all_runs(numbers, spread), times=times(slower, spread))
     assert {each.name for each in judged} == {"B1", "B2", "B3", "C1b", *(f"C{i}" for i in range(1, 24))}
     for each in judged:
         exempt = each.task == "arm" and each.name in (
@@ -224,11 +227,11 @@ def test_every_claim_gets_its_verdict(numbers, slower, spread, verdict):
         )
 
 
-def test_every_claim_can_be_refuted_with_the_seeds_that_are_planned():
-    """Ten of MEMES and five of the others; on AntTrap as many as there is time for."""
+def test_every_claim_can_be_refuted_with_the_planned_seeds():
+    """Ten seeds of MEMES and of some variants and five of the others suffice, except on AntTrap."""
     runs = [
         run
-        for run in world(reversed_, 0.002)
+        for run in all_runs(refuted_numbers, 0.002)
         if run.seed < (10 if run.label == "memes" or run.label in TENFOLD else 5)
     ]
     for each in judge(runs, ["arm", "hexapod", "ant"], times(WRONG, 0.002)):
@@ -246,14 +249,20 @@ def test_without_runs_nothing_is_tested():
     assert verdicts == {Verdict.NOT_TESTED, Verdict.NOT_APPLICABLE}
 
 
-def test_runs_that_were_not_corrected_say_nothing_on_an_uncertain_task():
-    runs = [run._replace(corrections={}, corrected_heat=None) for run in world(as_claimed, 0.002)]
+def test_runs_without_correction_do_not_test_claims_on_uncertain_tasks():
+    runs = [
+        run._replace(corrections={}, corrected_heat=None) for run in all_runs(claimed_numbers, 0.002)
+    ]
     verdicts = {each.name: each.outcome.verdict for each in judge(runs, ["ant-trap"])}
     assert {verdicts[name] for name in ("C7", "C8", "C16", "C18")} == {Verdict.NOT_TESTED}
 
 
-def test_a_correction_on_the_way_says_nothing_of_the_end():
-    (run,) = (run for run in world(as_claimed, 0.002, seeds=1) if (run.task, run.label) == ("ant", "me"))
+def test_only_corrections_at_the_end_count():
+    (run,) = (
+        run
+        for run in all_runs(claimed_numbers, 0.002, seeds=1)
+        if (run.task, run.label) == ("ant", "me")
+    )
     earlier = run._replace(corrections=run.corrections | {"generation": np.array([2.5, 90.0])})
     for of in (qd, coverage, kept, area):
         assert of("me").values(Evidence({"me": [run]})).size == 1
@@ -261,7 +270,7 @@ def test_a_correction_on_the_way_says_nothing_of_the_end():
 
 
 def runs(**values):
-    """Runs of the Arm by label, with these QD-scores and twice as many coverages."""
+    """Return runs of the Arm by label with the given QD-scores. The coverage equals the QD-score."""
     return Evidence(
         {
             label: [summary("arm", label, seed, qd=v, coverage=v) for seed, v in enumerate(each)]
@@ -271,7 +280,7 @@ def runs(**values):
 
 
 def verdict_of(check, evidence, comparisons=1):
-    """The verdict on so many relations of a kind."""
+    """Return the verdict on a claim with `comparisons` equal relations."""
     return all_of([check] * comparisons, evidence).verdict
 
 
@@ -279,8 +288,11 @@ SHORT = np.array([0.4, 0.45, 0.5, 0.55, 0.6])
 LOWER, HIGHER = [1.0, 1.01, 1.02, 1.03, 1.04], [1.2, 1.21, 1.22, 1.23, 1.24]
 
 
-def test_all_of_a_claim_is_shown_uncorrected_and_one_of_it_refuted_corrected():
-    """Five seeds against five give p = 2 / 252 at best: to refute one of six, but not of seven."""
+def test_claims_are_shown_by_uncorrected_and_refuted_by_corrected_p():
+    """With five seeds each, p is at least 2 / 252.
+
+    This can refute one of six relations, but not of seven.
+    """
     found = runs(a=HIGHER, b=LOWER)
     assert verdict_of(above(qd("a"), qd("b")), found, 20) is Verdict.REPRODUCED
     assert verdict_of(above(qd("b"), qd("a")), found, 6) is Verdict.NOT_REPRODUCED
@@ -291,8 +303,8 @@ def test_all_of_a_claim_is_shown_uncorrected_and_one_of_it_refuted_corrected():
     assert (seven.p, seven.corrected_p) == pytest.approx((2 / 252, 7 * 2 / 252))
 
 
-def test_only_relations_that_the_runs_can_test_count_as_comparisons():
-    """Six that were run can be refuted, even if others were not run or have too few seeds."""
+def test_only_testable_relations_count_as_comparisons():
+    """One of six tested relations can be refuted, even if others were not run or have too few seeds."""
     found = runs(a=HIGHER, b=LOWER, c=[1.0])
     tested, missing = above(qd("b"), qd("a")), above(qd("b"), qd("nobody"))
     few = [missing, above(qd("b"), qd("c")), near(qd("c"), 1.0, 0.1)]
@@ -301,7 +313,7 @@ def test_only_relations_that_the_runs_can_test_count_as_comparisons():
     assert outcome.corrected_p == pytest.approx(6 * 2 / 252)
 
 
-def test_the_p_of_a_claim_is_the_largest_that_shows_it_or_the_least_that_refutes_it():
+def test_the_p_of_a_claim_is_the_largest_if_shown_and_the_smallest_if_refuted():
     found = runs(a=HIGHER, b=LOWER, c=[1.19, 1.215, 1.225, 1.3, 1.31])
     shown, open_, refuted = above(qd("a"), qd("b")), above(qd("c"), qd("a")), above(qd("b"), qd("c"))
     assert all_of([shown, open_], found).p == pytest.approx(all_of([open_], found).p)
@@ -328,14 +340,14 @@ def test_numbers_by_means_are_listed_but_do_not_affect_verdicts():
     assert "by means" not in all_of([above(coverage("a"), coverage("b"))], found).numbers[0]
 
 
-def test_a_family_of_tests_is_corrected_by_holm_and_counts_tests_without_runs():
-    """Ten seeds against five give p = 2 / 3003 at best, which Holm multiplies by 10, 9, ..., 1."""
+def test_a_family_of_tests_is_corrected_by_holm_and_includes_tests_without_runs():
+    """With ten and five seeds, p is at least 2 / 3003, which Holm multiplies by 10, 9, ..., 1."""
     ten = runs(a=[1.2 + i / 100 for i in range(10)], b=LOWER, c=[1.195, 1.196, 1.197, 1.198, 1.265])
     clear, close = above(qd("a"), qd("b")), above(qd("a"), qd("c"))
     outcome = all_of([clear] * 10, ten, family=True)
     assert outcome.verdict is Verdict.REPRODUCED
     assert (outcome.p, outcome.corrected_p) == pytest.approx((2 / 3003, 10 * 2 / 3003))
-    # A p below 0.05 that is the largest is enough. With a second one like it, neither is.
+    # One p between 0.025 and 0.05 is small enough as the largest of the family, but two are not.
     p = all_of([close], ten).p
     assert 0.025 < p < 0.05
     assert all_of([clear, close], ten, family=True).verdict is Verdict.REPRODUCED
@@ -343,7 +355,7 @@ def test_a_family_of_tests_is_corrected_by_holm_and_counts_tests_without_runs():
     assert outcome.verdict is Verdict.INCONCLUSIVE
     assert outcome.corrected_p == pytest.approx(2 * p)
     assert all_of([clear, close, close], ten).verdict is Verdict.REPRODUCED
-    # Tests without runs count.
+    # Tests without runs count as tests of the family.
     missing = [above(qd("a"), qd("nobody"))] * 8
     outcome = all_of([clear, close, *missing], ten, family=True)
     assert outcome.verdict is Verdict.INCONCLUSIVE
@@ -353,8 +365,8 @@ def test_a_family_of_tests_is_corrected_by_holm_and_counts_tests_without_runs():
     assert all_of(refuted, ten, family=True).verdict is Verdict.NOT_REPRODUCED
 
 
-def test_the_area_is_the_mean_over_the_log_of_evaluations_from_a_fortieth_on():
-    """A score that is linear in the log of evaluations has the mean of its ends."""
+def test_the_area_is_the_mean_over_the_log_of_evaluations_from_a_fortieth():
+    """The area of a score that is linear in the log of evaluations is the mean of its ends."""
 
     def value(evaluations, qd_score):
         run = summary("ant", "a", 0)
@@ -364,14 +376,14 @@ def test_the_area_is_the_mean_over_the_log_of_evaluations_from_a_fortieth_on():
 
     assert value([25.0, 25.0 * 40**0.5, 1000.0], [2.0, 3.0, 4.0]) == pytest.approx([3.0])
     assert value([25.0, 25.0 * 40**0.25, 1000.0], [2.0, 4.0, 4.0]) == pytest.approx([3.75])
-    # What comes before a fortieth of the evaluations only determines the score there.
+    # Corrections before a fortieth of the evaluations only determine the score at this point.
     early = 1000 / 40**2
     assert value([early, 1000 / 40**0.5, 1000.0], [0.0, 3.0, 3.0]) == pytest.approx([2.75])
     assert value([26.0, 100.0, 1000.0], [2.0, 3.0, 4.0]) == []  # the first correction is too late
 
 
-def test_a_level_of_significance_may_be_another():
-    """Four seeds against four of which one is the other way round: p = 0.057."""
+def test_the_level_of_significance_can_be_changed():
+    """With four seeds each, and one seed in the wrong order, p is 0.057."""
     found = runs(a=[1.2, 1.3, 1.4, 1.05], b=[1.0, 0.9, 1.1, 0.8])
     assert verdict_of(above(qd("a"), qd("b")), found) is Verdict.INCONCLUSIVE
     assert verdict_of(above(qd("a"), qd("b"), level=0.08), found) is Verdict.REPRODUCED
@@ -388,19 +400,19 @@ def test_fewer_than_five_seeds_have_no_interval():
         assert {outcome.seeds for outcome in outcomes} == {n}
 
 
-def test_a_gain_is_insignificant_if_it_neither_shows_nor_could_be_large():
+def test_a_gain_is_insignificant_if_its_interval_excludes_large_gains():
     base = np.linspace(0.99, 1.01, 5)
     check = no_significant_gain(qd("a"), qd("b"))
     for a, verdict in (
         (base + 0.001, Verdict.REPRODUCED),
-        (base + 0.03, Verdict.NOT_REPRODUCED),  # small, and significant
-        (5 * base - 4 + 0.003, Verdict.INCONCLUSIVE),  # it could be large
-        (base - 0.03, Verdict.INCONCLUSIVE),  # a significant loss is another claim
+        (base + 0.03, Verdict.NOT_REPRODUCED),  # a small but significant gain
+        (5 * base - 4 + 0.003, Verdict.INCONCLUSIVE),  # the gain could be large
+        (base - 0.03, Verdict.INCONCLUSIVE),  # a significant loss does not decide this claim
     ):
         assert verdict_of(check, runs(a=a, b=base)) is verdict
 
 
-def test_a_claim_is_no_better_than_the_worst_of_its_parts():
+def test_a_claim_has_the_worst_verdict_of_its_parts():
     found = runs(a=HIGHER, b=LOWER)
     holds, refuted = above(qd("a"), qd("b")), above(qd("b"), qd("a"))
     unknown, missing = on_par(qd("a"), coverage("a"), 1e-9), above(qd("a"), qd("nobody"))
@@ -423,11 +435,11 @@ def test_a_claim_is_no_better_than_the_worst_of_its_parts():
         (0.951, Verdict.INCONCLUSIVE, Verdict.INCONCLUSIVE),
     ],
 )
-def test_on_par_is_within_five_per_cent_and_at_least_is_no_lower(factor, on_a_par, no_worse):
+def test_on_par_means_within_five_per_cent_and_at_least_means_no_lower(factor, on_a_par, no_worse):
     base = np.linspace(0.995, 1.005, 5)
     found = runs(a=factor * base, b=base)
     assert verdict_of(on_par(qd("a"), qd("b")), found) is on_a_par
-    # Where it is hardly below, a significant difference alone must not decide: correct it away.
+    # At 0.951, a significant difference must not decide alone, so correct p for ten relations.
     assert verdict_of(at_least(qd("a"), qd("b")), found, 10 if factor == 0.951 else 1) is no_worse
 
 
@@ -443,9 +455,9 @@ def test_one_seed_is_inconclusive():
     ("a", "b", "verdict"),
     [
         ([0, 47, 23], [0, 0, 0], Verdict.INCONCLUSIVE),  # Fisher's p is 0.4
-        ([0, 47, 23, 5, 9], [0, 0, 0, 0, 0], Verdict.REPRODUCED),  # 0.048
+        ([0, 47, 23, 5, 9], [0, 0, 0, 0, 0], Verdict.REPRODUCED),  # Fisher's p is 0.048
         ([0, 47, 23, 0, 9], [0, 0, 0, 0, 0], Verdict.INCONCLUSIVE),
-        ([30, 47, 23, 25, 29], [1, 2, 1, 3, 4], Verdict.REPRODUCED),  # in all seeds, but in more cells
+        ([30, 47, 23, 25, 29], [1, 2, 1, 3, 4], Verdict.REPRODUCED),  # in more cells
         ([0, 0, 0, 0, 0], [30, 47, 23, 25, 29], Verdict.NOT_REPRODUCED),
     ],
 )
@@ -453,14 +465,14 @@ def test_more_seeds_or_more_cells_count(a, b, verdict):
     assert verdict_of(have_more(qd("a"), qd("b")), runs(a=a, b=b)) is verdict
 
 
-def test_baselines_that_were_not_run_leave_the_trap_open():
-    found = [run for run in world(as_claimed, 0.002) if run.label != "pga-me"]
+def test_the_claim_on_the_trap_is_inconclusive_if_a_baseline_is_missing():
+    found = [run for run in all_runs(claimed_numbers, 0.002) if run.label != "pga-me"]
     (outcome,) = (each.outcome for each in judge(found, ["ant-trap"]) if each.name == "C7")
     assert outcome.verdict is Verdict.INCONCLUSIVE
     assert any("with a fitness above 250" in line for line in outcome.numbers)
 
 
-def test_cells_beyond_the_trap_are_counted_by_what_they_earn():
+def test_cells_beyond_the_trap_are_counted_above_a_fitness():
     run = summary("ant-trap", "a", 0)
     run.corrected_heat[5:] = np.nan
     run.corrected_heat[5, 1], run.corrected_heat[9, 3] = 300.0, -5.0
@@ -470,7 +482,7 @@ def test_cells_beyond_the_trap_are_counted_by_what_they_earn():
     assert values == [[2.0], [1.0]]
 
 
-def test_the_best_fitness_of_the_hexapod_is_compared_from_the_least():
+def test_the_best_fitness_of_the_hexapod_is_relative_to_the_smallest_fitness():
     runs = [summary("hexapod", "a", seed, best=-1e-7) for seed in range(2)]
     runs[1] = runs[1]._replace(about=replace(runs[1].about, min_fitness=-2.0))
     np.testing.assert_allclose(
@@ -478,12 +490,12 @@ def test_the_best_fitness_of_the_hexapod_is_compared_from_the_least():
     )
 
 
-def test_a_life_is_productive_until_the_last_candidate_that_entered():
+def test_a_life_is_productive_until_its_last_accepted_candidate():
     run = summary("arm", "a", 0, longest=233.0)
     assert productive("a").values(Evidence({"a": [run]})).tolist() == [200.0]
 
 
-def test_times_in_turns_make_the_table_of_minutes():
+def test_alternating_time_measurements_give_a_table_in_minutes():
     about = Provenance(device="made up", commit="0123456789", processes_on_device=1)
     measured = Times("ant", "paper", 100, about, {"memes": [5.9, 6.0, 6.1]})
     title, table = results._run_times([measured])
@@ -502,7 +514,7 @@ def test_times_on_a_shared_device_do_not_affect_verdicts(tmp_path):
         assert next(each.outcome.verdict for each in judged if each.name == "C14") is verdict
 
 
-def test_a_cell_that_only_begins_before_the_trap_does_not_count():
+def test_a_cell_that_begins_before_the_end_of_the_trap_does_not_count():
     inside = Evidence({"a": [summary("ant-trap", "a", seed) for seed in range(5)]})
     assert verdict_of(most_have(cells_beyond("a", 13.0)), inside) is Verdict.NOT_REPRODUCED
     assert verdict_of(most_have(cells_beyond("a", 12.0)), inside) is Verdict.REPRODUCED
@@ -520,7 +532,7 @@ def test_a_limit_is_compared_with_the_interval():
 
 
 def test_the_page_shows_verdicts_and_numbers():
-    summaries = world(as_claimed, 0.002, seeds=3)
+    summaries = all_runs(claimed_numbers, 0.002, seeds=3)
     judged = judge(summaries, ["arm"])
     page = results.page(judged, summaries)
     for each in judged:
@@ -528,7 +540,7 @@ def test_the_page_shows_verdicts_and_numbers():
         assert all(line in page for line in each.outcome.numbers)
     assert "scale paper; generations 100; device made up; commit 0123456" in page
     assert "smaller than the paper's" not in page
-    assert "MEMES. | arm | reproduced | 3 |" not in page  # too few to show it
+    assert "MEMES. | arm | reproduced | 3 |" not in page  # three seeds are too few
     assert "MEMES. | arm | inconclusive | 3 | 0.1 | 0.2 |" in page
     assert "| 0123456 |" in page
     assert "## What was found instead" in page
@@ -536,7 +548,7 @@ def test_the_page_shows_verdicts_and_numbers():
 
 
 def test_runs_without_a_commit_are_marked():
-    summaries = world(as_claimed, 0.002)
+    summaries = all_runs(claimed_numbers, 0.002)
     commits = {"memes-all": None, "me": "abcdef0123-dirty"}
     summaries = [
         run._replace(about=replace(run.about, commit=commits.get(run.label, run.about.commit)))

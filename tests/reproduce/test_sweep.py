@@ -1,4 +1,4 @@
-"""Sweeps run what is missing and nothing else."""
+"""Sweeps run all missing runs, and only these."""
 
 import os
 import shutil
@@ -22,7 +22,7 @@ WORDS = ["reproduce", "tiny", "--tasks", "arm", "--scale", "laptop", "--quiet", 
 
 @pytest.fixture(scope="module", autouse=True)
 def _tiny():
-    """A further experiment, of MAP-Elites on an arm of four joints; and no comparison."""
+    """Register a small experiment of MAP-Elites on an arm with four joints, and disable the report."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(EXPERIMENTS, "tiny", Experiment("a test", ("me",), 2))
         patch.setitem(CHANGES, "laptop", {"arm": {"joints": 4, "generations": 4, "batch": 8}})
@@ -40,7 +40,7 @@ def swept(tmp_path_factory):
 
 @pytest.fixture
 def asked(monkeypatch):
-    """The seeds that are run or resumed from now on, by label; and how many generations they have."""
+    """Record the seeds that are run or resumed, with their numbers of generations."""
     seen = {}
     for name in ("run", "resume"):
         inner = getattr(api, name)
@@ -65,7 +65,7 @@ def assert_same_runs(found, expected):
         np.testing.assert_allclose(found[key].curves["qd_score"], run.curves["qd_score"], rtol=1e-5)
 
 
-def test_a_sweep_leaves_summaries_and_verdicts_and_no_runs(swept):
+def test_a_sweep_keeps_summaries_and_verdicts_but_no_runs(swept):
     found = summaries(swept)
     assert set(found) == {("me", 0), ("me", 1)}
     assert {run.about.seeds_together for run in found.values()} == {2}
@@ -78,18 +78,18 @@ def test_a_sweep_leaves_summaries_and_verdicts_and_no_runs(swept):
     assert "### C1, arm: not tested" in (swept / "laptop/claims.md").read_text()
 
 
-def test_what_is_done_here_or_elsewhere_is_not_done_again(swept, asked, tmp_path, capsys):
+def test_runs_with_a_summary_are_not_repeated(swept, asked, tmp_path, capsys):
     assert main([*WORDS, str(swept)]) == 0
     assert "2 of 2 runs" in capsys.readouterr().out
     elsewhere = [*WORDS, str(tmp_path), "--summaries", str(swept)]
     assert main(elsewhere) == 0
     assert main([*elsewhere, "--report-only"]) == 0
     assert asked == {}
-    assert main([*elsewhere, "--report-only", "--generations", "5"]) == 2  # these are other runs
+    assert main([*elsewhere, "--report-only", "--generations", "5"]) == 2  # no such runs exist
     assert "there are none for these experiments" in capsys.readouterr().err
 
 
-def test_only_the_seeds_that_are_missing_are_run(swept, asked, tmp_path):
+def test_only_missing_seeds_are_run(swept, asked, tmp_path):
     shutil.copytree(swept, tmp_path, dirs_exist_ok=True)
     (tmp_path / "laptop/summaries/arm/me-4-seed-1.json").unlink()
     assert main([*WORDS, str(tmp_path), "--keep-archives"]) == 0
@@ -99,7 +99,7 @@ def test_only_the_seeds_that_are_missing_are_run(swept, asked, tmp_path):
 
 
 class Stop:
-    """Sends a signal when the tables of runs have so many rows in all."""
+    """Sends a signal when the metrics of all runs have a given number of rows in total."""
 
     def __init__(self, monkeypatch, rows, which=signal.SIGINT):
         self.rows, self._write = 0, observers.folders.append_metrics
@@ -113,9 +113,9 @@ class Stop:
             os.kill(os.getpid(), self._which)
 
 
-def test_a_sweep_that_is_stopped_goes_on(swept, asked, tmp_path, monkeypatch):
-    """One seed after the other, the second is stopped after three of its four generations."""
-    monkeypatch.setattr(scheduling, "MOST", 1)  # generations in a call
+def test_a_sweep_that_is_stopped_can_be_continued(swept, asked, tmp_path, monkeypatch):
+    """Seeds run one by one. The second one is stopped after three of its four generations."""
+    monkeypatch.setattr(scheduling, "MOST", 1)  # one generation per device call
     with monkeypatch.context() as patch:
         Stop(patch, 7)
         assert main([*WORDS, str(tmp_path), "--seeds-per-batch", "1"]) == 130
@@ -125,12 +125,12 @@ def test_a_sweep_that_is_stopped_goes_on(swept, asked, tmp_path, monkeypatch):
     counted = Stop(monkeypatch, -1)
     assert main([*WORDS, str(tmp_path), "--seeds-per-batch", "1"]) == 0
     assert asked == {"resume": [{1: 4}]}
-    assert counted.rows == 1  # one generation is left
+    assert counted.rows == 1  # one generation was missing
     assert_same_runs(summaries(tmp_path), summaries(swept))
     assert not (tmp_path / "laptop/runs").exists()
 
 
-def test_a_sweep_that_is_stopped_goes_on_with_all_seeds_of_a_batch(swept, asked, tmp_path, monkeypatch):
+def test_a_sweep_that_is_stopped_continues_all_seeds_of_a_batch(swept, asked, tmp_path, monkeypatch):
     monkeypatch.setattr(scheduling, "MOST", 1)
     with monkeypatch.context() as patch:
         Stop(patch, 6, signal.SIGTERM)
@@ -143,8 +143,8 @@ def test_a_sweep_that_is_stopped_goes_on_with_all_seeds_of_a_batch(swept, asked,
     assert_same_runs(summaries(tmp_path), summaries(swept))
 
 
-def test_a_sweep_that_was_killed_goes_on(swept, asked, tmp_path, monkeypatch):
-    """While the summary of the second seed is written; that of the first is there."""
+def test_a_sweep_that_was_killed_can_be_continued(swept, asked, tmp_path, monkeypatch):
+    """The process is killed while it writes the second summary. The first summary is complete."""
     calls, save = [], sweep.save_summary
 
     def save_once(*arguments):
@@ -161,7 +161,7 @@ def test_a_sweep_that_was_killed_goes_on(swept, asked, tmp_path, monkeypatch):
     assert_same_runs(summaries(tmp_path), summaries(swept))
 
 
-def test_a_run_that_ended_before_its_summary_was_kept_is_not_run_again(swept, asked, tmp_path):
+def test_a_finished_run_without_a_summary_is_not_repeated(swept, asked, tmp_path):
     assert main([*WORDS, str(tmp_path), "--keep-archives"]) == 0
     asked.clear()
     for file in (tmp_path / "laptop/summaries").rglob("*.json"):
@@ -171,8 +171,8 @@ def test_a_run_that_ended_before_its_summary_was_kept_is_not_run_again(swept, as
     assert_same_runs(summaries(tmp_path), summaries(swept))
 
 
-def test_no_run_starts_after_the_minutes_are_over(swept, asked, tmp_path, monkeypatch, capsys):
-    """The clock of the first seed's end is past them: the second one waits for the same command."""
+def test_no_run_starts_after_the_time_limit(swept, asked, tmp_path, monkeypatch, capsys):
+    """The time is over when the first seed ends. The same command later runs the second seed."""
     clock, save = [0.0], sweep.save_summary
 
     def save_and_wait(*arguments):
@@ -196,8 +196,11 @@ def test_no_run_starts_after_the_minutes_are_over(swept, asked, tmp_path, monkey
     assert_same_runs(summaries(tmp_path), summaries(swept))
 
 
-def test_a_run_that_goes_on_is_stopped_if_that_is_asked_for(swept, asked, tmp_path, monkeypatch):
-    """After two of four generations; the same command continues from the checkpoint."""
+def test_stop_runs_stops_a_run_at_the_time_limit(swept, asked, tmp_path, monkeypatch):
+    """The run is stopped after two of four generations.
+
+    The same command resumes it from the checkpoint.
+    """
     monkeypatch.setattr(scheduling, "MOST", 1)
     clock, write = [0.0], observers.folders.append_metrics
 
@@ -217,8 +220,11 @@ def test_a_run_that_goes_on_is_stopped_if_that_is_asked_for(swept, asked, tmp_pa
     assert_same_runs(summaries(tmp_path), summaries(swept))
 
 
-def test_what_is_measured_in_turns_has_no_runs(tmp_path, monkeypatch, capsys):
-    """Each takes ten turns; the times are measured once, and a table and claims are made of them."""
+def test_time_measurements_need_no_runs(tmp_path, monkeypatch, capsys):
+    """Times are measured only once, in ten turns per label.
+
+    A table and verdicts are derived from them.
+    """
     monkeypatch.setitem(EXPERIMENTS, "turns", Experiment("a test", ("me", "me-128"), seeds=0))
     monkeypatch.setattr(turns, "TURN_SECONDS", 0.0)
     words = [word.replace("tiny", "turns") for word in WORDS]
@@ -237,8 +243,8 @@ def test_what_is_measured_in_turns_has_no_runs(tmp_path, monkeypatch, capsys):
     assert "task in" in capsys.readouterr().err
 
 
-def test_seeds_of_other_batches_go_on_in_turn(swept, asked, tmp_path, monkeypatch):
-    """Seed 0 was stopped alone, and seed 1 is new."""
+def test_seeds_of_different_batches_are_continued_separately(swept, asked, tmp_path, monkeypatch):
+    """Seed 0 was stopped in a separate sweep, and seed 1 is new."""
     monkeypatch.setattr(scheduling, "MOST", 1)
     with monkeypatch.context() as patch:
         Stop(patch, 2)
@@ -249,13 +255,13 @@ def test_seeds_of_other_batches_go_on_in_turn(swept, asked, tmp_path, monkeypatc
     assert_same_runs(summaries(tmp_path), summaries(swept))
 
 
-def test_a_plan_has_what_applies_once_with_the_most_seeds_of_all_experiments():
+def test_a_plan_contains_each_variant_once_with_the_largest_number_of_seeds():
     items = plan(["main", "explore", "reset", "lanes", "samples", "beyond"], ["arm"], "paper")
     found = {item.label: item for item in items}
     assert len(found) == len(items)
     applies = {label for label, variant in VARIANTS.items() if "arm" in variant.tasks}
     assert set(found) == applies - {"memes-sequential"}
-    assert found["memes"].seeds == tuple(range(30))  # for the resets, and only on the Arm
+    assert found["memes"].seeds == tuple(range(30))  # the resets need 30, only on the Arm
     assert found["memes-all"].seeds == tuple(range(10))
     assert found["memes-ga"].seeds == tuple(range(5))
     assert {item.seeds for item in plan(["reset"], ["hexapod"], "paper")} == {tuple(range(5))}
@@ -271,12 +277,12 @@ def test_a_plan_has_what_applies_once_with_the_most_seeds_of_all_experiments():
     assert found["cma-me-tuned"].parsed.algorithm_options["sigma"] < 0.5
 
 
-def test_ant_trap_takes_longer_but_less_so_with_four_times_the_lanes():
+def test_ant_trap_has_more_generations_unless_it_has_four_times_the_lanes():
     items = plan(["lanes"], ["ant-trap"], "paper", labels=["memes", "memes-x4"])
     assert {item.label: item.generations for item in items} == {"memes": 10_000, "memes-x4": 4000}
 
 
-def test_a_laptop_runs_less_of_the_same(monkeypatch):
+def test_the_laptop_scale_reduces_all_options_consistently(monkeypatch):
     monkeypatch.setitem(CHANGES, "laptop", {"arm": {"lanes": 8, "samples": 64, "batch": 512}})
     items = {item.label: item for item in plan(["lanes", "main"], ["arm"], "laptop")}
     options = {label: item.parsed.algorithm_options for label, item in items.items()}
@@ -286,12 +292,12 @@ def test_a_laptop_runs_less_of_the_same(monkeypatch):
     assert options["me-128"]["batch"] == 128
 
 
-def test_parts_of_a_plan():
+def test_a_plan_can_be_restricted_to_labels_and_seeds():
     items = plan(["main"], ["arm"], "paper", labels=["cma-me"], seeds=2, first_seed=4)
     assert [(item.label, item.seeds) for item in items] == [("cma-me", (4, 5))]
 
 
-def test_the_list_shows_what_would_run(capsys):
+def test_the_list_shows_planned_runs(capsys):
     assert main(["reproduce", "--list", "lanes", "time", "--tasks", "arm"]) == 0
     said = capsys.readouterr().out
     for name in ("lanes", "time"):
@@ -316,7 +322,7 @@ def test_the_list_shows_what_would_run(capsys):
         (["main", "--summaries", "nowhere"], "there is no file or folder 'nowhere'"),
     ],
 )
-def test_wrong_uses_are_named(words, sentence, capsys, tmp_path):
+def test_wrong_options_are_named(words, sentence, capsys, tmp_path):
     assert main(["reproduce", *words, "--out", str(tmp_path)]) == 2
     assert sentence in capsys.readouterr().err
     assert not list(tmp_path.iterdir())

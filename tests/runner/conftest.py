@@ -5,12 +5,12 @@ import pytest
 
 
 class Killed(BaseException):
-    """As sudden as a signal: nothing in the library catches it."""
+    """Simulates a kill: nothing in the library catches this exception."""
 
 
 @pytest.fixture
 def killed_at(monkeypatch):
-    """A context in which the n-th call of a function is the last thing that the process does."""
+    """Return a context in which the process is killed in, or after, the n-th call of a function."""
 
     @contextmanager
     def context(call, module, name, after=False, dying=lambda *arguments: None):
@@ -36,7 +36,7 @@ def killed_at(monkeypatch):
 
 @pytest.fixture(scope="session")
 def assert_equal_runs():
-    """A function that checks that two folders hold the same run, to the last bit; times aside."""
+    """Return a function that checks that two folders contain bitwise equal runs, except for times."""
 
     def check(one, other):
         for name in ("archive.npz", "lanes.npz", "changes.bin", "corrected.npz", "corrected.csv"):

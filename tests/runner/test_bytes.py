@@ -1,4 +1,4 @@
-"""All files of a run follow from its seed: not from the clock, a kill, or the number of device calls."""
+"""The files of a run depend on its seed, but not on the clock, kills or the number of device calls."""
 
 import pytest
 
@@ -10,14 +10,14 @@ from memes.store import changes as store
 
 pytestmark = pytest.mark.usefixtures("compiled_once", "no_figures")
 FOUR = ("memes", "me", "me-es", "cma-me")
-GENERATIONS = 45  # between two marks
+GENERATIONS = 45  # not one of `change_log.marks`
 OTHERS = sorted(set(memes.PRESETS) - set(FOUR))
 NAMES = [*FOUR, *(pytest.param(name, marks=pytest.mark.long) for name in OTHERS)]
 
 
 @pytest.fixture(scope="module", autouse=True)
-def narrow(traced_once):
-    """Few changes are recorded on the device, so that most generations have more."""
+def _few_recorded_changes(traced_once):
+    """Let the device record so few changes that most generations have more."""
     traced_once.clear()
     with pytest.MonkeyPatch.context() as patch:
         for module in ("device", "change_log"):
@@ -54,32 +54,38 @@ def test_files_do_not_depend_on_how_long_device_calls_take(name, tmp_path):
 
 
 @pytest.mark.parametrize("rows", [2**20, 1])
-def test_nor_on_a_process_that_is_killed(rows, tmp_path, killed_at):
-    """Where it writes the changes, twice, also if the changes are thinned out."""
+def test_files_do_not_depend_on_kills(rows, tmp_path, killed_at):
+    """The process is killed twice while it writes changes.
+
+    This is also tested with a thinned change log.
+    """
     whole = contents(run("me", tmp_path / "whole", rows=rows).folder)
     for kind, at in (("append_changes", 10), ("save_changes", 14)):
         out = tmp_path / f"{kind}-{at}"
         with killed_at(at, store, kind):
             run("me", out, rows=rows)
-        with killed_at(3, store, kind, after=True):  # again, after it has written
+        with killed_at(3, store, kind, after=True):  # killed again, after it has written
             resume("me", out)
         resume("me", out)
         assert contents(out) == whole, (kind, at)
 
 
-def test_nor_on_where_a_run_was_stopped_and_extended(tmp_path):
+def test_files_do_not_depend_on_where_a_run_was_stopped_and_extended(tmp_path):
     whole = contents(run("me", tmp_path / "whole").folder)
     run("me", tmp_path / "parts", generations=11)
     for generations in (13, 27, GENERATIONS):
         resume("me", tmp_path / "parts", generations)
     found = contents(tmp_path / "parts")
-    of_length = {"config.json", *(file for file in whole if file.endswith(".npz") and "/" in file)}
-    assert {file: found[file] for file in whole if file not in of_length} == {
-        file: whole[file] for file in whole if file not in of_length
+    depends_on_length = {
+        "config.json",
+        *(file for file in whole if file.endswith(".npz") and "/" in file),
+    }
+    assert {file: found[file] for file in whole if file not in depends_on_length} == {
+        file: whole[file] for file in whole if file not in depends_on_length
     }
 
 
-def test_marks_follow_from_generations():
+def test_marks_depend_only_on_generations():
     found = list(change_log.marks(0, 2000))
     assert found[:16] == [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32]
     assert found[-4:] == [1024, 1280, 1536, 1792]

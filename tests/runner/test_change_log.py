@@ -1,4 +1,4 @@
-"""The change log of a run: every change of a cell, even if the process is killed."""
+"""The change log of a run contains every change of a cell, even if the process is killed."""
 
 import dataclasses
 from functools import cache
@@ -28,7 +28,7 @@ def assert_same(one, other):
 
 
 def step_by_step(algorithm, generations):
-    """The changes that a loop over generations finds by comparing archives."""
+    """Return the changes that a loop over generations finds by comparing archives."""
     return store.up_to_generation(forty_steps(algorithm.name), generations)
 
 
@@ -48,14 +48,14 @@ def forty_steps(name):
 
 
 @pytest.mark.parametrize("algorithm", [multi_es, variation], ids=["memes", "me"])
-def test_every_change_is_written_down(algorithm, tmp_path):
+def test_every_change_is_recorded(algorithm, tmp_path):
     run = memes.run(algorithm, generations=40, out=tmp_path, **QUIET)
     found, expected = memes.load_changes(tmp_path), step_by_step(algorithm, 40)
     assert len(found.cell) > np.asarray(run.archive.occupied).sum() > 10
     assert_same(found, expected)
 
 
-def test_the_last_changes_are_the_archive(tmp_path):
+def test_the_last_change_of_each_cell_is_its_elite(tmp_path):
     runs = memes.run(variation, generations=20, seeds=[1, 2], out=tmp_path, progress=False)
     for run in runs:
         last = store.last_per_cell(memes.load_changes(run.folder), 20)
@@ -68,8 +68,8 @@ def test_the_last_changes_are_the_archive(tmp_path):
 
 
 @pytest.mark.usefixtures("traced_anew")
-def test_where_more_cells_change_than_are_recorded_the_archive_tells_the_rest(tmp_path, monkeypatch):
-    """Several changes of a cell in one call count as one, and what stands in the end is complete."""
+def test_changes_that_the_device_does_not_record_are_found_in_the_archive(tmp_path, monkeypatch):
+    """Several changes of a cell in one device call count as one. The final state is complete."""
     for module in ("device", "change_log"):
         monkeypatch.setattr(f"memes.runner.{module}.MOST_CHANGES", 2)
     run = memes.run(variation, generations=40, out=tmp_path, **QUIET)
@@ -89,7 +89,7 @@ def test_a_resumed_run_continues_its_change_log(spoil, tmp_path):
         file.unlink()
     elif spoil == "damage":
         file.write_bytes(b"nonsense")
-    elif spoil == "append":  # as a process does that is killed before its next checkpoint
+    elif spoil == "append":  # a process that is killed before its next checkpoint leaves such a row
         later = store.select(after, [-1])._replace(generation=np.array([9]), cell=np.array([0]))
         store.append_changes(tmp_path / "run", later, file.stat().st_size)
     elif spoil == "other":

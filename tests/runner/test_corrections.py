@@ -1,4 +1,4 @@
-"""Runs on an uncertain task correct their archives; interrupted runs end with the same results."""
+"""Runs on uncertain tasks correct their archives. Interrupted runs end with the same results."""
 
 import os
 import shutil
@@ -48,12 +48,12 @@ def whole(algorithm, tmp_path_factory):
 
 
 def correction_of(result, generation, samples=5):
-    """What the documented key gives for the archive at the end."""
+    """Return the correction of the final archive with the documented key."""
     key = jax.random.fold_in(jax.random.fold_in(jax.random.key(3), corrections.STREAM), generation)
     return memes.reevaluate(result.archive, TASK, samples, key=key)
 
 
-def test_the_last_row_is_the_correction_of_the_archive_at_the_end(whole):
+def test_the_last_row_is_the_correction_of_the_final_archive(whole):
     assert (whole.folder / "corrected.csv").read_text().splitlines()[0] == COLUMNS
     saved = memes.load_run(whole.folder)
     np.testing.assert_array_equal(saved.corrected["generation"], [2, 4, 6])
@@ -64,18 +64,18 @@ def test_the_last_row_is_the_correction_of_the_archive_at_the_end(whole):
     last = {name: column[-1] for name, column in saved.corrected.items()}
     for name, value in compare(whole.archive, expected).items():
         assert last[name] == pytest.approx(value, rel=1e-4), name
-    for name in ("qd_score", "coverage", "max_fitness"):  # as the log of the run has it
+    for name in ("qd_score", "coverage", "max_fitness"):  # illusory values are those of the metrics
         logged = saved.metrics[name][[1, 3, 5]]
         np.testing.assert_allclose(saved.corrected[f"illusory_{name}"], logged, rtol=1e-5)
 
 
-def test_evaluations_for_corrections_are_counted_apart(whole):
+def test_evaluations_for_corrections_are_counted_separately(whole):
     elites = whole.metrics["coverage"][[1, 3, 5]] * 36
     np.testing.assert_allclose(whole.corrected["reevaluations"], np.cumsum(5 * elites), rtol=1e-6)
     np.testing.assert_array_equal(whole.metrics["evaluations"], 36 * np.arange(1, 7))
 
 
-def test_corrections_change_nothing_in_the_run(algorithm, whole, tmp_path):
+def test_corrections_do_not_change_the_run(algorithm, whole, tmp_path):
     never = memes.run(algorithm, out=tmp_path / "run", observers=[Corrections(every=0)], **OPTIONS)
     assert never.correction is None
     assert not list((tmp_path / "run").glob("corrected*"))
@@ -87,12 +87,12 @@ def test_corrections_change_nothing_in_the_run(algorithm, whole, tmp_path):
     ("name", "call", "after"),
     [
         ("correct", 1, False),  # in the middle of the run
-        ("compare", 2, False),  # corrected, and not yet written
-        ("compare", 3, False),  # at the end, with everything else saved
+        ("compare", 2, False),  # after a correction, before it is written
+        ("compare", 3, False),  # at the end, after everything else is saved
         ("correct", 3, True),
     ],
 )
-def test_a_run_killed_during_a_correction_ends_the_same(
+def test_a_run_killed_during_a_correction_ends_with_the_same_files(
     algorithm, whole, tmp_path, killed_at, assert_equal_runs, name, call, after
 ):
     out = tmp_path / "run"
@@ -105,10 +105,10 @@ def test_a_run_killed_during_a_correction_ends_the_same(
         memes.resume(algorithm, out, progress=False)
 
 
-def test_a_run_killed_between_the_two_files_of_its_last_correction_ends_the_same(
+def test_a_run_killed_between_the_files_of_its_last_correction_ends_with_the_same_files(
     algorithm, whole, tmp_path, killed_at, assert_equal_runs
 ):
-    """corrected.npz is written, and corrected.csv is not."""
+    """corrected.npz was written, but corrected.csv was not."""
     out = tmp_path / "run"
     with killed_at(1, corrections.archives, "save_correction", after=True):
         memes.run(algorithm, out=out, observers=[ON_THE_WAY], **OPTIONS)
@@ -118,11 +118,11 @@ def test_a_run_killed_between_the_two_files_of_its_last_correction_ends_the_same
     assert_equal_runs(whole.folder, out)
 
 
-def test_a_checkpoint_before_a_correction_makes_it_once_more_and_not_twice(
+def test_a_correction_after_the_last_checkpoint_is_repeated_once(
     algorithm, whole, tmp_path, killed_at, assert_equal_runs
 ):
     out = tmp_path / "run"
-    with killed_at(2, corrections.folders, "save_corrected", after=True):  # the first is of no rows
+    with killed_at(2, corrections.folders, "save_corrected", after=True):  # the first call saves no rows
         memes.run(algorithm, out=out, observers=[ON_THE_WAY, Checkpoints(every=1)], **OPTIONS)
     assert load_corrected(out)["generation"].tolist() == [2]
     (out / "checkpoints/00000002.npz").unlink(missing_ok=True)
@@ -131,7 +131,7 @@ def test_a_checkpoint_before_a_correction_makes_it_once_more_and_not_twice(
 
 
 def interrupting(monkeypatch, calls):
-    """Send Ctrl-C when elites are re-evaluated, in these calls of the simulator."""
+    """Send Ctrl-C in the given calls of the simulator during re-evaluation."""
     original, seen = corrections.estimates, [0]
 
     def estimates(*arguments):
@@ -142,10 +142,10 @@ def interrupting(monkeypatch, calls):
             yield part
 
     monkeypatch.setattr(corrections, "estimates", estimates)
-    monkeypatch.setattr(corrections, "ROWS", {"cpu": 10})  # two elites a call
+    monkeypatch.setattr(corrections, "ROWS", {"cpu": 10})  # two elites per call
 
 
-def test_an_interrupt_saves_the_run_first_and_the_next_one_skips_the_correction(
+def test_the_first_interrupt_saves_the_run_and_the_second_skips_the_correction(
     algorithm, whole, tmp_path, monkeypatch, assert_equal_runs, capsys
 ):
     once, twice = tmp_path / "once", tmp_path / "twice"
@@ -168,7 +168,7 @@ def test_an_interrupt_saves_the_run_first_and_the_next_one_skips_the_correction(
         assert_equal_runs(whole.folder, out)
 
 
-def test_an_extended_run_drops_the_correction_of_its_former_end(algorithm, whole, tmp_path):
+def test_an_extended_run_discards_the_correction_of_its_former_end(algorithm, whole, tmp_path):
     out = tmp_path / "run"
     short = memes.run(algorithm, out=out, observers=[AT_THE_END], **OPTIONS | {"generations": 3})
     assert short.corrected["generation"].tolist() == [3]
@@ -177,7 +177,7 @@ def test_an_extended_run_drops_the_correction_of_its_former_end(algorithm, whole
     jax.tree.map(np.testing.assert_array_equal, longer.correction, whole.correction)
 
 
-def test_elites_of_a_resampled_task_are_sampled_singly(whole):
+def test_corrections_of_a_resampled_task_use_single_evaluations(whole):
     found = corrections.corrected(
         whole._replace(corrected={}, correction=None),
         memes.resampled(TASK, 7),
@@ -190,8 +190,10 @@ def test_elites_of_a_resampled_task_are_sampled_singly(whole):
     assert found.corrected["reevaluations"].tolist() == [5 * len(found.correction.elite_cell)]
 
 
-def test_too_many_elites_for_the_memory_are_taken_fewer_at_a_time(algorithm, whole, monkeypatch, capsys):
-    room = iter([2**40, 2])  # enough for a generation, and for nothing
+def test_elites_are_re_evaluated_in_smaller_batches_if_memory_is_short(
+    algorithm, whole, monkeypatch, capsys
+):
+    room = iter([2**40, 2])  # enough for a generation, but not for re-evaluation
     monkeypatch.setattr(memory, "available", lambda: next(room, 2**40))
     cut = memes.run(algorithm, observers=[AT_THE_END], **OPTIONS | {"progress": True})
     said = " ".join(capsys.readouterr().err.split())
@@ -201,7 +203,7 @@ def test_too_many_elites_for_the_memory_are_taken_fewer_at_a_time(algorithm, who
     )
 
 
-def test_fewer_samples_on_the_way_than_at_the_end(algorithm, whole):
+def test_earlier_corrections_may_have_fewer_samples_than_the_last(algorithm, whole):
     observers = [Corrections(samples=5, every=4, every_samples=2)]
     run = memes.run(algorithm, observers=observers, **OPTIONS)
     assert run.corrected["generation"].tolist() == [4, 6]
@@ -211,7 +213,7 @@ def test_fewer_samples_on_the_way_than_at_the_end(algorithm, whole):
 
 @pytest.fixture(scope="module")
 def batch(algorithm, tmp_path_factory):
-    """Three seeds together without interruption; the last one is that of the run above."""
+    """Three seeds in one batch without interruption. The last one is the seed of `whole`."""
     return memes.run(
         algorithm, out=tmp_path_factory.mktemp("batch"), seeds=BATCH, observers=[ON_THE_WAY], **TOGETHER
     )
@@ -221,7 +223,7 @@ BATCH = (1, 2, 3)
 TOGETHER = {name: value for name, value in OPTIONS.items() if name != "seed"}
 
 
-def test_each_seed_of_a_batch_is_corrected_as_if_it_were_alone(whole, batch):
+def test_each_seed_of_a_batch_has_the_correction_of_a_single_run(whole, batch):
     for run in batch:
         assert run.corrected["generation"].tolist() == [2, 4, 6]
         saved = memes.load_run(run.folder)
@@ -232,7 +234,7 @@ def test_each_seed_of_a_batch_is_corrected_as_if_it_were_alone(whole, batch):
 
 
 @pytest.mark.parametrize(("name", "call"), [("correct", 2), ("compare", 6), ("correct", 9)])
-def test_a_batch_killed_during_a_correction_ends_the_same(
+def test_a_batch_killed_during_a_correction_ends_with_the_same_files(
     algorithm, batch, tmp_path, killed_at, assert_equal_runs, name, call
 ):
     with killed_at(call, corrections, name):
@@ -257,10 +259,10 @@ def test_an_interrupt_during_a_correction_stops_the_whole_batch(
         assert_equal_runs(run.folder, tmp_path / run.folder.name)
 
 
-def test_a_seed_whose_correction_was_skipped_is_not_over(
+def test_a_seed_whose_correction_was_skipped_can_be_resumed(
     algorithm, batch, tmp_path, monkeypatch, assert_equal_runs
 ):
-    """Ctrl-C at the end, while the second of three seeds is re-evaluated."""
+    """Ctrl-C is sent at the end, while the second of three seeds is re-evaluated."""
     with monkeypatch.context() as patch:
         calls = -(-int(batch[0].archive.occupied.sum()) // 2)
         interrupting(patch, {calls + 1})
@@ -317,14 +319,14 @@ def test_the_command_corrects_a_saved_run(whole, tmp_path, assert_equal_runs, ca
     assert np.load(out / "corrected.npz")["statistic"] == "mean"
 
 
-def test_wrong_uses_of_the_command_are_one_sentence(whole, tmp_path, capsys):
+def test_wrong_uses_of_the_command_give_a_one_line_error(whole, tmp_path, capsys):
     run = tmp_path / "run"
     shutil.copytree(whole.folder, run)
     wrong = {
         "RUN is missing: memes reevaluate RUN": ["reevaluate", "--samples", "3"],
         "'nothing' does not contain a run": ["reevaluate", "nothing"],
         "samples must be at least 1, got 0": ["reevaluate", str(run), "--samples", "0"],
-        "does not record joints": ["reevaluate", str(run)],  # it was made in Python
+        "does not record joints": ["reevaluate", str(run)],  # the run was made in Python
         "reevaluate_every must be at least 0, got -1": ["run", *COMMAND, "--reevaluate-every", "-1"],
         "reevaluate_samples must be at least 1": ["run", *COMMAND, "--reevaluate-samples", "0"],
     }
@@ -337,7 +339,7 @@ def test_wrong_uses_of_the_command_are_one_sentence(whole, tmp_path, capsys):
         Corrections(statistic="mode")
 
 
-FORGETFUL = """
+UNDECLARED = """
 import jax
 import memes
 
@@ -345,29 +347,29 @@ def evaluate(key, x):
     return -(x**2).sum() + jax.random.normal(key), x[:2]
 
 draw = memes.uniform(3, -1, 1)
-task = memes.Task("forgetful", 3, (-1, -1), (1, 1), draw, memes.rowwise(evaluate){rest})
+task = memes.Task("noisy", 3, (-1, -1), (1, 1), draw, memes.rowwise(evaluate){rest})
 """
 
 
-def test_noise_that_a_task_does_not_own_up_to_is_found_by_a_correction(tmp_path, monkeypatch, capsys):
+def test_a_correction_finds_undeclared_noise(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    Path("own.py").write_text(FORGETFUL.format(rest=""))
+    Path("own.py").write_text(UNDECLARED.format(rest=""))
     small = ["--lanes", "2", "--samples", "4", "--generations", "2", "--resolution", "3", "3"]
     assert main(["run", "own.py:task", *small, "--quiet", "--out", "run"]) == 0
     assert not Path("run/corrected.npz").exists()
     assert main(["reevaluate", "run", "--task", "own.py:task", "--samples", "3", "--quiet"]) == 0
-    assert "'forgetful' evaluates equal genotypes differently" in capsys.readouterr().out
+    assert "'noisy' evaluates equal genotypes differently" in capsys.readouterr().out
     assert Path("run/corrected.npz").exists()
 
 
-def test_a_qd_score_that_can_only_be_0_is_said(tmp_path, monkeypatch, capsys):
+def test_a_qd_score_that_must_be_0_gives_a_warning(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     small = ["--lanes", "2", "--samples", "4", "--generations", "2", "--resolution", "3", "3"]
-    said = "no elite is fitter than the task's min_fitness"
-    for least, heard in ((1000, True), (-1000, False)):
-        Path("own.py").write_text(FORGETFUL.format(rest=f", min_fitness={least}"))
+    warning = "no elite is fitter than the task's min_fitness"
+    for least, warns in ((1000, True), (-1000, False)):
+        Path("own.py").write_text(UNDECLARED.format(rest=f", min_fitness={least}"))
         assert main(["run", "own.py:task", *small, "--out", f"run{least}"]) == 0
-        assert (said in " ".join(capsys.readouterr().err.split())) == heard
+        assert (warning in " ".join(capsys.readouterr().err.split())) == warns
 
 
 def on_host(keys, x):
@@ -379,7 +381,7 @@ HOST = memes.Task("host", 3, (0, 0), (1, 1), memes.uniform(3, 0, 1), on_host, un
 
 
 def evaluations_of(*, observer, generations=4, task=HOST):
-    """Evaluations of the search, of the corrections, and of each elite in each of them."""
+    """Return evaluations of the search, numbers of elites, re-evaluations, and samples per elite."""
     algorithm = memes.presets.me(task, memes.cells.grid(task, (6, 6)), batch=16)
     run = memes.run(algorithm, generations=generations, seed=0, observers=[observer])
     elites = [round(share * 36) for share in run.metrics["coverage"]]
@@ -388,7 +390,7 @@ def evaluations_of(*, observer, generations=4, task=HOST):
 
 
 @pytest.mark.parametrize(("limit", "times"), [(None, 1.0), (3.0, 3.0), (0.001, 0.0), (1e9, 1e9)])
-def test_a_correction_on_the_host_takes_no_more_than_the_limit(limit, times, capsys):
+def test_a_correction_on_the_host_respects_the_limit(limit, times, capsys):
     searched, elites, spent, samples = evaluations_of(observer=Corrections(samples=40, limit=limit))
     expected = max(1, min(40, times * searched[-1] // elites[-1]))
     assert (samples.tolist(), spent.tolist()) == ([expected], [expected * elites[-1]])
@@ -399,7 +401,7 @@ def test_a_correction_on_the_host_takes_no_more_than_the_limit(limit, times, cap
     assert (needed in said) == (expected < 40)
 
 
-def test_a_correction_on_the_way_takes_no_more_than_the_search_since_the_one_before():
+def test_an_earlier_correction_takes_at_most_the_search_since_the_previous_one():
     searched, elites, spent, samples = evaluations_of(observer=Corrections(samples=40, every=2))
     assert len(samples) == 2
     assert samples[0] == searched[1] // elites[1]
@@ -407,7 +409,7 @@ def test_a_correction_on_the_way_takes_no_more_than_the_search_since_the_one_bef
         observer=Corrections(samples=40, every=2), generations=6
     )
     assert samples[1] == (searched[3] - searched[1]) // elites[3]
-    assert samples[2] == searched[-1] // elites[-1]  # the last counts the whole search
+    assert samples[2] == searched[-1] // elites[-1]  # the last correction may use the whole search
     assert spent[-1] < 2 * searched[-1]
 
 

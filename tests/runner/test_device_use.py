@@ -24,7 +24,7 @@ with announced(Path(sys.argv[1])):
 
 @pytest.fixture
 def other(tmp_path):
-    """Another process that uses the device of the folder `device`."""
+    """Start another process that uses the device of the folder `device`."""
     place = tmp_path / "device"
     command = [sys.executable, "-c", OTHER, str(place)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -52,7 +52,7 @@ def test_only_files_with_the_id_of_a_process_are_counted_and_removed(tmp_path):
     assert sorted(file.name for file in tmp_path.iterdir()) == ["1-notes", "mine"]
 
 
-def test_a_run_that_shares_its_device_says_so(other, tmp_path, monkeypatch):
+def test_a_run_that_shares_its_device_records_it(other, tmp_path, monkeypatch):
     place, process = other
     monkeypatch.setattr(device_use, "place_of", lambda device: place)
     task = memes.tasks.arm(joints=3)

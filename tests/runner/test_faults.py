@@ -1,4 +1,4 @@
-"""Whatever the moment at which a disk is full or a process is killed, a run and a sweep can go on."""
+"""Runs and sweeps can be continued after a full disk or a kill at any time."""
 
 import csv
 import importlib
@@ -40,7 +40,7 @@ OPTIONS = {
     "progress": False,
     "observers": [memes.Checkpoints(every=1), memes.Corrections(every=1, samples=2)],
 }
-# What differs between runs with the same results. Other tests may use the device at the same time.
+# Fields that may differ between runs with the same results. Other tests may use the device too.
 TIMES = dict.fromkeys(
     ("when", "commit", "compile_seconds", "seconds_per_generation", "device", "processes_on_device")
 )
@@ -48,7 +48,7 @@ RECORDED = ("seed", "generations_done", "stopped", "signal", "chunk", "seeds", "
 
 
 class Drawing:
-    """A figure that is drawn at once."""
+    """A figure that is drawn immediately."""
 
     def __init__(self, run):
         self._content = str(run.metrics["qd_score"]).encode()
@@ -58,21 +58,21 @@ class Drawing:
 
 
 def values(*arguments, **options):
-    """All numbers in the arguments of a function."""
+    """Return all numbers in the arguments of a function."""
     return b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(arguments))
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _quick():
-    """Compile and compute what is slow once, draw and sync nothing; and a call has one generation."""
+    """Memoize slow functions, skip drawing and syncing, and run one generation per device call."""
     with pytest.MonkeyPatch.context() as patch:
 
-        def remember(module, name, **options):
+        def memoize(module, name, **options):
             patch.setattr(module, name, memoized(getattr(module, name), **options))
 
         for name in ("correct", "compare"):
-            remember(corrections, name, key=values)
-        remember(loop, "compile_fitting", key=lambda algorithm, seeds, *_, **options: seeds)
+            memoize(corrections, name, key=values)
+        memoize(loop, "compile_fitting", key=lambda algorithm, seeds, *_, **options: seeds)
         for module, name in (
             (loop, "first_state"),
             (corrections, "_fitting"),
@@ -80,7 +80,7 @@ def _quick():
             (api, "describe"),
             (sweep, "_compiled"),
         ):
-            remember(module, name)
+            memoize(module, name)
         patch.setattr(scheduling, "MOST", 1)
         patch.setattr(files, "os", SimpleNamespace(**vars(os) | {"fsync": lambda descriptor: None}))
         for name in ("archive", "curves"):
@@ -89,12 +89,12 @@ def _quick():
 
 
 def content(folder):
-    """What is in a folder, by path, without what depends on time: the last checkpoints, for one."""
+    """Return the contents of a folder by path, without checkpoints and other data that contain times."""
     files = [file for file in folder.rglob("*") if not file.match("checkpoints/*[0-9].npz")]
-    return {str(file.relative_to(folder)): lasting(file) for file in files}
+    return {str(file.relative_to(folder)): content_without_times(file) for file in files}
 
 
-def lasting(file):
+def content_without_times(file):
     if file.is_dir() or file.name in (".lock", "log.bin"):
         return None
     if file.name == "metrics.csv":
@@ -112,8 +112,8 @@ def run(out, **options):
     return memes.run(ALGORITHM, out=out, **OPTIONS | options)
 
 
-def go_on(out, do):
-    """Go on as a user would: by doing it again, as long as there is no run."""
+def continue_run(out, do):
+    """Continue as a user would: resume the run if it exists, otherwise start it again."""
     configs = [json.loads(file.read_text()) for file in out.rglob("config.json")]
     if not configs:
         do(out)
@@ -126,7 +126,7 @@ def two_seeds(out):
 
 
 def each_fault(tmp_path, fail, do, step=1):
-    """Do something again and again, in a new folder, while another operation fails; until none does."""
+    """Repeat a function in new folders. The disk fails at operation 0, 1, ... until none fails."""
     for at in count(0, step):
         out = tmp_path / str(at)
         with faults.failing(at, fail) as done:
@@ -143,20 +143,20 @@ def each_fault(tmp_path, fail, do, step=1):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fail", [faults.killed, faults.full])
-def test_a_run_goes_on_from_every_fault(tmp_path, fail):
+def test_a_run_can_be_continued_after_every_fault(tmp_path, fail):
     run(tmp_path / "whole")
     whole = content(tmp_path / "whole")
     for out, operation in each_fault(tmp_path, fail, run):
-        go_on(out, run)
+        continue_run(out, run)
         assert content(out) == whole, operation
 
 
-def test_seeds_of_a_batch_go_on_when_only_some_are_begun(tmp_path):
+def test_a_batch_can_be_continued_if_only_some_seeds_have_started(tmp_path):
     two_seeds(tmp_path / "whole")
     whole = content(tmp_path / "whole")
     cut = each_fault(tmp_path, faults.killed, two_seeds)
-    for out, operation in islice(cut, 16):  # the configurations, twice each
-        go_on(out, two_seeds)
+    for out, operation in islice(cut, 16):  # the configurations, with two operations each
+        continue_run(out, two_seeds)
         assert content(out) == whole, operation
 
 
@@ -179,7 +179,7 @@ def swept(out, seeds_per_batch=2, keep_archives=True):
         (1, faults.killed, 3),
     ],
 )
-def test_a_sweep_goes_on_from_every_fault(tmp_path, seeds_per_batch, fail, step):
+def test_a_sweep_can_be_continued_after_every_fault(tmp_path, seeds_per_batch, fail, step):
     swept(tmp_path / "whole", seeds_per_batch)
     whole = content(tmp_path / "whole")
     for out, operation in each_fault(tmp_path, fail, lambda out: swept(out, seeds_per_batch), step):
@@ -205,7 +205,7 @@ with faults.failing(int(at), faults.really_killed):
         pytest.param("two_seeds", 5, marks=pytest.mark.long),
     ],
 )
-def test_a_process_that_is_killed_in_the_middle_of_that_goes_on(tmp_path, what, times):
+def test_a_killed_process_can_be_continued(tmp_path, what, times):
     do = globals()[what]
     with faults.failing() as done:
         do(tmp_path / "whole")
@@ -219,12 +219,12 @@ def test_a_process_that_is_killed_in_the_middle_of_that_goes_on(tmp_path, what, 
         out = tmp_path / str(at)
         words = [sys.executable, "-c", DYING, str(at), what, str(out)]
         assert subprocess.run(words, env=environment).returncode == -signal.SIGKILL
-        go_on(out, two_seeds) if what == "two_seeds" else swept(out)
+        continue_run(out, two_seeds) if what == "two_seeds" else swept(out)
         assert content(out) == whole, done[at]
 
 
-def test_a_sweep_removes_what_it_was_about_to_remove(tmp_path, monkeypatch):
-    """Killed while it removed the folder of runs whose summaries it had."""
+def test_a_sweep_that_was_killed_while_removing_runs_removes_them(tmp_path, monkeypatch):
+    """The process was killed while it removed the folder of finished runs."""
     with monkeypatch.context() as patched:
         patched.setattr(sweep, "remove_run", lambda folder: faults.killed())
         with pytest.raises(faults.Killed):
@@ -253,15 +253,15 @@ def test_a_run_killed_while_it_replaces_another_can_be_started_again(removed, tm
     assert run(tmp_path, overwrite=True, seed=1).config.seed == 1
 
 
-def test_a_sweep_knows_what_another_process_did_before_it_let_go(tmp_path, monkeypatch):
-    """The other one ends between the first look of this one and its lock."""
+def test_a_sweep_reads_summaries_that_another_process_wrote_before_unlocking(tmp_path, monkeypatch):
+    """The other process ends after this one has read the summaries and before it locks the folder."""
 
     @contextmanager
     def later(folder):
         with monkeypatch.context() as patched:
             patched.setattr(sweep, "only_writer", only_writer)
             swept(folder)
-        monkeypatch.setattr(api, "run", None)  # there is nothing left to run
+        monkeypatch.setattr(api, "run", None)  # nothing is left to run
         with only_writer(folder):
             yield
 
@@ -269,7 +269,7 @@ def test_a_sweep_knows_what_another_process_did_before_it_let_go(tmp_path, monke
     swept(tmp_path)
 
 
-def test_a_run_does_not_replace_what_another_process_did_before_it_let_go(tmp_path, monkeypatch):
+def test_a_run_does_not_replace_runs_that_another_process_wrote_before_unlocking(tmp_path, monkeypatch):
     def later(folder):
         with monkeypatch.context() as patched:
             patched.setattr(api, "only_writer", only_writer)

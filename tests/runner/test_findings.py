@@ -1,4 +1,4 @@
-"""What a few evaluations show about a task."""
+"""Findings about a task from a few evaluations."""
 
 from dataclasses import replace
 
@@ -44,7 +44,7 @@ def test_observations_equal_a_loop_over_the_rows():
     np.testing.assert_array_equal(found.feature, feature[usable].astype(np.float32))
 
 
-def test_a_task_that_is_as_it_should_be_has_no_findings():
+def test_a_correct_task_has_no_findings():
     assert findings(TASK, good()) == []
     assert findings(TASK, good(noisy=False)) == []
     assert findings(replace(TASK, uncertain=True), good(noisy=True)) == []
@@ -54,14 +54,14 @@ def test_a_task_that_is_as_it_should_be_has_no_findings():
     ("uncertain", "differs", "sentence"),
     [(False, True, "with uncertain=True its archives are"), (True, False, "with uncertain=False no")],
 )
-def test_noise_that_does_not_agree_with_what_the_task_declares_is_found(uncertain, differs, sentence):
+def test_noise_that_contradicts_the_declaration_is_found(uncertain, differs, sentence):
     (found,) = findings(replace(TASK, uncertain=uncertain), good(noisy=differs))
     assert found.topic == "noise"
     assert sentence in found.sentence
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e20])
-def test_only_evaluations_that_are_all_unusable_are_fatal(value):
+def test_findings_are_fatal_only_if_all_evaluations_are_unusable(value):
     (found,) = findings(TASK, seen(np.full(8, value), np.zeros((8, 2))))
     assert found.fatal
     assert "of 8 evaluations of random genotypes 8 are" in found.sentence
@@ -71,7 +71,7 @@ def test_only_evaluations_that_are_all_unusable_are_fatal(value):
     assert "of 8 evaluations of task 'plain' 7 are" in found.sentence
 
 
-def test_features_outside_of_the_bounds_are_found_with_bounds_that_hold_them():
+def test_features_outside_the_bounds_are_found_with_suggested_bounds():
     feature = RNG.uniform(-10, 10, (60, 2))
     (found,) = findings(TASK, seen(RNG.uniform(0, 1, 60), feature))
     share = np.mean(((feature < (0, -1)) | (feature > (1, 1))).any(axis=1))
@@ -86,7 +86,7 @@ def test_features_outside_of_the_bounds_are_found_with_bounds_that_hold_them():
 
 
 @pytest.mark.parametrize("scale", [1e-6, 0.3, 1.0, 7e8])
-def test_suggested_bounds_hold_all_features_and_are_short_and_hardly_wider(scale):
+def test_suggested_bounds_contain_all_features_and_are_tight_and_short(scale):
     feature = scale * RNG.normal(2, 1, (40, 3))
     low, high = fitting_bounds(feature)
     width = feature.max(axis=0) - feature.min(axis=0)
@@ -94,7 +94,7 @@ def test_suggested_bounds_hold_all_features_and_are_short_and_hardly_wider(scale
     assert (np.array(high) > feature.max(axis=0)).all()
     assert (np.array(high) - low < 1.5 * width).all()
     assert max(len(f"{each:g}") for each in low + high) <= 8
-    low, high = fitting_bounds(np.full((3, 1), 5.0))  # a feature that is always the same
+    low, high = fitting_bounds(np.full((3, 1), 5.0))  # a constant feature
     assert low[0] < 5 < high[0]
 
 
@@ -106,20 +106,20 @@ def test_suggested_bounds_hold_all_features_and_are_short_and_hardly_wider(scale
         (-1e6, "is far below the fitness values"),
     ],
 )
-def test_a_min_fitness_that_does_not_fit_is_found(min_fitness, sentence):
+def test_an_unsuitable_min_fitness_is_found(min_fitness, sentence):
     (found,) = findings(replace(TASK, min_fitness=min_fitness), good())
     assert found.topic == "min_fitness"
     assert sentence in found.sentence
 
 
-def test_nothing_is_said_of_fitness_and_bounds_of_which_nothing_is_known():
+def test_without_usable_evaluations_fitness_and_bounds_have_no_findings():
     empty = Observations(10, (0, 0, 0), 9, np.zeros(0), np.zeros((0, 2)))
     (found,) = findings(TASK, empty)
     assert found.sentence.endswith("count for cells at the edge")
 
 
-def by_loop(keys, x):
-    """Noise in a loop, as simulators have it."""
+def noise_in_loop(keys, x):
+    """Return a result with noise from a loop, as in simulators."""
 
     def step(_, carried):
         key, row = carried
@@ -133,8 +133,8 @@ def by_loop(keys, x):
     return jax.vmap(episode)(keys, x)
 
 
-def wasted(keys, x):
-    """Random numbers that nothing depends on."""
+def unused_noise(keys, x):
+    """Draw random numbers that do not affect the result."""
     jax.vmap(jax.random.normal)(keys)
     return x.sum(axis=1), x[:, :2]
 
@@ -143,20 +143,20 @@ def wasted(keys, x):
     ("task", "expected"),
     [
         (TASK, False),
-        (replace(TASK, evaluate=wasted), False),
+        (replace(TASK, evaluate=unused_noise), False),
         (noisy(TASK, fitness=0.1), True),
         (noisy(TASK, feature=0.1), True),
-        (replace(TASK, evaluate=by_loop), True),
+        (replace(TASK, evaluate=noise_in_loop), True),
         (memes.tasks.arm(joints=4), False),
         (memes.tasks.noisy_arm(joints=4), True),
         (memes.tasks.point_maze(), False),
     ],
 )
-def test_the_trace_of_a_task_tells_if_its_result_depends_on_its_keys(task, expected):
+def test_the_trace_of_a_task_shows_whether_its_result_depends_on_its_keys(task, expected):
     assert uses_keys(task) is expected
 
 
-def test_nothing_is_evaluated_to_tell_if_a_task_uses_its_keys():
+def test_uses_keys_evaluates_nothing():
     def evaluate(keys, x):
         assert isinstance(x, jax.core.Tracer)
         return x.sum(axis=1), x[:, :2]

@@ -1,4 +1,4 @@
-"""Simulators that return nonsense, raise, or take their time."""
+"""Simulators that return invalid values, raise exceptions, or are slow."""
 
 import time
 from dataclasses import replace
@@ -15,7 +15,7 @@ from memes.runner.simulators import on_host, surviving
 from memes.task import Evaluation
 
 ARM = memes.tasks.arm(joints=4)
-NONSENSE = {Fault.NAN: np.nan, Fault.INFINITE: -np.inf, Fault.ABSURD: 1e30}
+INVALID = {Fault.NAN: np.nan, Fault.INFINITE: -np.inf, Fault.ABSURD: 1e30}
 
 
 def small(task, **options):
@@ -24,7 +24,7 @@ def small(task, **options):
 
 
 def poisoned(value, *, feature):
-    """The arm, a tenth of whose rows evaluate to a value, in the fitness or in the feature."""
+    """Return the arm with an invalid fitness or feature in a tenth of the rows."""
 
     def evaluate(keys, x):
         exact = ARM.evaluate(keys, x)
@@ -40,8 +40,8 @@ def poisoned(value, *, feature):
     ("fault", "feature"),
     [(Fault.NAN, False), (Fault.INFINITE, True), (Fault.ABSURD, False), (Fault.ABSURD, True)],
 )
-def test_nonsense_is_counted_and_said_once_and_enters_nowhere(fault, feature, capsys):
-    algorithm = small(poisoned(NONSENSE[fault], feature=feature))
+def test_invalid_values_are_counted_and_reported_once_and_stored_nowhere(fault, feature, capsys):
+    algorithm = small(poisoned(INVALID[fault], feature=feature))
     result = memes.run(algorithm, generations=40, seed=0)
     counts = {f: int(result.metrics[f"faults_{f.name.lower()}"][-1]) for f in Fault}
     expected = 0.1 * 40 * algorithm.batch_size
@@ -58,7 +58,7 @@ def test_nonsense_is_counted_and_said_once_and_enters_nowhere(fault, feature, ca
     assert (np.abs(result.archive.feature) < 10).all()
 
 
-def test_nonsense_is_said_once_for_each_seed_of_a_batch(capsys):
+def test_invalid_values_are_reported_once_per_seed(capsys):
     algorithm = memes.presets.me(poisoned(np.nan, feature=False), batch=8)
     runs = memes.run(algorithm, generations=12, seeds=[3, 4], call_seconds=0)
     said = capsys.readouterr().err
@@ -77,8 +77,8 @@ def test_a_row_counts_once_by_its_worst_fault():
     np.testing.assert_array_equal(finite(evaluation), [True] + [False] * 5)
 
 
-def test_a_lane_whose_mean_breaks_is_reset_for_that_reason():
-    """Such a learning rate throws every mean out of the floats in a step or two."""
+def test_a_lane_with_a_non_finite_mean_is_reset_as_degenerate():
+    """With this learning rate, every mean overflows after one or two steps."""
     algorithm = small(ARM, learning_rate=3e38, proportion_explore=0.0)
     result = memes.run(algorithm, generations=12, seed=0, progress=False)
     assert result.metrics["resets_degenerate"][-1] > 4
@@ -95,12 +95,12 @@ def at_once(x):
 
 
 def arm_on_host(keys, x):
-    """The arm, compiled once for any number of rows."""
+    """Evaluate the arm with one compiled program for any number of rows."""
     exact = at_once(np.resize(x, (128, ARM.dim)))
     return np.asarray(exact.fitness)[: len(x)], np.asarray(exact.feature)[: len(x)]
 
 
-def test_a_simulator_that_raises_now_and_then_loses_only_those_rows(capsys):
+def test_a_simulator_that_raises_occasionally_loses_only_those_rows(capsys):
     calls = [0]
 
     def simulate(keys, x):
@@ -119,8 +119,8 @@ def test_a_simulator_that_raises_now_and_then_loses_only_those_rows(capsys):
     assert result.archive.occupied.any()
 
 
-def test_rows_that_raise_are_found_wherever_they_are():
-    """Neighbours too, whole halves of the batch, and all of a small batch."""
+def test_rows_that_raise_are_found_at_any_position():
+    """Failing rows may be adjacent, fill half of the batch, or fill a small batch."""
     bad = np.array([0, 1, 1, 0, 1, 1, 1, 1, 0, 0, 0], bool)
 
     def simulate(keys, x):
@@ -139,7 +139,7 @@ def test_rows_that_raise_are_found_wherever_they_are():
     assert len(said) == 1
 
 
-def test_a_simulator_that_raises_for_a_whole_generation_is_broken():
+def test_a_simulator_that_raises_for_a_whole_generation_ends_the_run():
     def always(keys, x):
         raise ZeroDivisionError("nothing works")
 
@@ -152,7 +152,7 @@ def test_a_simulator_that_raises_for_a_whole_generation_is_broken():
 
 
 def test_a_callback_from_jax_may_raise(tmp_path, capfd, no_figures):
-    """Now and then it loses rows; all the time it ends the run, which then goes on where it was."""
+    """Occasional exceptions lose rows. If every call raises, the run ends and can be resumed."""
     refused = [0.8]
 
     def simulate(x):
@@ -188,7 +188,7 @@ def test_a_callback_from_jax_may_raise(tmp_path, capfd, no_figures):
     assert resumed.metrics["faults_nan"][-1] == lost
 
 
-def test_a_callback_inside_of_a_loop_is_found():
+def test_a_callback_inside_a_loop_is_found():
     def evaluate(keys, x):
         shape = jax.ShapeDtypeStruct((), jnp.float32)
 
@@ -203,7 +203,7 @@ def test_a_callback_inside_of_a_loop_is_found():
 
 
 @pytest.mark.parametrize("seeds", [None, [0, 1]])
-def test_a_device_that_fails_ends_the_run_with_a_sentence(tmp_path, monkeypatch, seeds):
+def test_a_device_failure_ends_the_run_with_an_error_message(tmp_path, monkeypatch, seeds):
     failing = jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory\nat a place of no interest")
 
     def wait(record):
@@ -224,13 +224,13 @@ def test_a_device_that_fails_ends_the_run_with_a_sentence(tmp_path, monkeypatch,
     )
 
 
-def test_a_simulator_that_breaks_ends_all_seeds_with_a_sentence(tmp_path, no_figures):
-    """It works for the first seed, and not for the second; then it is mended."""
+def test_a_simulator_that_fails_ends_all_seeds_with_an_error_message(tmp_path, no_figures):
+    """The simulator works for the first seed and fails for the second. Then it is repaired."""
     calls, broken = [0], [True]
 
     def simulate(keys, x):
         calls[0] += 1
-        if broken[0] and calls[0] > 3:  # the check of shapes, and two generations
+        if broken[0] and calls[0] > 3:  # one call checks shapes, two are generations
             raise ZeroDivisionError("no licence")
         return arm_on_host(keys, x)
 
@@ -246,7 +246,7 @@ def test_a_simulator_that_breaks_ends_all_seeds_with_a_sentence(tmp_path, no_fig
     assert (resumed.config.seed, resumed.generations) == (6, 2)
 
 
-def test_a_slow_simulator_is_waited_for():
+def test_a_run_waits_for_a_slow_simulator():
     def simulate(keys, x):
         time.sleep(0.3)
         return arm_on_host(keys, x)
@@ -269,7 +269,7 @@ def test_a_run_whose_first_generation_has_no_usable_evaluation_ends_with_an_erro
 
 
 @pytest.mark.parametrize("build", [memes.presets.me, memes.presets.memes])
-def test_features_outside_of_the_bounds_are_counted_and_said_once(build, capsys):
+def test_features_outside_the_bounds_are_counted_and_reported_once(build, capsys):
     def evaluate(keys, x):
         return x.sum(axis=1), 10 * x[:, :2]
 
@@ -285,11 +285,11 @@ def test_features_outside_of_the_bounds_are_counted_and_said_once(build, capsys)
     assert (np.diff(counted) > 0).all()
     said = " ".join(capsys.readouterr().err.split())
     assert said.count("of the features lie outside feature_low and feature_high") == 1
-    # Four means are too few to suggest bounds from.
+    # Four means are too few for a suggestion of bounds.
     assert ("bounds that fit are feature_low=" in said) == (build is memes.presets.me)
 
 
-def test_noise_of_a_compiled_task_that_is_not_declared_is_said(capsys):
+def test_undeclared_noise_of_a_compiled_task_is_reported(capsys):
     task = memes.tasks.noisy_arm(joints=4)
     memes.run(memes.presets.me(replace(task, uncertain=False), batch=8), generations=2)
     assert "has uncertain=False; with uncertain=True its archives" in capsys.readouterr().err
@@ -297,7 +297,7 @@ def test_noise_of_a_compiled_task_that_is_not_declared_is_said(capsys):
     assert "uncertain" not in capsys.readouterr().err
 
 
-def test_a_min_fitness_that_no_fitness_exceeds_is_said_after_the_first_generation(capsys):
+def test_a_min_fitness_that_no_fitness_exceeds_is_reported_after_the_first_generation(capsys):
     algorithm = memes.presets.me(replace(ARM, min_fitness=50.0), batch=8)
     memes.run(algorithm, generations=2)
     assert "exceeds its min_fitness, 50" in " ".join(capsys.readouterr().err.split())

@@ -1,4 +1,4 @@
-"""Trackers: functions, event files of TensorBoard, and modules like wandb."""
+"""Loggers: functions, event files of TensorBoard, and modules like wandb."""
 
 import json
 import struct
@@ -47,7 +47,7 @@ def init(project, name, config):
 
 @pytest.fixture
 def like_wandb(tmp_path, monkeypatch):
-    """A module with some of wandb's functions and arguments, which records its calls."""
+    """Create a module with some functions and arguments of wandb. It records its calls."""
     monkeypatch.chdir(tmp_path)
     Path("likewandb.py").write_text(textwrap.dedent(LIKE_WANDB))
     monkeypatch.syspath_prepend(tmp_path)
@@ -56,7 +56,7 @@ def like_wandb(tmp_path, monkeypatch):
 
 
 def expected(run):
-    """List what trackers are to get, by generation: the finite numbers of both tables."""
+    """Return what loggers should get, by generation: the finite numbers of metrics and corrections."""
     found = {}
     for prefix, table in (("", run.metrics), ("corrected/", run.corrected)):
         for i, generation in enumerate(table["generation"].astype(int)):
@@ -83,7 +83,7 @@ def test_a_function_gets_each_generation_and_each_correction_once(tmp_path):
 
 
 def read_events(file):
-    """The scalars of an event file: (name, step, value); an oracle for our messages only."""
+    """Return the scalars of an event file as (name, step, value). It can read only our own messages."""
     data, found = file.read_bytes(), []
     while data:
         (length,) = struct.unpack("<Q", data[:8])
@@ -100,7 +100,7 @@ def read_events(file):
     return found
 
 
-def test_tensorboard_gets_what_the_tables_have(tmp_path):
+def test_tensorboard_gets_the_numbers_of_the_tables(tmp_path):
     run = memes.run(
         algorithm, out=tmp_path, observers=[memes.Logger("tensorboard"), CORRECTED], **OPTIONS
     )
@@ -130,7 +130,7 @@ def test_tensorboard_reads_our_event_files(tmp_path):
             assert scalar.value == pytest.approx(values[name], rel=1e-6)
 
 
-def test_a_module_like_wandb_gets_what_the_tables_have(like_wandb):
+def test_a_module_like_wandb_gets_the_numbers_of_the_tables(like_wandb):
     observers = [memes.Logger("likewandb"), CORRECTED]
     run = memes.run(algorithm, observers=observers, **OPTIONS)
     first, *rows, last = like_wandb()
@@ -144,13 +144,13 @@ def test_a_module_like_wandb_gets_what_the_tables_have(like_wandb):
     assert found == {step: pytest.approx(row) for step, row in expected(run).items()}
 
 
-def test_a_tracker_that_does_not_start_is_one_sentence(like_wandb):
+def test_a_logger_that_does_not_start_gives_an_error_message(like_wandb):
     Path("likewandb.py").write_text("def init():\n    raise KeyError('nobody is logged in')")
     with pytest.raises(memes.UsageError, match="track: likewandb does not start: KeyError: 'nobody is"):
         memes.run(algorithm, observers=[memes.Logger("likewandb")], **OPTIONS)
 
 
-def test_a_tracker_is_told_that_a_run_failed(like_wandb):
+def test_a_logger_is_closed_if_the_run_fails(like_wandb):
     class Failing:
         def watch(self, context):
             def on_update(update):
@@ -163,7 +163,7 @@ def test_a_tracker_is_told_that_a_run_failed(like_wandb):
     assert like_wandb()[-1] == {"finish": True}
 
 
-def test_wandb_itself_takes_a_run_offline(tmp_path, monkeypatch):
+def test_wandb_itself_records_a_run_offline(tmp_path, monkeypatch):
     pytest.importorskip("wandb", reason="wandb is not installed")
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
@@ -185,7 +185,7 @@ def test_commands_track_runs_and_resumed_runs(like_wandb):
     )
     assert [row["step"] for row in like_wandb() if "step" in row] == [1, 2, 3]
     assert main(["resume", "run", "--generations", "5", "--quiet"]) == 0
-    assert len(list(Path("run/tensorboard").iterdir())) == 1  # a folder imports nothing by itself
+    assert len(list(Path("run/tensorboard").iterdir())) == 1  # resuming imports no modules by itself
     words = ["resume", "run", "--generations", "7", "--track", "likewandb", "--quiet"]
     assert main(words) == 0
     assert [row["step"] for row in like_wandb() if "step" in row] == [1, 2, 3, 6, 7]
@@ -200,7 +200,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_tracker_that_is_not_there_is_one_sentence(name, capsys, tmp_path):
+def test_a_missing_logger_gives_an_error_message(name, capsys, tmp_path):
     assert (
         main(["run", *ARM, "--generations", "3", "--out", str(tmp_path / "run"), "--track", name]) == 2
     )
@@ -213,8 +213,8 @@ def test_tensorboard_needs_a_folder():
         memes.run(algorithm, observers=[memes.Logger("tensorboard")], **OPTIONS)
 
 
-def test_a_clock_that_is_set_back_changes_no_result(tmp_path, monkeypatch):
-    """By an hour at each call."""
+def test_setting_the_clock_back_changes_no_result(tmp_path, monkeypatch):
+    """The clock is set back by an hour at each call."""
     whole = memes.run(algorithm, out=tmp_path / "whole", observers=[CORRECTED], **OPTIONS)
     moments = iter(range(10**9, 0, -3600))
     monkeypatch.setattr(time, "time", lambda: next(moments))

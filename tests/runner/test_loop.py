@@ -40,7 +40,7 @@ def saved(tmp_path_factory):
 
 @pytest.mark.parametrize("call_seconds", [0, 1e-3, 1e3])
 @pytest.mark.parametrize("every", [0, 5])
-def test_results_do_not_depend_on_how_the_run_is_cut(saved, tmp_path, call_seconds, every):
+def test_results_do_not_depend_on_device_calls_and_checkpoints(saved, tmp_path, call_seconds, every):
     other = memes.run(
         algorithm,
         generations=21,
@@ -56,7 +56,7 @@ def test_results_do_not_depend_on_how_the_run_is_cut(saved, tmp_path, call_secon
         np.testing.assert_array_equal(other.metrics[name], saved.metrics[name], name)
 
 
-def test_a_host_simulator_gives_what_the_compiled_task_gives(saved):
+def test_a_host_simulator_agrees_with_the_compiled_task(saved):
     compiled = jax.jit(task.evaluate)
 
     def simulate(keys, x):
@@ -75,7 +75,7 @@ def test_a_host_simulator_gives_what_the_compiled_task_gives(saved):
     np.testing.assert_array_equal(on_host.metrics["evaluations"], saved.metrics["evaluations"])
 
 
-def test_the_metrics_file_holds_the_metrics(saved):
+def test_the_metrics_file_contains_the_metrics(saved):
     read = load_metrics(saved.folder / "metrics.csv")
     assert list(read) == list(saved.metrics)
     for name, column in saved.metrics.items():
@@ -90,7 +90,7 @@ def test_the_metrics_file_holds_the_metrics(saved):
         assert all(len(row) == len(read) for row in csv.reader(file))
 
 
-def test_metrics_follow_from_the_lanes(saved):
+def test_metrics_agree_with_the_lanes(saved):
     lanes, metrics = saved.lanes, saved.metrics
     for code, kind in enumerate(("exploit", "explore")):
         reset = (lanes["reset"] > 0) & (lanes["kind"] == code)
@@ -109,8 +109,8 @@ def test_metrics_follow_from_the_lanes(saved):
         np.testing.assert_allclose(metrics[f"parent_distance_{kind}"], expected, rtol=1e-5)
 
 
-def test_a_run_is_what_is_read_from_its_folder(saved):
-    """Elites and lanes to the last bit; the text of metrics.csv has nine digits."""
+def test_load_run_returns_the_run(saved):
+    """Elites and lanes are bitwise equal. The text of metrics.csv has nine digits."""
     read = memes.load_run(saved.folder)
     assert read.header == saved.header
     for part in ("archive", "lanes"):
@@ -122,12 +122,12 @@ def test_a_run_is_what_is_read_from_its_folder(saved):
     assert (read.state, read.generations) == (None, saved.generations)
 
 
-def test_an_archive_is_loaded_in_one_line(saved):
+def test_load_archive_returns_the_archive(saved):
     archive = memes.load_archive(saved.folder)
     jax.tree.map(np.testing.assert_array_equal, archive, saved.archive)
 
 
-def test_a_tessellation_survives_saving(tmp_path):
+def test_a_tessellation_is_saved_and_loaded(tmp_path):
     tessellation = memes.cells.cvt(jax.random.key(0), task, 20, points=500)
     chosen = memes.presets.me(task, tessellation, batch=16)
     result = memes.run(chosen, generations=2, out=tmp_path / "cvt", progress=False)
@@ -152,7 +152,7 @@ def test_the_folder_is_complete_and_readable_without_the_library(saved):
         assert (saved.folder / f"figures/{picture}.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_settings_are_recorded_each_by_its_name(saved):
+def test_settings_are_recorded_by_name(saved):
     config = json.loads((saved.folder / "config.json").read_text())
     expected = {
         "call_seconds": 1.0, "chunk": None, "seeds_per_batch": None, "seeds_together": 1,
@@ -169,17 +169,17 @@ def test_offspring_of_random_variation_are_not_lanes():
     assert result.metrics["share_variation"][-1] == 1
 
 
-def test_a_folder_that_holds_a_run_is_refused_and_left_alone(saved):
+def test_a_folder_with_a_run_is_refused_and_unchanged(saved):
     before = {file: file.stat().st_mtime_ns for file in saved.folder.rglob("*")}
     with pytest.raises(memes.UsageError, match="out must not contain a run yet"):
         memes.run(algorithm, generations=2, out=saved.folder, progress=False)
     assert before == {file: file.stat().st_mtime_ns for file in saved.folder.rglob("*")}
 
 
-def test_overwriting_replaces_the_files_of_the_run_and_no_others(saved, tmp_path):
+def test_overwriting_replaces_only_the_files_of_the_run(saved, tmp_path):
     out = tmp_path / "run"
     quick = {"generations": 3, "progress": False, "observers": [memes.Figures(draw=False)]}
-    memes.run(variation, out=out, overwrite=True, **quick)  # there is nothing to replace
+    memes.run(variation, out=out, overwrite=True, **quick)  # there is nothing to replace yet
     (out / "notes.txt").write_text("mine")
     (out / "figures").mkdir()
     (out / "figures/curves.png").write_text("of the old run")
@@ -227,7 +227,7 @@ def test_a_wrong_use_overwrites_nothing(tmp_path, files, options, sentence):
     assert found == set(files)
 
 
-def test_a_folder_with_other_things_stays_so(tmp_path):
+def test_overwriting_keeps_files_of_the_user(tmp_path):
     (tmp_path / "figures").mkdir()
     (tmp_path / "figures/mine.png").write_text("mine")
     memes.run(variation, generations=2, out=tmp_path, overwrite=True, progress=False)
@@ -238,7 +238,7 @@ def test_a_folder_with_other_things_stays_so(tmp_path):
 def test_the_root_and_the_home_folder_are_refused(out, tmp_path, monkeypatch):
     (tmp_path / "home/run").mkdir(parents=True)
     (tmp_path / "link").symlink_to(tmp_path / "home")
-    monkeypatch.chdir(tmp_path)  # which is above the home
+    monkeypatch.chdir(tmp_path)  # the parent of the home folder
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     for given in ({"seed": 1}, {"seeds": [1]}, {"overwrite": True}):
         with pytest.raises(memes.UsageError, match="out must not be the root folder, the home folder"):
@@ -246,8 +246,8 @@ def test_the_root_and_the_home_folder_are_refused(out, tmp_path, monkeypatch):
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
-def test_all_files_of_a_run_are_known_by_their_names(tmp_path):
-    """What memes writes into a run folder is what it removes from there; the lock stays."""
+def test_remove_run_removes_all_files_of_a_run(tmp_path):
+    """memes removes exactly the files that it writes into a run folder. The lock stays."""
     out, uncertain = tmp_path / "run", memes.presets.me(memes.tasks.noisy_arm(joints=3), batch=4)
     observers = [memes.Corrections(samples=2), memes.Logger("tensorboard")]
     quick = {"out": out, "generations": 2, "progress": False}
@@ -270,7 +270,7 @@ def test_a_file_cannot_be_the_output_folder(tmp_path):
     assert (tmp_path / "file").read_text() == "mine"
 
 
-def test_runs_do_not_hide_or_mix_with_those_of_other_seeds(tmp_path):
+def test_a_folder_does_not_mix_different_runs_or_batches(tmp_path):
     quick = partial(memes.run, variation, generations=2, progress=False)
     quick(seeds=[0, 1, 2], out=tmp_path / "several")
     with pytest.raises(memes.UsageError, match="out must not have other runs inside"):
@@ -278,12 +278,12 @@ def test_runs_do_not_hide_or_mix_with_those_of_other_seeds(tmp_path):
     with pytest.raises(memes.UsageError, match=r"out: seed-2 of .* would stay next to the runs"):
         quick(seeds=[0, 1], out=tmp_path / "several", overwrite=True)
     with pytest.raises(memes.UsageError, match=r"out must not have other runs inside.*seed-0"):
-        quick(out=tmp_path)  # which has them two folders below
-    quick(seeds=[3], out=tmp_path / "several")  # one more
+        quick(out=tmp_path)  # the runs are two folders below
+    quick(seeds=[3], out=tmp_path / "several")  # adds a seed
     quick(out=tmp_path / "one")
     with pytest.raises(memes.UsageError, match="out must not contain a run, but"):
         quick(seeds=[0], out=tmp_path / "one")
-    for name in ("checkpoints", "export"):  # whose files a command on the run would replace
+    for name in ("checkpoints", "export"):  # commands on the run would replace files there
         with pytest.raises(memes.UsageError, match="out must not be a folder of another run"):
             quick(out=tmp_path / "one" / name)
     assert not (tmp_path / "one/export").exists()
@@ -313,7 +313,7 @@ def test_wrong_arguments_are_named_and_write_nothing(wrong, sentence, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_history_that_keeps_everything_fits_the_run():
+def test_a_history_of_everything_has_the_length_of_the_run():
     small = memes.presets.memes(task, cells, lanes=4, samples=8, explore="everything")
     history = memes.run(small, generations=6, progress=False).state.history
     assert history.capacity == 6 * 4
@@ -327,14 +327,14 @@ def test_a_task_of_the_wrong_shape_writes_nothing(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_an_interrupt_saves_what_was_computed(tmp_path):
-    """Ctrl-C, sent by the simulator itself in its third generation."""
+def test_an_interrupt_saves_the_completed_generations(tmp_path):
+    """The simulator sends Ctrl-C in its third generation."""
     calls = 0
 
     def simulate(keys, x):
         nonlocal calls
         calls += 1
-        if calls == 4:  # the check of shapes is the first call
+        if calls == 4:  # the first call checks shapes
             os.kill(os.getpid(), signal.SIGINT)
         return np.zeros(len(x)), np.full((len(x), 2), 0.5)
 
@@ -353,7 +353,7 @@ def test_an_interrupt_saves_what_was_computed(tmp_path):
     assert (tmp_path / "run/archive.npz").exists()
 
 
-def test_what_json_does_not_know_is_written_all_the_same(tmp_path):
+def test_values_that_json_does_not_support_are_converted(tmp_path):
     odd = replace(task, min_fitness=np.float32(-1))
     chosen = memes.presets.me(odd, cells, batch=4)
     out = tmp_path / "run"
@@ -372,7 +372,7 @@ def test_a_run_works_outside_the_main_thread():
     assert results[0].metrics["generation"][-1] == 2
 
 
-def test_a_run_and_its_archive_print_as_one_line(saved):
+def test_runs_and_archives_have_reprs_of_one_line(saved):
     folder = saved.folder
     assert repr(saved) == repr(memes.load_run(folder))
     assert repr(saved).startswith(f"<Run: memes on arm, seed 3 in '{folder}', 21 generations, QD-score ")
@@ -383,7 +383,7 @@ def test_a_run_and_its_archive_print_as_one_line(saved):
 
 
 @pytest.mark.parametrize("evaluations", [16, 17, 63, 64])
-def test_evaluations_are_as_many_whole_generations_as_they_allow(evaluations):
+def test_a_budget_of_evaluations_is_rounded_down_to_whole_generations(evaluations):
     task = memes.tasks.arm(joints=4)
     by_number = memes.run(memes.presets.me(task, batch=16), evaluations=evaluations, progress=False)
     assert by_number.generations == evaluations // 16
@@ -392,7 +392,7 @@ def test_evaluations_are_as_many_whole_generations_as_they_allow(evaluations):
     jax.tree.map(np.testing.assert_array_equal, by_number.archive, same.archive)
 
 
-def test_evaluations_may_be_more_than_any_other_number():
+def test_a_budget_of_evaluations_may_exceed_the_limit_of_other_options():
     class Stop:
         def watch(self, context):
             return memes.Callbacks(on_update=lambda update: context.stop("enough"))
@@ -403,7 +403,7 @@ def test_evaluations_may_be_more_than_any_other_number():
     assert run.generations < 10
 
 
-def test_evaluations_count_those_behind_each_row():
+def test_a_budget_of_evaluations_counts_repeated_evaluations():
     algorithm = memes.presets.me_sampling(memes.tasks.noisy_arm(joints=4), batch=4, resamples=8)
     run = memes.run(algorithm, evaluations=100, progress=False, observers=[memes.Corrections(every=0)])
     assert (run.generations, run.metrics["evaluations"][-1]) == (3, 96)
@@ -418,7 +418,7 @@ def test_evaluations_count_those_behind_each_row():
         ({"evaluations": 0.5}, "evaluations must be int"),
     ],
 )
-def test_the_length_of_a_run_is_generations_or_evaluations(length, sentence):
+def test_wrong_lengths_of_a_run_are_refused(length, sentence):
     algorithm = memes.presets.me(memes.tasks.arm(joints=4), batch=16)
     with pytest.raises(memes.UsageError, match=sentence):
         memes.run(algorithm, **length)

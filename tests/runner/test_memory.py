@@ -1,4 +1,4 @@
-"""Runs that do not fit into memory at once."""
+"""Runs that need more memory than is available."""
 
 from dataclasses import replace
 
@@ -28,7 +28,7 @@ def run(task=TASK, **options):
 
 
 def elementwise():
-    """A task without reductions, which compilers may round differently for different sizes."""
+    """Return a task without reductions, because rounding of reductions may depend on the size."""
 
     def evaluate(keys, x):
         noise = jax.vmap(jax.random.normal)(keys)
@@ -55,12 +55,12 @@ def test_results_do_not_depend_on_the_chunk(chunk, whole):
     jax.tree.map(np.testing.assert_array_equal, whole.state, cut.state)
 
 
-def test_results_of_the_arm_depend_on_the_chunk_by_rounding_at_most():
+def test_results_of_the_arm_depend_on_the_chunk_only_by_rounding():
     whole, cut = run(), run(chunk=7)
     np.testing.assert_allclose(cut.metrics["qd_score"], whole.metrics["qd_score"], rtol=1e-4)
 
 
-def test_a_host_simulator_sees_no_more_rows_than_the_chunk():
+def test_a_host_simulator_gets_at_most_the_rows_of_a_chunk():
     seen = []
 
     def simulate(keys, x):
@@ -84,7 +84,7 @@ def test_a_host_simulator_sees_no_more_rows_than_the_chunk():
 
 
 @pytest.mark.long
-def test_a_run_that_does_not_fit_is_evaluated_in_chunks(monkeypatch, tmp_path, capsys):
+def test_a_run_that_exceeds_memory_is_evaluated_in_chunks(monkeypatch, tmp_path, capsys):
     full = []
     original = memory.needed
 
@@ -96,7 +96,7 @@ def test_a_run_that_does_not_fit_is_evaluated_in_chunks(monkeypatch, tmp_path, c
     memes.run(small(TASK), generations=2, out=tmp_path / "fits")
     assert "of the" in capsys.readouterr().err
     assert memes.load_run(tmp_path / "fits").config.chunk is None
-    monkeypatch.setattr(memory, "available", lambda: full[0])  # nine tenths of it are not enough
+    monkeypatch.setattr(memory, "available", lambda: full[0])  # a run may use only nine tenths of it
     cut = memes.run(small(TASK), generations=2, out=tmp_path / "cut")
     said = " ".join(capsys.readouterr().err.split())
     chunk = memes.load_run(tmp_path / "cut").config.chunk
@@ -112,18 +112,18 @@ def test_a_run_that_does_not_fit_is_evaluated_in_chunks(monkeypatch, tmp_path, c
         ([91, 90], {}, (4, None)),
         ([91, 90], {"seeds": 3}, (2, None)),
         ([800, 400, 200, 90], {}, (1, None)),
-        ([800, 400, 200, 100, 90], {}, (1, 32)),  # of 36 rows
+        ([800, 400, 200, 100, 90], {}, (1, 32)),  # 32 of 36 rows
         ([800, 400, 200, 100, 95, 90], {}, (1, 16)),
-        ([800, 400, 200, 100], {"chunk": 9}, (1, 9)),  # as it was asked for
+        ([800, 400, 200, 100], {"chunk": 9}, (1, 9)),  # a given chunk is kept
         ([800, 90], {"exactly": True}, (8, 4)),
         ([180, 90], {"seeds": 1}, (1, 16)),
         ([180], {"seeds": 1, "chunk": 9}, (1, 9)),
     ],
 )
-def test_where_memory_is_short_fewer_seeds_and_then_fewer_rows_run_at_once(
+def test_if_memory_is_short_seeds_and_then_rows_per_call_are_reduced(
     monkeypatch, needs, options, expected
 ):
-    """Programs report these needs, one after the other, of 100 free bytes."""
+    """Programs report these needs one by one. The free memory is 100 bytes."""
     compiled, left = [], iter(needs)
 
     def compile_nothing(algorithm, placement, seeds, generations):
@@ -148,14 +148,14 @@ def test_chunks_shrink_to_powers_of_two():
     assert memory.smaller(1, 9, 1) == 1
 
 
-def test_there_is_memory():
+def test_available_memory_and_its_text():
     assert memory.available() > 2**26
     assert memory.in_words(3 * 2**30) == "3.0 GiB"
     assert memory.in_words(5 * 2**20) == "5 MiB"
 
 
 def machine(root, line, files):
-    """A fake root with the kernel's files about control groups."""
+    """Create a root folder with the kernel's files about control groups."""
     (root / "proc/self").mkdir(parents=True)
     (root / "proc/self/cgroup").write_text(line)
     for name, content in files.items():
@@ -166,7 +166,7 @@ def machine(root, line, files):
 
 
 V1 = "12:devices:/user.slice\n7:cpu,memory:/slurm/uid_1000/job_5/step_0\n1:name=systemd:/\n"
-UNLIMITED = 9223372036854771712  # of version 1
+UNLIMITED = 9223372036854771712  # the value of version 1 of control groups
 GROUPS = {
     "no group": ("", {}, None),
     "nonsense": ("x\n::\n0:memory\n", {"memory.max": "many", "memory.current": "x"}, None),
@@ -237,11 +237,11 @@ GROUPS = {
 
 
 @pytest.mark.parametrize(("line", "files", "left"), GROUPS.values(), ids=GROUPS)
-def test_control_groups_limit_memory(line, files, left, tmp_path):
+def test_the_limits_of_control_groups_are_read(line, files, left, tmp_path):
     assert memory.left_of_groups(machine(tmp_path, line, files)) == left
 
 
-def test_a_container_has_less_than_its_machine(tmp_path, monkeypatch):
+def test_control_groups_limit_the_available_memory(tmp_path, monkeypatch):
     assert memory.left_of_groups(tmp_path) is None
     monkeypatch.setattr(memory, "left_of_groups", lambda: 1000)
     assert memory.available() == 1000

@@ -1,4 +1,4 @@
-"""Observers: what they see, when, and what they may do to a run."""
+"""Observers: which updates they get, when, and how they can affect a run."""
 
 import importlib.util
 import itertools
@@ -42,31 +42,31 @@ def whole(tmp_path_factory):
 
 @dataclass(frozen=True)
 class Notes:
-    """Records its calls, and requests updates at fixed intervals."""
+    """An observer that records its calls and requests updates at fixed intervals."""
 
     every: int = 1000
-    told: list = field(default_factory=list)
+    calls: list = field(default_factory=list)
 
     def watch(self, context):
         seed = context.config.seed
 
         def note(what):
-            return lambda run: self.told.append((seed, what, run.generations))
+            return lambda run: self.calls.append((seed, what, run.generations))
 
         def on_update(update):
             last = update.run.generations
             assert update.rows["generation"].tolist() == list(range(last - update.new + 1, last + 1))
-            self.told.append((seed, "see", last))
+            self.calls.append((seed, "update", last))
 
         return Callbacks(
-            note("begin"), lambda generation: generation % self.every == 0, on_update, note("finish")
+            note("start"), lambda generation: generation % self.every == 0, on_update, note("end")
         )
 
 
-def test_an_observer_of_ten_lines_stops_a_run(example, whole, tmp_path):
-    """At the same generation however the run is cut into calls of the device."""
+def test_a_small_observer_stops_a_run(example, whole, tmp_path):
+    """The generation is the same for all durations of device calls."""
     coverage = whole.metrics["coverage"]
-    grown = np.flatnonzero(np.diff(coverage, prepend=0)) + 1  # the generations in which it grew
+    grown = np.flatnonzero(np.diff(coverage, prepend=0)) + 1  # the generations in which coverage grew
     quiet = next(g for g in range(10, 41, 10) if grown[grown <= g][-1] <= g - 5)
     for call_seconds in (0, 1e-3, 10):
         out = tmp_path / str(call_seconds)
@@ -81,7 +81,7 @@ def test_an_observer_of_ten_lines_stops_a_run(example, whole, tmp_path):
         jax.tree.map(np.testing.assert_array_equal, read.archive, stopped.archive)
 
 
-def test_a_run_that_was_stopped_goes_on(example, whole, tmp_path):
+def test_a_run_that_was_stopped_can_be_resumed(example, whole, tmp_path):
     memes.run(algorithm, out=tmp_path, observers=[example.Stagnation(patience=5)], **OPTIONS)
     resumed = memes.resume(algorithm, tmp_path, progress=False)
     jax.tree.map(np.testing.assert_array_equal, resumed.state, whole.state)
@@ -89,36 +89,35 @@ def test_a_run_that_was_stopped_goes_on(example, whole, tmp_path):
     assert (tmp_path / "archive.npz").read_bytes() == (whole.folder / "archive.npz").read_bytes()
 
 
-def test_an_observer_sees_every_generation_once_and_those_that_are_due_as_last():
+def test_updates_cover_every_generation_once_and_end_at_requested_generations():
     notes = Notes(every=7)
     memes.run(algorithm, observers=[notes], **OPTIONS)
-    whats = [what for _, what, _ in notes.told]
-    assert whats == ["begin", *["see"] * (len(whats) - 2), "finish"]
-    seen = [generation for _, what, generation in notes.told if what == "see"]
+    whats = [what for _, what, _ in notes.calls]
+    assert whats == ["start", *["update"] * (len(whats) - 2), "end"]
+    seen = [generation for _, what, generation in notes.calls if what == "update"]
     assert seen == sorted(set(seen))
     assert {7, 14, 21, 28, 35, 40} <= set(seen)
-    assert (notes.told[0][2], notes.told[-1][2]) == (0, 40)
+    assert (notes.calls[0][2], notes.calls[-1][2]) == (0, 40)
 
 
-def test_a_resumed_run_begins_where_it_stopped(tmp_path):
+def test_observers_of_a_resumed_run_start_where_it_stopped(tmp_path):
     memes.run(algorithm, out=tmp_path, **OPTIONS | {"generations": 10})
     notes = Notes(every=15)
     memes.resume(algorithm, tmp_path, generations=20, observers=[notes], progress=False)
-    assert notes.told[0] == (3, "begin", 10)
-    assert (3, "see", 15) in notes.told
-    assert notes.told[-1] == (3, "finish", 20)
+    assert notes.calls[0] == (3, "start", 10)
+    assert (3, "update", 15) in notes.calls
+    assert notes.calls[-1] == (3, "end", 20)
 
 
-def test_each_seed_of_a_batch_is_watched_by_itself():
+def test_each_seed_of_a_batch_is_observed_separately():
     notes = Notes(every=5)
     memes.run(algorithm, seeds=[1, 2], generations=10, observers=[notes], progress=False)
     for seed in (1, 2):
-        assert {(seed, "begin", 0), (seed, "see", 5), (seed, "see", 10), (seed, "finish", 10)} <= set(
-            notes.told
-        )
+        expected = {(seed, "start", 0), (seed, "update", 5), (seed, "update", 10), (seed, "end", 10)}
+        assert expected <= set(notes.calls)
 
 
-def test_a_run_is_what_an_observer_makes_of_it():
+def test_an_observer_may_change_the_run():
     @dataclass(frozen=True)
     class Sign:
         def watch(self, context):
@@ -131,7 +130,7 @@ def test_a_run_is_what_an_observer_makes_of_it():
     assert memes.run(algorithm, observers=[Sign()], **OPTIONS).config.settings["signed"] == 40
 
 
-def test_a_run_that_is_stopped_at_its_start_has_one_generation(tmp_path):
+def test_a_run_that_is_stopped_at_its_start_computes_one_generation(tmp_path):
     @dataclass(frozen=True)
     class Never:
         def watch(self, context):
@@ -145,7 +144,7 @@ def test_a_run_that_is_stopped_at_its_start_has_one_generation(tmp_path):
     assert (run.generations, run.stopped) == (10, "no time")
 
 
-def test_given_observers_replace_the_usual_ones_of_their_type_and_join_the_others():
+def test_given_observers_replace_usual_observers_of_their_type():
     tracks = [LogFunction(print), LogFunction(len)]
     chosen = with_usual([Checkpoints(every=3), *tracks, Figures(draw=False)])
     assert [type(each) for each in chosen] == [*USUAL, LogFunction, LogFunction]
@@ -155,13 +154,13 @@ def test_given_observers_replace_the_usual_ones_of_their_type_and_join_the_other
     assert chosen[-2:] == tracks
 
 
-def test_usual_observers_of_a_resumed_run_have_its_settings_unless_others_are_given():
+def test_usual_observers_of_a_resumed_run_keep_its_settings():
     config = {"checkpoint_every": 7, "reevaluate_samples": 3, "figures_draw": False}
     chosen = with_usual([Corrections(samples=9)], config)
     assert {Checkpoints(every=7), Figures(draw=False), Corrections(samples=9)} <= set(chosen)
 
 
-def test_settings_that_a_resumed_run_is_given_are_recorded(tmp_path):
+def test_new_settings_of_a_resumed_run_are_recorded(tmp_path):
     memes.run(algorithm, out=tmp_path, **OPTIONS | {"generations": 4})
     options = {"observers": [Checkpoints(every=3)], "progress": False}
     memes.resume(algorithm, tmp_path, generations=8, **options)
@@ -175,7 +174,7 @@ def test_settings_that_a_resumed_run_is_given_are_recorded(tmp_path):
 
 @dataclass(frozen=True)
 class Connected:
-    """Holds what can be neither copied nor written as JSON, as trackers do."""
+    """An observer with a field that can be neither copied nor written as JSON, as some loggers have."""
 
     to: object = field(default_factory=threading.Lock)
 
@@ -183,14 +182,14 @@ class Connected:
         return Callbacks()
 
 
-def test_settings_of_any_kind_are_recorded_as_they_print(tmp_path):
+def test_settings_that_json_does_not_support_are_recorded_as_text(tmp_path):
     memes.run(algorithm, out=tmp_path, observers=[Connected()], **OPTIONS | {"generations": 1})
     recorded = json.loads((tmp_path / "config.json").read_text())["observers"]
     assert "lock" in recorded["Connected"]["to"]
 
 
-def test_checkpoints_that_take_long_are_written_in_a_tenth_of_the_time(tmp_path, monkeypatch):
-    """On a clock by which a checkpoint takes three seconds, and a look at it one."""
+def test_slow_checkpoints_take_at_most_a_tenth_of_the_time(tmp_path, monkeypatch):
+    """On the simulated clock, a checkpoint takes three seconds and each reading one second."""
     begun, clock = [], itertools.count()
     ticking = SimpleNamespace(monotonic=lambda: next(clock))
     monkeypatch.setattr("memes.runner.observers.time", ticking)
@@ -202,9 +201,9 @@ def test_checkpoints_that_take_long_are_written_in_a_tenth_of_the_time(tmp_path,
 
     monkeypatch.setattr(checkpoint, "save", save)
     memes.run(algorithm, out=tmp_path / "run", call_seconds=0, **OPTIONS | {"generations": 200})
-    unasked = begun[:-1]  # the last is written at the end
-    assert len(unasked) > 1
-    assert np.diff(unasked).min() >= 30
+    periodic = begun[:-1]  # the last checkpoint is written at the end of the run
+    assert len(periodic) > 1
+    assert np.diff(periodic).min() >= 30
 
 
 def test_a_run_without_a_folder_writes_nothing(tmp_path, monkeypatch):
@@ -214,7 +213,7 @@ def test_a_run_without_a_folder_writes_nothing(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_progress_is_an_observer_like_any_other(capsys):
+def test_progress_can_be_given_as_an_observer(capsys):
     memes.run(algorithm, **OPTIONS | {"progress": True}, observers=[Progress()])
     assert capsys.readouterr().err.count("generation 40/40") == 1
 

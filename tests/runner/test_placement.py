@@ -1,4 +1,4 @@
-"""Devices and processes: where a run is computed does not change what it computes."""
+"""Results do not depend on the devices and processes that compute them."""
 
 import json
 import os
@@ -28,7 +28,7 @@ placements.report(sys.argv[1])
 
 
 def environment(**changes):
-    """The environment of a process that compiles as this one does."""
+    """Return the environment of a process that compiles like this one."""
     path = os.pathsep.join([str(Path(memes.__file__).parents[1]), str(TESTS)])
     quick = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1", "JAX_PLATFORMS": "cpu", "PYTHONPATH": path}
     cache = {"JAX_COMPILATION_CACHE_DIR": jax.config.values["jax_compilation_cache_dir"]}
@@ -36,7 +36,7 @@ def environment(**changes):
 
 
 def on_eight_devices(argument):
-    """All that `placements` prints."""
+    """Return everything that `placements` prints."""
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
     done = subprocess.run(
         [sys.executable, "-c", WITH_SHAPES_CHECKED, str(argument)],
@@ -54,13 +54,13 @@ def found(tmp_path_factory, compiled_once):
 
 
 @pytest.mark.parametrize("name", [*placements.QUICK, "seeds", "resumed"])
-def test_the_same_shards_are_the_same_bytes_on_any_number_of_devices(found, name):
+def test_results_of_equal_shards_are_bitwise_equal_on_any_number_of_devices(found, name):
     assert len(found[name]) >= 2
     assert len(set(found[name].values())) == 1, found[name]
 
 
 @pytest.mark.long
-def test_the_bytes_would_differ_if_shards_were_not_isolated():
+def test_without_isolation_results_depend_on_the_number_of_devices():
     """If this fails, compilers no longer fuse across shards, and `sharding.isolated` can be deleted."""
     found = on_eight_devices(placements.WITHOUT_ISOLATION)
     assert found["1"] != found["8"]
@@ -68,14 +68,14 @@ def test_the_bytes_would_differ_if_shards_were_not_isolated():
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", sorted(set(placements.RUNS) - set(placements.QUICK)))
-def test_so_they_are_where_more_is_compiled(name):
+def test_results_of_slow_cases_are_bitwise_equal_on_any_number_of_devices(name):
     (bytes_of,) = on_eight_devices(name).values()
     assert len(bytes_of) == 2
     assert len(set(bytes_of.values())) == 1, bytes_of
 
 
 @pytest.mark.long
-def test_every_preset_is_the_same_bytes_on_any_number_of_devices():
+def test_results_of_every_preset_are_bitwise_equal_on_any_number_of_devices():
     found = on_eight_devices("presets")
     assert set(found) == set(memes.PRESETS)
     for name, bytes_of in found.items():
@@ -84,7 +84,7 @@ def test_every_preset_is_the_same_bytes_on_any_number_of_devices():
 
 
 @pytest.mark.long
-def test_three_five_six_and_seven_devices_compute_the_bytes_of_one():
+def test_results_on_three_five_six_and_seven_devices_equal_those_on_one():
     found = on_eight_devices(placements.ODD_NUMBERS)
     assert set(found) == {"3", "5", "6", "7"}
     for devices, (one, many) in found.items():
@@ -98,12 +98,12 @@ def test_results_depend_on_the_number_of_shards(found):
     assert placements.digest(alone) not in found["resumed"].values()
 
 
-def test_refusals_name_the_argument(found):
+def test_wrong_numbers_of_devices_and_shards_are_named(found):
     assert found["refused"]["devices"] == "devices must be at most the 8 that JAX has here, got 9"
     assert found["refused"]["shards"] == "shards must be a multiple of devices, 4, got 6"
 
 
-def test_a_task_on_the_host_has_one_device():
+def test_a_host_task_cannot_be_sharded():
     task = memes.Task("host", 2, (0,), (1,), lambda key, n: np.zeros((n, 2)), host, jit=False)
     with pytest.raises(memes.UsageError, match="shards must be 1 for task 'host', which runs on the"):
         memes.run(memes.presets.me(task, batch=2), generations=1, shards=2, progress=False)
@@ -155,7 +155,7 @@ def small():
     return memes.presets.memes(task, memes.cells.grid(task, (6, 6)), lanes=4, samples=8, fifo_size=32)
 
 
-def test_a_process_that_dies_ends_the_others_and_the_run_goes_on_without_it(tmp_path):
+def test_a_process_that_dies_ends_the_others_and_the_run_can_be_resumed(tmp_path):
     words = f"run arm {OPTIONS} --generations 1000000 --call-seconds 0.1 --out {tmp_path / 'run'}"
     processes = start(words, 2)
     try:
@@ -169,7 +169,7 @@ def test_a_process_that_dies_ends_the_others_and_the_run_goes_on_without_it(tmp_
             process.kill()
     assert processes[0].returncode == 1
     assert "memes: process 1 of this run ended or cannot be reached; 'memes resume'" in said
-    assert "generation" not in processes[1].communicate()[0]  # it was silent
+    assert "generation" not in processes[1].communicate()[0]  # only the first process prints progress
 
     newest = max(int(file.stem) for file in (tmp_path / "run/checkpoints").glob("*.npz"))
     resumed = memes.resume(small(), tmp_path / "run", generations=newest + 5, progress=False)
@@ -177,8 +177,8 @@ def test_a_process_that_dies_ends_the_others_and_the_run_goes_on_without_it(tmp_
     assert placements.digest(resumed) == placements.digest(whole)
 
 
-def test_workers_of_mpi_are_no_team(monkeypatch):
-    """They are started together by `mpirun`; the first one alone runs `memes`."""
+def test_workers_of_mpi_are_not_joined(monkeypatch):
+    """Workers of MPI are started together by `mpirun`, but only the first one runs `memes`."""
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "3")
     monkeypatch.setitem(sys.modules, "mpi4py.futures", None)
     monkeypatch.setattr(jax.distributed, "initialize", None)
@@ -186,8 +186,11 @@ def test_workers_of_mpi_are_no_team(monkeypatch):
 
 
 @pytest.mark.long
-def test_processes_stop_together_and_go_on_as_another_number(tmp_path):
-    """Two are stopped as by Slurm; three continue with two shards, so that one of them waits."""
+def test_processes_stop_together_and_can_be_resumed_with_another_number(tmp_path):
+    """Two processes are stopped, as by Slurm.
+
+    Three processes resume with two shards, so one of them waits.
+    """
     folder = tmp_path / "run"
     words = f"run arm {OPTIONS} --generations 1000000 --call-seconds 0.1 --no-figures-draw"
     processes = start(f"{words} --out {folder}", 2)
@@ -213,7 +216,7 @@ def test_processes_stop_together_and_go_on_as_another_number(tmp_path):
 
 
 def test_an_invalid_connection_causes_no_delay():
-    """One sends nothing, one sends nonsense, and one sends a part of the token."""
+    """One connection sends nothing, one sends an invalid request, and one sends a part of the token."""
     server = socket.create_server(("127.0.0.1", 0))
     place, token = server.getsockname(), "0123456789abcdef" * 2
     strangers = [socket.create_connection(place) for _ in range(3)]
@@ -230,7 +233,7 @@ def test_an_invalid_connection_causes_no_delay():
         each.close()
 
 
-def test_processes_that_do_not_join_are_one_sentence(monkeypatch):
+def test_processes_that_do_not_join_give_an_error_message(monkeypatch):
     monkeypatch.setattr(multihost, "PATIENCE", 0.3)
     server = socket.create_server(("127.0.0.1", 0))
     with pytest.raises(memes.RunError, match="only 0 of 1 processes have connected"):

@@ -32,14 +32,14 @@ def test_durations_are_in_minutes_and_hours(seconds, words):
     assert duration(seconds) == words
 
 
-def test_the_pace_of_a_resumed_run_is_its_own(shown):
+def test_the_speed_of_a_resumed_run_excludes_earlier_generations(shown):
     text, report = shown
     report.begin(400, {7: ProgressPoint(100, 0.0, 0.0, 1000, seconds=50.0)})
     report.update(7, ProgressPoint(200, 1.0, 0.5, 3000, seconds=60.0))
     assert "200 evaluations/s  ETA 20 s" in text.getvalue()
 
 
-def test_time_that_does_not_go_into_generations_slows_nothing_down(clock, shown):
+def test_the_speed_excludes_time_outside_generations(clock, shown):
     text, report = shown
     report.begin(400, {7: ProgressPoint(0, 0.0, 0.0, 0)})
     clock[0] += 1000.0
@@ -47,7 +47,7 @@ def test_time_that_does_not_go_into_generations_slows_nothing_down(clock, shown)
     assert "300 evaluations/s  ETA 30 s" in text.getvalue()
 
 
-def test_seeds_side_by_side_are_shown_once_all_have_come_as_far(shown):
+def test_progress_of_a_batch_is_shown_when_all_seeds_have_reached_it(shown):
     text, report = shown
     report.begin(10, {1: ProgressPoint(0, 0.0, 0.0, 0), 2: ProgressPoint(0, 0.0, 0.0, 0)})
     report.update(1, ProgressPoint(4, 1.0, 0.5, 100, seconds=1.0))
@@ -64,7 +64,7 @@ def test_progress_does_not_wait_for_a_seed_that_was_stopped(shown):
     assert "generation 10/10" in text.getvalue()
 
 
-def test_lines_are_far_between_and_the_last_generation_has_one(clock, shown):
+def test_lines_are_sparse_and_the_last_generation_has_one(clock, shown):
     text, report = shown
     report.begin(100, {1: ProgressPoint(0, 0.0, 0.0, 0)})
     for generation in range(1, 101):
@@ -75,7 +75,7 @@ def test_lines_are_far_between_and_the_last_generation_has_one(clock, shown):
     assert lines[-1].startswith("generation 100/100")
 
 
-def test_nothing_is_shown_to_those_who_want_nothing(shown):
+def test_a_silent_reporter_prints_nothing(shown):
     text = io.StringIO()
     report = Reporter(show=False, console=Console(file=text))
     report.begin(1, {1: ProgressPoint(0, 0.0, 0.0, 0)})
@@ -84,7 +84,7 @@ def test_nothing_is_shown_to_those_who_want_nothing(shown):
     assert not text.getvalue()
 
 
-def test_a_terminal_has_a_bar_and_what_is_said_is_no_command_to_it():
+def test_a_terminal_has_a_bar_and_messages_are_not_markup():
     text = io.StringIO()
     with Reporter(show=True, console=Console(file=text, width=120, force_terminal=True)) as report:
         report.begin(4, {1: ProgressPoint(0, 0.0, 0.0, 0)})

@@ -1,4 +1,4 @@
-"""Sums over a run are worked out from its metrics and lanes, to the last one."""
+"""The totals of a run are computed exactly from its metrics and lanes."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ ARM = memes.tasks.arm(joints=4)
 
 
 def often_wrong(keys, x):
-    """The arm; for one row in four its fitness is not a number, or infinite."""
+    """Return the arm with a NaN or infinite fitness in one of four rows."""
     exact, drawn = ARM.evaluate(keys, x), jax.random.key_data(keys)[:, 0] % 8
     wrong = jnp.where(drawn == 0, jnp.nan, jnp.inf)
     return jnp.where(drawn < 2, wrong, exact.fitness), exact.feature
@@ -34,7 +34,7 @@ PRESETS = {
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_the_totals_of_a_run_are_those_of_its_generations(preset):
+def test_the_totals_of_a_run_agree_with_its_generations(preset):
     algorithm = PRESETS[preset]()
     run = memes.run(algorithm, generations=15, seed=1, progress=False)
     init_key, run_key = keys_of(1)
@@ -47,7 +47,7 @@ def test_the_totals_of_a_run_are_those_of_its_generations(preset):
     found = totals_of(run)
     for name in Totals._fields:
         a, b = getattr(found, name), getattr(expected, name)
-        if name == "resets":  # lanes that go on are of no interest
+        if name == "resets":  # the count of lanes without a reset is not needed
             a, b = np.delete(a, Reason.NONE), np.delete(b, Reason.NONE)
         np.testing.assert_array_equal(a, b, name)
         assert a.dtype == np.int64
@@ -58,7 +58,7 @@ def test_the_totals_of_a_run_are_those_of_its_generations(preset):
     assert (found.faults[:2] > 5).all()
 
 
-def test_a_run_that_has_not_begun_has_no_totals():
+def test_a_run_without_generations_has_zero_totals():
     algorithm = PRESETS["me"]()
     run = memes.run(algorithm, generations=1, progress=False)
     begun = run._replace(metrics={}, lanes={})
